@@ -1,0 +1,109 @@
+"""What a spec says, once parsed: dataset, privacy, budget, domain and the workload's items."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal
+
+from dpquery.spec.domain import Domain
+from dpquery.spec.predicates import PredicateSet
+
+Neighbours = Literal["add-remove", "replace"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of a workload item: a query for every combination of its axes' predicates.
+
+    Attributes:
+        axes: (attribute index, predicate set), sorted by index. The rows of the table are the
+            C-order product of the sets; attributes not named are summed over.
+        where: (attribute index, one-query predicate set) that every query also demands.
+        at_least: how many of the axes' predicates a record must satisfy: len(axes) for a product,
+            1 for any-of, r for an r-of-k threshold.
+    """
+
+    axes: tuple[tuple[int, PredicateSet], ...]
+    where: tuple[tuple[int, PredicateSet], ...] = ()
+    at_least: int | None = None
+
+    @property
+    def threshold(self) -> int:
+        """The r of r-of-k; k where the table is an ordinary product."""
+        return len(self.axes) if self.at_least is None else self.at_least
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of predicates on each axis."""
+        return tuple(len(predicates) for _, predicates in self.axes)
+
+    @property
+    def size(self) -> int:
+        """Number of queries."""
+        return math.prod(self.shape)
+
+    @property
+    def attributes(self) -> tuple[int, ...]:
+        """Indices of all attributes that the table looks at, sorted."""
+        return tuple(sorted(i for i, _ in (*self.axes, *self.where)))
+
+
+@dataclass(frozen=True)
+class Item:
+    """A named, weighted entry of the workload; `weight` scales the squared error of its queries."""
+
+    name: str
+    tables: tuple[Table, ...]
+    weight: float = 1.0
+    description: str = ""
+
+    @property
+    def size(self) -> int:
+        """Number of queries."""
+        return sum(table.size for table in self.tables)
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """The protected unit: a row, or a person (a CSV column) with at most `max_rows` rows each."""
+
+    person: str | None = None
+    max_rows: int = 1
+    neighbours: Neighbours = "add-remove"
+    delta: Fraction = Fraction(0)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The cap on all releases of a dataset: pure epsilon, (epsilon, delta), or rho (zCDP)."""
+
+    epsilon: Fraction | None = None
+    delta: Fraction = Fraction(0)
+    rho: Fraction | None = None
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The declared population of records; all versions share one budget."""
+
+    id: str
+    version: str = "1"
+
+
+@dataclass(frozen=True, eq=False)
+class Spec:
+    """A parsed spec. `text` and `files` (name -> text of value lists) let a plan carry it whole."""
+
+    dataset: Dataset
+    privacy: Privacy
+    budget: Budget
+    domain: Domain
+    items: tuple[Item, ...]
+    text: str = field(repr=False, default="")
+    files: Mapping[str, str] = field(repr=False, default_factory=dict)
+
+    @property
+    def queries(self) -> int:
+        """Number of queries in the whole workload."""
+        return sum(item.size for item in self.items)

@@ -1,0 +1,122 @@
+"""Predicate sets: the questions a spec may ask of one attribute, as sets of its codes.
+
+An attribute's codes are 0..size-1. The first `length` of them are ordered; where the attribute has
+an `other` bin, that bin is the last code and belongs to no range.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class IdentitySet:
+    """One query a code, `other` included."""
+
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+
+@dataclass(frozen=True)
+class TotalSet:
+    """One query that every record satisfies."""
+
+    size: int
+
+    def __len__(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
+class PrefixSet:
+    """The queries code <= j, for every ordered code j."""
+
+    size: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+
+@dataclass(frozen=True)
+class AllRangesSet:
+    """The queries i <= code <= j, for every i <= j; i in the outer loop."""
+
+    size: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length * (self.length + 1) // 2
+
+
+@dataclass(frozen=True)
+class WidthSet:
+    """The queries i <= code < i + width, for every i that leaves the range inside."""
+
+    size: int
+    length: int
+    width: int
+
+    def __len__(self) -> int:
+        return self.length - self.width + 1
+
+
+@dataclass(frozen=True)
+class IntervalSet:
+    """Listed ranges (first, last) of codes, both ends included."""
+
+    size: int
+    bounds: tuple[tuple[int, int], ...]
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+
+@dataclass(frozen=True)
+class GroupSet:
+    """Listed groups (label, codes); the codes of a group are sorted and distinct."""
+
+    size: int
+    groups: tuple[tuple[str, tuple[int, ...]], ...]
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+
+@dataclass(frozen=True)
+class StackedSet:
+    """The queries of several sets, one after the other (identity + total, say)."""
+
+    size: int
+    parts: tuple["PredicateSet", ...]
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self.parts)
+
+
+PredicateSet = (
+    IdentitySet
+    | TotalSet
+    | PrefixSet
+    | AllRangesSet
+    | WidthSet
+    | IntervalSet
+    | GroupSet
+    | StackedSet
+)
+
+
+def ranges(predicates: PredicateSet) -> Iterator[tuple[int, int]]:
+    """Yield (first, last) of every query of an ordered set, in query order."""
+    match predicates:
+        case PrefixSet(length=length):
+            yield from ((0, j) for j in range(length))
+        case AllRangesSet(length=length):
+            yield from ((i, j) for i in range(length) for j in range(i, length))
+        case WidthSet(length=length, width=width):
+            yield from ((i, i + width - 1) for i in range(length - width + 1))
+        case IntervalSet(bounds=bounds):
+            yield from bounds
+        case _:
+            raise TypeError(f"{type(predicates).__name__} is not a set of ranges")
