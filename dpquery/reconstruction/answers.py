@@ -1,0 +1,25 @@
+"""What reconstruction hands to the release: the answers of one table, each with its error."""
+
+from dataclasses import dataclass
+
+from numpy import float64
+from numpy.typing import NDArray
+
+from dpquery.spec.model import Table
+
+
+@dataclass(frozen=True, eq=False)
+class TableAnswers:
+    """Answers of one table in row order.
+
+    Attributes:
+        table: the table of the spec that these answer.
+        estimate: (m,) unbiased estimates, in counts.
+        std_error: (m,) standard errors of the noise, in counts.
+        half_width: (m,) half widths of the noise interval at the release's confidence level.
+    """
+
+    table: Table
+    estimate: NDArray[float64]
+    std_error: NDArray[float64]
+    half_width: NDArray[float64]
