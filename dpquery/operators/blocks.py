@@ -1,0 +1,175 @@
+"""Queries over several attributes: blocks (signed sums of Kronecker products) and their unions.
+
+A block over attributes S with one factor each is the r-of-k query set: the predicates of a row that
+must hold, at least r of them. It is the signed sum
+    sum_u coef_u  kron_{i in u} F_i  kron_{i in S \\ u} 1 1'
+over attribute sets u ([MATH] 5: inclusion-exclusion); r = k leaves the one term u = S, the ordinary
+Kronecker product. Attributes outside S are summed over.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+
+from dpquery.operators.factors import Array, Factor, Identity, Ones
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A query matrix over a domain, as sum_u coef_u of Kronecker products.
+
+    Attributes:
+        shape_of_domain: sizes of all attributes of the domain.
+        attributes: the sorted indices S of the attributes with a factor.
+        factors: one factor for each, (m_i, n_i).
+        terms: (coef, mask): mask[i] says whether factor i stands in the term, or all ones do.
+    """
+
+    shape_of_domain: tuple[int, ...]
+    attributes: tuple[int, ...]
+    factors: tuple[Factor, ...]
+    terms: tuple[tuple[int, tuple[bool, ...]], ...]
+
+    @cached_property
+    def row_shape(self) -> tuple[int, ...]:
+        """Number of predicates on each of the block's attributes."""
+        return tuple(factor.shape[0] for factor in self.factors)
+
+    @cached_property
+    def table_shape(self) -> tuple[int, ...]:
+        """Sizes of the block's attributes."""
+        return tuple(factor.shape[1] for factor in self.factors)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(queries, cells of the domain) as exact ints."""
+        return math.prod(self.row_shape), math.prod(self.shape_of_domain)
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        return np.result_type(np.int64, *(factor.dtype for factor in self.factors))
+
+    def apply(self, table: Array) -> Array:
+        """Answer from the marginal over S. table: table_shape -> row_shape."""
+        return self._sum(table, lambda factor: factor.matmat)
+
+    def adjoint(self, rows: Array) -> Array:
+        """Return the transpose's product. rows: row_shape -> table_shape."""
+        return self._sum(rows, lambda factor: factor.rmatmat)
+
+    def _sum(self, tensor: Array, product: Callable[[Factor], Callable[[Array], Array]]) -> Array:
+        total: Array | None = None
+        for coef, mask in self.terms:
+            factors = [
+                factor if inside else Ones(*factor.shape)
+                for factor, inside in zip(self.factors, mask, strict=True)
+            ]
+            term = kron_apply([product(factor) for factor in factors], tensor)
+            total = coef * term if total is None else total + coef * term
+        if total is None:
+            raise ValueError("a block without terms")
+        return total
+
+    def matvec(self, x: Array) -> Array:
+        """Answer from the count vector. x: (N,) -> (m,)."""
+        outside = tuple(i for i in range(len(self.shape_of_domain)) if i not in self.attributes)
+        return self.apply(x.reshape(self.shape_of_domain).sum(axis=outside)).ravel()
+
+    def rmatvec(self, y: Array) -> Array:
+        """Return W'y. y: (m,) -> (N,)."""
+        table = self.adjoint(y.reshape(self.row_shape))
+        where = [slice(None) if i in self.attributes else None for i in self._axes]
+        return np.broadcast_to(table[tuple(where)], self.shape_of_domain).ravel()
+
+    @property
+    def _axes(self) -> range:
+        return range(len(self.shape_of_domain))
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """A weighted union of blocks; a weight scales the squared error of its block's queries."""
+
+    shape_of_domain: tuple[int, ...]
+    blocks: tuple[Block, ...]
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.blocks:
+            raise ValueError("a workload without blocks")
+        if not all(0 < weight < math.inf for weight in self.weights):
+            raise ValueError("weights must be positive and finite")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(queries, cells of the domain) as exact ints."""
+        return sum(block.shape[0] for block in self.blocks), math.prod(self.shape_of_domain)
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        return np.result_type(*(block.dtype for block in self.blocks))
+
+    def matvec(self, x: Array) -> Array:
+        """Answer all queries, unweighted. x: (N,) -> (m,)."""
+        return np.concatenate([block.matvec(x) for block in self.blocks])
+
+    def rmatvec(self, y: Array) -> Array:
+        """Return W'y, unweighted. y: (m,) -> (N,)."""
+        ends = np.cumsum([block.shape[0] for block in self.blocks])[:-1]
+        pieces = np.split(y, ends)
+        return np.asarray(sum(b.rmatvec(p) for b, p in zip(self.blocks, pieces, strict=True)))
+
+    def select(self, positions: Sequence[int]) -> "Workload":
+        """Return the union of some of the blocks."""
+        return Workload(
+            self.shape_of_domain,
+            tuple(self.blocks[i] for i in positions),
+            tuple(self.weights[i] for i in positions),
+        )
+
+    @cached_property
+    def attributes(self) -> tuple[int, ...]:
+        """Attributes that some block looks at."""
+        return tuple(sorted({i for block in self.blocks for i in block.attributes}))
+
+
+def product(shape_of_domain: tuple[int, ...], factors: dict[int, Factor]) -> Block:
+    """Return the Kronecker product of the factors; attributes not named are summed over."""
+    attributes = tuple(sorted(factors))
+    every = tuple(True for _ in attributes)
+    return Block(shape_of_domain, attributes, tuple(factors[i] for i in attributes), ((1, every),))
+
+
+def marginal(shape_of_domain: tuple[int, ...], attributes: Sequence[int]) -> Block:
+    """Return the marginal over some attributes."""
+    return product(shape_of_domain, {i: Identity(shape_of_domain[i]) for i in attributes})
+
+
+def threshold_terms(counted: Sequence[bool], r: int) -> tuple[tuple[int, tuple[bool, ...]], ...]:
+    """Return the signed terms of "at least r of the counted predicates, and all the others".
+
+    Inclusion-exclusion: coef(u) = (-1)^(t-r) C(t-1, t-r) for the t = |u| >= r counted ones in u.
+    """
+    places = [i for i, inside in enumerate(counted) if inside]
+    if len(places) == r:
+        return ((1, tuple(True for _ in counted)),)
+    terms = []
+    for t in range(r, len(places) + 1):
+        coef = (-1) ** (t - r) * math.comb(t - 1, t - r)
+        for chosen in combinations(places, t):
+            mask = tuple(i in chosen or not inside for i, inside in enumerate(counted))
+            terms.append((coef, mask))
+    return tuple(terms)
+
+
+def kron_apply(products: Sequence[Callable[[Array], Array]], tensor: Array) -> Array:
+    """Apply one matrix product along each axis of a tensor."""
+    for axis, apply in enumerate(products):
+        moved = np.moveaxis(tensor, axis, 0)
+        flat = apply(np.ascontiguousarray(moved).reshape(moved.shape[0], math.prod(moved.shape[1:])))
+        tensor = np.moveaxis(flat.reshape(flat.shape[0], *moved.shape[1:]), 0, axis)
+    return tensor

@@ -1,0 +1,293 @@
+"""Query matrices of one attribute, as operators that use their structure.
+
+A factor is an (m, n) matrix: m predicates over n codes. It carries scipy's method names without
+scipy's base class, so scipy.sparse.linalg takes it as it is. Integer factors applied to integer
+arrays give exact integers; that is what measurement relies on.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+ROW_CHUNK = 1 << 22  # entries of a dense chunk of rows: 32 MB of float64
+
+
+class Factor(ABC):
+    """An (m, n) matrix known by its products.
+
+    Subclasses give `shape`, `key`, `matmat` and `rmatmat`; the rest follows, and is overridden
+    where the structure gives it cheaper.
+    """
+
+    shape: tuple[int, int]
+    dtype = np.dtype(np.int64)
+
+    @property
+    @abstractmethod
+    def key(self) -> Hashable:
+        """A value equal for equal matrices of one class; Grams are shared by it."""
+
+    @abstractmethod
+    def matmat(self, X: Array) -> Array:
+        """Return F X. X: (n, k)."""
+
+    @abstractmethod
+    def rmatmat(self, Y: Array) -> Array:
+        """Return F'Y. Y: (m, k)."""
+
+    def matvec(self, x: Array) -> Array:
+        return self.matmat(x.reshape(-1, 1))[:, 0]
+
+    def rmatvec(self, y: Array) -> Array:
+        return self.rmatmat(y.reshape(-1, 1))[:, 0]
+
+    def dense(self) -> Array:
+        """Return the matrix itself. O(m n)."""
+        return self.matmat(np.eye(self.shape[1], dtype=self.dtype))
+
+    def gram(self) -> Array:
+        """Return F'F as an (n, n) array."""
+        return self.rmatmat(self.dense())
+
+    def column_norms(self, power: int) -> Array:
+        """Return sum_i |F_ij|^power for every column j: exact for integer factors."""
+        return (np.abs(self.dense()) ** power).sum(axis=0)
+
+    def max_abs(self) -> int:
+        """Return the largest absolute entry, rounded up to an integer."""
+        return int(np.ceil(np.abs(self.dense()).max()))
+
+    def row_power_sums(self, M: Array, power: int) -> Array:
+        """Return sum_c |(F M)_rc|^power for every row r. M: (n, k)."""
+        return (np.abs(self.matmat(M)) ** power).sum(axis=1)
+
+    def quadratic(self, M: Array) -> Array:
+        """Return diag(F M F') for a symmetric M: (n, n)."""
+        return np.einsum("ij,ij->i", self.matmat(M), self.dense())
+
+    @cached_property
+    def row_sums(self) -> Array:
+        """F 1: (m,)."""
+        return self.matvec(np.ones(self.shape[1], dtype=self.dtype))
+
+    @cached_property
+    def row_squares(self) -> Array:
+        """Squared norms of the rows: (m,)."""
+        return (self.dense() ** 2).sum(axis=1)
+
+
+class Identity(Factor):
+    """One query a code."""
+
+    def __init__(self, n: int) -> None:
+        self.shape = (n, n)
+
+    @property
+    def key(self) -> Hashable:
+        return ("identity", *self.shape)
+
+    def matmat(self, X: Array) -> Array:
+        return X
+
+    def rmatmat(self, Y: Array) -> Array:
+        return Y
+
+    def gram(self) -> Array:
+        return np.eye(self.shape[1])
+
+    def column_norms(self, power: int) -> Array:
+        return np.ones(self.shape[1], dtype=np.int64)
+
+    def max_abs(self) -> int:
+        return 1
+
+    def quadratic(self, M: Array) -> Array:
+        return np.diagonal(M).copy()
+
+    @cached_property
+    def row_squares(self) -> Array:
+        return np.ones(self.shape[0], dtype=np.int64)
+
+
+class Ones(Factor):
+    """The total query, m times over; Ones(1, n) is Total."""
+
+    def __init__(self, m: int, n: int) -> None:
+        self.shape = (m, n)
+
+    @property
+    def key(self) -> Hashable:
+        return ("ones", *self.shape)
+
+    def matmat(self, X: Array) -> Array:
+        return np.repeat(X.sum(axis=0, keepdims=True), self.shape[0], axis=0)
+
+    def rmatmat(self, Y: Array) -> Array:
+        return np.repeat(Y.sum(axis=0, keepdims=True), self.shape[1], axis=0)
+
+    def gram(self) -> Array:
+        return np.full((self.shape[1], self.shape[1]), float(self.shape[0]))
+
+    def column_norms(self, power: int) -> Array:
+        return np.full(self.shape[1], self.shape[0], dtype=np.int64)
+
+    def max_abs(self) -> int:
+        return 1
+
+    def quadratic(self, M: Array) -> Array:
+        return np.full(self.shape[0], M.sum())
+
+    @cached_property
+    def row_squares(self) -> Array:
+        return np.full(self.shape[0], self.shape[1], dtype=np.int64)
+
+
+def total(n: int) -> Ones:
+    """Return the total query over n codes."""
+    return Ones(1, n)
+
+
+class Dense(Factor):
+    """A matrix held as an array; integer arrays stay exact."""
+
+    def __init__(self, matrix: Array) -> None:
+        self.matrix = np.ascontiguousarray(matrix)
+        self.matrix.setflags(write=False)
+        self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
+        self.dtype = self.matrix.dtype
+
+    @cached_property
+    def key(self) -> Hashable:
+        return ("dense", self.shape, self.dtype.str, self.matrix.tobytes())
+
+    def matmat(self, X: Array) -> Array:
+        return self.matrix @ X
+
+    def rmatmat(self, Y: Array) -> Array:
+        return self.matrix.T @ Y
+
+    def dense(self) -> Array:
+        return self.matrix
+
+    def gram(self) -> Array:
+        A = self.matrix.astype(np.float64)
+        return A.T @ A
+
+
+class PIdentity(Factor):
+    """A diagonal on top of a few dense rows: [diag(d); B], the shape of a p-Identity strategy.
+
+    A p-Identity ([HDMM18] Def. 9) is [I; Theta] D with D = diag(1 + 1'Theta)^-1, so d = diag(D) and
+    B = Theta D. Products with d and B cost O(p n) a column, the inverse Gram O(p n^2).
+    """
+
+    def __init__(self, diagonal: Array, rows: Array) -> None:
+        if rows.shape[1] != diagonal.shape[0]:
+            raise ValueError(f"{rows.shape[1]} columns below a diagonal of {diagonal.shape[0]}")
+        self.diagonal, self.rows = np.asarray(diagonal), np.ascontiguousarray(rows)
+        self.dtype = np.result_type(self.diagonal, self.rows)
+        self.shape = (len(diagonal) + len(rows), len(diagonal))
+
+    @cached_property
+    def key(self) -> Hashable:
+        return ("p-identity", self.shape, self.diagonal.tobytes(), self.rows.tobytes())
+
+    def matmat(self, X: Array) -> Array:
+        return np.concatenate([self.diagonal[:, None] * X, self.rows @ X])
+
+    def rmatmat(self, Y: Array) -> Array:
+        n = self.shape[1]
+        return np.asarray(self.diagonal[:, None] * Y[:n] + self.rows.T @ Y[n:])
+
+    def gram(self) -> Array:
+        B = self.rows.astype(np.float64)
+        return np.diag(self.diagonal.astype(np.float64) ** 2) + B.T @ B
+
+    def column_norms(self, power: int) -> Array:
+        return np.abs(self.diagonal) ** power + (np.abs(self.rows) ** power).sum(axis=0)
+
+
+class Stacked(Factor):
+    """Several factors of one attribute, one below the other."""
+
+    def __init__(self, parts: tuple[Factor, ...]) -> None:
+        self.parts = parts
+        self.shape = (sum(part.shape[0] for part in parts), parts[0].shape[1])
+        self.dtype = np.result_type(*(part.dtype for part in parts))
+
+    @cached_property
+    def key(self) -> Hashable:
+        return ("stacked", *(part.key for part in self.parts))
+
+    def matmat(self, X: Array) -> Array:
+        return np.concatenate([part.matmat(X) for part in self.parts])
+
+    def rmatmat(self, Y: Array) -> Array:
+        ends = np.cumsum([part.shape[0] for part in self.parts])[:-1]
+        pieces = np.split(Y, ends)
+        return np.asarray(sum(p.rmatmat(y) for p, y in zip(self.parts, pieces, strict=True)))
+
+    def gram(self) -> Array:
+        return np.asarray(sum(part.gram() for part in self.parts))
+
+    def column_norms(self, power: int) -> Array:
+        return np.asarray(sum(part.column_norms(power) for part in self.parts))
+
+    def max_abs(self) -> int:
+        return max(part.max_abs() for part in self.parts)
+
+    def row_power_sums(self, M: Array, power: int) -> Array:
+        return np.concatenate([part.row_power_sums(M, power) for part in self.parts])
+
+    def quadratic(self, M: Array) -> Array:
+        return np.concatenate([part.quadratic(M) for part in self.parts])
+
+    @cached_property
+    def row_squares(self) -> Array:
+        return np.concatenate([part.row_squares for part in self.parts])
+
+
+class Groups(Factor):
+    """Listed groups of codes, or any other sparse 0/1 matrix, kept as CSR."""
+
+    def __init__(self, matrix: "sp.csr_array") -> None:
+        self.matrix = sp.csr_array(matrix, dtype=np.int64)
+        self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
+
+    @classmethod
+    def of(cls, groups: tuple[tuple[int, ...], ...], n: int) -> "Groups":
+        """Build from the code lists of the groups."""
+        sizes = [len(codes) for codes in groups]
+        columns = np.array([code for codes in groups for code in codes], dtype=np.int64)
+        ones = np.ones(len(columns), dtype=np.int64)
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        return cls(sp.csr_array((ones, columns, starts), shape=(len(groups), n)))
+
+    @cached_property
+    def key(self) -> Hashable:
+        return ("groups", self.shape, self.matrix.indices.tobytes(), self.matrix.indptr.tobytes())
+
+    def matmat(self, X: Array) -> Array:
+        return np.asarray(self.matrix @ X)
+
+    def rmatmat(self, Y: Array) -> Array:
+        return np.asarray(self.matrix.T @ Y)
+
+    def gram(self) -> Array:
+        return np.asarray((self.matrix.T @ self.matrix).toarray(), dtype=np.float64)
+
+    def column_norms(self, power: int) -> Array:
+        return np.asarray(self.matrix.sum(axis=0), dtype=np.int64)
+
+    def max_abs(self) -> int:
+        return 1
+
+    @cached_property
+    def row_squares(self) -> Array:
+        return np.asarray(self.matrix.sum(axis=1), dtype=np.int64)

@@ -1,0 +1,158 @@
+"""Sets of ranges over an ordered attribute: products by cumulative sums, Grams in closed form."""
+
+from abc import abstractmethod
+from collections.abc import Hashable, Sequence
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+
+from dpquery.operators.factors import ROW_CHUNK, Array, Factor
+
+
+class Ranges(Factor):
+    """Ranges first..last of n codes, both ends included; subclasses say which."""
+
+    @property
+    @abstractmethod
+    def bounds(self) -> tuple[Array, Array]:
+        """First and last code of every range: two (m,) integer arrays."""
+
+    def matmat(self, X: Array) -> Array:
+        (first, last), C = self.bounds, _cumulative(X)
+        return np.asarray(C[last + 1] - C[first])
+
+    def rmatmat(self, Y: Array) -> Array:
+        (first, last), (m, n) = self.bounds, self.shape
+        rows, ones = np.arange(m), np.ones(m, dtype=np.int64)
+        starts = sp.csr_array((ones, (first, rows)), shape=(n + 1, m))
+        ends = sp.csr_array((ones, (last + 1, rows)), shape=(n + 1, m))
+        return np.asarray(np.cumsum(starts @ Y - ends @ Y, axis=0)[:-1])
+
+    def gram(self) -> Array:
+        """Count the ranges that hold both j and k: first <= j and last >= k. O(m + n^2)."""
+        count = np.zeros((self.shape[1], self.shape[1]))
+        np.add.at(count, self.bounds, 1.0)
+        upper = np.cumsum(np.cumsum(count, axis=0)[:, ::-1], axis=1)[:, ::-1]
+        return np.triu(upper) + np.triu(upper, 1).T
+
+    def column_norms(self, power: int) -> Array:
+        return self.rmatvec(np.ones(self.shape[0], dtype=np.int64))
+
+    def max_abs(self) -> int:
+        return 1
+
+    def row_power_sums(self, M: Array, power: int) -> Array:
+        (first, last), C = self.bounds, _cumulative(M)
+        step = max(1, ROW_CHUNK // M.shape[1])
+        pieces = [
+            (np.abs(C[last[i : i + step] + 1] - C[first[i : i + step]]) ** power).sum(axis=1)
+            for i in range(0, self.shape[0], step)
+        ]
+        return np.concatenate(pieces)
+
+    def quadratic(self, M: Array) -> Array:
+        C = _cumulative(_cumulative(M).T)
+        (i, last) = self.bounds
+        j = last + 1
+        return np.asarray(C[j, j] - C[i, j] - C[j, i] + C[i, i])
+
+    @cached_property
+    def row_squares(self) -> Array:
+        first, last = self.bounds
+        return np.asarray(last - first + 1)
+
+
+class ListedRanges(Ranges):
+    """Ranges given one by one."""
+
+    def __init__(self, n: int, bounds: Sequence[tuple[int, int]]) -> None:
+        self.listed = np.array(bounds, dtype=np.int64).reshape(-1, 2)
+        self.shape = (len(self.listed), n)
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        return self.listed[:, 0], self.listed[:, 1]
+
+    @cached_property
+    def key(self) -> Hashable:
+        return ("ranges", self.shape, self.listed.tobytes())
+
+
+class Prefix(Ranges):
+    """The ranges 0..j for every j."""
+
+    def __init__(self, n: int) -> None:
+        self.shape = (n, n)
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        last = np.arange(self.shape[0])
+        return np.zeros_like(last), last
+
+    @property
+    def key(self) -> Hashable:
+        return ("prefix", *self.shape)
+
+    def matmat(self, X: Array) -> Array:
+        return np.asarray(np.cumsum(X, axis=0))
+
+    def rmatmat(self, Y: Array) -> Array:
+        return np.asarray(np.cumsum(Y[::-1], axis=0)[::-1])
+
+    def gram(self) -> Array:
+        i = np.arange(self.shape[1], dtype=np.float64)
+        return self.shape[1] - np.maximum(i[:, None], i)
+
+
+class AllRanges(Ranges):
+    """The ranges i..j for every i <= j, i in the outer loop: n (n + 1) / 2 of them."""
+
+    def __init__(self, n: int) -> None:
+        self.shape = (n * (n + 1) // 2, n)
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        return np.triu_indices(self.shape[1])
+
+    @property
+    def key(self) -> Hashable:
+        return ("all-ranges", *self.shape)
+
+    def gram(self) -> Array:
+        n = self.shape[1]
+        i = np.arange(n, dtype=np.float64)
+        return (np.minimum(i[:, None], i) + 1) * (n - np.maximum(i[:, None], i))
+
+
+class WidthRanges(Ranges):
+    """Every range of one width: n - width + 1 of them."""
+
+    def __init__(self, n: int, width: int) -> None:
+        if not 1 <= width <= n:
+            raise ValueError(f"width {width} outside 1..{n}")
+        self.width = width
+        self.shape = (n - width + 1, n)
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        first = np.arange(self.shape[0])
+        return first, first + self.width - 1
+
+    @property
+    def key(self) -> Hashable:
+        return ("width", *self.shape)
+
+    def gram(self) -> Array:
+        m, n = self.shape
+        i = np.arange(n)
+        low, high = np.minimum(i[:, None], i), np.maximum(i[:, None], i)
+        held = np.minimum(low, m - 1) - np.maximum(high - self.width + 1, 0) + 1
+        return np.maximum(held, 0).astype(np.float64)
+
+
+def _cumulative(X: Array) -> Array:
+    """Return the cumulative sums of the rows with a row of zeros on top: (n + 1, k)."""
+    out = np.zeros((X.shape[0] + 1, X.shape[1]), dtype=X.dtype)
+    np.cumsum(X, axis=0, out=out[1:])
+    return out

@@ -1,0 +1,61 @@
+"""Lower bounds on the loss of every strategy, whatever optimiser found it.
+
+The SVD bound [LM13] is (sum of singular values of W)^2 / N; it holds for L2 sensitivity and so for
+L1 too, which is never smaller. It factors over a single product, has a closed form in the marginal
+algebra ([MATH] 3, 4), and is computed outright while N is small.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpquery.operators.factors import Array
+from dpquery.operators.gram import Gram, is_mixture
+from dpquery.strategy.marginal_algebra import workload_eigenvalues
+
+DENSE_LIMIT = 1200  # cells of a domain whose Gram is decomposed outright
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A proven lower bound on sensitivity^2 tr((A'A)^-1 V), and what proves it."""
+
+    loss: float
+    kind: str
+
+
+def svd_bound(gram: Gram) -> Bound | None:
+    """Return the SVD bound where it can be computed, else None."""
+    if len(gram.weights) == 1:
+        roots = [
+            _root_trace(own[j]) ** 2 / len(own[j])
+            for own, j in zip(gram.matrices, gram.index[0], strict=True)
+        ]
+        return Bound(float(gram.weights[0]) * math.prod(roots), "SVD bound")
+    if _in_marginal_algebra(gram):
+        return Bound(_marginal_bound(gram), "SVD bound")
+    if math.prod(gram.shape_of_domain) <= DENSE_LIMIT:
+        V = gram.dense()
+        return Bound(_root_trace((V + V.T) / 2) ** 2 / len(V), "SVD bound")
+    return None
+
+
+def _marginal_bound(gram: Gram) -> float:
+    """Sum sqrt(kappa(a)) over eigenspaces: mult(a) = prod (n_i - 1) of them share each value."""
+    shape = gram.shape_of_domain
+    total = 0.0
+    for a, trace in workload_eigenvalues(gram).items():
+        multiplicity = math.prod(shape[i] - 1 for i in a)
+        total += math.sqrt(trace * multiplicity)
+    return total**2 / float(math.prod(shape))
+
+
+def _in_marginal_algebra(gram: Gram) -> bool:
+    """Return whether every matrix is a mixture of identity and ones."""
+    return all(is_mixture(V) for own in gram.matrices for V in own)
+
+
+def _root_trace(V: Array) -> float:
+    """Return the sum of square roots of the eigenvalues."""
+    return float(np.sqrt(np.maximum(np.linalg.eigvalsh(V), 0)).sum())

@@ -1,0 +1,154 @@
+"""The candidates that plan compares: each turns a workload into one integer strategy.
+
+A candidate is a function of the workload alone. It raises UnsupportedWorkloadError, with the reason
+as its message, where it cannot be measured or has nothing to offer.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from numpy.random import Generator
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.blocks import Workload
+from dpquery.operators.factors import Identity
+from dpquery.operators.gram import Gram
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.opt_marginals import opt_marginals
+from dpquery.strategy.opt_product import ProductSelection, opt_product
+from dpquery.strategy.opt_union import group_by_attributes, opt_union
+from dpquery.strategy.sensitivity import sensitivity
+from dpquery.strategy.strategies import (
+    BITS,
+    DirectStrategy,
+    MarginalsStrategy,
+    ProductStrategy,
+    Strategy,
+    UnionStrategy,
+    integer_factor,
+    resolution,
+)
+
+MAX_CELLS = 1 << 25  # of a table that is tabulated and measured in memory
+MAX_CLASSES = 8192  # of an attribute whose dense Gram is optimised
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A strategy, whether its optimiser converged, and a loss no strategy can beat (or 0)."""
+
+    strategy: Strategy
+    converged: bool = True
+    bound: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What every candidate is given."""
+
+    workload: Workload
+    gram: Gram
+    noise: Noise
+    rng: Generator
+    progress: Callable[[str], None]
+
+
+def identity(problem: Problem) -> Found:
+    """Measure every cell of the domain."""
+    shape = problem.workload.shape_of_domain
+    _check_cells(shape)
+    return Found(ProductStrategy("Identity", problem.noise, tuple(Identity(n) for n in shape)))
+
+
+def plain_mechanism(problem: Problem) -> Found:
+    """Measure the workload's own queries: the plain Laplace or Gaussian mechanism."""
+    workload = problem.workload
+    for block in workload.blocks:
+        _check_cells(block.table_shape)
+    if workload.shape[0] > MAX_CELLS:
+        raise UnsupportedWorkloadError(f"{workload.shape[0]:,} queries to measure")
+    weights = (resolution(1),) * len(workload.blocks)
+    return Found(DirectStrategy("Workload", problem.noise, workload, weights))
+
+
+def product(problem: Problem) -> Found:
+    """OPT_x (OPT_0 where there is one attribute), the better of two numbers of rows."""
+    shape = problem.workload.shape_of_domain
+    _check_cells(shape)
+    if max(shape) > MAX_CLASSES:
+        raise UnsupportedWorkloadError(f"an attribute has {max(shape):,} classes")
+    best: ProductSelection | None = None
+    for divisor in (16, 8) if problem.noise == "laplace" and max(shape) <= 256 else (16,):
+        found = opt_product(
+            problem.gram,
+            noise=problem.noise,
+            rng=problem.rng,
+            rows=lambda n, divisor=divisor: max(1, n // divisor),
+            progress=problem.progress,
+        )
+        best = found if best is None or found.loss < best.loss else best
+    if best is None:
+        raise ValueError("no number of rows was tried")
+    name = "OPT_x" if sum(n > 1 for n in shape) > 1 else "OPT_0"
+    return Found(_integer_product(name, best, problem.noise), best.converged, best.bound)
+
+
+def union(problem: Problem) -> Found:
+    """OPT_+ with one part for every maximal attribute set."""
+    workload = problem.workload
+    groups = group_by_attributes(workload)
+    if not groups:
+        raise UnsupportedWorkloadError("not between 2 and 12 maximal attribute sets")
+    for group in groups:
+        held = {i for position in group for i in workload.blocks[position].attributes}
+        _check_cells([workload.shape_of_domain[i] for i in held])
+    found = opt_union(
+        workload, noise=problem.noise, rng=problem.rng, groups=groups, progress=problem.progress
+    )
+    parts = tuple(_integer_product("OPT_x", part, problem.noise) for part in found.parts)
+    norms = [sensitivity(part.measurements, problem.noise) for part in parts]
+    lengths = [float(v) if problem.noise == "laplace" else math.sqrt(v) for v in norms]
+    weights = tuple(
+        max(1, round(share * (1 << BITS) * max(lengths) / length))
+        for share, length in zip(found.shares, lengths, strict=True)
+    )
+    strategy = UnionStrategy("OPT_+", problem.noise, parts, weights, groups)
+    return Found(strategy, all(part.converged for part in found.parts))
+
+
+def marginals(problem: Problem) -> Found:
+    """OPT_M: weighted marginals."""
+    shape = problem.workload.shape_of_domain
+    found = opt_marginals(
+        problem.gram,
+        noise=problem.noise,
+        rng=problem.rng,
+        max_cells=MAX_CELLS,
+        progress=problem.progress,
+    )
+    peak = max(found.weights.values())
+    scaled = {b: round(theta / peak * (1 << BITS)) for b, theta in found.weights.items()}
+    weights = {b: weight for b, weight in scaled.items() if weight > 0}
+    return Found(MarginalsStrategy("OPT_M", problem.noise, shape, weights), found.converged)
+
+
+CANDIDATES: tuple[tuple[str, Callable[[Problem], Found]], ...] = (
+    ("Identity", identity),
+    ("Workload", plain_mechanism),
+    ("OPT_M", marginals),
+    ("OPT_x", product),
+    ("OPT_+", union),
+)
+"""Cheapest first. A new optimiser is one function here and one line in this table."""
+
+
+def _integer_product(name: str, found: ProductSelection, noise: Noise) -> ProductStrategy:
+    factors = tuple(integer_factor(factor, noise=noise) for factor in found.factors)
+    return ProductStrategy(name, noise, factors)
+
+
+def _check_cells(shape: tuple[int, ...] | list[int]) -> None:
+    cells = math.prod(shape)
+    if cells > MAX_CELLS:
+        raise UnsupportedWorkloadError(f"a table of {float(cells):.1e} cells to measure")

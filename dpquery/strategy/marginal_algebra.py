@@ -1,0 +1,160 @@
+"""The algebra of marginals: every Gram in it is diagonal in one common set of eigenspaces.
+
+There is one eigenspace for each attribute subset a, with projector
+    P_a = kron_{i in a} (I - J/n_i)  kron_{i not in a} J/n_i,
+of dimension mult(a) = prod_{i in a} (n_i - 1). A strategy of marginals b with weights theta_b has
+eigenvalue kappa(a) = sum_{b >= a} theta_b^2 prod_{i not in b} n_i there ([MATH] 3), so its inverse,
+its error and every query's variance are sums over subsets.
+"""
+
+import math
+from collections.abc import Iterable
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.blocks import Block
+from dpquery.operators.factors import Array
+from dpquery.operators.gram import Gram
+from dpquery.strategy.polynomials import block_polynomial, nonzero_places, polynomial_power
+from dpquery.strategy.strategies import MarginalsStrategy
+
+Subset = tuple[int, ...]
+RowTerms = list[tuple[float, list[Array]]]
+"""sum_t coef_t kron_i vector_ti over the rows of a block; vectors have length m_i or 1."""
+
+
+def subsets_of(attributes: Subset) -> Iterable[Subset]:
+    """Yield all subsets of a sorted tuple, smaller ones first."""
+    for size in range(len(attributes) + 1):
+        yield from combinations(attributes, size)
+
+
+def workload_eigenvalues(gram: Gram) -> dict[Subset, float]:
+    """Return tr(P_a V) for every subset a on which it is not zero.
+
+    A Kronecker term contributes prod_i tr(P_{a_i} V_i), with tr(P_0 V) = 1'V1/n, tr(P_1 V) the
+    rest of the trace; 11' contributes to subsets without i alone.
+    """
+    zero = [
+        np.array([V.sum() / n for V in own])
+        for n, own in zip(gram.shape_of_domain, gram.matrices, strict=True)
+    ]
+    whole = [np.array([np.trace(V) for V in own]) for own in gram.matrices]
+    found: dict[Subset, float] = {}
+    for weight, row in zip(gram.weights, gram.index, strict=True):
+        inside = tuple(int(i) for i in np.nonzero(row)[0])
+        outside = math.prod(n for i, n in enumerate(gram.shape_of_domain) if i not in inside)
+        for a in subsets_of(inside):
+            value = float(weight) * outside
+            for i in inside:
+                low = zero[i][row[i]]
+                value *= whole[i][row[i]] - low if i in a else low
+            found[a] = found.get(a, 0.0) + value
+    peak = max(found.values())
+    return {a: value for a, value in found.items() if value > 1e-12 * peak}
+
+
+class MarginalInverse:
+    """(A'A)^+ of a MarginalsStrategy, by its eigenvalues 1 / kappa(a)."""
+
+    def __init__(self, strategy: MarginalsStrategy) -> None:
+        self.strategy = strategy
+        self.shape = strategy.shape
+
+    def outside(self, subset: Iterable[int]) -> float:
+        """Return the number of cells of the attributes not in a subset."""
+        inside = set(subset)
+        return float(math.prod(n for i, n in enumerate(self.shape) if i not in inside))
+
+    @cached_property
+    def kappa(self) -> dict[Subset, float]:
+        """Eigenvalue of A'A on each subset below a measured one."""
+        found: dict[Subset, float] = {}
+        for b, weight in self.strategy.weights.items():
+            share = float(weight) ** 2 * self.outside(b)
+            for a in subsets_of(b):
+                found[a] = found.get(a, 0.0) + share
+        return found
+
+    def inverse(self, a: Subset) -> float:
+        """Return 1 / kappa(a); an error where a is not measured."""
+        if a not in self.kappa:
+            raise UnsupportedWorkloadError(f"no measured marginal holds the attributes {a}")
+        return 1.0 / self.kappa[a]
+
+    def variance(self, block: Block) -> RowTerms:
+        """Return the variance of every query under unit noise: sum_a q P_a q' / kappa(a).
+
+        For i in a the predicate contributes |q_i|^2 - s_i^2/n_i, s_i its number of codes; else
+        s_i^2/n_i. Predicates that an r-of-k block replaces by ones have s_i = n_i.
+        """
+        S = block.attributes
+        coefficients = polynomial_power(block_polynomial(block), 2)
+        terms: RowTerms = []
+        for a in subsets_of(S):
+            scale = self.inverse(a) * self.outside(S)
+            for place, coef in nonzero_places(coefficients):
+                if any(c != 2 for i, c in zip(S, place, strict=True) if i in a):
+                    continue  # a residual projector annihilates ones
+                vectors = [
+                    self._variance_vector(block, k, c, S[k] in a) for k, c in enumerate(place)
+                ]
+                terms.append((coef * scale, vectors))
+        return terms
+
+    def _variance_vector(self, block: Block, k: int, count: int, inside: bool) -> Array:
+        factor, n = block.factors[k], block.factors[k].shape[1]
+        s = distinct_or_all(factor.row_sums.astype(np.float64))
+        if inside:
+            return distinct_or_all(factor.row_squares.astype(np.float64)) - s**2 / n
+        return s**count * float(n) ** (1 - count)
+
+    def fourth_powers(self, block: Block) -> RowTerms | None:
+        """Return sum_r c_r^4 of every query; None for signed blocks.
+
+        On the cells of a measured marginal b the coefficient of a query is
+            theta_b sum_{a <= b & S} prod_{i not in b} s_i / kappa(a)
+                    kron_{i in a} (q_i - s_i/n_i) kron_{i in b \\ a} s_i/n_i,
+        a polynomial with one variable an attribute of t = b & S; its fourth power is taken once
+        for each t and summed over the b that meet S in t.
+        """
+        if len(block.terms) > 1:
+            return None
+        S = block.attributes
+        terms: RowTerms = []
+        for t, scale in self._met(S).items():
+            g = np.zeros((2,) * len(t))
+            for a in subsets_of(t):
+                g[tuple(int(i in a) for i in t)] = self.inverse(a)
+            for place, coef in nonzero_places(polynomial_power(g, 4)):
+                counts = dict(zip(t, place, strict=True))
+                vectors = [self._fourth_vector(block, k, counts.get(i)) for k, i in enumerate(S)]
+                terms.append((coef * scale, vectors))
+        return terms
+
+    def _met(self, S: Subset) -> dict[Subset, float]:
+        """Return, for each t = b & S, sum_b theta_b^4 prod_{i outside b, S} n_i^4 prod_{b \\ S} n_i."""
+        found: dict[Subset, float] = {}
+        for b, weight in self.strategy.weights.items():
+            t = tuple(i for i in b if i in S)
+            beyond = float(math.prod(self.shape[i] for i in b if i not in S))
+            share = float(weight) ** 4 * beyond * self.outside((*b, *S)) ** 4
+            found[t] = found.get(t, 0.0) + share
+        return found
+
+    def _fourth_vector(self, block: Block, k: int, count: int | None) -> Array:
+        """Return sum_r (q - s/n)^c (s/n)^(4-c) of a 0/1 row; s^4 where its attribute is summed."""
+        s, n = distinct_or_all(block.factors[k].row_sums.astype(np.float64)), block.table_shape[k]
+        if count is None:
+            return np.asarray(s**4)
+        mean = s / n
+        spread = s * (1 - mean) ** count + (n - s) * (-mean) ** count
+        return np.asarray(spread * mean ** (4 - count))
+
+
+def distinct_or_all(vector: Array) -> Array:
+    """Return one entry where all are equal: constant axes then cost nothing."""
+    return vector[:1] if len(vector) and np.all(vector == vector[0]) else vector

@@ -1,0 +1,130 @@
+"""OPT_x: the best Kronecker product of one-attribute strategies ([HDMM18] Problem 3).
+
+The loss of kron_i A_i on a union of products is sum_j w_j prod_i tr(X_i^-1 V_ij). With all factors
+but one fixed it is the OPT_0 loss of a surrogate Gram, so block descent calls OPT_0 in turn, warm
+started, and keeps the best sweep.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.random import Generator
+
+from dpquery.operators.factors import Array, Factor, Identity
+from dpquery.operators.gram import Gram, is_mixture
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.opt_0 import FactorSelection, opt_0
+
+SWEEPS = 12
+TOLERANCE = 1e-4  # relative gain of a sweep below which descent has converged
+
+
+@dataclass(frozen=True, eq=False)
+class ProductSelection:
+    """A product strategy with real factors of sensitivity 1.
+
+    Attributes:
+        factors: one for each attribute; attributes with one class have Identity(1).
+        loss: sum_j w_j prod_i tr(X_i^-1 V_ij).
+        bound: a proven lower bound on the loss of any strategy, for a single product under
+            Gaussian noise ([MATH] 1: duals multiply over Kronecker factors); else 0.
+        converged: whether the last sweep gained less than TOLERANCE.
+        sweeps: how many were run.
+    """
+
+    factors: tuple[Factor, ...]
+    loss: float
+    bound: float
+    converged: bool
+    sweeps: int
+
+
+def opt_product(
+    gram: Gram,
+    *,
+    noise: Noise,
+    rng: Generator,
+    rows: Callable[[int], int] = lambda n: max(1, n // 16),
+    progress: Callable[[str], None] = lambda _: None,
+) -> ProductSelection:
+    """Select a Kronecker product strategy by block descent.
+
+    Args:
+        gram: Gram of the workload.
+        noise: which sensitivity the factors are normalised to.
+        rng: for the starting points.
+        rows: number of p-Identity rows below the diagonal for an attribute of n classes; one row
+            is used wherever all matrices are mixtures of identity and total.
+        progress: told about every sweep.
+    """
+    descent = _Descent(gram, noise, rng, rows)
+    best = descent.selection(converged=False, sweeps=0)
+    for sweep in range(1, SWEEPS + 1):
+        descent.sweep()
+        current = descent.selection(converged=False, sweeps=sweep)
+        gain = 1 - current.loss / best.loss
+        progress(f"OPT_x sweep {sweep}: loss {current.loss:.6g}")
+        done = gain < TOLERANCE or len(descent.active) == 1
+        if current.loss < best.loss:
+            best = current
+        if done:
+            return replace(best, converged=True, sweeps=sweep)
+    return best
+
+
+class _Descent:
+    """State of the block descent: one selection and its traces for each active attribute."""
+
+    def __init__(
+        self, gram: Gram, noise: Noise, rng: Generator, rows: Callable[[int], int]
+    ) -> None:
+        self.gram, self.noise, self.rng, self.rows = gram, noise, rng, rows
+        self.active = [i for i, n in enumerate(gram.shape_of_domain) if n > 1]
+        self.selected: list[FactorSelection | None] = [None] * len(gram.matrices)
+        none: list[Array | None] = [None] * len(gram.matrices)
+        self.traces = gram.traces(none)
+
+    def sweep(self) -> None:
+        for i in self.active:
+            V = self.surrogate(i)
+            previous = self.selected[i]
+            selected = opt_0(
+                V,
+                noise=self.noise,
+                rng=self.rng,
+                p=1 if is_mixture(V) else self.rows(len(V)),
+                start=None if previous is None else previous.state,
+            )
+            if previous is None or selected.loss <= float(np.sum(previous.inverse * V)):
+                self.selected[i] = selected
+                inverse = selected.inverse
+                self.traces[i] = np.array([np.sum(inverse * M) for M in self.gram.matrices[i]])
+
+    def surrogate(self, i: int) -> Array:
+        """Return sum_j w_j prod_{i' != i} tr(X_i'^-1 V_i'j) V_ij, symmetrised."""
+        factors = self.gram.term_traces(self.traces)
+        factors[:, i] = 1.0
+        weights = self.gram.weights * factors.prod(axis=1)
+        index = self.gram.index[:, i]
+        own = np.bincount(index, weights, minlength=len(self.gram.matrices[i]))
+        V = np.tensordot(own, np.stack(self.gram.matrices[i]), axes=1)
+        return np.asarray((V + V.T) / 2)
+
+    def selection(self, *, converged: bool, sweeps: int) -> ProductSelection:
+        loss = float(self.gram.weights @ self.gram.term_traces(self.traces).prod(axis=1))
+        factors = tuple(
+            Identity(n) if own is None else own.factor
+            for n, own in zip(self.gram.shape_of_domain, self.selected, strict=True)
+        )
+        return ProductSelection(factors, loss, self._bound(), converged, sweeps)
+
+    def _bound(self) -> float:
+        """Multiply the duals of the factors of a single product."""
+        chosen = [self.selected[i] for i in self.active]
+        if len(self.gram.weights) > 1:
+            return 0.0
+        ratios = [0.0 if own is None else own.bound / own.loss for own in chosen]
+        loss = float(self.gram.weights @ self.gram.term_traces(self.traces).prod(axis=1))
+        return loss * math.prod(ratios)

@@ -1,0 +1,119 @@
+"""The noise of every single answer, in closed form and without data.
+
+A query q is answered by c'y with c = A (A'A)^-1 q. With independent noise of one scale on y its
+variance is the sum of squares of c, and its fourth cumulant goes with the sum of fourth powers.
+For Kronecker strategies both are sums of outer products of per-attribute vectors, since powers of
+a Kronecker product are Kronecker products of powers ([MATH] 9).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import assert_never
+
+import numpy as np
+
+from dpquery.operators.blocks import Block
+from dpquery.operators.factors import Array, Factor
+from dpquery.strategy.marginal_algebra import MarginalInverse, RowTerms
+from dpquery.strategy.polynomials import block_polynomial, nonzero_places, polynomial_power
+from dpquery.strategy.strategies import (
+    DirectStrategy,
+    MarginalsStrategy,
+    ProductStrategy,
+    Strategy,
+    UnionStrategy,
+    pseudo_inverse,
+)
+
+def power_sums(strategy: Strategy, block: Block, *, position: int, order: int) -> RowTerms | None:
+    """Return sum_r c_r^order for every query of a block, as a sum of outer products.
+
+    Args:
+        strategy: an integer strategy that supports the block.
+        block: a block of the workload.
+        position: its place in the workload.
+        order: 2 for the variance under unit noise on every measured row, 4 for the kurtosis.
+
+    Returns:
+        The terms, or None where no closed form is at hand (order 4 of a signed block under
+        marginals). For a UnionStrategy the figures are those of the block's own part: upper
+        bounds on the variance of global least squares.
+    """
+    match strategy:
+        case ProductStrategy():
+            return _product_power_sums(strategy, block, order)
+        case MarginalsStrategy():
+            inverse = MarginalInverse(strategy)
+            return inverse.variance(block) if order == 2 else inverse.fourth_powers(block)
+        case UnionStrategy():
+            part = strategy.part_of(position)
+            terms = _product_power_sums(strategy.parts[part], block, order)
+            return [(coef / strategy.weights[part] ** order, vs) for coef, vs in terms]
+        case DirectStrategy():
+            unit = np.ones(1)
+            return [(strategy.weights[position] ** -float(order), [unit] * len(block.factors))]
+    assert_never(strategy)
+
+
+def total_of(terms: RowTerms, block: Block) -> float:
+    """Return the sum of the outer products over all rows of the block."""
+    total = 0.0
+    for coef, vectors in terms:
+        sums = [
+            float(v.sum()) * (m // len(v)) for v, m in zip(vectors, block.row_shape, strict=True)
+        ]
+        total += coef * math.prod(sums)
+    return total
+
+
+def expand(terms: RowTerms, row_shape: Sequence[int] | None = None) -> Array:
+    """Return the outer products as a tensor; without a row shape axes of length 1 stay so."""
+    total: Array = np.zeros(())
+    for coef, vectors in terms:
+        outer = np.array(coef)
+        for vector in vectors:
+            outer = np.multiply.outer(outer, vector)
+        total = total + outer
+    return total if row_shape is None else np.broadcast_to(total, tuple(row_shape))
+
+
+def _product_power_sums(strategy: ProductStrategy, block: Block, order: int) -> RowTerms:
+    outside = 1.0
+    for i in strategy.attributes:
+        if i not in block.attributes:
+            outside *= float(_total_forms(strategy, i, order))
+    outside /= float(strategy.measurements[0].weight) ** order
+    places = list(nonzero_places(polynomial_power(block_polynomial(block), order)))
+    needed = [sorted({place[k] for place, _ in places}) for k in range(len(block.factors))]
+    forms = [
+        _forms(strategy, i, factor, order, counts)
+        for i, factor, counts in zip(block.attributes, block.factors, needed, strict=True)
+    ]
+    return [
+        (outside * coef, [own[c] for own, c in zip(forms, place, strict=True)])
+        for place, coef in places
+    ]
+
+
+def _total_forms(strategy: ProductStrategy, i: int, order: int) -> float:
+    """Return sum_r c_r^order for the total query of one attribute."""
+    ones = pseudo_inverse(strategy.factors[i], strategy.inverses[i]).sum(axis=0)
+    return float((ones**order).sum())
+
+
+def _forms(
+    strategy: ProductStrategy, i: int, factor: Factor, order: int, counts: list[int]
+) -> dict[int, Array]:
+    """Return, for each count c, sum_r f_r^c t_r^(order - c) of every row.
+
+    f is the coefficient vector of the row's predicate and t that of the total: the two that an
+    r-of-k block mixes.
+    """
+    inverse = strategy.inverses[i]
+    if counts == [order] and order == 2:
+        return {order: factor.quadratic(inverse)}
+    plus = pseudo_inverse(strategy.factors[i], inverse)
+    if counts == [order]:
+        return {order: factor.row_power_sums(plus, order)}
+    f, t = factor.matmat(plus), plus.sum(axis=0)
+    return {c: ((f**c) * t ** (order - c)).sum(axis=1) for c in counts}

@@ -1,0 +1,170 @@
+"""Strategies as measured: integer query matrices whose answers get independent noise of one scale.
+
+Four shapes, each with its own closed forms for error and reconstruction:
+  ProductStrategy    kron_i A_i over the attributes with more than one class (OPT_x, Identity)
+  MarginalsStrategy  weighted marginals (OPT_M)
+  UnionStrategy      several products, each for a part of the workload (OPT_+)
+  DirectStrategy     the workload's own queries (the plain Laplace or Gaussian mechanism)
+A strategy is a list of measurements, integer weight times integer block; its sensitivity is exact.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dpquery.operators.blocks import Block, Workload, marginal, product
+from dpquery.operators.factors import Array, Dense, Factor, PIdentity
+from dpquery.strategy.noise_kinds import Noise
+
+BITS = 16  # of an integerised real factor: rounding moves the loss by about 2^-BITS
+RESOLUTION = 16  # least bits of a strategy's largest entry: keeps the noise fine-grained
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """The integer queries weight * block, answered from the marginal over block.attributes."""
+
+    weight: int
+    block: Block
+
+
+@dataclass(frozen=True, eq=False)
+class ProductStrategy:
+    """kron_i A_i with integer factors of full column rank, one for each attribute."""
+
+    name: str
+    noise: Noise
+    factors: tuple[Factor, ...]
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the domain's attributes."""
+        return tuple(factor.shape[1] for factor in self.factors)
+
+    @cached_property
+    def attributes(self) -> tuple[int, ...]:
+        """Attributes that are measured: all with more than one class."""
+        return tuple(i for i, n in enumerate(self.shape) if n > 1)
+
+    @cached_property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """The one product, scaled up where its entries are small."""
+        factors = {i: self.factors[i] for i in self.attributes}
+        entry = math.prod(factor.max_abs() for factor in factors.values())
+        return (Measurement(resolution(entry), product(self.shape, factors)),)
+
+    @cached_property
+    def inverses(self) -> tuple[Array, ...]:
+        """(A_i'A_i)^-1 for every attribute."""
+        return tuple(inverse_gram(factor) for factor in self.factors)
+
+
+@dataclass(frozen=True, eq=False)
+class MarginalsStrategy:
+    """Marginals over attribute subsets, each times a positive integer weight."""
+
+    name: str
+    noise: Noise
+    shape: tuple[int, ...]
+    weights: dict[tuple[int, ...], int]
+
+    @cached_property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """One marginal a subset."""
+        return tuple(
+            Measurement(weight, marginal(self.shape, subset))
+            for subset, weight in self.weights.items()
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class UnionStrategy:
+    """Product strategies side by side; part k times weights[k] serves the blocks in groups[k]."""
+
+    name: str
+    noise: Noise
+    parts: tuple[ProductStrategy, ...]
+    weights: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the domain's attributes."""
+        return self.parts[0].shape
+
+    @cached_property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """One product a part."""
+        return tuple(
+            Measurement(weight * part.measurements[0].weight, part.measurements[0].block)
+            for weight, part in zip(self.weights, self.parts, strict=True)
+        )
+
+    def part_of(self, position: int) -> int:
+        """Return which part serves the workload block at a position."""
+        return next(k for k, group in enumerate(self.groups) if position in group)
+
+
+@dataclass(frozen=True, eq=False)
+class DirectStrategy:
+    """The workload's own queries, block j times the integer weights[j]."""
+
+    name: str
+    noise: Noise
+    workload: Workload
+    weights: tuple[int, ...]
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the domain's attributes."""
+        return self.workload.shape_of_domain
+
+    @cached_property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """One measurement a workload block."""
+        pairs = zip(self.weights, self.workload.blocks, strict=True)
+        return tuple(Measurement(weight, block) for weight, block in pairs)
+
+
+Strategy = ProductStrategy | MarginalsStrategy | UnionStrategy | DirectStrategy
+
+
+def resolution(entry: int) -> int:
+    """Return the power of two that lifts a largest entry to RESOLUTION bits."""
+    return 1 << max(0, RESOLUTION + 1 - entry.bit_length())
+
+
+def integer_factor(factor: Factor, *, noise: Noise, bits: int = BITS) -> Factor:
+    """Round a real factor to a grid of 2^-bits and return it times 2^bits, in integers.
+
+    Under Laplace noise the diagonal of a p-Identity takes up the rounding of its rows, so every
+    column keeps L1 norm 2^bits and the sensitivity does not grow (by more than p / 2^bits where
+    the diagonal all but vanishes).
+    """
+    if np.issubdtype(factor.dtype, np.integer):
+        return factor
+    if isinstance(factor, PIdentity) and noise == "laplace":
+        rows = np.rint(factor.rows * (1 << bits)).astype(np.int64)
+        diagonal = np.maximum((1 << bits) - rows.sum(axis=0), 1)  # 0 would lose a column
+        return PIdentity(diagonal, rows)
+    return Dense(np.rint(factor.dense() * (1 << bits)).astype(np.int64))
+
+
+def inverse_gram(factor: Factor) -> Array:
+    """Return (A'A)^-1 of a factor of full column rank. (n, n)."""
+    n = factor.shape[1]
+    if isinstance(factor, PIdentity):
+        d = factor.diagonal.astype(np.float64)
+        C = factor.rows / d
+        inner = np.linalg.solve(np.eye(len(C)) + C @ C.T, C)
+        return np.asarray((np.eye(n) - C.T @ inner) / d[:, None] / d)
+    scale = float(factor.max_abs())
+    inverse = np.linalg.inv(factor.gram() / scale**2) / scale**2
+    return np.asarray((inverse + inverse.T) / 2)
+
+
+def pseudo_inverse(factor: Factor, inverse: Array) -> Array:
+    """Return A^+ = (A'A)^-1 A' of a factor of full column rank. (n, m)."""
+    return np.asarray(factor.matmat(inverse).T)
