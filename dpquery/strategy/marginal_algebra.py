@@ -94,7 +94,7 @@ class MarginalInverse:
         S = block.attributes
         coefficients = polynomial_power(block_polynomial(block), 2)
         terms: RowTerms = []
-        for a in subsets_of(S):
+        for a in subsets_of(tuple(i for i in S if self.shape[i] > 1)):
             scale = self.inverse(a) * self.outside(S)
             for place, coef in nonzero_places(coefficients):
                 if any(c != 2 for i, c in zip(S, place, strict=True) if i in a):

@@ -79,10 +79,10 @@ def _select(
         problem = Problem(workload, V, noise, np.random.default_rng(seed), progress)
         try:
             found = build(problem)
+            error = expected_error(found.strategy, workload)
         except UnsupportedWorkloadError as reason:
             candidates.append(Candidate(name, noise, None, None, str(reason)))
             continue
-        error = expected_error(found.strategy, workload)
         candidates.append(Candidate(found.strategy.name, noise, found, error))
     scores = [_score(candidate, objective) for candidate in candidates]
     best = candidates[int(np.argmin(scores))]
