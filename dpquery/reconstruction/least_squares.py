@@ -1,0 +1,186 @@
+"""From noisy measurements to answers, by least squares; nothing here can reach the data.
+
+Products and marginals have closed forms on small tensors: a table over attributes S is built from
+the measured subsets alone, and the count vector of the whole domain never exists unless the
+strategy itself spans it. A union of products is solved globally by LSMR while its domain fits in
+memory, and part by part beyond that.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import cache, cached_property
+from typing import Protocol, assert_never
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator, lsmr
+
+from dpquery.exceptions import ConvergenceError
+from dpquery.operators.blocks import Block, kron_apply
+from dpquery.operators.factors import Array
+from dpquery.strategy.marginal_algebra import MarginalInverse, Subset, subsets_of
+from dpquery.strategy.strategies import (
+    DirectStrategy,
+    MarginalsStrategy,
+    Measurement,
+    ProductStrategy,
+    Strategy,
+    UnionStrategy,
+)
+
+GLOBAL_LIMIT = 1 << 24  # cells of a domain on which a union is solved as one
+TOLERANCE = 1e-12
+MAX_ITERATIONS = 5000
+
+
+class Estimates(Protocol):
+    """Unbiased answers to any block that the measurements support."""
+
+    def answer(self, block: Block, position: int) -> Array:
+        """Return the answers of the workload block at a position, of shape block.row_shape."""
+
+
+def reconstruct(strategy: Strategy, answers: Sequence[Array]) -> Estimates:
+    """Return estimates from the noisy answers of each of a strategy's measurements, as floats.
+
+    Privacy:
+        Post-processing: a function of noisy answers and public inputs.
+    """
+    match strategy:
+        case ProductStrategy():
+            return _ProductEstimates(strategy, answers[0])
+        case MarginalsStrategy():
+            return _MarginalEstimates(strategy, answers)
+        case DirectStrategy():
+            return _DirectEstimates(strategy, answers)
+        case UnionStrategy() if math.prod(strategy.shape) <= GLOBAL_LIMIT:
+            return _GlobalEstimates(strategy, answers)
+        case UnionStrategy():
+            return _LocalEstimates(strategy, answers)
+    assert_never(strategy)
+
+
+class _ProductEstimates:
+    """x = kron_i (A_i'A_i)^-1 A_i' y over the measured attributes."""
+
+    def __init__(self, strategy: ProductStrategy, answers: Array, weight: int | None = None) -> None:
+        self.strategy = strategy
+        self.weight = strategy.measurements[0].weight if weight is None else weight
+        self.noisy = answers.reshape(strategy.measurements[0].block.row_shape)
+
+    @cached_property
+    def cells(self) -> Array:
+        products = [
+            lambda Y, i=i: self.strategy.inverses[i] @ self.strategy.factors[i].rmatmat(Y)
+            for i in self.strategy.attributes
+        ]
+        return kron_apply(products, self.noisy / self.weight)
+
+    def answer(self, block: Block, position: int) -> Array:
+        return _answer_from(self.cells, self.strategy.attributes, block)
+
+
+class _MarginalEstimates:
+    """Tables as sums of residual components: one small tensor for each attribute subset."""
+
+    def __init__(self, strategy: MarginalsStrategy, answers: Sequence[Array]) -> None:
+        self.strategy, self.inverse = strategy, MarginalInverse(strategy)
+        self.noisy = {
+            own.block.attributes: own.weight * noisy.reshape(own.block.row_shape)
+            for own, noisy in zip(strategy.measurements, answers, strict=True)
+        }
+        self.component = cache(self._component)
+
+    def _component(self, a: Subset) -> Array:
+        """Return P_a A'y / kappa(a) as a tensor over a, for a table with no other attribute."""
+        shape = self.strategy.shape
+        total: Array = np.zeros([shape[i] for i in a])
+        for b, noisy in self.noisy.items():
+            if set(a) <= set(b):
+                beyond = tuple(k for k, i in enumerate(b) if i not in a)
+                total = total + noisy.sum(axis=beyond) / math.prod(noisy.shape[k] for k in beyond)
+        for axis in range(len(a)):
+            total = total - total.mean(axis=axis, keepdims=True)
+        return total * self.inverse.inverse(a)
+
+    def answer(self, block: Block, position: int) -> Array:
+        shape, S = self.strategy.shape, block.attributes
+        table = np.zeros(block.table_shape)
+        for a in subsets_of(tuple(i for i in S if shape[i] > 1)):
+            own = self.component(a)
+            table += np.reshape(own, [shape[i] if i in a else 1 for i in S])
+        return block.apply(table * self.inverse.outside(S))
+
+
+class _DirectEstimates:
+    """The noisy answers themselves."""
+
+    def __init__(self, strategy: DirectStrategy, answers: Sequence[Array]) -> None:
+        self.strategy, self.noisy = strategy, answers
+
+    def answer(self, block: Block, position: int) -> Array:
+        return (self.noisy[position] / self.strategy.weights[position]).reshape(block.row_shape)
+
+
+class _LocalEstimates:
+    """Each block from its own part: what the upper bounds of a union describe."""
+
+    def __init__(self, strategy: UnionStrategy, answers: Sequence[Array]) -> None:
+        self.strategy = strategy
+        self.parts = [
+            _ProductEstimates(part, noisy, own.weight)
+            for part, noisy, own in zip(
+                strategy.parts, answers, strategy.measurements, strict=True
+            )
+        ]
+
+    def answer(self, block: Block, position: int) -> Array:
+        return self.parts[self.strategy.part_of(position)].answer(block, position)
+
+
+class _GlobalEstimates:
+    """One count vector that fits all parts best: consistent, never worse than part by part."""
+
+    def __init__(self, strategy: UnionStrategy, answers: Sequence[Array]) -> None:
+        self.strategy = strategy
+        self.noisy = np.concatenate([noisy.ravel() for noisy in answers])
+
+    @cached_property
+    def cells(self) -> Array:
+        shape = self.strategy.shape
+        solution, stop, *_ = lsmr(
+            _stacked(self.strategy.measurements, math.prod(shape)),
+            self.noisy,
+            atol=TOLERANCE,
+            btol=TOLERANCE,
+            conlim=0,
+            maxiter=MAX_ITERATIONS,
+        )
+        if stop not in (0, 1, 2, 4, 5):
+            raise ConvergenceError(
+                f"least squares stopped after {MAX_ITERATIONS} iterations; plan a smaller union"
+            )
+        return np.asarray(solution).reshape(shape)
+
+    def answer(self, block: Block, position: int) -> Array:
+        return _answer_from(self.cells, tuple(range(self.cells.ndim)), block)
+
+
+def _stacked(measurements: Sequence[Measurement], cells: int) -> LinearOperator:
+    """Return the strategy as one operator over the whole domain, scaled to entries near one."""
+    ends = np.cumsum([own.block.shape[0] for own in measurements])
+
+    def matvec(x: Array) -> Array:
+        return np.concatenate([own.weight * own.block.matvec(x.ravel()) for own in measurements])
+
+    def rmatvec(y: Array) -> Array:
+        pieces = np.split(y.ravel(), ends[:-1])
+        pairs = zip(measurements, pieces, strict=True)
+        return np.asarray(sum(own.weight * own.block.rmatvec(piece) for own, piece in pairs))
+
+    return LinearOperator((int(ends[-1]), cells), matvec=matvec, rmatvec=rmatvec, dtype=np.float64)
+
+
+def _answer_from(cells: Array, attributes: Subset, block: Block) -> Array:
+    """Answer a block from the table over more attributes; those of one class have no axis there."""
+    beyond = tuple(k for k, i in enumerate(attributes) if i not in block.attributes)
+    return block.apply(cells.sum(axis=beyond).reshape(block.table_shape))
