@@ -1,0 +1,296 @@
+"""Privacy arithmetic: what a release guarantees, what it costs, and the noise that pays for it.
+
+Everything that decides is exact: guarantees are fractions, charges and caps are whole numbers of
+1e-18, and every rounding goes against the spender. Laplace noise gives pure epsilon-DP, Gaussian
+noise gives rho-zCDP [BS16], and (epsilon, delta) is turned into rho by the tight conversion of
+[CKS20] Prop. 12: for every order alpha > 1,
+
+    epsilon <= alpha rho + ln(1 / (alpha delta)) / (alpha - 1) + ln(1 - 1 / alpha).
+
+It holds for any alpha, so a float search may pick alpha and decimal arithmetic of 60 digits then
+evaluates the bound there: no rounding in the search can make a result unsafe.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import Literal
+
+from scipy.optimize import brentq
+from scipy.special import log_ndtr
+
+from dpquery.exceptions import BudgetExceededError, SpecError
+from dpquery.spec.model import Budget
+from dpquery.strategy.noise_kinds import Noise
+
+Currency = Literal["epsilon", "rho"]
+
+UNIT = 10**18
+_DIGITS = 60
+_SLACK = Decimal("1e-30")
+_DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What one release promises to a person.
+
+    Attributes:
+        kind: "pure" for epsilon-DP, "zcdp" for rho-zCDP.
+        amount: the epsilon or the rho, exactly as it is charged.
+        epsilon: the epsilon that was asked for.
+        delta: the delta that was asked for; 0 where the guarantee is pure.
+    """
+
+    kind: Literal["pure", "zcdp"]
+    amount: Fraction
+    epsilon: Fraction
+    delta: Fraction
+
+    @property
+    def noise(self) -> Noise:
+        """The noise that gives this kind of guarantee."""
+        return "laplace" if self.kind == "pure" else "gaussian"
+
+
+@dataclass(frozen=True)
+class Cap:
+    """The most a dataset may ever spend, in a currency that is fixed when it is registered.
+
+    Attributes:
+        currency: what is added up: epsilon, or rho of zCDP.
+        units: the cap in units of 1e-18.
+        epsilon: the epsilon declared, or None where rho was declared.
+        delta: the delta declared with it, 0 if none.
+    """
+
+    currency: Currency
+    units: int
+    epsilon: Fraction | None = None
+    delta: Fraction = Fraction(0)
+
+
+def parse_epsilon(text: str) -> Fraction:
+    """Read an epsilon exactly as typed; between 1e-6 and 1e6, or a SpecError."""
+    return _parse(text, name="epsilon", low=Fraction(1, 10**6), high=Fraction(10**6))
+
+
+def parse_delta(text: str) -> Fraction:
+    """Read a delta exactly as typed; 0, or from 1e-100 to below 1, or a SpecError."""
+    value = _parse(text, name="delta", low=Fraction(0), high=Fraction(1))
+    if value == 1 or 0 < value < Fraction(1, 10**100):
+        raise SpecError(f"delta {text!r} is not 0 or between 1e-100 and 1; try 1e-9")
+    return value
+
+
+def guarantee(noise: Noise, *, epsilon: Fraction, delta: Fraction) -> Guarantee:
+    """Return the guarantee that a noise gives under (epsilon, delta).
+
+    Privacy: pure epsilon for Laplace noise. For Gaussian noise the largest rho, rounded down to a
+    multiple of 1e-18, such that rho-zCDP implies (epsilon, delta)-DP.
+
+    Raises:
+        SpecError: Gaussian noise without a delta, or an epsilon too small to be counted.
+    """
+    if epsilon <= 0 or not 0 <= delta < 1:
+        raise ValueError("epsilon must be positive and delta in [0, 1)")
+    if noise == "laplace":
+        return Guarantee("pure", epsilon, epsilon=epsilon, delta=Fraction(0))
+    if delta == 0:
+        raise SpecError(
+            "Gaussian noise needs a delta and the spec gives none; "
+            "declare `privacy: {delta: 1e-9}` or use Laplace noise"
+        )
+    rho = _largest_rho(epsilon, delta)
+    if rho <= 0:
+        raise SpecError(
+            f"epsilon {float(epsilon):g} at delta {float(delta):g} is too small for Gaussian "
+            "noise; ask for a larger epsilon"
+        )
+    return Guarantee("zcdp", rho, epsilon=epsilon, delta=delta)
+
+
+def epsilon_of(rho: Fraction, delta: Fraction) -> float:
+    """Return the epsilon that rho-zCDP implies at this delta, tight and rounded up."""
+    if rho < 0 or not 0 < delta < 1:
+        raise ValueError("rho must not be negative and delta must lie in (0, 1)")
+    if rho == 0:
+        return 0.0
+    order = _best_order(lambda u: -(1 + math.exp(u)) * float(rho) - _excess(u, delta))
+    with localcontext(prec=_DIGITS):
+        alpha = 1 + Decimal(order)
+        exact = alpha * _decimal(rho) + _decimal_excess(alpha, delta) + _SLACK
+    return max(0.0, _float_up(Fraction(exact)))
+
+
+def noise_scale(budget: Guarantee, sensitivity: int) -> float:
+    """Return the scale of the noise in grid steps, rounded up so that the budget is never passed.
+
+    Args:
+        budget: the guarantee to meet.
+        sensitivity: exact; the L1 sensitivity D1 for Laplace noise, the square D2^2 of the L2
+            sensitivity for Gaussian noise, the rows of a person included.
+
+    Privacy: the charge at this scale, D1 / scale or D2^2 / (2 scale^2), is at most the largest
+    float below the budget, so that a library which rounds its charge up to a float agrees.
+    """
+    step = sensitivity_bound(budget.noise, sensitivity)
+    limit = Fraction(_float_down(budget.amount))
+    scale = step / float(limit) if budget.kind == "pure" else step / math.sqrt(2 * float(limit))
+    while _charge(budget.kind, step, scale) > limit:
+        scale = math.nextafter(scale, math.inf)
+    return scale
+
+
+def sensitivity_bound(noise: Noise, sensitivity: int) -> float:
+    """Return D1 or D2 as a float that is not below it, from the exact D1 or D2^2."""
+    if sensitivity <= 0:
+        raise ValueError("a sensitivity is a positive whole number")
+    if noise == "laplace":
+        return _float_up(Fraction(sensitivity))
+    root = math.sqrt(sensitivity)
+    while Fraction(root) ** 2 < sensitivity:
+        root = math.nextafter(root, math.inf)
+    return root
+
+
+def unit_variance(noise: Noise, *, epsilon: Fraction, delta: Fraction) -> float:
+    """Return the noise variance of one query of sensitivity 1: 2 / epsilon^2, or 1 / (2 rho)."""
+    amount = float(guarantee(noise, epsilon=epsilon, delta=delta).amount)
+    return 2 / amount**2 if noise == "laplace" else 1 / (2 * amount)
+
+
+def analytic_gaussian_sigma(epsilon: float, delta: float) -> float:
+    """Return the sigma of the analytic Gaussian mechanism [BW18] for sensitivity 1.
+
+    For comparison with published figures only: releases are calibrated through zCDP.
+
+    >>> round(analytic_gaussian_sigma(1.0, 1e-6), 6)
+    4.224679
+    """
+
+    def excess(log_sigma: float) -> float:
+        sigma = math.exp(log_sigma)
+        upper = math.exp(log_ndtr(1 / (2 * sigma) - epsilon * sigma))
+        lower = math.exp(epsilon + log_ndtr(-1 / (2 * sigma) - epsilon * sigma))
+        return upper - lower - delta
+
+    return math.exp(brentq(excess, -12.0, 25.0, xtol=1e-14))
+
+
+def charge_units(spent: Guarantee, currency: Currency) -> int:
+    """Return what a release costs in units of 1e-18, rounded up.
+
+    Privacy: pure epsilon-DP implies (epsilon^2 / 2)-zCDP [BS16]; both currencies add under
+    adaptive composition.
+
+    Raises:
+        BudgetExceededError: a zCDP release against a pure epsilon cap.
+    """
+    if currency == "rho":
+        rho = spent.amount**2 / 2 if spent.kind == "pure" else spent.amount
+        return math.ceil(rho * UNIT)
+    if spent.kind == "zcdp":
+        raise BudgetExceededError(
+            "the dataset's cap is a pure epsilon, which Gaussian noise cannot be charged to; "
+            "use Laplace noise, or declare the budget with a delta"
+        )
+    return math.ceil(spent.amount * UNIT)
+
+
+def budget_cap(budget: Budget) -> Cap:
+    """Return the cap that a spec declares, rounded down.
+
+    Privacy: an (epsilon, delta) cap becomes a cap on rho once and for all, because a running sum
+    in one fixed currency stays a valid filter when plans are chosen after seeing releases.
+
+    Raises:
+        SpecError: an (epsilon, delta) too small to be counted.
+    """
+    if budget.rho is not None:
+        return Cap("rho", math.floor(budget.rho * UNIT))
+    if budget.epsilon is None:
+        raise ValueError("a budget declares epsilon or rho")
+    if budget.delta == 0:
+        return Cap("epsilon", math.floor(budget.epsilon * UNIT), epsilon=budget.epsilon)
+    whole = guarantee("gaussian", epsilon=budget.epsilon, delta=budget.delta)
+    return Cap("rho", math.floor(whole.amount * UNIT), epsilon=budget.epsilon, delta=budget.delta)
+
+
+def units_text(units: int) -> str:
+    """Return units of 1e-18 as exact decimal text.
+
+    >>> units_text(250 * 10**15)
+    '0.25'
+    """
+    whole, part = divmod(abs(units), UNIT)
+    digits = f"{part:018d}".rstrip("0")
+    return f"{'-' if units < 0 else ''}{whole}{'.' if digits else ''}{digits}"
+
+
+def _parse(text: str, *, name: str, low: Fraction, high: Fraction) -> Fraction:
+    """Read a decimal between low and high; the pattern keeps exponents small enough to expand."""
+    text = text.strip()
+    if len(text) <= 100 and _DECIMAL.fullmatch(text):
+        value = Decimal(text)
+        if value.is_zero() or -1000 < value.adjusted() < 1000:
+            exact = Fraction(value)
+            if low <= exact <= high:
+                return exact
+    shown = text if len(text) <= 30 else f"{text[:30]}..."
+    raise SpecError(
+        f"{name} {shown!r} is not a decimal number from {float(low):g} to {float(high):g}; "
+        f"write it like {'0.5' if name == 'epsilon' else '1e-9'}"
+    )
+
+
+def _largest_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """Solve the bound for rho: the best over alpha of (epsilon - excess(alpha)) / alpha."""
+    order = _best_order(lambda u: (float(epsilon) - _excess(u, delta)) / (1 + math.exp(u)))
+    with localcontext(prec=_DIGITS):
+        alpha = 1 + Decimal(order)
+        exact = (_decimal(epsilon) - _decimal_excess(alpha, delta)) / alpha - _SLACK
+    return Fraction(math.floor(Fraction(exact) * UNIT), UNIT)
+
+
+def _excess(u: float, delta: Fraction) -> float:
+    """Return epsilon - alpha rho in floats, at alpha = 1 + exp(u)."""
+    order = math.exp(u)
+    return u - math.log1p(order) - (math.log1p(order) + math.log(delta)) / order
+
+
+def _decimal_excess(alpha: Decimal, delta: Fraction) -> Decimal:
+    """Return epsilon - alpha rho to 60 digits."""
+    return (1 - 1 / alpha).ln() - (alpha * _decimal(delta)).ln() / (alpha - 1)
+
+
+def _best_order(objective: Callable[[float], float]) -> float:
+    """Return the alpha - 1 = exp(u) that maximises an objective in u, by grids that narrow."""
+    low, high = -20.0, 40.0
+    for _ in range(8):
+        step = (high - low) / 64
+        best = max((low + i * step for i in range(65)), key=objective)
+        low, high = best - step, best + step
+    return math.exp((low + high) / 2)
+
+
+def _charge(kind: Literal["pure", "zcdp"], step: float, scale: float) -> Fraction:
+    ratio = Fraction(step) / Fraction(scale)
+    return ratio if kind == "pure" else ratio**2 / 2
+
+
+def _decimal(value: Fraction) -> Decimal:
+    return Decimal(value.numerator) / Decimal(value.denominator)
+
+
+def _float_up(value: Fraction) -> float:
+    near = float(value)
+    return near if Fraction(near) >= value else math.nextafter(near, math.inf)
+
+
+def _float_down(value: Fraction) -> float:
+    near = float(value)
+    return near if Fraction(near) <= value else math.nextafter(near, -math.inf)

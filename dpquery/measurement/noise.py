@@ -1,0 +1,119 @@
+"""The noise: exact discrete Laplace or Gaussian from OpenDP, on integers, with no seed anywhere.
+
+The answers and the noise are whole numbers from end to end, because floating-point noise gives
+away the true answer in its low bits. OpenDP draws from the operating system's randomness, and its
+own privacy map is asked, before any draw, whether the scale meets the budget [CKS20].
+"""
+
+import math
+from collections.abc import Callable
+from importlib import metadata
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpquery.exceptions import DpqueryError
+from dpquery.measurement.accounting import Guarantee, sensitivity_bound
+from dpquery.strategy.noise_kinds import Noise
+
+# Below 0.14.2 the sampler is biased; 0.16.0 is the first release whose accounting we audited.
+OLDEST = (0, 16, 0)
+LARGEST_ANSWER = 2**62
+LARGEST_SCALE = 2.0**52
+_CHUNK = 100_000
+
+
+class _Measurement(Protocol):
+    """The part of an OpenDP measurement that is used here."""
+
+    def __call__(self, arg: NDArray[np.int64]) -> list[int]: ...
+    def map(self, d_in: float) -> float: ...
+
+
+def draw(
+    answers: NDArray[np.int64],
+    *,
+    budget: Guarantee,
+    sensitivity: int,
+    scale: float,
+    progress: Callable[[int], None] | None = None,
+) -> NDArray[np.int64]:
+    """Return the answers, each with fresh noise added.
+
+    Args:
+        answers: (m,) exact answers in grid steps, every one below 2^62 in size.
+        budget: the guarantee to meet; its kind chooses the noise.
+        sensitivity: exact D1 for Laplace noise, D2^2 for Gaussian noise, of all m answers together.
+        scale: the scale of the noise in grid steps, as `noise_scale` gives it.
+        progress: called with the number of answers done, a public number.
+
+    Privacy: the whole vector is epsilon-DP or rho-zCDP with budget.amount, for neighbours that
+    move it by at most the sensitivity. Coordinates are independent, so drawing in chunks changes
+    nothing. Running time is not protected.
+
+    Raises:
+        ValueError: a scale that does not meet the budget, or outside [1, 2^52).
+        DpqueryError: the installed OpenDP is too old, or it fails; with no library message,
+            since those contain values.
+    """
+    if answers.ndim != 1 or answers.dtype != np.int64:
+        raise TypeError("answers must be a vector of int64")
+    if not 1 <= scale < LARGEST_SCALE:
+        raise ValueError(f"the noise scale must lie in [1, 2^52) grid steps, not {scale:g}")
+    mechanism = _mechanism(budget.noise, scale)
+    charged = mechanism.map(sensitivity_bound(budget.noise, sensitivity))
+    if not (0 < charged < math.inf and charged <= budget.amount):
+        raise ValueError("the noise scale does not meet the budget; take it from noise_scale")
+    if answers.size and not _within_range(answers):
+        raise DpqueryError("an exact answer does not fit the grid; declare smaller weights")
+    noisy = np.empty_like(answers)
+    for start in range(0, answers.size, _CHUNK):
+        chunk = np.ascontiguousarray(answers[start : start + _CHUNK])
+        noisy[start : start + chunk.size] = _measure(mechanism, chunk)
+        if progress is not None:
+            progress(start + chunk.size)
+    return noisy
+
+
+def source() -> str:
+    """Return the name and version of the noise source; DpqueryError if it is too old to trust."""
+    version = metadata.version("opendp")
+    if tuple(int(part) for part in version.split(".")[:3] if part.isdecimal()) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise DpqueryError(
+            f"OpenDP {version} is installed and its noise is not trusted here; "
+            f"install opendp>={oldest}"
+        )
+    return f"OpenDP {version}"
+
+
+def _mechanism(noise: Noise, scale: float) -> _Measurement:
+    """Build the OpenDP measurement; T="i64", because T=int would mean 32 bits and clip."""
+    source()
+    import opendp.prelude as dp  # 0.4 s: only a release pays for it
+
+    dp.enable_features("contrib")
+    vectors = dp.vector_domain(dp.atom_domain(T="i64"))
+    mechanism: _Measurement
+    if noise == "laplace":
+        mechanism = dp.m.make_laplace(vectors, dp.l1_distance(T="f64"), scale=scale)
+    else:
+        mechanism = dp.m.make_gaussian(vectors, dp.l2_distance(T="f64"), scale=scale)
+    return mechanism
+
+
+def _measure(mechanism: _Measurement, chunk: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Draw one chunk; an error is raised afresh, outside the handler, to carry no values along."""
+    from opendp.mod import OpenDPException
+
+    try:
+        return np.asarray(mechanism(chunk), dtype=np.int64)
+    except (OpenDPException, ArithmeticError, LookupError, TypeError, ValueError):
+        pass
+    raise DpqueryError("the noise source failed; nothing was measured")
+
+
+def _within_range(answers: NDArray[np.int64]) -> bool:
+    # Two comparisons, not abs(): the absolute value of -2^63 is itself.
+    return bool(answers.max() < LARGEST_ANSWER and answers.min() > -LARGEST_ANSWER)

@@ -1,0 +1,172 @@
+"""The noise is exactly the law it is said to be, and nothing is drawn that the budget forbids."""
+
+import importlib.metadata
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.stats import chi2, norm
+
+from dpquery.exceptions import DpqueryError
+from dpquery.measurement import noise as noise_module
+from dpquery.measurement.accounting import Guarantee, guarantee, noise_scale
+from dpquery.measurement.noise import draw, source
+
+LAWS = [
+    *(("laplace", scale, 40_000) for scale in (1.0, 2.0, 5.0, 3.3, 12.0, 999_983.0)),
+    *(("gaussian", scale, 30_000) for scale in (1.0, 2.0, 5.0, 3.3, 12.0, 999_983.0)),
+]
+
+
+def budget_for(noise, scale):
+    """A guarantee that a sensitivity of 1 meets at this scale, with a hair to spare."""
+    hair = 1 + Fraction(1, 10**9)
+    ratio = hair / Fraction(scale)
+    amount = ratio if noise == "laplace" else ratio**2 / 2
+    return Guarantee("pure" if noise == "laplace" else "zcdp", amount, amount, Fraction(0))
+
+
+def cdf(noise, scale, k):
+    """P(X <= k) of the discrete law, exact but for float rounding."""
+    if noise == "laplace":
+        q = math.exp(-1 / scale)
+        above = 1 - q ** (np.maximum(k, 0) + 1.0) / (1 + q)
+        return np.where(k >= 0, above, q ** np.maximum(-k, 0.0) / (1 + q))
+    if scale > 1000:  # by Poisson summation the two laws differ by exp(-2 pi^2 scale^2)
+        return norm.cdf((k + 0.5) / scale)
+    support = np.arange(-math.ceil(12 * scale), math.ceil(12 * scale) + 1)
+    mass = np.exp(-(support**2) / (2 * scale**2))
+    return np.interp(k, support, np.cumsum(mass) / mass.sum())
+
+
+def p_value(noise, scale, sample):
+    """Chi-square of a sample against the law, in cells of about equal mass."""
+    spread = np.tan(np.linspace(-1.35, 1.35, 41)) * scale
+    edges = np.unique(np.rint(spread)).astype(np.int64)
+    expected = np.diff(np.concatenate([[0.0], cdf(noise, scale, edges), [1.0]])) * sample.size
+    observed = np.bincount(np.searchsorted(edges, sample), minlength=edges.size + 1)
+    keep = expected >= 5
+    rest, rest_seen = expected[~keep].sum(), observed[~keep].sum()
+    statistic = np.sum((observed[keep] - expected[keep]) ** 2 / expected[keep])
+    statistic += (rest_seen - rest) ** 2 / rest if rest > 0 else 0.0
+    return chi2.sf(statistic, keep.sum() + (rest > 0) - 1)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("noise", "scale", "n"), LAWS)
+def test_draws_follow_the_exact_law_and_no_other(noise, scale, n):
+    sample = draw(
+        np.zeros(n, np.int64), budget=budget_for(noise, scale), sensitivity=1, scale=scale
+    )
+    assert p_value(noise, scale, sample) > 1e-9
+    for factor in (1 / 1.3, 1.3):
+        assert p_value(noise, scale * factor, sample) < 1e-9
+
+
+def test_noise_is_added_to_each_answer_in_its_place():
+    answers = np.arange(5, dtype=np.int64) * 2**40
+    noisy = draw(answers, budget=budget_for("laplace", 8.0), sensitivity=1, scale=8.0)
+    assert noisy.dtype == np.int64
+    assert np.abs(noisy - answers).max() < 8 * 100  # beyond 100 scales: probability e^-100
+    assert not np.shares_memory(noisy, answers)
+
+
+def test_big_vectors_are_drawn_in_chunks_with_fresh_noise(monkeypatch):
+    monkeypatch.setattr(noise_module, "_CHUNK", 700)
+    done = []
+    noisy = draw(
+        np.zeros(2000, np.int64),
+        budget=budget_for("laplace", 2.0**40),
+        sensitivity=1,
+        scale=2.0**40,
+        progress=done.append,
+    )
+    assert done == [700, 1400, 2000]
+    assert np.unique(noisy).size > 1990
+
+
+def test_two_draws_never_share_their_noise():
+    zeros = np.zeros(500, np.int64)
+    settings = {"budget": budget_for("gaussian", 2.0**40), "sensitivity": 1, "scale": 2.0**40}
+    assert np.count_nonzero(draw(zeros, **settings) == draw(zeros, **settings)) < 5
+
+
+def test_an_empty_vector_needs_no_noise():
+    empty = np.zeros(0, np.int64)
+    assert draw(empty, budget=budget_for("laplace", 8.0), sensitivity=1, scale=8.0).size == 0
+
+
+@pytest.mark.parametrize("sensitivity", [1, 3, 1000, 2**20 + 7])
+@pytest.mark.parametrize("epsilon", ["0.001", "0.1", "1", "3.7"])
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_the_librarys_own_charge_agrees_with_ours(noise, epsilon, sensitivity):
+    budget = guarantee(noise, epsilon=Fraction(epsilon), delta=Fraction(1, 10**9))
+    exact = sensitivity * 2**16 if noise == "laplace" else sensitivity**2 * 2**27
+    scale = noise_scale(budget, exact)
+    noisy = draw(np.zeros(1, np.int64), budget=budget, sensitivity=exact, scale=scale)
+    assert noisy.shape == (1,)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, 0.999, 1e-320, 2.0**52, 1e300, math.inf, math.nan])
+def test_a_scale_outside_the_grid_is_refused(scale):
+    with pytest.raises(ValueError, match="noise scale"):
+        draw(np.zeros(1, np.int64), budget=budget_for("laplace", 8.0), sensitivity=1, scale=scale)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_a_scale_below_the_budget_is_refused(noise):
+    budget = guarantee(noise, epsilon=Fraction(1, 10), delta=Fraction(1, 10**9))
+    scale = noise_scale(budget, 2**20) * (1 - 1e-12)
+    with pytest.raises(ValueError, match="does not meet the budget"):
+        draw(np.zeros(1, np.int64), budget=budget, sensitivity=2**20, scale=scale)
+
+
+@pytest.mark.parametrize("answer", [2**62, -(2**62), 2**63 - 1, -(2**63)])
+def test_an_answer_that_could_overflow_is_refused_without_showing_it(answer):
+    answers = np.array([7, answer], np.int64)
+    with pytest.raises(DpqueryError) as caught:
+        draw(answers, budget=budget_for("laplace", 8.0), sensitivity=1, scale=8.0)
+    assert str(abs(answer)) not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "answers", [np.zeros(2), np.zeros(2, np.int32), np.zeros((2, 2), np.int64)]
+)
+def test_only_vectors_of_int64_are_measured(answers):
+    with pytest.raises(TypeError, match="int64"):
+        draw(answers, budget=budget_for("laplace", 8.0), sensitivity=1, scale=8.0)
+
+
+def test_a_failing_library_leaves_no_trace_of_values(monkeypatch):
+    from opendp.mod import OpenDPException
+
+    class Broken:
+        def map(self, d_in):
+            return d_in / 8.0
+
+        def __call__(self, arg):
+            raise OpenDPException("FailedFunction", f"{arg[0]} is not representable")
+
+    monkeypatch.setattr(noise_module, "_mechanism", lambda noise, scale: Broken())
+    with pytest.raises(DpqueryError) as caught:
+        draw(
+            np.array([424242], np.int64),
+            budget=budget_for("laplace", 8.0),
+            sensitivity=1,
+            scale=8.0,
+        )
+    assert "424242" not in str(caught.value)
+    assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("version", ["0.14.1", "0.15.9", "0.9"])
+def test_an_old_library_is_refused(monkeypatch, version):
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
+    with pytest.raises(DpqueryError, match="not trusted"):
+        draw(np.zeros(1, np.int64), budget=budget_for("laplace", 8.0), sensitivity=1, scale=8.0)
+
+
+def test_the_source_is_named_with_its_version():
+    assert source() == f"OpenDP {importlib.metadata.version('opendp')}"
