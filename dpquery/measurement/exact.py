@@ -1,0 +1,103 @@
+"""Exact answers of integer strategies: no float ever touches a true count.
+
+The entries of a Kronecker product of rounded factors can need 80 bits and more. Answers are then
+computed in digits of 24 bits, one int64 array a digit, with carries after every factor, and cut
+down to a grid of 2^shift by flooring. Which path is taken depends on the strategy alone.
+"""
+
+import math
+
+import numpy as np
+
+from dpquery.exceptions import DataError
+from dpquery.operators.factors import Array, Factor, Ones
+from dpquery.strategy.strategies import Measurement
+
+RECORD_BITS = 36  # a declared limit: 2^36 records, more than there are people
+ENTRY_BITS = 25  # of a strategy's entries on the grid: 2^(36 + 25) stays below 2^62
+_DIGIT = 24
+_MASK = (1 << _DIGIT) - 1
+
+
+def largest_entry(measurement: Measurement) -> int:
+    """Return a bound on the absolute entries of a measurement's matrix."""
+    block = measurement.block
+    signs = sum(abs(coef) for coef, _ in block.terms)
+    return measurement.weight * signs * math.prod(factor.max_abs() for factor in block.factors)
+
+
+def grid_shift(measurements: tuple[Measurement, ...]) -> int:
+    """Return the shift at which every entry fits ENTRY_BITS: answers are kept over 2^shift."""
+    widest = max(largest_entry(measurement) for measurement in measurements)
+    return max(0, widest.bit_length() - ENTRY_BITS)
+
+
+def exact_answers(measurement: Measurement, table: Array, *, shift: int) -> Array:
+    """Return floor(weight * block(table) / 2^shift), exactly.
+
+    Args:
+        measurement: integer weight times integer block.
+        table: the true marginal over the block's attributes, int64.
+        shift: from `grid_shift`.
+
+    Returns:
+        (m,) int64, every entry below 2^62 in size.
+
+    Raises:
+        DataError: the table holds 2^36 records or more.
+    """
+    if table.size and int(table.sum()) >= 1 << RECORD_BITS:
+        raise DataError(f"the data file holds more than 2^{RECORD_BITS} records; split it")
+    block, bits = measurement.block, RECORD_BITS + largest_entry(measurement).bit_length()
+    if bits <= 62:
+        return np.asarray(block.apply(table).ravel() * measurement.weight >> shift)
+    count = bits // _DIGIT + 2
+    total = [np.zeros(block.row_shape, dtype=np.int64) for _ in range(count)]
+    for coef, mask in block.terms:
+        digits = [table, *[np.zeros_like(table)] * (count - 1)]
+        for axis, (factor, inside) in enumerate(zip(block.factors, mask, strict=True)):
+            own = factor if inside else Ones(*factor.shape)
+            digits = _carried([_along(own, axis, digit) for digit in digits])
+        total = [own + coef * digit for own, digit in zip(total, digits, strict=True)]
+    scaled = _carried([_checked(measurement.weight) * digit for digit in _carried(total)])
+    return _floor_shift(scaled, shift).ravel()
+
+
+def _along(factor: Factor, axis: int, tensor: Array) -> Array:
+    """Apply a factor along one axis; its digits and entries leave room in 62 bits."""
+    _checked(factor.max_abs() * factor.shape[1])
+    moved = np.moveaxis(tensor, axis, 0)
+    flat = factor.matmat(moved.reshape(moved.shape[0], -1))
+    return np.moveaxis(flat.reshape(-1, *moved.shape[1:]), 0, axis)
+
+
+def _checked(growth: int) -> int:
+    if growth.bit_length() + _DIGIT > 61:
+        raise ValueError("a factor is too wide for exact arithmetic in 64 bits")
+    return growth
+
+
+def _carried(digits: list[Array]) -> list[Array]:
+    """Bring all digits but the last into [0, 2^24)."""
+    out, carry = [], np.zeros_like(digits[0])
+    for digit in digits[:-1]:
+        held = digit + carry
+        out.append(held & _MASK)
+        carry = held >> _DIGIT
+    return [*out, digits[-1] + carry]
+
+
+def _floor_shift(digits: list[Array], shift: int) -> Array:
+    """Return floor(sum_k digits[k] 2^(24 k) / 2^shift), which is known to fit 62 bits.
+
+    Sums are taken modulo 2^64, as int64 does: a digit 64 places up adds nothing, and the sign
+    digits above cancel. Digits wholly below the cut only floor away.
+    """
+    total = np.zeros_like(digits[0])
+    for k, digit in enumerate(digits):
+        place = _DIGIT * k - shift
+        if 0 <= place < 64:
+            total = total + (digit << place)
+        elif -_DIGIT < place < 0 or (place < 0 and k == len(digits) - 1):
+            total = total + (digit >> min(-place, 63))
+    return total

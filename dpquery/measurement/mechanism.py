@@ -1,0 +1,65 @@
+"""The mechanism a plan turns into: its grid, its exact sensitivity and the scale of its noise.
+
+All of it follows from public inputs: the integer strategy, the privacy unit and the guarantee.
+"""
+
+import math
+from dataclasses import dataclass
+
+from dpquery.measurement.accounting import Guarantee, noise_scale
+from dpquery.measurement.exact import grid_shift
+from dpquery.spec.model import Privacy
+from dpquery.strategy.sensitivity import column_support, sensitivity
+from dpquery.strategy.strategies import Strategy
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """Independent discrete noise of one scale on every measured row.
+
+    Attributes:
+        guarantee: what it promises.
+        shift: measured answers are integer strategy answers over 2^shift, floored.
+        sensitivity: exact on that grid and for the declared unit: D1, or D2 squared.
+        scale: of the noise in grid steps.
+    """
+
+    guarantee: Guarantee
+    shift: int
+    sensitivity: int
+    scale: float
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise on a row of the integer strategy."""
+        spread = math.sqrt(2) if self.guarantee.noise == "laplace" else 1.0
+        return self.scale * spread * 2.0**self.shift
+
+
+def design(strategy: Strategy, *, privacy: Privacy, guarantee: Guarantee) -> Mechanism:
+    """Return the mechanism for a strategy under a guarantee.
+
+    Privacy:
+        Neighbours differ in at most `max_rows` records of one person, added or removed; or, under
+        "replace", in one person's records for other ones, which is a removal and an addition.
+    """
+    measurements = strategy.measurements
+    shift = grid_shift(measurements)
+    exact = sensitivity(measurements, strategy.noise)
+    if shift:
+        exact = _on_grid(exact, column_support(measurements), shift, strategy.noise == "laplace")
+    steps = privacy.max_rows * (2 if privacy.neighbours == "replace" else 1)
+    exact *= steps if strategy.noise == "laplace" else steps**2
+    return Mechanism(guarantee, shift, exact, noise_scale(guarantee, exact))
+
+
+def _on_grid(exact: int, support: int, shift: int, laplace: bool) -> int:
+    """Return the sensitivity after flooring to 2^shift.
+
+    A row whose answer moves by a moves by at most |a| / 2^shift + 1 on the grid, and only the
+    `support` rows with a nonzero entry move: D1 grows by their number, D2 by its root (Minkowski).
+    """
+    if laplace:
+        return -(-exact >> shift) + support
+    length = math.isqrt(exact - 1) + 1
+    return (-(-length >> shift) + math.isqrt(support) + 1) ** 2

@@ -1,0 +1,331 @@
+"""dpquery.plan: the spec, the compared candidates and the chosen integer strategies, as JSON.
+
+A plan is input from outside when it is read: it holds numbers only, every one is checked against
+the spec it carries, and the sensitivity is never read from it but computed anew.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+import numpy as np
+
+from dpquery.exceptions import SpecError
+from dpquery.operators.blocks import Workload
+from dpquery.operators.factors import Array, Dense, Factor, Identity, PIdentity
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.select import Objective
+from dpquery.strategy.strategies import (
+    DirectStrategy,
+    MarginalsStrategy,
+    ProductStrategy,
+    Strategy,
+    UnionStrategy,
+    inverse_gram,
+)
+
+FORMAT = "dpquery.plan/1"
+MAX_BYTES = 1 << 30
+_LARGEST = 1 << 40  # of any integer in a strategy
+
+Json = Mapping[str, "JsonValue"]
+JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
+
+
+@dataclass(frozen=True)
+class CandidateFigures:
+    """One line of the comparison, for unit noise at sensitivity one; None where not applicable."""
+
+    name: str
+    rmse: float | None
+    weighted_rmse: float | None
+    max_std_error: float | None
+    exact: bool
+    converged: bool
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedSelection:
+    """The outcome for one kind of noise; `strategy` is kept encoded until the spec is compiled."""
+
+    noise: Noise
+    best: str
+    strategy: Json
+    candidates: tuple[CandidateFigures, ...]
+    bound_rmse: float | None
+    bound_kind: str
+
+    @property
+    def figures(self) -> CandidateFigures:
+        """Figures of the chosen candidate."""
+        return next(own for own in self.candidates if own.name == self.best)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Everything that release needs beside the data: the spec whole and a strategy for each noise."""
+
+    tool: str
+    spec_name: str
+    spec_text: str
+    spec_files: Mapping[str, str]
+    objective: Objective
+    seed: int
+    selections: tuple[PlannedSelection, ...]
+    digest: str = ""
+
+
+def encode_strategy(strategy: Strategy) -> dict[str, JsonValue]:
+    """Return a strategy as JSON values."""
+    head: dict[str, JsonValue] = {"name": strategy.name}
+    match strategy:
+        case ProductStrategy(factors=factors):
+            return head | {"shape": "product", "factors": [_encode_factor(f) for f in factors]}
+        case MarginalsStrategy(weights=weights):
+            pairs: list[JsonValue] = [[list(b), weight] for b, weight in sorted(weights.items())]
+            return head | {"shape": "marginals", "weights": pairs}
+        case UnionStrategy():
+            return head | {
+                "shape": "union",
+                "parts": [encode_strategy(part) for part in strategy.parts],
+                "weights": list(strategy.weights),
+                "groups": [list(group) for group in strategy.groups],
+            }
+        case DirectStrategy(weights=direct):
+            return head | {"shape": "workload", "weights": list(direct)}
+    assert_never(strategy)
+
+
+def decode_strategy(encoded: Json, *, noise: Noise, workload: Workload) -> Strategy:
+    """Return the strategy that a plan holds for a workload; SpecError if it does not fit."""
+    try:
+        return _decode(encoded, noise, workload)
+    except (KeyError, TypeError, ValueError, LookupError, ArithmeticError, zlib.error):
+        raise SpecError(
+            "the plan's strategy is damaged or does not fit its spec; run `dpquery plan` again"
+        ) from None
+
+
+def write_plan(plan: Plan) -> bytes:
+    """Return the bytes of a plan file: the same plan gives the same bytes."""
+    content = {
+        "format": FORMAT,
+        "tool": plan.tool,
+        "spec": {
+            "name": plan.spec_name,
+            "text": plan.spec_text,
+            "files": dict(sorted(plan.spec_files.items())),
+        },
+        "objective": plan.objective,
+        "seed": plan.seed,
+        "selections": [
+            {
+                "noise": own.noise,
+                "best": own.best,
+                "bound": own.bound_rmse,
+                "bound_kind": own.bound_kind,
+                "candidates": [vars(figures) for figures in own.candidates],
+                "strategy": own.strategy,
+            }
+            for own in plan.selections
+        ],
+    }
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def read_plan(content: bytes) -> Plan:
+    """Parse the bytes of a plan file; SpecError if they are not one."""
+    try:
+        raw = json.loads(content)
+        if raw["format"] != FORMAT:
+            raise SpecError(f"the plan has format {raw['format']!r}, not {FORMAT!r}; plan again")
+        return _parse(raw, hashlib.sha256(content).hexdigest())
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        raise SpecError("this is not a plan file, or it is damaged; run `dpquery plan`") from None
+
+
+def _parse(raw: dict[str, "JsonValue"], digest: str) -> Plan:
+    spec = _mapping(raw["spec"])
+    objective = raw["objective"]
+    if objective not in ("rmse", "max"):
+        raise ValueError("objective")
+    files = {_text(name): _text(text) for name, text in _mapping(spec["files"]).items()}
+    return Plan(
+        tool=_text(raw["tool"]),
+        spec_name=_text(spec["name"]),
+        spec_text=_text(spec["text"]),
+        spec_files=files,
+        objective=objective,
+        seed=_integer(raw["seed"], 0),
+        selections=tuple(_parse_selection(_mapping(own)) for own in _list(raw["selections"])),
+        digest=digest,
+    )
+
+
+def _parse_selection(raw: Json) -> PlannedSelection:
+    noise = raw["noise"]
+    if noise not in ("laplace", "gaussian"):
+        raise ValueError("noise")
+    selection = PlannedSelection(
+        noise=noise,
+        best=_text(raw["best"]),
+        strategy=_mapping(raw["strategy"]),
+        candidates=tuple(_parse_figures(_mapping(own)) for own in _list(raw["candidates"])),
+        bound_rmse=_number(raw["bound"]),
+        bound_kind=_text(raw["bound_kind"]),
+    )
+    if selection.best not in [own.name for own in selection.candidates]:
+        raise ValueError("best")
+    return selection
+
+
+def _parse_figures(raw: Json) -> CandidateFigures:
+    return CandidateFigures(
+        name=_text(raw["name"]),
+        rmse=_number(raw["rmse"]),
+        weighted_rmse=_number(raw["weighted_rmse"]),
+        max_std_error=_number(raw["max_std_error"]),
+        exact=raw["exact"] is True,
+        converged=raw["converged"] is True,
+        reason=_text(raw["reason"]),
+    )
+
+
+def _decode(encoded: Json, noise: Noise, workload: Workload) -> Strategy:
+    name, shape = _text(encoded["name"]), workload.shape_of_domain
+    match encoded["shape"]:
+        case "product":
+            factors = [_decode_factor(_mapping(own)) for own in _list(encoded["factors"])]
+            if tuple(factor.shape[1] for factor in factors) != shape:
+                raise ValueError("shape")
+            return ProductStrategy(name, noise, tuple(factors))
+        case "marginals":
+            return MarginalsStrategy(name, noise, shape, _decode_weights(encoded, workload))
+        case "union":
+            parts = tuple(_decode(_mapping(own), noise, workload) for own in _list(encoded["parts"]))
+            products = tuple(part for part in parts if isinstance(part, ProductStrategy))
+            weights = tuple(_integer(own, 1) for own in _list(encoded["weights"]))
+            groups = tuple(
+                tuple(_integer(position, 0) for position in _list(own))
+                for own in _list(encoded["groups"])
+            )
+            positions = sorted(position for group in groups for position in group)
+            if not len(parts) == len(products) == len(weights) == len(groups) > 0:
+                raise ValueError("parts")
+            if positions != list(range(len(workload.blocks))):
+                raise ValueError("groups")
+            return UnionStrategy(name, noise, products, weights, groups)
+        case "workload":
+            weights = tuple(_integer(own, 1) for own in _list(encoded["weights"]))
+            if len(weights) != len(workload.blocks):
+                raise ValueError("weights")
+            return DirectStrategy(name, noise, workload, weights)
+        case _:
+            raise ValueError("shape")
+
+
+def _decode_weights(encoded: Json, workload: Workload) -> dict[tuple[int, ...], int]:
+    weights: dict[tuple[int, ...], int] = {}
+    for pair in _list(encoded["weights"]):
+        subset, weight = _list(pair)
+        b = tuple(_integer(i, 0) for i in _list(subset))
+        if list(b) != sorted(set(b)) or any(i >= len(workload.shape_of_domain) for i in b):
+            raise ValueError("subset")
+        weights[b] = _integer(weight, 1)
+    sizes = workload.shape_of_domain
+    for block in workload.blocks:
+        wanted = {i for i in block.attributes if sizes[i] > 1}
+        if not any(wanted <= set(b) for b in weights):
+            raise ValueError("unsupported")
+    return weights
+
+
+def _encode_factor(factor: Factor) -> JsonValue:
+    if isinstance(factor, Identity):
+        return {"kind": "identity", "n": factor.shape[1]}
+    if isinstance(factor, PIdentity):
+        arrays = {"diagonal": factor.diagonal[None, :], "rows": factor.rows}
+        return {"kind": "p-identity"} | {name: _pack(own) for name, own in arrays.items()}
+    return {"kind": "dense", "matrix": _pack(factor.dense())}
+
+
+def _decode_factor(raw: Json) -> Factor:
+    factor: Factor
+    match raw["kind"]:
+        case "identity":
+            factor = Identity(_integer(raw["n"], 1))
+        case "p-identity":
+            factor = PIdentity(_unpack(raw["diagonal"])[0], _unpack(raw["rows"]))
+            if np.any(factor.diagonal < 1):
+                raise ValueError("diagonal")
+        case "dense":
+            factor = Dense(_unpack(raw["matrix"]))
+        case _:
+            raise ValueError("kind")
+    if not isinstance(factor, Identity) and not np.isfinite(inverse_gram(factor)).all():
+        raise ValueError("singular")
+    return factor
+
+
+def _pack(matrix: Array) -> JsonValue:
+    content = zlib.compress(np.ascontiguousarray(matrix, dtype="<i8").tobytes(), 6)
+    return {"shape": list(matrix.shape), "data": base64.b64encode(content).decode()}
+
+
+def _unpack(raw: JsonValue) -> Array:
+    """Inflate an integer matrix; its declared shape limits how far."""
+    packed = _mapping(raw)
+    rows, columns = (_integer(n, 0) for n in _list(packed["shape"]))
+    expected = 8 * rows * columns
+    if expected > MAX_BYTES:
+        raise ValueError("size")
+    inflater = zlib.decompressobj()
+    try:
+        content = inflater.decompress(base64.b64decode(_text(packed["data"]), validate=True), expected + 1)
+    except binascii.Error:
+        raise ValueError("base64") from None
+    if len(content) != expected:
+        raise ValueError("length")
+    matrix = np.frombuffer(content, dtype="<i8").astype(np.int64).reshape(rows, columns)
+    if matrix.size and max(int(matrix.max()), -int(matrix.min())) > _LARGEST:
+        raise ValueError("range")
+    return matrix
+
+
+def _mapping(value: JsonValue) -> Json:
+    if not isinstance(value, dict):
+        raise TypeError("mapping")
+    return value
+
+
+def _list(value: JsonValue) -> list[JsonValue]:
+    if not isinstance(value, list):
+        raise TypeError("list")
+    return value
+
+
+def _text(value: JsonValue) -> str:
+    if not isinstance(value, str):
+        raise TypeError("text")
+    return value
+
+
+def _integer(value: JsonValue, low: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= _LARGEST:
+        raise ValueError("integer")
+    return value
+
+
+def _number(value: JsonValue) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError("number")
+    return float(value)
