@@ -69,10 +69,8 @@ class _ProductEstimates:
 
     @cached_property
     def cells(self) -> Array:
-        products = [
-            lambda Y, i=i: self.strategy.inverses[i] @ self.strategy.factors[i].rmatmat(Y)
-            for i in self.strategy.attributes
-        ]
+        inverses = self.strategy.pseudo_inverses
+        products = [inverses[i].__matmul__ for i in self.strategy.attributes]
         return kron_apply(products, self.noisy / self.weight)
 
     def answer(self, block: Block, position: int) -> Array:

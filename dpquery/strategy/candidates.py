@@ -58,7 +58,8 @@ def identity(problem: Problem) -> Found:
     """Measure every cell of the domain."""
     shape = problem.workload.shape_of_domain
     _check_cells(shape)
-    return Found(ProductStrategy("Identity", problem.noise, tuple(Identity(n) for n in shape)))
+    factors = tuple(Identity(n) for n in shape)
+    return Found(ProductStrategy("Identity", problem.noise, factors))
 
 
 def plain_mechanism(problem: Problem) -> Found:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.random import Generator
 
-from dpquery.operators.factors import Array, Factor, Identity
+from dpquery.operators.factors import Array, Factor, Identity, total
 from dpquery.operators.gram import Gram, is_mixture
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_0 import FactorSelection, opt_0
@@ -26,7 +26,7 @@ class ProductSelection:
     """A product strategy with real factors of sensitivity 1.
 
     Attributes:
-        factors: one for each attribute; attributes with one class have Identity(1).
+        factors: one for each attribute; the total for those that no query looks at.
         loss: sum_j w_j prod_i tr(X_i^-1 V_ij).
         bound: a proven lower bound on the loss of any strategy, for a single product under
             Gaussian noise ([MATH] 1: duals multiply over Kronecker factors); else 0.
@@ -81,10 +81,14 @@ class _Descent:
         self, gram: Gram, noise: Noise, rng: Generator, rows: Callable[[int], int]
     ) -> None:
         self.gram, self.noise, self.rng, self.rows = gram, noise, rng, rows
-        self.active = [i for i, n in enumerate(gram.shape_of_domain) if n > 1]
+        self.active = [
+            i for i, n in enumerate(gram.shape_of_domain) if n > 1 and gram.index[:, i].any()
+        ]
         self.selected: list[FactorSelection | None] = [None] * len(gram.matrices)
         none: list[Array | None] = [None] * len(gram.matrices)
         self.traces = gram.traces(none)
+        for i in set(range(len(self.traces))) - set(self.active):
+            self.traces[i] = np.ones(1)  # the total answers itself: tr((11')^+ 11') = 1
 
     def sweep(self) -> None:
         for i in self.active:
@@ -115,8 +119,10 @@ class _Descent:
     def selection(self, *, converged: bool, sweeps: int) -> ProductSelection:
         loss = float(self.gram.weights @ self.gram.term_traces(self.traces).prod(axis=1))
         factors = tuple(
-            Identity(n) if own is None else own.factor
-            for n, own in zip(self.gram.shape_of_domain, self.selected, strict=True)
+            (Identity(n) if i in self.active else total(n)) if own is None else own.factor
+            for i, (n, own) in enumerate(
+                zip(self.gram.shape_of_domain, self.selected, strict=True)
+            )
         )
         return ProductSelection(factors, loss, self._bound(), converged, sweeps)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Workload
-from dpquery.operators.factors import Array, Dense, Factor, Identity, PIdentity
+from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, PIdentity, total
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.select import Objective
 from dpquery.strategy.strategies import (
@@ -250,6 +250,8 @@ def _decode_weights(encoded: Json, workload: Workload) -> dict[tuple[int, ...], 
 def _encode_factor(factor: Factor) -> JsonValue:
     if isinstance(factor, Identity):
         return {"kind": "identity", "n": factor.shape[1]}
+    if isinstance(factor, Ones):
+        return {"kind": "total", "n": factor.shape[1]}
     if isinstance(factor, PIdentity):
         arrays = {"diagonal": factor.diagonal[None, :], "rows": factor.rows}
         return {"kind": "p-identity"} | {name: _pack(own) for name, own in arrays.items()}
@@ -260,7 +262,9 @@ def _decode_factor(raw: Json) -> Factor:
     factor: Factor
     match raw["kind"]:
         case "identity":
-            factor = Identity(_integer(raw["n"], 1))
+            return Identity(_integer(raw["n"], 1))
+        case "total":
+            return total(_integer(raw["n"], 1))
         case "p-identity":
             factor = PIdentity(_unpack(raw["diagonal"])[0], _unpack(raw["rows"]))
             if np.any(factor.diagonal < 1):
@@ -269,7 +273,7 @@ def _decode_factor(raw: Json) -> Factor:
             factor = Dense(_unpack(raw["matrix"]))
         case _:
             raise ValueError("kind")
-    if not isinstance(factor, Identity) and not np.isfinite(inverse_gram(factor)).all():
+    if not np.isfinite(inverse_gram(factor)).all():
         raise ValueError("singular")
     return factor
 

@@ -12,6 +12,7 @@ from typing import assert_never
 
 import numpy as np
 
+from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array, Factor
 from dpquery.strategy.marginal_algebra import MarginalInverse, RowTerms
@@ -22,7 +23,6 @@ from dpquery.strategy.strategies import (
     ProductStrategy,
     Strategy,
     UnionStrategy,
-    pseudo_inverse,
 )
 
 def power_sums(strategy: Strategy, block: Block, *, position: int, order: int) -> RowTerms | None:
@@ -78,10 +78,12 @@ def expand(terms: RowTerms, row_shape: Sequence[int] | None = None) -> Array:
 
 
 def _product_power_sums(strategy: ProductStrategy, block: Block, order: int) -> RowTerms:
+    if not strategy.supports(block):
+        raise UnsupportedWorkloadError("the strategy sums over an attribute that is asked for")
     outside = 1.0
     for i in strategy.attributes:
         if i not in block.attributes:
-            outside *= float(_total_forms(strategy, i, order))
+            outside *= _total_form(strategy, i, order)
     outside /= float(strategy.measurements[0].weight) ** order
     places = list(nonzero_places(polynomial_power(block_polynomial(block), order)))
     needed = [sorted({place[k] for place, _ in places}) for k in range(len(block.factors))]
@@ -95,10 +97,9 @@ def _product_power_sums(strategy: ProductStrategy, block: Block, order: int) -> 
     ]
 
 
-def _total_forms(strategy: ProductStrategy, i: int, order: int) -> float:
+def _total_form(strategy: ProductStrategy, i: int, order: int) -> float:
     """Return sum_r c_r^order for the total query of one attribute."""
-    ones = pseudo_inverse(strategy.factors[i], strategy.inverses[i]).sum(axis=0)
-    return float((ones**order).sum())
+    return float((strategy.pseudo_inverses[i].sum(axis=0) ** order).sum())
 
 
 def _forms(
@@ -107,12 +108,14 @@ def _forms(
     """Return, for each count c, sum_r f_r^c t_r^(order - c) of every row.
 
     f is the coefficient vector of the row's predicate and t that of the total: the two that an
-    r-of-k block mixes.
+    r-of-k block mixes. An attribute of one class is not measured; its coefficients are row sums.
     """
-    inverse = strategy.inverses[i]
-    if counts == [order] and order == 2:
-        return {order: factor.quadratic(inverse)}
-    plus = pseudo_inverse(strategy.factors[i], inverse)
+    if i not in strategy.attributes:
+        sums = factor.row_sums.astype(np.float64)
+        return {c: sums**c for c in counts}
+    if counts == [2] and order == 2:
+        return {2: factor.quadratic(strategy.inverses[i])}
+    plus = strategy.pseudo_inverses[i]
     if counts == [order]:
         return {order: factor.row_power_sums(plus, order)}
     f, t = factor.matmat(plus), plus.sum(axis=0)

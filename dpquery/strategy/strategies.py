@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from dpquery.operators.blocks import Block, Workload, marginal, product
-from dpquery.operators.factors import Array, Dense, Factor, PIdentity
+from dpquery.operators.factors import Array, Dense, Factor, Ones, PIdentity
 from dpquery.strategy.noise_kinds import Noise
 
 BITS = 16  # of an integerised real factor: rounding moves the loss by about 2^-BITS
@@ -32,7 +32,7 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class ProductStrategy:
-    """kron_i A_i with integer factors of full column rank, one for each attribute."""
+    """kron_i A_i with integer factors, one for each attribute: of full column rank, or the total."""
 
     name: str
     noise: Noise
@@ -45,8 +45,12 @@ class ProductStrategy:
 
     @cached_property
     def attributes(self) -> tuple[int, ...]:
-        """Attributes that are measured: all with more than one class."""
-        return tuple(i for i, n in enumerate(self.shape) if n > 1)
+        """Attributes that are measured; the others have one class or are summed over."""
+        return tuple(
+            i
+            for i, factor in enumerate(self.factors)
+            if factor.shape[1] > 1 and not isinstance(factor, Ones)
+        )
 
     @cached_property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -56,9 +60,18 @@ class ProductStrategy:
         return (Measurement(resolution(entry), product(self.shape, factors)),)
 
     @cached_property
-    def inverses(self) -> tuple[Array, ...]:
-        """(A_i'A_i)^-1 for every attribute."""
-        return tuple(inverse_gram(factor) for factor in self.factors)
+    def inverses(self) -> dict[int, Array]:
+        """(A_i'A_i)^-1 of every measured attribute."""
+        return {i: inverse_gram(self.factors[i]) for i in self.attributes}
+
+    @cached_property
+    def pseudo_inverses(self) -> dict[int, Array]:
+        """A_i^+ = (A_i'A_i)^-1 A_i' of every measured attribute: (n_i, m_i)."""
+        return {i: self.factors[i].matmat(own).T for i, own in self.inverses.items()}
+
+    def supports(self, block: Block) -> bool:
+        """Return whether the block looks at measured attributes and single classes alone."""
+        return all(i in self.attributes or self.shape[i] == 1 for i in block.attributes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,8 +176,3 @@ def inverse_gram(factor: Factor) -> Array:
     scale = float(factor.max_abs())
     inverse = np.linalg.inv(factor.gram() / scale**2) / scale**2
     return np.asarray((inverse + inverse.T) / 2)
-
-
-def pseudo_inverse(factor: Factor, inverse: Array) -> Array:
-    """Return A^+ = (A'A)^-1 A' of a factor of full column rank. (n, m)."""
-    return np.asarray(factor.matmat(inverse).T)
