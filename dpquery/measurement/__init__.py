@@ -1,1 +1,1 @@
-"""Everything a privacy review must read: from the CSV's lines to noisy counts, and what they cost."""
+"""What a privacy review must read: from the CSV's lines to noisy counts, and what they cost."""

@@ -1,0 +1,269 @@
+"""Count the records of a CSV file: exact marginals over the attribute subsets a strategy measures.
+
+The file is streamed in chunks, so memory does not grow with its rows (but for one entry a person
+where the unit is a person). A record is inside the domain or outside of it as a whole: one value
+that is outside a column without an `other` bin takes the record out of every marginal, so that all
+marginals are those of one and the same table.
+"""
+
+import csv
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dpquery.exceptions import DataError, UnsupportedWorkloadError
+from dpquery.measurement.codes import coder
+from dpquery.measurement.lines import MAX_LINE, Texts, chunks, columns
+from dpquery.spec.domain import Column
+from dpquery.spec.model import Spec
+
+Subset = tuple[int, ...]
+
+MAX_CELLS = 2**28  # 2 GiB of counts
+_CHUNK = 2**24
+_SMALL = 2**17  # counts that stay in the cache of a core
+
+
+def check_header(path: Path, spec: Spec) -> None:
+    """Check, from the header line alone, that the file has every declared column once.
+
+    Raises:
+        DataError: the file cannot be opened, or its header lacks or repeats a declared column;
+            the message names declared columns only.
+    """
+    with _open(path) as file:
+        _locate(file, path, spec)
+
+
+def tabulate(
+    path: Path,
+    *,
+    spec: Spec,
+    subsets: Sequence[Subset],
+    progress: Callable[[float], None] | None = None,
+) -> dict[Subset, NDArray[np.int64]]:
+    """Return the exact counts of each subset of attributes, as a tensor of the attributes' sizes.
+
+    Args:
+        path: a CSV file: commas, a header line, UTF-8 or ASCII, quotes within a line only.
+        spec: declares the columns, the domain and the protected unit.
+        subsets: attribute indices, each strictly increasing; () is the total.
+        progress: called with the share of the file done, for the operator's terminal alone.
+
+    Privacy: one row more or less moves every tensor by at most 1 in L1, and one person by at most
+    `spec.privacy.max_rows` where the unit is a person. The result itself is NOT private.
+
+    Raises:
+        DataError: the file cannot be read; the message holds nothing that was read from it.
+        UnsupportedWorkloadError: the tensors together pass 2^28 cells.
+    """
+    return _tabulate(path, spec=spec, subsets=subsets, progress=progress, chunk_bytes=_CHUNK)
+
+
+def _tabulate(
+    path: Path,
+    *,
+    spec: Spec,
+    subsets: Sequence[Subset],
+    progress: Callable[[float], None] | None,
+    chunk_bytes: int,
+) -> dict[Subset, NDArray[np.int64]]:
+    tally = _Tally(spec, subsets)
+    with _open(path) as file:
+        width, places = _locate(file, path, spec)
+        length = max(1, path.stat().st_size)
+        wanted = [places[name] for name in tally.names]
+        try:
+            for chunk in chunks(file, chunk_bytes):
+                tally.add(*columns(chunk, width=width, wanted=wanted))
+                if progress is not None:
+                    progress(min(1.0, file.tell() / length))
+            return tally.marginals()
+        except (OSError, MemoryError, ValueError, TypeError, LookupError, pa.ArrowException):
+            pass
+    # Raised outside the handler: the cause's text may hold a line of the file.
+    raise DataError(f"{path} could not be read to its end; check the disk and the memory")
+
+
+class _Tally:
+    """The running counts of all subsets."""
+
+    def __init__(self, spec: Spec, subsets: Sequence[Subset]) -> None:
+        """Choose the tensors to count and the columns that they need, from the spec alone."""
+        self._spec = spec
+        self._shape = spec.domain.shape
+        for subset in subsets:
+            if list(subset) != sorted(set(subset)) or not set(subset) <= set(
+                range(len(self._shape))
+            ):
+                raise ValueError(f"{subset} is not an increasing tuple of attribute indices")
+        self._subsets = tuple(subsets)
+        self._groups = _group(subsets, self._shape)
+        used = {i for subset in subsets for i in subset}
+        self._needed = [
+            i
+            for i, attribute in enumerate(spec.domain.attributes)
+            if i in used or not all(column.other for column in attribute.columns)
+        ]
+        declared = [c for i in self._needed for c in spec.domain.attributes[i].columns]
+        self._coders = {column.name: coder(column) for column in declared}
+        self._kept: dict[bytes, int] = {}
+        # Where no column decides anything, one is read all the same: its records are counted.
+        self.names = [c.name for c in declared] or [spec.domain.attributes[0].columns[0].name]
+        if spec.privacy.person is not None:
+            self.names.append(spec.privacy.person)
+        cells = [math.prod(self._shape[i] for i in group) for group in self._groups]
+        self._counts = {g: np.zeros(n, np.int64) for g, n in zip(self._groups, cells, strict=True)}
+        self._closed = not all(c.other for c in _domain_columns(spec))
+
+    def add(self, texts: Sequence[Texts], malformed: int) -> None:
+        """Count the records of one chunk; `texts` in the order of `names`."""
+        by_name = dict(zip(self.names, texts, strict=True))
+        rows = sum(index.size for _, index in texts[0])
+        inside = np.ones(rows, np.bool_)
+        codes = {i: self._attribute_codes(i, by_name, inside) for i in self._needed}
+        person = self._spec.privacy.person
+        if person is not None:
+            self._keep_first_rows(by_name[person], inside)
+        elif not self._closed:
+            # Every field of a malformed line is outside: the last code of each attribute.
+            inside = np.append(inside, np.ones(malformed, np.bool_))
+            codes = {
+                i: np.append(own, np.full(malformed, self._shape[i] - 1))
+                for i, own in codes.items()
+            }
+        if not inside.all():
+            codes = {i: own[inside] for i, own in codes.items()}
+        for group, counts in self._counts.items():
+            cell = np.zeros(int(inside.sum()), np.int64)
+            for i in group:
+                cell = cell * self._shape[i] + codes[i]
+            _count(counts, cell)
+
+    def marginals(self) -> dict[Subset, NDArray[np.int64]]:
+        """Return the tensor of each subset, summed from that of the group it was counted in."""
+        return {subset: self._marginal(subset) for subset in self._subsets}
+
+    def _marginal(self, subset: Subset) -> NDArray[np.int64]:
+        group = next(group for group in self._groups if set(subset) <= set(group))
+        tensor = self._counts[group].reshape([self._shape[i] for i in group])
+        axes = tuple(axis for axis, i in enumerate(group) if i not in subset)
+        return np.asarray(tensor.sum(axis=axes, dtype=np.int64))
+
+    def _attribute_codes(
+        self, i: int, texts: Mapping[str, Texts], inside: NDArray[np.bool_]
+    ) -> NDArray[np.int64]:
+        """Return the codes of an attribute and strike the records that have none."""
+        codes = np.zeros(inside.size, np.int64)
+        for column in self._spec.domain.attributes[i].columns:
+            own = self._column_codes(column, texts[column.name])
+            inside &= own >= 0
+            codes = codes * column.size + own
+        return codes
+
+    def _column_codes(self, column: Column, texts: Texts) -> NDArray[np.int64]:
+        code = self._coders[column.name]
+        parts = [code(distinct)[index] for distinct, index in texts]
+        return np.concatenate([np.zeros(0, np.int64), *parts])
+
+    def _keep_first_rows(self, texts: Texts, inside: NDArray[np.bool_]) -> None:
+        """Strike all rows of a person but the first max_rows inside the domain.
+
+        Which rows stay depends on that person's own rows only. A row without an id is struck.
+        """
+        people = (person for distinct, index in texts for person in _decode(distinct, index))
+        limit = self._spec.privacy.max_rows
+        for row, person in enumerate(people):
+            if inside[row]:
+                kept = self._kept.get(person, 0)
+                inside[row] = keep = bool(person) and kept < limit
+                if keep:
+                    self._kept[person] = kept + 1
+
+
+def _group(subsets: Sequence[Subset], shape: Sequence[int]) -> list[Subset]:
+    """Return few supersets whose tensors give all subsets' by summing, none of them wastefully big.
+
+    Counting rows is the dear part, so subsets are merged while their tensor fits a cache.
+    """
+
+    def cells(attributes: set[int]) -> int:
+        return math.prod(shape[i] for i in attributes)
+
+    groups: list[set[int]] = []
+    for subset in sorted(map(set, subsets), key=lambda s: (-cells(s), sorted(s))):
+        for group in groups:
+            if subset <= group or cells(group | subset) <= _SMALL:
+                group |= subset
+                break
+        else:
+            groups.append(set(subset))
+    total = sum(cells(group) for group in groups)
+    if total > MAX_CELLS:
+        raise UnsupportedWorkloadError(
+            f"the strategy measures tables of {total} cells in all and the limit is {MAX_CELLS}; "
+            "ask for marginals over fewer attributes or declare wider bins"
+        )
+    return sorted({tuple(sorted(group)) for group in groups})
+
+
+def _count(counts: NDArray[np.int64], cells: NDArray[np.int64]) -> None:
+    """Add one for each cell index, in O(rows) where the table is much larger than the chunk."""
+    if counts.size > 4 * cells.size:
+        np.add.at(counts, cells, 1)
+    else:
+        counts += np.bincount(cells, minlength=counts.size)
+
+
+def _decode(distinct: list[bytes], index: NDArray[np.int32]) -> list[bytes]:
+    stripped = [text.strip() for text in distinct]
+    return [stripped[i] for i in index.tolist()]
+
+
+def _domain_columns(spec: Spec) -> list[Column]:
+    return [column for attribute in spec.domain.attributes for column in attribute.columns]
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a regular file; anything else could not be read twice."""
+    if path.is_file():
+        try:
+            return path.open("rb")
+        except OSError:
+            pass
+    raise DataError(f"{path} is not a file that can be read; give the path of a CSV file")
+
+
+def _locate(file: BinaryIO, path: Path, spec: Spec) -> tuple[int, dict[str, int]]:
+    """Read the header line; return its number of fields and the place of each declared column."""
+    names = _header(file, path)
+    declared = [column.name for column in _domain_columns(spec)]
+    if spec.privacy.person is not None:
+        declared.append(spec.privacy.person)
+    wrong = [name for name in declared if names.count(name) != 1]
+    if wrong:
+        raise DataError(
+            f"{path}: the header does not have each of these declared columns exactly once: "
+            f"{', '.join(wrong)}; rename them in the file, or set `column:` in the spec"
+        )
+    return len(names), {name: names.index(name) for name in declared}
+
+
+def _header(file: BinaryIO, path: Path) -> list[str]:
+    try:
+        line = file.readline(MAX_LINE + 1)
+        if len(line) <= MAX_LINE:
+            text = line.decode("utf-8-sig").rstrip("\r\n")
+            rows = list(csv.reader([text], strict=True))
+            if text and len(rows) == 1:
+                return [name.strip() for name in rows[0]]
+    except (OSError, UnicodeDecodeError, csv.Error):
+        pass
+    raise DataError(
+        f"{path}: the first line is not a header of comma-separated column names in UTF-8"
+    )
