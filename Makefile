@@ -1,0 +1,68 @@
+# dpquery. `make` lists the targets; every target sets up what it needs.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo test test-all check lint types bench pipeline clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(READY) ## set up .venv with dpquery and the development tools
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# --- the main job on the sample data -------------------------------------------------------------
+# The demo keeps a ledger of its own beside its files, so that trying it out charges nobody's budget.
+
+demo: $(READY) ## plan, release and report on sample_data/: leaves release/ to look at
+	DPQUERY_LEDGER=$(CURDIR)/.demo/ledger.db $(BIN)/dpquery plan workloads/sample_persons.yaml --epsilon 1
+	DPQUERY_LEDGER=$(CURDIR)/.demo/ledger.db $(BIN)/dpquery release sample_data/persons.csv --epsilon 1 --replace
+	$(BIN)/dpquery error-report
+
+# --- a pipeline of your own: copy these rules ------------------------------------------------------
+# release.json is written last, so it is the target to depend on. Making it again is free: the ledger
+# holds the noisy measurements and the files come out byte for byte the same.
+
+pipeline: build/report.html ## the same job as Make rules, in build/
+
+build/dpquery.plan: workloads/sample_persons.yaml $(READY)
+	@mkdir -p build
+	$(BIN)/dpquery plan $< --out $@ --ledger $(CURDIR)/.demo/ledger.db
+
+build/release/release.json: sample_data/persons.csv build/dpquery.plan
+	$(BIN)/dpquery release $< --plan build/dpquery.plan --epsilon 1 --out $(@D) --replace \
+	    --ledger $(CURDIR)/.demo/ledger.db
+
+build/report.html: build/release/release.json
+	$(BIN)/dpquery error-report $(<D) --html $@
+
+# --- development -----------------------------------------------------------------------------------
+
+test: $(READY) ## the tests that finish in a minute or two
+	$(BIN)/pytest -q
+
+test-all: $(READY) ## every test, the slow ones too
+	$(BIN)/pytest -q -m ''
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+check: lint types test ## what CI runs: lint, types, tests
+
+bench: $(READY) ## our figures against the published ones
+	$(BIN)/python tests/bench_published.py
+
+clean: ## remove what the demo and the pipeline made (never a ledger of yours)
+	rm -rf build release report.html dpquery.plan
