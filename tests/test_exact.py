@@ -1,0 +1,68 @@
+"""Exact answers: digits, carries and shifts against Python's own integers."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dpquery.exceptions import DataError
+from dpquery.measurement.exact import ENTRY_BITS, exact_answers, grid_shift, largest_entry
+from dpquery.operators.blocks import Block, product, threshold_terms
+from dpquery.operators.factors import Dense, Identity, PIdentity
+from dpquery.operators.ranges import Prefix
+from dpquery.strategy.strategies import Measurement
+
+
+def python_answers(measurement, table, shift):
+    """The slow twin: the dense matrix in Python integers."""
+    total = [0] * math.prod(measurement.block.row_shape)
+    for coef, mask in measurement.block.terms:
+        matrix = np.array([[coef * measurement.weight]], dtype=object)
+        for factor, inside in zip(measurement.block.factors, mask, strict=True):
+            own = factor.dense() if inside else np.ones(factor.shape, dtype=np.int64)
+            matrix = np.kron(matrix, own.astype(object))
+        answers = matrix.dot(table.ravel().astype(object))
+        total = [a + int(b) for a, b in zip(total, answers, strict=True)]
+    return [value >> shift for value in total]
+
+
+@pytest.mark.parametrize("bits", [1, 8, 16])
+@pytest.mark.parametrize("attributes", [1, 2, 5])
+def test_answers_equal_python_integers_at_every_width(bits, attributes):
+    rng = np.random.default_rng(bits * 10 + attributes)
+    for _ in range(10):
+        shape = tuple(int(n) for n in rng.integers(1, 6, attributes))
+        factors = {
+            i: Dense(rng.integers(-(2**bits), 2**bits + 1, (n + 1, n)))
+            for i, n in enumerate(shape)
+        }
+        measurement = Measurement(int(rng.integers(1, 1000)), product(shape, factors))
+        table = rng.integers(0, 2 ** int(rng.integers(1, 30)), shape)
+        shift = grid_shift((measurement,))
+        answers = exact_answers(measurement, table, shift=shift)
+        assert answers.tolist() == python_answers(measurement, table, shift)
+
+
+def test_signed_blocks_and_structured_factors_are_exact_too():
+    rng = np.random.default_rng(0)
+    shape = (4, 3, 2)
+    rows = rng.integers(0, 2**15, (2, 4))
+    factors = (PIdentity(2**16 - rows.sum(axis=0), rows), Prefix(3), Identity(2))
+    block = Block(shape, (0, 1, 2), factors, threshold_terms([True, True, True], 2))
+    measurement = Measurement(12345, block)
+    table = rng.integers(0, 10**6, shape)
+    for shift in (0, 7, 30):
+        expected = python_answers(measurement, table, shift)
+        assert exact_answers(measurement, table, shift=shift).tolist() == expected
+
+
+def test_the_grid_leaves_room_for_two_to_the_36_records():
+    wide = Measurement(2**20, product((3, 3), {i: Dense(np.full((3, 3), 2**16)) for i in (0, 1)}))
+    assert largest_entry(wide) >> grid_shift((wide,)) <= 2**ENTRY_BITS
+    assert 36 + ENTRY_BITS <= 62
+
+
+def test_more_records_than_declared_possible_are_refused():
+    measurement = Measurement(1, product((2,), {0: Identity(2)}))
+    with pytest.raises(DataError, match="more than"):
+        exact_answers(measurement, np.array([2**35, 2**35]), shift=0)

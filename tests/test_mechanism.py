@@ -1,0 +1,80 @@
+"""The mechanism: its sensitivity on the grid bounds what any record can do."""
+
+from fractions import Fraction
+from itertools import product as pairs
+
+import numpy as np
+import pytest
+
+from dpquery.measurement.accounting import guarantee
+from dpquery.measurement.exact import exact_answers
+from dpquery.measurement.mechanism import design
+from dpquery.operators.factors import Dense, PIdentity
+from dpquery.spec.model import Privacy
+from dpquery.strategy.strategies import MarginalsStrategy, ProductStrategy
+
+EPSILON = guarantee("laplace", epsilon=Fraction(1), delta=Fraction(0))
+RHO = guarantee("gaussian", epsilon=Fraction(1), delta=Fraction(1, 10**6))
+
+
+def wide_product(noise):
+    """A product whose entries need 50 bits, so that the grid has a shift."""
+    rng = np.random.default_rng(3)
+    factors = []
+    for n in (3, 2, 4):
+        rows = rng.integers(0, 2**15, (1, n))
+        dense = rng.integers(-(2**16), 2**16, (n + 1, n))
+        is_laplace = noise == "laplace"
+        factors.append(PIdentity(2**16 - rows.sum(axis=0), rows) if is_laplace else Dense(dense))
+    return ProductStrategy("wide", noise, tuple(factors))
+
+
+def moves(strategy, mechanism, before, after):
+    """How far the answers on the grid move, in the norm of the noise."""
+    total = 0
+    for measurement in strategy.measurements:
+        own = measurement.block.attributes
+        beyond = tuple(i for i in range(before.ndim) if i not in own)
+        a, b = (
+            exact_answers(measurement, x.sum(axis=beyond), shift=mechanism.shift)
+            for x in (before, after)
+        )
+        steps = [abs(int(u) - int(v)) for u, v in zip(a, b, strict=True)]
+        total += sum(steps) if strategy.noise == "laplace" else sum(s * s for s in steps)
+    return total
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_no_neighbour_moves_the_answers_further_than_the_sensitivity(noise, neighbours, rows):
+    strategies = [
+        wide_product(noise),
+        MarginalsStrategy("m", noise, (3, 2, 4), {(0,): 70_000, (1, 2): 3, (): 5}),
+    ]
+    budget = EPSILON if noise == "laplace" else RHO
+    rng = np.random.default_rng(1)
+    for strategy in strategies:
+        privacy = Privacy(person="id", max_rows=rows, neighbours=neighbours)
+        mechanism = design(strategy, privacy=privacy, guarantee=budget)
+        cells = list(np.ndindex(strategy.shape))
+        for cell, other in list(pairs(cells, cells))[:: 1 if rows == 1 else 7]:
+            before = rng.integers(0, 9, strategy.shape) + rows
+            after = before.copy()
+            after[cell] += rows
+            if neighbours == "replace":
+                after[other] -= rows
+            assert moves(strategy, mechanism, before, after) <= mechanism.sensitivity
+
+
+def test_the_grid_costs_next_to_nothing():
+    for noise, budget in (("laplace", EPSILON), ("gaussian", RHO)):
+        strategy = wide_product(noise)
+        mechanism = design(strategy, privacy=Privacy(), guarantee=budget)
+        power = 1 if noise == "laplace" else 2
+        column = max(
+            sum(abs(int(v)) ** power for v in strategy.measurements[0].block.matvec(unit))
+            for unit in np.eye(24, dtype=np.int64)
+        )
+        assert mechanism.shift > 0
+        assert mechanism.sensitivity / (column / 2 ** (mechanism.shift * power)) < 1.0001
