@@ -55,11 +55,10 @@ WIDTH = 6
 ALL_SUBSETS = [s for r in range(5) for s in itertools.combinations(range(4), r)]
 
 
-def run(path, body, *, spec, header=HEADER, subsets=ALL_SUBSETS, chunk_bytes=2**24):
+def run(path, body, *, spec, header=HEADER, subsets=ALL_SUBSETS, chunk_bytes=2**24, classes=None):
     path.write_bytes(header + b"\n" + body)
-    return module._tabulate(
-        path, spec=spec, subsets=subsets, progress=None, chunk_bytes=chunk_bytes
-    )
+    tally = module._Tally(spec, subsets, classes or [np.arange(n) for n in spec.domain.shape])
+    return module._tabulate(path, tally, progress=None, chunk_bytes=chunk_bytes)
 
 
 def slow_code(column, text):
@@ -416,3 +415,22 @@ def test_adult_equals_the_counts_of_pandas():
         for cell, count in frame[[names[i] for i in subset]].value_counts().items():
             counts[cell] = count
         np.testing.assert_array_equal(found[subset], counts)
+
+
+def test_counts_of_classes_are_sums_of_counts_of_codes(tmp_path):
+    rng = np.random.default_rng(0)
+    body = b"\n".join(
+        b"%s,%d,%s,%s,Y,z" % (b"MFx"[k : k + 1], age, pay, b"ny"[k % 2 : k % 2 + 1])
+        for k, age, pay in zip(
+            rng.integers(0, 3, 300), rng.integers(-2, 5, 300), [b"0", b"3", b"99"] * 100, strict=True
+        )
+    ) + b"\nragged\n"
+    spec = spec_of(*attributes(other=True))
+    classes = [np.array(own) for own in ([1, 0, 1], [0, 0, 1, 1, 2, 0], [0, 1, 0], [0, 1, 0] * 3)]
+    by_code = run(tmp_path / "a.csv", body, spec=spec)
+    by_class = run(tmp_path / "a.csv", body, spec=spec, classes=classes)
+    for subset, counts in by_code.items():
+        expected = np.zeros([classes[i].max() + 1 for i in subset], np.int64)
+        for cell in np.ndindex(counts.shape):
+            expected[tuple(classes[i][c] for i, c in zip(subset, cell, strict=True))] += counts[cell]
+        np.testing.assert_array_equal(by_class[subset], expected)

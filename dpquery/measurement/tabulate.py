@@ -45,6 +45,7 @@ def tabulate(
     *,
     spec: Spec,
     subsets: Sequence[Subset],
+    classes: Sequence[NDArray[np.int64]] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> dict[Subset, NDArray[np.int64]]:
     """Return the exact counts of each subset of attributes, as a tensor of the attributes' sizes.
@@ -53,6 +54,7 @@ def tabulate(
         path: a CSV file: commas, a header line, UTF-8 or ASCII, quotes within a line only.
         spec: declares the columns, the domain and the protected unit.
         subsets: attribute indices, each strictly increasing; () is the total.
+        classes: for each attribute the class of every code; tensors then count classes.
         progress: called with the share of the file done, for the operator's terminal alone.
 
     Privacy: one row more or less moves every tensor by at most 1 in L1, and one person by at most
@@ -62,20 +64,21 @@ def tabulate(
         DataError: the file cannot be read; the message holds nothing that was read from it.
         UnsupportedWorkloadError: the tensors together pass 2^28 cells.
     """
-    return _tabulate(path, spec=spec, subsets=subsets, progress=progress, chunk_bytes=_CHUNK)
+    if classes is None:
+        classes = [np.arange(n) for n in spec.domain.shape]
+    tally = _Tally(spec, subsets, classes)
+    return _tabulate(path, tally, progress=progress, chunk_bytes=_CHUNK)
 
 
 def _tabulate(
     path: Path,
+    tally: "_Tally",
     *,
-    spec: Spec,
-    subsets: Sequence[Subset],
     progress: Callable[[float], None] | None,
     chunk_bytes: int,
 ) -> dict[Subset, NDArray[np.int64]]:
-    tally = _Tally(spec, subsets)
     with _open(path) as file:
-        width, places = _locate(file, path, spec)
+        width, places = _locate(file, path, tally.spec)
         length = max(1, path.stat().st_size)
         wanted = [places[name] for name in tally.names]
         try:
@@ -93,10 +96,13 @@ def _tabulate(
 class _Tally:
     """The running counts of all subsets."""
 
-    def __init__(self, spec: Spec, subsets: Sequence[Subset]) -> None:
+    def __init__(
+        self, spec: Spec, subsets: Sequence[Subset], classes: Sequence[NDArray[np.int64]]
+    ) -> None:
         """Choose the tensors to count and the columns that they need, from the spec alone."""
-        self._spec = spec
-        self._shape = spec.domain.shape
+        self.spec = spec
+        self._classes = classes
+        self._shape = tuple(int(own.max()) + 1 for own in classes)
         for subset in subsets:
             if list(subset) != sorted(set(subset)) or not set(subset) <= set(
                 range(len(self._shape))
@@ -127,14 +133,14 @@ class _Tally:
         rows = sum(index.size for _, index in texts[0])
         inside = np.ones(rows, np.bool_)
         codes = {i: self._attribute_codes(i, by_name, inside) for i in self._needed}
-        person = self._spec.privacy.person
+        person = self.spec.privacy.person
         if person is not None:
             self._keep_first_rows(by_name[person], inside)
         elif not self._closed:
             # Every field of a malformed line is outside: the last code of each attribute.
             inside = np.append(inside, np.ones(malformed, np.bool_))
             codes = {
-                i: np.append(own, np.full(malformed, self._shape[i] - 1))
+                i: np.append(own, np.full(malformed, self._classes[i][-1]))
                 for i, own in codes.items()
             }
         if not inside.all():
@@ -160,11 +166,11 @@ class _Tally:
     ) -> NDArray[np.int64]:
         """Return the codes of an attribute and strike the records that have none."""
         codes = np.zeros(inside.size, np.int64)
-        for column in self._spec.domain.attributes[i].columns:
+        for column in self.spec.domain.attributes[i].columns:
             own = self._column_codes(column, texts[column.name])
             inside &= own >= 0
             codes = codes * column.size + own
-        return codes
+        return self._classes[i][np.where(inside, codes, 0)]
 
     def _column_codes(self, column: Column, texts: Texts) -> NDArray[np.int64]:
         code = self._coders[column.name]
@@ -177,7 +183,7 @@ class _Tally:
         Which rows stay depends on that person's own rows only. A row without an id is struck.
         """
         people = (person for distinct, index in texts for person in _decode(distinct, index))
-        limit = self._spec.privacy.max_rows
+        limit = self.spec.privacy.max_rows
         for row, person in enumerate(people):
             if inside[row]:
                 kept = self._kept.get(person, 0)
