@@ -1,0 +1,1 @@
+"""Implicit query matrices: factors, blocks, workloads and their Grams; no privacy, no data."""

@@ -1,8 +1,8 @@
-"""Queries over several attributes: blocks (signed sums of Kronecker products) and their unions.
+r"""Queries over several attributes: blocks, signed sums of Kronecker products, and their unions.
 
 A block over attributes S with one factor each is the r-of-k query set: the predicates of a row that
 must hold, at least r of them. It is the signed sum
-    sum_u coef_u  kron_{i in u} F_i  kron_{i in S \\ u} 1 1'
+    sum_u coef_u  kron_{i in u} F_i  kron_{i in S \ u} 1 1'
 over attribute sets u ([MATH] 5: inclusion-exclusion); r = k leaves the one term u = S, the ordinary
 Kronecker product. Attributes outside S are summed over.
 """
@@ -170,6 +170,8 @@ def kron_apply(products: Sequence[Callable[[Array], Array]], tensor: Array) -> A
     """Apply one matrix product along each axis of a tensor."""
     for axis, apply in enumerate(products):
         moved = np.moveaxis(tensor, axis, 0)
-        flat = apply(np.ascontiguousarray(moved).reshape(moved.shape[0], math.prod(moved.shape[1:])))
+        flat = apply(
+            np.ascontiguousarray(moved).reshape(moved.shape[0], math.prod(moved.shape[1:]))
+        )
         tensor = np.moveaxis(flat.reshape(flat.shape[0], *moved.shape[1:]), 0, axis)
     return tensor

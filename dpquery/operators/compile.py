@@ -56,7 +56,9 @@ def compile_spec(spec: Spec) -> CompiledSpec:
             cache[i, predicates] = factor(predicates, classes[i])
         return cache[i, predicates]
 
-    blocks, weights, items = [], [], []
+    blocks: list[Block] = []
+    weights: list[float] = []
+    items: list[range] = []
     for item in spec.items:
         items.append(range(len(blocks), len(blocks) + len(item.tables)))
         for table in item.tables:

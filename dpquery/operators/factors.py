@@ -42,10 +42,10 @@ class Factor(ABC):
         """Return F'Y. Y: (m, k)."""
 
     def matvec(self, x: Array) -> Array:
-        return self.matmat(x.reshape(-1, 1))[:, 0]
+        return np.asarray(self.matmat(x.reshape(-1, 1))[:, 0])
 
     def rmatvec(self, y: Array) -> Array:
-        return self.rmatmat(y.reshape(-1, 1))[:, 0]
+        return np.asarray(self.rmatmat(y.reshape(-1, 1))[:, 0])
 
     def dense(self) -> Array:
         """Return the matrix itself. O(m n)."""
@@ -57,7 +57,7 @@ class Factor(ABC):
 
     def column_norms(self, power: int) -> Array:
         """Return sum_i |F_ij|^power for every column j: exact for integer factors."""
-        return (np.abs(self.dense()) ** power).sum(axis=0)
+        return np.asarray((np.abs(self.dense()) ** power).sum(axis=0))
 
     def max_abs(self) -> int:
         """Return the largest absolute entry, rounded up to an integer."""
@@ -65,11 +65,11 @@ class Factor(ABC):
 
     def row_power_sums(self, M: Array, power: int) -> Array:
         """Return sum_c |(F M)_rc|^power for every row r. M: (n, k)."""
-        return (np.abs(self.matmat(M)) ** power).sum(axis=1)
+        return np.asarray((np.abs(self.matmat(M)) ** power).sum(axis=1))
 
     def quadratic(self, M: Array) -> Array:
         """Return diag(F M F') for a symmetric M: (n, n)."""
-        return np.einsum("ij,ij->i", self.matmat(M), self.dense())
+        return np.asarray(np.einsum("ij,ij->i", self.matmat(M), self.dense()))
 
     @cached_property
     def row_sums(self) -> Array:
@@ -79,7 +79,7 @@ class Factor(ABC):
     @cached_property
     def row_squares(self) -> Array:
         """Squared norms of the rows: (m,)."""
-        return (self.dense() ** 2).sum(axis=1)
+        return np.asarray((self.dense() ** 2).sum(axis=1))
 
 
 class Identity(Factor):
@@ -210,7 +210,8 @@ class PIdentity(Factor):
         return np.diag(self.diagonal.astype(np.float64) ** 2) + B.T @ B
 
     def column_norms(self, power: int) -> Array:
-        return np.abs(self.diagonal) ** power + (np.abs(self.rows) ** power).sum(axis=0)
+        below = (np.abs(self.rows) ** power).sum(axis=0)
+        return np.asarray(np.abs(self.diagonal) ** power + below)
 
 
 class Stacked(Factor):
@@ -254,11 +255,11 @@ class Stacked(Factor):
 
 
 class Groups(Factor):
-    """Listed groups of codes, or any other sparse 0/1 matrix, kept as CSR."""
+    """Listed groups of codes: a sparse 0/1 matrix, kept as CSR."""
 
-    def __init__(self, matrix: "sp.csr_array") -> None:
-        self.matrix = sp.csr_array(matrix, dtype=np.int64)
-        self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
+    def __init__(self, matrix: "sp.csr_array[np.int64, tuple[int, int]]") -> None:
+        self.matrix = matrix
+        self.shape = matrix.shape
 
     @classmethod
     def of(cls, groups: tuple[tuple[int, ...], ...], n: int) -> "Groups":

@@ -102,7 +102,7 @@ class Prefix(Ranges):
 
     def gram(self) -> Array:
         i = np.arange(self.shape[1], dtype=np.float64)
-        return self.shape[1] - np.maximum(i[:, None], i)
+        return np.asarray(self.shape[1] - np.maximum(i[:, None], i))
 
 
 class AllRanges(Ranges):
@@ -122,7 +122,7 @@ class AllRanges(Ranges):
     def gram(self) -> Array:
         n = self.shape[1]
         i = np.arange(n, dtype=np.float64)
-        return (np.minimum(i[:, None], i) + 1) * (n - np.maximum(i[:, None], i))
+        return np.asarray((np.minimum(i[:, None], i) + 1) * (n - np.maximum(i[:, None], i)))
 
 
 class WidthRanges(Ranges):
@@ -148,7 +148,7 @@ class WidthRanges(Ranges):
         i = np.arange(n)
         low, high = np.minimum(i[:, None], i), np.maximum(i[:, None], i)
         held = np.minimum(low, m - 1) - np.maximum(high - self.width + 1, 0) + 1
-        return np.maximum(held, 0).astype(np.float64)
+        return np.asarray(np.maximum(held, 0), dtype=np.float64)
 
 
 def _cumulative(X: Array) -> Array:

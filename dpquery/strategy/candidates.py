@@ -85,7 +85,7 @@ def product(problem: Problem) -> Found:
             problem.gram,
             noise=problem.noise,
             rng=problem.rng,
-            rows=lambda n, divisor=divisor: max(1, n // divisor),
+            divisor=divisor,
             progress=problem.progress,
         )
         best = found if best is None or found.loss < best.loss else best

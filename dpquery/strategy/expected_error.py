@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpquery.operators.blocks import Block, Workload
+from dpquery.operators.blocks import Workload
 from dpquery.strategy.marginal_algebra import RowTerms
 from dpquery.strategy.row_errors import expand, power_sums, total_of
 from dpquery.strategy.sensitivity import sensitivity
@@ -43,39 +43,52 @@ def squared_sensitivity(strategy: Strategy) -> float:
     return float(exact**2) if strategy.noise == "laplace" else float(exact)
 
 
-def expected_error(strategy: Strategy, workload: Workload) -> ExpectedError:
-    """Return the expected error of a strategy on every query of a workload."""
-    scale = squared_sensitivity(strategy)
-    total = weighted = weights = largest = 0.0
-    for position, (weight, block) in enumerate(
-        zip(workload.weights, workload.blocks, strict=True)
-    ):
+@dataclass(frozen=True)
+class BlockError:
+    """Error of one block at unit noise for sensitivity one: total squared, and the largest."""
+
+    total_squared: float
+    max_std_error: float
+
+
+def block_errors(strategy: Strategy, workload: Workload) -> list[BlockError]:
+    """Return the error of every block of a workload."""
+    scale, errors = squared_sensitivity(strategy), []
+    for position, block in enumerate(workload.blocks):
         terms = power_sums(strategy, block, position=position, order=2)
         if terms is None:
             raise ValueError("every strategy has closed-form variances")
-        error = total_of(terms, block)
-        total += error
-        weighted += weight * error
-        weights += weight * block.shape[0]
-        largest = max(largest, largest_of(terms))
+        largest = math.sqrt(scale * largest_of(terms))
+        errors.append(BlockError(scale * total_of(terms, block), largest))
+    return errors
+
+
+def expected_error(strategy: Strategy, workload: Workload) -> ExpectedError:
+    """Return the expected error of a strategy on every query of a workload."""
+    errors = block_errors(strategy, workload)
+    total = sum(own.total_squared for own in errors)
+    pairs = list(zip(workload.weights, errors, strict=True))
+    weighted = sum(weight * own.total_squared for weight, own in pairs)
     return ExpectedError(
-        rmse=math.sqrt(scale * total / workload.shape[0]),
-        weighted_rmse=math.sqrt(scale * weighted / weights),
-        max_std_error=math.sqrt(scale * largest),
+        rmse=math.sqrt(total / workload.shape[0]),
+        weighted_rmse=math.sqrt(weighted / weighted_queries(workload)),
+        max_std_error=max(own.max_std_error for own in errors),
         exact=not isinstance(strategy, UnionStrategy),
     )
 
 
-def block_rmse(strategy: Strategy, block: Block, position: int) -> float:
-    """Return the root mean square standard error of one block's queries."""
-    terms = power_sums(strategy, block, position=position, order=2) or []
-    return math.sqrt(squared_sensitivity(strategy) * total_of(terms, block) / block.shape[0])
+def weighted_queries(workload: Workload) -> float:
+    """Return the sum of the weights of all queries."""
+    pairs = zip(workload.weights, workload.blocks, strict=True)
+    return sum(weight * block.shape[0] for weight, block in pairs)
 
 
 def largest_of(terms: RowTerms) -> float:
-    """Return the largest entry of a sum of outer products; a bound where it is too large to list."""
+    """Return the largest entry of a sum of outer products; a bound where that is too large."""
     peaks = [coef * math.prod(float(np.max(v)) for v in vectors) for coef, vectors in terms]
-    rows = math.prod(max(len(own) for own in axis) for axis in zip(*(v for _, v in terms), strict=True))
+    rows = math.prod(
+        max(len(own) for own in axis) for axis in zip(*(v for _, v in terms), strict=True)
+    )
     if len(terms) == 1 or rows > EXPAND_LIMIT:
         return sum(peak for peak in peaks if peak > 0)
     return float(np.max(expand(terms)))

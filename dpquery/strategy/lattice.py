@@ -58,7 +58,8 @@ class Lattice:
         member = np.zeros((len(self), self.d), dtype=bool)
         for row, subset in enumerate(self.subsets):
             member[row, list(subset)] = True
-        return np.where(member, np.asarray(inside), np.asarray(outside)).prod(axis=1)
+        factors = np.where(member, np.asarray(inside), np.asarray(outside))
+        return np.asarray(factors.prod(axis=1))
 
 
 def _incidence(family: list[Subset]) -> "sp.csr_array":

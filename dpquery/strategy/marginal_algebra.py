@@ -113,11 +113,11 @@ class MarginalInverse:
         return s**count * float(n) ** (1 - count)
 
     def fourth_powers(self, block: Block) -> RowTerms | None:
-        """Return sum_r c_r^4 of every query; None for signed blocks.
+        r"""Return sum_r c_r^4 of every query; None for signed blocks.
 
         On the cells of a measured marginal b the coefficient of a query is
             theta_b sum_{a <= b & S} prod_{i not in b} s_i / kappa(a)
-                    kron_{i in a} (q_i - s_i/n_i) kron_{i in b \\ a} s_i/n_i,
+                    kron_{i in a} (q_i - s_i/n_i) kron_{i in b \ a} s_i/n_i,
         a polynomial with one variable an attribute of t = b & S; its fourth power is taken once
         for each t and summed over the b that meet S in t.
         """
@@ -136,7 +136,7 @@ class MarginalInverse:
         return terms
 
     def _met(self, S: Subset) -> dict[Subset, float]:
-        """Return, for each t = b & S, sum_b theta_b^4 prod_{i outside b, S} n_i^4 prod_{b \\ S} n_i."""
+        r"""Return sum_b theta_b^4 prod_{i not in b, S} n_i^4 prod_{b \ S} n_i for each t = b & S."""
         found: dict[Subset, float] = {}
         for b, weight in self.strategy.weights.items():
             t = tuple(i for i in b if i in S)

@@ -136,8 +136,9 @@ def _fixed_point(V: Matrix, start: Matrix | None, max_iterations: int) -> Factor
     eigenvalues floored so that X stays invertible where V is not. One eigendecomposition a round.
     """
     v = np.ones(len(V)) if start is None else start
-    loss, bound = np.inf, 0.0
-    for iterations in range(1, max_iterations + 1):
+    loss, bound, iterations = np.inf, 0.0, 0
+    while loss > bound * (1 + GAP) and iterations < max_iterations:
+        iterations += 1
         w, U = np.linalg.eigh(V * np.sqrt(v)[:, None] * np.sqrt(v))
         roots = np.sqrt(np.maximum(w, 0))
         floored = np.maximum(roots, FLOOR * roots.mean())
@@ -147,8 +148,6 @@ def _fixed_point(V: Matrix, start: Matrix | None, max_iterations: int) -> Factor
         bound = max(bound, float(roots.sum() ** 2 / v.sum()))
         if value < loss:
             loss, point = value, (v, U, floored, peak)
-        if loss <= bound * (1 + GAP):
-            break
         v = diagonal / diagonal.mean()
     v, U, floored, peak = point
     X = (U * floored) @ U.T / np.sqrt(v[:, None] * v) / peak

@@ -61,7 +61,7 @@ class MarginalsProblem:
             raise UnsupportedWorkloadError(f"a marginal has more than {max_cells:.0e} cells")
 
     def loss(self, theta: Array) -> tuple[float, Array]:
-        """Return the loss and its gradient. theta >= 0: one a subset; infinite where unsupported."""
+        """Return the loss, infinite where unsupported, and its gradient. theta >= 0: (subsets,)."""
         kappa = self.lattice.superset_sums(theta**2 * self.outside)
         needed = self.target > 0
         if np.any(kappa[needed] <= 0):

@@ -46,7 +46,7 @@ def opt_product(
     *,
     noise: Noise,
     rng: Generator,
-    rows: Callable[[int], int] = lambda n: max(1, n // 16),
+    divisor: int = 16,
     progress: Callable[[str], None] = lambda _: None,
 ) -> ProductSelection:
     """Select a Kronecker product strategy by block descent.
@@ -55,11 +55,11 @@ def opt_product(
         gram: Gram of the workload.
         noise: which sensitivity the factors are normalised to.
         rng: for the starting points.
-        rows: number of p-Identity rows below the diagonal for an attribute of n classes; one row
-            is used wherever all matrices are mixtures of identity and total.
+        divisor: an attribute of n classes gets n // divisor p-Identity rows below the diagonal;
+            one row is used wherever its surrogate Gram is a mixture of identity and total.
         progress: told about every sweep.
     """
-    descent = _Descent(gram, noise, rng, rows)
+    descent = _Descent(gram, noise, rng, divisor)
     best = descent.selection(converged=False, sweeps=0)
     for sweep in range(1, SWEEPS + 1):
         descent.sweep()
@@ -77,10 +77,8 @@ def opt_product(
 class _Descent:
     """State of the block descent: one selection and its traces for each active attribute."""
 
-    def __init__(
-        self, gram: Gram, noise: Noise, rng: Generator, rows: Callable[[int], int]
-    ) -> None:
-        self.gram, self.noise, self.rng, self.rows = gram, noise, rng, rows
+    def __init__(self, gram: Gram, noise: Noise, rng: Generator, divisor: int) -> None:
+        self.gram, self.noise, self.rng, self.divisor = gram, noise, rng, divisor
         self.active = [
             i for i, n in enumerate(gram.shape_of_domain) if n > 1 and gram.index[:, i].any()
         ]
@@ -98,7 +96,7 @@ class _Descent:
                 V,
                 noise=self.noise,
                 rng=self.rng,
-                p=1 if is_mixture(V) else self.rows(len(V)),
+                p=1 if is_mixture(V) else max(1, len(V) // self.divisor),
                 start=None if previous is None else previous.state,
             )
             if previous is None or selected.loss <= float(np.sum(previous.inverse * V)):
@@ -120,9 +118,7 @@ class _Descent:
         loss = float(self.gram.weights @ self.gram.term_traces(self.traces).prod(axis=1))
         factors = tuple(
             (Identity(n) if i in self.active else total(n)) if own is None else own.factor
-            for i, (n, own) in enumerate(
-                zip(self.gram.shape_of_domain, self.selected, strict=True)
-            )
+            for i, (n, own) in enumerate(zip(self.gram.shape_of_domain, self.selected, strict=True))
         )
         return ProductSelection(factors, loss, self._bound(), converged, sweeps)
 

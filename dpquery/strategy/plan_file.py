@@ -33,6 +33,8 @@ from dpquery.strategy.strategies import (
 FORMAT = "dpquery.plan/1"
 MAX_BYTES = 1 << 30
 _LARGEST = 1 << 40  # of any integer in a strategy
+_OBJECTIVES: dict[str, Objective] = {"rmse": "rmse", "max": "max"}
+_NOISES: dict[str, Noise] = {"laplace": "laplace", "gaussian": "gaussian"}
 
 Json = Mapping[str, "JsonValue"]
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
@@ -51,6 +53,16 @@ class CandidateFigures:
     reason: str
 
 
+@dataclass(frozen=True)
+class ItemFigures:
+    """Expected error of one workload item under the chosen strategy, at unit noise."""
+
+    name: str
+    queries: int
+    rmse: float
+    max_std_error: float
+
+
 @dataclass(frozen=True, eq=False)
 class PlannedSelection:
     """The outcome for one kind of noise; `strategy` is kept encoded until the spec is compiled."""
@@ -59,6 +71,7 @@ class PlannedSelection:
     best: str
     strategy: Json
     candidates: tuple[CandidateFigures, ...]
+    items: tuple[ItemFigures, ...]
     bound_rmse: float | None
     bound_kind: str
 
@@ -70,7 +83,7 @@ class PlannedSelection:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Everything that release needs beside the data: the spec whole and a strategy for each noise."""
+    """All that release needs beside the data: the spec whole and a strategy for each noise."""
 
     tool: str
     spec_name: str
@@ -80,6 +93,11 @@ class Plan:
     seed: int
     selections: tuple[PlannedSelection, ...]
     digest: str = ""
+
+    @property
+    def noises(self) -> tuple[Noise, ...]:
+        """The kinds of noise that were planned."""
+        return tuple(own.noise for own in self.selections)
 
 
 def encode_strategy(strategy: Strategy) -> dict[str, JsonValue]:
@@ -132,6 +150,7 @@ def write_plan(plan: Plan) -> bytes:
                 "bound": own.bound_rmse,
                 "bound_kind": own.bound_kind,
                 "candidates": [vars(figures) for figures in own.candidates],
+                "items": [vars(figures) for figures in own.items],
                 "strategy": own.strategy,
             }
             for own in plan.selections
@@ -153,16 +172,13 @@ def read_plan(content: bytes) -> Plan:
 
 def _parse(raw: dict[str, "JsonValue"], digest: str) -> Plan:
     spec = _mapping(raw["spec"])
-    objective = raw["objective"]
-    if objective not in ("rmse", "max"):
-        raise ValueError("objective")
     files = {_text(name): _text(text) for name, text in _mapping(spec["files"]).items()}
     return Plan(
         tool=_text(raw["tool"]),
         spec_name=_text(spec["name"]),
         spec_text=_text(spec["text"]),
         spec_files=files,
-        objective=objective,
+        objective=_OBJECTIVES[_text(raw["objective"])],
         seed=_integer(raw["seed"], 0),
         selections=tuple(_parse_selection(_mapping(own)) for own in _list(raw["selections"])),
         digest=digest,
@@ -170,15 +186,13 @@ def _parse(raw: dict[str, "JsonValue"], digest: str) -> Plan:
 
 
 def _parse_selection(raw: Json) -> PlannedSelection:
-    noise = raw["noise"]
-    if noise not in ("laplace", "gaussian"):
-        raise ValueError("noise")
     selection = PlannedSelection(
-        noise=noise,
+        noise=_NOISES[_text(raw["noise"])],
         best=_text(raw["best"]),
         strategy=_mapping(raw["strategy"]),
         candidates=tuple(_parse_figures(_mapping(own)) for own in _list(raw["candidates"])),
-        bound_rmse=_number(raw["bound"]),
+        items=tuple(_parse_item(_mapping(own)) for own in _list(raw["items"])),
+        bound_rmse=_optional(raw["bound"]),
         bound_kind=_text(raw["bound_kind"]),
     )
     if selection.best not in [own.name for own in selection.candidates]:
@@ -189,12 +203,21 @@ def _parse_selection(raw: Json) -> PlannedSelection:
 def _parse_figures(raw: Json) -> CandidateFigures:
     return CandidateFigures(
         name=_text(raw["name"]),
-        rmse=_number(raw["rmse"]),
-        weighted_rmse=_number(raw["weighted_rmse"]),
-        max_std_error=_number(raw["max_std_error"]),
+        rmse=_optional(raw["rmse"]),
+        weighted_rmse=_optional(raw["weighted_rmse"]),
+        max_std_error=_optional(raw["max_std_error"]),
         exact=raw["exact"] is True,
         converged=raw["converged"] is True,
         reason=_text(raw["reason"]),
+    )
+
+
+def _parse_item(raw: Json) -> ItemFigures:
+    return ItemFigures(
+        name=_text(raw["name"]),
+        queries=_integer(raw["queries"], 1),
+        rmse=_number(raw["rmse"]),
+        max_std_error=_number(raw["max_std_error"]),
     )
 
 
@@ -209,7 +232,9 @@ def _decode(encoded: Json, noise: Noise, workload: Workload) -> Strategy:
         case "marginals":
             return MarginalsStrategy(name, noise, shape, _decode_weights(encoded, workload))
         case "union":
-            parts = tuple(_decode(_mapping(own), noise, workload) for own in _list(encoded["parts"]))
+            parts = tuple(
+                _decode(_mapping(own), noise, workload) for own in _list(encoded["parts"])
+            )
             products = tuple(part for part in parts if isinstance(part, ProductStrategy))
             weights = tuple(_integer(own, 1) for own in _list(encoded["weights"]))
             groups = tuple(
@@ -292,7 +317,9 @@ def _unpack(raw: JsonValue) -> Array:
         raise ValueError("size")
     inflater = zlib.decompressobj()
     try:
-        content = inflater.decompress(base64.b64decode(_text(packed["data"]), validate=True), expected + 1)
+        content = inflater.decompress(
+            base64.b64decode(_text(packed["data"]), validate=True), expected + 1
+        )
     except binascii.Error:
         raise ValueError("base64") from None
     if len(content) != expected:
@@ -327,9 +354,11 @@ def _integer(value: JsonValue, low: int) -> int:
     return value
 
 
-def _number(value: JsonValue) -> float | None:
-    if value is None:
-        return None
+def _number(value: JsonValue) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
         raise ValueError("number")
     return float(value)
+
+
+def _optional(value: JsonValue) -> float | None:
+    return None if value is None else _number(value)

@@ -25,6 +25,7 @@ from dpquery.strategy.strategies import (
     UnionStrategy,
 )
 
+
 def power_sums(strategy: Strategy, block: Block, *, position: int, order: int) -> RowTerms | None:
     """Return sum_r c_r^order for every query of a block, as a sum of outer products.
 

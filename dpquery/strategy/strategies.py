@@ -32,7 +32,7 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class ProductStrategy:
-    """kron_i A_i with integer factors, one for each attribute: of full column rank, or the total."""
+    """kron_i A_i, one integer factor for each attribute: of full column rank, or the total."""
 
     name: str
     noise: Noise
