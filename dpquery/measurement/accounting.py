@@ -19,9 +19,6 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Literal
 
-from scipy.optimize import brentq
-from scipy.special import log_ndtr
-
 from dpquery.exceptions import BudgetExceededError, SpecError
 from dpquery.spec.model import Budget
 from dpquery.strategy.noise_kinds import Noise
@@ -171,6 +168,8 @@ def analytic_gaussian_sigma(epsilon: float, delta: float) -> float:
     >>> round(analytic_gaussian_sigma(1.0, 1e-6), 6)
     4.224679
     """
+    from scipy.optimize import brentq  # slow to import, and a release never needs it
+    from scipy.special import log_ndtr
 
     def excess(log_sigma: float) -> float:
         sigma = math.exp(log_sigma)

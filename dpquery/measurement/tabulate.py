@@ -48,7 +48,7 @@ def tabulate(
     classes: Sequence[NDArray[np.int64]] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> dict[Subset, NDArray[np.int64]]:
-    """Return the exact counts of each subset of attributes, as a tensor of the attributes' sizes.
+    """Return the exact counts of each subset of attributes, as a tensor of one axis an attribute.
 
     Args:
         path: a CSV file: commas, a header line, UTF-8 or ASCII, quotes within a line only.
@@ -164,7 +164,7 @@ class _Tally:
     def _attribute_codes(
         self, i: int, texts: Mapping[str, Texts], inside: NDArray[np.bool_]
     ) -> NDArray[np.int64]:
-        """Return the codes of an attribute and strike the records that have none."""
+        """Return the classes of an attribute's codes and strike the records that have none."""
         codes = np.zeros(inside.size, np.int64)
         for column in self.spec.domain.attributes[i].columns:
             own = self._column_codes(column, texts[column.name])

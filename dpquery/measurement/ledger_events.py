@@ -1,0 +1,206 @@
+"""The ledger's events: a hash chain, and the accounts that follow from it alone.
+
+Nothing is stored that could disagree with the events. What a dataset has spent, and what became of
+a key, is found by replaying them; a changed, missing or inserted event breaks the chain there.
+Events hold public facts and no time finer than the day.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Literal, cast
+
+from dpquery.exceptions import LedgerError
+from dpquery.measurement.accounting import Cap, Currency
+
+JSON = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
+Kind = Literal["register", "change-cap", "reserve", "retry", "commit", "abandon"]
+
+
+@dataclass(frozen=True)
+class Head:
+    """The last event: its number and the hash that covers the whole chain up to it."""
+
+    seq: int = 0
+    hash: str = "0" * 64
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event: its place in the chain, its day and kind, and its fields."""
+
+    head: Head
+    kind: Kind
+    day: str
+    fields: Mapping[str, JSON]
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the event as one flat object, for export."""
+        own: dict[str, JSON] = {"seq": self.head.seq, "hash": self.head.hash}
+        return own | {"kind": self.kind, "day": self.day} | dict(self.fields)
+
+
+@dataclass(frozen=True)
+class Account:
+    """One dataset: its cap and what is spent of it, in units of 1e-18 of the cap's currency."""
+
+    dataset: str
+    cap: Cap
+    spent: int = 0
+
+    @property
+    def remaining(self) -> int:
+        """Units that are left; negative where the cap was lowered below what is spent."""
+        return self.cap.units - self.spent
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What became of one key.
+
+    Attributes:
+        key: names the plan, the dataset and the release number that were charged.
+        dataset: the account charged.
+        units: the charge.
+        reserved: number of the event that charged it.
+        state: whether its measurement is still to come, stored, or given up.
+        retries: runs after the first that continued the reservation.
+        committed: the event that stored the measurement.
+        sha256: hash of the stored noisy measurement.
+        account: the dataset's account at that event.
+    """
+
+    key: str
+    dataset: str
+    units: int
+    reserved: int
+    state: Literal["reserved", "committed", "abandoned"] = "reserved"
+    retries: int = 0
+    committed: Head = Head()
+    sha256: str = ""
+    account: Account | None = None
+
+
+@dataclass
+class State:
+    """All accounts and entries after some events; grows by `apply`."""
+
+    head: Head = Head()
+    accounts: dict[str, Account] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
+
+    def apply(self, event: Event) -> None:
+        """Take one event in; KeyError, TypeError or ValueError if it cannot follow."""
+        match event.kind:
+            case "register" | "change-cap":
+                self._set_cap(event)
+            case "reserve":
+                self._reserve(event)
+            case "retry" | "commit" | "abandon":
+                self._continue(event)
+            case _:
+                raise ValueError("no such kind of event")
+        self.head = event.head
+
+    def _set_cap(self, event: Event) -> None:
+        dataset, cap = str(event.fields["dataset"]), cap_from(event.fields)
+        if event.kind == "register":
+            if dataset in self.accounts:
+                raise ValueError("registered twice")
+            self.accounts[dataset] = Account(dataset, cap)
+        else:
+            self.accounts[dataset] = replace(self.accounts[dataset], cap=cap)
+
+    def _reserve(self, event: Event) -> None:
+        key, dataset = str(event.fields["key"]), str(event.fields["dataset"])
+        units = int(str(event.fields["units"]))
+        account = self.accounts[dataset]
+        earlier = self.entries.get(key)
+        if units <= 0 or (earlier is not None and earlier.state != "abandoned"):
+            raise ValueError("not a new charge")
+        self.accounts[dataset] = replace(account, spent=account.spent + units)
+        self.entries[key] = Entry(key, dataset, units, reserved=event.head.seq)
+
+    def _continue(self, event: Event) -> None:
+        entry = self.entries[str(event.fields["key"])]
+        if entry.state != "reserved":
+            raise ValueError("no open reservation")
+        if event.kind == "retry":
+            entry = replace(entry, retries=entry.retries + 1)
+        elif event.kind == "abandon":
+            entry = replace(entry, state="abandoned")
+        else:
+            entry = replace(
+                entry,
+                state="committed",
+                committed=event.head,
+                sha256=str(event.fields["sha256"]),
+                account=self.accounts[entry.dataset],
+            )
+        self.entries[entry.key] = entry
+
+
+def seal(previous: Head, *, kind: Kind, day: str, fields: Mapping[str, JSON]) -> tuple[Event, str]:
+    """Return the event that follows `previous`, and the canonical text to store for it."""
+    body = {"kind": kind, "day": day, "fields": fields}
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return Event(_next(previous, text), kind, day, fields), text
+
+
+def read_chain(rows: Iterable[tuple[int, str, str]]) -> tuple[State, list[Event]]:
+    """Verify the stored rows (seq, text, hash) and replay them.
+
+    Raises:
+        LedgerError: at the first event that does not follow from those before it.
+    """
+    state = State()
+    events = []
+    for seq, text, stored in rows:
+        expected = _next(state.head, text)
+        sound = expected == Head(seq, stored)
+        if sound:
+            try:
+                body = json.loads(text)
+                event = Event(expected, body["kind"], body["day"], body["fields"])
+                state.apply(event)
+                events.append(event)
+            except (KeyError, TypeError, ValueError):
+                sound = False
+        if not sound:
+            raise LedgerError(
+                f"the ledger was changed or damaged at event {expected.seq}: its hash chain does "
+                "not hold there; restore the ledger from a backup"
+            )
+    return state, events
+
+
+def cap_fields(dataset: str, cap: Cap) -> dict[str, JSON]:
+    """Return the fields of an event that sets a cap; numbers as exact text."""
+    return {
+        "dataset": dataset,
+        "currency": cap.currency,
+        "units": str(cap.units),
+        "epsilon": None if cap.epsilon is None else str(cap.epsilon),
+        "delta": str(cap.delta),
+    }
+
+
+def cap_from(fields: Mapping[str, JSON]) -> Cap:
+    """Read back the cap that `cap_fields` wrote."""
+    currency, epsilon = fields["currency"], fields["epsilon"]
+    if currency not in {"epsilon", "rho"}:
+        raise ValueError("no such currency")
+    return Cap(
+        currency=cast(Currency, currency),
+        units=int(str(fields["units"])),
+        epsilon=None if epsilon is None else Fraction(str(epsilon)),
+        delta=Fraction(str(fields["delta"])),
+    )
+
+
+def _next(previous: Head, text: str) -> Head:
+    seq = previous.seq + 1
+    covered = f"{previous.hash}\n{seq}\n{text}"
+    return Head(seq, hashlib.sha256(covered.encode()).hexdigest())

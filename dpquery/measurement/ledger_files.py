@@ -1,0 +1,167 @@
+"""Where the ledger lies on disk: a private folder of this user, on a disk of this machine.
+
+Beside the database lie one lock file a key and the measurements too large for a row.
+"""
+
+import fcntl
+import hashlib
+import os
+import stat
+import time
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpquery.exceptions import LedgerError, LedgerLockedError
+
+# SQLite's write-ahead log and flock both fail silently on these.
+_NETWORK = frozenset(
+    {"9p", "afs", "afp", "beegfs", "ceph", "cifs", "coda", "davfs", "fuse.cephfs"}
+    | {"fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "glusterfs", "gpfs", "lustre"}
+    | {"ncpfs", "nfs", "nfs4", "orangefs", "smb2", "smb3", "smbfs"}
+)
+_MOUNTS = Path("/proc/self/mounts")
+_POLL = 0.05
+
+
+def default_path() -> Path:
+    """Return $DPQUERY_LEDGER, or dpquery/ledger.db in the user's state directory."""
+    if named := os.environ.get("DPQUERY_LEDGER"):
+        return Path(named)
+    state = os.environ.get("XDG_STATE_HOME")
+    base = Path(state) if state else Path.home() / ".local" / "state"
+    return base / "dpquery" / "ledger.db"
+
+
+def make_private_folder(folder: Path) -> None:
+    """Create a folder and the parents it lacks, each for this user alone."""
+    missing = [p for p in (folder, *folder.parents) if not p.exists()]
+    for part in reversed(missing):
+        part.mkdir(mode=0o700, exist_ok=True)
+
+
+def check_safe(path: Path) -> None:
+    """Refuse a ledger that others could change or that lies on a network file system.
+
+    Raises:
+        LedgerError: says what is wrong with the file or its folder, and what to do.
+    """
+    for place, is_kind in ((path.parent, stat.S_ISDIR), (path, stat.S_ISREG)):
+        # The folder may be reached through a link; the ledger itself may not be one.
+        found = place.stat() if place is path.parent else place.lstat()
+        if not is_kind(found.st_mode):
+            raise LedgerError(f"{place} is a link or no regular file; give the ledger's own path")
+        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise LedgerError(
+                f"{place} can be changed by other users; keep the ledger in a folder of your own "
+                "(chmod 700) and the file to yourself (chmod 600)"
+            )
+    mounts = _MOUNTS.read_text(errors="replace") if _MOUNTS.exists() else ""
+    kind = file_system(path.resolve(), mounts)
+    if kind in _NETWORK:
+        raise LedgerError(
+            f"{path} lies on a network file system ({kind}), where locks cannot be relied on; "
+            "keep the ledger on a local disk and set DPQUERY_LEDGER to it"
+        )
+
+
+def file_system(path: Path, mounts: str) -> str:
+    """Return the type of the file system a path lies on, from the text of /proc/self/mounts.
+
+    >>> file_system(Path("/home/a"), "disk / ext4 rw 0 0" + chr(10) + "srv:/h /home nfs4 rw 0 0")
+    'nfs4'
+    """
+    best, kind = Path(), ""
+    for line in mounts.splitlines():
+        _, point, found, *_ = [*line.split(" "), "", "", ""]
+        place = Path(point.encode().decode("unicode_escape"))  # a space is written \040
+        if path.is_relative_to(place) and len(place.parts) >= len(best.parts):
+            best, kind = place, found
+    return kind
+
+
+def lock_key(ledger: Path, key: str, *, timeout: float) -> int:
+    """Lock one key across processes; return the descriptor whose closing unlocks it.
+
+    The lock file stays: removing it would let two processes hold two files of one name.
+
+    Raises:
+        LedgerLockedError: another process held it for `timeout` seconds.
+    """
+    folder = ledger.with_name(ledger.name + ".locks")
+    make_private_folder(folder)
+    descriptor = os.open(folder / _digest(key), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    deadline = time.monotonic() + timeout
+    while not _try_lock(descriptor):
+        if time.monotonic() >= deadline:
+            os.close(descriptor)
+            raise LedgerLockedError(
+                "another process is making this same release; try again when it is done"
+            )
+        time.sleep(_POLL)
+    return descriptor
+
+
+class MeasurementFile:
+    """The file of a large measurement: pending until its commit, then final.
+
+    Its name comes from the key and its reservation, so a run that continues the reservation finds
+    and removes what a killed run left: a draw that was never committed must never be seen.
+    """
+
+    def __init__(self, ledger: Path, *, key: str, reserved: int) -> None:
+        """Name the files; touches nothing."""
+        self._folder = ledger.with_name(ledger.name + ".measurements")
+        self._final = self._folder / f"{_digest(key)}-{reserved}.i64"
+        self._pending = self._final.with_suffix(".pending")
+
+    def write_pending(self, values: NDArray[np.int64]) -> None:
+        """Write raw little-endian int64 durably, under the pending name."""
+        make_private_folder(self._folder)
+        self.remove()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        try:
+            with os.fdopen(os.open(self._pending, flags, 0o600), "wb") as file:
+                file.write(values.data)
+                file.flush()
+                os.fsync(file.fileno())
+            sync_folder(self._folder)
+        except BaseException:
+            self.remove()
+            raise
+
+    def publish(self) -> None:
+        """Give the pending file its final name, durably."""
+        self._pending.replace(self._final)
+        sync_folder(self._folder)
+
+    def read(self) -> bytes:
+        """Return the bytes of the final file."""
+        return self._final.read_bytes()
+
+    def remove(self) -> None:
+        """Remove both files where they exist."""
+        self._pending.unlink(missing_ok=True)
+        self._final.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:40]

@@ -1,0 +1,144 @@
+"""The ledger's database: made whole or not at all, changed by transactions, never rewritten."""
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dpquery.exceptions import DpqueryError, LedgerError, LedgerLockedError
+from dpquery.measurement.ledger_events import JSON, Event, Kind, State, read_chain, seal
+from dpquery.measurement.ledger_files import check_safe, make_private_folder, sync_folder
+
+_APPLICATION = 0x64707131  # "dpq1": another database, or another version, is not taken for ours
+_SCHEMA = f"""
+PRAGMA journal_mode = WAL;
+PRAGMA application_id = {_APPLICATION};
+CREATE TABLE events (seq INTEGER PRIMARY KEY, body TEXT NOT NULL, hash TEXT NOT NULL) STRICT;
+CREATE TABLE measurements (seq INTEGER PRIMARY KEY, payload BLOB NOT NULL) STRICT;
+CREATE TRIGGER events_keep BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'append only'); END;
+CREATE TRIGGER events_stay BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'append only'); END;
+CREATE TRIGGER measurements_keep BEFORE UPDATE ON measurements
+    BEGIN SELECT RAISE(ABORT, 'append only'); END;
+CREATE TRIGGER measurements_stay BEFORE DELETE ON measurements
+    BEGIN SELECT RAISE(ABORT, 'append only'); END;
+"""
+
+
+class Store:
+    """An open database of events and measurements; use `open_store`."""
+
+    def __init__(self, path: Path, database: sqlite3.Connection) -> None:
+        """Wrap an open database."""
+        self.path = path
+        self._database = database
+
+    def read(self) -> tuple[State, list[Event]]:
+        """Return the state and all events; LedgerError where the chain does not hold."""
+        with scrubbed(self.path):
+            return read_chain(
+                self._database.execute("SELECT seq, body, hash FROM events ORDER BY seq")
+            )
+
+    @contextmanager
+    def writing(self) -> Iterator[State]:
+        """Yield the verified state inside a write transaction; commit it, or undo it whole."""
+        with scrubbed(self.path):
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.read()[0]
+                self._database.execute("COMMIT")
+            finally:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+
+    def append(self, state: State, kind: Kind, fields: Mapping[str, JSON]) -> None:
+        """Add one event to the chain and to the state; the day is the finest time on record."""
+        day = datetime.now(UTC).date().isoformat()
+        event, text = seal(state.head, kind=kind, day=day, fields=fields)
+        state.apply(event)
+        row = (event.head.seq, text, event.head.hash)
+        self._database.execute("INSERT INTO events VALUES (?, ?, ?)", row)
+
+    def put(self, seq: int, payload: bytes) -> None:
+        """Store the measurement of the commit event `seq`."""
+        self._database.execute("INSERT INTO measurements VALUES (?, ?)", (seq, payload))
+
+    def get(self, seq: int) -> bytes | None:
+        """Return the measurement of the commit event `seq`, or None if it has no row."""
+        with scrubbed(self.path):
+            query = "SELECT payload FROM measurements WHERE seq = ?"
+            row: tuple[bytes] | None = self._database.execute(query, (seq,)).fetchone()
+        return row[0] if row else None
+
+
+@contextmanager
+def open_store(path: Path, *, create: bool, timeout: float) -> Iterator[Store]:
+    """Open the database for a `with` block; see `Ledger.open`."""
+    with scrubbed(path):
+        if create and not path.exists():
+            _create(path)
+        if not path.exists() and not path.is_symlink():
+            raise LedgerError(
+                f"there is no ledger at {path}; `dpquery plan` makes one and registers the "
+                "dataset, or set DPQUERY_LEDGER to the ledger's path"
+            )
+        check_safe(path)
+        place = f"{path.absolute().as_uri()}?mode=rw"
+        database = sqlite3.connect(place, uri=True, timeout=timeout, isolation_level=None)
+    with closing(database):
+        with scrubbed(path):
+            database.execute("PRAGMA synchronous = FULL")
+            (application,) = database.execute("PRAGMA application_id").fetchone()
+        if application != _APPLICATION:
+            raise LedgerError(f"{path} is not a ledger of this version of dpquery")
+        yield Store(path, database)
+
+
+def _create(path: Path) -> None:
+    """Make a whole empty ledger under another name and link it into place: all of it, or nothing.
+
+    Of two processes that do this at once, one wins and the other uses the winner's.
+    """
+    make_private_folder(path.parent)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+    try:
+        with closing(sqlite3.connect(draft, isolation_level=None)) as database:
+            database.executescript(_SCHEMA)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return
+        sync_folder(path.parent)
+    finally:
+        draft.unlink()
+
+
+@contextmanager
+def scrubbed(path: Path) -> Iterator[None]:
+    """Turn the errors of SQLite and of the system into ours, with none of their text."""
+    failure: DpqueryError
+    try:
+        yield
+    except sqlite3.Error as error:
+        match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                failure = LedgerLockedError(
+                    f"another process holds the ledger at {path}; try again when it is done"
+                )
+            case sqlite3.SQLITE_FULL:
+                failure = LedgerError(f"there is no room to write the ledger at {path}; free some")
+            case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_IOERR:
+                failure = LedgerError(
+                    f"the ledger at {path} cannot be written; check the disk and its permissions"
+                )
+            case _:
+                failure = LedgerError(f"the ledger at {path} is damaged; restore a backup")
+    except OSError as error:
+        failure = LedgerError(f"the ledger at {path} cannot be used: {error.strerror}")
+    else:
+        return
+    raise failure from None
