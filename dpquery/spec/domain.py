@@ -5,6 +5,7 @@ Nothing here is ever inferred from data.
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from dpquery.exceptions import SpecError
 
@@ -15,6 +16,15 @@ class Categorical:
 
     values: tuple[str, ...]
     labels: tuple[str, ...]
+
+    @cached_property
+    def codes(self) -> dict[str, tuple[int, ...]]:
+        """The codes that a text or a label stands for: two if it is one's text, another's label."""
+        found: dict[str, tuple[int, ...]] = {}
+        for code, names in enumerate(zip(self.values, self.labels, strict=True)):
+            for name in set(names):
+                found[name] = (*found.get(name, ()), code)
+        return found
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,36 @@ class Column:
         """Number of codes, the `other` bin included."""
         return self.length + self.other
 
+    def label(self, code: int) -> str:
+        """Return the public label of one code."""
+        if code == self.length:
+            return "other"
+        match self.kind:
+            case Categorical(labels=labels):
+                return labels[code]
+            case Integers(low=low):
+                return str(low + code)
+            case Bins(edges=edges):
+                return f"[{_number(edges[code])}, {_number(edges[code + 1])})"
+            case Boolean():
+                return ("no", "yes")[code]
+
+    def range_label(self, first: int, last: int) -> str:
+        """Return the public label of the ordered codes first..last.
+
+        >>> Column("age", Integers(0, 114)).range_label(0, 17)
+        '0-17'
+        """
+        if first == last:
+            return self.label(first)
+        match self.kind:
+            case Bins(edges=edges):
+                return f"[{_number(edges[first])}, {_number(edges[last + 1])})"
+            case Integers(low=low) if low + first >= 0:
+                return f"{low + first}-{low + last}"
+            case _:
+                return f"{self.label(first)} to {self.label(last)}"
+
 
 @dataclass(frozen=True)
 class Attribute:
@@ -106,22 +146,13 @@ class Attribute:
             code, own = divmod(code, column.size)
             parts.append((column, own))
         if not self.merged:
-            return _column_label(*parts[0])
-        return ", ".join(f"{column.name}={_column_label(column, own)}" for column, own in parts[::-1])
+            return self.columns[0].label(parts[0][1])
+        return ", ".join(f"{column.name}={column.label(own)}" for column, own in parts[::-1])
 
 
-def _column_label(column: Column, code: int) -> str:
-    if code == column.length:
-        return "other"
-    match column.kind:
-        case Categorical(labels=labels):
-            return labels[code]
-        case Integers(low=low):
-            return str(low + code)
-        case Bins(edges=edges):
-            return f"[{edges[code]:g}, {edges[code + 1]:g})"
-        case Boolean():
-            return ("no", "yes")[code]
+def _number(value: float) -> str:
+    """Return a number's shortest exact text, so that no two edges look alike."""
+    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
 
 
 @dataclass(frozen=True)

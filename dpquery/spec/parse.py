@@ -1,0 +1,217 @@
+"""Read a spec: YAML text to Spec, with every mistake reported at once and at its place."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import TypeVar, get_args
+
+from dpquery.exceptions import SpecError
+from dpquery.spec.domain import Attribute, Domain
+from dpquery.spec.model import Budget, Dataset, Item, Neighbours, Privacy, Spec
+from dpquery.spec.parse_domain import read_domain
+from dpquery.spec.parse_workload import read_workload
+from dpquery.spec.problems import Problems, UnreadableError, quoted
+from dpquery.spec.reading import choice, decimal, described, fields, only_one, text, whole
+from dpquery.spec.scope import Scope
+from dpquery.spec.source import Node, TextNode, read_yaml
+
+SECTIONS = ("dataset", "privacy", "budget", "domain", "workload")
+IDENTIFIER = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
+
+_MAX_BYTES = 10_000_000  # of a spec, and of a value list
+_MAX_ROWS = 10**9
+_T = TypeVar("_T")
+
+
+def load(path: Path) -> Spec:
+    """Read a spec from its file, and the value lists that it names from beside it.
+
+    Raises:
+        SpecError: a file cannot be read, or the spec has mistakes: one line for each, with its
+            place.
+    """
+
+    def read_file(name: str) -> str:
+        inside, target = path.parent.resolve(), path.parent / name
+        try:
+            leaves = not target.resolve().is_relative_to(inside)
+        except (OSError, RuntimeError):  # a link that leads to itself
+            leaves = True
+        if leaves:
+            raise SpecError(f"{target} leads out of the spec's folder; put the file itself there")
+        return _read(target)
+
+    return parse(_read(path), name=str(path), files=read_file)
+
+
+def parse(text: str, *, name: str, files: Callable[[str], str] | Mapping[str, str]) -> Spec:
+    """Read a spec from its text alone; what a plan carries gives the same spec again.
+
+    Args:
+        text: the YAML text.
+        name: what messages call the text, such as its path.
+        files: the texts of value lists by name, or how to get one (SpecError if it cannot).
+
+    Raises:
+        SpecError: the spec has mistakes: one line for each, `name:line:column: message`.
+    """
+    problems = Problems(name)
+    used: dict[str, str] = {}
+
+    def read_file(file: str) -> str:
+        if callable(files):
+            used[file] = files(file)
+        elif file in files:
+            used[file] = files[file]
+        else:
+            raise SpecError(f"the value list {quoted(file)} is missing; put it beside the spec")
+        return used[file]
+
+    spec = None
+    with problems.collected():
+        root = read_yaml(text, file=name, problems=problems)
+        spec = _spec(root, problems, read_file)
+    problems.raise_if_any()
+    if spec is None:
+        raise SpecError(f"{name}: the spec cannot be read; compare it with `dpquery init`")
+    dataset, privacy, budget, domain, workload = spec
+    return Spec(dataset, privacy, budget, domain, workload, text=text, files=used)
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
+            raise SpecError(f"{path} is larger than {_MAX_BYTES:,} bytes; shorten it")
+        return content.decode("utf-8-sig")
+    except OSError as error:
+        raise SpecError(f"{path} cannot be read: {error.strerror}; check the path") from None
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise SpecError(f"{path}:{line}:1: this is not UTF-8; save the file as UTF-8") from None
+
+
+def _spec(
+    root: Node, problems: Problems, read_file: Callable[[str], str]
+) -> tuple[Dataset, Privacy, Budget, Domain, tuple[Item, ...]]:
+    given = fields(root, "the spec", problems=problems, required=SECTIONS)
+
+    def section(name: str, read: Callable[[Node], _T]) -> _T | None:
+        with problems.collected():
+            if name in given:
+                return read(given[name])
+        return None
+
+    declared: dict[str, Attribute | None] = {}
+    if "domain" in given:
+        declared = read_domain(given["domain"], problems=problems, read_file=read_file)
+    attributes = [own for own in declared.values() if own is not None]
+    positions = {name: (i, own) for i, (name, own) in enumerate(declared.items())}
+    scope = Scope(problems, positions)
+    dataset = section("dataset", lambda node: _dataset(node, problems))
+    privacy = section("privacy", lambda node: _privacy(node, attributes, problems))
+    budget = section("budget", lambda node: _budget(node, problems))
+    workload = section("workload", lambda node: read_workload(node, scope))
+    if not (dataset and privacy and budget and workload and attributes):
+        raise UnreadableError(None)
+    return dataset, privacy, budget, Domain(tuple(attributes)), workload
+
+
+def _dataset(node: Node, problems: Problems) -> Dataset:
+    given = fields(node, "dataset", problems=problems, required=("id",), optional=("version",))
+    named = {}
+    for key, own in given.items():
+        with problems.collected():
+            named[key] = text(own, f"the dataset's {key}")
+            if not re.fullmatch(IDENTIFIER, named[key]):
+                raise UnreadableError(
+                    own.place,
+                    f"{described(own)} cannot be the dataset's {key}; use letters, digits, dots, "
+                    "- and _, at most 100",
+                )
+    return Dataset(named.get("id", ""), named.get("version", "1"))
+
+
+def _privacy(node: Node, attributes: Iterable[Attribute], problems: Problems) -> Privacy:
+    given = fields(
+        node,
+        "privacy",
+        problems=problems,
+        required=("unit",),
+        optional=("neighbours", "delta"),
+    )
+    person, max_rows = None, 1
+    neighbours, delta = NEIGHBOURS[0], Fraction(0)
+    with problems.collected():
+        if "unit" in given:
+            person, max_rows = _unit(given["unit"], attributes, problems)
+    with problems.collected():
+        if "neighbours" in given:
+            word = choice(given["neighbours"], "a kind of neighbours", NEIGHBOURS)
+            neighbours = next(own for own in NEIGHBOURS if own == word)
+    with problems.collected():
+        if "delta" in given:
+            delta = _delta(given["delta"])
+    return Privacy(person, max_rows, neighbours, delta)
+
+
+def _unit(
+    node: Node, attributes: Iterable[Attribute], problems: Problems
+) -> tuple[str | None, int]:
+    if isinstance(node, TextNode):
+        choice(node, "the protected unit, row or {person: column, max_rows: n}", ("row",))
+        return None, 1
+    given = fields(node, "unit", problems=problems, required=("person", "max_rows"))
+    person, max_rows = None, 1
+    with problems.collected():
+        if "person" in given:
+            person = text(given["person"], "the column that tells persons apart")
+            if any(person == column.name for own in attributes for column in own.columns):
+                raise UnreadableError(
+                    given["person"].place,
+                    f"column {quoted(person)} tells persons apart, so no table may be made of it; "
+                    "take it out of the domain",
+                )
+    with problems.collected():
+        if "max_rows" in given:
+            max_rows = whole(given["max_rows"], "the most rows of one person")
+            if not 1 <= max_rows <= _MAX_ROWS:
+                raise UnreadableError(
+                    given["max_rows"].place,
+                    f"max_rows is {max_rows}; expected 1 to {_MAX_ROWS:,} rows of one person",
+                )
+    return person, max_rows
+
+
+def _budget(node: Node, problems: Problems) -> Budget:
+    given = fields(node, "budget", problems=problems, optional=("epsilon", "rho", "delta"))
+    kind, own = only_one(given, node, "the budget", kinds=("epsilon", "rho"))
+    delta = Fraction(0)
+    with problems.collected():
+        if "delta" in given:
+            if kind == "rho":
+                raise UnreadableError(
+                    given["delta"].place, "a budget in rho has no delta; leave it out"
+                )
+            delta = _delta(given["delta"])
+    # The limits keep the charges of the ledger exact and countable.
+    low, high = Fraction(1, 10**6), Fraction(10**6)
+    amount = decimal(own, kind)
+    if not low <= amount <= high:
+        raise UnreadableError(
+            own.place, f"{kind} is {described(own)}; expected a number from 1e-6 to 1e6"
+        )
+    return Budget(epsilon=amount, delta=delta) if kind == "epsilon" else Budget(rho=amount)
+
+
+def _delta(node: Node) -> Fraction:
+    delta = decimal(node, "delta")
+    if delta != 0 and not Fraction(1, 10**100) <= delta < 1:
+        raise UnreadableError(
+            node.place,
+            f"delta is {described(node)}; expected 0, or from 1e-100 to below 1, such as 1e-9",
+        )
+    return delta

@@ -1,0 +1,292 @@
+"""The `domain` section of a spec: attributes, their columns and the values that these may hold."""
+
+import csv
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePosixPath
+
+from dpquery.exceptions import SpecError
+from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers, Kind
+from dpquery.spec.problems import Place, Problems, UnreadableError, listed, quoted
+from dpquery.spec.reading import (
+    choice,
+    described,
+    entries,
+    fields,
+    items,
+    only_one,
+    pair,
+    real,
+    text,
+    whole,
+)
+from dpquery.spec.source import ListNode, MapNode, Node, TextNode
+
+MAX_CODES = 2**20  # of one attribute; the domain as a whole may be as large as it likes
+_RELEASE_COLUMNS = frozenset(
+    ("table", "query", "estimate", "std_error", "ci_low", "ci_high", "rel_error", "flag")
+)
+COLUMN_KINDS = ("range", "values", "values_file", "bins", "boolean")
+
+# What a value means, where it stands and what the release shows for it.
+_Value = tuple[Place, str, str]
+
+
+def read_domain(
+    node: Node, *, problems: Problems, read_file: Callable[[str], str]
+) -> dict[str, Attribute | None]:
+    """Return the declared attributes in file order; None for one whose mistakes are reported.
+
+    Args:
+        node: the mapping under `domain`.
+        problems: takes every mistake in it.
+        read_file: returns the text of a value list; SpecError if it cannot.
+    """
+    reader = _DomainReader(problems, read_file)
+    declared: dict[str, Attribute | None] = {}
+    with problems.collected():
+        found = entries(node, "the domain, attribute names with what they may hold")
+        if not found:
+            raise UnreadableError(node.place, "the domain is empty; declare at least one attribute")
+        for key, value in found:
+            declared[key.text] = None
+            with problems.collected():
+                _check_name(key, declared)
+                declared[key.text] = reader.attribute(key, value)
+    return declared
+
+
+def _check_name(key: TextNode, declared: Mapping[str, object]) -> None:
+    """Refuse names that cannot head a column of the release, or would head two of them."""
+    name = key.text
+    if not name or name != name.strip() or len(name) > 100 or not name.isprintable():
+        raise UnreadableError(
+            key.place,
+            f"{quoted(name)} cannot name an attribute; write 1 to 100 characters on one line, "
+            "with no space at either end",
+        )
+    ends = [name.removesuffix(end) for end in ("_from", "_to") if name.endswith(end)]
+    ends += [own for own in declared if own in (f"{name}_from", f"{name}_to")]
+    if name in _RELEASE_COLUMNS or any(own != name and own in declared for own in ends):
+        raise UnreadableError(
+            key.place,
+            f"{quoted(name)} is the name of a column that the release adds; name the attribute "
+            f"otherwise and give its header as {{column: {name}}}",
+        )
+
+
+class _DomainReader:
+    """Reads attributes one by one, and remembers which columns are taken."""
+
+    def __init__(self, problems: Problems, read_file: Callable[[str], str]) -> None:
+        self._problems = problems
+        self._read_file = read_file
+        self._taken: dict[str, Place] = {}
+
+    def attribute(self, key: TextNode, node: Node) -> Attribute:
+        """Return one attribute: a column, or several merged."""
+        if isinstance(node, MapNode) and any(own.text == "merge" for own, _ in node.entries):
+            attribute = Attribute(key.text, self._merged(key, node))
+        else:
+            attribute = Attribute(key.text, (self._column(key, node),))
+        if attribute.size > MAX_CODES:
+            raise UnreadableError(
+                node.place,
+                f"attribute {quoted(key.text)} has {attribute.size:,} values, more than the "
+                f"{MAX_CODES:,} that one may have; declare bins or fewer values",
+            )
+        return attribute
+
+    def _merged(self, key: TextNode, node: Node) -> tuple[Column, ...]:
+        what = f"the merged attribute {quoted(key.text)}"
+        merge = fields(node, what, problems=self._problems, required=("merge",))["merge"]
+        parts = entries(merge, f"the columns of {what}")
+        if len(parts) < 2:
+            raise UnreadableError(merge.place, f"{what} needs at least two columns")
+        columns = []
+        for name, own in parts:
+            with self._problems.collected():
+                columns.append(self._column(name, own, merged=True))
+        if len(columns) < len(parts):
+            raise UnreadableError(None)
+        return tuple(columns)
+
+    def _column(self, key: TextNode, node: Node, *, merged: bool = False) -> Column:
+        if isinstance(node, TextNode) and node.text == "boolean":
+            return Column(self._header(key), Boolean())
+        if not isinstance(node, MapNode):
+            raise UnreadableError(
+                node.place,
+                f"expected what {quoted(key.text)} may hold, `boolean` or a mapping with "
+                f"{listed((*COLUMN_KINDS, 'merge'))}, found {described(node)}",
+            )
+        what = f"attribute {quoted(key.text)}"
+        # A merged column goes by its header in conditions and labels: it has no second name.
+        known = (*COLUMN_KINDS, "other", *(() if merged else ("column",)))
+        given = fields(node, what, problems=self._problems, optional=known)
+        name, other, kind = None, False, None
+        with self._problems.collected():
+            header = given.get("column", key)
+            name = self._header(header)
+        with self._problems.collected():
+            if "other" in given:
+                other = (
+                    choice(given["other"], "what to do with other values", ("bin", "drop")) == "bin"
+                )
+        with self._problems.collected():
+            kind = self._kind(*only_one(given, node, what, kinds=COLUMN_KINDS))
+            if other and isinstance(kind, Categorical) and "other" in kind.labels:
+                raise UnreadableError(
+                    given["other"].place,
+                    f"{what} has a value of its own that is shown as 'other'; label it otherwise",
+                )
+        if name is None or kind is None:
+            raise UnreadableError(None)
+        return Column(name, kind, other)
+
+    def _header(self, node: Node) -> str:
+        """Return the header of a column and take it."""
+        name = text(node, "a column's header")
+        if name in self._taken:
+            raise UnreadableError(
+                node.place,
+                f"column {quoted(name)} is used twice, first in line {self._taken[name].line}; "
+                "a column belongs to one attribute",
+            )
+        self._taken[name] = node.place
+        return name
+
+    def _kind(self, kind: str, node: Node) -> Kind:
+        match kind:
+            case "range":
+                return _integers(node)
+            case "bins":
+                return _bins(node, self._problems)
+            case "boolean":
+                return _boolean(node, self._problems)
+            case "values":
+                return self._categorical(_listed_values(node, self._problems))
+            case _:
+                return self._categorical(self._filed_values(node))
+
+    def _filed_values(self, node: Node) -> list[_Value]:
+        """Return the values in a file: one a line, alone or followed by a comma and its label."""
+        name = text(node, "the name of a file of values")
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
+            raise UnreadableError(
+                node.place,
+                f"{quoted(name)} leads out of the spec's folder; put the file beside the spec, "
+                "with / between folders",
+            )
+        try:
+            content = self._read_file(name)
+        except SpecError as error:
+            raise UnreadableError(node.place, str(error)) from None
+        lines = enumerate(content.removeprefix("\ufeff").split("\n"), start=1)
+        written = [(number, line.strip()) for number, line in lines if line.strip()]
+        if not written:
+            raise UnreadableError(node.place, f"the file {quoted(name)} lists no value")
+        values = []
+        for number, line in written:
+            with self._problems.collected():
+                values.append(_line_value(line, Place(name, number, 1)))
+        return values
+
+    def _categorical(self, values: Iterable[_Value]) -> Categorical:
+        texts: dict[str, Place] = {}
+        labels: dict[str, Place] = {}
+        for place, value, label in values:
+            if value in texts:
+                self._problems.add(place, _twice("value", value, texts[value]))
+            elif label in labels:
+                self._problems.add(place, _twice("label", label, labels[label]))
+            else:
+                texts[value] = labels[label] = place
+        if not texts:
+            raise UnreadableError(None)
+        return Categorical(tuple(texts), tuple(labels))
+
+
+def _twice(what: str, name: str, first: Place) -> str:
+    return f"the {what} {quoted(name)} is given twice, first in line {first.line}; keep one"
+
+
+def _line_value(line: str, place: Place) -> _Value:
+    try:
+        row = next(csv.reader([line], strict=True))
+    except csv.Error:
+        raise UnreadableError(place, "the quotes do not pair up; double a quote inside") from None
+    if len(row) > 2:
+        raise UnreadableError(
+            place,
+            f"expected a value, or a value, a comma and its label, found {len(row)} fields; put "
+            "text with commas in double quotes",
+        )
+    return place, row[0].strip(), row[-1].strip()
+
+
+def _listed_values(node: Node, problems: Problems) -> list[_Value]:
+    values: list[_Value] = []
+    if described(node) in ("an empty list", "an empty mapping"):
+        raise UnreadableError(node.place, "no value is listed; list at least one")
+    if isinstance(node, MapNode):
+        for key, label in node.entries:
+            with problems.collected():
+                shown = text(label, f"the label of {quoted(key.text)}")
+                values.append((key.place, text(key, "a value"), shown))
+    elif isinstance(node, ListNode):
+        for own in node.items:
+            with problems.collected():
+                value = text(own, "a value (an empty text is written '')")
+                values.append((own.place, value, value))
+    else:
+        raise UnreadableError(
+            node.place, f"expected a list of values, or value: label, found {described(node)}"
+        )
+    return values
+
+
+def _integers(node: Node) -> Integers:
+    first, last = pair(node, "the range [lowest, highest]")
+    low, high = whole(first, "the lowest value"), whole(last, "the highest value")
+    if high < low:
+        raise UnreadableError(
+            node.place, f"the range [{low}, {high}] is empty; put the lowest value first"
+        )
+    return Integers(low, high)
+
+
+def _bins(node: Node, problems: Problems) -> Bins:
+    found = items(node, "the edges of bins")
+    edges: list[float] = []
+    for own in found:
+        with problems.collected():
+            edge = real(own, "an edge")
+            if edges and edge <= edges[-1]:
+                raise UnreadableError(
+                    own.place,
+                    f"the edge {described(own)} does not lie above the one before it, so that "
+                    "bins would overlap; edges increase strictly",
+                )
+            edges.append(edge)
+    if len(edges) < len(found):
+        raise UnreadableError(None)
+    if len(found) < 2:
+        raise UnreadableError(node.place, "one edge makes no bin; give at least two")
+    return Bins(tuple(edges))
+
+
+def _boolean(node: Node, problems: Problems) -> Boolean:
+    given = fields(node, "boolean", problems=problems, optional=("true", "false"))
+    default = Boolean()
+    words = {"true": default.true, "false": default.false}
+    for side, own in given.items():
+        with problems.collected():
+            words[side] = tuple(text(word, "a text") for word in items(own, f"texts for {side}"))
+    folded = {word.casefold() for word in words["true"]}
+    both = [word for word in words["false"] if word.casefold() in folded]
+    if both:
+        raise UnreadableError(
+            node.place, f"{quoted(both[0])} would be both true and false; case does not count"
+        )
+    return Boolean(words["true"], words["false"])

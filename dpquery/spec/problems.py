@@ -1,0 +1,118 @@
+"""Mistakes in a spec, each at its place: collected while reading, reported all at once."""
+
+import difflib
+from collections.abc import Collection
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from dpquery.exceptions import SpecError
+
+_SHOWN = 100  # lines of one report; more is noise
+_LONGEST = 40  # characters of what was given that a message repeats
+_COMPARED = 1000  # names that are worth a search for the nearest one
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """Where something stands: 1-based line and column of a file."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+class UnreadableError(Exception):
+    """A part of a spec cannot be read. Without a place, the reason has been reported already."""
+
+    def __init__(self, place: Place | None, message: str = "") -> None:
+        super().__init__(message)
+        self.place = place
+        self.message = message
+
+
+class Problems:
+    """The mistakes found so far in a spec and its value lists."""
+
+    def __init__(self, file: str) -> None:
+        """Start with none; `file` is the spec's own name, whose mistakes are listed first."""
+        self._file = file
+        self._found: set[tuple[Place, str]] = set()
+
+    def add(self, place: Place, message: str) -> None:
+        """Note one mistake; the same mistake at the same place counts once."""
+        self._found.add((place, message))
+
+    def collected(self) -> AbstractContextManager[None, bool]:
+        """Note the mistake that ends the block early, and go on after the block."""
+        return _Collector(self)
+
+    def raise_if_any(self) -> None:
+        """Raise one SpecError with a line for every mistake, in order of place."""
+        if not self._found:
+            return
+        ordered = sorted(self._found, key=lambda own: (own[0].file != self._file, *own))
+        lines = [f"{place}: {message}" for place, message in ordered[:_SHOWN]]
+        if len(ordered) > _SHOWN:
+            lines.append(f"{self._file}: and {len(ordered) - _SHOWN} more mistakes after these")
+        raise SpecError("\n".join(lines))
+
+
+class _Collector(AbstractContextManager[None, bool]):
+    """What `collected` returns; a class, so that type checkers know that it may end a block."""
+
+    def __init__(self, problems: Problems) -> None:
+        self._problems = problems
+
+    def __exit__(self, kind: object, mistake: BaseException | None, trace: object) -> bool:
+        if not isinstance(mistake, UnreadableError):
+            return False
+        if mistake.place is not None:
+            self._problems.add(mistake.place, mistake.message)
+        return True
+
+
+def quoted(text: str) -> str:
+    """Return a text as a message shows it: in quotes, on one line, cut where it is long.
+
+    >>> quoted("age")
+    "'age'"
+    """
+    return repr(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}...")
+
+
+def listed(names: Collection[str]) -> str:
+    """Return names as a message lists them.
+
+    >>> listed(["row", "person", "household"])
+    'row, person or household'
+    """
+    shown = list(names)
+    if len(shown) > 12:
+        return f"{', '.join(shown[:12])} and {len(shown) - 12} more"
+    return " or ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+
+
+def nearest(name: str, known: Collection[str]) -> str | None:
+    """Return the known name that a wrong one was probably meant to be, if any comes near."""
+    if len(name) > 100 or len(known) > _COMPARED:
+        return None
+    folded = {own.casefold(): own for own in known}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1)
+    return folded[near[0]] if near else None
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """Return the end of a message about a wrong name: the nearest one, or what there is.
+
+    >>> suggestion("agee", ["age", "sex"])
+    "; did you mean 'age'?"
+    >>> suggestion("height", ["age", "sex"])
+    '; expected age or sex'
+    """
+    near = nearest(name, known)
+    if near is not None:
+        return f"; did you mean {quoted(near)}?"
+    return f"; expected {listed([own[:_LONGEST] for own in known])}" if known else ""

@@ -1,0 +1,207 @@
+"""YAML text to nodes that know their place; nothing is interpreted.
+
+A scalar keeps its text: `yes`, `010`, `1:30` and `1e-9` mean what the place they stand in makes of
+them, never what YAML 1.1 does (a boolean, 8, 90 and a string). Tags, merge keys and second
+documents are refused, so are texts that take unreasonable time or memory to read.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import yaml
+
+from dpquery.spec.problems import Place, Problems, UnreadableError, quoted
+
+MAX_CHARACTERS = 10_000_000
+_MAX_DEPTH = 40
+_MAX_NODES = 1_000_000  # every use of an alias counted
+_HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TextNode:
+    """One scalar; `plain` where it stands without quotes."""
+
+    place: Place
+    text: str
+    plain: bool
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was written here; an empty text in quotes is something."""
+        return self.plain and not self.text
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ListNode:
+    """A sequence, in block or flow style."""
+
+    place: Place
+    items: tuple["Node", ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MapNode:
+    """A mapping in file order; no two keys have the same text."""
+
+    place: Place
+    entries: tuple[tuple[TextNode, "Node"], ...]
+
+
+Node = TextNode | ListNode | MapNode
+
+
+_Start = yaml.ScalarEvent | yaml.CollectionStartEvent
+
+
+class _Mark(Protocol):
+    """A place as PyYAML counts it, from 0."""
+
+    line: int
+    column: int
+
+
+def read_yaml(text: str, *, file: str, problems: Problems) -> Node:
+    """Return the root of the one YAML document in a text.
+
+    Raises:
+        UnreadableError: the text is not YAML, or too large. Lesser mistakes (a key given twice, a
+            tag) go to `problems`.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise UnreadableError(
+            Place(file, 1, 1),
+            f"the text is longer than {MAX_CHARACTERS:,} characters; put long value lists in files",
+        )
+    return _Builder(file, problems).document(_events(text, file))
+
+
+def _events(text: str, file: str) -> Iterator[yaml.Event]:
+    """Yield PyYAML's events, its errors turned into ours."""
+    reached = Place(file, 1, 1)
+    try:
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            reached = _place(file, event.end_mark)
+            yield event
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        column = len(before) - before.rfind("\n")
+        raise UnreadableError(
+            Place(file, before.count("\n") + 1, column),
+            f"the character U+{ord(text[error.position]):04X} cannot stand in YAML; remove it",
+        ) from None
+    except yaml.MarkedYAMLError as error:
+        what = ", ".join(filter(None, (error.context, error.problem)))
+        raise UnreadableError(
+            _place(file, error.problem_mark or error.context_mark),
+            f"this is not YAML: {what}; check the indentation, brackets and quotes up to here",
+        ) from None
+    except (ValueError, OverflowError):  # PyYAML on "\U99999999" and on %YAML 999...9.0
+        raise UnreadableError(
+            reached, "this is not YAML: an escape or a directive after this has no meaning"
+        ) from None
+
+
+def _place(file: str, mark: _Mark | None) -> Place:
+    return Place(file, mark.line + 1, mark.column + 1) if mark else Place(file, 1, 1)
+
+
+class _Builder:
+    """Builds nodes from events, with aliases resolved to the nodes that they name."""
+
+    def __init__(self, file: str, problems: Problems) -> None:
+        self._file = file
+        self._problems = problems
+        self._count = 0
+        self._anchors: dict[str, tuple[Node, int]] = {}
+
+    def document(self, events: Iterator[yaml.Event]) -> Node:
+        """Return the only document of a stream."""
+        root: Node | None = None
+        for event in events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if root is not None:
+                    raise self._unreadable(event, "a second document starts here; keep one a file")
+                root = self._node(next(events), events, depth=1)
+        if root is None:
+            raise UnreadableError(
+                Place(self._file, 1, 1), "the file is empty; `dpquery init` writes a spec to edit"
+            )
+        return root
+
+    def _node(self, event: yaml.Event, events: Iterator[yaml.Event], *, depth: int) -> Node:
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event)
+        if not isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent):
+            raise TypeError(f"{type(event).__name__} starts no node")
+        before = self._count
+        self._grow(event, 1)
+        if depth > _MAX_DEPTH:
+            raise self._unreadable(event, f"nested deeper than {_MAX_DEPTH} levels; no spec is")
+        if event.tag is not None:
+            self._problems.add(
+                _place(self._file, event.start_mark),
+                f"the tag {quoted(event.tag)} has no meaning here; put text in quotes instead",
+            )
+        node = self._value(event, events, depth)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = (node, self._count - before)
+        return node
+
+    def _value(self, event: _Start, events: Iterator[yaml.Event], depth: int) -> Node:
+        place = _place(self._file, event.start_mark)
+        if isinstance(event, yaml.SequenceStartEvent):
+            items = []
+            while not isinstance(item := next(events), yaml.SequenceEndEvent):
+                items.append(self._node(item, events, depth=depth + 1))
+            return ListNode(place, tuple(items))
+        if isinstance(event, yaml.ScalarEvent):
+            return self._text(event, place)
+        return MapNode(place, tuple(self._entries(events, depth)))
+
+    def _entries(self, events: Iterator[yaml.Event], depth: int) -> Iterator[tuple[TextNode, Node]]:
+        seen: dict[str, int] = {}
+        while not isinstance(event := next(events), yaml.MappingEndEvent):
+            key = self._node(event, events, depth=depth + 1)
+            value = self._node(next(events), events, depth=depth + 1)
+            place = _place(self._file, event.start_mark)
+            if not isinstance(key, TextNode):
+                self._problems.add(place, "a key must be a single text, not a list or a mapping")
+            elif key.plain and key.text == "<<":
+                self._problems.add(place, "merge keys (<<) are not supported; write the keys out")
+            elif key.text in seen:
+                self._problems.add(
+                    place,
+                    f"the key {quoted(key.text)} is given twice, first in line {seen[key.text]}; "
+                    "keep one",
+                )
+            else:
+                seen[key.text] = place.line
+                yield TextNode(place, key.text, key.plain), value
+
+    def _text(self, event: yaml.ScalarEvent, place: Place) -> TextNode:
+        if _HALF_CHARACTER.search(event.value):
+            raise UnreadableError(place, "half a character (\\ud800 to \\udfff); write it whole")
+        return TextNode(place, event.value, plain=event.style is None)
+
+    def _alias(self, event: yaml.AliasEvent) -> Node:
+        anchor = event.anchor or ""
+        if anchor not in self._anchors:
+            raise self._unreadable(
+                event, f"no anchor &{anchor[:40]} stands before this; define it first"
+            )
+        node, size = self._anchors[anchor]
+        self._grow(event, size)
+        return node
+
+    def _grow(self, event: yaml.Event, size: int) -> None:
+        self._count += size
+        if self._count > _MAX_NODES:
+            raise self._unreadable(
+                event, f"more than {_MAX_NODES:,} entries, aliases counted each time; use fewer"
+            )
+
+    def _unreadable(self, event: yaml.Event, message: str) -> UnreadableError:
+        return UnreadableError(_place(self._file, event.start_mark), message)
