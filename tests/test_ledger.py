@@ -6,63 +6,27 @@ import re
 import sqlite3
 import subprocess
 import sys
-import traceback
-from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
+from ledgers import CAP, VALUES, charge, new_ledger, opened, release, spent
 
 from dpquery.exceptions import (
     BudgetExceededError,
     LedgerError,
     LedgerLockedError,
     PlanConflictError,
-    SpecError,
 )
 from dpquery.measurement import ledger as ledger_module
-from dpquery.measurement import ledger_files, ledger_store
 from dpquery.measurement.accounting import UNIT, Cap
 from dpquery.measurement.ledger import Ledger
-from dpquery.measurement.ledger_files import default_path, file_system
-
-CAP = Cap("epsilon", 10 * UNIT, epsilon=Fraction(10))
-VALUES = np.array([5, -(2**61), 0, 7], np.int64)
 
 
 @pytest.fixture
 def path(tmp_path):
-    place = tmp_path / "state" / "ledger.db"
-    with Ledger.open(place, create=True) as ledger:
-        ledger.register("people", CAP)
-    return place
-
-
-@contextmanager
-def opened(path, **settings):
-    with Ledger.open(path, create=False, **settings) as ledger:
-        yield ledger
-
-
-def charge(ledger, key="k1", units=UNIT, dataset="people"):
-    ledger.reserve(dataset, key=key, units=units, native={"pure": "1"}, details={"release": 1})
-
-
-def release(ledger, key="k1", units=UNIT, values=VALUES):
-    """The protocol as the curator runs it."""
-    with ledger.hold(key):
-        stored = ledger.lookup("people", key=key, units=units)
-        if stored is not None:
-            return stored
-        charge(ledger, key, units)
-        return ledger.commit(key, values)
-
-
-def spent(path, dataset="people"):
-    with opened(path) as ledger:
-        (status,) = (s for s in ledger.status() if s.account.dataset == dataset)
-        return status.account.spent
+    return new_ledger(tmp_path)
 
 
 # Run as a script of its own: forked children then inherit no threads.
@@ -363,197 +327,6 @@ def test_an_unregistered_dataset_is_refused(path):
                 ask()
 
 
-def test_only_planning_creates_a_ledger(tmp_path):
-    path = tmp_path / "none" / "ledger.db"
-    with pytest.raises(LedgerError, match="dpquery plan"), opened(path):
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_new_ledger_and_its_folders_are_private(tmp_path):
-    path = tmp_path / "a" / "b" / "ledger.db"
-    with Ledger.open(path, create=True) as ledger:
-        ledger.register("people", CAP)
-        release(ledger)
-        modes = {p.name: p.stat().st_mode & 0o777 for p in (tmp_path / "a").rglob("*")}
-    assert {modes.pop("b"), modes.pop("ledger.db.locks")} == {0o700}
-    assert {"ledger.db", "ledger.db-wal"} <= modes.keys()
-    assert set(modes.values()) == {0o600}
-
-
-def test_a_ledger_that_others_could_change_is_refused(path):
-    for place, mode in ((path, 0o620), (path, 0o602), (path.parent, 0o770), (path.parent, 0o703)):
-        before = place.stat().st_mode
-        place.chmod(mode)
-        with pytest.raises(LedgerError, match="can be changed by other users"), opened(path):
-            pass
-        place.chmod(before)
-
-
-def test_a_ledger_of_another_user_is_refused(path, monkeypatch):
-    owner = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    with pytest.raises(LedgerError, match="other users"), opened(path):
-        pass
-
-
-def test_a_link_is_not_followed(path):
-    for target in (path, path.with_name("nowhere")):
-        link = path.with_name("link.db")
-        link.symlink_to(target)
-        for create in (False, True):
-            with pytest.raises(LedgerError, match="link"), Ledger.open(link, create=create):
-                pass
-        link.unlink()
-
-
-def test_a_network_file_system_is_refused(path, monkeypatch):
-    mounts = path.parent / "mounts"
-    escaped = str(path.parent).replace(" ", "\\040")
-    mounts.write_text(f"disk / ext4 rw 0 0\nserver:/x {escaped} nfs4 rw 0 0\n")
-    monkeypatch.setattr(ledger_files, "_MOUNTS", mounts)
-    with pytest.raises(LedgerError, match=r"network file system \(nfs4\)"), opened(path):
-        pass
-
-
-def test_the_innermost_and_latest_mount_decides():
-    mounts = "a / ext4 rw\nb /home nfs rw\nc /home/a\\040b xfs rw\nd /ho cifs rw\ne /home ext4 rw\n"
-    assert file_system(Path("/home/a b/c"), mounts) == "xfs"
-    assert file_system(Path("/home/x"), mounts) == "ext4"
-    assert file_system(Path("/etc"), mounts) == "ext4"
-    assert file_system(Path("/etc"), "") == ""
-
-
-def test_the_default_path_is_the_users_state_or_as_told(monkeypatch):
-    monkeypatch.delenv("DPQUERY_LEDGER", raising=False)
-    monkeypatch.setenv("HOME", "/h")
-    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    assert default_path() == Path("/h/.local/state/dpquery/ledger.db")
-    monkeypatch.setenv("XDG_STATE_HOME", "/s")
-    assert default_path() == Path("/s/dpquery/ledger.db")
-    monkeypatch.setenv("DPQUERY_LEDGER", "/l/x.db")
-    assert default_path() == Path("/l/x.db")
-
-
-def edit(path, statement, *values):
-    """Change the database as a curator with a free hand would: without the triggers."""
-    database = sqlite3.connect(path, isolation_level=None)
-    triggers = database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
-    for (name,) in triggers:
-        database.execute(f"DROP TRIGGER {name}")
-    database.execute(statement, values)
-    database.close()
-
-
-def test_rows_can_only_be_added(path):
-    with opened(path) as ledger:
-        release(ledger)
-    database = sqlite3.connect(path)
-    for statement in (
-        "DELETE FROM events",
-        "DELETE FROM measurements",
-        "UPDATE events SET seq = seq + 7",
-        "UPDATE measurements SET seq = seq + 7",
-    ):
-        with pytest.raises(sqlite3.IntegrityError, match="append only"):
-            database.execute(statement)
-    database.close()
-
-
-@pytest.mark.parametrize(
-    ("statement", "seq"),
-    [
-        ("UPDATE events SET body = replace(body, '1000000000000000000', '1') WHERE seq = 2", 2),
-        ("UPDATE events SET hash = upper(hash) WHERE seq = 3", 3),
-        ("DELETE FROM events WHERE seq = 2", 2),
-        ("DELETE FROM events WHERE seq = 1", 1),
-        ("INSERT INTO events VALUES (6, '{}', 'x')", 6),
-        ("UPDATE events SET seq = 9 WHERE seq = 5", 6),
-    ],
-)
-def test_tampering_is_found_at_the_event(path, statement, seq):
-    with opened(path) as ledger:
-        release(ledger)
-        release(ledger, "k2")
-    edit(path, statement)
-    seq = 5 if statement.startswith("UPDATE events SET seq") else seq
-    with pytest.raises(LedgerError, match=f"damaged at event {seq}:"), opened(path):
-        pass
-
-
-def test_a_sound_hash_over_an_impossible_event_is_found(path):
-    with opened(path) as ledger:
-        head = ledger.head()
-    for kind, fields in [("reserve", {"dataset": "x"}), ("commit", {"key": "k"}), ("nonsense", {})]:
-        event, text = ledger_store.seal(head, kind=kind, day="2026-01-01", fields=fields)
-        edit(path, "INSERT INTO events VALUES (2, ?, ?)", text, event.head.hash)
-        with pytest.raises(LedgerError, match="damaged at event 2:"), opened(path):
-            pass
-        edit(path, "DELETE FROM events WHERE seq = 2")
-
-
-@pytest.mark.parametrize("size", [3, 600_000])
-def test_a_changed_or_lost_measurement_is_found(path, size):
-    with opened(path) as ledger:
-        release(ledger, values=np.arange(size))
-    for change in ("x", None):
-        if size > 3:
-            (file,) = path.parent.rglob("*.i64")
-            file.write_bytes(b"x") if change else file.unlink()
-        elif change:
-            edit(path, "UPDATE measurements SET payload = x'00'")
-        else:
-            edit(path, "DELETE FROM measurements")
-        with opened(path) as ledger:
-            for use in (ledger.verify, lambda: release(ledger)):
-                with pytest.raises(LedgerError):
-                    use()
-
-
-def test_what_is_not_a_ledger_is_refused_in_our_words(path):
-    for content in (b"", b"not a database at all" * 100):
-        path.write_bytes(content)
-        with pytest.raises(LedgerError) as caught, opened(path):
-            pass
-        assert "file is not a database" not in "".join(traceback.format_exception(caught.value))
-    path.unlink()
-    path.mkdir(mode=0o700)
-    with pytest.raises(LedgerError, match="no regular file"), opened(path):
-        pass
-
-
-def test_a_full_disk_undoes_the_whole_step(path):
-    with opened(path) as ledger:
-        database = ledger._store._database
-        (pages,) = database.execute("PRAGMA page_count").fetchone()
-        with ledger.hold("k1"):
-            charge(ledger)
-            database.execute(f"PRAGMA max_page_count = {pages + 1}")
-            with pytest.raises(LedgerError, match="no room") as caught:
-                ledger.commit("k1", np.zeros(100_000, np.int64))
-            assert "disk is full" not in "".join(traceback.format_exception(caught.value))
-            assert [event.kind for event in ledger.history()] == ["register", "reserve"]
-            database.execute("PRAGMA max_page_count = 1000000")
-            ledger.commit("k1", np.zeros(100_000, np.int64))
-        ledger.verify()
-    assert spent(path) == UNIT
-
-
-def test_a_full_disk_under_a_large_file_leaves_nothing(path, monkeypatch):
-    def full(descriptor):
-        raise OSError(28, "No space left on device", "CANARY")
-
-    with opened(path) as ledger, ledger.hold("k1"):
-        charge(ledger)
-        with monkeypatch.context() as patched:
-            patched.setattr(os, "fsync", full)
-            with pytest.raises(LedgerError, match="No space left") as caught:
-                ledger.commit("k1", np.zeros(600_000, np.int64))
-        assert "CANARY" not in str(caught.value)
-        assert list((path.parent / "ledger.db.measurements").iterdir()) == []
-        assert ledger.commit("k1", np.ones(600_000, np.int64)).values[0] == 1
-
-
 def test_a_busy_ledger_is_a_locked_one(path):
     database = sqlite3.connect(path, isolation_level=None)
     database.execute("BEGIN IMMEDIATE")
@@ -571,41 +344,6 @@ def test_a_held_key_makes_others_wait_and_then_give_up(path):
             pass
         with other.hold("k2", timeout=0):
             pass
-
-
-def write_release(folder, measurement):
-    folder.mkdir()
-    named = {"seq": measurement.head.seq, "head": measurement.head.hash}
-    (folder / "release.json").write_text(json.dumps({"ledger": named}))
-    return folder
-
-
-def test_an_older_copy_is_found_by_the_releases_it_has_lost(path, tmp_path):
-    copy = path.with_name("copy.db")
-    with opened(path) as ledger:
-        first = write_release(tmp_path / "r1", release(ledger))
-    copy.write_bytes(path.read_bytes())  # closed, so all of it is in the one file
-    with opened(path) as ledger:
-        second = write_release(tmp_path / "r2", release(ledger, "k2"))
-        assert ledger.verify([first, second]) == ledger.head()
-    copy.chmod(0o600)
-    copy.replace(path)
-    with opened(path) as ledger:
-        assert ledger.verify([first]) == ledger.head()
-        with pytest.raises(LedgerError, match="older copy"):
-            ledger.verify([first, second])
-        release(ledger, "k3")  # the same number of events again, but not the same events
-        with pytest.raises(LedgerError, match="older copy"):
-            ledger.verify([second])
-
-
-def test_what_is_no_release_is_not_verified(path, tmp_path):
-    with opened(path) as ledger:
-        for text in (None, "{}", "[]", '{"ledger": {"seq": "x", "head": 1}}'):
-            if text is not None:
-                (tmp_path / "release.json").write_text(text)
-            with pytest.raises(SpecError, match="not a release"):
-                ledger.verify([tmp_path])
 
 
 def test_the_export_holds_public_facts_and_no_time_of_day(path):

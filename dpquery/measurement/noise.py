@@ -17,7 +17,7 @@ from dpquery.exceptions import DpqueryError
 from dpquery.measurement.accounting import Guarantee, sensitivity_bound
 from dpquery.strategy.noise_kinds import Noise
 
-# Below 0.14.2 the sampler is biased; 0.16.0 is the first release whose accounting we audited.
+# Before 0.14.2 the sampler is biased; 0.16.0 is the version that the tests and the audit cover.
 OLDEST = (0, 16, 0)
 LARGEST_ANSWER = 2**62
 LARGEST_SCALE = 2.0**52

@@ -1,0 +1,46 @@
+"""A small ledger and the protocol of a release, for the tests of the ledger."""
+
+from contextlib import contextmanager
+from fractions import Fraction
+
+import numpy as np
+
+from dpquery.measurement.accounting import UNIT, Cap
+from dpquery.measurement.ledger import Ledger
+
+CAP = Cap("epsilon", 10 * UNIT, epsilon=Fraction(10))
+VALUES = np.array([5, -(2**61), 0, 7], np.int64)
+
+
+def new_ledger(folder):
+    """A ledger with one registered dataset."""
+    path = folder / "state" / "ledger.db"
+    with Ledger.open(path, create=True) as ledger:
+        ledger.register("people", CAP)
+    return path
+
+
+@contextmanager
+def opened(path, **settings):
+    with Ledger.open(path, create=False, **settings) as ledger:
+        yield ledger
+
+
+def charge(ledger, key="k1", units=UNIT, dataset="people"):
+    ledger.reserve(dataset, key=key, units=units, native={"pure": "1"}, details={"release": 1})
+
+
+def release(ledger, key="k1", units=UNIT, values=VALUES):
+    """The protocol as the curator runs it."""
+    with ledger.hold(key):
+        stored = ledger.lookup("people", key=key, units=units)
+        if stored is not None:
+            return stored
+        charge(ledger, key, units)
+        return ledger.commit(key, values)
+
+
+def spent(path, dataset="people"):
+    with opened(path) as ledger:
+        (status,) = (s for s in ledger.status() if s.account.dataset == dataset)
+        return status.account.spent
