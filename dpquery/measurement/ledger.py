@@ -115,7 +115,7 @@ class Ledger:
                 raise PlanConflictError(
                     f"dataset {dataset!r} is on record with a cap of {_cap_text(account.cap)} and "
                     f"the spec declares {_cap_text(cap)}; restore the budget in the spec, or "
-                    "change the cap on record with `dpquery ledger set-cap`"
+                    "change the cap on record with `dpquery plan --change-cap`"
                 )
 
     def change_cap(self, dataset: str, cap: Cap) -> None:
