@@ -7,6 +7,8 @@ that asks for five-year bands is planned, measured and reconstructed on bands. T
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import xor
 from typing import assert_never
 
 import numpy as np
@@ -69,28 +71,39 @@ def compile_spec(spec: Spec) -> CompiledSpec:
 
 
 def _block(table: Table, shape: tuple[int, ...], factors: dict[int, Factor]) -> Block:
-    plain = product(shape, factors)
+    """Build one table's block; a product does not look at attributes whose total it asks for."""
     axes = {i for i, _ in table.axes}
-    terms = threshold_terms([i in axes for i in plain.attributes], table.threshold)
+    all_of = table.threshold == len(axes)
+    plain = product(
+        shape,
+        {i: own for i, own in factors.items() if _asks(own) or (i in axes and not all_of)},
+    )
+    counted = [i in axes for i in plain.attributes]
+    terms = threshold_terms(counted, sum(counted) if all_of else table.threshold)
     return Block(shape, plain.attributes, plain.factors, terms)
+
+
+def _asks(factor: Factor) -> bool:
+    """Return whether a factor is more than one predicate that always holds."""
+    m, n = factor.shape
+    return m != 1 or int(factor.row_sums[0]) < n
 
 
 def factor(predicates: PredicateSet, classes: Array) -> Factor:
     """Return the query matrix of one predicate set over the classes of its attribute's codes."""
     n = int(classes.max()) + 1
-    whole = n == predicates.size
     match predicates:
         case IdentitySet():
             return Identity(n)
         case TotalSet():
             return total(n)
-        case PrefixSet(length=length) if whole and length == n:
-            return Prefix(n)
-        case AllRangesSet(length=length) if whole and length == n:
-            return AllRanges(n)
-        case WidthSet(length=length, width=width) if whole and length == n:
+        case PrefixSet(length=length):
+            return Prefix(n, length)  # its classes are the codes, as are those of all ranges
+        case AllRangesSet(length=length):
+            return AllRanges(n, length)
+        case WidthSet(length=length, width=width) if n == predicates.size == length:
             return WidthRanges(n, width)
-        case PrefixSet() | AllRangesSet() | WidthSet() | IntervalSet():
+        case WidthSet() | IntervalSet():
             return _ranges_over_classes(predicates, classes)
         case GroupSet(groups=groups):
             return Groups.of(tuple(_members(codes, classes) for _, codes in groups), n)
@@ -133,28 +146,37 @@ def _refine(classes: Array, predicates: PredicateSet) -> Array:
             return np.arange(n)
         case TotalSet():
             return classes
-        case StackedSet(parts=parts):
-            for part in parts:
-                classes = _refine(classes, part)
-            return classes
+        case PrefixSet(length=length) | AllRangesSet(length=length):
+            return _split(classes, np.minimum(np.arange(n), length))
+        case WidthSet():
+            cuts = np.zeros(n + 1, dtype=np.int64)
+            for first, last in ranges(predicates):
+                cuts[first] = cuts[last + 1] = 1
+            return _split(classes, np.cumsum(cuts[:n]))
+        case IntervalSet(bounds=bounds):
+            return _split(classes, _number_by_ranges(n, bounds))
         case GroupSet(groups=groups):
             for _, codes in groups:
                 inside = np.zeros(n, dtype=np.int64)
                 inside[list(codes)] = 1
                 classes = _split(classes, inside)
             return classes
-        case _:
-            cuts = np.zeros(n + 1, dtype=np.int64)
-            for first, last in _cuts(predicates):
-                cuts[first] = cuts[last + 1] = 1
-            return _split(classes, np.cumsum(cuts[:n]))
+        case StackedSet(parts=parts):
+            for part in parts:
+                classes = _refine(classes, part)
+            return classes
+    assert_never(predicates)
 
 
-def _cuts(predicates: PredicateSet) -> Iterable[tuple[int, int]]:
-    """Return ranges that cut the codes where the set does, without listing n^2 of them."""
-    if isinstance(predicates, AllRangesSet):
-        return ranges(PrefixSet(predicates.size, predicates.length))
-    return ranges(predicates)
+def _number_by_ranges(n: int, bounds: Iterable[tuple[int, int]]) -> Array:
+    """Number the codes by which ranges hold them; one bit of a Python int stands for a range."""
+    flips = [0] * (n + 1)
+    for k, (first, last) in enumerate(bounds):
+        flips[first] ^= 1 << k
+        flips[last + 1] ^= 1 << k
+    numbers: dict[int, int] = {}
+    held = accumulate(flips[:n], xor)
+    return np.array([numbers.setdefault(own, len(numbers)) for own in held])
 
 
 def _split(classes: Array, marks: Array) -> Array:

@@ -209,6 +209,10 @@ class PIdentity(Factor):
         B = self.rows.astype(np.float64)
         return np.diag(self.diagonal.astype(np.float64) ** 2) + B.T @ B
 
+    def max_abs(self) -> int:
+        peak = max(np.abs(self.diagonal).max(), np.abs(self.rows).max(initial=0))
+        return int(np.ceil(peak))
+
     def column_norms(self, power: int) -> Array:
         below = (np.abs(self.rows) ** power).sum(axis=0)
         return np.asarray(np.abs(self.diagonal) ** power + below)

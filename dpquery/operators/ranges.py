@@ -80,10 +80,10 @@ class ListedRanges(Ranges):
 
 
 class Prefix(Ranges):
-    """The ranges 0..j for every j."""
+    """The ranges 0..j for every j below `length`; codes from there on (`other`) are in none."""
 
-    def __init__(self, n: int) -> None:
-        self.shape = (n, n)
+    def __init__(self, n: int, length: int | None = None) -> None:
+        self.shape = (n if length is None else length, n)
 
     @property
     def bounds(self) -> tuple[Array, Array]:
@@ -95,34 +95,38 @@ class Prefix(Ranges):
         return ("prefix", *self.shape)
 
     def matmat(self, X: Array) -> Array:
-        return np.asarray(np.cumsum(X, axis=0))
+        return np.asarray(np.cumsum(X[: self.shape[0]], axis=0))
 
     def rmatmat(self, Y: Array) -> Array:
-        return np.asarray(np.cumsum(Y[::-1], axis=0)[::-1])
+        out = np.zeros((self.shape[1], Y.shape[1]), dtype=Y.dtype)
+        np.cumsum(Y[::-1], axis=0, out=out[: self.shape[0]][::-1])
+        return out
 
     def gram(self) -> Array:
-        i = np.arange(self.shape[1], dtype=np.float64)
-        return np.asarray(self.shape[1] - np.maximum(i[:, None], i))
+        m, n = self.shape
+        i = np.arange(n, dtype=np.float64)
+        return np.asarray(np.maximum(m - np.maximum(i[:, None], i), 0))
 
 
 class AllRanges(Ranges):
-    """The ranges i..j for every i <= j, i in the outer loop: n (n + 1) / 2 of them."""
+    """The ranges i..j for every i <= j < `length`, i in the outer loop."""
 
-    def __init__(self, n: int) -> None:
-        self.shape = (n * (n + 1) // 2, n)
+    def __init__(self, n: int, length: int | None = None) -> None:
+        self.length = n if length is None else length
+        self.shape = (self.length * (self.length + 1) // 2, n)
 
     @property
     def bounds(self) -> tuple[Array, Array]:
-        return np.triu_indices(self.shape[1])
+        return np.triu_indices(self.length)
 
     @property
     def key(self) -> Hashable:
         return ("all-ranges", *self.shape)
 
     def gram(self) -> Array:
-        n = self.shape[1]
-        i = np.arange(n, dtype=np.float64)
-        return np.asarray((np.minimum(i[:, None], i) + 1) * (n - np.maximum(i[:, None], i)))
+        i = np.arange(self.shape[1], dtype=np.float64)
+        low, high = np.minimum(i[:, None], i), np.maximum(i[:, None], i)
+        return np.asarray((low + 1) * np.maximum(self.length - high, 0))
 
 
 class WidthRanges(Ranges):

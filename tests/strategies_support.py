@@ -1,0 +1,130 @@
+"""Slow dense twins and small random cases, shared by the tests of operators and strategy."""
+
+import math
+from itertools import combinations, product
+
+import numpy as np
+
+from dpquery.operators.blocks import Block, Workload, threshold_terms
+from dpquery.operators.factors import Dense, Groups, Identity, Ones, PIdentity, Stacked, total
+from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
+from dpquery.strategy.strategies import (
+    DirectStrategy,
+    MarginalsStrategy,
+    ProductStrategy,
+    UnionStrategy,
+)
+
+
+def indicator_rows(n, sets):
+    """The 0/1 matrix of listed sets of codes, one loop a row."""
+    return np.array([[int(code in own) for code in range(n)] for own in sets]).reshape(-1, n)
+
+
+def interval_rows(n, bounds):
+    return indicator_rows(n, [range(first, last + 1) for first, last in bounds])
+
+
+def dense_block(block):
+    """The matrix of a block from its definition: count the predicates that each cell satisfies."""
+    own = [factor.dense() for factor in block.factors]
+    r = min(sum(mask) for _, mask in block.terms)
+    always = [all(mask[k] for _, mask in block.terms) for k in range(len(own))]
+    rows = []
+    for row in product(*(range(m) for m in block.row_shape)):
+        cells = []
+        for cell in product(*(range(n) for n in block.shape_of_domain)):
+            held = [M[j, cell[i]] for M, j, i in zip(own, row, block.attributes, strict=True)]
+            if len(block.terms) == 1:
+                cells.append(math.prod(held))
+            else:
+                cells.append(int(sum(held) >= r and all(np.array(held)[always])))
+        rows.append(cells)
+    return np.array(rows).reshape(-1, math.prod(block.shape_of_domain))
+
+
+def dense_workload(workload):
+    """(W, w): all rows and the weight of each."""
+    W = np.vstack([dense_block(block) for block in workload.blocks])
+    sizes = [block.shape[0] for block in workload.blocks]
+    return W, np.repeat(workload.weights, sizes)
+
+
+def dense_strategy(measurements):
+    """The measured queries as an object array of exact Python ints."""
+    return np.vstack([m.weight * dense_block(m.block).astype(object) for m in measurements])
+
+
+def coefficients(strategy, W, position=None):
+    """C with answers C y by least squares: W (A'A)^+ A'; in a union from the block's part."""
+    measurements = strategy.measurements
+    if isinstance(strategy, UnionStrategy):
+        measurements = [measurements[strategy.part_of(position)]]
+    A = dense_strategy(measurements).astype(float)
+    return W @ np.linalg.pinv(A / np.abs(A).max(), rcond=1e-10) / np.abs(A).max()
+
+
+def random_factor(rng, n):
+    """One of every kind of factor that a spec can ask for."""
+    first = int(rng.integers(n))
+    last = int(rng.integers(first, n))
+    kinds = [
+        Identity(n),
+        total(n),
+        Prefix(n),
+        AllRanges(n),
+        WidthRanges(n, int(rng.integers(1, n + 1))),
+        ListedRanges(n, [(first, last)]),
+        Groups.of(((first,), tuple(range(0, n, 2))), n),
+        Stacked((Identity(n), total(n))),
+    ]
+    return kinds[rng.integers(len(kinds))]
+
+
+def random_block(rng, shape, *, most=3):
+    count = int(rng.integers(0, min(most, len(shape)) + 1))
+    attributes = tuple(sorted(rng.choice(len(shape), count, replace=False).tolist()))
+    counted = [bool(v) for v in rng.integers(2, size=count)]
+    r = int(rng.integers(1, sum(counted) + 1)) if any(counted) else 0
+    factors = tuple(random_factor(rng, shape[i]) for i in attributes)
+    return Block(shape, attributes, factors, threshold_terms(counted, r))
+
+
+def random_workload(rng, *, attributes=4, size=4, blocks=4):
+    shape = tuple(rng.integers(1, size + 1, int(rng.integers(1, attributes + 1))).tolist())
+    own = tuple(random_block(rng, shape) for _ in range(int(rng.integers(1, blocks + 1))))
+    weights = tuple(float(v) for v in rng.choice([0.01, 1.0, 1.0, 30.0], len(own)))
+    return Workload(shape, own, weights)
+
+
+def random_measured_factor(rng, n):
+    """An integer factor of full column rank: identity, p-Identity or a signed triangle."""
+    rows = rng.integers(0, 300, (2, n))
+    triangle = np.triu(rng.integers(-90, 90, (n, n)), 1) + 100 * np.eye(n, dtype=np.int64)
+    kinds = [Identity(n), PIdentity(rng.integers(1, 400, n), rows), Dense(triangle)]
+    return kinds[rng.integers(3)]
+
+
+def random_strategies(rng, shape, noise):
+    """One strategy of each shape with the blocks it supports: (strategy, workload) pairs."""
+    d = len(shape)
+    everything = tuple(random_measured_factor(rng, n) for n in shape)
+    blocks = tuple(random_block(rng, shape) for _ in range(4))
+    workload = Workload(shape, blocks, (1.0, 2.0, 0.5, 1.0))
+    subsets = [b for k in range(d + 1) for b in combinations(range(d), k)]
+    marginal_weights = {b: int(rng.integers(1, 90)) for b in subsets if rng.random() < 0.6}
+    marginal_weights[subsets[-1]] = 3
+    halves = [
+        tuple(
+            own if i in kept else Ones(1, n)
+            for i, (own, n) in enumerate(zip(everything, shape, strict=True))
+        )
+        for kept in (range(d), {i for block in blocks[2:] for i in block.attributes})
+    ]
+    parts = tuple(ProductStrategy("part", noise, own) for own in halves)
+    return [
+        (ProductStrategy("product", noise, everything), workload),
+        (MarginalsStrategy("marginals", noise, shape, marginal_weights), workload),
+        (UnionStrategy("union", noise, parts, (7, 5), ((0, 1), (2, 3))), workload),
+        (DirectStrategy("direct", noise, workload, (3, 1, 4, 2)), workload),
+    ]

@@ -1,0 +1,253 @@
+"""Factors, blocks and workloads against matrices made by hand: a new operator is one line."""
+
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from scipy.sparse.linalg import aslinearoperator, lsmr
+from strategies_support import (
+    dense_block,
+    dense_workload,
+    indicator_rows,
+    interval_rows,
+    random_workload,
+)
+
+from dpquery.operators.blocks import (
+    Block,
+    Workload,
+    kron_apply,
+    marginal,
+    threshold_terms,
+)
+from dpquery.operators.blocks import product as product_block
+from dpquery.operators.factors import Dense, Groups, Identity, Ones, PIdentity, Stacked, total
+from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
+
+
+def prefix_bounds(n):
+    return [(0, j) for j in range(n)]
+
+
+def all_bounds(n):
+    return [(i, j) for i in range(n) for j in range(i, n)]
+
+
+SIGNED = np.random.default_rng(1).integers(-9, 10, (4, 5))
+REAL = np.random.default_rng(2).normal(size=(3, 5))
+LISTED = [(1, 3), (0, 0), (2, 2), (0, 4), (1, 3)]
+GROUPS = ((0, 3), (1,), (0, 1, 2, 3, 4))
+D, B = np.array([3, 1, 4, 1, 5]), np.arange(10).reshape(2, 5)
+
+# One line an operator: the factor, and its matrix made in another way.
+FACTORS = [
+    (Identity(5), np.eye(5, dtype=int)),
+    (Identity(1), np.array([[1]])),
+    (total(5), np.array([[1] * 5])),
+    (Ones(3, 5), np.array([[1] * 5] * 3)),
+    (Dense(SIGNED), SIGNED),
+    (Dense(REAL), REAL),
+    (PIdentity(D, B), np.vstack([np.diag(D), B])),
+    (PIdentity(D / 7, B / 7), np.vstack([np.diag(D), B]) / 7),
+    (PIdentity(D, B[:0]), np.diag(D)),
+    (Stacked((Identity(5), total(5))), np.vstack([np.eye(5, dtype=int), [[1] * 5]])),
+    (Stacked((Prefix(5), Dense(REAL))), np.vstack([interval_rows(5, prefix_bounds(5)), REAL])),
+    (Groups.of(GROUPS, 5), indicator_rows(5, GROUPS)),
+    (ListedRanges(5, LISTED), interval_rows(5, LISTED)),
+    (Prefix(5), interval_rows(5, prefix_bounds(5))),
+    (Prefix(6, 5), interval_rows(6, prefix_bounds(5))),
+    (Prefix(1), np.array([[1]])),
+    (AllRanges(5), interval_rows(5, all_bounds(5))),
+    (AllRanges(7, 5), interval_rows(7, all_bounds(5))),
+    (AllRanges(1), np.array([[1]])),
+    (WidthRanges(5, 3), interval_rows(5, [(0, 2), (1, 3), (2, 4)])),
+    (WidthRanges(5, 5), np.array([[1] * 5])),
+    (WidthRanges(5, 1), np.eye(5, dtype=int)),
+]
+every_factor = pytest.mark.parametrize(
+    ("factor", "F"), FACTORS, ids=lambda v: type(v).__name__ if hasattr(v, "key") else ""
+)
+
+
+@every_factor
+def test_products_equal_the_matrix(factor, F):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(F.shape[1], 3)), rng.normal(size=(F.shape[0], 3))
+    assert factor.shape == F.shape
+    assert np.allclose(factor.dense(), F, rtol=0, atol=0)
+    assert np.allclose(factor.matmat(X), F @ X)
+    assert np.allclose(factor.rmatmat(Y), F.T @ Y)
+    assert np.allclose(factor.matvec(X[:, 0]), F @ X[:, 0])
+    assert np.allclose(factor.rmatvec(Y[:, 0]), F.T @ Y[:, 0])
+
+
+@every_factor
+def test_the_transpose_is_the_adjoint(factor, F):
+    rng = np.random.default_rng(3)
+    u, v = rng.normal(size=F.shape[1]), rng.normal(size=F.shape[0])
+    assert factor.matvec(u) @ v == pytest.approx(u @ factor.rmatvec(v), rel=1e-12)
+
+
+@every_factor
+def test_summaries_equal_the_matrix(factor, F):
+    A = np.random.default_rng(4).normal(size=(F.shape[1], F.shape[1]))
+    assert np.allclose(factor.gram(), F.T @ F)
+    for power in (1, 2):
+        assert np.allclose(factor.column_norms(power), (np.abs(F) ** power).sum(axis=0))
+    assert np.abs(F).max() <= factor.max_abs() < np.abs(F).max() + 1
+    for power in (2, 4):
+        assert np.allclose(factor.row_power_sums(A, power), (np.abs(F @ A) ** power).sum(axis=1))
+    assert np.allclose(factor.quadratic(A + A.T), np.diag(F @ (A + A.T) @ F.T))
+    assert np.allclose(factor.row_sums, F.sum(axis=1))
+    assert np.allclose(factor.row_squares, (F**2).sum(axis=1))
+
+
+@every_factor
+def test_integers_stay_exact_beyond_float_precision(factor, F):
+    if not np.issubdtype(F.dtype, np.integer):
+        assert np.issubdtype(factor.dtype, np.floating)
+        return
+    x = 2**53 + np.random.default_rng(5).integers(0, 99, F.shape[1])
+    y = 2**53 + np.random.default_rng(6).integers(0, 99, F.shape[0])
+    assert factor.matvec(x).tolist() == (F.astype(object) @ x.astype(object)).tolist()
+    assert factor.rmatvec(y).tolist() == (F.T.astype(object) @ y.astype(object)).tolist()
+    assert np.issubdtype(factor.column_norms(2).dtype, np.integer)
+
+
+@every_factor
+def test_keys_are_equal_for_equal_matrices_alone(factor, F):
+    for other, G in FACTORS:
+        if factor.key == other.key:
+            assert F.shape == G.shape
+            assert np.array_equal(F, G)
+        assert (factor.key == other.key) or factor is not other
+
+
+@every_factor
+def test_scipy_takes_factors_as_they_are(factor, F):
+    x = np.arange(F.shape[1], dtype=float)
+    operator = aslinearoperator(factor)
+    assert np.allclose(operator @ x, F @ x)
+    assert np.allclose(operator.H @ (F @ x), F.T @ F @ x)
+
+
+@pytest.mark.parametrize(
+    ("build", "complaint"),
+    [
+        (lambda: WidthRanges(4, 5), "width 5 outside 1..4"),
+        (lambda: WidthRanges(4, 0), "width 0 outside 1..4"),
+        (lambda: PIdentity(np.ones(3), np.ones((1, 4))), "4 columns below a diagonal of 3"),
+        (lambda: Workload((2,), (), ()), "without blocks"),
+        (lambda: Workload((2,), (marginal((2,), [0]),), (0.0,)), "positive and finite"),
+        (lambda: Workload((2,), (marginal((2,), [0]),), (np.inf,)), "positive and finite"),
+        (lambda: Block((2,), (), (), ()).matvec(np.ones(2)), "without terms"),
+    ],
+)
+def test_impossible_operators_are_refused(build, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        build()
+
+
+@pytest.mark.parametrize(
+    ("counted", "r"),
+    [
+        (counted, r)
+        for k in range(5)
+        for counted in product([True, False], repeat=k)
+        for r in range(min(1, sum(counted)), sum(counted) + 1)
+    ],
+)
+def test_threshold_terms_count_predicates(counted, r):
+    for held in product([0, 1], repeat=len(counted)):
+        value = sum(
+            coef * all(h for h, inside in zip(held, mask, strict=True) if inside)
+            for coef, mask in threshold_terms(counted, r)
+        )
+        enough = sum(h for h, own in zip(held, counted, strict=True) if own) >= r
+        fixed = all(h for h, own in zip(held, counted, strict=True) if not own)
+        assert value == (enough and fixed)
+
+
+def blocks():
+    """Products and every r-of-k with fixed conditions, over one domain with a class of one."""
+    shape = (3, 2, 1, 4)
+    kinds = [
+        Prefix(3),
+        Groups.of(((0,), (0, 1)), 2),
+        Identity(1),
+        ListedRanges(4, [(1, 2), (3, 3)]),
+    ]
+    for k in range(5):
+        for attributes in combinations(range(4), k):
+            factors = tuple(kinds[i] for i in attributes)
+            for counted in product([True, False], repeat=k):
+                for r in range(min(1, sum(counted)), sum(counted) + 1):
+                    yield Block(shape, attributes, factors, threshold_terms(counted, r))
+
+
+def test_blocks_equal_counting_predicates_cell_by_cell():
+    rng = np.random.default_rng(7)
+    for block in blocks():
+        W, x = dense_block(block), rng.integers(0, 2**50, 24)
+        y = rng.integers(-(2**40), 2**40, block.shape[0])
+        assert block.shape == W.shape
+        assert block.matvec(x).tolist() == (W @ x).tolist()
+        assert block.rmatvec(y).tolist() == (W.T @ y).tolist()
+
+
+def test_a_block_without_attributes_is_the_total():
+    block = marginal((3, 4), [])
+    assert block.shape == (1, 12)
+    assert block.matvec(np.arange(12)).tolist() == [66]
+    assert block.rmatvec(np.array([5])).tolist() == [5] * 12
+    assert block.dtype == np.int64
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_scipy_takes_workloads_and_blocks_as_they_are(seed):
+    rng = np.random.default_rng(seed)
+    workload = random_workload(rng)
+    for operator in (workload, *workload.blocks):
+        W = dense_block(operator) if isinstance(operator, Block) else dense_workload(operator)[0]
+        x, y = rng.normal(size=W.shape[1]), rng.normal(size=W.shape[0])
+        linear = aslinearoperator(operator)
+        assert linear.shape == W.shape
+        assert np.allclose(linear @ x, W @ x)
+        assert np.allclose(linear.H @ y, W.T @ y)
+        solution = lsmr(operator, y, atol=1e-13, btol=1e-13, conlim=0, maxiter=1000)[0]
+        assert np.allclose(W @ solution, W @ np.linalg.lstsq(W, y, rcond=1e-12)[0], atol=1e-6)
+
+
+def test_select_keeps_blocks_with_their_weights():
+    workload = random_workload(np.random.default_rng(3), blocks=6)
+    order = list(range(len(workload.blocks)))[::-1]
+    chosen = workload.select(order)
+    assert chosen.blocks == workload.blocks[::-1]
+    assert chosen.weights == workload.weights[::-1]
+    assert chosen.attributes == workload.attributes
+
+
+def test_shapes_of_huge_domains_are_exact():
+    block = marginal((1000,) * 40, [0, 39])
+    assert block.shape == (10**6, 10**120)
+    assert Workload((1000,) * 40, (block,), (1.0,)).shape == (10**6, 10**120)
+
+
+def test_kron_apply_is_one_product_along_each_axis():
+    rng = np.random.default_rng(8)
+    A, B, C = rng.normal(size=(2, 3)), rng.normal(size=(5, 4)), rng.normal(size=(1, 2))
+    X = rng.normal(size=(3, 4, 2))
+    expected = np.kron(np.kron(A, B), C) @ X.ravel()
+    found = kron_apply([A.__matmul__, B.__matmul__, C.__matmul__], X)
+    assert found.shape == (2, 5, 1)
+    assert np.allclose(found.ravel(), expected)
+    assert kron_apply([], np.array(7)) == 7
+
+
+def test_product_sorts_attributes_and_sums_the_others():
+    block = product_block((2, 3, 4), {2: Prefix(4), 0: Identity(2)})
+    assert block.attributes == (0, 2)
+    x = np.arange(24)
+    assert np.array_equal(
+        block.matvec(x), np.cumsum(x.reshape(2, 3, 4).sum(axis=1), axis=1).ravel()
+    )
