@@ -89,7 +89,7 @@ class _MarginalEstimates:
         self.component = cache(self._component)
 
     def _component(self, a: Subset) -> Array:
-        """Return P_a A'y / kappa(a) as a tensor over a, for a table with no other attribute."""
+        """Return N P_a A'y / kappa(a) as a tensor over a, for a table with no other attribute."""
         shape = self.strategy.shape
         total: Array = np.zeros([shape[i] for i in a])
         for b, noisy in self.noisy.items():
@@ -106,7 +106,7 @@ class _MarginalEstimates:
         for a in subsets_of(tuple(i for i in S if shape[i] > 1)):
             own = self.component(a)
             table += np.reshape(own, [shape[i] if i in a else 1 for i in S])
-        return block.apply(table * self.inverse.outside(S))
+        return block.apply(table / self.inverse.cells(S))
 
 
 class _DirectEstimates:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram, is_mixture
-from dpquery.strategy.marginal_algebra import workload_eigenvalues
+from dpquery.strategy.marginal_algebra import MAX_ATTRIBUTES, workload_eigenvalues
 
 DENSE_LIMIT = 1200  # cells of a domain whose Gram is decomposed outright
 
@@ -33,7 +33,8 @@ def svd_bound(gram: Gram) -> Bound | None:
             for own, j in zip(gram.matrices, gram.index[0], strict=True)
         ]
         return Bound(float(gram.weights[0]) * math.prod(roots), "SVD bound")
-    if _in_marginal_algebra(gram):
+    widest = int(np.count_nonzero(gram.index, axis=1).max())
+    if widest <= MAX_ATTRIBUTES and _in_marginal_algebra(gram):
         return Bound(_marginal_bound(gram), "SVD bound")
     if math.prod(gram.shape_of_domain) <= DENSE_LIMIT:
         V = gram.dense()
@@ -42,13 +43,12 @@ def svd_bound(gram: Gram) -> Bound | None:
 
 
 def _marginal_bound(gram: Gram) -> float:
-    """Sum sqrt(kappa(a)) over eigenspaces: mult(a) = prod (n_i - 1) of them share each value."""
-    shape = gram.shape_of_domain
+    """Square the sum of singular values over sqrt(N): mult(a) = prod (n_i - 1) share each value."""
     total = 0.0
     for a, trace in workload_eigenvalues(gram).items():
-        multiplicity = math.prod(shape[i] - 1 for i in a)
+        multiplicity = math.prod(gram.shape_of_domain[i] - 1 for i in a)
         total += math.sqrt(trace * multiplicity)
-    return total**2 / float(math.prod(shape))
+    return total**2
 
 
 def _in_marginal_algebra(gram: Gram) -> bool:

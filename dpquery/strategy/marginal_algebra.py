@@ -4,7 +4,9 @@ There is one eigenspace for each attribute subset a, with projector
     P_a = kron_{i in a} (I - J/n_i)  kron_{i not in a} J/n_i,
 of dimension mult(a) = prod_{i in a} (n_i - 1). A strategy of marginals b with weights theta_b has
 eigenvalue kappa(a) = sum_{b >= a} theta_b^2 prod_{i not in b} n_i there ([MATH] 3), so its inverse,
-its error and every query's variance are sums over subsets.
+its error and every query's variance are sums over subsets. All eigenvalues here are divided by the
+number of cells N: kappa(a) / N = sum_{b >= a} theta_b^2 / prod_{i in b} n_i, since N itself leaves
+the range of floats at some hundred attributes.
 """
 
 import math
@@ -22,6 +24,7 @@ from dpquery.strategy.polynomials import block_polynomial, nonzero_places, polyn
 from dpquery.strategy.strategies import MarginalsStrategy
 
 Subset = tuple[int, ...]
+MAX_ATTRIBUTES = 20  # of one table: its subsets are all listed
 RowTerms = list[tuple[float, list[Array]]]
 """sum_t coef_t kron_i vector_ti over the rows of a block; vectors have length m_i or 1."""
 
@@ -33,22 +36,25 @@ def subsets_of(attributes: Subset) -> Iterable[Subset]:
 
 
 def workload_eigenvalues(gram: Gram) -> dict[Subset, float]:
-    """Return tr(P_a V) for every subset a on which it is not zero.
+    """Return tr(P_a V) / N for every subset a on which it is not zero.
 
-    A Kronecker term contributes prod_i tr(P_{a_i} V_i), with tr(P_0 V) = 1'V1/n, tr(P_1 V) the
-    rest of the trace; 11' contributes to subsets without i alone.
+    A Kronecker term contributes prod_i tr(P_{a_i} V_i) / n_i, with tr(P_0 V) = 1'V1/n, tr(P_1 V)
+    the rest of the trace; 11' contributes to subsets without i alone, and one to them.
+
+    Raises:
+        UnsupportedWorkloadError: a term looks at more than MAX_ATTRIBUTES attributes.
     """
-    zero = [
-        np.array([V.sum() / n for V in own])
-        for n, own in zip(gram.shape_of_domain, gram.matrices, strict=True)
-    ]
-    whole = [np.array([np.trace(V) for V in own]) for own in gram.matrices]
+    widest = int(np.count_nonzero(gram.index, axis=1).max())
+    if widest > MAX_ATTRIBUTES:
+        raise UnsupportedWorkloadError(f"a table looks at {widest} attributes")
+    sized = list(zip(gram.shape_of_domain, gram.matrices, strict=True))
+    zero = [np.array([V.sum() / n**2 for V in own]) for n, own in sized]
+    whole = [np.array([np.trace(V) / n for V in own]) for n, own in sized]
     found: dict[Subset, float] = {}
     for weight, row in zip(gram.weights, gram.index, strict=True):
         inside = tuple(int(i) for i in np.nonzero(row)[0])
-        outside = math.prod(n for i, n in enumerate(gram.shape_of_domain) if i not in inside)
         for a in subsets_of(inside):
-            value = float(weight) * outside
+            value = float(weight)
             for i in inside:
                 low = zero[i][row[i]]
                 value *= whole[i][row[i]] - low if i in a else low
@@ -58,29 +64,28 @@ def workload_eigenvalues(gram: Gram) -> dict[Subset, float]:
 
 
 class MarginalInverse:
-    """(A'A)^+ of a MarginalsStrategy, by its eigenvalues 1 / kappa(a)."""
+    """(A'A)^+ of a MarginalsStrategy, by its eigenvalues 1 / kappa(a), each times N."""
 
     def __init__(self, strategy: MarginalsStrategy) -> None:
         self.strategy = strategy
         self.shape = strategy.shape
 
-    def outside(self, subset: Iterable[int]) -> float:
-        """Return the number of cells of the attributes not in a subset."""
-        inside = set(subset)
-        return float(math.prod(n for i, n in enumerate(self.shape) if i not in inside))
+    def cells(self, subset: Iterable[int]) -> int:
+        """Return the number of cells of the marginal over a subset."""
+        return math.prod(self.shape[i] for i in subset)
 
     @cached_property
     def kappa(self) -> dict[Subset, float]:
-        """Eigenvalue of A'A on each subset below a measured one."""
+        """Eigenvalue of A'A, over N, on each subset below a measured one."""
         found: dict[Subset, float] = {}
         for b, weight in self.strategy.weights.items():
-            share = float(weight) ** 2 * self.outside(b)
+            share = float(weight) ** 2 / self.cells(b)
             for a in subsets_of(b):
                 found[a] = found.get(a, 0.0) + share
         return found
 
     def inverse(self, a: Subset) -> float:
-        """Return 1 / kappa(a); an error where a is not measured."""
+        """Return N / kappa(a); an error where a is not measured."""
         if a not in self.kappa:
             raise UnsupportedWorkloadError(f"no measured marginal holds the attributes {a}")
         return 1.0 / self.kappa[a]
@@ -95,7 +100,7 @@ class MarginalInverse:
         coefficients = polynomial_power(block_polynomial(block), 2)
         terms: RowTerms = []
         for a in subsets_of(tuple(i for i in S if self.shape[i] > 1)):
-            scale = self.inverse(a) * self.outside(S)
+            scale = self.inverse(a) / self.cells(S)
             for place, coef in nonzero_places(coefficients):
                 if any(c != 2 for i, c in zip(S, place, strict=True) if i in a):
                     continue  # a residual projector annihilates ones
@@ -136,12 +141,12 @@ class MarginalInverse:
         return terms
 
     def _met(self, S: Subset) -> dict[Subset, float]:
-        r"""Return sum_b theta_b^4 prod_{i not in b, S} n_i^4 prod_{b \ S} n_i for each t = b & S."""
+        r"""Return, for each t = b & S, the sum over b of theta_b^4 |b \ S| / |b | S|^4, in cells."""
         found: dict[Subset, float] = {}
         for b, weight in self.strategy.weights.items():
             t = tuple(i for i in b if i in S)
-            beyond = float(math.prod(self.shape[i] for i in b if i not in S))
-            share = float(weight) ** 4 * beyond * self.outside((*b, *S)) ** 4
+            beyond = self.cells(i for i in b if i not in S)
+            share = float(weight) ** 4 / beyond**3 / self.cells(S) ** 4
             found[t] = found.get(t, 0.0) + share
         return found
 

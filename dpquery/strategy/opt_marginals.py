@@ -3,7 +3,7 @@
 In the marginal algebra the loss of weights theta is
     ||theta||_K^2 sum_a tr(P_a V) / kappa_{theta^2}(a),
 K = 1 for Laplace and 2 for Gaussian, kappa_u(a) = sum_{b >= a} u(b) prod_{i not in b} n_i: superset
-sums for the loss and subset sums for its gradient ([MATH] 3).
+sums for the loss and subset sums for its gradient ([MATH] 3). Both eigenvalues are kept over N.
 """
 
 import math
@@ -54,7 +54,6 @@ class MarginalsProblem:
         self.target = np.array([compact.get(a, 0.0) for a in self.lattice.subsets])
         ones = [1.0] * len(sizes)
         self.cells = self.lattice.products([float(n) for n in sizes], ones)
-        self.outside = self.lattice.products(ones, [float(n) for n in sizes])
         self.allowed = self.cells <= max_cells
         covered = self.lattice.superset_sums(self.allowed.astype(float)) > 0
         if not covered[self.target > 0].all():
@@ -62,7 +61,7 @@ class MarginalsProblem:
 
     def loss(self, theta: Array) -> tuple[float, Array]:
         """Return the loss, infinite where unsupported, and its gradient. theta >= 0: (subsets,)."""
-        kappa = self.lattice.superset_sums(theta**2 * self.outside)
+        kappa = self.lattice.superset_sums(theta**2 / self.cells)
         needed = self.target > 0
         if np.any(kappa[needed] <= 0):
             return math.inf, np.zeros_like(theta)
@@ -71,7 +70,7 @@ class MarginalsProblem:
         spread = np.zeros_like(kappa)
         spread[needed] = ratio[needed] / kappa[needed]
         error = float(ratio.sum())
-        slope = -2 * theta * self.outside * self.lattice.subset_sums(spread)
+        slope = -2 * theta / self.cells * self.lattice.subset_sums(spread)
         if self.noise == "laplace":
             norm = float(theta.sum())
             return norm**2 * error, 2 * norm * error + norm**2 * slope
@@ -144,5 +143,9 @@ def _lattice(attributes: Subset, eigenvalues: dict[Subset, float]) -> Lattice:
     if len(attributes) <= FULL_LIMIT:
         return Lattice(len(attributes))
     place = {i: k for k, i in enumerate(attributes)}
-    closure = {a for top in eigenvalues for a in subsets_of(tuple(place[i] for i in top))}
+    closure: set[Subset] = set()
+    for top in sorted(eigenvalues, key=len, reverse=True):
+        own = tuple(place[i] for i in top)
+        if own not in closure:
+            closure.update(subsets_of(own))
     return Lattice(len(attributes), sorted(closure, key=lambda a: (len(a), a)))

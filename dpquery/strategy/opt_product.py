@@ -85,8 +85,9 @@ class _Descent:
         self.selected: list[FactorSelection | None] = [None] * len(gram.matrices)
         none: list[Array | None] = [None] * len(gram.matrices)
         self.traces = gram.traces(none)
-        for i in set(range(len(self.traces))) - set(self.active):
-            self.traces[i] = np.ones(1)  # the total answers itself: tr((11')^+ 11') = 1
+        for i, n in enumerate(gram.shape_of_domain):
+            if n > 1 and i not in self.active:
+                self.traces[i] = np.ones(1)  # the total answers itself: tr((11')^+ 11') = 1
 
     def sweep(self) -> None:
         for i in self.active:

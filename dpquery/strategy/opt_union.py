@@ -69,8 +69,13 @@ def group_by_attributes(workload: Workload) -> tuple[tuple[int, ...], ...]:
         frozenset(i for i in block.attributes if workload.shape_of_domain[i] > 1)
         for block in workload.blocks
     ]
-    tops = [own for own in dict.fromkeys(sets) if not any(own < other for other in sets)]
-    if not 2 <= len(tops) <= MAX_GROUPS:
+    tops: list[frozenset[int]] = []
+    for own in sorted(dict.fromkeys(sets), key=len, reverse=True):
+        if not any(own <= top for top in tops):
+            tops.append(own)
+        if len(tops) > MAX_GROUPS:
+            return ()
+    if len(tops) < 2:
         return ()
     home = [next(k for k, top in enumerate(tops) if own <= top) for own in sets]
     return tuple(

@@ -6,15 +6,16 @@ vectors; classes of codes with equal vectors are merged before the maximum is se
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from dpquery.operators.blocks import Block
-from dpquery.operators.factors import Array
+from dpquery.operators.factors import Array, Factor
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.strategies import Measurement
 
+Term = tuple[int, dict[int, list[int]]]
 SEARCH_LIMIT = 200_000  # column classes searched exactly; beyond, a sum of maxima bounds it
 
 
@@ -28,17 +29,17 @@ def sensitivity(measurements: Sequence[Measurement], noise: Noise) -> int:
         Holds for adding or removing one record. [HDMM18] Thm 3 for a single product.
     """
     power = 1 if noise == "laplace" else 2
-    terms: list[tuple[int, dict[int, list[int]]]] = []
+    constant, varying = 0, []
     for measurement in measurements:
-        block, scale = measurement.block, measurement.weight**power
-        if len(block.terms) > 1:
-            terms += _signed_terms(block, scale)
-        else:
-            terms.append((scale, _norms(block, power)))
-    if len(terms) == 1:
-        (scale, vectors) = terms[0]
-        return scale * math.prod(max(vector) for vector in vectors.values())
-    return _largest(terms)
+        for coef, vectors in _column_terms(measurement.block, power):
+            scale, left = _without_constants(coef * measurement.weight**power, vectors)
+            if left:
+                varying.append((scale, left))
+            else:
+                constant += scale
+    if len(varying) == 1 and varying[0][0] > 0:
+        return constant + _sum_of_maxima(varying)
+    return constant + _largest(varying)
 
 
 def column_support(measurements: Sequence[Measurement]) -> int:
@@ -62,26 +63,45 @@ def _column_counts(block: Block) -> list[int]:
     return counts
 
 
-def _norms(block: Block, power: int) -> dict[int, list[int]]:
-    return {
-        i: [int(v) for v in factor.column_norms(power)]
-        for i, factor in zip(block.attributes, block.factors, strict=True)
-    }
+def _column_terms(block: Block, power: int) -> Iterator[Term]:
+    """Yield the column norms of a block as a sum of products of per-attribute vectors.
 
-
-def _signed_terms(block: Block, scale: int) -> list[tuple[int, dict[int, list[int]]]]:
-    """Return the column sums of an r-of-k block, whose entries are all 0 or 1, term by term."""
-    terms = []
+    The entries of an r-of-k block are all 0 or 1, so its column sums serve both norms.
+    """
+    signed = len(block.terms) > 1
+    own = [_norms(factor, 1 if signed else power) for factor in block.factors]
     for coef, mask in block.terms:
-        vectors = {}
-        for i, factor, inside in zip(block.attributes, block.factors, mask, strict=True):
-            m, n = factor.shape
-            vectors[i] = [int(v) for v in factor.column_norms(1)] if inside else [m] * n
-        terms.append((scale * coef, vectors))
-    return terms
+        yield (
+            coef,
+            {
+                i: norms if inside else [factor.shape[0]]
+                for i, norms, factor, inside in zip(
+                    block.attributes, own, block.factors, mask, strict=True
+                )
+            },
+        )
 
 
-def _largest(terms: list[tuple[int, dict[int, list[int]]]]) -> int:
+def _norms(factor: Factor, power: int) -> list[int]:
+    """Return sum_i |F_ij|^power for every column, in Python ints where int64 could wrap."""
+    if factor.max_abs() ** power * factor.shape[0] < 1 << 63:
+        return [int(v) for v in factor.column_norms(power)]
+    columns = factor.dense().astype(object).T
+    return [sum(abs(v) ** power for v in column) for column in columns]
+
+
+def _without_constants(scale: int, vectors: dict[int, list[int]]) -> Term:
+    """Move the vectors with equal entries into the scale: marginals have no others."""
+    left = {}
+    for i, vector in vectors.items():
+        if min(vector) == max(vector):
+            scale *= vector[0]
+        else:
+            left[i] = vector
+    return scale, left
+
+
+def _largest(terms: list[Term]) -> int:
     attributes = sorted({i for _, vectors in terms for i in vectors})
     distinct = {i: _distinct_columns(terms, i) for i in attributes}
     if math.prod(len(columns) for columns in distinct.values()) > SEARCH_LIMIT:
@@ -96,9 +116,7 @@ def _largest(terms: list[tuple[int, dict[int, list[int]]]]) -> int:
     return int(np.max(total))
 
 
-def _distinct_columns(
-    terms: list[tuple[int, dict[int, list[int]]]], i: int
-) -> list[tuple[int, ...]]:
+def _distinct_columns(terms: list[Term], i: int) -> list[tuple[int, ...]]:
     """Return the distinct tuples, one entry a term, that the codes of attribute i contribute."""
     present = [vectors.get(i) for _, vectors in terms]
     n = next(len(vector) for vector in present if vector is not None)
@@ -106,7 +124,7 @@ def _distinct_columns(
     return list(dict.fromkeys(zip(*filled, strict=True)))
 
 
-def _sum_of_maxima(terms: list[tuple[int, dict[int, list[int]]]]) -> int:
+def _sum_of_maxima(terms: list[Term]) -> int:
     """Bound the sum from above; negative terms count at their least."""
     total = 0
     for scale, vectors in terms:
