@@ -1,0 +1,1 @@
+"""Noisy answers as files that explain themselves: tables, errors, manifest, statement, report."""

@@ -1,0 +1,112 @@
+"""What each answer is worth, said beside it: relative error, flag, and a summary of an item.
+
+Flags follow the convention of health statistics, MEPS's among them: an estimate whose relative
+standard error is 30 % or more is marked, from 50 % on strongly. Everything here is computed from
+noisy estimates and public standard errors, so it reveals nothing beyond them; near zero a flag says
+that noise swamps the answer, not that the count is small.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy import float64, int64
+from numpy.typing import NDArray
+
+from dpquery.spec.model import Item
+
+NOISY, VERY_NOISY = 0.3, 0.5
+FLAGS = ("", "noisy", "very noisy")
+
+# A positive float's leading bits order it: sign, exponent and eight bits of mantissa make bins that
+# are 0.4 % wide, so that a median over any number of rows takes a few megabytes.
+_DROPPED_BITS = 52 - 8
+_BINS = (int(np.array(np.inf).view(int64)) >> _DROPPED_BITS) + 1
+
+ERRORS_SCHEMA = pa.schema(
+    [
+        pa.field("item", pa.string(), nullable=False),
+        pa.field("queries", pa.int64(), nullable=False),
+        pa.field("rmse", pa.float64(), nullable=False),
+        pa.field("median_std_error", pa.float64(), nullable=False),
+        pa.field("max_std_error", pa.float64(), nullable=False),
+        pa.field("median_rel_error", pa.float64()),
+        pa.field("worst_rel_error", pa.float64()),
+        pa.field("flagged_share", pa.float64(), nullable=False),
+        pa.field("weight", pa.float64(), nullable=False),
+    ]
+)
+
+
+def relative_errors(estimate: NDArray[float64], std_error: NDArray[float64]) -> NDArray[float64]:
+    """Return std_error / |estimate|: infinite at an estimate of zero, zero without noise. (m,)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(std_error == 0, 0.0, std_error / np.abs(estimate))
+
+
+def flags(relative: NDArray[float64]) -> NDArray[int64]:
+    """Return for each relative error its place in FLAGS. (m,)."""
+    return (relative >= NOISY).astype(int64) + (relative >= VERY_NOISY)
+
+
+class Tally:
+    """A running summary of one item's errors, in memory that does not grow with its rows."""
+
+    def __init__(self) -> None:
+        self.rows = self.flagged = 0
+        self.squares: list[float] = []
+        self.std_error, self.relative = _Median(), _Median()
+
+    def add(self, std_error: NDArray[float64], relative: NDArray[float64]) -> None:
+        """Take in rows: (m,) standard errors and (m,) relative errors."""
+        self.rows += len(std_error)
+        self.flagged += int((relative >= NOISY).sum())
+        self.squares.append(float(np.square(std_error).sum()))
+        self.std_error.add(std_error)
+        self.relative.add(relative)
+
+    def row(self, item: Item) -> dict[str, str | int | float | None]:
+        """Return the item's row of errors.parquet; an infinite relative error is null."""
+        rows = max(self.rows, 1)
+        return {
+            "item": item.name,
+            "queries": self.rows,
+            "rmse": math.sqrt(math.fsum(self.squares) / rows),
+            "median_std_error": self.std_error.median,
+            "max_std_error": self.std_error.high,
+            "median_rel_error": _finite(self.relative.median),
+            "worst_rel_error": _finite(self.relative.high),
+            "flagged_share": self.flagged / rows,
+            "weight": item.weight,
+        }
+
+
+def errors_table(rows: Sequence[dict[str, str | int | float | None]]) -> pa.Table:
+    """Return the content of errors.parquet: one row an item, in spec order."""
+    return pa.Table.from_pylist(list(rows), schema=ERRORS_SCHEMA)
+
+
+class _Median:
+    """The median of non-negative numbers, to 0.4 % where they crowd, and their exact maximum."""
+
+    def __init__(self) -> None:
+        self.counts, self.sums = np.zeros(_BINS, dtype=int64), np.zeros(_BINS)
+        self.high = 0.0
+
+    def add(self, values: NDArray[float64]) -> None:
+        bins = np.ascontiguousarray(values, dtype=float64).view(int64) >> _DROPPED_BITS
+        self.counts += np.bincount(bins, minlength=_BINS)
+        self.sums += np.bincount(bins, weights=values, minlength=_BINS)
+        self.high = max(self.high, float(values.max(initial=0.0)))
+
+    @property
+    def median(self) -> float:
+        """The mean of the bin that holds the lower median; 0 if there are no numbers."""
+        reached = np.cumsum(self.counts)
+        own = int(np.searchsorted(reached, (reached[-1] + 1) // 2))
+        return float(self.sums[own] / max(self.counts[own], 1))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,223 @@
+"""How the queries on one attribute are shown: as labels and, where it is ordered, as range ends.
+
+An attribute that an item asks for code by code in every table is one typed column. Any other use
+(ranges, groups, totals, an `other` bin, tables without the attribute) is a column of labels, to
+which whole numbers and bins add `_from` and `_to`: first and last whole number, or the edges of a
+half-open range of bins; null where the query is no range.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+import numpy as np
+import pyarrow as pa
+from numpy import float64, int64
+from numpy.typing import NDArray
+
+from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Integers
+from dpquery.spec.model import Item
+from dpquery.spec.predicates import (
+    AllRangesSet,
+    GroupSet,
+    IdentitySet,
+    IntervalSet,
+    PredicateSet,
+    PrefixSet,
+    StackedSet,
+    TotalSet,
+    WidthSet,
+)
+
+LABEL = pa.dictionary(pa.int32(), pa.string())
+NO_RANGE = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Queries:
+    """The queries of one predicate set in words and in codes.
+
+    Attributes:
+        labels: (n,) texts, in query order.
+        first: (n,) first code of the range that the query is, NO_RANGE where it is none.
+        last: (n,) last code of that range.
+    """
+
+    labels: Sequence[str]
+    first: NDArray[int64]
+    last: NDArray[int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Coding:
+    """The values that the columns of an attribute take, one for each query of a predicate set.
+
+    Attributes:
+        value: (n,) typed values, or places in the column's dictionary.
+        low: (n,) lower ends of ranges, NaN-free; None where the attribute has no such column.
+        high: (n,) upper ends.
+        is_range: (n,) where low and high hold.
+    """
+
+    value: NDArray[int64]
+    low: NDArray[int64] | NDArray[float64] | None
+    high: NDArray[int64] | NDArray[float64] | None
+    is_range: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class AttributeColumns:
+    """The columns that show one attribute in one item.
+
+    Attributes:
+        name: the attribute's.
+        type: Arrow type of the main column.
+        ends: Arrow type of the `_from` and `_to` columns; None where there are none.
+        dictionary: the labels, for a column of labels. Where a table lacks the attribute, the first
+            of them says "all": an index of zero.
+        codings: for every predicate set that the item asks of the attribute.
+    """
+
+    name: str
+    type: pa.DataType
+    ends: pa.DataType | None
+    dictionary: pa.Array | None
+    codings: Mapping[PredicateSet, Coding]
+
+
+def attribute_columns(attribute: Attribute, item: Item, *, index: int) -> AttributeColumns:
+    """Return how an item shows an attribute, given the attribute's index in the domain."""
+    asked = [dict((*table.axes, *table.where)).get(index) for table in item.tables]
+    sets = {own: None for own in asked if own is not None}
+    code_by_code = all(isinstance(own, IdentitySet) for own in asked)
+    if code_by_code and attribute.length == attribute.size:
+        return _code_columns(attribute, next(iter(sets)))
+    return _label_columns(attribute, list(sets), absent=None in asked)
+
+
+def _code_columns(attribute: Attribute, predicates: PredicateSet) -> AttributeColumns:
+    codes = np.arange(attribute.size, dtype=int64)
+    kind = attribute.columns[0].kind
+    if not attribute.merged:
+        match kind:
+            case Integers(low=low):
+                coding = Coding(low + codes, None, None, codes >= 0)
+                return AttributeColumns(
+                    attribute.name, pa.int64(), None, None, {predicates: coding}
+                )
+            case Boolean():
+                coding = Coding(codes, None, None, codes >= 0)
+                return AttributeColumns(
+                    attribute.name, pa.bool_(), None, None, {predicates: coding}
+                )
+            case Categorical() | Bins():
+                pass
+            case _:
+                assert_never(kind)
+    return _label_columns(attribute, [predicates], absent=False)
+
+
+def _label_columns(
+    attribute: Attribute, sets: Sequence[PredicateSet], *, absent: bool
+) -> AttributeColumns:
+    described = {own: describe(attribute, own) for own in sets}
+    texts = [*[total_label(attribute)] * absent]
+    texts += [label for queries in described.values() for label in queries.labels]
+    places = {label: place for place, label in enumerate(dict.fromkeys(texts))}
+    ends = _ends_type(attribute)
+    return AttributeColumns(
+        name=attribute.name,
+        type=LABEL,
+        ends=ends,
+        dictionary=pa.array(list(places), pa.string()),
+        codings={own: _coding(attribute, queries, places) for own, queries in described.items()},
+    )
+
+
+def _coding(attribute: Attribute, queries: Queries, places: Mapping[str, int]) -> Coding:
+    value = np.array([places[label] for label in queries.labels], dtype=int64)
+    is_range = queries.first != NO_RANGE
+    kind = attribute.columns[0].kind
+    if attribute.merged or isinstance(kind, Categorical | Boolean):
+        return Coding(value, None, None, is_range)
+    first, last = np.where(is_range, queries.first, 0), np.where(is_range, queries.last, 0)
+    match kind:
+        case Integers(low=low):
+            return Coding(value, low + first, low + last, is_range)
+        case Bins(edges=edges):
+            marks = np.array(edges, dtype=float64)
+            return Coding(value, marks[first], marks[last + 1], is_range)
+    assert_never(kind)
+
+
+def _ends_type(attribute: Attribute) -> pa.DataType | None:
+    if attribute.merged:
+        return None
+    match attribute.columns[0].kind:
+        case Integers():
+            return pa.int64()
+        case Bins():
+            return pa.float64()
+        case _:
+            return None
+
+
+def describe(attribute: Attribute, predicates: PredicateSet) -> Queries:
+    """Return the queries of a predicate set in words and in codes; O(number of queries)."""
+    match predicates:
+        case IdentitySet(size=size):
+            codes = np.arange(size, dtype=int64)
+            ends = np.where(codes < attribute.length, codes, NO_RANGE)
+            return Queries([attribute.label(code) for code in range(size)], ends, ends)
+        case TotalSet():
+            return Queries([total_label(attribute)], *np.full((2, 1), NO_RANGE, dtype=int64))
+        case GroupSet(groups=groups):
+            runs = [_run(codes, attribute.length) for _, codes in groups]
+            first, last = np.array(runs, dtype=int64).reshape(-1, 2).T
+            return Queries([label for label, _ in groups], first, last)
+        case StackedSet(parts=parts):
+            own = [describe(attribute, part) for part in parts]
+            return Queries(
+                [label for queries in own for label in queries.labels],
+                np.concatenate([queries.first for queries in own]),
+                np.concatenate([queries.last for queries in own]),
+            )
+        case PrefixSet() | AllRangesSet() | WidthSet() | IntervalSet():
+            column = attribute.columns[0]
+            first, last = _range_codes(predicates)
+            pairs = zip(first.tolist(), last.tolist(), strict=True)
+            return Queries([column.range_label(i, j) for i, j in pairs], first, last)
+    assert_never(predicates)
+
+
+def total_label(attribute: Attribute) -> str:
+    """Return the label of "whatever the attribute": all, unless one of its values is called so."""
+    kinds = [column.kind for column in attribute.columns]
+    declared = {label for kind in kinds if isinstance(kind, Categorical) for label in kind.labels}
+    return "(all)" if "all" in declared else "all"
+
+
+def _run(codes: Sequence[int], length: int) -> tuple[int, int]:
+    """Return (first, last) if sorted codes are a range of ordered codes, else NO_RANGE twice."""
+    if codes and codes[-1] - codes[0] == len(codes) - 1 and codes[-1] < length:
+        return codes[0], codes[-1]
+    return NO_RANGE, NO_RANGE
+
+
+def _range_codes(
+    predicates: PrefixSet | AllRangesSet | WidthSet | IntervalSet,
+) -> tuple[NDArray[int64], NDArray[int64]]:
+    """Return first and last codes as predicates.ranges yields them, without a Python loop."""
+    match predicates:
+        case PrefixSet(length=length):
+            return np.zeros(length, dtype=int64), np.arange(length, dtype=int64)
+        case AllRangesSet(length=length):
+            i, j = np.triu_indices(length)
+            return i.astype(int64), j.astype(int64)
+        case WidthSet(width=width):
+            first = np.arange(len(predicates), dtype=int64)
+            return first, first + width - 1
+        case IntervalSet(bounds=bounds):
+            first, last = np.array(bounds, dtype=int64).reshape(-1, 2).T
+            return first, last
+    assert_never(predicates)

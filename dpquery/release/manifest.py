@@ -1,0 +1,285 @@
+"""release.json: all that is public about a release, and nothing else.
+
+No seed, no hash of the data, no number of records, no timing, no host and no path: the same release
+made again, anywhere, has the same bytes.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from importlib.metadata import version
+from pathlib import Path, PurePath
+from types import UnionType
+from typing import cast, get_args, get_origin, get_type_hints
+
+import dpquery
+from dpquery.exceptions import SpecError
+from dpquery.measurement.accounting import UNIT, units_text
+from dpquery.measurement.mechanism import Mechanism
+from dpquery.spec.model import Spec
+
+SCHEMA_VERSION = "dpquery.release/1"
+MANIFEST_FILE, STATEMENT_FILE, ERRORS_FILE = "release.json", "statement.md", "errors.parquet"
+MECHANISMS = {"laplace": "discrete Laplace", "gaussian": "discrete Gaussian"}
+LIBRARIES = ("numpy", "opendp", "pyarrow", "scipy")
+
+
+@dataclass(frozen=True)
+class DatasetFacts:
+    """The declared population of records."""
+
+    id: str
+    version: str
+
+
+@dataclass(frozen=True)
+class PrivacyFacts:
+    """The protected unit ("row", or "person" by a column of that name) and what neighbours are."""
+
+    unit: str
+    person: str | None
+    max_rows: int
+    neighbours: str
+
+
+@dataclass(frozen=True)
+class GuaranteeFacts:
+    """What the release promises.
+
+    Attributes:
+        mechanism: "discrete Laplace" or "discrete Gaussian".
+        kind: "pure" for epsilon-DP, "zcdp" for rho-zCDP.
+        epsilon: as asked for.
+        delta: as asked for; 0 where the guarantee is pure.
+        rho: of zCDP; None where the guarantee is pure.
+        charged: the epsilon (pure) or the rho (zcdp) in exact decimals.
+        cumulative: one sentence on what the dataset has spent up to this release.
+    """
+
+    mechanism: str
+    kind: str
+    epsilon: float
+    delta: float
+    rho: float | None
+    charged: str
+    cumulative: str
+
+
+@dataclass(frozen=True)
+class NoiseFacts:
+    """The noise on every measured row: its scale in grid steps of 2^shift, and what it hides."""
+
+    scale: float
+    shift: int
+    sensitivity: str
+
+
+@dataclass(frozen=True)
+class StrategyFacts:
+    """What was measured and how good that is; errors in counts at this release's guarantee.
+
+    Attributes:
+        name: the strategy's.
+        kind: its shape: product, marginals, union, workload.
+        rmse: root mean square standard error, as the workload weighs its queries.
+        max_std_error: largest standard error of any query.
+        lower_bound: no strategy has a smaller rmse; None where no bound is known.
+        bound_kind: what proves the bound.
+        ratio: rmse over lower_bound.
+        exact: False where rmse and max_std_error are upper bounds.
+        sha256: of the strategy as the plan holds it.
+    """
+
+    name: str
+    kind: str
+    rmse: float
+    max_std_error: float
+    lower_bound: float | None
+    bound_kind: str
+    ratio: float | None
+    exact: bool
+    sha256: str
+
+
+@dataclass(frozen=True)
+class LedgerFacts:
+    """The event of the ledger that committed this release."""
+
+    seq: int
+    head: str
+
+
+@dataclass(frozen=True)
+class ItemFacts:
+    """One file of the release."""
+
+    name: str
+    file: str
+    queries: int
+    description: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of release.json.
+
+    Attributes:
+        schema_version: of this file.
+        tool: version of dpquery.
+        libraries: (name, version) of every library that has a part in the numbers.
+        dataset: whose records.
+        privacy: what is protected.
+        guarantee: how well.
+        noise: the noise on what was measured.
+        strategy: what was measured.
+        plan: sha256 of the plan file.
+        key: names the measurement; two releases of one key hold the same noise.
+        ledger: where it was charged.
+        level: of the noise intervals.
+        items: the files, in spec order.
+        error_by_epsilon: (epsilon, rmse) of the same strategy and noise at other epsilons.
+        postprocessing: what was done to the unbiased estimates.
+    """
+
+    schema_version: str
+    tool: str
+    libraries: tuple[tuple[str, str], ...]
+    dataset: DatasetFacts
+    privacy: PrivacyFacts
+    guarantee: GuaranteeFacts
+    noise: NoiseFacts
+    strategy: StrategyFacts
+    plan: str
+    key: str
+    ledger: LedgerFacts
+    level: float
+    items: tuple[ItemFacts, ...]
+    error_by_epsilon: tuple[tuple[float, float], ...]
+    postprocessing: str = "none"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of all files of the release, the manifest last."""
+        items = tuple(item.file for item in self.items)
+        return (*items, ERRORS_FILE, STATEMENT_FILE, MANIFEST_FILE)
+
+
+def manifest_of(
+    spec: Spec,
+    *,
+    mechanism: Mechanism,
+    strategy: StrategyFacts,
+    plan: str,
+    key: str,
+    ledger: LedgerFacts,
+    cumulative: str,
+    level: float,
+    error_by_epsilon: Sequence[tuple[float, float]] = (),
+) -> Manifest:
+    """Return the manifest of a release.
+
+    Args:
+        spec: what was asked.
+        mechanism: what made it private.
+        strategy: what was measured.
+        plan: sha256 of the plan file.
+        key: of the measurement.
+        ledger: the event that committed the measurement.
+        cumulative: what the dataset had spent at that event, in one sentence. It must not change
+            when the same release is made again later.
+        level: of the noise intervals.
+        error_by_epsilon: (epsilon, rmse), for the report's curve.
+    """
+    return Manifest(
+        schema_version=SCHEMA_VERSION,
+        tool=dpquery.__version__,
+        libraries=tuple((name, version(name)) for name in LIBRARIES),
+        dataset=DatasetFacts(spec.dataset.id, spec.dataset.version),
+        privacy=PrivacyFacts(
+            unit="row" if spec.privacy.person is None else "person",
+            person=spec.privacy.person,
+            max_rows=spec.privacy.max_rows,
+            neighbours=spec.privacy.neighbours,
+        ),
+        guarantee=_guarantee_facts(mechanism, cumulative),
+        noise=NoiseFacts(mechanism.scale, mechanism.shift, str(mechanism.sensitivity)),
+        strategy=strategy,
+        plan=plan,
+        key=key,
+        ledger=ledger,
+        level=level,
+        items=tuple(
+            ItemFacts(item.name, f"{item.name}.parquet", item.size, item.description)
+            for item in spec.items
+        ),
+        error_by_epsilon=tuple((float(own), float(rmse)) for own, rmse in error_by_epsilon),
+    )
+
+
+def _guarantee_facts(mechanism: Mechanism, cumulative: str) -> GuaranteeFacts:
+    own = mechanism.guarantee
+    return GuaranteeFacts(
+        mechanism=MECHANISMS[own.noise],
+        kind=own.kind,
+        epsilon=float(own.epsilon),
+        delta=float(own.delta),
+        rho=float(own.amount) if own.kind == "zcdp" else None,
+        charged=units_text(math.ceil(own.amount * UNIT)),
+        cumulative=cumulative,
+    )
+
+
+def manifest_text(manifest: Manifest) -> str:
+    """Return the text of release.json: sorted keys, two spaces, a newline at the end."""
+    content = asdict(manifest) | {"libraries": dict(manifest.libraries)}
+    return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read the manifest of a release; SpecError if the directory holds none that can be read."""
+    try:
+        raw = json.loads((directory / MANIFEST_FILE).read_text(encoding="utf-8"))
+        written = raw["schema_version"]
+        if written == SCHEMA_VERSION:
+            raw["libraries"] = sorted(raw["libraries"].items())
+            return _checked(cast(Manifest, _decode(Manifest, raw)))
+    except FileNotFoundError:
+        raise SpecError(
+            f"{directory} is not a release: it has no {MANIFEST_FILE}; "
+            "name the folder that `dpquery release` wrote"
+        ) from None
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        raise SpecError(
+            f"{directory / MANIFEST_FILE} is damaged; run `dpquery release` again, which is free: "
+            "the ledger holds the measurements"
+        ) from None
+    raise SpecError(
+        f"{directory / MANIFEST_FILE} has format {written!r}, not {SCHEMA_VERSION!r}; "
+        "read it with the version of dpquery that wrote it"
+    )
+
+
+def _checked(manifest: Manifest) -> Manifest:
+    """Refuse file names that lead out of the directory."""
+    if any(PurePath(item.file).name != item.file for item in manifest.items):
+        raise ValueError("file")
+    return manifest
+
+
+def _decode(kind: object, raw: object) -> object:
+    """Turn JSON values into a dataclass, a tuple or a plain value of the type asked for."""
+    if isinstance(kind, type) and is_dataclass(kind) and isinstance(raw, dict):
+        hints = get_type_hints(kind)
+        return kind(**{name: _decode(hints[name], value) for name, value in raw.items()})
+    if get_origin(kind) is tuple and isinstance(raw, list | tuple):
+        members = get_args(kind)
+        members = members[:1] * len(raw) if Ellipsis in members else members
+        return tuple(_decode(own, value) for own, value in zip(members, raw, strict=True))
+    if isinstance(kind, UnionType):
+        return None if raw is None else _decode(get_args(kind)[0], raw)
+    if kind is float and type(raw) in (int, float) and math.isfinite(cast(float, raw)):
+        return float(cast(float, raw))
+    if kind in (str, int, bool) and type(raw) is kind:
+        return raw
+    raise TypeError(f"{kind} expected")

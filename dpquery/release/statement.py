@@ -1,0 +1,183 @@
+"""statement.md: the guarantee in words that a lawyer can read, from the manifest alone."""
+
+import math
+
+from dpquery.release.manifest import GuaranteeFacts, Manifest, PrivacyFacts
+
+UNPROTECTED = """\
+The following is public and was never protected: the dataset's name, the names and lists of \
+categories, the limits of ranges and bins, the questions asked, the strategy, the scale of the \
+noise, and all of this release but its estimates. None of it was derived from the records. \
+Every combination that was asked for has a row, whether or not anyone is in it."""
+
+UNCOVERED = """\
+- Running time, memory, power use, and what else could be observed while the tables were made.
+- Whoever can read the records, the curator's computer or the ledger's folder; a curator who \
+breaks the rules.
+- What can be learned about a person without that person's records: that smoking harms applies \
+to smokers who are not in the data.
+- Releases of the same records by other means than this ledger. The promises of all releases add up.
+- Errors of the data themselves: who was missed, counted twice or answered wrongly."""
+
+
+def statement(manifest: Manifest) -> str:
+    """Return the privacy statement of a release, as Markdown."""
+    guarantee, dataset, level = manifest.guarantee, manifest.dataset, f"{100 * manifest.level:g} %"
+    files = "\n".join(
+        f"- `{item.file}`: {_count(item.queries, 'answer')}"
+        + (f". {_one_line(item.description)}" if item.description else "")
+        for item in manifest.items
+    )
+    return f"""\
+# Privacy statement
+
+Tables from the dataset **{_one_line(dataset.id)}**, version {_one_line(dataset.version)}.
+
+## What is promised
+
+**Protected:** {unit_words(manifest.privacy)}
+
+**Compared:** {neighbour_words(manifest.privacy)}
+
+**Guarantee:** {guarantee_line(guarantee)}.
+
+{odds_words(guarantee, manifest.privacy)}
+
+**All releases together:** {_one_line(guarantee.cumulative)} Promises add up over releases; the \
+ledger refuses a release that would pass the declared cap.
+
+## What is public
+
+{UNPROTECTED}
+
+## What is not covered
+
+{UNCOVERED}
+
+## How the numbers were made
+
+{_noise_words(manifest)}
+
+Post-processing: {manifest.postprocessing}. Estimates are unbiased and are published as they came \
+out: some are not whole numbers, and small ones can be negative. Setting those to zero would bias \
+every sum.
+
+## How to read the columns
+
+- `estimate`: the count, plus noise of mean zero.
+- `std_error`: the standard error of that noise, known in advance and the same whatever the data.
+- `ci_low`, `ci_high`: the {level} **noise interval**. In about {level} of releases it contains \
+the count in the records. It is not a sampling interval: it says nothing about how well the \
+records represent anyone else.
+- `rel_error`: `std_error` over the size of the estimate; empty where the estimate is zero.
+- `flag`: `noisy` from a relative error of 30 % on, `very noisy` from 50 % on, a common rule in \
+health statistics. It is computed from the noisy estimate, not from the true count.
+
+## Files
+
+{files}
+- `errors.parquet`: a summary of the errors of each file above
+- `release.json`: this release's facts for machines
+
+Ledger event {manifest.ledger.seq}, {manifest.ledger.head}. Plan {manifest.plan}.
+"""
+
+
+def unit_words(privacy: PrivacyFacts) -> str:
+    """Return what is protected, in a sentence or two."""
+    rows = _count(privacy.max_rows, "row")
+    if privacy.unit == "row":
+        return (
+            "one row of the file. If a person can have several rows, each row is protected, "
+            "but the person with all rows together is protected less."
+            if privacy.max_rows == 1
+            else f"any {rows} of the file. A person is protected if the file has no more than "
+            f"{rows} of theirs, which the curator promises and this tool cannot check."
+        )
+    return (
+        f"one person, told apart by the column `{_one_line(privacy.person or '')}`, with all their "
+        f"records. At most {rows} of each person {'is' if privacy.max_rows == 1 else 'are'} used."
+    )
+
+
+def neighbour_words(privacy: PrivacyFacts) -> str:
+    """Return what an observer is kept from telling apart."""
+    one = privacy.unit == "row" and privacy.max_rows == 1
+    whose, other = ("that row", "another row") if one else ("those rows", "other rows")
+    if privacy.neighbours == "replace":
+        return f"the dataset with {whose} in it, and the dataset with {other} in their place."
+    return f"the dataset with {whose} in it, and the dataset without."
+
+
+def guarantee_line(guarantee: GuaranteeFacts) -> str:
+    """Return the guarantee in the trade's own terms."""
+    if guarantee.rho is None:
+        return f"ε = {guarantee.epsilon:g} (pure differential privacy, {guarantee.mechanism} noise)"
+    return (
+        f"ε = {guarantee.epsilon:g} at δ = {_power(guarantee.delta)} "
+        f"(ρ = {guarantee.rho:.6g} of zero-concentrated differential privacy, "
+        f"{guarantee.mechanism} noise)"
+    )
+
+
+def odds_words(guarantee: GuaranteeFacts, privacy: PrivacyFacts) -> str:
+    """Return what epsilon and delta mean for somebody's belief about a person."""
+    factor = math.exp(min(guarantee.epsilon, 700.0))
+    replaced = privacy.neighbours == "replace"
+    other = "with any others in their place" if replaced else "without them"
+    extra, aside = "", ""
+    if guarantee.delta:
+        chance = f"{_power(guarantee.delta)} (one in {1 / guarantee.delta:,.0f})"
+        extra = f", but for an extra probability of at most {chance}"
+        aside = ", that extra probability aside"
+    return (
+        "In words: whatever an observer concludes from this release, the conclusion is at most "
+        f"{_factor(factor)} times as probable with the protected records as {other}, and the other "
+        f"way round{extra}. This holds whatever else the observer knows and however much they "
+        "compute. Somebody who thought it even odds that the records are there could become "
+        f"{_percent(factor / (1 + factor))} sure at the very most{aside}; most are moved far less."
+    )
+
+
+def _noise_words(manifest: Manifest) -> str:
+    own = manifest.noise
+    source = dict(manifest.libraries).get("opendp")
+    return (
+        f"{_count(len(manifest.items), 'table file')} were computed from noisy measurements alone "
+        f'(strategy "{_one_line(manifest.strategy.name)}"). To the exact whole-number answer of '
+        f"each measurement, noise of the {manifest.guarantee.mechanism} distribution of scale "
+        f"{own.scale:.6g} was added once, in steps of {2**own.shift}; the sensitivity it hides is "
+        f"{_sensitivity(manifest)}. The noise comes from OpenDP {source}, which draws it "
+        "exactly, in whole numbers, from the random generator of a cryptographic library: no "
+        "floating-point noise is used, and no seed exists from which it could be drawn again. "
+        "The proofs and tests behind this reduce the risk of an implementation error; they do not "
+        "remove it."
+    )
+
+
+def _sensitivity(manifest: Manifest) -> str:
+    if manifest.guarantee.rho is None:
+        return f"{manifest.noise.sensitivity} (L1)"
+    return f"the square root of {manifest.noise.sensitivity} (L2)"
+
+
+def _power(value: float) -> str:
+    """Return a small number without a zero in its exponent: 1e-9."""
+    return f"{value:g}".replace("e-0", "e-")
+
+
+def _factor(factor: float) -> str:
+    return f"{factor:.3g}" if factor < 1000 else f"{factor:.1e}"
+
+
+def _percent(share: float) -> str:
+    return "almost 100 %" if share > 0.9995 else f"{100 * share:.3g} %"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _one_line(text: str) -> str:
+    """Keep a user's text from breaking the page's structure."""
+    return " ".join(text.replace("<", "&lt;").replace("`", "'").split())

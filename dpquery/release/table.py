@@ -1,0 +1,240 @@
+"""The file of one workload item: its columns, and its rows in batches of bounded size.
+
+Rows come in domain order: tables in spec order, and in each the C-order product of its axes'
+queries. Every query has a row whatever its answer, so neither the number of rows nor their order
+says anything about the data.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy import float64, int64
+from numpy.typing import NDArray
+
+from dpquery.reconstruction.answers import TableAnswers
+from dpquery.release.errors import FLAGS, flags, relative_errors
+from dpquery.release.labels import LABEL, AttributeColumns, attribute_columns
+from dpquery.spec.domain import Domain
+from dpquery.spec.model import Item, Table
+from dpquery.spec.predicates import PredicateSet
+
+BATCH_ROWS = 1 << 18
+
+_VALUES = [
+    pa.field("estimate", pa.float64(), nullable=False),
+    pa.field("std_error", pa.float64(), nullable=False),
+    pa.field("ci_low", pa.float64(), nullable=False),
+    pa.field("ci_high", pa.float64(), nullable=False),
+    pa.field("rel_error", pa.float64()),
+    pa.field("flag", LABEL, nullable=False),
+]
+_RESERVED = ("table", "query", *(field.name for field in _VALUES))
+
+
+class Batch(NamedTuple):
+    """Some rows of an item's file, with the errors in them that the summary needs."""
+
+    rows: pa.RecordBatch
+    std_error: NDArray[float64]
+    relative: NDArray[float64]
+
+
+class _Segment(NamedTuple):
+    """Rows start..stop-1 of one table."""
+
+    table: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """How one item is laid out as rows and columns.
+
+    Attributes:
+        item: the item.
+        attributes: its columns for each attribute index that it uses, in domain order.
+        labels: names of the columns that say what a row is, in file order.
+        schema: of the whole file.
+        tables: text of each table's `table` column; empty where there is no such column.
+        queries: text of each table's `query` column; empty where there is no such column.
+    """
+
+    item: Item
+    attributes: Mapping[int, AttributeColumns]
+    labels: tuple[str, ...]
+    schema: pa.Schema
+    tables: tuple[str, ...]
+    queries: tuple[str, ...]
+
+    def batches(
+        self, answers: Iterator[TableAnswers], *, rows: int = BATCH_ROWS
+    ) -> Iterator[Batch]:
+        """Yield the whole file in batches of at most `rows` rows; memory O(one table + a batch).
+
+        Args:
+            answers: of the item's tables, in order.
+            rows: of a batch; the file differs in nothing but its row groups.
+
+        Raises:
+            ValueError: the answers are not those of the item's tables.
+        """
+        place, current = -1, None
+        for segments in _batches_of([table.size for table in self.item.tables], rows):
+            pieces = []
+            for segment in segments:
+                while place < segment.table:
+                    place, current = place + 1, next(answers, None)
+                if current is None or len(current.estimate) != self.item.tables[place].size:
+                    raise ValueError(f"item {self.item.name} has no answers for table {place}")
+                part = slice(segment.start, segment.stop)
+                fields = (current.estimate, current.std_error, current.half_width)
+                pieces.append([values[part] for values in fields])
+            yield self._batch(segments, *(np.concatenate(own) for own in zip(*pieces, strict=True)))
+
+    def _batch(
+        self,
+        segments: Sequence[_Segment],
+        estimate: NDArray[float64],
+        std_error: NDArray[float64],
+        half_width: NDArray[float64],
+    ) -> Batch:
+        relative = relative_errors(estimate, std_error)
+        arrays = [
+            *(self._constant(texts, segments) for texts in (self.tables, self.queries) if texts),
+            *self._attribute_arrays(segments),
+            *(pa.array(v) for v in (estimate, std_error, estimate - half_width)),
+            pa.array(estimate + half_width),
+            pa.array(relative, mask=(estimate == 0) | np.isinf(relative)),
+            _encoded(flags(relative), pa.array(FLAGS)),
+        ]
+        return Batch(pa.RecordBatch.from_arrays(arrays, schema=self.schema), std_error, relative)
+
+    def _constant(self, texts: Sequence[str], segments: Sequence[_Segment]) -> pa.Array:
+        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        own = np.array([places[texts[segment.table]] for segment in segments], dtype=int64)
+        counts = [segment.stop - segment.start for segment in segments]
+        return _encoded(np.repeat(own, counts), pa.array(list(places), pa.string()))
+
+    def _attribute_arrays(self, segments: Sequence[_Segment]) -> list[pa.Array]:
+        total = sum(segment.stop - segment.start for segment in segments)
+        filling = {index: _Filling(own, total) for index, own in self.attributes.items()}
+        begin = 0
+        for segment in segments:
+            table = self.item.tables[segment.table]
+            end = begin + segment.stop - segment.start
+            for index, predicates, own in _query_numbers(table, segment):
+                filling[index].fill(slice(begin, end), predicates, own)
+            begin = end
+        return [array for own in filling.values() for array in own.arrays()]
+
+
+def layout(item: Item, domain: Domain) -> Layout:
+    """Return how an item's file is laid out."""
+    used = sorted({index for table in item.tables for index in table.attributes})
+    names = _free_names([domain.attributes[index].name for index in used])
+    columns = {
+        index: attribute_columns(domain.attributes[index], item, index=index) for index in used
+    }
+    counted = any(table.threshold < len(table.axes) for table in item.tables)
+    several = counted or len(item.tables) > 1
+    fields = [pa.field("table", LABEL, nullable=False)] * several
+    fields += [pa.field("query", LABEL, nullable=False)] * counted
+    for name, own in zip(names, columns.values(), strict=True):
+        fields.append(pa.field(name, own.type, nullable=False))
+        if own.ends is not None:
+            fields += [pa.field(f"{name}_from", own.ends), pa.field(f"{name}_to", own.ends)]
+    return Layout(
+        item=item,
+        attributes=columns,
+        labels=tuple(field.name for field in fields),
+        schema=pa.schema([*fields, *_VALUES]),
+        tables=tuple(_table_text(table, domain) for table in item.tables) if several else (),
+        queries=tuple(_query_text(table) for table in item.tables) if counted else (),
+    )
+
+
+class _Filling:
+    """The columns of one attribute over the rows of a batch; zero, "all", until filled."""
+
+    def __init__(self, columns: AttributeColumns, rows: int) -> None:
+        self.columns = columns
+        self.value = np.zeros(rows, dtype=int64)
+        if columns.ends is not None:
+            dtype = columns.ends.to_pandas_dtype()
+            self.low, self.high = np.zeros(rows, dtype=dtype), np.zeros(rows, dtype=dtype)
+            self.missing = np.ones(rows, dtype=np.bool_)
+
+    def fill(self, rows: slice, predicates: PredicateSet, queries: NDArray[int64]) -> None:
+        coding = self.columns.codings[predicates]
+        self.value[rows] = coding.value[queries]
+        if coding.low is not None and coding.high is not None:
+            self.low[rows], self.high[rows] = coding.low[queries], coding.high[queries]
+            self.missing[rows] = ~coding.is_range[queries]
+
+    def arrays(self) -> list[pa.Array]:
+        if self.columns.dictionary is None:
+            return [pa.array(self.value).cast(self.columns.type)]
+        main = _encoded(self.value, self.columns.dictionary)
+        if self.columns.ends is None:
+            return [main]
+        return [main, *(pa.array(own, mask=self.missing) for own in (self.low, self.high))]
+
+
+def _encoded(places: NDArray[int64], dictionary: pa.Array) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(places.astype(np.int32)), dictionary)
+
+
+def _query_numbers(
+    table: Table, segment: _Segment
+) -> Iterator[tuple[int, PredicateSet, NDArray[int64]]]:
+    """Yield each condition of some rows of a table: attribute index, set, query of every row."""
+    rows = np.arange(segment.start, segment.stop, dtype=int64)
+    inner = table.size
+    for index, predicates in table.axes:
+        inner //= len(predicates)
+        yield index, predicates, rows // inner % len(predicates)
+    for index, predicates in table.where:
+        yield index, predicates, np.zeros(len(rows), dtype=int64)
+
+
+def _batches_of(sizes: Sequence[int], rows: int) -> Iterator[list[_Segment]]:
+    """Cut tables, one after the other, into lists of segments of `rows` rows in all."""
+    batch: list[_Segment] = []
+    room = rows
+    for table, size in enumerate(sizes):
+        start = 0
+        while start < size:
+            stop = min(size, start + room)
+            batch.append(_Segment(table, start, stop))
+            room -= stop - start
+            start = stop
+            if room == 0:
+                yield batch
+                batch, room = [], rows
+    if batch:
+        yield batch
+
+
+def _table_text(table: Table, domain: Domain) -> str:
+    return ", ".join(domain.attributes[index].name for index, _ in table.axes) or "total"
+
+
+def _query_text(table: Table) -> str:
+    if table.threshold >= len(table.axes):
+        return "all of"
+    return "any of" if table.threshold == 1 else f"{table.threshold} of {len(table.axes)}"
+
+
+def _free_names(names: Sequence[str]) -> list[str]:
+    """Append underscores to names until no column name of ours or of another attribute is met."""
+    taken, free = set(_RESERVED), []
+    for name in names:
+        while taken & {name, f"{name}_from", f"{name}_to"}:
+            name += "_"
+        taken |= {name, f"{name}_from", f"{name}_to"}
+        free.append(name)
+    return free

@@ -1,0 +1,251 @@
+"""Write a release so that it is either whole or not there, whatever happens meanwhile.
+
+Everything is written into `.<name>.writing` beside the target, which nobody else may enter, and is
+on disk before it moves into place in two renames: the earlier release out, the new one in. Between
+the two the target is missing for an instant; if a run dies in it, the next one puts the earlier
+release back. The folder is locked while it is used, so that two runs wait for each other and one
+that died leaves nothing that the next does not clear away.
+
+A release that comes out byte for byte as it is already there stays as it is, but for the time
+stamp of release.json: it is then newer than its prerequisites, so that Make settles, while files
+made from the tables are not made again.
+"""
+
+import errno
+import fcntl
+import filecmp
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
+from dpquery.reconstruction.answers import TableAnswers
+from dpquery.release.errors import Tally, errors_table
+from dpquery.release.manifest import (
+    ERRORS_FILE,
+    MANIFEST_FILE,
+    STATEMENT_FILE,
+    Manifest,
+    manifest_text,
+    read_manifest,
+)
+from dpquery.release.statement import statement
+from dpquery.release.table import BATCH_ROWS, layout
+from dpquery.spec.model import Item, Spec
+
+NEW, OLD = "new", "old"
+
+
+def check_target(directory: Path, *, key: str, replace: bool) -> None:
+    """Refuse, before anything is charged, a target that write_release would refuse.
+
+    Args:
+        directory: where the release is to go.
+        key: of the measurement to be released; a release of the same key may always be made again.
+        replace: whether a release of another key may be replaced.
+
+    Raises:
+        PlanConflictError: the target is something else than a release, or another release.
+    """
+    if not os.path.lexists(directory):
+        return
+    if directory.is_symlink() or not directory.is_dir():
+        raise PlanConflictError(f"{directory} is not a folder; name another one for the release")
+    if not any(directory.iterdir()):
+        return
+    try:
+        earlier = read_manifest(directory)
+    except SpecError:
+        raise PlanConflictError(
+            f"{directory} is not empty and its {MANIFEST_FILE} is missing or not one that this "
+            "dpquery can read; move the folder away, or name another one for the release"
+        ) from None
+    if earlier.key == key:
+        return
+    if not replace:
+        raise PlanConflictError(
+            f"{directory} holds another release; add --replace, or name another folder"
+        )
+    _refuse_foreign(directory, earlier)
+
+
+def write_release(
+    directory: Path,
+    *,
+    spec: Spec,
+    answers: Callable[[Item], Iterator[TableAnswers]],
+    manifest: Manifest,
+    replace: bool,
+    progress: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Write all files of a release, whole or not at all.
+
+    Args:
+        directory: where to; created if missing, its parents too.
+        spec: whose items are written.
+        answers: gives the answers of an item's tables, in order.
+        manifest: goes into release.json, which is written last, and into the statement.
+        replace: whether a release of another key may be replaced.
+        progress: told how many queries have been written.
+
+    Privacy:
+        Post-processing: a function of noisy answers and public inputs. What is written differs
+        between neighbouring data only in what the noisy answers say.
+
+    Raises:
+        PlanConflictError: as check_target.
+        DpqueryError: the files cannot be written; an earlier release is as it was.
+    """
+    directory = Path(os.path.abspath(directory))
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with _workshop(directory) as workshop:
+            check_target(directory, key=manifest.key, replace=replace)
+            (workshop / NEW).mkdir()
+            _write_files(workshop / NEW, spec, answers, manifest, progress)
+            _put_in_place(workshop, directory)
+    except OSError as problem:
+        full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
+        reason = "the disk is full" if full else os.strerror(problem.errno or errno.EIO)
+        raise DpqueryError(
+            f"cannot write the release {directory}: {reason}; an earlier one is as it was. "
+            "Mend that and run again: the measurements are in the ledger, so it costs nothing"
+        ) from None
+
+
+def _write_files(
+    folder: Path,
+    spec: Spec,
+    answers: Callable[[Item], Iterator[TableAnswers]],
+    manifest: Manifest,
+    progress: Callable[[int], None],
+) -> None:
+    summaries, written = [], 0
+    for item, facts in zip(spec.items, manifest.items, strict=True):
+        own = layout(item, spec.domain)
+        metadata = _metadata(manifest, {"item": item.name, "labels": list(own.labels)})
+        tally = Tally()
+        with _writer(folder / facts.file, own.schema.with_metadata(metadata)) as writer:
+            for batch in own.batches(answers(item)):
+                writer.write_batch(batch.rows, row_group_size=BATCH_ROWS)
+                tally.add(batch.std_error, batch.relative)
+                written += len(batch.std_error)
+                progress(written)
+        summaries.append(tally.row(item))
+    errors = errors_table(summaries).replace_schema_metadata(_metadata(manifest, {}))
+    with _writer(folder / ERRORS_FILE, errors.schema) as writer:
+        writer.write_table(errors)
+    (folder / STATEMENT_FILE).write_text(statement(manifest), encoding="utf-8")
+    (folder / MANIFEST_FILE).write_text(manifest_text(manifest), encoding="utf-8")
+    for name in manifest.files:
+        _sync(folder / name)
+    _sync(folder)
+
+
+def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """Open a Parquet file; every option that decides its bytes is fixed here."""
+    repetitive = [
+        field.name
+        for field in schema
+        if pa.types.is_dictionary(field.type) or field.name == "std_error"
+    ]
+    return pq.ParquetWriter(
+        path, schema, version="2.6", compression="snappy", use_dictionary=repetitive
+    )
+
+
+def _metadata(manifest: Manifest, facts: Mapping[str, str | list[str]]) -> dict[str, str]:
+    """Return the one entry of a file's own metadata: enough to know a lone file by."""
+    content = {
+        "schema_version": manifest.schema_version,
+        "dataset": asdict(manifest.dataset),
+        "privacy": asdict(manifest.privacy),
+        "mechanism": manifest.guarantee.mechanism,
+        "epsilon": manifest.guarantee.epsilon,
+        "delta": manifest.guarantee.delta,
+        "level": manifest.level,
+        "key": manifest.key,
+        **facts,
+    }
+    return {"dpquery": json.dumps(content, sort_keys=True, ensure_ascii=False)}
+
+
+@contextmanager
+def _workshop(directory: Path) -> Iterator[Path]:
+    """Hold the folder beside a target in which the next release is made; nothing of it is left."""
+    workshop = directory.with_name(f".{directory.name}.writing")
+    descriptor = _lock(workshop)
+    try:
+        _clear(workshop, directory)
+        try:
+            yield workshop
+        finally:
+            _clear(workshop, directory)
+            workshop.rmdir()
+    finally:
+        os.close(descriptor)
+
+
+def _lock(workshop: Path) -> int:
+    """Create the folder if it is missing and lock it, once no other run is using it."""
+    while True:
+        with suppress(FileExistsError):
+            workshop.mkdir(mode=0o700)
+        try:
+            descriptor = os.open(workshop, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:  # the run before us has just removed it
+            continue
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), workshop.stat()):
+                return descriptor
+        os.close(descriptor)
+
+
+def _clear(workshop: Path, directory: Path) -> None:
+    """Put back an earlier release that was on its way out, and remove everything else."""
+    if (workshop / OLD).exists() and not directory.exists():
+        (workshop / OLD).rename(directory)
+    for left in workshop.iterdir():
+        shutil.rmtree(left)
+
+
+def _put_in_place(workshop: Path, directory: Path) -> None:
+    new = workshop / NEW
+    if directory.exists() and any(directory.iterdir()):
+        names = [path.name for path in new.iterdir()]
+        _, different, missing = filecmp.cmpfiles(new, directory, names, shallow=False)
+        if not different and not missing:
+            os.utime(directory / MANIFEST_FILE)
+            return
+        _refuse_foreign(directory, read_manifest(directory))
+    if directory.exists():
+        directory.rename(workshop / OLD)
+    new.rename(directory)
+    _sync(directory.parent)
+
+
+def _refuse_foreign(directory: Path, release: Manifest) -> None:
+    """Refuse to replace a folder that holds visible files which are not the release's."""
+    visible = {path.name for path in directory.iterdir() if not path.name.startswith(".")}
+    foreign = sorted(visible - set(release.files))
+    if foreign:
+        raise PlanConflictError(
+            f"{directory} also holds {', '.join(foreign[:3])}, which replacing the release would "
+            "delete; move that away first"
+        )
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
