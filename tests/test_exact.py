@@ -33,8 +33,7 @@ def test_answers_equal_python_integers_at_every_width(bits, attributes):
     for _ in range(10):
         shape = tuple(int(n) for n in rng.integers(1, 6, attributes))
         factors = {
-            i: Dense(rng.integers(-(2**bits), 2**bits + 1, (n + 1, n)))
-            for i, n in enumerate(shape)
+            i: Dense(rng.integers(-(2**bits), 2**bits + 1, (n + 1, n))) for i, n in enumerate(shape)
         }
         measurement = Measurement(int(rng.integers(1, 1000)), product(shape, factors))
         table = rng.integers(0, 2 ** int(rng.integers(1, 30)), shape)

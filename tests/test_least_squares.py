@@ -55,7 +55,10 @@ def signed_block():
 def dense_answers(strategy, noisy, block):
     """W A^+ y with everything written out."""
     A = np.vstack(
-        [m.weight * np.array([m.block.matvec(e) for e in np.eye(24)]).T for m in strategy.measurements]
+        [
+            m.weight * np.array([m.block.matvec(e) for e in np.eye(24)]).T
+            for m in strategy.measurements
+        ]
     )
     W = np.array([block.matvec(e) for e in np.eye(24)]).T
     return W @ np.linalg.pinv(A, rcond=1e-12) @ np.concatenate([own.ravel() for own in noisy])

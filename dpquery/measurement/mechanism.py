@@ -48,9 +48,13 @@ def design(strategy: Strategy, *, privacy: Privacy, guarantee: Guarantee) -> Mec
     exact = sensitivity(measurements, strategy.noise)
     if shift:
         exact = _on_grid(exact, column_support(measurements), shift, strategy.noise == "laplace")
-    steps = privacy.max_rows * (2 if privacy.neighbours == "replace" else 1)
-    exact *= steps if strategy.noise == "laplace" else steps**2
+    exact *= steps(privacy) if strategy.noise == "laplace" else steps(privacy) ** 2
     return Mechanism(guarantee, shift, exact, noise_scale(guarantee, exact))
+
+
+def steps(privacy: Privacy) -> int:
+    """Return how many single records are added or removed between neighbours."""
+    return privacy.max_rows * (2 if privacy.neighbours == "replace" else 1)
 
 
 def _on_grid(exact: int, support: int, shift: int, laplace: bool) -> int:

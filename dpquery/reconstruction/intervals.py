@@ -26,9 +26,7 @@ GRID = 129  # roots of concentration at which the quantile is solved; linear bet
 NODES = 4096  # of the average over the gamma law
 
 
-def standard_errors(
-    strategy: Strategy, block: Block, *, position: int, noise_std: float
-) -> Array:
+def standard_errors(strategy: Strategy, block: Block, *, position: int, noise_std: float) -> Array:
     """Return the standard error of every query of a block, in counts. (m,).
 
     Args:

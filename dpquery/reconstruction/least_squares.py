@@ -16,7 +16,7 @@ from scipy.sparse.linalg import LinearOperator, lsmr
 
 from dpquery.exceptions import ConvergenceError
 from dpquery.operators.blocks import Block, kron_apply
-from dpquery.operators.factors import Array
+from dpquery.operators.factors import Array, Dense
 from dpquery.strategy.marginal_algebra import MarginalInverse, Subset, subsets_of
 from dpquery.strategy.strategies import (
     DirectStrategy,
@@ -62,7 +62,9 @@ def reconstruct(strategy: Strategy, answers: Sequence[Array]) -> Estimates:
 class _ProductEstimates:
     """x = kron_i (A_i'A_i)^-1 A_i' y over the measured attributes."""
 
-    def __init__(self, strategy: ProductStrategy, answers: Array, weight: int | None = None) -> None:
+    def __init__(
+        self, strategy: ProductStrategy, answers: Array, weight: int | None = None
+    ) -> None:
         self.strategy = strategy
         self.weight = strategy.measurements[0].weight if weight is None else weight
         self.noisy = answers.reshape(strategy.measurements[0].block.row_shape)
@@ -70,7 +72,7 @@ class _ProductEstimates:
     @cached_property
     def cells(self) -> Array:
         inverses = self.strategy.pseudo_inverses
-        products = [inverses[i].__matmul__ for i in self.strategy.attributes]
+        products = [Dense(inverses[i]).matmat for i in self.strategy.attributes]
         return kron_apply(products, self.noisy / self.weight)
 
     def answer(self, block: Block, position: int) -> Array:
@@ -126,9 +128,7 @@ class _LocalEstimates:
         self.strategy = strategy
         self.parts = [
             _ProductEstimates(part, noisy, own.weight)
-            for part, noisy, own in zip(
-                strategy.parts, answers, strategy.measurements, strict=True
-            )
+            for part, noisy, own in zip(strategy.parts, answers, strategy.measurements, strict=True)
         ]
 
     def answer(self, block: Block, position: int) -> Array:

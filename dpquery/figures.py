@@ -1,0 +1,168 @@
+"""From unit noise to counts: what planned strategies are worth under a guarantee.
+
+Strategies are compared at unit noise for sensitivity one, which needs no epsilon. A guarantee and
+a privacy unit price that unit: figures times `unit_std` are standard errors in counts.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpquery.exceptions import SpecError
+from dpquery.measurement import accounting
+from dpquery.measurement.mechanism import steps
+from dpquery.operators.compile import CompiledSpec
+from dpquery.spec.model import Spec
+from dpquery.strategy.expected_error import block_errors, weighted_queries
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.plan_file import (
+    CandidateFigures,
+    ItemFigures,
+    Plan,
+    PlannedSelection,
+    encode_strategy,
+)
+from dpquery.strategy.select import Candidate, Selection
+from dpquery.strategy.strategies import Strategy
+
+CURVE = tuple(Fraction(n, 100) for n in (10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000))
+"""Epsilons of the error-against-epsilon curve."""
+
+
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """A planned selection under a guarantee.
+
+    Attributes:
+        selection: its figures times `std` are in counts.
+        std: see `unit_std`.
+        share: what one such release takes of the whole budget that the spec declares.
+    """
+
+    selection: PlannedSelection
+    std: float
+    share: float
+
+    @property
+    def rmse(self) -> float:
+        """Expected root mean square error of the chosen strategy, every query counted once."""
+        return self.std * (self.selection.figures.rmse or math.inf)
+
+    @property
+    def weighted_rmse(self) -> float:
+        """The same, as the workload weighs its queries: comparable with the bound."""
+        return self.std * (self.selection.figures.weighted_rmse or math.inf)
+
+    @property
+    def max_std_error(self) -> float:
+        """Largest standard error of any query."""
+        return self.std * (self.selection.figures.max_std_error or math.inf)
+
+    @property
+    def bound_rmse(self) -> float | None:
+        """Proven lower bound on the weighted RMSE of any strategy, where one is known."""
+        bound = self.selection.bound_rmse
+        return None if bound is None else self.std * bound
+
+
+def unit_std(noise: Noise, spec: Spec, *, epsilon: Fraction, delta: Fraction) -> float:
+    """Return the noise on a query of sensitivity one, for the spec's unit and neighbours."""
+    variance = accounting.unit_variance(noise, epsilon=epsilon, delta=delta)
+    return steps(spec.privacy) * math.sqrt(variance)
+
+
+def prices(plan: Plan, spec: Spec, *, epsilon: Fraction, delta: Fraction) -> tuple[Priced, ...]:
+    """Return the plan's selections that a guarantee allows, the better one first.
+
+    A selection that the declared budget could never pay for comes after those that it could. What
+    is spent already plays no part: the same release asked for again must come out the same.
+    """
+    priced = [
+        Priced(
+            own,
+            unit_std(own.noise, spec, epsilon=epsilon, delta=delta),
+            _share(own.noise, spec, epsilon=epsilon, delta=delta),
+        )
+        for own in plan.selections
+        if own.noise == "laplace" or delta > 0
+    ]
+
+    def order(own: Priced) -> tuple[bool, float]:
+        return own.share > 1, own.max_std_error if plan.objective == "max" else own.weighted_rmse
+
+    return tuple(sorted(priced, key=order))
+
+
+def _share(noise: Noise, spec: Spec, *, epsilon: Fraction, delta: Fraction) -> float:
+    cap = accounting.budget_cap(spec.budget)
+    guarantee = accounting.guarantee(noise, epsilon=epsilon, delta=delta)
+    return accounting.charge_units(guarantee, cap.currency) / cap.units
+
+
+def chosen_price(
+    plan: Plan, spec: Spec, noise: Noise | None, *, epsilon: Fraction, delta: Fraction
+) -> Priced:
+    """Return the better selection by the plan's figures, or the one of the noise asked for."""
+    planned = [own.noise for own in plan.selections]
+    if noise is not None and noise not in planned:
+        raise SpecError(
+            f"the plan has no strategy for {noise} noise: that takes `delta` under `privacy`, and "
+            "a budget with a delta or in rho; change the spec and plan again"
+        )
+    priced = prices(plan, spec, epsilon=epsilon, delta=delta)
+    wanted = [own for own in priced if noise in (None, own.selection.noise)]
+    if not wanted:
+        raise SpecError("gaussian noise needs a delta above 0; give --delta, or use laplace")
+    return wanted[0]
+
+
+def error_curve(priced: Priced, spec: Spec, *, delta: Fraction) -> list[tuple[float, float]]:
+    """Return (epsilon, rmse) of the same strategy and noise at other epsilons."""
+    own = priced.selection
+    rmse = own.figures.rmse or math.inf
+    return [
+        (float(epsilon), rmse * unit_std(own.noise, spec, epsilon=epsilon, delta=delta))
+        for epsilon in CURVE
+    ]
+
+
+def planned(selection: Selection, spec: Spec, compiled: CompiledSpec) -> PlannedSelection:
+    """Return a selection as the plan keeps it."""
+    found, bound = selection.best.found, selection.bound
+    if found is None:
+        raise ValueError("the best candidate has a strategy")
+    queries = weighted_queries(compiled.workload)
+    return PlannedSelection(
+        noise=selection.noise,
+        best=selection.best.name,
+        strategy=encode_strategy(found.strategy),
+        candidates=tuple(_candidate_figures(own) for own in selection.candidates),
+        items=_item_figures(found.strategy, compiled, spec),
+        bound_rmse=None if bound is None else math.sqrt(bound.loss / queries),
+        bound_kind="" if bound is None else bound.kind,
+    )
+
+
+def _item_figures(
+    strategy: Strategy, compiled: CompiledSpec, spec: Spec
+) -> tuple[ItemFigures, ...]:
+    errors, figures = block_errors(strategy, compiled.workload), []
+    for item, places in zip(spec.items, compiled.items, strict=True):
+        own = [errors[place] for place in places]
+        rmse = math.sqrt(sum(error.total_squared for error in own) / item.size)
+        largest = max(error.max_std_error for error in own)
+        figures.append(ItemFigures(item.name, item.size, rmse, largest))
+    return tuple(figures)
+
+
+def _candidate_figures(candidate: Candidate) -> CandidateFigures:
+    error, found = candidate.error, candidate.found
+    return CandidateFigures(
+        name=candidate.name,
+        rmse=None if error is None else error.rmse,
+        weighted_rmse=None if error is None else error.weighted_rmse,
+        max_std_error=None if error is None else error.max_std_error,
+        exact=error is None or error.exact,
+        converged=found is None or found.converged,
+        reason=candidate.reason,
+    )

@@ -1,0 +1,270 @@
+"""Start here: plan() and release() as straight lines through the six rooms.
+
+    spec -> operators -> strategy -> measurement -> reconstruction -> release
+
+plan sees no data. release opens the data behind one door, measurement.curator, after the ledger
+has been charged; all that follows is a function of noisy answers and public inputs.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from dpquery import __version__
+from dpquery.exceptions import SpecError
+from dpquery.figures import Priced, chosen_price, error_curve, planned, prices
+from dpquery.measurement import accounting
+from dpquery.measurement.curator import Query, measure
+from dpquery.measurement.ledger import Ledger, Measurement
+from dpquery.measurement.ledger_events import Account
+from dpquery.measurement.mechanism import design
+from dpquery.operators.compile import compile_spec
+from dpquery.operators.factors import Array
+from dpquery.reconstruction.answers import TableAnswers
+from dpquery.reconstruction.intervals import half_widths, standard_errors
+from dpquery.reconstruction.least_squares import Estimates, reconstruct
+from dpquery.release.manifest import LedgerFacts, Manifest, StrategyFacts, manifest_of
+from dpquery.release.write import check_target, write_release
+from dpquery.spec.model import Item, Spec
+from dpquery.spec.parse import load, parse
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.plan_file import Plan, decode_strategy, read_plan, write_plan
+from dpquery.strategy.select import Objective, select
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class PlanReport:
+    """A plan priced at one guarantee: the better noise first."""
+
+    spec: Spec
+    plan: Plan
+    epsilon: Fraction
+    delta: Fraction
+    priced: tuple[Priced, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseReport:
+    """What was released: public facts only."""
+
+    directory: Path
+    spec: Spec
+    priced: Priced
+    epsilon: Fraction
+    delta: Fraction
+    account: Account
+
+
+def plan(
+    spec_path: Path,
+    *,
+    plan_path: Path,
+    ledger_path: Path,
+    objective: Objective = "rmse",
+    seed: int = 0,
+    change_cap: bool = False,
+    epsilon: Fraction = Fraction(1),
+    delta: Fraction | None = None,
+    progress: Progress = lambda _: None,
+) -> PlanReport:
+    """Choose the best strategy for a spec's workload, register the dataset and write the plan.
+
+    Args:
+        spec_path: the YAML spec.
+        plan_path: where the plan goes; replaced whole or not at all.
+        ledger_path: created if missing; the dataset and its cap are put on record.
+        objective: what the best strategy minimises.
+        seed: of the optimisers' starting points.
+        change_cap: replace a cap on record by the spec's.
+        epsilon: the report's figures are in counts at this epsilon.
+        delta: and this delta; default: the spec's.
+        progress: told what is being tried.
+    """
+    spec = load(spec_path)
+    compiled = compile_spec(spec)
+    cap = accounting.budget_cap(spec.budget)
+    selections = select(
+        compiled.workload,
+        noises=_noises(spec),
+        objective=objective,
+        seed=seed,
+        progress=progress,
+    )
+    made = Plan(
+        tool=__version__,
+        spec_name=spec_path.name,
+        spec_text=spec.text,
+        spec_files=spec.files,
+        objective=objective,
+        seed=seed,
+        selections=tuple(planned(own, spec, compiled) for own in selections.values()),
+    )
+    with Ledger.open(ledger_path, create=True) as ledger:
+        put_on_record = ledger.change_cap if change_cap else ledger.register
+        put_on_record(spec.dataset.id, cap)
+    _write_atomically(plan_path, write_plan(made))
+    delta = spec.privacy.delta if delta is None else delta
+    priced = prices(made, spec, epsilon=epsilon, delta=delta)
+    return PlanReport(spec, made, epsilon, delta, priced)
+
+
+def release(
+    data: Path,
+    *,
+    plan_path: Path,
+    ledger_path: Path,
+    out: Path,
+    epsilon: Fraction,
+    delta: Fraction | None = None,
+    noise: Noise | None = None,
+    confidence: float = 0.95,
+    release_number: int = 1,
+    replace: bool = False,
+    progress: Progress = lambda _: None,
+) -> ReleaseReport:
+    """Carry a plan out on data: charge, measure, reconstruct, write.
+
+    Args:
+        data: the CSV file.
+        plan_path: the plan.
+        ledger_path: must exist and know the dataset.
+        out: the release directory; written whole or not at all.
+        epsilon: what this release may spend.
+        delta: with it; default: the spec's.
+        noise: one kind, or None for the better one by the plan.
+        confidence: level of the noise intervals.
+        release_number: another number than before draws fresh noise and pays for it.
+        replace: whether a different release in `out` gives way.
+        progress: told what is being done.
+
+    Privacy:
+        What is written is (epsilon, delta)-DP for the unit and neighbours that the spec declares;
+        with all earlier releases of the dataset it stays within the cap on record.
+    """
+    plan = read_plan(_bytes_of(plan_path))
+    spec = parse(plan.spec_text, name=plan.spec_name, files=plan.spec_files)
+    compiled = compile_spec(spec)
+    delta = spec.privacy.delta if delta is None else delta
+    priced = chosen_price(plan, spec, noise, epsilon=epsilon, delta=delta)
+    kind = priced.selection.noise
+    strategy = decode_strategy(priced.selection.strategy, noise=kind, workload=compiled.workload)
+    guarantee = accounting.guarantee(kind, epsilon=epsilon, delta=delta)
+    mechanism = design(strategy, privacy=spec.privacy, guarantee=guarantee)
+    query = Query(spec, compiled, strategy, mechanism, release_number)
+    check_target(out, key=query.key, replace=replace)
+    with Ledger.open(ledger_path, create=False) as ledger:
+        measured = measure(data, query, ledger=ledger, progress=progress)
+    estimates = reconstruct(strategy, _off_the_grid(query, measured))
+    write_release(
+        out,
+        spec=spec,
+        answers=_Answers(query, estimates, confidence),
+        manifest=_manifest(plan, query, measured, priced, confidence=confidence),
+        replace=replace,
+        progress=lambda done: progress(f"writing answers: {done / spec.queries:.0%}"),
+    )
+    return ReleaseReport(out, spec, priced, epsilon, guarantee.delta, measured.account)
+
+
+@dataclass(frozen=True, eq=False)
+class _Answers:
+    """Computes the answers of an item, one table at a time."""
+
+    query: Query
+    estimates: Estimates
+    level: float
+
+    def __call__(self, item: Item) -> Iterator[TableAnswers]:
+        query, compiled, strategy = self.query, self.query.compiled, self.query.strategy
+        places = compiled.items[query.spec.items.index(item)]
+        for table, position in zip(item.tables, places, strict=True):
+            block = compiled.workload.blocks[position]
+            std = standard_errors(
+                strategy, block, position=position, noise_std=query.mechanism.noise_std
+            )
+            half = half_widths(strategy, block, std, position=position, level=self.level)
+            yield TableAnswers(table, self.estimates.answer(block, position).ravel(), std, half)
+
+
+def _noises(spec: Spec) -> tuple[Noise, ...]:
+    """Return both kinds where the spec has a delta and its cap can be charged for Gaussian noise."""
+    both = spec.privacy.delta > 0 and accounting.budget_cap(spec.budget).currency == "rho"
+    return ("laplace", "gaussian") if both else ("laplace",)
+
+
+def _off_the_grid(query: Query, measured: Measurement) -> list[Array]:
+    """Split the noisy values by measurement and return them in units of the integer strategy."""
+    sizes = [own.block.shape[0] for own in query.strategy.measurements]
+    values = measured.values.astype(np.float64) * 2.0**query.mechanism.shift
+    return np.split(values, np.cumsum(sizes)[:-1])
+
+
+def _manifest(
+    plan: Plan, query: Query, measured: Measurement, priced: Priced, *, confidence: float
+) -> Manifest:
+    account, bound = measured.account, priced.bound_rmse
+    encoded = json.dumps(priced.selection.strategy, sort_keys=True).encode()
+    guarantee = query.mechanism.guarantee
+    return manifest_of(
+        query.spec,
+        mechanism=query.mechanism,
+        strategy=StrategyFacts(
+            name=priced.selection.best,
+            kind=str(priced.selection.strategy["shape"]),
+            rmse=priced.weighted_rmse,
+            max_std_error=priced.max_std_error,
+            lower_bound=bound,
+            bound_kind=priced.selection.bound_kind,
+            ratio=None if bound is None else priced.weighted_rmse / bound,
+            exact=priced.selection.figures.exact,
+            sha256=hashlib.sha256(encoded).hexdigest(),
+        ),
+        plan=plan.digest,
+        key=query.key,
+        ledger=LedgerFacts(measured.head.seq, measured.head.hash),
+        cumulative=spent_text(account),
+        level=confidence,
+        error_by_epsilon=error_curve(priced, query.spec, delta=guarantee.delta),
+    )
+
+
+def spent_text(account: Account) -> str:
+    """Return what a dataset has spent of its cap, in exact decimals."""
+    cap = account.cap
+    spent = accounting.units_text(account.spent)
+    return (
+        f"{cap.currency} {spent} of {accounting.units_text(cap.units)} has been spent on dataset "
+        f"{account.dataset} up to this release"
+    )
+
+
+def _bytes_of(plan_path: Path) -> bytes:
+    try:
+        return plan_path.read_bytes()
+    except OSError:
+        raise SpecError(
+            f"{plan_path} cannot be read; run `dpquery plan workload.yaml` first, or name the plan "
+            "with --plan"
+        ) from None
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file whole or not at all; the same content only makes it newer, for Make."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        if path.exists() and path.read_bytes() == content:
+            path.touch()
+            return
+        draft.write_bytes(content)
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise SpecError(f"{path} cannot be written: {error.strerror}") from None

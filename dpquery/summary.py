@@ -1,0 +1,222 @@
+"""What the commands print, as plain rows and JSON values: no terminal, no colours, no data."""
+
+from collections.abc import Sequence
+
+from dpquery.figures import Priced
+from dpquery.grid import Grid, number
+from dpquery.measurement.accounting import units_text
+from dpquery.measurement.ledger import Status
+from dpquery.measurement.ledger_events import Event
+from dpquery.pipeline import PlanReport, ReleaseReport, spent_text
+from dpquery.strategy.plan_file import CandidateFigures
+
+OPTIMAL = 1.001  # ratio to a proven lower bound up to which a strategy is called optimal
+
+
+def plan_grids(report: PlanReport) -> list[Grid]:
+    """Return the comparison of candidates, and the expected error of every item."""
+    best = report.priced[0]
+    rows: list[tuple[str, ...]] = []
+    strong = 0
+    for priced in report.priced:
+        for own in sorted(priced.selection.candidates, key=lambda c: c.rmse or float("inf")):
+            if priced is best and own.name == best.selection.best:
+                strong = len(rows)
+            rows.append(_candidate_row(priced, own))
+    spec = report.spec
+    title = (
+        f"{spec.dataset.id}: {spec.queries:,} queries in {len(spec.items)} items, "
+        f"{_guarantee(report)}"
+    )
+    columns = ("noise", "strategy", "RMSE", "max std error", "x bound", "remark")
+    notes = [_chosen(best), *(_cost(own) for own in report.priced)]
+    if report.epsilon == 1:
+        notes.append("figures are counts at epsilon = 1; those of Laplace noise go with 1/epsilon")
+    items = tuple(
+        (
+            item.name,
+            f"{item.queries:,}",
+            number(best.std * item.rmse),
+            number(best.std * item.max_std_error),
+        )
+        for item in best.selection.items
+    )
+    return [
+        Grid(title, columns, tuple(rows), tuple(notes), strong),
+        Grid("expected error by item", ("item", "queries", "RMSE", "max std error"), items),
+    ]
+
+
+def plan_json(report: PlanReport) -> dict[str, object]:
+    """Return the plan's figures, in counts at the report's epsilon and delta."""
+    return {
+        "dataset": report.spec.dataset.id,
+        "queries": report.spec.queries,
+        "epsilon": float(report.epsilon),
+        "delta": float(report.delta),
+        "chosen": {
+            "noise": report.priced[0].selection.noise,
+            "strategy": report.priced[0].selection.best,
+        },
+        "selections": [_priced_json(own) for own in report.priced],
+    }
+
+
+def _candidate_row(priced: Priced, own: CandidateFigures) -> tuple[str, ...]:
+    noise = priced.selection.noise
+    if own.rmse is None or own.max_std_error is None:
+        return (noise, own.name, "", "", "", f"not applicable: {own.reason}")
+    ratio = _ratio(priced, own)
+    remarks = [] if own.exact else ["upper bound"]
+    remarks += [] if own.converged else ["optimiser stopped early"]
+    return (
+        noise,
+        own.name,
+        number(priced.std * own.rmse),
+        number(priced.std * own.max_std_error),
+        "" if ratio is None else f"{ratio:.3f}",
+        ", ".join(remarks),
+    )
+
+
+def _ratio(priced: Priced, own: CandidateFigures) -> float | None:
+    bound = priced.selection.bound_rmse
+    return None if bound is None or own.weighted_rmse is None else own.weighted_rmse / bound
+
+
+def _chosen(best: Priced) -> str:
+    own = best.selection.figures
+    text = f"chosen: {own.name} with {best.selection.noise.capitalize()} noise"
+    ratio, kind = _ratio(best, own), best.selection.bound_kind
+    if ratio is None:
+        return f"{text}; no lower bound is known for this workload"
+    if ratio <= OPTIMAL:
+        return f"{text}; proven optimal in RMSE within {ratio - 1:.2%} ({kind})"
+    return f"{text}; {ratio:.3f} x a lower bound on any strategy ({kind})"
+
+
+def _cost(priced: Priced) -> str:
+    noise = priced.selection.noise.capitalize()
+    if priced.share > 1:
+        return f"{noise} noise would take {priced.share:.2g} times the whole budget"
+    return f"a release with {noise} noise takes {priced.share:.2%} of the whole budget"
+
+
+def _guarantee(report: PlanReport) -> str:
+    delta = f", delta = {float(report.delta):g}" if report.delta else ""
+    return f"epsilon = {float(report.epsilon):g}{delta}"
+
+
+def _priced_json(priced: Priced) -> dict[str, object]:
+    selection, std = priced.selection, priced.std
+    return {
+        "noise": selection.noise,
+        "best": selection.best,
+        "budget_share": priced.share,
+        "bound_rmse": _times(selection.bound_rmse, std),
+        "bound_kind": selection.bound_kind,
+        "candidates": [
+            {
+                "name": own.name,
+                "rmse": _times(own.rmse, std),
+                "weighted_rmse": _times(own.weighted_rmse, std),
+                "max_std_error": _times(own.max_std_error, std),
+                "exact": own.exact,
+                "converged": own.converged,
+                "reason": own.reason,
+            }
+            for own in selection.candidates
+        ],
+        "items": [
+            {
+                "name": item.name,
+                "queries": item.queries,
+                "rmse": item.rmse * std,
+                "max_std_error": item.max_std_error * std,
+            }
+            for item in selection.items
+        ],
+    }
+
+
+def _times(figure: float | None, std: float) -> float | None:
+    return None if figure is None else figure * std
+
+
+def release_text(done: ReleaseReport) -> str:
+    """Return the lines that `release` prints."""
+    delta = f", delta = {float(done.delta):g}" if done.delta else ""
+    selection = done.priced.selection
+    return (
+        f"{done.directory}: {done.spec.queries:,} answers in {len(done.spec.items)} items, "
+        f"epsilon = {float(done.epsilon):g}{delta}\n"
+        f"{selection.best} with {selection.noise.capitalize()} noise: expected RMSE "
+        f"{number(done.priced.rmse)}, largest standard error {number(done.priced.max_std_error)}\n"
+        f"budget: {spent_text(done.account)}"
+    )
+
+
+def release_json(done: ReleaseReport) -> dict[str, object]:
+    """Return what `release --json` prints; budget amounts are exact decimal text."""
+    return {
+        "directory": str(done.directory),
+        "queries": done.spec.queries,
+        "strategy": done.priced.selection.best,
+        "noise": done.priced.selection.noise,
+        "epsilon": float(done.epsilon),
+        "delta": float(done.delta),
+        "rmse": done.priced.rmse,
+        "max_std_error": done.priced.max_std_error,
+        "currency": done.account.cap.currency,
+        "spent": units_text(done.account.spent),
+        "cap": units_text(done.account.cap.units),
+    }
+
+
+def status_grid(found: Sequence[Status]) -> Grid:
+    """Return the datasets' accounts."""
+    columns = ("dataset", "currency", "cap", "spent", "left", "releases", "unfinished")
+    rows = tuple(
+        (
+            own.account.dataset,
+            own.account.cap.currency,
+            units_text(own.account.cap.units),
+            units_text(own.account.spent),
+            units_text(own.account.remaining),
+            str(own.releases),
+            ", ".join(own.unfinished),
+        )
+        for own in found
+    )
+    return Grid("budget by dataset", columns, rows)
+
+
+def status_json(found: Sequence[Status]) -> list[dict[str, object]]:
+    """Return the datasets' accounts as JSON values; amounts are exact decimal text."""
+    grid = status_grid(found)
+    rows = [dict(zip(grid.columns, row, strict=True)) for row in grid.rows]
+    pairs = zip(rows, found, strict=True)
+    return [
+        row | {"releases": own.releases, "unfinished": list(own.unfinished)} for row, own in pairs
+    ]
+
+
+def history_grid(events: Sequence[Event]) -> Grid:
+    """Return the ledger's events, one a row."""
+    rows = []
+    for event in events:
+        fields = event.as_json()
+        amount = fields.get("units")
+        rows.append(
+            (
+                str(event.head.seq),
+                event.day,
+                event.kind,
+                str(fields.get("dataset", "")),
+                units_text(int(str(amount))) if amount is not None else "",
+                str(fields.get("key", ""))[:12],
+                event.head.hash[:12],
+            )
+        )
+    columns = ("seq", "day", "event", "dataset", "amount", "key", "hash")
+    return Grid("ledger events", columns, tuple(rows))
