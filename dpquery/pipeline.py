@@ -195,7 +195,7 @@ class _Answers:
 
 
 def _noises(spec: Spec) -> tuple[Noise, ...]:
-    """Return both kinds where the spec has a delta and its cap can be charged for Gaussian noise."""
+    """Return both kinds where there is a delta and the cap can be charged for Gaussian noise."""
     both = spec.privacy.delta > 0 and accounting.budget_cap(spec.budget).currency == "rho"
     return ("laplace", "gaussian") if both else ("laplace",)
 

@@ -1,4 +1,4 @@
-"""The one door to the data: charge the ledger, count, add noise, commit. Nothing else reads the CSV.
+"""The one door to the data: charge the ledger, count, add noise, commit. Nothing else opens it.
 
 What leaves this module is the noisy measurement alone. Everything after it is post-processing.
 """

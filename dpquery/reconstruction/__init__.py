@@ -1,0 +1,1 @@
+"""From noisy measurements to answers, each with its error; post-processing only."""
