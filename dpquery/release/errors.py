@@ -105,7 +105,7 @@ class _Median:
         """The mean of the bin that holds the lower median; 0 if there are no numbers."""
         reached = np.cumsum(self.counts)
         own = int(np.searchsorted(reached, (reached[-1] + 1) // 2))
-        return float(self.sums[own] / max(self.counts[own], 1))
+        return min(float(self.sums[own] / max(self.counts[own], 1)), self.high)
 
 
 def _finite(value: float) -> float | None:

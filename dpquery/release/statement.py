@@ -3,6 +3,7 @@
 import math
 
 from dpquery.release.manifest import GuaranteeFacts, Manifest, PrivacyFacts
+from dpquery.release.wording import count, power
 
 UNPROTECTED = """\
 The following is public and was never protected: the dataset's name, the names and lists of \
@@ -24,7 +25,7 @@ def statement(manifest: Manifest) -> str:
     """Return the privacy statement of a release, as Markdown."""
     guarantee, dataset, level = manifest.guarantee, manifest.dataset, f"{100 * manifest.level:g} %"
     files = "\n".join(
-        f"- `{item.file}`: {_count(item.queries, 'answer')}"
+        f"- `{item.file}`: {count(item.queries, 'answer')}"
         + (f". {_one_line(item.description)}" if item.description else "")
         for item in manifest.items
     )
@@ -85,7 +86,7 @@ Ledger event {manifest.ledger.seq}, {manifest.ledger.head}. Plan {manifest.plan}
 
 def unit_words(privacy: PrivacyFacts) -> str:
     """Return what is protected, in a sentence or two."""
-    rows = _count(privacy.max_rows, "row")
+    rows = count(privacy.max_rows, "row")
     if privacy.unit == "row":
         return (
             "one row of the file. If a person can have several rows, each row is protected, "
@@ -102,11 +103,12 @@ def unit_words(privacy: PrivacyFacts) -> str:
 
 def neighbour_words(privacy: PrivacyFacts) -> str:
     """Return what an observer is kept from telling apart."""
-    one = privacy.unit == "row" and privacy.max_rows == 1
-    whose, other = ("that row", "another row") if one else ("those rows", "other rows")
-    if privacy.neighbours == "replace":
-        return f"the dataset with {whose} in it, and the dataset with {other} in their place."
-    return f"the dataset with {whose} in it, and the dataset without."
+    if privacy.unit == "row" and privacy.max_rows == 1:
+        whose, other = "that row", "another row in its place"
+    else:
+        whose, other = "those rows", "other rows in their place"
+    without = f"with {other}" if privacy.neighbours == "replace" else "without"
+    return f"the dataset with {whose} in it, and the dataset {without}."
 
 
 def guarantee_line(guarantee: GuaranteeFacts) -> str:
@@ -114,7 +116,7 @@ def guarantee_line(guarantee: GuaranteeFacts) -> str:
     if guarantee.rho is None:
         return f"ε = {guarantee.epsilon:g} (pure differential privacy, {guarantee.mechanism} noise)"
     return (
-        f"ε = {guarantee.epsilon:g} at δ = {_power(guarantee.delta)} "
+        f"ε = {guarantee.epsilon:g} at δ = {power(guarantee.delta)} "
         f"(ρ = {guarantee.rho:.6g} of zero-concentrated differential privacy, "
         f"{guarantee.mechanism} noise)"
     )
@@ -127,7 +129,7 @@ def odds_words(guarantee: GuaranteeFacts, privacy: PrivacyFacts) -> str:
     other = "with any others in their place" if replaced else "without them"
     extra, aside = "", ""
     if guarantee.delta:
-        chance = f"{_power(guarantee.delta)} (one in {1 / guarantee.delta:,.0f})"
+        chance = f"{power(guarantee.delta)} (one in {1 / guarantee.delta:,.0f})"
         extra = f", but for an extra probability of at most {chance}"
         aside = ", that extra probability aside"
     return (
@@ -143,7 +145,7 @@ def _noise_words(manifest: Manifest) -> str:
     own = manifest.noise
     source = dict(manifest.libraries).get("opendp")
     return (
-        f"{_count(len(manifest.items), 'table file')} were computed from noisy measurements alone "
+        f"{count(len(manifest.items), 'table file')} were computed from noisy measurements alone "
         f'(strategy "{_one_line(manifest.strategy.name)}"). To the exact whole-number answer of '
         f"each measurement, noise of the {manifest.guarantee.mechanism} distribution of scale "
         f"{own.scale:.6g} was added once, in steps of {2**own.shift}; the sensitivity it hides is "
@@ -161,21 +163,12 @@ def _sensitivity(manifest: Manifest) -> str:
     return f"the square root of {manifest.noise.sensitivity} (L2)"
 
 
-def _power(value: float) -> str:
-    """Return a small number without a zero in its exponent: 1e-9."""
-    return f"{value:g}".replace("e-0", "e-")
-
-
 def _factor(factor: float) -> str:
     return f"{factor:.3g}" if factor < 1000 else f"{factor:.1e}"
 
 
 def _percent(share: float) -> str:
     return "almost 100 %" if share > 0.9995 else f"{100 * share:.3g} %"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _one_line(text: str) -> str:

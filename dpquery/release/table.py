@@ -57,7 +57,8 @@ class Layout:
     Attributes:
         item: the item.
         attributes: its columns for each attribute index that it uses, in domain order.
-        labels: names of the columns that say what a row is, in file order.
+        labels: names of the columns that say what a row is, in file order; of the ends of ranges
+            not, they say it again.
         schema: of the whole file.
         tables: text of each table's `table` column; empty where there is no such column.
         queries: text of each table's `query` column; empty where there is no such column.
@@ -141,16 +142,17 @@ def layout(item: Item, domain: Domain) -> Layout:
     }
     counted = any(table.threshold < len(table.axes) for table in item.tables)
     several = counted or len(item.tables) > 1
-    fields = [pa.field("table", LABEL, nullable=False)] * several
-    fields += [pa.field("query", LABEL, nullable=False)] * counted
+    labels = ["table"] * several + ["query"] * counted
+    fields = [pa.field(name, LABEL, nullable=False) for name in labels]
     for name, own in zip(names, columns.values(), strict=True):
+        labels.append(name)
         fields.append(pa.field(name, own.type, nullable=False))
         if own.ends is not None:
             fields += [pa.field(f"{name}_from", own.ends), pa.field(f"{name}_to", own.ends)]
     return Layout(
         item=item,
         attributes=columns,
-        labels=tuple(field.name for field in fields),
+        labels=tuple(labels),
         schema=pa.schema([*fields, *_VALUES]),
         tables=tuple(_table_text(table, domain) for table in item.tables) if several else (),
         queries=tuple(_query_text(table) for table in item.tables) if counted else (),

@@ -1,0 +1,118 @@
+"""A bounded look at the file of one item: what a chart of it would show."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pyarrow.parquet as pq
+
+MAX_ROWS = 500
+MAX_DOTS = 60
+MAX_SERIES = 4
+MIN_POINTS = 10
+
+Row = dict[str, str | int | float | bool | None]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One answer: what it is of, where it stands on an ordered axis, and its noise interval."""
+
+    label: str
+    place: float
+    estimate: float
+    low: float
+    high: float
+    flag: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points that belong together; `name` is empty where there is but one series."""
+
+    name: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Preview:
+    """An item's answers, if few enough to be drawn.
+
+    Attributes:
+        axis: the ordered attribute that the points run along; "" where there is none: then there
+            is one series, to be drawn as a list.
+        series: of points in file order.
+    """
+
+    axis: str
+    series: tuple[Series, ...]
+
+
+def preview(path: Path, labels: Sequence[str]) -> Preview | None:
+    """Read a file of answers if it is small, and find the axis along which to draw it.
+
+    Args:
+        path: an item's Parquet file.
+        labels: its columns that say what a row is.
+    """
+    with pq.ParquetFile(path) as file:
+        if file.metadata.num_rows > MAX_ROWS:
+            return None
+        rows = cast(list[Row], file.read().to_pylist())
+    for name in labels:
+        for place in (name, f"{name}_from", f"{name}_to"):
+            found = _along(rows, axis=name, place=place, others=[o for o in labels if o != name])
+            if found is not None:
+                return found
+    if len(rows) > MAX_DOTS:
+        return None
+    varying = _varying(rows, labels)
+    points = tuple(
+        _point(row, _words(row, varying), float(place)) for place, row in enumerate(rows)
+    )
+    return Preview("", (Series("", points),))
+
+
+def _along(rows: Sequence[Row], *, axis: str, place: str, others: Sequence[str]) -> Preview | None:
+    """Return the rows as lines along a column, if it orders them."""
+    series: dict[str, dict[float, Point]] = {}
+    varying = _varying(rows, others)
+    for row in rows:
+        value = row.get(place)
+        if isinstance(value, bool | str) or value is None:
+            return None
+        points = series.setdefault(_words(row, varying) if varying else "", {})
+        if value in points:
+            return None
+        points[value] = _point(row, str(row[axis]), float(value))
+    fewest = min((len(points) for points in series.values()), default=0)
+    if fewest < MIN_POINTS or len(series) > MAX_SERIES:
+        return None
+    return Preview(
+        axis, tuple(Series(name, tuple(points.values())) for name, points in series.items())
+    )
+
+
+def _point(row: Row, label: str, place: float) -> Point:
+    estimate, low, high = (cast(float, row[name]) for name in ("estimate", "ci_low", "ci_high"))
+    return Point(label, place, estimate, low, high, str(row["flag"]))
+
+
+def _varying(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
+    return [name for name in names if len({row[name] for row in rows}) > 1]
+
+
+def _words(row: Row, names: Sequence[str]) -> str:
+    """Return what a row is of; a yes or no needs its attribute's name to mean anything.
+
+    Where an item has several tables, the attributes that a table lacks go without saying.
+    """
+    words = []
+    for name in names:
+        value = row[name]
+        text = ("no", "yes")[value] if isinstance(value, bool) else str(value)
+        unsaid = name == "table" or ("table" in row and text in ("all", "(all)"))
+        if not unsaid:
+            words.append(f"{name}: {text}" if text in ("yes", "no") else text)
+    return ", ".join(words) or "all"

@@ -1,0 +1,186 @@
+"""What a release is worth, read back from its folder: for the terminal, as JSON, for the page."""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpquery.exceptions import SpecError
+from dpquery.release.errors import ERRORS_SCHEMA
+from dpquery.release.manifest import ERRORS_FILE, ItemFacts, Manifest, read_manifest
+from dpquery.release.preview import Preview, preview
+from dpquery.release.statement import guarantee_line
+from dpquery.release.wording import figure, percent, within
+
+GOOD_ERROR, GOOD_SHARE, WEAK_SHARE = 0.1, 0.1, 0.5
+COLUMNS = ("item", "answers", "rms error", "typical", "worst", "flagged", "verdict")
+
+Json = str | int | float | None | list["Json"] | dict[str, "Json"]
+
+
+@dataclass(frozen=True)
+class ItemReport:
+    """The errors of one item, in counts or relative to its estimates.
+
+    Attributes:
+        name: the item's.
+        description: the item's.
+        queries: number of answers.
+        rmse: root mean square of their standard errors.
+        median_std_error: the median of them.
+        max_std_error: the largest.
+        median_rel_error: median relative error; None where it is unbounded.
+        worst_rel_error: largest relative error; None where an estimate is zero.
+        flagged_share: share of answers with a flag.
+        weight: the item's in the workload.
+        preview: its answers, if few.
+    """
+
+    name: str
+    description: str
+    queries: int
+    rmse: float
+    median_std_error: float
+    max_std_error: float
+    median_rel_error: float | None
+    worst_rel_error: float | None
+    flagged_share: float
+    weight: float
+    preview: Preview | None
+
+    @property
+    def grade(self) -> str:
+        """Good, fair or weak."""
+        if self.flagged_share >= WEAK_SHARE or self.median_rel_error is None:
+            return "weak"
+        good = self.median_rel_error <= GOOD_ERROR and self.flagged_share <= GOOD_SHARE
+        return "good" if good else "fair"
+
+    @property
+    def verdict(self) -> str:
+        """What that means, in a few words."""
+        flagged = f"{percent(self.flagged_share)} of the answers are flagged"
+        if self.grade == "weak" or self.median_rel_error is None:
+            return f"weak: {'it is flagged' if self.queries == 1 else flagged}"
+        typical = f"{'' if self.queries == 1 else 'typically '}{within(self.median_rel_error)}"
+        return f"{self.grade}: {typical}" + (f", {flagged}" if self.flagged_share else "")
+
+
+@dataclass(frozen=True)
+class Report:
+    """A release and the errors of its items, in spec order."""
+
+    manifest: Manifest
+    items: tuple[ItemReport, ...]
+
+    @property
+    def queries(self) -> int:
+        """Number of answers in the release."""
+        return sum(item.queries for item in self.items)
+
+    @property
+    def rmse(self) -> float:
+        """Root mean square standard error of all answers."""
+        squares = math.fsum(item.queries * item.rmse**2 for item in self.items)
+        return math.sqrt(squares / max(self.queries, 1))
+
+    @property
+    def flagged_share(self) -> float:
+        """Share of all answers with a flag."""
+        flagged = math.fsum(item.queries * item.flagged_share for item in self.items)
+        return flagged / max(self.queries, 1)
+
+
+def load(directory: Path) -> Report:
+    """Read a release back; SpecError if the folder is not a release or is damaged."""
+    manifest = read_manifest(directory)
+    try:
+        rows = _read_errors(directory / ERRORS_FILE)
+        items = tuple(_item(directory, own, rows[own.name]) for own in manifest.items)
+    except (OSError, KeyError, TypeError, ValueError, pa.ArrowException):
+        raise SpecError(
+            f"{directory} is damaged: a file named in its release.json is missing or not as it was "
+            "written; run `dpquery release` again, which is free: the ledger holds the measurements"
+        ) from None
+    return Report(manifest, items)
+
+
+def _read_errors(path: Path) -> dict[str, dict[str, float | None]]:
+    errors = pq.read_table(path)
+    if errors.schema.remove_metadata() != ERRORS_SCHEMA:
+        raise ValueError("schema")
+    return {row["item"]: row for row in errors.to_pylist()}
+
+
+def _item(directory: Path, facts: ItemFacts, row: dict[str, float | None]) -> ItemReport:
+    path = directory / facts.file
+    metadata = pq.read_metadata(path)
+    if metadata.num_rows != facts.queries:
+        raise ValueError("rows")
+    labels = json.loads(metadata.metadata[b"dpquery"])["labels"]
+    figures = {name: value for name, value in row.items() if name != "item"}
+    return ItemReport(
+        name=facts.name,
+        description=facts.description,
+        preview=preview(path, labels),
+        **figures,  # type: ignore[arg-type]  # the schema of errors.parquet has just been checked
+    )
+
+
+def to_json(report: Report) -> dict[str, Json]:
+    """Return the report as JSON values: the manifest's facts, and each item's errors."""
+    manifest = report.manifest
+    items: list[Json] = []
+    for item in report.items:
+        figures = {name: value for name, value in vars(item).items() if name != "preview"}
+        items.append({**figures, "grade": item.grade, "verdict": item.verdict})
+    return {
+        "dataset": asdict(manifest.dataset),
+        "privacy": asdict(manifest.privacy),
+        "guarantee": asdict(manifest.guarantee),
+        "strategy": asdict(manifest.strategy),
+        "level": manifest.level,
+        "queries": report.queries,
+        "rmse": report.rmse,
+        "flagged_share": report.flagged_share,
+        "items": items,
+    }
+
+
+def to_rows(report: Report) -> list[tuple[str, ...]]:
+    """Return the table of items as text, one row an item under COLUMNS."""
+    return [
+        (
+            item.name,
+            f"{item.queries:,}",
+            figure(item.rmse),
+            within(item.median_rel_error),
+            within(item.worst_rel_error),
+            percent(item.flagged_share),
+            item.verdict,
+        )
+        for item in report.items
+    ]
+
+
+def headline(report: Report) -> list[str]:
+    """Return what to say above and below the table: whose, how private, how good."""
+    manifest = report.manifest
+    return [
+        f"{manifest.dataset.id}, version {manifest.dataset.version}: "
+        f"{report.queries:,} answers in {len(report.items):,} items",
+        guarantee_line(manifest.guarantee),
+        f"root mean square error {figure(report.rmse)}; {percent(report.flagged_share)} of all "
+        f"answers are flagged; {optimality(manifest)}",
+    ]
+
+
+def optimality(manifest: Manifest) -> str:
+    """Return how close the strategy is to the best there could be."""
+    own = manifest.strategy
+    if own.ratio is None:
+        return "no lower bound is known for this workload"
+    return f"{own.ratio:.3f} x a lower bound on any strategy ({own.bound_kind})"
