@@ -201,6 +201,7 @@ def error_report(
     as_json: AsJson = False,
 ) -> None:
     """Say what each number of a release is worth: a table here, a page with plots beside it."""
+    from dpquery import summary
     from dpquery.release import html as page
     from dpquery.release import report
 
@@ -209,7 +210,7 @@ def error_report(
     if as_json:
         _print_json(report.to_json(loaded))
     else:
-        _print_grids([report.terminal_grid(loaded)])
+        _print_grids([summary.report_grid(loaded)])
     _say(f"wrote {html}")
 
 

@@ -8,6 +8,7 @@ from dpquery.measurement.accounting import units_text
 from dpquery.measurement.ledger import Status
 from dpquery.measurement.ledger_events import Event
 from dpquery.pipeline import PlanReport, ReleaseReport, spent_text
+from dpquery.release.report import COLUMNS, Report, headline, to_rows
 from dpquery.strategy.plan_file import CandidateFigures
 
 OPTIMAL = 1.001  # ratio to a proven lower bound up to which a strategy is called optimal
@@ -171,6 +172,12 @@ def release_json(done: ReleaseReport) -> dict[str, object]:
         "spent": units_text(done.account.spent),
         "cap": units_text(done.account.cap.units),
     }
+
+
+def report_grid(report: Report) -> Grid:
+    """Return what `error-report` prints: the guarantee above, a line an item, the gist below."""
+    title, *notes = headline(report)
+    return Grid(title, COLUMNS, tuple(to_rows(report)), tuple(notes))
 
 
 def status_grid(found: Sequence[Status]) -> Grid:
