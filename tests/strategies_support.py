@@ -27,7 +27,7 @@ def interval_rows(n, bounds):
 
 def dense_block(block):
     """The matrix of a block from its definition: count the predicates that each cell satisfies."""
-    own = [factor.dense() for factor in block.factors]
+    own = [factor.dense().astype(object) for factor in block.factors]  # Python ints: no wrap
     r = min(sum(mask) for _, mask in block.terms)
     always = [all(mask[k] for _, mask in block.terms) for k in range(len(own))]
     rows = []

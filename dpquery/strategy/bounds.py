@@ -12,6 +12,7 @@ import numpy as np
 
 from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram, is_mixture
+from dpquery.strategy.eigenvalues import above_rounding
 from dpquery.strategy.marginal_algebra import MAX_ATTRIBUTES, workload_eigenvalues
 
 DENSE_LIMIT = 1200  # cells of a domain whose Gram is decomposed outright
@@ -57,5 +58,5 @@ def _in_marginal_algebra(gram: Gram) -> bool:
 
 
 def _root_trace(V: Array) -> float:
-    """Return the sum of square roots of the eigenvalues."""
-    return float(np.sqrt(np.maximum(np.linalg.eigvalsh(V), 0)).sum())
+    """Return the sum of square roots of the eigenvalues, which rounding never makes larger."""
+    return float(np.sqrt(above_rounding(np.linalg.eigvalsh(V))).sum())

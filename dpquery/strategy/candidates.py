@@ -14,6 +14,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Identity
 from dpquery.operators.gram import Gram
+from dpquery.strategy.marginal_algebra import Subset, subsets_of
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_marginals import opt_marginals
 from dpquery.strategy.opt_product import ProductSelection, opt_product
@@ -128,9 +129,7 @@ def marginals(problem: Problem) -> Found:
         max_cells=MAX_CELLS,
         progress=problem.progress,
     )
-    peak = max(found.weights.values())
-    scaled = {b: round(theta / peak * (1 << BITS)) for b, theta in found.weights.items()}
-    weights = {b: weight for b, weight in scaled.items() if weight > 0}
+    weights = _integer_weights(found.weights, problem.workload)
     return Found(MarginalsStrategy("OPT_M", problem.noise, shape, weights), found.converged)
 
 
@@ -142,6 +141,23 @@ CANDIDATES: tuple[tuple[str, Callable[[Problem], Found]], ...] = (
     ("OPT_+", union),
 )
 """Cheapest first. A new optimiser is one function here and one line in this table."""
+
+
+def _integer_weights(real: dict[Subset, float], workload: Workload) -> dict[Subset, int]:
+    """Round weights to BITS bits; one that vanishes stays at 1 where a table needs it."""
+    peak = max(real.values())
+    scaled = {b: round(theta / peak * (1 << BITS)) for b, theta in real.items()}
+    weights = {b: weight for b, weight in scaled.items() if weight > 0}
+    held = {a for b in weights for a in subsets_of(b)}
+    for block in workload.blocks:
+        asked = tuple(i for i in block.attributes if workload.shape_of_domain[i] > 1)
+        if asked not in held:
+            over = [b for b in real if set(asked) <= set(b)]
+            top = max(over, key=lambda b: real[b], default=asked)
+            _check_cells([workload.shape_of_domain[i] for i in top])
+            weights[top] = 1
+            held.update(subsets_of(top))
+    return weights
 
 
 def _integer_product(name: str, found: ProductSelection, noise: Noise) -> ProductStrategy:

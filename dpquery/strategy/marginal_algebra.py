@@ -24,6 +24,7 @@ from dpquery.strategy.polynomials import block_polynomial, nonzero_places, polyn
 from dpquery.strategy.strategies import MarginalsStrategy
 
 Subset = tuple[int, ...]
+ROUNDING = 1e-12  # relative to what cancelled
 MAX_ATTRIBUTES = 20  # of one table: its subsets are all listed
 RowTerms = list[tuple[float, list[Array]]]
 """sum_t coef_t kron_i vector_ti over the rows of a block; vectors have length m_i or 1."""
@@ -50,17 +51,23 @@ def workload_eigenvalues(gram: Gram) -> dict[Subset, float]:
     sized = list(zip(gram.shape_of_domain, gram.matrices, strict=True))
     zero = [np.array([V.sum() / n**2 for V in own]) for n, own in sized]
     whole = [np.array([np.trace(V) / n for V in own]) for n, own in sized]
+    rest = [_difference(w, z) for w, z in zip(whole, zero, strict=True)]
     found: dict[Subset, float] = {}
+    size: dict[Subset, float] = {}
     for weight, row in zip(gram.weights, gram.index, strict=True):
         inside = tuple(int(i) for i in np.nonzero(row)[0])
         for a in subsets_of(inside):
             value = float(weight)
             for i in inside:
-                low = zero[i][row[i]]
-                value *= whole[i][row[i]] - low if i in a else low
+                value *= (rest if i in a else zero)[i][row[i]]
             found[a] = found.get(a, 0.0) + value
-    peak = max(found.values())
-    return {a: value for a, value in found.items() if value > 1e-12 * peak}
+            size[a] = size.get(a, 0.0) + abs(value)
+    return {a: value for a, value in found.items() if value > ROUNDING * size[a]}
+
+
+def _difference(x: Array, y: Array) -> Array:
+    """Return x - y, and zero where that is rounding alone."""
+    return np.where(np.abs(x - y) > ROUNDING * np.abs(x), x - y, 0.0)
 
 
 class MarginalInverse:
@@ -141,7 +148,7 @@ class MarginalInverse:
         return terms
 
     def _met(self, S: Subset) -> dict[Subset, float]:
-        r"""Return, for each t = b & S, the sum over b of theta_b^4 |b \ S| / |b | S|^4, in cells."""
+        r"""Return, for each t = b & S, the sum over b of theta_b^4 |b \ S| / |b | S|^4."""
         found: dict[Subset, float] = {}
         for b, weight in self.strategy.weights.items():
             t = tuple(i for i in b if i in S)

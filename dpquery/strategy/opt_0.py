@@ -17,11 +17,13 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
 from dpquery.operators.factors import Dense, Factor, PIdentity
+from dpquery.strategy.eigenvalues import above_rounding
 from dpquery.strategy.noise_kinds import Noise
 
 Matrix = NDArray[np.float64]
 
 FLOOR = 1e-4  # least eigenvalue relative to the mean: keeps X invertible where V is not
+THETA_LIMIT = 1e3  # beyond, the loss is lost in rounding and its minima are not real
 GAP = 1e-3  # the proven optimality gap at which the Gaussian fixed point stops
 
 
@@ -34,7 +36,7 @@ class FactorSelection:
         inverse: (n, n) inverse of its Gram.
         loss: its loss on the Gram it was selected for.
         bound: a proven lower bound on the loss of any strategy, or 0 where none is known.
-        state: what a warm start continues from.
+        state: what a warm start continues from; None to start afresh.
         converged: whether the optimiser met its tolerance.
         iterations: how many it took.
     """
@@ -43,7 +45,7 @@ class FactorSelection:
     inverse: Matrix
     loss: float
     bound: float
-    state: Matrix
+    state: Matrix | None
     converged: bool
     iterations: int
 
@@ -111,10 +113,12 @@ def _p_identity(V: Matrix, start: Matrix, max_iterations: int) -> FactorSelectio
         start.ravel(),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(0.0, None)] * start.size,
+        bounds=[(0.0, THETA_LIMIT)] * start.size,
         options={"maxiter": max_iterations, "maxcor": 20, "ftol": 1e-9, "gtol": 1e-9},
     )
     Theta = result.x.reshape(shape)
+    if scale * result.fun > np.trace(V):
+        Theta = np.zeros(shape)  # a local minimum worse than identity
     s = 1 + Theta.sum(axis=0)
     core = cho_factor(np.eye(len(Theta)) + Theta @ Theta.T)
     inverse = (np.eye(shape[1]) - Theta.T @ cho_solve(core, Theta)) * s[:, None] * s
@@ -123,7 +127,7 @@ def _p_identity(V: Matrix, start: Matrix, max_iterations: int) -> FactorSelectio
         inverse=inverse,
         loss=float(np.sum(inverse * V)),
         bound=0.0,
-        state=Theta,
+        state=Theta if Theta.any() else None,
         converged=bool(result.success),
         iterations=int(result.nit),
     )
@@ -140,11 +144,12 @@ def _fixed_point(V: Matrix, start: Matrix | None, max_iterations: int) -> Factor
     while loss > bound * (1 + GAP) and iterations < max_iterations:
         iterations += 1
         w, U = np.linalg.eigh(V * np.sqrt(v)[:, None] * np.sqrt(v))
-        roots = np.sqrt(np.maximum(w, 0))
+        w = above_rounding(w)
+        roots = np.sqrt(w)
         floored = np.maximum(roots, FLOOR * roots.mean())
         diagonal = (U**2) @ floored
         peak = float(np.max(diagonal / v))
-        value = peak * float(np.sum(np.maximum(w, 0) / floored))
+        value = peak * float(np.sum(w / floored))
         bound = max(bound, float(roots.sum() ** 2 / v.sum()))
         if value < loss:
             loss, point = value, (v, U, floored, peak)

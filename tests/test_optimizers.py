@@ -1,0 +1,326 @@
+"""The optimisers: gradients, dense losses, certificates, and never worse than Identity."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import check_grad
+from strategies_support import dense_workload, random_block, random_workload
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.blocks import Workload, marginal, product
+from dpquery.operators.factors import Identity, Ones
+from dpquery.operators.gram import gram
+from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
+from dpquery.strategy.lattice import Lattice
+from dpquery.strategy.marginal_algebra import subsets_of
+from dpquery.strategy.opt_0 import GAP, opt_0, p_identity, p_identity_loss
+from dpquery.strategy.opt_marginals import MarginalsProblem, opt_marginals
+from dpquery.strategy.opt_product import opt_product
+from dpquery.strategy.opt_union import MAX_GROUPS, group_by_attributes, opt_union
+
+noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+GRAMS = {
+    "prefix": Prefix(12).gram(),
+    "all ranges": AllRanges(9).gram(),
+    "width": WidthRanges(10, 4).gram(),
+    "identity": np.eye(7),
+    "total": np.ones((6, 6)),
+    "one code": np.array([[3.0]]),
+    "rank one": ListedRanges(8, [(2, 5)]).gram(),
+    "zero columns": ListedRanges(8, [(0, 3), (2, 5), (3, 3)]).gram(),
+    "tiny": 1e-9 * Prefix(6).gram(),
+    "huge": 1e12 * Prefix(6).gram(),
+}
+grams = pytest.mark.parametrize("V", GRAMS.values(), ids=GRAMS)
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def sensitivity_of(A, noise):
+    return np.abs(A).sum(axis=0).max() if noise == "laplace" else np.linalg.norm(A, axis=0).max()
+
+
+def dense_loss(A, V, noise):
+    """sensitivity^2 tr((A'A)^+ V)."""
+    return sensitivity_of(A, noise) ** 2 * np.trace(np.linalg.pinv(A.T @ A, rcond=1e-13) @ V)
+
+
+def dense_gram(workload):
+    W, w = dense_workload(workload)
+    return W.T @ (w[:, None] * W)
+
+
+def kron(matrices):
+    out = np.eye(1)
+    for matrix in matrices:
+        out = np.kron(out, matrix)
+    return out
+
+
+@pytest.mark.parametrize("p", [1, 3])
+@grams
+def test_p_identity_gradient_agrees_with_finite_differences(V, p):
+    Theta, V = rng(p).random((p, len(V))) + 0.1, V / np.trace(V)
+    loss = lambda flat: p_identity_loss(flat.reshape(Theta.shape), V)[0]  # noqa: E731
+    slope = lambda flat: p_identity_loss(flat.reshape(Theta.shape), V)[1].ravel()  # noqa: E731
+    scale = np.linalg.norm(slope(Theta.ravel()))
+    assert check_grad(loss, slope, Theta.ravel(), epsilon=1e-6) <= 1e-4 * (scale + 1e-3)
+
+
+@pytest.mark.parametrize("p", [1, 2, 5])
+def test_p_identity_loss_equals_the_dense_one(p):
+    Theta, V = rng(p).random((p, 12)), GRAMS["prefix"]
+    A = p_identity(Theta).dense()
+    assert p_identity_loss(Theta, V)[0] == pytest.approx(dense_loss(A, V, "laplace"), rel=1e-9)
+
+
+@noises
+@grams
+def test_opt_0_returns_a_strategy_of_sensitivity_one_with_its_own_loss(V, noise):
+    found = opt_0(V, noise=noise, rng=rng())
+    A = found.factor.dense()
+    norms = np.abs(A).sum(axis=0) if noise == "laplace" else np.linalg.norm(A, axis=0)
+    if noise == "laplace":
+        assert norms == pytest.approx(np.ones(len(V)))
+    assert norms.max() <= 1 + 1e-9
+    assert found.loss == pytest.approx(np.trace(np.linalg.solve(A.T @ A, V)), rel=1e-5)
+    assert found.inverse @ A.T @ A == pytest.approx(np.eye(len(V)), abs=1e-4)
+
+
+@noises
+@grams
+def test_opt_0_is_never_worse_than_identity(V, noise):
+    assert opt_0(V, noise=noise, rng=rng()).loss <= np.trace(V) * (1 + 1e-9)
+
+
+@grams
+def test_the_gaussian_bound_is_below_the_loss_and_above_the_svd_bound(V):
+    found = opt_0(V, noise="gaussian", rng=rng())
+    roots = np.sqrt(np.maximum(np.linalg.eigvalsh(V), 0))
+    assert found.bound <= found.loss * (1 + 1e-9)
+    assert found.bound >= roots.sum() ** 2 / len(V) * (1 - 1e-6)
+    if found.converged:
+        assert found.loss <= found.bound * (1 + GAP)
+
+
+@pytest.mark.parametrize("name", ["prefix", "all ranges", "width", "identity", "tiny", "huge"])
+def test_gaussian_opt_0_proves_itself_optimal_on_full_rank_grams(name):
+    assert opt_0(GRAMS[name], noise="gaussian", rng=rng()).converged
+
+
+def test_the_gaussian_bound_holds_for_random_strategies():
+    V, found = GRAMS["prefix"], opt_0(GRAMS["prefix"], noise="gaussian", rng=rng())
+    for seed in range(30):
+        A = rng(seed).normal(size=(14, 12)) + 2 * np.eye(14, 12)
+        assert dense_loss(A, V, "gaussian") >= found.bound
+
+
+@noises
+def test_opt_0_continues_from_a_state(noise):
+    V = GRAMS["all ranges"]
+    first = opt_0(V, noise=noise, rng=rng(), max_iterations=3)
+    second = opt_0(V, noise=noise, rng=rng(), start=first.state)
+    assert second.loss <= first.loss * (1 + 1e-9)
+    assert opt_0(V, noise=noise, rng=rng(), max_iterations=1).converged is False
+
+
+PRODUCTS = [
+    Workload((4, 1, 5), (product((4, 1, 5), {0: Prefix(4), 2: AllRanges(5)}),), (2.0,)),
+    Workload((4, 3), (product((4, 3), {0: Prefix(4)}), product((4, 3), {1: Identity(3)})), (1, 9)),
+    Workload((1, 3), (product((1, 3), {0: Ones(2, 1), 1: Identity(3)}),), (1.0,)),
+    Workload((5, 2), (marginal((5, 2), []),), (4.0,)),
+    *(random_workload(rng(seed), attributes=3, size=4) for seed in range(12)),
+]
+
+
+@noises
+@pytest.mark.parametrize("workload", PRODUCTS)
+def test_opt_product_loss_equals_the_dense_one(workload, noise):
+    found = opt_product(gram(workload), noise=noise, rng=rng())
+    V, A = dense_gram(workload), kron([own.dense() for own in found.factors])
+    # Under total factors A is not of full rank, but every query is in its row space.
+    assert np.trace(np.linalg.pinv(A.T @ A, rcond=1e-12) @ V) == pytest.approx(found.loss, rel=1e-4)
+    assert sensitivity_of(A, noise) <= 1 + 1e-9
+    assert found.loss <= np.trace(V) * (1 + 1e-9)
+    assert found.bound <= found.loss * (1 + 1e-9)
+
+
+def test_a_certified_product_is_certified_by_the_duals_of_its_factors():
+    found = opt_product(gram(PRODUCTS[0]), noise="gaussian", rng=rng())
+    assert found.bound >= found.loss / (1 + GAP) ** 2
+    V = dense_gram(PRODUCTS[0])
+    for seed in range(20):
+        A = rng(seed).normal(size=(20, 20)) + 4 * np.eye(20)
+        assert dense_loss(A, V, "gaussian") >= found.bound
+
+
+def test_opt_product_claims_no_bound_for_a_union():
+    assert opt_product(gram(PRODUCTS[1]), noise="gaussian", rng=rng()).bound == 0.0
+
+
+def union_case():
+    shape = (6, 5, 2)
+    blocks = (
+        product(shape, {0: Prefix(6), 2: Identity(2)}),
+        product(shape, {1: AllRanges(5)}),
+        marginal(shape, [0]),
+    )
+    return Workload(shape, blocks, (1.0, 2.0, 1.0))
+
+
+@noises
+def test_opt_union_loss_adds_up_over_parts_and_shares_spend_the_budget(noise):
+    workload = union_case()
+    groups = group_by_attributes(workload)
+    assert groups == ((0, 2), (1,))
+    found = opt_union(workload, noise=noise, rng=rng(), groups=groups)
+    stack, total = [], 0.0
+    for part, share, group in zip(found.parts, found.shares, groups, strict=True):
+        A = share * kron([own.dense() for own in part.factors])
+        total += np.trace(np.linalg.pinv(A.T @ A, rcond=1e-12) @ dense_gram(workload.select(group)))
+        stack.append(A)
+    assert total == pytest.approx(found.loss, rel=1e-5)
+    assert sensitivity_of(np.vstack(stack), noise) <= 1 + 1e-9
+    power = 1 if noise == "laplace" else 2
+    assert sum(share**power for share in found.shares) == pytest.approx(1.0)
+
+
+@noises
+def test_no_other_split_of_the_budget_is_better(noise):
+    found = opt_union(union_case(), noise=noise, rng=rng(), groups=((0, 2), (1,)))
+    losses = [part.loss for part in found.parts]
+    for share in np.linspace(0.01, 0.99, 99):
+        other = 1 - share if noise == "laplace" else math.sqrt(1 - share**2)
+        assert losses[0] / share**2 + losses[1] / other**2 >= found.loss * (1 - 1e-9)
+
+
+def test_groups_are_maximal_attribute_sets():
+    shape = (2,) * 20
+    one = Workload(shape, (marginal(shape, [0, 1]), marginal(shape, [1])), (1.0, 1.0))
+    assert group_by_attributes(one) == ()
+    many = tuple(marginal(shape, [i, i + 1]) for i in range(MAX_GROUPS + 1))
+    assert group_by_attributes(Workload(shape, many, (1.0,) * len(many))) == ()
+    few = Workload(shape, many[:MAX_GROUPS], (1.0,) * MAX_GROUPS)
+    assert len(group_by_attributes(few)) == MAX_GROUPS
+
+
+def test_grouping_a_hundred_thousand_tables_takes_no_time():
+    shape = (2,) * 400
+    blocks = tuple(marginal(shape, [i, j]) for i in range(400) for j in range(i))
+    assert group_by_attributes(Workload(shape, blocks, (1.0,) * len(blocks))) == ()
+
+
+MARGINALS = [
+    Workload((3, 2, 4), tuple(marginal((3, 2, 4), a) for a in ([0, 1], [2], [])), (1.0, 5.0, 0.1)),
+    Workload((3, 1, 4), (product((3, 1, 4), {0: Prefix(3), 2: Identity(4)}),), (2.0,)),
+    Workload((2, 3), (marginal((2, 3), [0]), marginal((2, 3), [1])), (1.0, 1e6)),
+    Workload((5, 2), (marginal((5, 2), []),), (4.0,)),
+    *(random_workload(rng(seed), attributes=3, size=3) for seed in range(8)),
+]
+
+
+def marginal_matrix(shape, weights):
+    rows = [
+        theta * kron([np.eye(n) if i in b else np.ones((1, n)) for i, n in enumerate(shape)])
+        for b, theta in weights.items()
+    ]
+    return np.vstack(rows)
+
+
+@noises
+@pytest.mark.parametrize("workload", MARGINALS)
+def test_opt_marginals_loss_equals_the_dense_one(workload, noise):
+    found = opt_marginals(gram(workload), noise=noise, rng=rng(), restarts=4)
+    A = marginal_matrix(workload.shape_of_domain, found.weights)
+    assert sensitivity_of(A, noise) == pytest.approx(1.0)
+    _, s, Vt = np.linalg.svd(A, full_matrices=False)
+    kept = s > 1e-9 * s.max()
+    V = dense_gram(workload)
+    loss = np.trace((Vt[kept].T / s[kept] ** 2) @ Vt[kept] @ V)
+    assert loss == pytest.approx(found.loss, rel=1e-5)
+    assert found.loss <= np.trace(V) * (1 + 1e-3) or noise == "laplace"
+
+
+@noises
+@pytest.mark.parametrize("workload", MARGINALS)
+def test_marginals_gradient_agrees_with_finite_differences(workload, noise):
+    problem = MarginalsProblem(gram(workload), noise=noise, max_cells=1e8)
+    theta = rng(1).random(len(problem.lattice)) + 0.2
+    error = check_grad(
+        lambda t: problem.loss(t)[0], lambda t: problem.loss(t)[1], theta, epsilon=1e-7
+    )
+    assert error <= 1e-5 * np.linalg.norm(problem.loss(theta)[1]) + 1e-5 * problem.loss(theta)[0]
+
+
+def test_marginals_without_support_have_infinite_loss():
+    problem = MarginalsProblem(gram(MARGINALS[0]), noise="laplace", max_cells=1e8)
+    loss, slope = problem.loss(np.zeros(len(problem.lattice)))
+    assert loss == math.inf
+    assert not slope.any()
+
+
+def test_marginals_beyond_the_limit_of_cells_are_not_measured():
+    workload = MARGINALS[0]
+    found = opt_marginals(gram(workload), noise="laplace", rng=rng(), max_cells=6)
+    assert all(math.prod((3, 2, 4)[i] for i in b) <= 6 for b in found.weights)
+    with pytest.raises(UnsupportedWorkloadError, match="cells"):
+        opt_marginals(gram(workload), noise="laplace", rng=rng(), max_cells=5)
+
+
+def test_a_table_over_too_many_attributes_is_refused_not_listed():
+    shape = (2,) * 25
+    wide = Workload(shape, (marginal(shape, range(25)), marginal(shape, [0])), (1.0, 1.0))
+    with pytest.raises(UnsupportedWorkloadError, match="25 attributes"):
+        MarginalsProblem(gram(wide), noise="laplace", max_cells=1e30)
+
+
+@pytest.mark.parametrize("d", [0, 1, 4])
+def test_zeta_transforms_equal_sums_over_inclusion(d):
+    full = Lattice(d)
+    listed = Lattice(d, full.subsets)
+    values = rng(d).normal(size=len(full))
+    sets = [set(a) for a in full.subsets]
+    above = [sum(v for b, v in zip(sets, values, strict=True) if a <= b) for a in sets]
+    below = [sum(v for b, v in zip(sets, values, strict=True) if b <= a) for a in sets]
+    for lattice in (full, listed):
+        assert lattice.superset_sums(values) == pytest.approx(np.array(above))
+        assert lattice.subset_sums(values) == pytest.approx(np.array(below))
+    inside, outside = rng(5).random(d), rng(6).random(d)
+    expected = [math.prod(inside[i] if i in a else outside[i] for i in range(d)) for a in sets]
+    assert full.products(inside, outside) == pytest.approx(np.array(expected))
+
+
+def test_a_family_that_is_not_closed_sums_over_its_members_alone():
+    family = [(0, 1), (1, 2), (1,)]
+    lattice = Lattice(3, family)
+    assert lattice.superset_sums(np.array([1.0, 10.0, 100.0])).tolist() == [1.0, 10.0, 111.0]
+    assert lattice.subset_sums(np.array([1.0, 10.0, 100.0])).tolist() == [101.0, 110.0, 100.0]
+
+
+@noises
+def test_the_listed_closure_gives_the_loss_of_the_full_lattice(noise, monkeypatch):
+    workload = MARGINALS[0]
+    full = MarginalsProblem(gram(workload), noise=noise, max_cells=1e8)
+    monkeypatch.setattr("dpquery.strategy.opt_marginals.FULL_LIMIT", 0)
+    listed = MarginalsProblem(gram(workload), noise=noise, max_cells=1e8)
+    assert set(listed.lattice.subsets) == {(), (0,), (1,), (2,), (0, 1)}
+    theta = dict(zip(listed.lattice.subsets, rng(2).random(5), strict=True))
+    spread = np.array([theta.get(a, 0.0) for a in full.lattice.subsets])
+    dense = np.array(list(theta.values()))
+    assert listed.loss(dense)[0] == pytest.approx(full.loss(spread)[0], rel=1e-12)
+
+
+def test_subsets_come_smaller_first():
+    assert list(subsets_of((1, 4))) == [(), (1,), (4,), (1, 4)]
+
+
+@noises
+@pytest.mark.parametrize("seed", range(5))
+def test_random_blocks_keep_opt_product_at_or_below_identity(seed, noise):
+    shape = (4, 3)
+    blocks = tuple(random_block(rng(seed + k), shape) for k in range(3))
+    V = gram(Workload(shape, blocks, (1e-6, 1.0, 1e6)))
+    assert opt_product(V, noise=noise, rng=rng()).loss <= V.trace * (1 + 1e-9)
