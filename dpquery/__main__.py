@@ -1,0 +1,5 @@
+"""`python -m dpquery` is `dpquery`."""
+
+from dpquery.cli import main
+
+main()

@@ -1,0 +1,183 @@
+"""The commands, as typed."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import pytest
+import typer
+from cli_support import contents, ended, kinds, ok, run, spent, start
+
+from dpquery.cli import app
+
+ESCAPE = "\x1b"
+OUTPUTS = ("dpquery.plan", "release", "report.html")
+
+
+@pytest.fixture
+def released(town):
+    ok("release", "data.csv", "--epsilon", "1")
+    return town
+
+
+def outputs(folder):
+    own = contents(folder)
+    return {name: own[name] for name in own if name.startswith(OUTPUTS)}
+
+
+def test_the_three_commands_work_as_typed_in_one_folder_and_twice_give_the_same_bytes(
+    tmp_path, planned_town, monkeypatch
+):
+    for name in ("workload.yaml", "data.csv"):
+        (tmp_path / name).write_bytes((planned_town / name).read_bytes())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    commands = ("plan workload.yaml", "release data.csv --epsilon 1", "error-report")
+    first = [ended(start(*command.split())) for command in commands]
+    assert [done.code for done in first] == [0, 0, 0], first
+    written = outputs(tmp_path)
+    assert {"dpquery.plan", "release/release.json", "report.html"} <= set(written)
+    again = [ok(*command.split()) for command in commands]
+    assert outputs(tmp_path) == written
+    assert again == first
+    assert spent() == "1"
+    for done in first:
+        assert done.out
+        assert ESCAPE not in done.out + done.err
+    assert "wrote dpquery.plan" in first[0].err
+    assert "wrote" not in first[0].out
+
+
+def test_a_second_run_makes_every_output_newer_so_that_make_settles(released):
+    ok("error-report")
+    old = time.time() - 1000
+    for name in ("dpquery.plan", "release/release.json", "report.html"):
+        os.utime(name, (old, old))
+    ok("plan", "workload.yaml")
+    ok("release", "data.csv", "--epsilon", "1")
+    ok("error-report")
+    for name in ("dpquery.plan", "release/release.json", "report.html"):
+        assert os.stat(name).st_mtime > old + 500
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "plan workload.yaml --json",
+        "release data.csv --epsilon 1 --json",
+        "error-report --json",
+        "ledger status --json",
+        "ledger history --json",
+        "schema",
+    ],
+)
+def test_json_output_is_json_and_nothing_else(released, command):
+    assert json.loads(ok(*command.split()).out)
+
+
+def test_the_export_is_one_json_object_a_line_and_verify_names_its_head(released):
+    events = [json.loads(line) for line in ok("ledger", "export").out.splitlines()]
+    assert [event["kind"] for event in events] == ["register", "reserve", "commit"]
+    said = ok("ledger", "verify", "--releases", "release").out
+    assert said.startswith(f"ok: 3 events, head {events[-1]['hash']}")
+
+
+def test_tables_are_not_cut_and_have_no_colours_where_they_are_piped(released):
+    for command in ("plan workload.yaml", "error-report", "ledger status", "ledger history"):
+        out = ok(*command.split()).out
+        assert "town" in out or "age_by_sex" in out
+        assert ESCAPE not in out
+        assert "…" not in out
+
+
+def test_no_color_is_honoured_on_a_terminal(released, monkeypatch):
+    pty = pytest.importorskip("pty")
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    colour = re.compile(f"{ESCAPE}\\[([0-9]+;)*[349][0-7]")
+    assert colour.search(_shown_on_a_terminal(pty))  # what is being done has a green sign before it
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not colour.search(_shown_on_a_terminal(pty))
+
+
+def _shown_on_a_terminal(pty):
+    reading, writing = pty.openpty()
+    command = [sys.executable, "-m", "dpquery", "plan", "workload.yaml"]
+    shown = b""
+    with subprocess.Popen(command, stdout=writing, stderr=writing) as process:
+        os.close(writing)
+        with suppress(OSError):  # how Linux says that the other end is closed
+            while part := os.read(reading, 65536):
+                shown += part
+    os.close(reading)
+    assert process.returncode == 0
+    return shown.decode()
+
+
+def test_help_is_quick_because_no_heavy_module_is_imported_for_it():
+    code = "import sys, dpquery.cli; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    heavy = {"numpy", "scipy", "pandas", "pyarrow", "opendp", "yaml"}
+    assert not heavy & set(done.stdout.split())
+
+
+def test_every_command_and_every_option_has_help():
+    def walk(command, name):
+        assert command.help, name
+        for parameter in command.params:
+            assert getattr(parameter, "help", None), f"{name} {parameter.name}"
+        for own in getattr(command, "commands", {}).values():
+            yield f"{name} {own.name}".strip()
+            yield from walk(own, f"{name} {own.name}".strip())
+
+    names = set(walk(typer.main.get_command(app), ""))
+    assert names >= {"init", "schema", "plan", "release", "error-report", "ledger export"}
+    for name in names:
+        assert "--help" in ok(*name.split(), "--help").out
+
+
+def test_the_version_is_printed():
+    assert ok("--version").out.startswith("dpquery ")
+
+
+def test_init_writes_a_spec_that_plans_and_never_overwrites(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    ok("init")
+    assert {"workload.yaml", "workload.schema.json"} == set(contents(tmp_path))
+    again = run("init")
+    assert again.code == 2
+    assert "workload.yaml exists" in again.err
+    assert json.loads((tmp_path / "workload.schema.json").read_text()) == json.loads(
+        ok("schema").out
+    )
+
+
+def test_abandon_gives_an_unfinished_run_up_and_keeps_its_charge(town, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dpquery.measurement.curator.tabulate", broken)
+        assert run("release", "data.csv", "--epsilon", "1").code == 70
+    (status,) = json.loads(ok("ledger", "status", "--json").out)
+    (key,) = status["unfinished"]
+    ok("ledger", "abandon", key)
+    assert kinds() == ["register", "reserve", "abandon"]
+    assert run("ledger", "abandon", key).code == 5
+    ok("release", "data.csv", "--epsilon", "1")
+    assert spent() == "2"
+
+
+def test_a_pipe_that_closes_early_is_no_crash(released):
+    process = start("ledger", "export")
+    process.stdout.close()
+    process.stdout = None
+    assert "Traceback" not in ended(process).err
