@@ -1,6 +1,6 @@
 """Predicate sets and conditions of a spec, from the attribute's own values to its codes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
@@ -34,7 +34,7 @@ SET_WORDS = ("identity", "total", "prefix", "all-ranges", "identity+total")
 CONDITIONS = ("is", "in", "between")
 SET_KINDS = ("width", "ranges", "groups", *CONDITIONS)
 
-_MAX_LISTED = 2**24  # codes that the groups of one set list
+_MAX_LISTED = 2**22  # codes that the groups of one set list
 _WORDS_OF_BOOLEAN = {"no": 0, "false": 0, "yes": 1, "true": 1}
 
 # A label and the codes that it stands for, sorted.
@@ -112,11 +112,8 @@ def _one_set(node: Node, attribute: Attribute, problems: Problems) -> PredicateS
             _demand_order(node, attribute, word)
             return AllRangesSet(size, length)
         case _:
-            raise UnreadableError(
-                node.place,
-                f"{quoted(word)} is not {what}{suggestion(word, SET_WORDS)}; a single value is "
-                "written {is: value}",
-            )
+            hint = suggestion(word, (*SET_WORDS, "{is: value}"))
+            raise UnreadableError(node.place, f"{quoted(word)} is not {what}{hint}")
 
 
 def _demand_order(node: Node, attribute: Attribute, kind: str) -> None:
@@ -203,7 +200,9 @@ def _entries(node: Node, attribute: Attribute, problems: Problems) -> list[_Entr
     return read
 
 
-def _union(found: Iterable[_Entry]) -> tuple[int, ...]:
+def _union(found: Sequence[_Entry]) -> tuple[int, ...]:
+    if len(found) == 1:
+        return found[0][1]
     return tuple(sorted({code for _, codes in found for code in codes}))
 
 

@@ -157,8 +157,9 @@ def _union(node: Node, scope: Scope, where: Sets) -> list[Table]:
                 problems=scope.problems,
                 optional=("where", *ITEM_KINDS),
             )
-            tables += _tables(part, given, scope, where)
-            _limit_tables(len(tables), part)
+            own = _tables(part, given, scope, where)
+            _limit_tables(len(tables) + len(own), part)
+            tables += own
     return tables
 
 
@@ -182,7 +183,6 @@ def _threshold(node: Node, scope: Scope, where: Sets) -> Table:
     if not {"r", "of"} <= given.keys():
         raise UnreadableError(None)
     of = items(given["of"], "the attributes to count over")
-    attributes = scope.attributes(given["of"], "the attributes to count over", fixed=where)
     r = 1
     with scope.problems.collected():
         r = whole(given["r"], "how many of the attributes must meet their target")
@@ -190,12 +190,11 @@ def _threshold(node: Node, scope: Scope, where: Sets) -> Table:
             raise UnreadableError(
                 given["r"].place, f"r is {r}; expected 1 to {len(of)}, the number of attributes"
             )
+    attributes = scope.attributes(given["of"], "the attributes to count over", fixed=where)
     axes: Sets = {i: IdentitySet(own.size) for i, own in attributes.items()}
     targets = given.get("targets")
     if targets is not None and not (isinstance(targets, TextNode) and targets.text == "all"):
         axes = _targets(targets, scope, attributes)
-    if len(axes) < len(of):
-        raise UnreadableError(None)
     return _table(node, axes, where, at_least=r)
 
 

@@ -100,7 +100,7 @@ def nearest(name: str, known: Collection[str]) -> str | None:
     if len(name) > 100 or len(known) > _COMPARED:
         return None
     folded = {own.casefold(): own for own in known}
-    near = difflib.get_close_matches(name.casefold(), folded, n=1)
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.65)
     return folded[near[0]] if near else None
 
 

@@ -98,7 +98,13 @@ def fields(
     known = (*required, *optional)
     given: dict[str, Node] = {}
     meant = set()
-    for key, value in entries(node, f"{what} with {listed(known)}"):
+    if not isinstance(node, MapNode):
+        raise UnreadableError(
+            node.place,
+            f"expected {what}, a mapping with keys among {', '.join(known)}, found "
+            f"{described(node)}",
+        )
+    for key, value in node.entries:
         if key.text in known:
             given[key.text] = value
         else:

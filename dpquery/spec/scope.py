@@ -43,7 +43,7 @@ class Scope:
         return index, attribute
 
     def attributes(self, node: Node, what: str, *, fixed: Collection[int]) -> dict[int, Attribute]:
-        """Return the attributes of a list, which may name none, none twice and none of `fixed`."""
+        """Return the attributes of a list, which may be empty; none twice and none of `fixed`."""
         if not isinstance(node, ListNode):
             raise UnreadableError(node.place, f"expected {what}, a list, found {described(node)}")
         found: dict[int, Attribute] = {}
@@ -52,6 +52,8 @@ class Scope:
                 index, attribute = self.attribute(own)
                 _check_free(own, attribute, repeated=index in found, fixed=index in fixed)
                 found[index] = attribute
+        if len(found) < len(node.items):
+            raise UnreadableError(None)
         return found
 
     def sets(self, node: Node, what: str, *, fixed: Collection[int], read: _ReadSet) -> Sets:

@@ -1,0 +1,271 @@
+"""Every mistake in a spec is named at its place, with all others, and nothing else is raised."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from dpquery.exceptions import SpecError
+from dpquery.spec import parse_workload
+from dpquery.spec.parse import load, parse
+from dpquery.spec.starter import STARTER
+
+BASE = """\
+dataset: {id: survey, version: 1}
+privacy: {unit: row, neighbours: add-remove, delta: 1e-9}
+budget: {epsilon: 4, delta: 1e-9}
+domain:
+  age: {range: [0, 9]}
+  sex: {values: [Male, Female]}
+  state: {values: {1: Alabama, 2: Alaska, 4: Arizona}, other: bin}
+  income: {bins: [0, 10000, 20000, 50000]}
+  hispanic: boolean
+  race: {merge: {white: boolean, black: boolean, asian: {values: [A, B, C]}}}
+workload:
+  - name: first
+    product: {age: prefix, sex: identity}
+"""
+CASES = (Path(__file__).parent / "spec_mistakes.txt").read_text(encoding="utf-8")
+
+
+def mistakes(text: str, files: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        parse(text, name="w.yaml", files=files or {})
+    return str(caught.value).split("\n")
+
+
+def cases() -> list[tuple[str, str, list[str]]]:
+    """Return (text in BASE, what replaces it, messages expected) of each case."""
+    found = []
+    for block in CASES.split("\n\n"):
+        lines = block.strip("\n").split("\n")
+        if lines[0].startswith("- "):
+            old, new = (line[2:].replace("\\n", "\n") for line in lines[:2])
+            found.append((old, new, [f"w.yaml:{line[2:]}" for line in lines[2:]]))
+    return found
+
+
+@pytest.mark.parametrize(("old", "new", "messages"), cases())
+def test_a_mistake_is_named_at_its_place(old: str, new: str, messages: list[str]) -> None:
+    assert old in BASE
+    assert mistakes(BASE.replace(old, new, 1)) == messages
+
+
+def test_mistakes_come_all_at_once_in_order_of_place() -> None:
+    text = BASE
+    for old, new in (
+        ("version", "verson"),
+        ("row", "rov"),
+        ("[0, 9]", "[9, 0]"),
+        ("prefix", "prefixx"),
+        ("sex: identity", "sxe: identity, hispanic: {is: 3}"),
+    ):
+        text = text.replace(old, new, 1)
+    text += "  - {name: first, weight: -1, where: {income: 3}, marginals: {ways: 9}}\n"
+    assert [line.split(" ")[0] for line in mistakes(text)] == [
+        "w.yaml:1:23:",
+        "w.yaml:2:17:",
+        "w.yaml:5:16:",
+        "w.yaml:13:29:",
+        "w.yaml:13:59:",
+        "w.yaml:14:12:",
+        "w.yaml:14:27:",
+        "w.yaml:14:47:",
+    ]
+
+
+def test_a_broken_attribute_is_not_reported_again_wherever_it_is_used() -> None:
+    assert mistakes(BASE.replace("[0, 9]", "[9, 0]").replace("[Male, Female]", "[]")) == [
+        "w.yaml:5:16: the range [9, 0] is empty; put the lowest value first",
+        "w.yaml:6:17: no value is listed; list at least one",
+    ]
+    for domain in ("domain: {}\n", "domain: 3\n", ""):
+        text = BASE[: BASE.index("domain:")] + domain + BASE[BASE.index("workload:") :]
+        assert len(mistakes(text)) == 1
+
+
+def test_a_mistake_behind_an_anchor_is_reported_once() -> None:
+    items = "  - {name: b, product: {sex: &no {is: X}}}\n" + "".join(
+        f"  - {{name: b{i}, product: {{sex: *no}}}}\n" for i in range(9)
+    )
+    (message,) = mistakes(BASE + items)
+    assert message.startswith("w.yaml:14:39: 'X' is not a value of 'sex'")
+
+
+def test_a_word_that_is_one_value_and_another_ones_label_is_refused() -> None:
+    text = BASE.replace("[Male, Female]", "{1: 2, 2: 3}").replace("sex: identity", "sex: {is: 2}")
+    assert mistakes(text) == [
+        "w.yaml:13:38: '2' is a value of 'sex' and the label of another one; change that label"
+    ]
+    parse(text.replace("is: 2", "is: 3"), name="w.yaml", files={})
+
+
+def test_characters_that_yaml_forbids_are_named() -> None:
+    assert mistakes("a: 1\nb: \x07") == [
+        "w.yaml:2:4: the character U+0007 cannot stand in YAML; remove it"
+    ]
+
+
+def test_an_empty_file_says_how_to_start() -> None:
+    for text in ("", "# nothing\n"):
+        (message,) = mistakes(text)
+        assert message == "w.yaml:1:1: the file is empty; `dpquery init` writes a spec to edit"
+
+
+def test_long_reports_and_long_texts_are_cut() -> None:
+    items = "".join(f"  - {{name: i{i}, product: {{x{'y' * 99}: identity}}}}\n" for i in range(150))
+    found = mistakes(BASE + items)
+    assert len(found) == 101
+    assert found[-1] == "w.yaml: and 50 more mistakes after these"
+    assert max(map(len, found)) < 200
+
+
+# What would take unreasonable time or memory is refused before it does.
+
+
+def test_alias_bombs_are_refused() -> None:
+    bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 10)}]\n" for i in range(9)
+    )
+    (message,) = mistakes(bomb)
+    assert message.endswith("more than 1,000,000 entries, aliases counted each time; use fewer")
+
+
+def test_an_anchor_inside_itself_is_refused() -> None:
+    (message,) = mistakes("a: &a [*a]")
+    assert message == "w.yaml:1:8: no anchor &a stands before this; define it first"
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 100_000, "- " * 5_000, "? " * 5_000])
+def test_deep_nesting_is_refused(text: str) -> None:
+    assert "nested deeper than 40 levels" in mistakes(text)[0]
+
+
+def test_long_texts_are_refused() -> None:
+    assert "longer than 10,000,000 characters" in mistakes("#" * 10_000_001)[0]
+
+
+WIDE = BASE[: BASE.index("domain:")] + "domain:\n"
+WIDE += "".join(f"  a{i}: {{range: [0, 999999]}}\n" for i in range(60)) + "workload:\n"
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ("marginals: {ways: 30}", "118,264,581,564,861,424 tables or more, past the limit of 1,0"),
+        ("marginals: {max_cells: 100000000000000000}", "tables or more, past the limit of 1,000"),
+        ("product: {a0: identity, a1: prefix, a2: prefix}", "asks 1,000,000,000,000,000,000 quer"),
+        ("product: {a0: all-ranges, a1: [identity, total]}", "more than the limit of 1,099,511,6"),
+        ("product: {a0: {groups: {%s}}}", "the groups list over 4,194,304 values"),
+    ],
+)
+def test_workloads_past_the_limits_are_refused(item: str, message: str) -> None:
+    wide = WIDE.replace("999999", "1") if "max_cells" in item else WIDE
+    if "%s" in item:
+        item %= ", ".join(f"g{i}: [[0, 999999]]" for i in range(5))
+    (found,) = mistakes(f"{wide}  - {{name: it, {item}}}\n")
+    assert message in found
+
+
+def test_tables_are_counted_over_the_whole_workload(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parse_workload, "MAX_TABLES", 20)
+    items = "  - {name: a, union: [&u {marginals: {ways: 2}}]}\n"
+    parse(BASE + items, name="w.yaml", files={})
+    (found,) = mistakes(f"{BASE}{items}  - {{name: b, union: [*u]}}\n")
+    assert found.startswith("w.yaml:15:5: this makes 31 tables or more, past the limit of 20")
+    (found,) = mistakes(BASE + items.replace("}]}", "}, *u]}"))
+    assert found.startswith("w.yaml:14:23: this makes 30 tables or more")
+
+
+# Files.
+
+
+def test_files_outside_the_folder_are_never_read(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("a\n")
+    folder = tmp_path / "specs"
+    folder.mkdir()
+    os.symlink(tmp_path / "secret.txt", folder / "link.txt")
+    spec = folder / "w.yaml"
+    for name in ("../secret.txt", str(tmp_path / "secret.txt"), "link.txt", "a/../../secret.txt"):
+        spec.write_text(BASE.replace("values: [Male, Female]", f"values_file: {name}"))
+        with pytest.raises(SpecError, match=r"w\.yaml:6:22: .*leads out of the spec's folder"):
+            load(spec)
+
+
+def test_unreadable_files_are_named(tmp_path: Path) -> None:
+    spec = tmp_path / "w.yaml"
+    with pytest.raises(SpecError, match=r"w\.yaml cannot be read: No such file"):
+        load(spec)
+    with pytest.raises(SpecError, match=r"cannot be read: Is a directory"):
+        load(tmp_path)
+    spec.write_bytes(b"a: 1\nb: \xff\n")
+    with pytest.raises(SpecError, match=r"w\.yaml:2:1: this is not UTF-8"):
+        load(spec)
+    spec.write_bytes(b"#" * 10_000_001)
+    with pytest.raises(SpecError, match="larger than 10,000,000 bytes"):
+        load(spec)
+    spec.write_text(BASE.replace("values: [Male, Female]", "values_file: none.txt"))
+    with pytest.raises(SpecError, match=r"w\.yaml:6:22: .*none\.txt cannot be read: No such file"):
+        load(spec)
+    with pytest.raises(SpecError, match=r"w\.yaml:6:22: the value list 'none.txt' is missing"):
+        parse(spec.read_text(), name="w.yaml", files={})
+
+
+def test_mistakes_in_a_value_list_name_its_lines() -> None:
+    text = BASE.replace("values: [Male, Female]", "values_file: s.txt").replace("r: row", "r: rov")
+    assert mistakes(text.replace("prefix", "prefixx"), {"s.txt": 'M\nM\n\n"F\nA,B,C\nN,M\n'}) == [
+        "w.yaml:13:20: 'prefixx' is not a predicate set of 'age'; did you mean 'prefix'?",
+        "s.txt:2:1: the value 'M' is given twice, first in line 1; keep one",
+        "s.txt:4:1: the quotes do not pair up; double a quote inside",
+        "s.txt:5:1: expected a value, or a value, a comma and its label, found 3 fields; put text "
+        "with commas in double quotes",
+        "s.txt:6:1: the label 'M' is given twice, first in line 1; keep one",
+    ]
+
+
+# Whatever the text, nothing but a SpecError comes out.
+
+
+def survives(text: str) -> None:
+    try:
+        parse(text, name="w.yaml", files={})
+    except SpecError as error:
+        message = str(error)
+    else:
+        return
+    assert message.startswith("w.yaml:")
+
+
+def test_mutated_specs_raise_nothing_but_spec_errors() -> None:
+    draw = random.Random(1)  # noqa: S311
+    words = [*"[]{},:-&*!|>'\"#%@`?\n \t", "yes", "~", "<<", "1e999", ".nan", "-1", "&a", "*a"]
+    words += ["{}", "[]", "total", "other", "is", "in", "any", "merge", "sets", "\ud800", "\x00"]
+    for _ in range(400):
+        text = draw.choice((BASE, BASE, STARTER))
+        for _ in range(draw.randint(1, 4)):
+            i, j = draw.randrange(len(text)), draw.randrange(len(text))
+            cut = draw.choice((0, 1, 3, 10))
+            text = draw.choice(
+                (
+                    text[:i] + draw.choice(words) + text[i + cut :],
+                    text[:i] + text[j : j + 20] + text[i + cut :],
+                    "\n".join(sorted(text.split("\n"), key=lambda _: draw.random() < 0.1)),
+                )
+            )
+        survives(text)
+
+
+def test_any_text_raises_nothing_but_spec_errors() -> None:
+    hypothesis = pytest.importorskip("hypothesis")
+    strategies = hypothesis.strategies
+    yaml_text = strategies.text(strategies.sampled_from("[]{},:-&*!|>'\"#%@`?\n\t ab1.~<\\\x85"))
+
+    @hypothesis.settings(derandomize=True, max_examples=150, deadline=None, database=None)
+    @hypothesis.given(strategies.one_of(strategies.text(), yaml_text))
+    def check(text: str) -> None:
+        survives(text)
+        survives(BASE.replace("identity", text))
+        survives(BASE.replace("Male", text))
+
+    check()
