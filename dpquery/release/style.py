@@ -25,7 +25,7 @@ small { display: block; color: var(--soft); font-size: 13px; font-weight: 400; }
   gap: 28px 24px; align-items: start; }
 figure { margin: 0; min-width: 0; }
 figcaption { font-weight: 600; margin-bottom: 8px; overflow-wrap: anywhere; }
-svg { display: block; width: 100%; max-width: 760px; height: auto; }
+svg { display: block; width: 100%; max-width: 600px; height: auto; }
 svg text { font-size: 13px; fill: var(--ink); }
 svg .tick { fill: var(--soft); font-size: 12px; }
 svg .middle { text-anchor: middle; } svg .end { text-anchor: end; }

@@ -16,7 +16,7 @@ WIDTH = 560
 LEFT, RIGHT, TOP, BOTTOM = 58, 18, 12, 40
 LINE_HEIGHT, PLOT_HEIGHT = 23, 230
 LABEL_WIDTH, VALUE_WIDTH = 160, 64
-NARROW, BROAD = 7.2, 10.5  # widths of characters, about
+NARROW, BROAD = 6.7, 10.3  # widths of characters, about
 
 Text = Callable[[float], str]
 
@@ -44,10 +44,10 @@ class Scale:
         """Round values to mark, about five."""
         if self.log:
             first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
-            steps = (1,) if last - first > 2 else (1, 2, 5)
+            steps = (1,) if last - first > 3 else (1, 2, 5)
             marks = [k * 10.0**e for e in range(first, last + 1) for k in steps]
             marks = [mark for mark in marks if self.low <= mark * 1.0001 <= self.high * 1.0002]
-            return marks[:: max(1, len(marks) // 6)]
+            return marks[:: len(marks) // 8 + 1]
         step = _round_step((self.high - self.low) / 5)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [k * step for k in range(first, last + 1)]
@@ -55,7 +55,7 @@ class Scale:
 
 def scale(values: Sequence[float], *, start: float, end: float) -> Scale:
     """Return a linear scale that shows zero and all values, with a little room beyond them."""
-    low, high = min(0.0, *values), max(0.0, *values)
+    low, high = min((0.0, *values)), max((0.0, *values))
     room = 0.03 * (high - low) or 1.0
     return Scale(low - room * (low < 0), high + room, start, end)
 

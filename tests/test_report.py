@@ -1,0 +1,261 @@
+"""The report says what a release is worth, needs nothing but itself, and trusts no label."""
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpquery.exceptions import DpqueryError, SpecError
+from dpquery.measurement.accounting import guarantee
+from dpquery.measurement.mechanism import Mechanism
+from dpquery.reconstruction.answers import TableAnswers
+from dpquery.release.html import page, write_html
+from dpquery.release.manifest import LedgerFacts, StrategyFacts, manifest_of
+from dpquery.release.report import COLUMNS, headline, load, to_json, to_rows
+from dpquery.release.svg import Scale, bars, curve, log_scale, scale
+from dpquery.release.write import write_release
+from dpquery.spec.domain import Attribute, Bins, Categorical, Column, Domain, Integers
+from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
+from dpquery.spec.predicates import AllRangesSet, GroupSet, IdentitySet, PrefixSet
+
+EVIL = "<script>alert('x')</script>"
+DOMAIN = Domain(
+    (
+        Attribute("age", (Column("age", Integers(0, 29)),)),
+        Attribute("sex", (Column("sex", Categorical(("1", "2"), ("Male", EVIL))),)),
+        Attribute("income", (Column("income", Bins(tuple(map(float, range(21))))),)),
+    )
+)
+AGE, SEX, INCOME = ((index, IdentitySet(size)) for index, size in enumerate(DOMAIN.shape))
+TEENS = GroupSet(30, (("teens & <b>", tuple(range(13, 20))), ("rest", (0, 1))))
+
+ITEMS = (
+    Item("population", (Table(()),), 4.0, "Everyone"),
+    Item("ages", (Table((AGE,)),), description=EVIL),
+    Item("pyramid", (Table((AGE, SEX)),)),
+    Item("upto", (Table(((2, PrefixSet(20, 20)),)),)),
+    Item("groups", (Table(((0, TEENS), SEX)),)),
+    Item("many", (Table(((0, AllRangesSet(30, 30)), SEX)),)),
+    Item("pairs", (Table((SEX,)), Table((AGE,)))),
+)
+SIZE_OF = {"population": 1000.0, "ages": 50.0, "pyramid": 20.0, "many": 5.0, "groups": 400.0}
+
+
+def answers(item):
+    for table in item.tables:
+        error = np.full(table.size, 5.0)
+        estimate = np.full(table.size, SIZE_OF.get(item.name, 100.0)) + np.arange(table.size) % 3
+        yield TableAnswers(table, estimate, error, 2 * error)
+
+
+def release(folder, *, items=ITEMS, answers=answers, noise="gaussian", curve=((0.5, 10), (2, 2.5))):
+    delta = Fraction(1, 10**9)
+    spec = Spec(Dataset("people", "7"), Privacy(), Budget(epsilon=Fraction(4)), DOMAIN, items)
+    own = guarantee(noise, epsilon=Fraction(1), delta=delta)
+    manifest = manifest_of(
+        spec,
+        mechanism=Mechanism(own, 0, 1, 2.0),
+        strategy=StrategyFacts(EVIL, "product", 5.0, 5.0, 4.0, "SVD bound", 1.25, True, "s" * 64),
+        plan="p" * 64,
+        key="k",
+        ledger=LedgerFacts(1, "h" * 64),
+        cumulative="Releases so far have spent 1 of 4.",
+        level=0.9,
+        error_by_epsilon=curve,
+    )
+    write_release(folder, spec=spec, answers=answers, manifest=manifest, replace=False)
+    return load(folder)
+
+
+@pytest.fixture
+def report(tmp_path):
+    return release(tmp_path / "out")
+
+
+def item(report, name):
+    return next(own for own in report.items if own.name == name)
+
+
+# ------------------------------------------------------------------------------- figures
+
+
+def test_items_come_in_spec_order_with_their_errors(report):
+    assert [own.name for own in report.items] == [own.name for own in ITEMS]
+    assert report.queries == sum(own.size for own in ITEMS)
+    assert report.rmse == pytest.approx(5)
+    ages = item(report, "ages")
+    assert (ages.rmse, ages.max_std_error) == (5, 5)
+    assert ages.median_rel_error == pytest.approx(5 / 51, rel=0.004)
+    assert ages.worst_rel_error == pytest.approx(0.1)
+
+
+def test_verdicts_are_in_plain_words(report):
+    verdicts = {own.name: own.verdict for own in report.items}
+    assert verdicts["population"] == "good: ±0.5 %"
+    assert verdicts["groups"] == "good: typically ±1.2 %"
+    assert verdicts["ages"] == "good: typically ±9.8 %"
+    assert verdicts["pyramid"] == "fair: typically ±24 %"
+    assert verdicts["many"] == "weak: 100 % of the answers are flagged"
+
+
+def test_a_single_swamped_answer_is_weak(tmp_path):
+    def zero(own):
+        return (TableAnswers(t, np.zeros(1), np.ones(1), np.ones(1)) for t in own.tables)
+
+    found = release(tmp_path / "out", items=ITEMS[:1], answers=zero)
+    assert found.items[0].verdict == "weak: it is flagged"
+    assert to_rows(found)[0][3] == "unbounded"
+    page(found)
+
+
+def test_json_holds_the_same_figures(report):
+    found = json.loads(json.dumps(to_json(report), allow_nan=False))
+    assert found["guarantee"]["epsilon"] == 1
+    assert [own["name"] for own in found["items"]] == [own.name for own in ITEMS]
+    assert found["items"][0]["verdict"] == "good: ±0.5 %"
+    assert found["strategy"]["ratio"] == 1.25
+
+
+def test_the_terminal_gets_rows_and_a_headline(report):
+    rows = to_rows(report)
+    assert {len(row) for row in rows} == {len(COLUMNS)}
+    assert rows[0] == ("population", "1", "5", "±0.5 %", "±0.5 %", "0 %", "good: ±0.5 %")
+    text = "\n".join(headline(report))
+    for words in ("people, version 7", "ε = 1 at δ = 1e-9", "1.250 x a lower bound"):
+        assert words in text
+
+
+def test_previews_are_drawn_along_ordered_axes_and_stay_small(report):
+    drawn = {own.name: own.preview for own in report.items}
+    assert drawn["ages"].axis == "age"
+    assert [own.name for own in drawn["pyramid"].series] == ["Male", EVIL]
+    assert drawn["upto"].axis == "income"
+    assert [p.place for p in drawn["upto"].series[0].points] == list(range(1, 21))
+    assert drawn["groups"].axis == ""
+    assert drawn["groups"].series[0].points[0].label == "teens & <b>, Male"
+    assert drawn["many"] is None
+    assert drawn["pairs"].axis == ""
+    assert [p.label for p in drawn["pairs"].series[0].points[:3]] == ["Male", EVIL, "0"]
+
+
+# ------------------------------------------------------------------------------- damage
+
+
+def test_a_folder_that_is_no_release_is_told_apart(tmp_path):
+    with pytest.raises(SpecError, match="not a release"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["ages.parquet", "errors.parquet"])
+@pytest.mark.parametrize("damage", ["missing", "cut", "swapped"])
+def test_damage_is_found_and_the_remedy_named(tmp_path, name, damage):
+    release(tmp_path / "out")
+    path = tmp_path / "out" / name
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-9])
+    else:
+        path.unlink()
+    if damage == "swapped":
+        path.write_bytes((tmp_path / "out" / "pyramid.parquet").read_bytes())
+    with pytest.raises(SpecError, match="run `dpquery release` again, which is free"):
+        load(tmp_path / "out")
+
+
+# ------------------------------------------------------------------------------- the page
+
+
+def test_the_page_needs_no_network_and_no_script(report):
+    text = page(report)
+    assert re.findall(r"https?:|//\w|@import|url\(|<script|<link|<img|<iframe", text) == []
+    assert "default-src 'none'" in text
+
+
+def test_labels_are_escaped_everywhere(report):
+    text = page(report)
+    assert "<script" not in text
+    assert "<b>," not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_every_chart_is_well_formed_and_described(report):
+    charts = re.findall(r"<svg.*?</svg>", page(report), re.S)
+    assert len(charts) == 8
+    for chart in charts:
+        root = ElementTree.fromstring(chart)  # noqa: S314  # our own page
+        assert root.get("role") == "img"
+        assert root.find("title").text
+        assert root.find("desc").text
+
+
+def test_nothing_is_drawn_outside_its_chart(report):
+    for chart in re.findall(r"<svg.*?</svg>", page(report), re.S):
+        root = ElementTree.fromstring(chart)  # noqa: S314  # our own page
+        _, _, width, height = map(float, root.get("viewBox").split())
+        for mark in root.iter():
+            for names, limit in (
+                (("x", "x1", "x2", "cx"), width),
+                (("y", "y1", "y2", "cy"), height),
+            ):
+                assert all(0 <= float(mark.get(n)) <= limit for n in names if mark.get(n))
+
+
+def test_the_page_follows_the_readers_colour_scheme(report):
+    assert "prefers-color-scheme: dark" in page(report)
+
+
+def test_the_page_is_the_same_each_time(report, tmp_path):
+    write_html(report, tmp_path / "a.html")
+    assert (tmp_path / "a.html").read_text(encoding="utf-8") == page(load(tmp_path / "out"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "out"]
+
+
+def test_a_page_that_cannot_be_written_is_reported(report, tmp_path):
+    with pytest.raises(DpqueryError, match="cannot write"):
+        write_html(report, tmp_path / "none" / "a.html")
+
+
+def test_a_page_without_a_curve_has_no_empty_section(tmp_path):
+    text = page(release(tmp_path / "out", noise="laplace", curve=()))
+    assert "Error against privacy" not in text
+    assert "<h2>All items</h2>" in text
+
+
+# ------------------------------------------------------------------------------- scales
+
+
+@pytest.mark.parametrize("values", [[0.0], [5.0], [-3.0, 9.0], [-2e9, -1e9], [1e-9, 2e-9]])
+def test_linear_scales_show_zero_and_every_value(values):
+    own = scale(values, start=0, end=100)
+    assert own.low <= min(0, *values) <= max(0, *values) <= own.high
+    assert [own(value) for value in (own.low, own.high)] == pytest.approx([0, 100])
+    assert 1 <= len(own.ticks) <= 12
+
+
+@pytest.mark.parametrize("values", [[1.0], [0.1, 4.0], [3e-5, 7e8], [20.0, 20.0]])
+def test_logarithmic_scales_show_every_value_between_round_marks(values):
+    own = log_scale(values, start=0, end=100)
+    assert own.low <= min(values) * 1.0002
+    assert max(values) <= own.high * 1.0002
+    assert 1 <= len(own.ticks) <= 12
+    assert all(0 <= own(tick) <= 100 for tick in own.ticks)
+
+
+def test_bars_turn_logarithmic_when_values_differ_much():
+    def width(chart):
+        return [float(own) for own in re.findall(r'class="bar".*?width="([\d.]+)"', chart)]
+
+    near = width(bars([("a", 1.0), ("b", 2.0)], title="t", text=str, marks=()))
+    assert near[1] == pytest.approx(2 * near[0], rel=0.01)
+    far = width(bars([("a", 1.0), ("b", 1e4)], title="t", text=str, marks=()))
+    assert far[1] < 100 * far[0] + 400
+    assert Scale(1, 1e4, 0, 100, log=True)(100) == pytest.approx(50)
+    assert width(bars([("a", 0.0), ("b", 0.0)], title="t", text=str, marks=())) == [0, 0]
+
+
+def test_the_curve_marks_this_release():
+    chart = curve([(0.5, 10.0), (2.0, 2.5)], now=(1.0, 5.0), title="t")
+    assert chart.count('class="dot now"') == 1
+    assert "this release" in chart
