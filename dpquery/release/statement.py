@@ -2,7 +2,7 @@
 
 import math
 
-from dpquery.release.manifest import GuaranteeFacts, Manifest, PrivacyFacts
+from dpquery.release.manifest import GuaranteeFacts, ItemFacts, Manifest, PrivacyFacts
 from dpquery.release.wording import count, power
 
 UNPROTECTED = """\
@@ -21,47 +21,38 @@ to smokers who are not in the data.
 - Errors of the data themselves: who was missed, counted twice or answered wrongly."""
 
 
-def statement(manifest: Manifest) -> str:
-    """Return the privacy statement of a release, as Markdown."""
-    guarantee, dataset, level = manifest.guarantee, manifest.dataset, f"{100 * manifest.level:g} %"
-    files = "\n".join(
-        f"- `{item.file}`: {count(item.queries, 'answer')}"
-        + (f". {_one_line(item.description)}" if item.description else "")
-        for item in manifest.items
-    )
-    return f"""\
+TEMPLATE = """\
 # Privacy statement
 
-Tables from the dataset **{_one_line(dataset.id)}**, version {_one_line(dataset.version)}.
+Tables from the dataset **{dataset}**, version {version}.
 
 ## What is promised
 
-**Protected:** {unit_words(manifest.privacy)}
+**Protected:** {unit}
 
-**Compared:** {neighbour_words(manifest.privacy)}
+**Compared:** {neighbours}
 
-**Guarantee:** {guarantee_line(guarantee)}.
+**Guarantee:** {guarantee}.
 
-{odds_words(guarantee, manifest.privacy)}
+{odds}
 
-**All releases together:** {_one_line(guarantee.cumulative)} Promises add up over releases; the \
-ledger refuses a release that would pass the declared cap.
+**All releases together:** {cumulative} Promises add up over releases; the ledger refuses a \
+release that would pass the declared cap.
 
 ## What is public
 
-{UNPROTECTED}
+{unprotected}
 
 ## What is not covered
 
-{UNCOVERED}
+{uncovered}
 
 ## How the numbers were made
 
-{_noise_words(manifest)}
+{noise}
 
-Post-processing: {manifest.postprocessing}. Estimates are unbiased and are published as they came \
-out: some are not whole numbers, and small ones can be negative. Setting those to zero would bias \
-every sum.
+Post-processing: {postprocessing}. Estimates are unbiased and are published as they came out: some \
+are not whole numbers, and small ones can be negative. Setting those to zero would bias every sum.
 
 ## How to read the columns
 
@@ -80,8 +71,30 @@ health statistics. It is computed from the noisy estimate, not from the true cou
 - `errors.parquet`: a summary of the errors of each file above
 - `release.json`: this release's facts for machines
 
-Ledger event {manifest.ledger.seq}, {manifest.ledger.head}. Plan {manifest.plan}.
+Ledger event {seq}, {head}. Plan {plan}.
 """
+
+
+def statement(manifest: Manifest) -> str:
+    """Return the privacy statement of a release, as Markdown."""
+    return TEMPLATE.format(
+        dataset=_one_line(manifest.dataset.id),
+        version=_one_line(manifest.dataset.version),
+        unit=unit_words(manifest.privacy),
+        neighbours=neighbour_words(manifest.privacy),
+        guarantee=guarantee_line(manifest.guarantee),
+        odds=odds_words(manifest.guarantee, manifest.privacy),
+        cumulative=_one_line(manifest.guarantee.cumulative),
+        unprotected=UNPROTECTED,
+        uncovered=UNCOVERED,
+        noise=_noise_words(manifest),
+        postprocessing=manifest.postprocessing,
+        level=f"{100 * manifest.level:g} %",
+        files="\n".join(_file_line(item) for item in manifest.items),
+        seq=manifest.ledger.seq,
+        head=manifest.ledger.head,
+        plan=manifest.plan,
+    )
 
 
 def unit_words(privacy: PrivacyFacts) -> str:
@@ -155,6 +168,11 @@ def _noise_words(manifest: Manifest) -> str:
         "The proofs and tests behind this reduce the risk of an implementation error; they do not "
         "remove it."
     )
+
+
+def _file_line(item: ItemFacts) -> str:
+    description = f". {_one_line(item.description)}" if item.description else ""
+    return f"- `{item.file}`: {count(item.queries, 'answer')}{description}"
 
 
 def _sensitivity(manifest: Manifest) -> str:
