@@ -56,6 +56,8 @@ ChangeCap = Annotated[
     bool, typer.Option("--change-cap", help="Replace the cap on record by the spec's.")
 ]
 
+_INTERRUPTED = "interrupted; what the ledger has charged stays charged, and a retry is free"
+
 
 def main() -> None:
     """Run the command line; every failure is one message on stderr and an exit code."""
@@ -64,7 +66,11 @@ def main() -> None:
     except DpqueryError as error:
         _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
-        _fail("interrupted; what the ledger has charged stays charged, and a retry is free", 130)
+        _fail(_INTERRUPTED, 130)
+    except SystemExit as ended:
+        if ended.code == 130:  # Ctrl-C inside a command, of which typer says nothing
+            _fail(_INTERRUPTED, 130)
+        raise
     except Exception as error:
         _fail(f"internal error ({type(error).__name__}); nothing more is shown: it may be data", 70)
 
