@@ -150,7 +150,7 @@ def release(
         with all earlier releases of the dataset it stays within the cap on record.
     """
     plan = read_plan(_bytes_of(plan_path))
-    spec = parse(plan.spec_text, name=plan.spec_name, files=plan.spec_files)
+    spec = parse(plan.spec_text, name=f"{plan_path}, {plan.spec_name}", files=plan.spec_files)
     compiled = compile_spec(spec)
     delta = spec.privacy.delta if delta is None else delta
     priced = chosen_price(plan, spec, noise, epsilon=epsilon, delta=delta)

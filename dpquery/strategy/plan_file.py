@@ -78,7 +78,7 @@ class PlannedSelection:
     @property
     def figures(self) -> CandidateFigures:
         """Figures of the chosen candidate."""
-        return next(own for own in self.candidates if own.name == self.best)
+        return {own.name: own for own in self.candidates}[self.best]
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +166,7 @@ def read_plan(content: bytes) -> Plan:
         if raw["format"] != FORMAT:
             raise SpecError(f"the plan has format {raw['format']!r}, not {FORMAT!r}; plan again")
         return _parse(raw, hashlib.sha256(content).hexdigest())
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         raise SpecError("this is not a plan file, or it is damaged; run `dpquery plan`") from None
 
 
@@ -180,7 +180,7 @@ def _parse(raw: dict[str, "JsonValue"], digest: str) -> Plan:
         spec_files=files,
         objective=_OBJECTIVES[_text(raw["objective"])],
         seed=_integer(raw["seed"], 0),
-        selections=tuple(_parse_selection(_mapping(own)) for own in _list(raw["selections"])),
+        selections=tuple(_parse_selection(_mapping(own)) for own in _list(raw["selections"], 1)),
         digest=digest,
     )
 
@@ -195,7 +195,8 @@ def _parse_selection(raw: Json) -> PlannedSelection:
         bound_rmse=_optional(raw["bound"]),
         bound_kind=_text(raw["bound_kind"]),
     )
-    if selection.best not in [own.name for own in selection.candidates]:
+    best = selection.figures
+    if None in (best.rmse, best.weighted_rmse, best.max_std_error):
         raise ValueError("best")
     return selection
 
@@ -336,8 +337,8 @@ def _mapping(value: JsonValue) -> Json:
     return value
 
 
-def _list(value: JsonValue) -> list[JsonValue]:
-    if not isinstance(value, list):
+def _list(value: JsonValue, least: int = 0) -> list[JsonValue]:
+    if not isinstance(value, list) or len(value) < least:
         raise TypeError("list")
     return value
 
@@ -355,7 +356,8 @@ def _integer(value: JsonValue, low: int) -> int:
 
 
 def _number(value: JsonValue) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+    """Return a figure of an error: finite, and never negative."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
         raise ValueError("number")
     return float(value)
 
