@@ -1,0 +1,410 @@
+"""Whatever a user gets wrong: what, where, the remedy, an exit code; nothing charged or changed."""
+
+import json
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from cli_support import CSV, SPEC, contents, kinds, ok, run, spent
+
+from dpquery.measurement import ledger as ledger_module
+
+RELEASE = ("release", "data.csv", "--epsilon", "1")
+
+
+def refused(*arguments, code, **settings):
+    """Run a command that must fail and leave every file as it is; return its message as one line.
+
+    SQLite may make and remove its working files beside the ledger; they count as no change.
+    """
+    before = files()
+    done = run(*arguments, **settings)
+    assert done.code == code, done
+    assert done.out == ""
+    assert "Traceback" not in done.err
+    assert files() == before
+    return " ".join(done.err.split())
+
+
+def files():
+    own = contents(".")
+    return {name: own[name] for name in own if not re.search(r"-(shm|wal)$|\.locks/", name)}
+
+
+# ------------------------------------------------------------------------------------- the spec
+
+
+@pytest.mark.parametrize(
+    ("given", "instead", "place", "message"),
+    [
+        ("{age: all}", "{agee: all}", "19:14", "did you mean 'age'"),
+        ("bins: [0, 10, 20.5", "bins: [0, 30, 20.5", "10:26", "20.5"),
+        ("range: [0, 4]", "range: [4, 0]", "5:", "0"),
+        ("values: [F, M]", "values: []", "6:", "at least one"),
+        ("name: ages", "name: pairs", "18:11", "pairs"),
+        ("{age: all}", "{age: [[0, 5]]}", "19:24", "5"),
+        ("weight: 2", "weight: .nan", "15:13", ".nan"),
+        ("weight: 2", "weight: -2", "15:13", "-2"),
+        ("weight: 2", "weight: 0", "15:13", "0"),
+        ("weight: 2", "weight: 1e400", "15:13", "1e400"),
+        ("epsilon: 4", "epsilon: 0", "3:19", "0"),
+        ("unit: row", "unit: rov", "2:17", "row"),
+        ("workload:", "workload: *all", "11:11", "all"),
+    ],
+)
+def test_a_mistake_in_the_spec_is_named_by_file_line_and_column(
+    town, given, instead, place, message
+):
+    assert given in SPEC
+    Path("workload.yaml").write_text(SPEC.replace(given, instead))
+    said = refused("plan", "workload.yaml", code=2)
+    assert f"workload.yaml:{place}" in said
+    assert message in said
+    assert said.count("workload.yaml:") == 1
+
+
+def test_all_mistakes_in_a_spec_are_told_at_once(town):
+    Path("workload.yaml").write_text(SPEC.replace("weight: 2", "weight: x").replace("all}", "al}"))
+    assert refused("plan", "workload.yaml", code=2).count("workload.yaml:") == 2
+
+
+def test_a_missing_spec_is_named(town):
+    assert "nothing.yaml" in refused("plan", "nothing.yaml", code=2)
+
+
+def test_a_plan_that_cannot_be_written_is_a_message(town):
+    assert "nowhere/x.plan" in refused("plan", "workload.yaml", "--out", "nowhere/x.plan", code=2)
+
+
+# ---------------------------------------------------------------------------------- the options
+
+
+@pytest.mark.parametrize("epsilon", ["0", "-1", "nan", "inf", "1e400", "1e-400", "one", "", "1e7"])
+def test_an_epsilon_that_is_none_is_refused(town, epsilon):
+    assert "epsilon" in refused("release", "data.csv", "--epsilon", epsilon, code=2)
+    assert "epsilon" in refused("plan", "workload.yaml", "--epsilon", epsilon, code=2)
+
+
+@pytest.mark.parametrize("delta", ["1", "nan", "-1e-9", "2", "tiny", "1e-101"])
+def test_a_delta_that_is_none_is_refused(town, delta):
+    assert "delta" in refused(*RELEASE, "--delta", delta, code=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--noise", "uniform"), "laplace, gaussian"),
+        (("--noise", "gaussian"), "delta"),
+        (("--confidence", "1"), "--confidence"),
+        (("--confidence", "nan"), "confidence"),
+        (("--release-number", "0"), "--release-number"),
+        (("--unknown",), "--unknown"),
+    ],
+)
+def test_other_options_out_of_range_are_refused(town, arguments, message):
+    assert message in refused(*RELEASE, *arguments, code=2)
+
+
+def test_an_unknown_objective_is_refused_with_those_there_are(town):
+    said = refused("plan", "workload.yaml", "--objective", "median", code=2)
+    assert "rmse, max" in said
+
+
+def test_epsilon_has_no_default(town):
+    assert "--epsilon" in refused("release", "data.csv", code=2)
+
+
+# ------------------------------------------------------------------------------------- the data
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (CSV.replace(b"sex", b"gender", 1), "sex"),
+        (CSV.replace(b"income", b"sex", 1), "sex"),
+        (b"", "header"),
+        (b"\n\n", "header"),
+        (b"\xff\xfe" + "age,sex".encode("utf-16-le"), "UTF-8"),
+        (b"a" * 2**21, "header"),
+    ],
+)
+def test_a_file_without_the_declared_columns_is_refused_before_anything_is_charged(
+    town, content, message
+):
+    Path("data.csv").write_bytes(content)
+    said = refused(*RELEASE, code=6)
+    assert message in said
+    assert "data.csv" in said
+    assert kinds() == ["register"]
+
+
+@pytest.mark.parametrize("place", ["nothing.csv", "state", "/dev/null"])
+def test_data_that_are_no_file_are_refused_before_anything_is_charged(town, place):
+    assert place in refused("release", place, "--epsilon", "1", code=6)
+    assert kinds() == ["register"]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        b"",
+        b"1,F\n1,F,1,5,5\n,,,\n",
+        b"\xff\xfe,F,1,5\n1,\xc3\x28,1,5\n",
+        b"1,F,1,5" + b"5" * 2**20 + b"\n",
+        b"1,F\0,1,5\n\0\n",
+        b'1,"F,1,5\n1,F,1,5\n',
+        b"nan,F,1,nan\n1e400,F,1,1e400\n-0,F,1,inf\n",
+    ],
+    ids=["none", "ragged", "not UTF-8", "a megabyte", "NUL", "quotes", "no numbers"],
+)
+def test_rows_of_any_bytes_are_released_without_a_word(town, rows):
+    Path("data.csv").write_bytes(CSV.splitlines(keepends=True)[0] + rows)
+    done = ok(*RELEASE)
+    assert done.err == f"ledger: {town / 'state' / 'ledger.db'}\n"
+    assert Path("release/release.json").exists()
+
+
+# ----------------------------------------------------------------------------- the release folder
+
+
+def test_another_release_in_the_folder_is_kept_unless_replace_is_given(town):
+    ok(*RELEASE)
+    other = ("release", "data.csv", "--epsilon", "0.5")
+    assert "--replace" in refused(*other, code=5)
+    assert spent() == "1"
+    ok(*other, "--replace")
+    assert json.loads(Path("release/release.json").read_text())["guarantee"]["epsilon"] == 0.5
+
+
+def test_a_release_with_a_file_of_the_users_is_not_replaced(town):
+    ok(*RELEASE)
+    Path("release/notes.txt").write_text("mine")
+    said = refused("release", "data.csv", "--epsilon", "0.5", "--replace", code=5)
+    assert "notes.txt" in said
+
+
+def test_a_folder_or_file_that_is_no_release_is_never_touched(town):
+    Path("release").mkdir()
+    Path("release/notes.txt").write_text("mine")
+    for more in ((), ("--replace",)):
+        assert "release is not empty" in refused(*RELEASE, *more, code=5)
+    Path("plain").write_text("mine")
+    assert "plain is not a folder" in refused(*RELEASE, "--out", "plain", code=5)
+    assert kinds() == ["register"]
+
+
+def test_error_report_on_what_is_no_release_says_so(town):
+    assert "dpquery release" in refused("error-report", code=2)
+    ok(*RELEASE)
+    Path("release/release.json").write_text("{}")
+    assert "release.json" in refused("error-report", code=2)
+
+
+def test_error_report_on_a_damaged_release_says_so(town):
+    ok(*RELEASE)
+    for name in ("errors.parquet", "pairs.parquet"):
+        path = Path("release", name)
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+        assert "damaged" in refused("error-report", code=2)
+        path.unlink()
+        assert "damaged" in refused("error-report", code=2)
+        path.write_bytes(whole)
+    ok("error-report")
+
+
+# ------------------------------------------------------------------------------------- the plan
+
+
+def test_a_missing_plan_says_how_to_make_one(town):
+    Path("dpquery.plan").unlink()
+    assert "dpquery plan" in refused(*RELEASE, code=2)
+
+
+def plan_json():
+    return json.loads(Path("dpquery.plan").read_text())
+
+
+def strategy_of(plan):
+    return plan["selections"][0]["strategy"]
+
+
+def _best(plan):
+    own = plan["selections"][0]
+    return next(line for line in own["candidates"] if line["name"] == own["best"])
+
+
+DAMAGE = {
+    "another format": lambda plan: plan.update(format="dpquery.plan/999"),
+    "a list for the spec": lambda plan: plan.update(spec=[]),
+    "text for a seed": lambda plan: plan.update(seed="0"),
+    "no selections": lambda plan: plan.update(selections=[]),
+    "an unknown noise": lambda plan: plan["selections"][0].update(noise="none"),
+    "an unknown best": lambda plan: plan["selections"][0].update(best="Magic"),
+    "NaN for an error": lambda plan: plan["selections"][0]["items"][0].update(rmse=float("nan")),
+    "an error too large for a float": lambda plan: plan["selections"][0].update(bound=10**400),
+    "a negative error": lambda plan: plan["selections"][0]["items"][0].update(rmse=-1.0),
+    "an unknown shape": lambda plan: strategy_of(plan).update(shape="magic"),
+    "a broken spec": lambda plan: plan["spec"].update(text="dataset: ["),
+    "a best without figures": lambda plan: _best(plan).update(rmse=None),
+    "a best of no figures": lambda plan: _best(plan).update(max_std_error="1"),
+    "a path for an item": lambda plan: plan["spec"].update(
+        text=plan["spec"]["text"].replace("name: pairs", "name: ../pairs")
+    ),
+    "a path for a file": lambda plan: plan["spec"].update(
+        text=plan["spec"]["text"].replace("values: [F, M]", "values_file: ../data.csv")
+    ),
+}
+DENSE = {"kind": "dense", "matrix": {"shape": [2, 2], "data": ""}}
+STRATEGIES = {
+    "a negative weight": {"shape": "marginals", "weights": [[[0, 1, 2, 3], -1]]},
+    "a weight of zero": {"shape": "marginals", "weights": [[[0, 1, 2, 3], 0]]},
+    "a fractional weight": {"shape": "marginals", "weights": [[[0, 1, 2, 3], 1.5]]},
+    "a huge weight": {"shape": "marginals", "weights": [[[0, 1, 2, 3], 2**80]]},
+    "an attribute there is not": {"shape": "marginals", "weights": [[[0, 1, 2, 9], 1]]},
+    "too little measured": {"shape": "marginals", "weights": [[[0], 1]]},
+    "nothing measured": {"shape": "marginals", "weights": []},
+    "weights of no blocks": {"shape": "workload", "weights": [1]},
+    "too few factors": {"shape": "product", "factors": [{"kind": "identity", "n": 5}]},
+    "a singular factor": {
+        "shape": "product",
+        "factors": [
+            {"kind": "identity", "n": 5},
+            {"kind": "dense", "matrix": {"shape": [1, 2], "data": "eJxjZIAARgwGAACZAAM="}},
+            {"kind": "identity", "n": 3},
+            {"kind": "identity", "n": 3},
+        ],
+    },
+    "a huge factor": {
+        "shape": "product",
+        "factors": [{"kind": "identity", "n": 2**40} for _ in range(4)],
+    },
+    "a huge matrix": {
+        "shape": "product",
+        "factors": [
+            {"kind": "dense", "matrix": {"shape": [2**30, 2**30], "data": "eJwDAAAAAAE="}}
+            for _ in range(4)
+        ],
+    },
+    "no base64": {"shape": "product", "factors": [DENSE] * 4},
+    "no parts": {"shape": "union", "parts": [], "weights": [], "groups": []},
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_plan_is_refused(town, damage):
+    plan = plan_json()
+    DAMAGE[damage](plan)
+    Path("dpquery.plan").write_text(json.dumps(plan))
+    assert "plan" in refused(*RELEASE, code=2)
+    assert kinds() == ["register"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_hostile_strategy_is_refused(town, strategy):
+    plan = plan_json()
+    plan["selections"][0]["strategy"] = {"name": "hostile", **STRATEGIES[strategy]}
+    Path("dpquery.plan").write_text(json.dumps(plan))
+    assert "plan" in refused(*RELEASE, code=2)
+    assert kinds() == ["register"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[]", b"null", b"\xff", b"[" * 100_000, b"1" * 5000]
+)
+def test_a_file_that_is_no_plan_is_refused(town, content):
+    Path("dpquery.plan").write_bytes(content)
+    assert "plan" in refused(*RELEASE, code=2)
+
+
+def test_a_plan_cut_short_is_refused(town):
+    whole = Path("dpquery.plan").read_bytes()
+    Path("dpquery.plan").write_bytes(whole[:-100])
+    assert "plan" in refused(*RELEASE, code=2)
+
+
+# ----------------------------------------------------------------------------------- the ledger
+
+
+def test_release_never_makes_a_ledger(town):
+    Path("state/ledger.db").unlink()
+    said = refused(*RELEASE, code=4)
+    assert "dpquery plan" in said
+    assert not Path("state/ledger.db").exists()
+
+
+def test_a_ledger_that_does_not_know_the_dataset_is_refused(town):
+    other = SPEC.replace("id: town", "id: village")
+    Path("other.yaml").write_text(other)
+    ok("plan", "other.yaml", "--ledger", "state/other.db", "--out", "other.plan")
+    assert "not registered" in refused(*RELEASE, "--ledger", "state/other.db", code=4)
+
+
+def test_a_damaged_ledger_is_refused_by_every_command(town):
+    ok(*RELEASE)
+    with closing(sqlite3.connect("state/ledger.db")) as database:
+        database.execute("DROP TRIGGER events_keep")
+        database.execute("UPDATE events SET body = replace(body, '1000', '2000') WHERE seq = 2")
+        database.commit()
+    for command in (RELEASE, ("plan", "workload.yaml"), ("ledger", "status"), ("ledger", "verify")):
+        assert "ledger" in refused(*command, code=4)
+
+
+@pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0" + b"\0" * 5000])
+def test_a_file_that_is_no_ledger_is_refused(town, content):
+    Path("state/ledger.db").write_bytes(content)
+    assert "ledger.db" in refused(*RELEASE, code=4)
+
+
+def test_a_locked_ledger_asks_to_try_again_and_then_works(town, monkeypatch):
+    real = ledger_module.open_store
+    monkeypatch.setattr(
+        ledger_module,
+        "open_store",
+        lambda path, *, create, timeout: real(path, create=create, timeout=min(timeout, 0.1)),
+    )
+    with closing(sqlite3.connect("state/ledger.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert "try again" in refused(*RELEASE, code=75)
+        other.execute("ROLLBACK")
+    ok(*RELEASE)
+
+
+def test_a_release_past_the_budget_is_refused_before_the_data_are_opened(town):
+    Path("data.csv").unlink()
+    said = refused("release", "data.csv", "--epsilon", "4.5", code=3)
+    assert "asks for epsilon 4.5 and 4 of 4 remain" in said
+    assert "nothing was charged" in said
+
+
+def test_the_budget_is_spent_to_its_last_digit_and_no_further(town):
+    ok("release", "data.csv", "--epsilon", "3.9", "--out", "a")
+    ok("release", "data.csv", "--epsilon", "0.1", "--out", "b")
+    assert spent() == "4"
+    assert "0 of 4 remain" in refused(
+        "release", "data.csv", "--epsilon", "0.000001", "--out", "c", code=3
+    )
+
+
+def test_a_cap_changed_in_the_spec_is_refused_until_it_is_changed_on_record(town):
+    Path("workload.yaml").write_text(SPEC.replace("{epsilon: 4}", "{epsilon: 8}"))
+    said = refused("plan", "workload.yaml", code=5)
+    assert "--change-cap" in said
+    assert "epsilon 4" in said
+    assert "epsilon 8" in said
+    ok("plan", "workload.yaml", "--change-cap")
+    ok("release", "data.csv", "--epsilon", "5")
+
+
+def test_a_key_that_is_unknown_cannot_be_abandoned(town):
+    assert "ledger status" in refused("ledger", "abandon", "abc", code=5)
+
+
+def test_a_release_unknown_to_the_ledger_fails_its_verification(town, planned_town):
+    ok(*RELEASE)
+    before = (planned_town / "state" / "ledger.db").read_bytes()
+    Path("state/ledger.db").write_bytes(before)  # somebody restored an older copy
+    assert "older copy" in refused("ledger", "verify", "--releases", "release", code=4)
+    assert "is not a release" in refused("ledger", "verify", "--releases", "state", code=2)
