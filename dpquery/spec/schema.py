@@ -156,10 +156,11 @@ def _domain() -> Schema:
     )
 
 
-def _column_definitions() -> dict[str, Schema]:
+def _kinds() -> dict[str, Schema]:
+    """Return what a column may hold, by key."""
     texts = _list(_ref("text"), "Texts in the CSV file; case does not count.")
     value: Schema = {"type": ["string", "number", "boolean", "null"]}
-    kinds: dict[str, Schema] = {
+    return {
         "range": _pair(_whole("A limit, included."), "Whole numbers from lowest to highest."),
         "values": {
             "description": "The texts in the file: a list, or text: label.",
@@ -179,12 +180,15 @@ def _column_definitions() -> dict[str, Schema]:
             {"true": texts, "false": texts}, "Yes or no, with the texts that mean them."
         ),
     }
+
+
+def _column_definitions() -> dict[str, Schema]:
     other: Schema = {
         "enum": ["bin", "drop"],
         "description": "What any other text does: fill a bin of its own, or drop the row "
         "(the default).",
     }
-    column = kinds | {"other": other}
+    column = _kinds() | {"other": other}
     named = column | {"column": _ref("text", "The header, where it is not the attribute's name.")}
     merge = _by_attribute(_ref("column"), "Header and values of each column.", least=2)
     boolean = {"const": "boolean", "description": "Yes or no."}
@@ -203,54 +207,54 @@ def _column_definitions() -> dict[str, Schema]:
     }
 
 
-def _predicate_definitions() -> dict[str, Schema]:
-    span = _pair(_ref("text"), "First and last value, both included; edges where it is bins.")
-    entry: Schema = {
-        "description": "A value, a range [first, last], or conditions on merged columns.",
-        "anyOf": [
-            _ref("text"),
-            span,
-            {"type": "object", "minProperties": 1},
-        ],
-    }
-    listed = _list(_ref("entry"), "Any of these.")
-    condition: dict[str, Schema] = {
+def _span() -> Schema:
+    return _pair(_ref("text"), "First and last value, both included; edges where it is bins.")
+
+
+def _conditions() -> dict[str, Schema]:
+    """Return what makes one query, by key."""
+    return {
         "is": {
             "description": "One value.",
             "anyOf": [_ref("text"), {"type": "object", "minProperties": 1}],
         },
-        "in": listed,
-        "between": span,
+        "in": _list(_ref("entry"), "Any of these."),
+        "between": _span(),
     }
-    spans = _list(span, "Ranges, one query each; they may overlap.")
+
+
+def _predicate_definitions() -> dict[str, Schema]:
+    spans = _list(_span(), "Ranges, one query each; they may overlap.")
     width = _whole("Every window of this many values.", minimum=1)
+    listed = _list(_ref("entry"), "The values of one group.")
     groups = _by_attribute(listed, "Label: values, one query each.", least=1)
-    sets = condition | {"width": width, "ranges": spans, "groups": groups}
-    one: Schema = {
-        "description": "identity: every value. total: all values together. prefix: up to each "
-        "value. all-ranges: from any value to any other. identity+total: both.",
-        "anyOf": [{"enum": list(SET_WORDS)}, _mapping(sets, "Queries.", one_of=SET_KINDS)],
-    }
-    windows: Schema = {
-        "description": "all: every range. prefix: up to each value. {width: n}: every window.",
-        "anyOf": [
-            {"enum": ["all", "prefix"]},
-            _mapping({"width": width}, "Windows.", required=("width",)),
-            spans,
-        ],
-    }
+    sets = _conditions() | {"width": width, "ranges": spans, "groups": groups}
     return {
-        "entry": entry,
+        "entry": {
+            "description": "A value, a range [first, last], or conditions on merged columns.",
+            "anyOf": [_ref("text"), _span(), {"type": "object", "minProperties": 1}],
+        },
         "condition": {
             "description": "A value, or {is: value}, {in: [...]}, {between: [first, last]}.",
             "anyOf": [
                 _ref("text"),
-                _mapping(condition, "What a record must meet.", one_of=CONDITIONS),
+                _mapping(_conditions(), "What a record must meet.", one_of=CONDITIONS),
             ],
         },
-        "one_set": one,
+        "one_set": {
+            "description": "identity: every value. total: all values together. prefix: up to each "
+            "value. all-ranges: from any value to any other. identity+total: both.",
+            "anyOf": [{"enum": list(SET_WORDS)}, _mapping(sets, "Queries.", one_of=SET_KINDS)],
+        },
         "set": {"anyOf": [_ref("one_set"), _list(_ref("one_set"), "Sets, one after another.")]},
-        "windows": windows,
+        "windows": {
+            "description": "all: every range. prefix: up to each value. {width: n}: every window.",
+            "anyOf": [
+                {"enum": ["all", "prefix"]},
+                _mapping({"width": width}, "Windows.", required=("width",)),
+                spans,
+            ],
+        },
     }
 
 
