@@ -24,6 +24,10 @@ def plan_grids(report: PlanReport) -> list[Grid]:
             if priced is best and own.name == best.selection.best:
                 strong = len(rows)
             rows.append(_candidate_row(priced, own))
+        if priced.bound_rmse is not None:
+            kind = f"no strategy is better: {priced.selection.bound_kind}"
+            noise = priced.selection.noise
+            rows.append((noise, "(bound)", number(priced.bound_rmse), "", "1.000", kind))
     spec = report.spec
     title = (
         f"{spec.dataset.id}: {spec.queries:,} queries in {len(spec.items)} items, "

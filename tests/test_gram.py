@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from strategies_support import dense_workload, random_workload
 
+from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, marginal, product, threshold_terms
-from dpquery.operators.factors import Identity, total
+from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram, is_mixture
 from dpquery.operators.ranges import Prefix
+from dpquery.strategy.select import select
 
 seeds = pytest.mark.parametrize("seed", range(40))
 
@@ -64,3 +66,22 @@ def test_mixtures_are_recognised_at_any_scale():
     assert is_mixture(np.ones((1, 1)))
     assert is_mixture(2 * np.eye(3))
     assert not is_mixture(np.diag([1.0, 2.0, 1.0]))
+
+
+def test_an_attribute_of_a_million_values_costs_no_dense_matrix():
+    n = 1_000_000
+    both = Stacked((Identity(n), total(n)))
+    blocks = (product((n, 3), {0: both, 1: Prefix(3)}), marginal((n, 3), [0]))
+    workload = Workload((n, 3), blocks, (1.0, 1.0))
+    V = gram(workload)
+    assert V.trace == pytest.approx(2 * n * 6 + 3 * n)
+    found = select(workload, noises=("laplace",))["laplace"]
+    names = {own.name for own in found.candidates if own.found is not None}
+    assert names >= {"Identity", "Workload", "OPT_M"}
+
+
+def test_ranges_over_too_many_values_are_refused_before_memory_is():
+    n = 20_000
+    workload = Workload((n,), (product((n,), {0: Prefix(n)}),), (1.0,))
+    with pytest.raises(UnsupportedWorkloadError, match="20,000 distinct values"):
+        gram(workload)

@@ -26,6 +26,7 @@ class Factor(ABC):
     """
 
     shape: tuple[int, int]
+    zero_one = False  # whether every entry is 0 or 1
     dtype = np.dtype(np.int64)
 
     @property
@@ -71,6 +72,14 @@ class Factor(ABC):
         """Return diag(F M F') for a symmetric M: (n, n)."""
         return np.asarray(np.einsum("ij,ij->i", self.matmat(M), self.dense()))
 
+    def row_powers(self, power: int) -> Array:
+        """Return sum_j F_ij^power for every row i; F^0 is all ones."""
+        if power == 0:
+            return np.full(self.shape[0], float(self.shape[1]))
+        if self.zero_one:
+            return self.row_sums.astype(np.float64)
+        return np.asarray((self.dense().astype(np.float64) ** power).sum(axis=1))
+
     @cached_property
     def row_sums(self) -> Array:
         """F 1: (m,)."""
@@ -84,6 +93,8 @@ class Factor(ABC):
 
 class Identity(Factor):
     """One query a code."""
+
+    zero_one = True
 
     def __init__(self, n: int) -> None:
         self.shape = (n, n)
@@ -117,6 +128,8 @@ class Identity(Factor):
 
 class Ones(Factor):
     """The total query, m times over; Ones(1, n) is Total."""
+
+    zero_one = True
 
     def __init__(self, m: int, n: int) -> None:
         self.shape = (m, n)
@@ -223,6 +236,7 @@ class Stacked(Factor):
 
     def __init__(self, parts: tuple[Factor, ...]) -> None:
         self.parts = parts
+        self.zero_one = all(part.zero_one for part in parts)
         self.shape = (sum(part.shape[0] for part in parts), parts[0].shape[1])
         self.dtype = np.result_type(*(part.dtype for part in parts))
 

@@ -2,6 +2,8 @@
 
 Strategy selection sees the workload through this alone: the error of any linear strategy is
 tr((A'A)^-1 V). Each attribute keeps its few distinct matrices once; a term names one for each.
+Mixtures a I + b 11', which is all that marginals have, are kept as two numbers: an attribute may
+then have any number of classes. Other matrices are arrays, of at most MAX_CLASSES classes.
 """
 
 from collections.abc import Hashable
@@ -10,8 +12,52 @@ from functools import cached_property
 
 import numpy as np
 
+from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, kron_apply
-from dpquery.operators.factors import Array
+from dpquery.operators.factors import Array, Factor, Identity, Ones, Stacked
+
+MAX_CLASSES = 8192  # of an attribute whose (n, n) Gram is held as an array
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The matrix a I + b 11' over n classes."""
+
+    n: int
+    a: float
+    b: float
+
+    def array(self) -> Array:
+        """Return it written out: (n, n)."""
+        return np.eye(self.n) * self.a + self.b
+
+
+Matrix = Array | Mixture
+
+
+def trace(V: Matrix) -> float:
+    """Return tr(V)."""
+    return V.n * (V.a + V.b) if isinstance(V, Mixture) else float(np.trace(V))
+
+
+def total_sum(V: Matrix) -> float:
+    """Return 1'V1."""
+    return V.n * (V.a + V.n * V.b) if isinstance(V, Mixture) else float(V.sum())
+
+
+def trace_with(M: Array, V: Matrix) -> float:
+    """Return tr(M V) for a symmetric M."""
+    if isinstance(V, Mixture):
+        return V.a * float(np.trace(M)) + V.b * float(M.sum())
+    return float(np.sum(M * V))
+
+
+def array_of(V: Matrix) -> Array:
+    """Return V as an array, if it has at most MAX_CLASSES classes."""
+    if not isinstance(V, Mixture):
+        return V
+    _check_classes(V.n)
+    return V.array()
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,21 +68,21 @@ class Gram:
         shape_of_domain: sizes of the attributes.
         weights: (k,) coefficient of each term; negative ones come from signed blocks.
         index: (k, d) which matrix of each attribute a term takes; 0 is always 11'.
-        matrices: for each attribute its distinct (n_i, n_i) arrays. Terms of signed blocks may take
-            matrices that are not symmetric; the sum is.
+        matrices: for each attribute its distinct (n_i, n_i) matrices. Terms of signed blocks may
+            take matrices that are not symmetric; the sum is.
     """
 
     shape_of_domain: tuple[int, ...]
     weights: Array
     index: Array
-    matrices: tuple[tuple[Array, ...], ...]
+    matrices: tuple[tuple[Matrix, ...], ...]
 
     def matvec(self, x: Array) -> Array:
         """Return V x. x: (N,)."""
         tensor = x.reshape(self.shape_of_domain)
         out = np.zeros(self.shape_of_domain)
         for weight, row in zip(self.weights, self.index, strict=True):
-            matrices = [own[j] for own, j in zip(self.matrices, row, strict=True)]
+            matrices = [array_of(own[j]) for own, j in zip(self.matrices, row, strict=True)]
             out += weight * kron_apply([matrix.__matmul__ for matrix in matrices], tensor)
         return out.ravel()
 
@@ -46,14 +92,14 @@ class Gram:
         for weight, row in zip(self.weights, self.index, strict=True):
             term = np.ones((1, 1)) * weight
             for own, j in zip(self.matrices, row, strict=True):
-                term = np.kron(term, own[j])
+                term = np.kron(term, array_of(own[j]))
             total = total + term
         return total
 
     def traces(self, inverses: list[Array | None]) -> list[Array]:
         """Return tr(M_i V_iu) for each attribute i and each of its matrices u; None is identity."""
         return [
-            np.array([np.trace(V) if M is None else np.sum(M * V) for V in own])
+            np.array([trace(V) if M is None else trace_with(M, V) for V in own])
             for M, own in zip(inverses, self.matrices, strict=True)
         ]
 
@@ -72,7 +118,7 @@ class _Attribute:
     """Collects the distinct matrices of one attribute."""
 
     def __init__(self, n: int) -> None:
-        self.matrices = [np.ones((n, n))]
+        self.matrices: list[Matrix] = [Mixture(n, 0.0, 1.0)]
         self.places: dict[Hashable, int] = {}
 
     def place(self, block: Block, i: int, left: bool, right: bool) -> int:
@@ -86,17 +132,43 @@ class _Attribute:
         return self.places[key]
 
 
-def _cross_gram(block: Block, i: int, left: bool, right: bool) -> Array:
+def _cross_gram(block: Block, i: int, left: bool, right: bool) -> Matrix:
     """Return L'R, where L and R are factor i or, outside the term, all ones."""
     factor = block.factors[i]
     m, n = factor.shape
     if left and right:
-        return factor.gram()
+        return _gram_of(factor)
+    if not (left or right):
+        return Mixture(n, 0.0, float(m))
+    if isinstance(factor, Identity):
+        return Mixture(n, 0.0, 1.0)
+    _check_classes(n)
     columns = factor.rmatvec(np.ones(m, dtype=factor.dtype)).astype(np.float64)
     ones = np.ones(n)
-    if left:
-        return np.outer(columns, ones)
-    return np.outer(ones, columns) if right else np.full((n, n), float(m))
+    return np.outer(columns, ones) if left else np.outer(ones, columns)
+
+
+def _gram_of(factor: Factor) -> Matrix:
+    m, n = factor.shape
+    if isinstance(factor, Identity):
+        return Mixture(n, 1.0, 0.0)
+    if isinstance(factor, Ones):
+        return Mixture(n, 0.0, float(m))
+    if isinstance(factor, Stacked):
+        grams = [_gram_of(part) for part in factor.parts]
+        mixed = [own for own in grams if isinstance(own, Mixture)]
+        if len(mixed) == len(grams):
+            return Mixture(n, sum(own.a for own in mixed), sum(own.b for own in mixed))
+    _check_classes(n)
+    return factor.gram()
+
+
+def _check_classes(n: int) -> None:
+    if n > MAX_CLASSES:
+        raise UnsupportedWorkloadError(
+            f"an attribute with {n:,} distinct values is asked for ranges or groups, and the limit "
+            f"for those is {MAX_CLASSES:,}; declare wider bins, or ask for its values only"
+        )
 
 
 def gram(workload: Workload) -> Gram:
@@ -119,8 +191,10 @@ def gram(workload: Workload) -> Gram:
     )
 
 
-def is_mixture(V: Array) -> bool:
+def is_mixture(V: Matrix) -> bool:
     """Return whether V = a I + b 11', the Grams of the marginal algebra."""
+    if isinstance(V, Mixture):
+        return True
     n = len(V)
     mixture = np.full((n, n), V[0, -1])
     np.fill_diagonal(mixture, V[0, 0])

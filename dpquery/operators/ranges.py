@@ -13,6 +13,8 @@ from dpquery.operators.factors import ROW_CHUNK, Array, Factor
 class Ranges(Factor):
     """Ranges first..last of n codes, both ends included; subclasses say which."""
 
+    zero_one = True
+
     @property
     @abstractmethod
     def bounds(self) -> tuple[Array, Array]:

@@ -16,7 +16,7 @@ from scipy.sparse.linalg import LinearOperator, lsmr
 
 from dpquery.exceptions import ConvergenceError
 from dpquery.operators.blocks import Block, kron_apply
-from dpquery.operators.factors import Array, Dense
+from dpquery.operators.factors import Array, Dense, Identity
 from dpquery.strategy.marginal_algebra import MarginalInverse, Subset, subsets_of
 from dpquery.strategy.strategies import (
     DirectStrategy,
@@ -72,7 +72,10 @@ class _ProductEstimates:
     @cached_property
     def cells(self) -> Array:
         inverses = self.strategy.pseudo_inverses
-        products = [Dense(inverses[i]).matmat for i in self.strategy.attributes]
+        products = [
+            Dense(inverses[i]).matmat if i in inverses else Identity(self.strategy.shape[i]).matmat
+            for i in self.strategy.attributes
+        ]
         return kron_apply(products, self.noisy / self.weight)
 
     def answer(self, block: Block, position: int) -> Array:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpquery.operators.factors import Array
-from dpquery.operators.gram import Gram, is_mixture
+from dpquery.operators.gram import Gram, Matrix, Mixture, is_mixture
 from dpquery.strategy.eigenvalues import above_rounding
 from dpquery.strategy.marginal_algebra import MAX_ATTRIBUTES, workload_eigenvalues
 
@@ -30,8 +29,8 @@ def svd_bound(gram: Gram) -> Bound | None:
     """Return the SVD bound where it can be computed, else None."""
     if len(gram.weights) == 1:
         roots = [
-            _root_trace(own[j]) ** 2 / len(own[j])
-            for own, j in zip(gram.matrices, gram.index[0], strict=True)
+            _root_trace(own[j]) ** 2 / n
+            for n, own, j in zip(gram.shape_of_domain, gram.matrices, gram.index[0], strict=True)
         ]
         return Bound(float(gram.weights[0]) * math.prod(roots), "SVD bound")
     widest = int(np.count_nonzero(gram.index, axis=1).max())
@@ -57,6 +56,8 @@ def _in_marginal_algebra(gram: Gram) -> bool:
     return all(is_mixture(V) for own in gram.matrices for V in own)
 
 
-def _root_trace(V: Array) -> float:
+def _root_trace(V: Matrix) -> float:
     """Return the sum of square roots of the eigenvalues, which rounding never makes larger."""
+    if isinstance(V, Mixture):
+        return (V.n - 1) * math.sqrt(V.a) + math.sqrt(V.a + V.n * V.b)
     return float(np.sqrt(above_rounding(np.linalg.eigvalsh(V))).sum())

@@ -13,7 +13,7 @@ from numpy.random import Generator
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Identity
-from dpquery.operators.gram import Gram
+from dpquery.operators.gram import MAX_CLASSES, Gram
 from dpquery.strategy.marginal_algebra import Subset, subsets_of
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_marginals import opt_marginals
@@ -32,7 +32,6 @@ from dpquery.strategy.strategies import (
 )
 
 MAX_CELLS = 1 << 25  # of a table that is tabulated and measured in memory
-MAX_CLASSES = 8192  # of an attribute whose dense Gram is optimised
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ import numpy as np
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array
-from dpquery.operators.gram import Gram
+from dpquery.operators.gram import Gram, total_sum, trace
 from dpquery.strategy.polynomials import block_polynomial, nonzero_places, polynomial_power
 from dpquery.strategy.strategies import MarginalsStrategy
 
@@ -49,8 +49,8 @@ def workload_eigenvalues(gram: Gram) -> dict[Subset, float]:
     if widest > MAX_ATTRIBUTES:
         raise UnsupportedWorkloadError(f"a table looks at {widest} attributes")
     sized = list(zip(gram.shape_of_domain, gram.matrices, strict=True))
-    zero = [np.array([V.sum() / n**2 for V in own]) for n, own in sized]
-    whole = [np.array([np.trace(V) / n for V in own]) for n, own in sized]
+    zero = [np.array([total_sum(V) / n**2 for V in own]) for n, own in sized]
+    whole = [np.array([trace(V) / n for V in own]) for n, own in sized]
     rest = [_difference(w, z) for w, z in zip(whole, zero, strict=True)]
     found: dict[Subset, float] = {}
     size: dict[Subset, float] = {}

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from dpquery.operators.factors import Array, Factor, Identity, total
-from dpquery.operators.gram import Gram, is_mixture
+from dpquery.operators.gram import Gram, array_of, is_mixture, trace_with
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_0 import FactorSelection, opt_0
 
@@ -103,7 +103,7 @@ class _Descent:
             if previous is None or selected.loss <= float(np.sum(previous.inverse * V)):
                 self.selected[i] = selected
                 inverse = selected.inverse
-                self.traces[i] = np.array([np.sum(inverse * M) for M in self.gram.matrices[i]])
+                self.traces[i] = np.array([trace_with(inverse, M) for M in self.gram.matrices[i]])
 
     def surrogate(self, i: int) -> Array:
         """Return sum_j w_j prod_{i' != i} tr(X_i'^-1 V_i'j) V_ij, symmetrised."""
@@ -112,7 +112,7 @@ class _Descent:
         weights = self.gram.weights * factors.prod(axis=1)
         index = self.gram.index[:, i]
         own = np.bincount(index, weights, minlength=len(self.gram.matrices[i]))
-        V = np.tensordot(own, np.stack(self.gram.matrices[i]), axes=1)
+        V = sum(w * array_of(M) for w, M in zip(own, self.gram.matrices[i], strict=True) if w)
         return np.asarray((V + V.T) / 2)
 
     def selection(self, *, converged: bool, sweeps: int) -> ProductSelection:

@@ -14,7 +14,7 @@ import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
-from dpquery.operators.factors import Array, Factor
+from dpquery.operators.factors import Array, Factor, Identity
 from dpquery.strategy.marginal_algebra import MarginalInverse, RowTerms
 from dpquery.strategy.polynomials import block_polynomial, nonzero_places, polynomial_power
 from dpquery.strategy.strategies import (
@@ -100,6 +100,8 @@ def _product_power_sums(strategy: ProductStrategy, block: Block, order: int) -> 
 
 def _total_form(strategy: ProductStrategy, i: int, order: int) -> float:
     """Return sum_r c_r^order for the total query of one attribute."""
+    if isinstance(strategy.factors[i], Identity):
+        return float(strategy.shape[i])
     return float((strategy.pseudo_inverses[i].sum(axis=0) ** order).sum())
 
 
@@ -114,6 +116,8 @@ def _forms(
     if i not in strategy.attributes:
         sums = factor.row_sums.astype(np.float64)
         return {c: sums**c for c in counts}
+    if isinstance(strategy.factors[i], Identity):
+        return {c: factor.row_powers(c) for c in counts}
     if counts == [2] and order == 2:
         return {2: factor.quadratic(strategy.inverses[i])}
     plus = strategy.pseudo_inverses[i]

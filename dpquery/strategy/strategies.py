@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from dpquery.operators.blocks import Block, Workload, marginal, product
-from dpquery.operators.factors import Array, Dense, Factor, Ones, PIdentity
+from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, PIdentity
 from dpquery.strategy.noise_kinds import Noise
 
 BITS = 16  # of an integerised real factor: rounding moves the loss by about 2^-BITS
@@ -61,12 +61,16 @@ class ProductStrategy:
 
     @cached_property
     def inverses(self) -> dict[int, Array]:
-        """(A_i'A_i)^-1 of every measured attribute."""
-        return {i: inverse_gram(self.factors[i]) for i in self.attributes}
+        """(A_i'A_i)^-1 of every measured attribute whose factor is not the identity."""
+        return {
+            i: inverse_gram(self.factors[i])
+            for i in self.attributes
+            if not isinstance(self.factors[i], Identity)
+        }
 
     @cached_property
     def pseudo_inverses(self) -> dict[int, Array]:
-        """A_i^+ = (A_i'A_i)^-1 A_i' of every measured attribute: (n_i, m_i)."""
+        """A_i^+ = (A_i'A_i)^-1 A_i' of the same attributes: (n_i, m_i)."""
         return {i: self.factors[i].matmat(own).T for i, own in self.inverses.items()}
 
     def supports(self, block: Block) -> bool:
