@@ -101,7 +101,7 @@ def _header(report: Report, title: str) -> str:
     privacy = [f"<b>ε = {guarantee.epsilon:g}</b>"]
     if guarantee.delta:
         privacy.append(f"δ = {power(guarantee.delta)}")
-    ratio = manifest.strategy.ratio
+    strategy, ratio = manifest.strategy, manifest.strategy.ratio
     tiles = [
         ("Privacy", *privacy),
         ("Answers", f"<b>{report.queries:,}</b>", f"in {count(len(report.items), 'item')}"),
@@ -109,10 +109,8 @@ def _header(report: Report, title: str) -> str:
         ("Flagged", f"<b>{percent(report.flagged_share)}</b>", "of all answers"),
         (
             "Strategy",
-            f"<b>{ratio:.3f}×</b>" if ratio else "<b>n/a</b>",
-            f"the lower bound ({escape(manifest.strategy.bound_kind)})"
-            if ratio
-            else "no bound known",
+            f"<b>{ratio:.3f}×</b>" if ratio else f"<b>{escape(strategy.name)}</b>",
+            f"the lower bound ({escape(strategy.bound_kind)})" if ratio else "no bound is known",
         ),
     ]
     boxes = "".join(
@@ -145,10 +143,9 @@ def _error_charts(report: Report) -> str:
         marks=(NOISY, VERY_NOISY),
     )
     note = "Lines at 30 % and 50 %: from there on an answer is flagged noisy, very noisy."
-    return _pair(
-        _figure("Noise: RMS error by item, in counts", noise),
-        _figure("Worth: median relative error by item", worth, note) if known else "",
-    )
+    left = _figure("Noise: RMS error by item, in counts", noise)
+    right = _figure("Worth: median relative error by item", worth, note) if known else ""
+    return f'<div class="pair">{left}{right}</div>'
 
 
 def _table(report: Report) -> str:
@@ -178,7 +175,7 @@ def _previews(report: Report) -> str:
     level = f"{100 * report.manifest.level:g} %"
     drawn = [own for item in report.items if (own := _preview(item, level))]
     left = "" if len(drawn) <= MAX_PREVIEWS else f"<p>The first {MAX_PREVIEWS} are shown.</p>"
-    return _pair(*drawn[:MAX_PREVIEWS]) + left if drawn else ""
+    return f'<div class="flow">{"".join(drawn[:MAX_PREVIEWS])}</div>{left}' if drawn else ""
 
 
 def _preview(item: ItemReport, level: str) -> str:
@@ -231,7 +228,3 @@ def _definitions(rows: Sequence[tuple[str, str]]) -> str:
 def _figure(caption: str, drawing: str, note: str = "") -> str:
     small = f"<small>{escape(note)}</small>" if note else ""
     return f"<figure><figcaption>{escape(caption)}{small}</figcaption>{drawing}</figure>"
-
-
-def _pair(*figures: str) -> str:
-    return f'<div class="pair">{"".join(figures)}</div>'

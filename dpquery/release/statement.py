@@ -36,7 +36,7 @@ Tables from the dataset **{dataset}**, version {version}.
 
 {odds}
 
-**All releases together:** {cumulative} Promises add up over releases; the ledger refuses a \
+**All releases together:** {cumulative}. Promises add up over releases; the ledger refuses a \
 release that would pass the declared cap.
 
 ## What is public
@@ -84,7 +84,7 @@ def statement(manifest: Manifest) -> str:
         neighbours=neighbour_words(manifest.privacy),
         guarantee=guarantee_line(manifest.guarantee),
         odds=odds_words(manifest.guarantee, manifest.privacy),
-        cumulative=_one_line(manifest.guarantee.cumulative),
+        cumulative=_one_line(manifest.guarantee.cumulative).rstrip("."),
         unprotected=UNPROTECTED,
         uncovered=UNCOVERED,
         noise=_noise_words(manifest),

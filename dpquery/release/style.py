@@ -20,9 +20,11 @@ small { display: block; color: var(--soft); font-size: 13px; font-weight: 400; }
 .tile { background: var(--box); border-radius: 10px; padding: 12px 16px; }
 .tile dt { color: var(--soft); font-size: 13px; }
 .tile dd { margin: 0; font-size: 20px; }
-.tile b { font-size: 26px; font-weight: 650; }
+.tile b { font-size: 26px; font-weight: 650; overflow-wrap: anywhere; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr));
   gap: 28px 24px; align-items: start; }
+.flow { columns: 440px 2; column-gap: 24px; }
+.flow figure { break-inside: avoid; padding-bottom: 26px; }
 figure { margin: 0; min-width: 0; }
 figcaption { font-weight: 600; margin-bottom: 8px; overflow-wrap: anywhere; }
 svg { display: block; width: 100%; max-width: 600px; height: auto; }

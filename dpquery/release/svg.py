@@ -15,8 +15,8 @@ from dpquery.release.wording import figure
 WIDTH = 560
 LEFT, RIGHT, TOP, BOTTOM = 58, 18, 12, 40
 LINE_HEIGHT, PLOT_HEIGHT = 23, 230
-LABEL_WIDTH, VALUE_WIDTH = 160, 64
-NARROW, BROAD = 6.7, 10.3  # widths of characters, about
+VALUE_WIDTH, MIN_LABEL, MAX_LABEL = 64, 90, 250
+SLIM, PLAIN, BROAD = 4.8, 7.6, 10.4  # widths of characters in a wide font, about
 
 Text = Callable[[float], str]
 
@@ -41,13 +41,13 @@ class Scale:
 
     @property
     def ticks(self) -> list[float]:
-        """Round values to mark, about five."""
+        """Round values to mark, about ten at most."""
         if self.log:
             first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
             steps = (1,) if last - first > 3 else (1, 2, 5)
             marks = [k * 10.0**e for e in range(first, last + 1) for k in steps]
             marks = [mark for mark in marks if self.low <= mark * 1.0001 <= self.high * 1.0002]
-            return marks[:: len(marks) // 8 + 1]
+            return marks[:: len(marks) // 11 + 1]
         step = _round_step((self.high - self.low) / 5)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [k * step for k in range(first, last + 1)]
@@ -78,7 +78,7 @@ def bars(
         marks: values at which a line crosses all bars.
     """
     height = TOP + LINE_HEIGHT * len(rows) + BOTTOM - 14
-    start, end = LABEL_WIDTH, WIDTH - VALUE_WIDTH
+    start, end = _label_width([label for label, _ in rows]), WIDTH - VALUE_WIDTH
     values = [value for _, value in rows]
     positive = [value for value in values if value > 0]
     if positive and max(positive) > 30 * min(positive):
@@ -91,7 +91,7 @@ def bars(
         tip = f"{label}: {text(value)}"
         width = max(own(value) - start, 1) if value > 0 else 0
         bar = _tag("rect", x=start, y=middle - 7, width=width, height=14, rx=2, cls="bar", tip=tip)
-        body += [_label(label, middle), bar]
+        body += [_label(label, start, middle), bar]
         body.append(_text(text(value), start + width + 6, middle + 4, cls="value"))
     for mark in marks:
         if own.low <= mark <= own.high:
@@ -102,7 +102,7 @@ def bars(
 def whiskers(points: Sequence[Point], *, title: str) -> str:
     """Draw each estimate as a dot with its noise interval, one line a point."""
     height = TOP + LINE_HEIGHT * len(points) + BOTTOM - 14
-    start, end = LABEL_WIDTH, WIDTH - VALUE_WIDTH
+    start, end = _label_width([point.label for point in points]), WIDTH - VALUE_WIDTH
     ends = [value for point in points for value in (point.low, point.high)]
     own = scale(ends, start=start, end=end)
     body = [_vertical_ticks(own, height - BOTTOM + 14, figure)]
@@ -111,7 +111,7 @@ def whiskers(points: Sequence[Point], *, title: str) -> str:
         tip = _tip(point)
         flagged = " flagged" if point.flag else ""
         body += [
-            _label(point.label, middle),
+            _label(point.label, start, middle),
             _line(own(point.low), middle, own(point.high), middle, cls=f"whisker{flagged}"),
             _tag("circle", cx=own(point.estimate), cy=middle, r=4, cls=f"dot{flagged}", tip=tip),
             _text(figure(round(point.estimate)), WIDTH - 4, middle + 4, cls="value end"),
@@ -199,7 +199,7 @@ def _legend(names: Sequence[str]) -> str:
     parts: list[str] = []
     x: float = WIDTH - RIGHT
     for k, name in reversed(list(enumerate(names))):
-        shown = _shortened(name)
+        shown = _shortened(name, MAX_LABEL / 2)
         x -= _width(shown) + 8
         parts.append(_text(shown, x, TOP + 10, cls="value"))
         x -= 18
@@ -207,20 +207,27 @@ def _legend(names: Sequence[str]) -> str:
     return "".join(parts)
 
 
-def _label(label: str, middle: float) -> str:
-    return _text(_shortened(label), LABEL_WIDTH - 10, middle + 4, cls="label end", tip=label)
+def _label_width(labels: Sequence[str]) -> float:
+    return min(max(MIN_LABEL, *(_width(label) + 14 for label in labels)), MAX_LABEL)
 
 
-def _shortened(text: str) -> str:
-    """Cut a text to what fits beside a chart."""
+def _label(label: str, start: float, middle: float) -> str:
+    return _text(_shortened(label, start - 14), start - 10, middle + 4, cls="label end", tip=label)
+
+
+def _shortened(text: str, room: float) -> str:
+    """Cut a text to what fits."""
     shown = text
-    while _width(shown) > LABEL_WIDTH - 14:
+    while _width(shown) > room:
         shown = f"{shown[:-2]}…"
     return shown
 
 
 def _width(text: str) -> float:
-    return sum(BROAD if c.isupper() or c in "mw<>&@%+=—" else NARROW for c in text)
+    return sum(
+        BROAD if c.isupper() or c in "mw<>&@%+=—…" else SLIM if c in "fijlrt ,.:;'|()[]" else PLAIN
+        for c in text
+    )
 
 
 def _tip(point: Point, series: str = "") -> str:
