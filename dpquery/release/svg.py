@@ -208,7 +208,8 @@ def _legend(names: Sequence[str]) -> str:
 
 
 def _label_width(labels: Sequence[str]) -> float:
-    return min(max(MIN_LABEL, *(_width(label) + 14 for label in labels)), MAX_LABEL)
+    needed = max((_width(label) + 14 for label in labels), default=0.0)
+    return min(max(MIN_LABEL, needed), MAX_LABEL)
 
 
 def _label(label: str, start: float, middle: float) -> str:
