@@ -1,0 +1,109 @@
+"""Promises of strategy selection on random schemas and random mixtures of questions."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("hypothesis")
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dpquery.operators.blocks import Block, Workload, threshold_terms
+from dpquery.operators.factors import Groups, Identity, Stacked, total
+from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
+from dpquery.strategy.expected_error import expected_error, squared_sensitivity
+from dpquery.strategy.plan_file import decode_strategy, encode_strategy
+from dpquery.strategy.select import select
+
+checked = settings(
+    derandomize=True,
+    deadline=None,
+    max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+@st.composite
+def factors(draw, n):
+    kind = draw(st.integers(0, 7))
+    first = draw(st.integers(0, n - 1))
+    last = draw(st.integers(first, n - 1))
+    match kind:
+        case 0:
+            return Identity(n)
+        case 1:
+            return Prefix(n)
+        case 2:
+            return AllRanges(n)
+        case 3:
+            return WidthRanges(n, last - first + 1)
+        case 4:
+            return ListedRanges(n, [(first, last)])
+        case 5:
+            return Groups.of(((first,), tuple(sorted({0, first, last}))), n)
+        case 6:
+            return Stacked((Identity(n), total(n)))
+        case _:
+            return total(n)
+
+
+@st.composite
+def blocks(draw, shape):
+    attributes = tuple(sorted(draw(st.sets(st.integers(0, len(shape) - 1)))))
+    counted = [draw(st.booleans()) for _ in attributes]
+    r = draw(st.integers(1, sum(counted))) if any(counted) else 0
+    own = tuple(draw(factors(shape[i])) for i in attributes)
+    return Block(shape, attributes, own, threshold_terms(counted, r))
+
+
+@st.composite
+def workloads(draw):
+    shape = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=4)))
+    own = tuple(draw(st.lists(blocks(shape), min_size=1, max_size=4)))
+    weights = tuple(draw(st.sampled_from([1e-6, 0.5, 1.0, 40.0, 1e6])) for _ in own)
+    return Workload(shape, own, weights)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("objective", ["rmse", "max"])
+@given(workload=workloads())
+@checked
+def test_the_best_is_never_worse_than_any_baseline(workload, noise, objective):
+    selection = select(workload, noises=[noise], objective=objective)[noise]
+    known = [own for own in selection.candidates if own.error is not None]
+    assert {"Identity", "Workload"} <= {own.name for own in known}
+    field = "weighted_rmse" if objective == "rmse" else "max_std_error"
+    assert getattr(selection.best.error, field) == min(getattr(own.error, field) for own in known)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@given(workload=workloads())
+@checked
+def test_every_candidate_is_exact_bounded_and_survives_the_plan_file(workload, noise):
+    selection = select(workload, noises=[noise])[noise]
+    weight = sum(
+        own * block.shape[0] for own, block in zip(workload.weights, workload.blocks, strict=True)
+    )
+    for candidate in selection.candidates:
+        if candidate.found is None:
+            assert candidate.reason
+            continue
+        strategy = candidate.found.strategy
+        error = expected_error(strategy, workload)
+        assert 0 < error.rmse <= error.max_std_error * (1 + 1e-9) < np.inf
+        assert error.weighted_rmse**2 * weight >= selection.bound.loss * (1 - 1e-6)
+        assert all(isinstance(own.weight, int) for own in strategy.measurements)
+        read = decode_strategy(encode_strategy(strategy), noise=noise, workload=workload)
+        assert squared_sensitivity(read) == squared_sensitivity(strategy)
+        assert expected_error(read, workload).rmse == pytest.approx(error.rmse, rel=1e-9)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@given(workload=workloads(), seed=st.integers(0, 3))
+@settings(checked, max_examples=8)
+def test_selection_is_deterministic_for_a_seed(workload, noise, seed):
+    once, again = (select(workload, noises=[noise], seed=seed)[noise] for _ in range(2))
+    assert once.best.name == again.best.name
+    for first, second in zip(once.candidates, again.candidates, strict=True):
+        assert first.error == second.error
+        if first.found is not None:
+            assert encode_strategy(first.found.strategy) == encode_strategy(second.found.strategy)
