@@ -1,0 +1,351 @@
+"""A release is charged once and is whole or not there, however and whenever its run ends."""
+
+import errno
+import json
+import os
+import re
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from cli_support import SPEC, contents, ended, kinds, ok, renew, run, spent, start
+
+EARLIER = ("release", "data.csv", "--epsilon", "0.5")
+LATER = ("release", "data.csv", "--epsilon", "1", "--replace")
+
+KILLER = """\
+import os, pathlib, signal
+from importlib import import_module
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+def dies(module, name):
+    owner = import_module(module)
+    *path, last = name.split(".")
+    for part in path:
+        owner = getattr(owner, part)
+    setattr(owner, last, die)
+def dies_renaming(name):
+    real = pathlib.Path.rename
+    pathlib.Path.rename = lambda self, to: die() if self.name == name else real(self, to)
+"""
+CURATOR, WRITE = "dpquery.measurement.curator", "dpquery.release.write"
+MOMENTS = {
+    "before the charge": f"dies({CURATOR!r}, 'check_header')",
+    "inside the charge's transaction": "dies('dpquery.measurement.ledger_store', 'seal')",
+    "after the charge": f"dies({CURATOR!r}, 'tabulate')",
+    "while counting": "dies('dpquery.measurement.tabulate', '_Tally.marginals')",
+    "before the draw": f"dies({CURATOR!r}, 'draw')",
+    "after the draw": "dies('dpquery.measurement.ledger', 'Ledger.commit')",
+    "inside the commit's transaction": "dies('dpquery.measurement.ledger_store', 'Store.put')",
+    "after the commit": "dies('dpquery.pipeline', 'reconstruct')",
+    "while writing the tables": f"dies({WRITE!r}, 'errors_table')",
+    "before the manifest": f"dies({WRITE!r}, 'manifest_text')",
+    "before the swap": f"dies({WRITE!r}, '_put_in_place')",
+    "inside the swap": "dies_renaming('new')",
+}
+UNCHARGED = {"before the charge", "inside the charge's transaction"}
+COMMITTED = {"after the commit", *list(MOMENTS)[8:]}
+
+
+@pytest.fixture
+def released(town):
+    """A town whose folder `release` holds an earlier release."""
+    ok(*EARLIER)
+    return town
+
+
+def tidy(folder):
+    """Files of a folder without the ledger, and what no finished run may leave."""
+    own = {name: data for name, data in contents(folder).items() if not name.startswith("state")}
+    left = [name for name in contents(folder) if re.search(r"writing|pending|\.dpquery", name)]
+    assert not left
+    return own
+
+
+def is_whole(folder="release"):
+    """Whether a folder holds all files of its manifest, readable, and the ledger knows it."""
+    manifest = json.loads(Path(folder, "release.json").read_text())
+    assert "ok" in ok("ledger", "verify", "--releases", folder).out
+    for item in manifest["items"]:
+        assert pq.read_table(Path(folder, item["file"])).num_rows == item["queries"]
+    ok("error-report", folder)
+    return manifest
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_run_killed_at_any_moment_is_completed_by_the_next_and_charged_once(released, moment):
+    before = contents("release")
+    killed = ended(start(*LATER, code=f"{KILLER}\n{MOMENTS[moment]}"))
+    assert killed.code == -9, killed
+    assert killed.out == killed.err == ""
+    charged = "0.5" if moment in UNCHARGED else "1.5"
+    assert spent() == charged
+    assert kinds().count("commit") == 1 + (moment in COMMITTED)
+    if moment == "inside the swap":
+        assert contents(".release.writing/old") == before
+    else:
+        assert contents("release") == before
+    ok(*LATER)
+    assert spent() == "1.5"
+    assert kinds().count("reserve") == kinds().count("commit") == 2
+    assert is_whole()["guarantee"]["epsilon"] == 1
+    tidy(released)
+
+
+def test_a_run_killed_inside_the_swap_gives_the_earlier_release_back(released):
+    before = contents("release")
+    assert ended(start(*LATER, code=f"{KILLER}\n{MOMENTS['inside the swap']}")).code == -9
+    ok(*EARLIER)
+    assert contents("release") == before
+    tidy(released)
+
+
+def test_a_release_killed_four_times_is_given_up_and_anew_is_paid_anew(town, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{CURATOR}.tabulate", interrupted)
+        assert [run(*LATER).code for _ in range(4)] == [130] * 4
+    given_up = run(*LATER)
+    assert given_up.code == 3
+    assert "ledger abandon" in given_up.err
+    assert spent() == "1"
+    (key,) = json.loads(ok("ledger", "status", "--json").out)[0]["unfinished"]
+    ok("ledger", "abandon", key)
+    ok(*LATER)
+    assert spent() == "2"
+
+
+def test_twins_at_once_are_one_charge_and_the_same_files(town):
+    folders = ("a", "b", "release", "release")
+    runs = [start(*EARLIER, "--out", folder) for folder in folders]
+    assert [ended(own).code for own in runs] == [0] * len(runs)
+    assert kinds() == ["register", "reserve", "commit"]
+    assert contents("a") == contents("b") == contents("release")
+    is_whole()
+    tidy(town)
+
+
+def test_of_two_releases_at_once_that_only_one_can_be_paid_for_one_succeeds(town):
+    runs = [
+        start("release", "data.csv", "--epsilon", "3", "--release-number", n, "--out", f"r{n}")
+        for n in (1, 2)
+    ]
+    done = [ended(own) for own in runs]
+    assert sorted(own.code for own in done) == [0, 3], done
+    assert spent() == "3"
+    won = 1 if done[0].code == 0 else 2
+    is_whole(f"r{won}")
+    assert not Path(f"r{3 - won}").exists()
+
+
+def full_disk(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(
+    "place",
+    [f"{WRITE}.pq.ParquetWriter.write_batch", f"{WRITE}.os.fsync", f"{WRITE}.Path.write_text"],
+)
+def test_a_full_disk_while_writing_leaves_the_earlier_release_and_the_retry_is_free(
+    released, monkeypatch, place
+):
+    before = tidy(released)
+    commit = kinds().count("commit")
+    ok(*LATER, "--out", "elsewhere")  # the ledger writes to the same disk: it has had its turn
+    with monkeypatch.context() as patch:
+        patch.setattr(place, full_disk)
+        failed = run(*LATER)
+    assert failed.code == 70
+    assert "the disk is full" in failed.err
+    assert "it costs nothing" in failed.err
+    after = tidy(released)
+    assert {name: after[name] for name in before} == before
+    ok(*LATER)
+    assert spent() == "1.5"
+    assert kinds().count("commit") == commit + 1
+    assert contents("release") == contents("elsewhere")
+
+
+def test_a_full_disk_in_the_ledger_is_no_charge(released, monkeypatch):
+    before = tidy(released)
+
+    def full(*_, **__):
+        failure = sqlite3.OperationalError("database or disk is full")
+        failure.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dpquery.measurement.ledger_store.Store.append", full)
+        failed = run(*LATER)
+    assert failed.code == 4
+    assert "no room" in failed.err
+    assert tidy(released) == before
+    assert spent() == "0.5"
+    ok(*LATER)
+    assert spent() == "1.5"
+
+
+@pytest.mark.parametrize(
+    "place", [f"{CURATOR}.tabulate", "dpquery.pipeline.reconstruct", f"{WRITE}.errors_table"]
+)
+def test_an_interrupt_says_what_became_of_the_charge_and_leaves_nothing_half_done(
+    released, monkeypatch, place
+):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    before = tidy(released)
+    with monkeypatch.context() as patch:
+        patch.setattr(place, interrupt)
+        stopped = run(*LATER)
+    assert stopped.code == 130
+    assert "a retry is free" in stopped.err
+    assert tidy(released) == before
+    ok(*LATER)
+    assert spent() == "1.5"
+    is_whole()
+
+
+def test_an_interrupted_plan_leaves_the_earlier_plan(town, monkeypatch):
+    before = contents(".")
+    Path("workload.yaml").write_text(SPEC.replace("weight: 2", "weight: 3"))
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    for place in ("dpquery.pipeline.select", "dpquery.pipeline.write_plan"):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, interrupt)
+            assert run("plan", "workload.yaml").code == 130
+    assert Path("dpquery.plan").read_bytes() == before["dpquery.plan"]
+    assert set(contents(".")) == set(before)
+
+
+def test_the_same_release_needs_neither_the_data_nor_money(released):
+    before = tidy(released)
+    Path("data.csv").unlink()
+    ok(*EARLIER, "--release-number", "1")
+    assert contents("release")["release.json"] == before["release/release.json"]
+    Path("data.csv").mkdir()
+    ok(*EARLIER, "--out", "again")
+    assert contents("again") == contents("release")
+    assert spent() == "0.5"
+
+
+def test_another_release_number_draws_fresh_noise_and_pays(released):
+    ok(*EARLIER, "--release-number", "2", "--out", "second")
+    assert spent() == "1"
+    first, second = (
+        pq.read_table(Path(own, "pairs.parquet")).column("estimate").to_pylist()
+        for own in ("release", "second")
+    )
+    assert sum(a != b for a, b in zip(first, second, strict=True)) > len(first) / 2
+
+
+def test_a_spec_that_differs_in_labels_alone_is_the_same_measurement(released):
+    Path("workload.yaml").write_text(SPEC.replace("1: North", "1: Nord"))
+    ok("plan", "workload.yaml")
+    ok(*EARLIER)
+    assert spent() == "0.5"
+
+
+def test_the_data_are_copied_elsewhere_and_nothing_of_either_place_is_published(released):
+    elsewhere = Path("quite_another_place")
+    elsewhere.mkdir()
+    copy = elsewhere / "renamed.csv"
+    copy.write_bytes(Path("data.csv").read_bytes())
+    os.utime(copy, (1, 1))
+    ok("release", copy, "--epsilon", "0.5", "--out", "again")
+    ok("error-report", "again", "--html", "again.html")
+    assert contents("again") == contents("release")
+    traces = {"data.csv", "renamed.csv", "quite_another", str(released), os.uname().nodename}
+    traces |= {str(Path.home())} - {"/"}
+    if len(os.environ.get("USER", "")) > 4:
+        traces.add(os.environ["USER"])
+    published = contents("again") | {
+        "report": Path("again.html").read_bytes(),
+        "plan": Path("dpquery.plan").read_bytes(),
+        "ledger": ok("ledger", "export").out.encode(),
+    }
+    for name, content in published.items():
+        assert not [trace for trace in traces if trace.encode() in content], name
+
+
+def test_the_same_release_on_another_ledger_is_other_noise_of_the_same_size(
+    town, planned_town, tmp_path
+):
+    ok(*EARLIER)
+    renew(tmp_path / "other", planned_town)
+    ok(*EARLIER, "--ledger", tmp_path / "other/state/ledger.db", "--out", "other")
+    first, second = (
+        {name: pq.read_table(Path(own, name)) for name in ("ages.parquet", "pairs.parquet")}
+        for own in ("release", "other")
+    )
+    for name, table in first.items():
+        assert table.column("std_error") == second[name].column("std_error")
+        assert table.column("estimate") != second[name].column("estimate")
+
+
+def test_the_ledger_is_for_its_owner_alone(released):
+    for path in (Path("state"), *Path("state").rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+
+
+def test_the_ledger_on_disk_holds_the_noisy_measurement_and_public_facts_only(released):
+    with closing(sqlite3.connect("state/ledger.db")) as database:
+        tables = {
+            name
+            for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
+    assert tables == {"events", "measurements"}
+    allowed = {"seq", "hash", "previous", "kind", "day", "dataset", "key", "units", "native"}
+    allowed |= {"details", "sha256", "size", "currency", "epsilon", "delta"}
+    for line in ok("ledger", "export").out.splitlines():
+        assert set(json.loads(line)) <= allowed
+
+
+# ------------------------------------------------------------------- what the parts say of errors
+
+
+@pytest.mark.parametrize(
+    ("place", "noise"),
+    [("town", "laplace"), ("gaussian_town", "laplace"), ("gaussian_town", "gaussian")],
+)
+def test_plan_manifest_statement_and_error_table_tell_the_same_errors(place, noise, request):
+    request.getfixturevalue(place)
+    arguments = ("--epsilon", "0.7")
+    planned = json.loads(ok("plan", "workload.yaml", "--json", *arguments).out)
+    released = json.loads(ok("release", "data.csv", "--json", "--noise", noise, *arguments).out)
+    manifest = is_whole()
+    (best,) = [own for own in planned["selections"] if own["noise"] == noise]
+    assert (released["noise"], released["strategy"]) == (noise, best["best"])
+    errors = {row["item"]: row for row in pq.read_table("release/errors.parquet").to_pylist()}
+    assert list(errors) == [item["name"] for item in best["items"]]
+    for item in best["items"]:
+        own = errors[item["name"]]
+        table = pq.read_table(f"release/{item['name']}.parquet").column("std_error").to_numpy()
+        assert own["queries"] == item["queries"] == len(table)
+        assert own["rmse"] == pytest.approx(item["rmse"], rel=1e-6)
+        assert own["rmse"] == pytest.approx((table**2).mean() ** 0.5, rel=1e-6)
+        assert own["max_std_error"] == pytest.approx(item["max_std_error"], rel=1e-6)
+        assert own["max_std_error"] == table.max()
+    total = sum(own["queries"] * own["rmse"] ** 2 for own in errors.values())
+    count = sum(own["queries"] for own in errors.values())
+    assert released["rmse"] == pytest.approx((total / count) ** 0.5, rel=1e-6)
+    (own,) = [line for line in best["candidates"] if line["name"] == best["best"]]
+    assert manifest["strategy"]["rmse"] == pytest.approx(own["weighted_rmse"], rel=1e-12)
+    assert manifest["strategy"]["max_std_error"] == pytest.approx(own["max_std_error"], rel=1e-12)
+    assert manifest["strategy"]["lower_bound"] == best["bound_rmse"]
+    guarantee = manifest["guarantee"]
+    statement = Path("release/statement.md").read_text()
+    assert f"ε = {guarantee['epsilon']:g}" in statement
+    assert guarantee["mechanism"] in statement
+    assert guarantee["cumulative"] in statement
+    if guarantee["kind"] == "zcdp" or released["currency"] == "epsilon":
+        assert guarantee["charged"] == released["spent"]
+    assert manifest["ledger"]["head"] in statement
