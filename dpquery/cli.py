@@ -104,10 +104,16 @@ def init(
     from dpquery.spec.schema import schema_text
     from dpquery.spec.starter import STARTER
 
-    for target, text in ((path, STARTER), (path.with_name("workload.schema.json"), schema_text())):
-        if target.exists():
-            raise SpecError(f"{target} exists; name another file, or remove it first")
-        target.write_text(text)
+    beside = path.with_name("workload.schema.json")
+    try:
+        if not beside.exists():
+            beside.write_text(schema_text(), encoding="utf-8")
+        with path.open("x", encoding="utf-8") as file:
+            file.write(STARTER)
+    except FileExistsError:
+        raise SpecError(f"{path} exists; name another file, or remove it first") from None
+    except OSError as error:
+        raise SpecError(f"{path} cannot be written: {error.strerror}; check the path") from None
     typer.echo(f"wrote {path}; edit it, then run `dpquery plan {path}`", err=True)
 
 

@@ -155,6 +155,10 @@ def test_init_writes_a_spec_that_plans_and_never_overwrites(tmp_path, monkeypatc
     again = run("init")
     assert again.code == 2
     assert "workload.yaml exists" in again.err
+    ok("init", "second.yaml")
+    nowhere = run("init", "nowhere/third.yaml")
+    assert nowhere.code == 2
+    assert "nowhere/third.yaml cannot be written" in nowhere.err
     assert json.loads((tmp_path / "workload.schema.json").read_text()) == json.loads(
         ok("schema").out
     )
