@@ -328,20 +328,21 @@ def _print_json(value: object) -> None:
 
 
 def _print_grids(grids: Sequence["Grid"]) -> None:
-    """Render tables; a pipe gets the full width of their text, never a cut cell."""
+    """Render tables; a pipe gets the full width of their text, no colours and no padding."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, soft_wrap=False)
+    console = Console(width=None if sys.stdout.isatty() else 240, highlight=False)
     for grid in grids:
-        table = Table(title=escape(grid.title), title_justify="left", box=None, pad_edge=False)
+        table = Table(box=None, pad_edge=False)
         for name, right in zip(grid.columns, grid.numeric(), strict=True):
             table.add_column(escape(name), justify="right" if right else "left")
         for place, row in enumerate(grid.rows):
             style = "bold" if place == grid.strong else None
             table.add_row(*(escape(cell) for cell in row), style=style)
-        console.print(table)
-        for note in grid.notes:
-            console.print(escape(note))
-        console.print()
+        with console.capture() as rendered:
+            console.print(escape(grid.title), table, *map(escape, grid.notes), sep="\n")
+        for line in rendered.get().splitlines():
+            typer.echo(line.rstrip())
+        typer.echo()

@@ -219,7 +219,7 @@ def _manifest(
         strategy=StrategyFacts(
             name=priced.selection.best,
             kind=str(priced.selection.strategy["shape"]),
-            rmse=priced.weighted_rmse,
+            rmse=priced.rmse,
             max_std_error=priced.max_std_error,
             lower_bound=bound,
             bound_kind=priced.selection.bound_kind,
@@ -237,13 +237,15 @@ def _manifest(
 
 
 def spent_text(account: Account) -> str:
-    """Return what a dataset has spent of its cap, in exact decimals."""
+    """Return what a dataset has spent of its cap: exactly, and as epsilon where it has a delta."""
     cap = account.cap
-    spent = accounting.units_text(account.spent)
-    return (
-        f"{cap.currency} {spent} of {accounting.units_text(cap.units)} has been spent on dataset "
-        f"{account.dataset} up to this release"
-    )
+    spent, whole = accounting.units_text(account.spent), accounting.units_text(cap.units)
+    amount = f"{cap.currency} {spent} of {whole}"
+    if cap.delta:
+        rho = Fraction(account.spent, accounting.UNIT)
+        epsilon = accounting.epsilon_of(rho, cap.delta)
+        amount += f" (epsilon {epsilon:.4g} at delta {float(cap.delta):g})"
+    return f"{amount} has been spent on dataset {account.dataset} up to this release"
 
 
 def _bytes_of(plan_path: Path) -> bytes:

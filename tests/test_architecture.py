@@ -107,7 +107,7 @@ def rank(name: str) -> int:
         return -1
     if parts[1] in ROOMS:
         return ROOMS.index(parts[1])
-    return len(ROOMS) + (parts[1] == "cli")
+    return len(ROOMS) + {"cli": 1, "__main__": 2}.get(parts[1], 0)
 
 
 def imports_run_one_way(module: Module) -> list[str]:

@@ -82,11 +82,12 @@ class StrategyFacts:
     Attributes:
         name: the strategy's.
         kind: its shape: product, marginals, union, workload.
-        rmse: root mean square standard error, as the workload weighs its queries.
+        rmse: root mean square standard error of all answers.
         max_std_error: largest standard error of any query.
-        lower_bound: no strategy has a smaller rmse; None where no bound is known.
+        lower_bound: no strategy has a smaller rmse, as the workload weighs its queries; None where
+            no bound is known.
         bound_kind: what proves the bound.
-        ratio: rmse over lower_bound.
+        ratio: rmse, as the workload weighs its queries, over lower_bound.
         exact: False where rmse and max_std_error are upper bounds.
         sha256: of the strategy as the plan holds it.
     """
