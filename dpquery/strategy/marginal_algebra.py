@@ -11,7 +11,6 @@ the range of floats at some hundred attributes.
 
 import math
 from collections.abc import Iterable
-from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -81,21 +80,11 @@ class MarginalInverse:
         """Return the number of cells of the marginal over a subset."""
         return math.prod(self.shape[i] for i in subset)
 
-    @cached_property
-    def kappa(self) -> dict[Subset, float]:
-        """Eigenvalue of A'A, over N, on each subset below a measured one."""
-        found: dict[Subset, float] = {}
-        for b, weight in self.strategy.weights.items():
-            share = float(weight) ** 2 / self.cells(b)
-            for a in subsets_of(b):
-                found[a] = found.get(a, 0.0) + share
-        return found
-
     def inverse(self, a: Subset) -> float:
         """Return N / kappa(a); an error where a is not measured."""
-        if a not in self.kappa:
+        if a not in self.strategy.squares_above:
             raise UnsupportedWorkloadError(f"no measured marginal holds the attributes {a}")
-        return 1.0 / self.kappa[a]
+        return 1.0 / self.strategy.squares_above[a]
 
     def variance(self, block: Block) -> RowTerms:
         """Return the variance of every query under unit noise: sum_a q P_a q' / kappa(a).
@@ -104,17 +93,24 @@ class MarginalInverse:
         s_i^2/n_i. Predicates that an r-of-k block replaces by ones have s_i = n_i.
         """
         S = block.attributes
-        coefficients = polynomial_power(block_polynomial(block), 2)
+        places = list(nonzero_places(polynomial_power(block_polynomial(block), 2)))
+        vectors = [
+            {
+                (count, inside): self._variance_vector(block, k, count, inside)
+                for count in {place[k] for place, _ in places}
+                for inside in (False, True)
+            }
+            for k in range(len(S))
+        ]
         terms: RowTerms = []
         for a in subsets_of(tuple(i for i in S if self.shape[i] > 1)):
             scale = self.inverse(a) / self.cells(S)
-            for place, coef in nonzero_places(coefficients):
-                if any(c != 2 for i, c in zip(S, place, strict=True) if i in a):
+            within = [i in a for i in S]
+            for place, coef in places:
+                if any(inside and c != 2 for c, inside in zip(place, within, strict=True)):
                     continue  # a residual projector annihilates ones
-                vectors = [
-                    self._variance_vector(block, k, c, S[k] in a) for k, c in enumerate(place)
-                ]
-                terms.append((coef * scale, vectors))
+                own = zip(vectors, place, within, strict=True)
+                terms.append((coef * scale, [v[count, inside] for v, count, inside in own]))
         return terms
 
     def _variance_vector(self, block: Block, k: int, count: int, inside: bool) -> Array:
@@ -148,13 +144,21 @@ class MarginalInverse:
         return terms
 
     def _met(self, S: Subset) -> dict[Subset, float]:
-        r"""Return, for each t = b & S, the sum over b of theta_b^4 |b \ S| / |b | S|^4."""
+        r"""Return, for each t <= S, the sum of theta_b^4 |b \ S| / |b | S|^4 over b with b & S = t.
+
+        By inclusion-exclusion over the sets u between t and S, of which every b above u is held.
+        """
+        above = self.strategy.fourths_above
         found: dict[Subset, float] = {}
-        for b, weight in self.strategy.weights.items():
-            t = tuple(i for i in b if i in S)
-            beyond = self.cells(i for i in b if i not in S)
-            share = float(weight) ** 4 / beyond**3 / self.cells(S) ** 4
-            found[t] = found.get(t, 0.0) + share
+        for t in subsets_of(S):
+            beyond = tuple(i for i in S if i not in t)
+            terms = (
+                (-1) ** len(more) * above.get(tuple(sorted((*t, *more))), 0.0)
+                for more in subsets_of(beyond)
+            )
+            exactly = sum(terms)
+            if exactly > ROUNDING * above.get(t, 0.0):
+                found[t] = exactly * float(self.cells(t)) ** 3 / float(self.cells(S)) ** 4
         return found
 
     def _fourth_vector(self, block: Block, k: int, count: int | None) -> Array:

@@ -33,6 +33,7 @@ from dpquery.strategy.strategies import (
 FORMAT = "dpquery.plan/1"
 MAX_BYTES = 1 << 30
 _LARGEST = 1 << 40  # of any integer in a strategy
+_RESIDUAL = 1e-3  # of an inverse times its matrix, off the identity
 _OBJECTIVES: dict[str, Objective] = {"rmse": "rmse", "max": "max"}
 _NOISES: dict[str, Noise] = {"laplace": "laplace", "gaussian": "gaussian"}
 
@@ -124,7 +125,9 @@ def encode_strategy(strategy: Strategy) -> dict[str, JsonValue]:
 def decode_strategy(encoded: Json, *, noise: Noise, workload: Workload) -> Strategy:
     """Return the strategy that a plan holds for a workload; SpecError if it does not fit."""
     try:
-        return _decode(encoded, noise, workload)
+        strategy = _decode(encoded, noise, workload)
+        _check_support(strategy, workload)
+        return strategy
     except (KeyError, TypeError, ValueError, LookupError, ArithmeticError, zlib.error):
         raise SpecError(
             "the plan's strategy is damaged or does not fit its spec; run `dpquery plan` again"
@@ -196,6 +199,8 @@ def _parse_selection(raw: Json) -> PlannedSelection:
         bound_kind=_text(raw["bound_kind"]),
     )
     best = selection.figures
+    if selection.bound_rmse == 0:
+        raise ValueError("bound")
     if None in (best.rmse, best.weighted_rmse, best.max_std_error):
         raise ValueError("best")
     return selection
@@ -257,6 +262,25 @@ def _decode(encoded: Json, noise: Noise, workload: Workload) -> Strategy:
             raise ValueError("shape")
 
 
+def _check_support(strategy: Strategy, workload: Workload) -> None:
+    """Refuse products that sum over what a block asks for; marginals are checked as they are read.
+
+    A release would find it out too, but only when it writes: after the charge.
+    """
+    match strategy:
+        case ProductStrategy():
+            served = all(strategy.supports(block) for block in workload.blocks)
+        case UnionStrategy():
+            served = all(
+                strategy.parts[strategy.part_of(position)].supports(block)
+                for position, block in enumerate(workload.blocks)
+            )
+        case _:
+            served = True
+    if not served:
+        raise ValueError("unsupported")
+
+
 def _decode_weights(encoded: Json, workload: Workload) -> dict[tuple[int, ...], int]:
     weights: dict[tuple[int, ...], int] = {}
     for pair in _list(encoded["weights"]):
@@ -297,11 +321,20 @@ def _decode_factor(raw: Json) -> Factor:
                 raise ValueError("diagonal")
         case "dense":
             factor = Dense(_unpack(raw["matrix"]))
+            _check_rank(factor)
         case _:
             raise ValueError("kind")
     if not np.isfinite(inverse_gram(factor)).all():
         raise ValueError("singular")
     return factor
+
+
+def _check_rank(factor: Factor) -> None:
+    """Refuse a matrix whose Gram cannot be inverted in floats, though no error tells of it."""
+    scale = float(factor.max_abs()) ** 2
+    residual = (inverse_gram(factor) * scale) @ (factor.gram() / scale) - np.eye(factor.shape[1])
+    if not np.abs(residual).max() < _RESIDUAL:
+        raise ValueError("singular")
 
 
 def _pack(matrix: Array) -> JsonValue:

@@ -11,6 +11,7 @@ A strategy is a list of measurements, integer weight times integer block; its se
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 
@@ -94,6 +95,27 @@ class MarginalsStrategy:
             Measurement(weight, marginal(self.shape, subset))
             for subset, weight in self.weights.items()
         )
+
+    @cached_property
+    def squares_above(self) -> dict[tuple[int, ...], float]:
+        """sum_{b >= a} weight_b^2 / cells(b), the eigenvalues of A'A over N ([MATH] 3)."""
+        return self._sums_above(2)
+
+    @cached_property
+    def fourths_above(self) -> dict[tuple[int, ...], float]:
+        """sum_{b >= a} weight_b^4 / cells(b)^3: what fourth powers of coefficients need."""
+        return self._sums_above(4)
+
+    def _sums_above(self, power: int) -> dict[tuple[int, ...], float]:
+        """Sum over the measured b above every a that lies below one. O(sum_b 2^|b|)."""
+        found: dict[tuple[int, ...], float] = {}
+        for b, weight in self.weights.items():
+            cells = math.prod(self.shape[i] for i in b)
+            share = float(weight) ** power / float(cells) ** (power - 1)
+            for size in range(len(b) + 1):
+                for a in combinations(b, size):
+                    found[a] = found.get(a, 0.0) + share
+        return found
 
 
 @dataclass(frozen=True, eq=False)
