@@ -1,5 +1,11 @@
 """The town that the tests of the whole product share, planned once a session."""
 
+import os
+
+# Matrices are small here, and threads that wait for each other take most of a busy machine's time.
+# Read when numpy is first imported, which is below.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import pytest
 from cli_support import GAUSSIAN_SPEC, plan_town, renew
 
