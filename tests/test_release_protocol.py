@@ -338,7 +338,9 @@ def test_plan_manifest_statement_and_error_table_tell_the_same_errors(place, noi
     count = sum(own["queries"] for own in errors.values())
     assert released["rmse"] == pytest.approx((total / count) ** 0.5, rel=1e-6)
     (own,) = [line for line in best["candidates"] if line["name"] == best["best"]]
-    assert manifest["strategy"]["rmse"] == pytest.approx(own["weighted_rmse"], rel=1e-12)
+    assert manifest["strategy"]["rmse"] == released["rmse"] == pytest.approx(own["rmse"], rel=1e-12)
+    ratio = own["weighted_rmse"] / best["bound_rmse"]
+    assert manifest["strategy"]["ratio"] == pytest.approx(ratio, rel=1e-12)
     assert manifest["strategy"]["max_std_error"] == pytest.approx(own["max_std_error"], rel=1e-12)
     assert manifest["strategy"]["lower_bound"] == best["bound_rmse"]
     guarantee = manifest["guarantee"]
