@@ -107,3 +107,38 @@ def test_selection_is_deterministic_for_a_seed(workload, noise, seed):
         assert first.error == second.error
         if first.found is not None:
             assert encode_strategy(first.found.strategy) == encode_strategy(second.found.strategy)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_tables_of_weights_far_apart_are_all_answered(noise):
+    shape = (50, 40, 3)
+    blocks = (
+        Block(shape, (0, 1), (Prefix(50), Identity(40)), threshold_terms([True, True], 2)),
+        Block(shape, (2,), (Identity(3),), threshold_terms([True], 1)),
+    )
+    for weights in ((1e-18, 1.0), (1.0, 1e-18)):
+        selection = select(Workload(shape, blocks, weights), noises=[noise])[noise]
+        names = {own.name for own in selection.candidates if own.error is not None}
+        assert {"Identity", "Workload", "OPT_M", "OPT_x", "OPT_+"} <= names
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_forty_attributes_are_planned_from_their_tables_alone(noise):
+    shape = (90,) * 40
+    blocks = tuple(
+        Block(shape, (i, i + 1), (Identity(90), Identity(90)), threshold_terms([True, True], 2))
+        for i in range(39)
+    )
+    selection = select(Workload(shape, blocks, (1.0,) * 39), noises=[noise])[noise]
+    reasons = {own.name: own.reason for own in selection.candidates}
+    assert "cells" in reasons["Identity"]
+    assert selection.best.error.weighted_rmse**2 * 39 * 8100 >= selection.bound.loss
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_a_single_total_costs_one_unit_of_noise(noise):
+    shape = (1000,) * 30
+    workload = Workload(shape, (Block(shape, (), (), ((1, ()),)),), (1.0,))
+    selection = select(workload, noises=[noise])[noise]
+    assert selection.best.error.rmse == pytest.approx(1.0)
+    assert selection.bound.loss == pytest.approx(1.0)
