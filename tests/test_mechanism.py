@@ -6,6 +6,7 @@ from itertools import product as pairs
 import numpy as np
 import pytest
 
+from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.exact import exact_answers
 from dpquery.measurement.mechanism import design
@@ -78,3 +79,11 @@ def test_the_grid_costs_next_to_nothing():
         )
         assert mechanism.shift > 0
         assert mechanism.sensitivity / (column / 2 ** (mechanism.shift * power)) < 1.0001
+
+
+@pytest.mark.parametrize(("epsilon", "word"), [(10**6, "smaller"), (Fraction(1, 10**20), "larger")])
+def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_charged(epsilon, word):
+    budget = guarantee("laplace", epsilon=Fraction(epsilon), delta=Fraction(0))
+    strategy = MarginalsStrategy("m", "laplace", (3,), {(0,): 2**16})
+    with pytest.raises(SpecError, match=f"ask for a {word} epsilon"):
+        design(strategy, privacy=Privacy(), guarantee=budget)

@@ -16,7 +16,7 @@ from dpquery.measurement.exact import exact_answers
 from dpquery.measurement.ledger import Ledger, Measurement
 from dpquery.measurement.mechanism import Mechanism
 from dpquery.measurement.noise import draw
-from dpquery.measurement.tabulate import check_header, tabulate
+from dpquery.measurement.tabulate import Subset, check_header, check_size, tabulate
 from dpquery.operators.compile import CompiledSpec
 from dpquery.spec.domain import Categorical, Column, Kind
 from dpquery.spec.model import Spec
@@ -82,8 +82,9 @@ def measure(
     """Return the noisy measurement of a query, charging the ledger before the data is read.
 
     A query whose measurement is in the ledger is answered from there: free, identical, and without
-    opening the file. A refused charge is refused before the file is opened; a file that cannot be
-    read or lacks a declared column is found before anything is charged.
+    opening the file. A refused charge is refused before the file is opened; tables that are too
+    large to count, and a file that cannot be read or lacks a declared column, are found before
+    anything is charged.
 
     Privacy:
         The values returned are epsilon-DP or rho-zCDP as query.mechanism.guarantee says, for the
@@ -98,6 +99,7 @@ def measure(
         if stored is not None:
             progress("stored measurements found: nothing is charged, the data is not opened")
             return stored
+        check_size(_subsets(query), query.strategy.shape)
         check_header(data, query.spec)
         ledger.reserve(
             dataset,
@@ -109,13 +111,17 @@ def measure(
         return ledger.commit(key, _noisy(data, query, progress))
 
 
+def _subsets(query: Query) -> list[Subset]:
+    return list(dict.fromkeys(own.block.attributes for own in query.strategy.measurements))
+
+
 def _noisy(data: Path, query: Query, progress: Callable[[str], None]) -> NDArray[np.int64]:
     """Count, answer exactly and add noise: the only lines that hold true values."""
     measurements, mechanism = query.strategy.measurements, query.mechanism
     tables = tabulate(
         data,
         spec=query.spec,
-        subsets=list(dict.fromkeys(own.block.attributes for own in measurements)),
+        subsets=_subsets(query),
         classes=query.compiled.classes,
         progress=lambda share: progress(f"reading the data: {share:.0%}"),
     )

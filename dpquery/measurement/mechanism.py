@@ -6,8 +6,10 @@ All of it follows from public inputs: the integer strategy, the privacy unit and
 import math
 from dataclasses import dataclass
 
+from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import Guarantee, noise_scale
 from dpquery.measurement.exact import grid_shift
+from dpquery.measurement.noise import LARGEST_SCALE
 from dpquery.spec.model import Privacy
 from dpquery.strategy.sensitivity import column_support, sensitivity
 from dpquery.strategy.strategies import Strategy
@@ -42,6 +44,9 @@ def design(strategy: Strategy, *, privacy: Privacy, guarantee: Guarantee) -> Mec
     Privacy:
         Neighbours differ in at most `max_rows` records of one person, added or removed; or, under
         "replace", in one person's records for other ones, which is a removal and an addition.
+
+    Raises:
+        SpecError: the noise would be too fine or too coarse for the grid.
     """
     measurements = strategy.measurements
     shift = grid_shift(measurements)
@@ -49,7 +54,15 @@ def design(strategy: Strategy, *, privacy: Privacy, guarantee: Guarantee) -> Mec
     if shift:
         exact = _on_grid(exact, column_support(measurements), shift, strategy.noise == "laplace")
     exact *= steps(privacy) if strategy.noise == "laplace" else steps(privacy) ** 2
-    return Mechanism(guarantee, shift, exact, noise_scale(guarantee, exact))
+    scale = noise_scale(guarantee, exact)
+    if not 1 <= scale < LARGEST_SCALE:
+        # Found here, from public inputs, and not by the draw, which comes after the charge.
+        raise SpecError(
+            f"epsilon {float(guarantee.epsilon):g} asks for noise of {scale:.3g} steps of the "
+            f"grid, and 1 to {LARGEST_SCALE:.3g} can be drawn; "
+            f"ask for a {'smaller' if scale < 1 else 'larger'} epsilon"
+        )
+    return Mechanism(guarantee, shift, exact, scale)
 
 
 def steps(privacy: Privacy) -> int:

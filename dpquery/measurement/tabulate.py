@@ -40,6 +40,11 @@ def check_header(path: Path, spec: Spec) -> None:
         _locate(file, path, spec)
 
 
+def check_size(subsets: Sequence[Subset], shape: Sequence[int]) -> None:
+    """Check that the tables of some subsets can be counted; UnsupportedWorkloadError if not."""
+    _group(subsets, shape)
+
+
 def tabulate(
     path: Path,
     *,
