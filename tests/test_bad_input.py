@@ -1,11 +1,14 @@
 """Whatever a user gets wrong: what, where, the remedy, an exit code; nothing charged or changed."""
 
+import base64
 import json
 import re
 import sqlite3
+import zlib
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli_support import CSV, SPEC, contents, kinds, ok, run, spent
 
@@ -166,6 +169,37 @@ def test_rows_of_any_bytes_are_released_without_a_word(town, rows):
     assert Path("release/release.json").exists()
 
 
+def test_tables_too_large_to_count_are_refused_before_anything_is_charged(town, monkeypatch):
+    monkeypatch.setattr("dpquery.measurement.tabulate.MAX_CELLS", 5)
+    assert "the limit is 5" in refused(*RELEASE, code=2)
+    assert kinds() == ["register"]
+
+
+def test_an_epsilon_that_leaves_no_noise_to_draw_is_refused_before_anything_is_charged(town):
+    assert "ask for a smaller epsilon" in refused(*RELEASE[:-1], "1e6", code=2)
+    assert kinds() == ["register"]
+
+
+SINGULAR = base64.b64encode(zlib.compress(np.arange(25, dtype="<i8").tobytes())).decode()
+
+
+@pytest.mark.parametrize(
+    "ages",
+    [
+        {"kind": "total", "n": 5},
+        {"kind": "dense", "matrix": {"shape": [5, 5], "data": SINGULAR}},
+    ],
+    ids=["a total of what is asked", "a matrix of rank two"],
+)
+def test_a_plan_that_cannot_answer_its_workload_is_refused_before_anything_is_charged(town, ages):
+    plan = json.loads(Path("dpquery.plan").read_text())
+    factors = [ages, *({"kind": "identity", "n": n} for n in (2, 3, 3))]
+    plan["selections"][0]["strategy"] = {"name": "x", "shape": "product", "factors": factors}
+    Path("dpquery.plan").write_text(json.dumps(plan))
+    assert "does not fit its spec" in refused(*RELEASE, code=2)
+    assert kinds() == ["register"]
+
+
 # ----------------------------------------------------------------------------- the release folder
 
 
@@ -248,6 +282,9 @@ DAMAGE = {
     "a negative error": lambda plan: plan["selections"][0]["items"][0].update(rmse=-1.0),
     "an unknown shape": lambda plan: strategy_of(plan).update(shape="magic"),
     "a broken spec": lambda plan: plan["spec"].update(text="dataset: ["),
+    "another workload": lambda plan: plan["spec"].update(
+        text=plan["spec"]["text"].replace("[F, M]", "[F, M, X]")
+    ),
     "a best without figures": lambda plan: _best(plan).update(rmse=None),
     "a best of no figures": lambda plan: _best(plan).update(max_std_error="1"),
     "a path for an item": lambda plan: plan["spec"].update(

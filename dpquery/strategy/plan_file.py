@@ -127,11 +127,11 @@ def decode_strategy(encoded: Json, *, noise: Noise, workload: Workload) -> Strat
     try:
         strategy = _decode(encoded, noise, workload)
         _check_support(strategy, workload)
-        return strategy
     except (KeyError, TypeError, ValueError, LookupError, ArithmeticError, zlib.error):
         raise SpecError(
             "the plan's strategy is damaged or does not fit its spec; run `dpquery plan` again"
         ) from None
+    return strategy
 
 
 def write_plan(plan: Plan) -> bytes:
