@@ -5,6 +5,7 @@ so that --help is quick.
 """
 
 import json
+import resource
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -183,6 +184,8 @@ def release(
     from dpquery.measurement.accounting import parse_delta, parse_epsilon
     from dpquery.strategy import noise_kinds
 
+    # A crash must not leave the records on disk.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     with _progress() as progress:
         done = pipeline.release(
             data,
