@@ -102,7 +102,14 @@ def _share(noise: Noise, spec: Spec, *, epsilon: Fraction, delta: Fraction) -> f
 def chosen_price(
     plan: Plan, spec: Spec, noise: Noise | None, *, epsilon: Fraction, delta: Fraction
 ) -> Priced:
-    """Return the better selection by the plan's figures, or the one of the noise asked for."""
+    """Return the better selection by the plan's figures, or the one of the noise asked for.
+
+    Raises:
+        SpecError: the plan has no such selection, or its figures are those of another spec.
+    """
+    asked = [(item.name, item.size) for item in spec.items]
+    if any([(item.name, item.queries) for item in own.items] != asked for own in plan.selections):
+        raise SpecError("the plan's figures do not fit its spec; run `dpquery plan` again")
     planned = [own.noise for own in plan.selections]
     if noise is not None and noise not in planned:
         raise SpecError(
