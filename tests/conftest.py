@@ -7,7 +7,7 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
-from cli_support import GAUSSIAN_SPEC, plan_town, renew
+from cli_support import GAUSSIAN_SPEC, PERSON_SPEC, plan_town, renew
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +21,13 @@ def planned_town(tmp_path_factory):
 def planned_gaussian_town(tmp_path_factory):
     folder = tmp_path_factory.mktemp("planned") / "gaussian_town"
     plan_town(folder, GAUSSIAN_SPEC)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def planned_person_town(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("planned") / "person_town"
+    plan_town(folder, PERSON_SPEC)
     return folder
 
 

@@ -4,6 +4,7 @@ With the noise source replaced by one that gives the same values whatever it is 
 any file at all must leave the same exit code, output and bytes in every file.
 """
 
+import resource
 import tempfile
 from pathlib import Path
 
@@ -52,7 +53,9 @@ FILES = {
     "mark": b"\xef\xbb\xbf" + HEADER + b"\xef\xbb\xbf1,F,1,5,a\n",
     "many rows": HEADER + b"".join(ROWS) * 50_000,
     "columns moved": b"name,income,region,sex,age\n" + b"a,5,1,F,0\n" * 9,
-    "more columns": CSV.splitlines()[0] + b"," + CANARY.encode() + b"\n" + b"0,F,1,5,7\n" * 9,
+    "one person": HEADER + ROWS[0] * 999,
+    "nobody": HEADER + b"0,F,1,5,\n0,F,1,5, \n" * 9,
+    "more columns": HEADER.strip() + f",{CANARY}\n".encode() + b"0,F,1,5,a,7\n" * 9,
 }
 
 
@@ -62,35 +65,39 @@ def fixed_draw(answers, **_):
 
 
 @pytest.fixture
-def observe(planned_town, town, monkeypatch):
+def observe(request, town, monkeypatch):
     """Return the function from the bytes of a CSV file to all that can be observed afterwards."""
     monkeypatch.setattr("dpquery.measurement.curator.draw", fixed_draw)
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setenv("TMPDIR", str(town / "tmp"))
 
-    def observed(content):
-        renew(town, planned_town)
+    def observed(content, commands=COMMANDS, template="planned_town"):
+        renew(town, request.getfixturevalue(template))
         (town / "tmp").mkdir()
         monkeypatch.chdir(town)
         Path("data.csv").write_bytes(content)
-        done = [run(*command) for command in COMMANDS]
+        done = [run(*command) for command in commands]
         Path("data.csv").unlink()
         return done, contents(".")
 
     return observed
 
 
-def test_whatever_the_data_everything_observable_is_the_same(observe):
-    expected_done, expected_files = observe(FILES["plain"])
-    assert [done.code for done in expected_done] == [0] * len(COMMANDS)
+@pytest.mark.parametrize(
+    ("template", "commands"), [("planned_town", COMMANDS), ("planned_person_town", COMMANDS[:2])]
+)
+def test_whatever_the_data_everything_observable_is_the_same(observe, template, commands, capfd):
+    expected_done, expected_files = observe(FILES["plain"], commands, template)
+    assert [done.code for done in expected_done] == [0] * len(commands)
     assert "release/pairs.parquet" in expected_files
     for name, content in FILES.items():
-        done, files = observe(content)
+        done, files = observe(content, commands, template)
         assert done == expected_done, name
         assert files.keys() == expected_files.keys(), name
         differing = [path for path in files if files[path] != expected_files[path]]
         assert not differing, name
         assert not holding_the_canary(done, files), name
+        assert capfd.readouterr() == ("", ""), name  # what libraries write past Python
 
 
 def test_the_test_above_sees_what_is_not_hidden(observe, monkeypatch):
@@ -165,6 +172,18 @@ def test_the_noise_source_never_tells_the_value_that_it_could_not_handle(town, m
     done = run("release", "data.csv", "--epsilon", "1")
     assert done.code == 70
     assert str(secret) not in done.out + done.err
+
+
+def test_a_crash_leaves_no_core_dump(town, monkeypatch):
+    limits = []
+
+    def crashes(*_, **__):
+        limits.append(resource.getrlimit(resource.RLIMIT_CORE)[0])
+        raise RuntimeError
+
+    monkeypatch.setattr("dpquery.measurement.curator.tabulate", crashes)
+    assert run("release", "data.csv", "--epsilon", "1").code == 70
+    assert limits == [0]
 
 
 def test_a_killed_run_leaves_no_trace_of_the_data(town, monkeypatch):
