@@ -1,6 +1,7 @@
 """A small town, planned once, and the command line as the tests run it."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -71,6 +72,25 @@ def ok(*arguments):
     done = run(*arguments)
     assert done.code == 0, done
     return done
+
+
+def refused(*arguments, code):
+    """Run a command that must fail and leave every file as it is; return its message as one line.
+
+    SQLite may make and remove its working files beside the ledger; they count as no change.
+    """
+    before = _files()
+    done = run(*arguments)
+    assert done.code == code, done
+    assert done.out == ""
+    assert "Traceback" not in done.err
+    assert _files() == before
+    return " ".join(done.err.split())
+
+
+def _files():
+    own = contents(".")
+    return {name: own[name] for name in own if not re.search(r"-(shm|wal)$|\.locks/", name)}
 
 
 def start(*arguments, code=None):

@@ -1,39 +1,16 @@
 """Whatever a user gets wrong: what, where, the remedy, an exit code; nothing charged or changed."""
 
-import base64
 import json
-import re
 import sqlite3
-import zlib
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
-from cli_support import CSV, SPEC, contents, kinds, ok, run, spent
+from cli_support import CSV, SPEC, kinds, ok, refused, spent
 
 from dpquery.measurement import ledger as ledger_module
 
 RELEASE = ("release", "data.csv", "--epsilon", "1")
-
-
-def refused(*arguments, code, **settings):
-    """Run a command that must fail and leave every file as it is; return its message as one line.
-
-    SQLite may make and remove its working files beside the ledger; they count as no change.
-    """
-    before = files()
-    done = run(*arguments, **settings)
-    assert done.code == code, done
-    assert done.out == ""
-    assert "Traceback" not in done.err
-    assert files() == before
-    return " ".join(done.err.split())
-
-
-def files():
-    own = contents(".")
-    return {name: own[name] for name in own if not re.search(r"-(shm|wal)$|\.locks/", name)}
 
 
 # ------------------------------------------------------------------------------------- the spec
@@ -180,26 +157,6 @@ def test_an_epsilon_that_leaves_no_noise_to_draw_is_refused_before_anything_is_c
     assert kinds() == ["register"]
 
 
-SINGULAR = base64.b64encode(zlib.compress(np.arange(25, dtype="<i8").tobytes())).decode()
-
-
-@pytest.mark.parametrize(
-    "ages",
-    [
-        {"kind": "total", "n": 5},
-        {"kind": "dense", "matrix": {"shape": [5, 5], "data": SINGULAR}},
-    ],
-    ids=["a total of what is asked", "a matrix of rank two"],
-)
-def test_a_plan_that_cannot_answer_its_workload_is_refused_before_anything_is_charged(town, ages):
-    plan = json.loads(Path("dpquery.plan").read_text())
-    factors = [ages, *({"kind": "identity", "n": n} for n in (2, 3, 3))]
-    plan["selections"][0]["strategy"] = {"name": "x", "shape": "product", "factors": factors}
-    Path("dpquery.plan").write_text(json.dumps(plan))
-    assert "does not fit its spec" in refused(*RELEASE, code=2)
-    assert kinds() == ["register"]
-
-
 # ----------------------------------------------------------------------------- the release folder
 
 
@@ -247,119 +204,6 @@ def test_error_report_on_a_damaged_release_says_so(town):
         assert "damaged" in refused("error-report", code=2)
         path.write_bytes(whole)
     ok("error-report")
-
-
-# ------------------------------------------------------------------------------------- the plan
-
-
-def test_a_missing_plan_says_how_to_make_one(town):
-    Path("dpquery.plan").unlink()
-    assert "dpquery plan" in refused(*RELEASE, code=2)
-
-
-def plan_json():
-    return json.loads(Path("dpquery.plan").read_text())
-
-
-def strategy_of(plan):
-    return plan["selections"][0]["strategy"]
-
-
-def _best(plan):
-    own = plan["selections"][0]
-    return next(line for line in own["candidates"] if line["name"] == own["best"])
-
-
-DAMAGE = {
-    "another format": lambda plan: plan.update(format="dpquery.plan/999"),
-    "a list for the spec": lambda plan: plan.update(spec=[]),
-    "text for a seed": lambda plan: plan.update(seed="0"),
-    "no selections": lambda plan: plan.update(selections=[]),
-    "an unknown noise": lambda plan: plan["selections"][0].update(noise="none"),
-    "an unknown best": lambda plan: plan["selections"][0].update(best="Magic"),
-    "NaN for an error": lambda plan: plan["selections"][0]["items"][0].update(rmse=float("nan")),
-    "an error too large for a float": lambda plan: plan["selections"][0].update(bound=10**400),
-    "a negative error": lambda plan: plan["selections"][0]["items"][0].update(rmse=-1.0),
-    "an unknown shape": lambda plan: strategy_of(plan).update(shape="magic"),
-    "a broken spec": lambda plan: plan["spec"].update(text="dataset: ["),
-    "another workload": lambda plan: plan["spec"].update(
-        text=plan["spec"]["text"].replace("[F, M]", "[F, M, X]")
-    ),
-    "a best without figures": lambda plan: _best(plan).update(rmse=None),
-    "a best of no figures": lambda plan: _best(plan).update(max_std_error="1"),
-    "a path for an item": lambda plan: plan["spec"].update(
-        text=plan["spec"]["text"].replace("name: pairs", "name: ../pairs")
-    ),
-    "a path for a file": lambda plan: plan["spec"].update(
-        text=plan["spec"]["text"].replace("values: [F, M]", "values_file: ../data.csv")
-    ),
-}
-DENSE = {"kind": "dense", "matrix": {"shape": [2, 2], "data": ""}}
-STRATEGIES = {
-    "a negative weight": {"shape": "marginals", "weights": [[[0, 1, 2, 3], -1]]},
-    "a weight of zero": {"shape": "marginals", "weights": [[[0, 1, 2, 3], 0]]},
-    "a fractional weight": {"shape": "marginals", "weights": [[[0, 1, 2, 3], 1.5]]},
-    "a huge weight": {"shape": "marginals", "weights": [[[0, 1, 2, 3], 2**80]]},
-    "an attribute there is not": {"shape": "marginals", "weights": [[[0, 1, 2, 9], 1]]},
-    "too little measured": {"shape": "marginals", "weights": [[[0], 1]]},
-    "nothing measured": {"shape": "marginals", "weights": []},
-    "weights of no blocks": {"shape": "workload", "weights": [1]},
-    "too few factors": {"shape": "product", "factors": [{"kind": "identity", "n": 5}]},
-    "a singular factor": {
-        "shape": "product",
-        "factors": [
-            {"kind": "identity", "n": 5},
-            {"kind": "dense", "matrix": {"shape": [1, 2], "data": "eJxjZIAARgwGAACZAAM="}},
-            {"kind": "identity", "n": 3},
-            {"kind": "identity", "n": 3},
-        ],
-    },
-    "a huge factor": {
-        "shape": "product",
-        "factors": [{"kind": "identity", "n": 2**40} for _ in range(4)],
-    },
-    "a huge matrix": {
-        "shape": "product",
-        "factors": [
-            {"kind": "dense", "matrix": {"shape": [2**30, 2**30], "data": "eJwDAAAAAAE="}}
-            for _ in range(4)
-        ],
-    },
-    "no base64": {"shape": "product", "factors": [DENSE] * 4},
-    "no parts": {"shape": "union", "parts": [], "weights": [], "groups": []},
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_plan_is_refused(town, damage):
-    plan = plan_json()
-    DAMAGE[damage](plan)
-    Path("dpquery.plan").write_text(json.dumps(plan))
-    assert "plan" in refused(*RELEASE, code=2)
-    assert kinds() == ["register"]
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_hostile_strategy_is_refused(town, strategy):
-    plan = plan_json()
-    plan["selections"][0]["strategy"] = {"name": "hostile", **STRATEGIES[strategy]}
-    Path("dpquery.plan").write_text(json.dumps(plan))
-    assert "plan" in refused(*RELEASE, code=2)
-    assert kinds() == ["register"]
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"{}", b"[]", b"null", b"\xff", b"[" * 100_000, b"1" * 5000]
-)
-def test_a_file_that_is_no_plan_is_refused(town, content):
-    Path("dpquery.plan").write_bytes(content)
-    assert "plan" in refused(*RELEASE, code=2)
-
-
-def test_a_plan_cut_short_is_refused(town):
-    whole = Path("dpquery.plan").read_bytes()
-    Path("dpquery.plan").write_bytes(whole[:-100])
-    assert "plan" in refused(*RELEASE, code=2)
 
 
 # ----------------------------------------------------------------------------------- the ledger
