@@ -85,3 +85,8 @@ def test_ranges_over_too_many_values_are_refused_before_memory_is():
     workload = Workload((n,), (product((n,), {0: Prefix(n)}),), (1.0,))
     with pytest.raises(UnsupportedWorkloadError, match="20,000 distinct values"):
         gram(workload)
+
+
+def test_a_threshold_over_too_many_attributes_is_refused_at_once():
+    with pytest.raises(UnsupportedWorkloadError, match="8 attributes or fewer"):
+        threshold_terms([True] * 60, 3)

@@ -15,7 +15,10 @@ from itertools import combinations
 
 import numpy as np
 
+from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array, Factor, Identity, Ones
+
+MAX_SIGNED_TERMS = 256  # of a block: its Gram has the square of that
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +160,12 @@ def threshold_terms(counted: Sequence[bool], r: int) -> tuple[tuple[int, tuple[b
     places = [i for i, inside in enumerate(counted) if inside]
     if len(places) == r:
         return ((1, tuple(True for _ in counted)),)
+    count = sum(math.comb(len(places), t) for t in range(r, len(places) + 1))
+    if count > MAX_SIGNED_TERMS:
+        raise UnsupportedWorkloadError(
+            f"{r} of {len(places)} attributes takes {count:,} signed terms, and the limit is "
+            f"{MAX_SIGNED_TERMS}; ask it of 8 attributes or fewer"
+        )
     terms = []
     for t in range(r, len(places) + 1):
         coef = (-1) ** (t - r) * math.comb(t - 1, t - r)

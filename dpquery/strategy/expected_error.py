@@ -17,7 +17,7 @@ from dpquery.strategy.row_errors import expand, power_sums, total_of
 from dpquery.strategy.sensitivity import sensitivity
 from dpquery.strategy.strategies import Strategy, UnionStrategy
 
-EXPAND_LIMIT = 50_000_000  # distinct row values looked at for an exact maximum
+EXPAND_LIMIT = 1 << 24  # distinct row values looked at for an exact maximum
 
 
 @dataclass(frozen=True)
