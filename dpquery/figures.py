@@ -13,6 +13,7 @@ from dpquery.measurement import accounting
 from dpquery.measurement.mechanism import steps
 from dpquery.operators.compile import CompiledSpec
 from dpquery.spec.model import Spec
+from dpquery.strategy.codec import encode_strategy
 from dpquery.strategy.expected_error import block_errors, weighted_queries
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.plan_file import (
@@ -20,7 +21,6 @@ from dpquery.strategy.plan_file import (
     ItemFigures,
     Plan,
     PlannedSelection,
-    encode_strategy,
 )
 from dpquery.strategy.select import Candidate, Selection
 from dpquery.strategy.strategies import Strategy
@@ -94,7 +94,7 @@ def prices(plan: Plan, spec: Spec, *, epsilon: Fraction, delta: Fraction) -> tup
 
 
 def _share(noise: Noise, spec: Spec, *, epsilon: Fraction, delta: Fraction) -> float:
-    cap = accounting.budget_cap(spec.budget)
+    cap = accounting.budget_cap(spec.budget, spec.privacy)
     guarantee = accounting.guarantee(noise, epsilon=epsilon, delta=delta)
     return accounting.charge_units(guarantee, cap.currency) / cap.units
 

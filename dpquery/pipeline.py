@@ -33,8 +33,9 @@ from dpquery.release.manifest import LedgerFacts, Manifest, StrategyFacts, manif
 from dpquery.release.write import check_target, write_release
 from dpquery.spec.model import Item, Spec
 from dpquery.spec.parse import load, parse
+from dpquery.strategy.codec import decode_strategy
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.plan_file import Plan, decode_strategy, read_plan, write_plan
+from dpquery.strategy.plan_file import Plan, read_plan, write_plan
 from dpquery.strategy.select import Objective, select
 
 Progress = Callable[[str], None]
@@ -90,7 +91,7 @@ def plan(
     """
     spec = load(spec_path)
     compiled = compile_spec(spec)
-    cap = accounting.budget_cap(spec.budget)
+    cap = accounting.budget_cap(spec.budget, spec.privacy)
     selections = select(
         compiled.workload,
         noises=_noises(spec),

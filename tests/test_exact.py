@@ -5,8 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from dpquery.exceptions import DataError
-from dpquery.measurement.exact import ENTRY_BITS, exact_answers, grid_shift, largest_entry
+from dpquery.exceptions import DataError, UnsupportedWorkloadError
+from dpquery.measurement.exact import (
+    ENTRY_BITS,
+    check_width,
+    exact_answers,
+    grid_shift,
+    largest_entry,
+)
 from dpquery.operators.blocks import Block, product, threshold_terms
 from dpquery.operators.factors import Dense, Identity, PIdentity
 from dpquery.operators.ranges import Prefix
@@ -65,3 +71,19 @@ def test_more_records_than_declared_possible_are_refused():
     measurement = Measurement(1, product((2,), {0: Identity(2)}))
     with pytest.raises(DataError, match="more than"):
         exact_answers(measurement, np.array([2**35, 2**35]), shift=0)
+
+
+def test_very_large_weights_are_exact_as_an_odd_number_times_a_power_of_two():
+    block = product((3,), {0: Dense(np.array([[3, -1, 2], [0, 5, 7]]))})
+    table = np.array([4, 10, 1])
+    for weight, shift in ((77 << 60, 50), (77 << 60, 61), (1 << 90, 80), (12345, 3)):
+        measurement = Measurement(weight, block)
+        expected = python_answers(measurement, table, shift)
+        assert exact_answers(measurement, table, shift=shift).tolist() == expected
+
+
+def test_integers_too_wide_for_the_digits_are_refused_before_any_data():
+    block = product((3,), {0: Dense(np.full((3, 3), 2**39))})
+    with pytest.raises(UnsupportedWorkloadError, match="too wide"):
+        check_width((Measurement(3, block),))
+    check_width((Measurement(3 << 100, product((3,), {0: Identity(3)})),))

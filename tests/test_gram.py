@@ -88,5 +88,5 @@ def test_ranges_over_too_many_values_are_refused_before_memory_is():
 
 
 def test_a_threshold_over_too_many_attributes_is_refused_at_once():
-    with pytest.raises(UnsupportedWorkloadError, match="8 attributes or fewer"):
+    with pytest.raises(UnsupportedWorkloadError, match="6 attributes or fewer"):
         threshold_terms([True] * 60, 3)

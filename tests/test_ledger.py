@@ -6,6 +6,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -297,7 +298,7 @@ def test_registering_again_is_idempotent_and_another_cap_is_a_conflict(path):
         ):
             ledger.register("people", other)
         ledger.register("others", other)
-        assert ledger.currency("others") == "rho"
+        assert ledger.currency("others", unit=CAP.unit) == "rho"
         assert [s.account.cap for s in ledger.status()] == [CAP, other]
 
 
@@ -316,11 +317,27 @@ def test_a_cap_is_changed_on_record_and_in_its_currency_only(path):
     assert kinds == ["register", "change-cap", "change-cap", "reserve", "commit", "change-cap"]
 
 
+def test_charges_for_different_units_are_never_added_up(path):
+    other = replace(CAP, unit="person by id, add-remove")
+    with opened(path) as ledger:
+        for ask in (
+            lambda: ledger.register("people", other),
+            lambda: ledger.currency("people", unit=other.unit),
+        ):
+            with pytest.raises(PlanConflictError, match="on record for the unit 'row, add-remove'"):
+                ask()
+        ledger.change_cap("people", other)
+        ledger.change_cap("people", CAP)
+        release(ledger)
+        with pytest.raises(PlanConflictError, match="cannot become epsilon for 'person by id"):
+            ledger.change_cap("people", other)
+
+
 def test_an_unregistered_dataset_is_refused(path):
     with opened(path) as ledger, ledger.hold("k"):
         for ask in (
             lambda: charge(ledger, "k", dataset="nobody"),
-            lambda: ledger.currency("nobody"),
+            lambda: ledger.currency("nobody", unit=CAP.unit),
             lambda: ledger.lookup("nobody", key="k", units=1),
         ):
             with pytest.raises(LedgerError, match="'nobody' is not registered"):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from dpquery.operators.blocks import Block, Workload, threshold_terms
 from dpquery.operators.factors import Groups, Identity, Stacked, total
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
+from dpquery.strategy.codec import decode_strategy, encode_strategy
 from dpquery.strategy.expected_error import expected_error, squared_sensitivity
-from dpquery.strategy.plan_file import decode_strategy, encode_strategy
 from dpquery.strategy.select import select
 
 checked = settings(

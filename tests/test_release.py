@@ -718,3 +718,9 @@ def test_batches_on_disk_are_row_groups(tmp_path, monkeypatch):
     item = Item("x", (one((AGE, AllRangesSet(8, 8))),))
     release(tmp_path / "out", spec_of([item]))
     assert pq.read_metadata(tmp_path / "out" / "x.parquet").num_row_groups == 4
+
+
+def test_a_target_that_cannot_be_written_is_found_before_anything_is_charged(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PlanConflictError, match="cannot be written to"):
+        check_target(tmp_path / "file" / "release", key="k", replace=False)

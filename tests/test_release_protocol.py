@@ -304,7 +304,7 @@ def test_the_ledger_on_disk_holds_the_noisy_measurement_and_public_facts_only(re
         }
     assert tables == {"events", "measurements"}
     allowed = {"seq", "hash", "previous", "kind", "day", "dataset", "key", "units", "native"}
-    allowed |= {"details", "sha256", "size", "currency", "epsilon", "delta"}
+    allowed |= {"details", "sha256", "size", "currency", "epsilon", "delta", "unit"}
     for line in ok("ledger", "export").out.splitlines():
         assert set(json.loads(line)) <= allowed
 

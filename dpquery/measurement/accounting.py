@@ -20,7 +20,7 @@ from fractions import Fraction
 from typing import Literal
 
 from dpquery.exceptions import BudgetExceededError, SpecError
-from dpquery.spec.model import Budget
+from dpquery.spec.model import Budget, Privacy
 from dpquery.strategy.noise_kinds import Noise
 
 Currency = Literal["epsilon", "rho"]
@@ -28,6 +28,7 @@ Currency = Literal["epsilon", "rho"]
 UNIT = 10**18
 _DIGITS = 60
 _SLACK = Decimal("1e-30")
+_BY_ROW = Privacy()
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 
 
@@ -62,12 +63,14 @@ class Cap:
         units: the cap in units of 1e-18.
         epsilon: the epsilon declared, or None where rho was declared.
         delta: the delta declared with it, 0 if none.
+        unit: whose loss is added up, as `unit_of` puts it: charges for other units do not add.
     """
 
     currency: Currency
     units: int
     epsilon: Fraction | None = None
     delta: Fraction = Fraction(0)
+    unit: str = "row, add-remove"
 
 
 def parse_epsilon(text: str) -> Fraction:
@@ -200,8 +203,21 @@ def charge_units(spent: Guarantee, currency: Currency) -> int:
     return math.ceil(spent.amount * UNIT)
 
 
-def budget_cap(budget: Budget) -> Cap:
-    """Return the cap that a spec declares, rounded down.
+def unit_of(privacy: Privacy) -> str:
+    """Return the protected unit and its neighbours in a few words.
+
+    The limit on a person's rows is not among them: whatever it is, all of the person's rows that
+    are counted are protected together.
+
+    >>> unit_of(Privacy(person="id", max_rows=3))
+    'person by id, add-remove'
+    """
+    unit = "row" if privacy.person is None else f"person by {privacy.person}"
+    return f"{unit}, {privacy.neighbours}"
+
+
+def budget_cap(budget: Budget, privacy: Privacy = _BY_ROW) -> Cap:
+    """Return the cap that a spec declares for its unit, rounded down.
 
     Privacy: an (epsilon, delta) cap becomes a cap on rho once and for all, because a running sum
     in one fixed currency stays a valid filter when plans are chosen after seeing releases.
@@ -209,14 +225,17 @@ def budget_cap(budget: Budget) -> Cap:
     Raises:
         SpecError: an (epsilon, delta) too small to be counted.
     """
+    unit = unit_of(privacy)
     if budget.rho is not None:
-        return Cap("rho", math.floor(budget.rho * UNIT))
+        return Cap("rho", math.floor(budget.rho * UNIT), unit=unit)
     if budget.epsilon is None:
         raise ValueError("a budget declares epsilon or rho")
     if budget.delta == 0:
-        return Cap("epsilon", math.floor(budget.epsilon * UNIT), epsilon=budget.epsilon)
+        whole_epsilon = math.floor(budget.epsilon * UNIT)
+        return Cap("epsilon", whole_epsilon, epsilon=budget.epsilon, unit=unit)
     whole = guarantee("gaussian", epsilon=budget.epsilon, delta=budget.delta)
-    return Cap("rho", math.floor(whole.amount * UNIT), epsilon=budget.epsilon, delta=budget.delta)
+    units = math.floor(whole.amount * UNIT)
+    return Cap("rho", units, epsilon=budget.epsilon, delta=budget.delta, unit=unit)
 
 
 def units_text(units: int) -> str:

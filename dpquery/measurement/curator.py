@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpquery.measurement.accounting import charge_units
+from dpquery.measurement.accounting import charge_units, unit_of
 from dpquery.measurement.exact import exact_answers
 from dpquery.measurement.ledger import Ledger, Measurement
 from dpquery.measurement.mechanism import Mechanism
-from dpquery.measurement.noise import draw
+from dpquery.measurement.noise import draw, source
 from dpquery.measurement.tabulate import Subset, check_header, check_size, tabulate
 from dpquery.operators.compile import CompiledSpec
 from dpquery.spec.domain import Categorical, Column, Kind
@@ -82,9 +82,9 @@ def measure(
     """Return the noisy measurement of a query, charging the ledger before the data is read.
 
     A query whose measurement is in the ledger is answered from there: free, identical, and without
-    opening the file. A refused charge is refused before the file is opened; tables that are too
-    large to count, and a file that cannot be read or lacks a declared column, are found before
-    anything is charged.
+    opening the file. A refused charge is refused before the file is opened; a noise source that is
+    not to be trusted, tables that are too large to count, and a file that cannot be read or lacks
+    a declared column are found before anything is charged.
 
     Privacy:
         The values returned are epsilon-DP or rho-zCDP as query.mechanism.guarantee says, for the
@@ -94,11 +94,12 @@ def measure(
     dataset, key = query.spec.dataset.id, query.key
     guarantee = query.mechanism.guarantee
     with ledger.hold(key):
-        units = charge_units(guarantee, ledger.currency(dataset))
+        units = charge_units(guarantee, ledger.currency(dataset, unit=unit_of(query.spec.privacy)))
         stored = ledger.lookup(dataset, key=key, units=units)
         if stored is not None:
             progress("stored measurements found: nothing is charged, the data is not opened")
             return stored
+        source()
         check_size(_subsets(query), query.strategy.shape)
         check_header(data, query.spec)
         ledger.reserve(

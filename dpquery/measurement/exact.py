@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from dpquery.exceptions import DataError
+from dpquery.exceptions import DataError, UnsupportedWorkloadError
 from dpquery.operators.factors import Array, Factor, Ones
 from dpquery.strategy.strategies import Measurement
 
@@ -23,7 +23,7 @@ def largest_entry(measurement: Measurement) -> int:
     """Return a bound on the absolute entries of a measurement's matrix."""
     block = measurement.block
     signs = sum(abs(coef) for coef, _ in block.terms)
-    return measurement.weight * signs * math.prod(factor.max_abs() for factor in block.factors)
+    return measurement.weight * signs * math.prod(max(1, own.max_abs()) for own in block.factors)
 
 
 def grid_shift(measurements: tuple[Measurement, ...]) -> int:
@@ -48,7 +48,7 @@ def exact_answers(measurement: Measurement, table: Array, *, shift: int) -> Arra
     """
     if table.size and int(table.sum()) >= 1 << RECORD_BITS:
         raise DataError(f"the data file holds more than 2^{RECORD_BITS} records; split it")
-    block, bits = measurement.block, RECORD_BITS + largest_entry(measurement).bit_length()
+    block, bits = measurement.block, _bits(measurement)
     if bits <= 62:
         return np.asarray(block.apply(table).ravel() * measurement.weight >> shift)
     count = bits // _DIGIT + 2
@@ -59,22 +59,37 @@ def exact_answers(measurement: Measurement, table: Array, *, shift: int) -> Arra
             own = factor if inside else Ones(*factor.shape)
             digits = _carried([_along(own, axis, digit) for digit in digits])
         total = [own + coef * digit for own, digit in zip(total, digits, strict=True)]
-    scaled = _carried([_checked(measurement.weight) * digit for digit in _carried(total)])
-    return _floor_shift(scaled, shift).ravel()
+    odd, twos = _split(measurement.weight)
+    scaled = _carried([odd * digit for digit in _carried(total)])
+    return _floor_shift(scaled, shift - twos).ravel()
+
+
+def check_width(measurements: tuple[Measurement, ...]) -> None:
+    """Refuse, before anything is charged, entries that digits of 24 bits leave no room for."""
+    for own in measurements:
+        growth = [_split(own.weight)[0], *(f.max_abs() * f.shape[1] for f in own.block.factors)]
+        if _bits(own) > 62 and max(growth).bit_length() + _DIGIT > 61:
+            raise UnsupportedWorkloadError(
+                "the plan's integers are too wide for exact arithmetic; run `dpquery plan` again"
+            )
+
+
+def _bits(measurement: Measurement) -> int:
+    """Return the bits of the largest answer that the declared limits allow."""
+    return RECORD_BITS + largest_entry(measurement).bit_length()
+
+
+def _split(weight: int) -> tuple[int, int]:
+    """Return (odd, twos) with weight = odd * 2^twos."""
+    twos = (weight & -weight).bit_length() - 1
+    return weight >> twos, twos
 
 
 def _along(factor: Factor, axis: int, tensor: Array) -> Array:
-    """Apply a factor along one axis; its digits and entries leave room in 62 bits."""
-    _checked(factor.max_abs() * factor.shape[1])
+    """Apply a factor along one axis; `check_width` has seen to it that 62 bits are enough."""
     moved = np.moveaxis(tensor, axis, 0)
     flat = factor.matmat(moved.reshape(moved.shape[0], -1))
     return np.moveaxis(flat.reshape(-1, *moved.shape[1:]), 0, axis)
-
-
-def _checked(growth: int) -> int:
-    if growth.bit_length() + _DIGIT > 61:
-        raise ValueError("a factor is too wide for exact arithmetic in 64 bits")
-    return growth
 
 
 def _carried(digits: list[Array]) -> list[Array]:

@@ -105,13 +105,14 @@ class Ledger:
         """Put a dataset's cap on record; registering the same cap again does nothing.
 
         Raises:
-            PlanConflictError: the dataset is on record with another cap.
+            PlanConflictError: the dataset is on record with another cap, or for another unit.
         """
         with self._store.writing() as state:
             account = state.accounts.get(dataset)
             if account is None:
                 self._store.append(state, "register", cap_fields(dataset, cap))
             elif account.cap != cap:
+                _check_unit(dataset, account.cap, cap.unit)
                 raise PlanConflictError(
                     f"dataset {dataset!r} is on record with a cap of {_cap_text(account.cap)} and "
                     f"the spec declares {_cap_text(cap)}; restore the budget in the spec, or "
@@ -122,15 +123,17 @@ class Ledger:
         """Change a dataset's cap, on record; what is spent stays spent.
 
         Raises:
-            PlanConflictError: another currency after something was spent: the sum that bounds
-                the loss must be kept in one currency from the first charge to the last.
+            PlanConflictError: another currency or unit after something was spent: the sum that
+                bounds the loss must be of one kind from the first charge to the last.
         """
         with self._store.writing() as state:
             account = self._account(state, dataset)
-            if account.spent and account.cap.currency != cap.currency:
+            kept, wanted = account.cap, cap
+            if account.spent and (kept.currency, kept.unit) != (wanted.currency, wanted.unit):
                 raise PlanConflictError(
-                    f"dataset {dataset!r} has been charged in {account.cap.currency}, and that "
-                    f"cannot become {cap.currency}; declare a cap in {account.cap.currency}"
+                    f"dataset {dataset!r} has been charged in {kept.currency} for {kept.unit!r}, "
+                    f"and that cannot become {wanted.currency} for {wanted.unit!r}; restore those "
+                    "in the spec"
                 )
             if account.cap != cap:
                 self._store.append(state, "change-cap", cap_fields(dataset, cap))
@@ -151,9 +154,16 @@ class Ledger:
             self._held.discard(key)
             os.close(descriptor)
 
-    def currency(self, dataset: str) -> Currency:
-        """Return what a dataset is charged in; LedgerError if it is not registered."""
-        return self._account(self._store.read()[0], dataset).cap.currency
+    def currency(self, dataset: str, *, unit: str) -> Currency:
+        """Return what a dataset is charged in for a protected unit, as `unit_of` puts it.
+
+        Raises:
+            LedgerError: the dataset is not registered.
+            PlanConflictError: it is, for another unit: losses of rows and of persons do not add up.
+        """
+        cap = self._account(self._store.read()[0], dataset).cap
+        _check_unit(dataset, cap, unit)
+        return cap.currency
 
     def lookup(self, dataset: str, *, key: str, units: int) -> Measurement | None:
         """Return the stored measurement of a key, or None if it can be reserved.
@@ -357,6 +367,15 @@ def _check_funds(account: Account, units: int) -> None:
             f"dataset {account.dataset!r}: this release asks for {account.cap.currency} "
             f"{units_text(units)} and {units_text(max(0, account.remaining))} of "
             f"{units_text(account.cap.units)} remain; nothing was charged"
+        )
+
+
+def _check_unit(dataset: str, kept: Cap, unit: str) -> None:
+    if kept.unit != unit:
+        raise PlanConflictError(
+            f"dataset {dataset!r} is on record for the unit {kept.unit!r} and the spec protects "
+            f"{unit!r}, and losses of different units do not add up; restore the unit in the spec, "
+            "or change the record with `dpquery plan --change-cap` if nothing was spent"
         )
 
 

@@ -184,6 +184,7 @@ def cap_fields(dataset: str, cap: Cap) -> dict[str, JSON]:
         "units": str(cap.units),
         "epsilon": None if cap.epsilon is None else str(cap.epsilon),
         "delta": str(cap.delta),
+        "unit": cap.unit,
     }
 
 
@@ -197,6 +198,7 @@ def cap_from(fields: Mapping[str, JSON]) -> Cap:
         units=int(str(fields["units"])),
         epsilon=None if epsilon is None else Fraction(str(epsilon)),
         delta=Fraction(str(fields["delta"])),
+        unit=str(fields["unit"]),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import Guarantee, noise_scale
-from dpquery.measurement.exact import grid_shift
+from dpquery.measurement.exact import check_width, grid_shift
 from dpquery.measurement.noise import LARGEST_SCALE
 from dpquery.spec.model import Privacy
 from dpquery.strategy.sensitivity import column_support, sensitivity
@@ -46,9 +46,11 @@ def design(strategy: Strategy, *, privacy: Privacy, guarantee: Guarantee) -> Mec
         "replace", in one person's records for other ones, which is a removal and an addition.
 
     Raises:
-        SpecError: the noise would be too fine or too coarse for the grid.
+        SpecError: the noise would be too fine or too coarse for the grid, or the integers of the
+            strategy too wide for it.
     """
     measurements = strategy.measurements
+    check_width(measurements)
     shift = grid_shift(measurements)
     exact = sensitivity(measurements, strategy.noise)
     if shift:

@@ -18,7 +18,7 @@ import numpy as np
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array, Factor, Identity, Ones
 
-MAX_SIGNED_TERMS = 256  # of a block: its Gram has the square of that
+MAX_SIGNED_TERMS = 64  # of a block: its Gram has the square of that
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +164,7 @@ def threshold_terms(counted: Sequence[bool], r: int) -> tuple[tuple[int, tuple[b
     if count > MAX_SIGNED_TERMS:
         raise UnsupportedWorkloadError(
             f"{r} of {len(places)} attributes takes {count:,} signed terms, and the limit is "
-            f"{MAX_SIGNED_TERMS}; ask it of 8 attributes or fewer"
+            f"{MAX_SIGNED_TERMS}; ask it of 6 attributes or fewer"
         )
     terms = []
     for t in range(r, len(places) + 1):

@@ -53,7 +53,11 @@ def reconstruct(strategy: Strategy, answers: Sequence[Array]) -> Estimates:
         case DirectStrategy():
             return _DirectEstimates(strategy, answers)
         case UnionStrategy() if math.prod(strategy.shape) <= GLOBAL_LIMIT:
-            return _GlobalEstimates(strategy, answers)
+            try:
+                return _GlobalEstimates(strategy, _solved(strategy, answers))
+            except ConvergenceError:
+                # What is paid for must be had: these are the answers that the errors describe.
+                return _LocalEstimates(strategy, answers)
         case UnionStrategy():
             return _LocalEstimates(strategy, answers)
     assert_never(strategy)
@@ -141,29 +145,26 @@ class _LocalEstimates:
 class _GlobalEstimates:
     """One count vector that fits all parts best: consistent, never worse than part by part."""
 
-    def __init__(self, strategy: UnionStrategy, answers: Sequence[Array]) -> None:
-        self.strategy = strategy
-        self.noisy = np.concatenate([noisy.ravel() for noisy in answers])
-
-    @cached_property
-    def cells(self) -> Array:
-        shape = self.strategy.shape
-        solution, stop, *_ = lsmr(
-            _stacked(self.strategy.measurements, math.prod(shape)),
-            self.noisy,
-            atol=TOLERANCE,
-            btol=TOLERANCE,
-            conlim=0,
-            maxiter=MAX_ITERATIONS,
-        )
-        if stop not in (0, 1, 2, 4, 5):
-            raise ConvergenceError(
-                f"least squares stopped after {MAX_ITERATIONS} iterations; plan a smaller union"
-            )
-        return np.asarray(solution).reshape(shape)
+    def __init__(self, strategy: UnionStrategy, cells: Array) -> None:
+        self.strategy, self.cells = strategy, cells
 
     def answer(self, block: Block, position: int) -> Array:
         return _answer_from(self.cells, tuple(range(self.cells.ndim)), block)
+
+
+def _solved(strategy: UnionStrategy, answers: Sequence[Array]) -> Array:
+    """Solve for the count vector; ConvergenceError where LSMR does not get there."""
+    solution, stop, *_ = lsmr(
+        _stacked(strategy.measurements, math.prod(strategy.shape)),
+        np.concatenate([noisy.ravel() for noisy in answers]),
+        atol=TOLERANCE,
+        btol=TOLERANCE,
+        conlim=0,
+        maxiter=MAX_ITERATIONS,
+    )
+    if stop not in (0, 1, 2, 4, 5):
+        raise ConvergenceError(f"least squares stopped after {MAX_ITERATIONS} iterations")
+    return np.asarray(solution).reshape(strategy.shape)
 
 
 def _stacked(measurements: Sequence[Measurement], cells: int) -> LinearOperator:

@@ -54,6 +54,11 @@ def check_target(directory: Path, *, key: str, replace: bool) -> None:
     Raises:
         PlanConflictError: the target is something else than a release, or another release.
     """
+    parent = next(own for own in directory.absolute().parents if own.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise PlanConflictError(
+            f"{parent} cannot be written to; name another folder for the release"
+        )
     if not os.path.lexists(directory):
         return
     if directory.is_symlink() or not directory.is_dir():

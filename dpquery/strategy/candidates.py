@@ -111,7 +111,7 @@ def union(problem: Problem) -> Found:
     norms = [sensitivity(part.measurements, problem.noise) for part in parts]
     lengths = [float(v) if problem.noise == "laplace" else math.sqrt(v) for v in norms]
     weights = tuple(
-        max(1, round(share * (1 << BITS) * max(lengths) / length))
+        _significant(share * (1 << BITS) * (max(lengths) / length))
         for share, length in zip(found.shares, lengths, strict=True)
     )
     strategy = UnionStrategy("OPT_+", problem.noise, parts, weights, groups)
@@ -157,6 +157,12 @@ def _integer_weights(real: dict[Subset, float], workload: Workload) -> dict[Subs
             weights[top] = 1
             held.update(subsets_of(top))
     return weights
+
+
+def _significant(weight: float) -> int:
+    """Round a weight to BITS significant bits: parts of few attributes need very large ones."""
+    spare = max(0, math.frexp(weight)[1] - BITS - 1)
+    return max(1, round(math.ldexp(weight, -spare))) << spare
 
 
 def _integer_product(name: str, found: ProductSelection, noise: Noise) -> ProductStrategy:

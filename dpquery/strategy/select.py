@@ -1,5 +1,6 @@
 """Choose a strategy for a workload: try every candidate, keep the best, prove how good it is."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +14,9 @@ from dpquery.strategy.bounds import Bound, svd_bound
 from dpquery.strategy.candidates import CANDIDATES, Found, Problem
 from dpquery.strategy.expected_error import ExpectedError, expected_error
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.strategies import Strategy
 
+MAX_TOTAL = 1 << 27  # cells of all tables of a strategy, half of what can be tabulated
 Objective = Literal["rmse", "max"]
 
 
@@ -79,6 +82,7 @@ def _select(
         problem = Problem(workload, V, noise, np.random.default_rng(seed), progress)
         try:
             found = build(problem)
+            _check_size(found.strategy)
             error = expected_error(found.strategy, workload)
         except UnsupportedWorkloadError as reason:
             candidates.append(Candidate(name, noise, None, None, str(reason)))
@@ -94,6 +98,15 @@ def _select(
     ]
     known = [bound for bound in bounds if bound is not None]
     return Selection(noise, tuple(candidates), best, max(known, key=lambda b: b.loss, default=None))
+
+
+def _check_size(strategy: Strategy) -> None:
+    """Refuse strategies whose tables, or noisy answers, together are too many to hold."""
+    blocks = [own.block for own in strategy.measurements]
+    cells = sum(math.prod(block.table_shape) for block in blocks)
+    rows = sum(block.shape[0] for block in blocks)
+    if max(cells, rows) > MAX_TOTAL:
+        raise UnsupportedWorkloadError(f"tables of {float(max(cells, rows)):.1e} cells in all")
 
 
 def _score(candidate: Candidate, objective: Objective) -> float:

@@ -1,0 +1,211 @@
+"""Strategies as JSON values, and back: integers only, each checked against the workload.
+
+What is read may be hostile. It can make a release fail before the charge, never make it lie: the
+sensitivity is computed from the integers themselves, and a strategy that is singular or does not
+measure what is asked is refused here.
+"""
+
+import base64
+import binascii
+import zlib
+from typing import assert_never
+
+import numpy as np
+
+from dpquery.exceptions import SpecError
+from dpquery.operators.blocks import Workload
+from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, PIdentity, total
+from dpquery.strategy.json_values import (
+    LARGEST,
+    Json,
+    JsonValue,
+    integer,
+    listed,
+    mapping,
+    scaled_integer,
+    text_of,
+)
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.strategies import (
+    DirectStrategy,
+    MarginalsStrategy,
+    ProductStrategy,
+    Strategy,
+    UnionStrategy,
+    inverse_gram,
+)
+
+MAX_BYTES = 1 << 30
+_RESIDUAL = 1e-3  # of an inverse times its matrix, off the identity
+
+
+def encode_strategy(strategy: Strategy) -> dict[str, JsonValue]:
+    """Return a strategy as JSON values."""
+    head: dict[str, JsonValue] = {"name": strategy.name}
+    match strategy:
+        case ProductStrategy(factors=factors):
+            return head | {"shape": "product", "factors": [_encode_factor(f) for f in factors]}
+        case MarginalsStrategy(weights=weights):
+            pairs: list[JsonValue] = [[list(b), weight] for b, weight in sorted(weights.items())]
+            return head | {"shape": "marginals", "weights": pairs}
+        case UnionStrategy():
+            return head | {
+                "shape": "union",
+                "parts": [encode_strategy(part) for part in strategy.parts],
+                "weights": list(strategy.weights),
+                "groups": [list(group) for group in strategy.groups],
+            }
+        case DirectStrategy(weights=direct):
+            return head | {"shape": "workload", "weights": list(direct)}
+    assert_never(strategy)
+
+
+def decode_strategy(encoded: Json, *, noise: Noise, workload: Workload) -> Strategy:
+    """Return the strategy that a plan holds for a workload; SpecError if it does not fit."""
+    try:
+        strategy = _decode(encoded, noise, workload)
+        _check_support(strategy, workload)
+    except (KeyError, TypeError, ValueError, LookupError, ArithmeticError, zlib.error):
+        raise SpecError(
+            "the plan's strategy is damaged or does not fit its spec; run `dpquery plan` again"
+        ) from None
+    return strategy
+
+
+def _decode(encoded: Json, noise: Noise, workload: Workload) -> Strategy:
+    name, shape = text_of(encoded["name"]), workload.shape_of_domain
+    match encoded["shape"]:
+        case "product":
+            encoded_factors = zip(listed(encoded["factors"]), shape, strict=True)
+            factors = [_decode_factor(mapping(own), n) for own, n in encoded_factors]
+            return ProductStrategy(name, noise, tuple(factors))
+        case "marginals":
+            return MarginalsStrategy(name, noise, shape, _decode_weights(encoded, workload))
+        case "union":
+            parts = tuple(
+                _decode(mapping(own), noise, workload) for own in listed(encoded["parts"])
+            )
+            products = tuple(part for part in parts if isinstance(part, ProductStrategy))
+            weights = tuple(scaled_integer(own) for own in listed(encoded["weights"]))
+            groups = tuple(
+                tuple(integer(position, 0) for position in listed(own))
+                for own in listed(encoded["groups"])
+            )
+            positions = sorted(position for group in groups for position in group)
+            if not len(parts) == len(products) == len(weights) == len(groups) > 0:
+                raise ValueError("parts")
+            if positions != list(range(len(workload.blocks))):
+                raise ValueError("groups")
+            return UnionStrategy(name, noise, products, weights, groups)
+        case "workload":
+            weights = tuple(integer(own, 1) for own in listed(encoded["weights"]))
+            if len(weights) != len(workload.blocks):
+                raise ValueError("weights")
+            return DirectStrategy(name, noise, workload, weights)
+        case _:
+            raise ValueError("shape")
+
+
+def _check_support(strategy: Strategy, workload: Workload) -> None:
+    """Refuse a strategy that does not measure what a block asks for.
+
+    A release would find it out too, but only when it writes: after the charge.
+    """
+    sizes = workload.shape_of_domain
+    match strategy:
+        case ProductStrategy():
+            served = all(strategy.supports(block) for block in workload.blocks)
+        case UnionStrategy():
+            served = all(
+                strategy.parts[strategy.part_of(position)].supports(block)
+                for position, block in enumerate(workload.blocks)
+            )
+        case MarginalsStrategy(squares_above=held):
+            served = all(
+                tuple(i for i in block.attributes if sizes[i] > 1) in held
+                for block in workload.blocks
+            )
+        case DirectStrategy():
+            served = True
+    if not served:
+        raise ValueError("unsupported")
+
+
+def _decode_weights(encoded: Json, workload: Workload) -> dict[tuple[int, ...], int]:
+    weights: dict[tuple[int, ...], int] = {}
+    for pair in listed(encoded["weights"]):
+        subset, weight = listed(pair)
+        b = tuple(integer(i, 0) for i in listed(subset))
+        if list(b) != sorted(set(b)) or any(i >= len(workload.shape_of_domain) for i in b):
+            raise ValueError("subset")
+        weights[b] = integer(weight, 1)
+    return weights
+
+
+def _encode_factor(factor: Factor) -> JsonValue:
+    if isinstance(factor, Identity):
+        return {"kind": "identity", "n": factor.shape[1]}
+    if isinstance(factor, Ones):
+        return {"kind": "total", "n": factor.shape[1]}
+    if isinstance(factor, PIdentity):
+        arrays = {"diagonal": factor.diagonal[None, :], "rows": factor.rows}
+        return {"kind": "p-identity"} | {name: _pack(own) for name, own in arrays.items()}
+    return {"kind": "dense", "matrix": _pack(factor.dense())}
+
+
+def _decode_factor(raw: Json, n: int) -> Factor:
+    factor: Factor
+    match raw["kind"]:
+        case "identity":
+            factor = Identity(integer(raw["n"], 1))
+        case "total":
+            factor = total(integer(raw["n"], 1))
+        case "p-identity":
+            factor = PIdentity(_unpack(raw["diagonal"], n)[0], _unpack(raw["rows"], n))
+            if np.any(factor.diagonal < 1) or not np.isfinite(inverse_gram(factor)).all():
+                raise ValueError("singular")
+        case "dense":
+            factor = Dense(_unpack(raw["matrix"], n))
+            _check_rank(factor)
+        case _:
+            raise ValueError("kind")
+    if factor.shape[1] != n:
+        raise ValueError("shape")
+    return factor
+
+
+def _check_rank(factor: Factor) -> None:
+    """Refuse a matrix whose Gram cannot be inverted in floats, though no error tells of it."""
+    scale = float(factor.max_abs()) ** 2
+    residual = (inverse_gram(factor) * scale) @ (factor.gram() / scale) - np.eye(factor.shape[1])
+    if not np.abs(residual).max() < _RESIDUAL:
+        raise ValueError("singular")
+
+
+def _pack(matrix: Array) -> JsonValue:
+    content = zlib.compress(np.ascontiguousarray(matrix, dtype="<i8").tobytes(), 6)
+    return {"shape": list(matrix.shape), "data": base64.b64encode(content).decode()}
+
+
+def _unpack(raw: JsonValue, n: int) -> Array:
+    """Inflate an integer matrix of n columns; its declared shape limits how far."""
+    packed = mapping(raw)
+    rows, columns = (integer(own, 0) for own in listed(packed["shape"]))
+    if columns != n:
+        raise ValueError("shape")
+    expected = 8 * rows * columns
+    if expected > MAX_BYTES:
+        raise ValueError("size")
+    inflater = zlib.decompressobj()
+    try:
+        content = inflater.decompress(
+            base64.b64decode(text_of(packed["data"]), validate=True), expected + 1
+        )
+    except binascii.Error:
+        raise ValueError("base64") from None
+    if len(content) != expected:
+        raise ValueError("length")
+    matrix = np.frombuffer(content, dtype="<i8").astype(np.int64).reshape(rows, columns)
+    if matrix.size and max(int(matrix.max()), -int(matrix.min())) > LARGEST:
+        raise ValueError("range")
+    return matrix
