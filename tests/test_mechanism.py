@@ -1,5 +1,6 @@
 """The mechanism: its sensitivity on the grid bounds what any record can do."""
 
+import json
 from fractions import Fraction
 from itertools import product as pairs
 
@@ -10,8 +11,12 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.exact import exact_answers
 from dpquery.measurement.mechanism import design
+from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense, PIdentity
+from dpquery.operators.ranges import Prefix
 from dpquery.spec.model import Privacy
+from dpquery.strategy.codec import decode_strategy, encode_strategy
+from dpquery.strategy.select import select
 from dpquery.strategy.strategies import MarginalsStrategy, ProductStrategy
 
 EPSILON = guarantee("laplace", epsilon=Fraction(1), delta=Fraction(0))
@@ -87,3 +92,26 @@ def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_charged(epsilo
     strategy = MarginalsStrategy("m", "laplace", (3,), {(0,): 2**16})
     with pytest.raises(SpecError, match=f"ask for a {word} epsilon"):
         design(strategy, privacy=Privacy(), guarantee=budget)
+
+
+def test_a_union_of_narrow_and_wide_parts_can_be_stored_and_measured():
+    shape = (6, 4, 5, 3)
+    blocks = (
+        product(shape, {0: Prefix(6)}),
+        product(shape, {1: Prefix(4), 2: Prefix(5), 3: Prefix(3)}),
+    )
+    workload = Workload(shape, blocks, (1.0, 1.0))
+    for noise, budget in (("laplace", EPSILON), ("gaussian", RHO)):
+        (found,) = (
+            own.found
+            for own in select(workload, noises=(noise,))[noise].candidates
+            if own.name == "OPT_+"
+        )
+        encoded = json.loads(json.dumps(encode_strategy(found.strategy)))
+        strategy = decode_strategy(encoded, noise=noise, workload=workload)
+        mechanism = design(strategy, privacy=Privacy(), guarantee=budget)
+        before = np.ones(shape, dtype=np.int64)
+        for cell in np.ndindex(shape):
+            after = before.copy()
+            after[cell] += 1
+            assert moves(strategy, mechanism, before, after) <= mechanism.sensitivity
