@@ -8,10 +8,12 @@ import numpy as np
 from dpquery.operators.blocks import Block, Workload, threshold_terms
 from dpquery.operators.factors import Dense, Groups, Identity, Ones, PIdentity, Stacked, total
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
+from dpquery.strategy.cores import CenteredCore, DenseCore
 from dpquery.strategy.strategies import (
     DirectStrategy,
     MarginalsStrategy,
     ProductStrategy,
+    ResidualStrategy,
     UnionStrategy,
 )
 
@@ -105,6 +107,18 @@ def random_measured_factor(rng, n):
     return kinds[rng.integers(3)]
 
 
+def random_core(rng, n):
+    """None for one class, else the centered core or any rows independent of the total."""
+    if n == 1:
+        return None
+    if rng.random() < 0.4:
+        return CenteredCore(n)
+    while True:
+        matrix = rng.integers(-4, 5, (n - 1, n))
+        if np.linalg.cond(np.vstack([matrix, np.ones(n)])) < 50:
+            return DenseCore(matrix)
+
+
 def random_strategies(rng, shape, noise):
     """One strategy of each shape with the blocks it supports: (strategy, workload) pairs."""
     d = len(shape)
@@ -121,10 +135,15 @@ def random_strategies(rng, shape, noise):
         )
         for kept in (range(d), {i for block in blocks[2:] for i in block.attributes})
     ]
+    cores = tuple(random_core(rng, n) for n in shape)
+    wide = tuple(i for i, n in enumerate(shape) if n > 1)
+    below = [b for k in range(len(wide) + 1) for b in combinations(wide, k)]
+    core_weights = {b: int(rng.integers(1, 90)) for b in below}
     parts = tuple(ProductStrategy("part", noise, own) for own in halves)
     return [
         (ProductStrategy("product", noise, everything), workload),
         (MarginalsStrategy("marginals", noise, shape, marginal_weights), workload),
         (UnionStrategy("union", noise, parts, (7, 5), ((0, 1), (2, 3))), workload),
         (DirectStrategy("direct", noise, workload, (3, 1, 4, 2)), workload),
+        (ResidualStrategy("residual", noise, cores, core_weights), workload),
     ]

@@ -1,5 +1,7 @@
 """Reconstruction against dense least squares, for every shape of strategy."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
@@ -9,10 +11,12 @@ from dpquery.operators.blocks import Block, Workload, product, threshold_terms
 from dpquery.operators.factors import Dense, Identity, PIdentity, total
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.strategy.cores import CenteredCore, DenseCore
 from dpquery.strategy.strategies import (
     DirectStrategy,
     MarginalsStrategy,
     ProductStrategy,
+    ResidualStrategy,
     UnionStrategy,
 )
 
@@ -40,6 +44,14 @@ def union():
         ProductStrategy("b", "laplace", (total(3), Identity(1), p_identity(4, 2), Identity(2))),
     )
     return UnionStrategy("u", "laplace", parts, (3, 5), ((0, 1), (2,)))
+
+
+def residual():
+    rows = np.random.default_rng(4).integers(-9, 10, (3, 4))
+    cores = (CenteredCore(3), None, DenseCore(rows), CenteredCore(2))
+    subsets = [b for k in range(4) for b in combinations((0, 2, 3), k)]
+    weights = {b: 3 + 5 * place for place, b in enumerate(subsets)}
+    return ResidualStrategy("r", "gaussian", cores, weights)
 
 
 def blocks_over(*attribute_sets):
@@ -83,6 +95,7 @@ CASES = [
     ),
     (MarginalsStrategy("m", "laplace", SHAPE, {(0, 2): 7, (3,): 9}), blocks_over((0,), (2,), (3,))),
     (union(), blocks_over((0, 3), (0,), (2, 3))),
+    (residual(), [*blocks_over((0, 2, 3), (2,), (), (1, 3), (0, 1, 2, 3)), signed_block()]),
 ]
 
 

@@ -21,7 +21,16 @@ from dpquery.operators.blocks import (
     threshold_terms,
 )
 from dpquery.operators.blocks import product as product_block
-from dpquery.operators.factors import Dense, Groups, Identity, Ones, PIdentity, Stacked, total
+from dpquery.operators.factors import (
+    Centered,
+    Dense,
+    Groups,
+    Identity,
+    Ones,
+    PIdentity,
+    Stacked,
+    total,
+)
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 
 
@@ -45,6 +54,8 @@ FACTORS = [
     (Identity(1), np.array([[1]])),
     (total(5), np.array([[1] * 5])),
     (Ones(3, 5), np.array([[1] * 5] * 3)),
+    (Centered(5), 5 * np.eye(5, dtype=int) - 1),
+    (Centered(2), np.array([[1, -1], [-1, 1]])),
     (Dense(SIGNED), SIGNED),
     (Dense(REAL), REAL),
     (PIdentity(D, B), np.vstack([np.diag(D), B])),
@@ -94,6 +105,7 @@ def test_summaries_equal_the_matrix(factor, F):
     assert np.allclose(factor.gram(), F.T @ F)
     for power in (1, 2):
         assert np.allclose(factor.column_norms(power), (np.abs(F) ** power).sum(axis=0))
+    assert np.array_equal(factor.column_counts(), (F != 0).sum(axis=0))
     assert np.abs(F).max() <= factor.max_abs() < np.abs(F).max() + 1
     for power in (2, 4):
         assert np.allclose(factor.row_power_sums(A, power), (np.abs(F @ A) ** power).sum(axis=1))

@@ -60,6 +60,12 @@ class Factor(ABC):
         """Return sum_i |F_ij|^power for every column j: exact for integer factors."""
         return np.asarray((np.abs(self.dense()) ** power).sum(axis=0))
 
+    def column_counts(self) -> Array:
+        """Return the number of nonzero entries of every column."""
+        if self.zero_one:
+            return self.column_norms(1)
+        return np.asarray((self.dense() != 0).sum(axis=0))
+
     def max_abs(self) -> int:
         """Return the largest absolute entry, rounded up to an integer."""
         return int(np.ceil(np.abs(self.dense()).max()))
@@ -164,6 +170,40 @@ class Ones(Factor):
 def total(n: int) -> Ones:
     """Return the total query over n codes."""
     return Ones(1, n)
+
+
+class Centered(Factor):
+    """n I - 11': every code against the mean of all, in integers; of rank n - 1."""
+
+    def __init__(self, n: int) -> None:
+        self.shape = (n, n)
+
+    @property
+    def key(self) -> Hashable:
+        return ("centered", *self.shape)
+
+    def matmat(self, X: Array) -> Array:
+        return np.asarray(self.shape[1] * X - X.sum(axis=0, keepdims=True))
+
+    def rmatmat(self, Y: Array) -> Array:
+        return self.matmat(Y)
+
+    def gram(self) -> Array:
+        return self.shape[1] * self.dense().astype(np.float64)
+
+    def column_norms(self, power: int) -> Array:
+        n = self.shape[1]
+        return np.full(n, (n - 1) ** power + n - 1, dtype=np.int64)
+
+    def column_counts(self) -> Array:
+        return np.full(self.shape[1], self.shape[0] if self.shape[0] > 1 else 0)
+
+    def max_abs(self) -> int:
+        return self.shape[0] - 1
+
+    @cached_property
+    def row_sums(self) -> Array:
+        return np.zeros(self.shape[0], dtype=np.int64)
 
 
 class Dense(Factor):

@@ -23,6 +23,7 @@ from dpquery.strategy.strategies import (
     MarginalsStrategy,
     Measurement,
     ProductStrategy,
+    ResidualStrategy,
     Strategy,
     UnionStrategy,
 )
@@ -50,6 +51,8 @@ def reconstruct(strategy: Strategy, answers: Sequence[Array]) -> Estimates:
             return _ProductEstimates(strategy, answers[0])
         case MarginalsStrategy():
             return _MarginalEstimates(strategy, answers)
+        case ResidualStrategy():
+            return _ResidualEstimates(strategy, answers)
         case DirectStrategy():
             return _DirectEstimates(strategy, answers)
         case UnionStrategy() if math.prod(strategy.shape) <= GLOBAL_LIMIT:
@@ -116,6 +119,35 @@ class _MarginalEstimates:
             own = self.component(a)
             table += np.reshape(own, [shape[i] if i in a else 1 for i in S])
         return block.apply(table / self.inverse.cells(S))
+
+
+class _ResidualEstimates:
+    """Tables as sums of components: kron_{i in b} R_i kron_{i not in b} z_i y_b for b below S."""
+
+    def __init__(self, strategy: ResidualStrategy, answers: Sequence[Array]) -> None:
+        self.strategy = strategy
+        self.noisy = {
+            own.block.attributes: noisy.reshape(own.block.row_shape) / own.weight
+            for own, noisy in zip(strategy.measurements, answers, strict=True)
+        }
+        self.component = cache(self._component)
+
+    def _component(self, b: Subset) -> Array:
+        """Return kron_{i in b} R_i y_b as a tensor over b."""
+        return kron_apply([self.strategy.core(i).recover for i in b], self.noisy[b])
+
+    def answer(self, block: Block, position: int) -> Array:
+        shape, S = self.strategy.shape, block.attributes
+        table = np.zeros(block.table_shape)
+        for b in subsets_of(tuple(i for i in S if shape[i] > 1)):
+            own = self.component(b).reshape([shape[i] if i in b else 1 for i in S])
+            beyond = [_same if i in b or shape[i] == 1 else self.strategy.core(i).spread for i in S]
+            table += kron_apply(beyond, own)
+        return block.apply(table)
+
+
+def _same(X: Array) -> Array:
+    return X
 
 
 class _DirectEstimates:

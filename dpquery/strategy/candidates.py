@@ -8,16 +8,19 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 from numpy.random import Generator
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
-from dpquery.operators.factors import Identity
+from dpquery.operators.factors import Array, Identity
 from dpquery.operators.gram import MAX_CLASSES, Gram
+from dpquery.strategy.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.marginal_algebra import Subset, subsets_of
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_marginals import opt_marginals
 from dpquery.strategy.opt_product import ProductSelection, opt_product
+from dpquery.strategy.opt_residual import best_weights, opt_residual
 from dpquery.strategy.opt_union import group_by_attributes, opt_union
 from dpquery.strategy.sensitivity import sensitivity
 from dpquery.strategy.strategies import (
@@ -25,10 +28,12 @@ from dpquery.strategy.strategies import (
     DirectStrategy,
     MarginalsStrategy,
     ProductStrategy,
+    ResidualStrategy,
     Strategy,
     UnionStrategy,
     integer_factor,
     resolution,
+    significant,
 )
 
 MAX_CELLS = 1 << 25  # of a table that is tabulated and measured in memory
@@ -111,7 +116,7 @@ def union(problem: Problem) -> Found:
     norms = [sensitivity(part.measurements, problem.noise) for part in parts]
     lengths = [float(v) if problem.noise == "laplace" else math.sqrt(v) for v in norms]
     weights = tuple(
-        _significant(share * (1 << BITS) * (max(lengths) / length))
+        significant(share * (1 << BITS) * (max(lengths) / length))
         for share, length in zip(found.shares, lengths, strict=True)
     )
     strategy = UnionStrategy("OPT_+", problem.noise, parts, weights, groups)
@@ -132,10 +137,27 @@ def marginals(problem: Problem) -> Found:
     return Found(MarginalsStrategy("OPT_M", problem.noise, shape, weights), found.converged)
 
 
+def residual(problem: Problem) -> Found:
+    """OPT_R: cores and totals of attribute subsets, for Gaussian noise."""
+    if problem.noise != "gaussian":
+        raise UnsupportedWorkloadError("for Gaussian noise only")
+    found = opt_residual(problem.gram, progress=problem.progress)
+    shape = problem.workload.shape_of_domain
+    for b in found.subsets:
+        _check_cells([shape[i] for i in b])
+    try:
+        cores = tuple(_integer_core(n, F) for n, F in zip(shape, found.cores, strict=True))
+        weights = best_weights(cores, problem.gram)
+    except ValueError as reason:
+        raise UnsupportedWorkloadError(f"rounded to integers, {reason}") from None
+    return Found(ResidualStrategy("OPT_R", problem.noise, cores, weights), found.converged)
+
+
 CANDIDATES: tuple[tuple[str, Callable[[Problem], Found]], ...] = (
     ("Identity", identity),
     ("Workload", plain_mechanism),
     ("OPT_M", marginals),
+    ("OPT_R", residual),
     ("OPT_x", product),
     ("OPT_+", union),
 )
@@ -159,10 +181,12 @@ def _integer_weights(real: dict[Subset, float], workload: Workload) -> dict[Subs
     return weights
 
 
-def _significant(weight: float) -> int:
-    """Round a weight to BITS significant bits: parts of few attributes need very large ones."""
-    spare = max(0, math.frexp(weight)[1] - BITS - 1)
-    return max(1, round(math.ldexp(weight, -spare))) << spare
+def _integer_core(n: int, F: Array | None) -> Core | None:
+    if n == 1:
+        return None
+    if F is None:
+        return CenteredCore(n)
+    return DenseCore(np.rint(F / np.abs(F).max() * (1 << BITS)).astype(np.int64))
 
 
 def _integer_product(name: str, found: ProductSelection, noise: Noise) -> ProductStrategy:

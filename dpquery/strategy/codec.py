@@ -15,6 +15,7 @@ import numpy as np
 from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, PIdentity, total
+from dpquery.strategy.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.json_values import (
     LARGEST,
     Json,
@@ -25,11 +26,13 @@ from dpquery.strategy.json_values import (
     scaled_integer,
     text_of,
 )
+from dpquery.strategy.marginal_algebra import subsets_of
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.strategies import (
     DirectStrategy,
     MarginalsStrategy,
     ProductStrategy,
+    ResidualStrategy,
     Strategy,
     UnionStrategy,
     inverse_gram,
@@ -48,6 +51,10 @@ def encode_strategy(strategy: Strategy) -> dict[str, JsonValue]:
         case MarginalsStrategy(weights=weights):
             pairs: list[JsonValue] = [[list(b), weight] for b, weight in sorted(weights.items())]
             return head | {"shape": "marginals", "weights": pairs}
+        case ResidualStrategy(cores=cores, weights=weights):
+            pairs = [[list(b), weight] for b, weight in sorted(weights.items())]
+            encoded: list[JsonValue] = [_encode_core(core) for core in cores]
+            return head | {"shape": "residual", "cores": encoded, "weights": pairs}
         case UnionStrategy():
             return head | {
                 "shape": "union",
@@ -81,6 +88,12 @@ def _decode(encoded: Json, noise: Noise, workload: Workload) -> Strategy:
             return ProductStrategy(name, noise, tuple(factors))
         case "marginals":
             return MarginalsStrategy(name, noise, shape, _decode_weights(encoded, workload))
+        case "residual":
+            if noise != "gaussian":
+                raise ValueError("noise")
+            pairs = zip(listed(encoded["cores"]), shape, strict=True)
+            cores = tuple(_decode_core(own, n) for own, n in pairs)
+            return ResidualStrategy(name, noise, cores, _decode_weights(encoded, workload))
         case "union":
             parts = tuple(
                 _decode(mapping(own), noise, workload) for own in listed(encoded["parts"])
@@ -125,6 +138,11 @@ def _check_support(strategy: Strategy, workload: Workload) -> None:
                 tuple(i for i in block.attributes if sizes[i] > 1) in held
                 for block in workload.blocks
             )
+        case ResidualStrategy(weights=measured):
+            served = all(a in measured for b in measured for a in subsets_of(b)) and all(
+                tuple(i for i in block.attributes if sizes[i] > 1) in measured
+                for block in workload.blocks
+            )
         case DirectStrategy():
             served = True
     if not served:
@@ -138,7 +156,7 @@ def _decode_weights(encoded: Json, workload: Workload) -> dict[tuple[int, ...], 
         b = tuple(integer(i, 0) for i in listed(subset))
         if list(b) != sorted(set(b)) or any(i >= len(workload.shape_of_domain) for i in b):
             raise ValueError("subset")
-        weights[b] = integer(weight, 1)
+        weights[b] = scaled_integer(weight)
     return weights
 
 
@@ -151,6 +169,29 @@ def _encode_factor(factor: Factor) -> JsonValue:
         arrays = {"diagonal": factor.diagonal[None, :], "rows": factor.rows}
         return {"kind": "p-identity"} | {name: _pack(own) for name, own in arrays.items()}
     return {"kind": "dense", "matrix": _pack(factor.dense())}
+
+
+def _encode_core(core: Core | None) -> JsonValue:
+    if core is None:
+        return None
+    if isinstance(core, DenseCore):
+        return {"kind": "dense", "matrix": _pack(core.factor.dense())}
+    return {"kind": "centered", "n": core.factor.shape[1]}
+
+
+def _decode_core(raw: JsonValue, n: int) -> Core | None:
+    if n == 1 or raw is None:
+        if n != 1 or raw is not None:
+            raise ValueError("core")
+        return None
+    own = mapping(raw)
+    if own["kind"] == "dense":
+        core = DenseCore(_unpack(own["matrix"], n))
+        core.recover(np.zeros((n - 1, 1)))  # refuses rows that are not independent
+        return core
+    if own["kind"] != "centered" or integer(own["n"], 1) != n:
+        raise ValueError("core")
+    return CenteredCore(n)
 
 
 def _decode_factor(raw: Json, n: int) -> Factor:

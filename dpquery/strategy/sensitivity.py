@@ -50,17 +50,8 @@ def column_support(measurements: Sequence[Measurement]) -> int:
         if len(block.terms) > 1:
             total += math.prod(block.row_shape)
         else:
-            total += math.prod(_column_counts(block))
+            total += math.prod(int(factor.column_counts().max()) for factor in block.factors)
     return total
-
-
-def _column_counts(block: Block) -> list[int]:
-    counts = []
-    for factor in block.factors:
-        exact_zero_one = factor.max_abs() <= 1
-        column = factor.column_norms(1) if exact_zero_one else (factor.dense() != 0).sum(axis=0)
-        counts.append(int(np.max(column)))
-    return counts
 
 
 def _column_terms(block: Block, power: int) -> Iterator[Term]:

@@ -1,8 +1,9 @@
 """Strategies as measured: integer query matrices whose answers get independent noise of one scale.
 
-Four shapes, each with its own closed forms for error and reconstruction:
+Five shapes, each with its own closed forms for error and reconstruction:
   ProductStrategy    kron_i A_i over the attributes with more than one class (OPT_x, Identity)
   MarginalsStrategy  weighted marginals (OPT_M)
+  ResidualStrategy   cores and totals of attribute subsets (OPT_R)
   UnionStrategy      several products, each for a part of the workload (OPT_+)
   DirectStrategy     the workload's own queries (the plain Laplace or Gaussian mechanism)
 A strategy is a list of measurements, integer weight times integer block; its sensitivity is exact.
@@ -17,6 +18,7 @@ import numpy as np
 
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, PIdentity
+from dpquery.strategy.cores import Core
 from dpquery.strategy.noise_kinds import Noise
 
 BITS = 16  # of an integerised real factor: rounding moves the loss by about 2^-BITS
@@ -119,6 +121,40 @@ class MarginalsStrategy:
 
 
 @dataclass(frozen=True, eq=False)
+class ResidualStrategy:
+    """kron_{i in b} F_i on the marginal over b, times an integer weight, for subsets b.
+
+    With every b it holds every subset of b, so that nothing is measured twice and all is in closed
+    form ([MATH] 6). Attributes of one class have no core.
+    """
+
+    name: str
+    noise: Noise
+    cores: tuple[Core | None, ...]
+    weights: dict[tuple[int, ...], int]
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the domain's attributes."""
+        return tuple(1 if core is None else core.factor.shape[1] for core in self.cores)
+
+    def core(self, i: int) -> Core:
+        """Return the core of an attribute with more than one class."""
+        core = self.cores[i]
+        if core is None:
+            raise ValueError(f"attribute {i} has one class and no core")
+        return core
+
+    @cached_property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """One product of cores a subset."""
+        return tuple(
+            Measurement(weight, product(self.shape, {i: self.core(i).factor for i in b}))
+            for b, weight in self.weights.items()
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class UnionStrategy:
     """Product strategies side by side; part k times weights[k] serves the blocks in groups[k]."""
 
@@ -167,12 +203,22 @@ class DirectStrategy:
         return tuple(Measurement(weight, block) for weight, block in pairs)
 
 
-Strategy = ProductStrategy | MarginalsStrategy | UnionStrategy | DirectStrategy
+Strategy = ProductStrategy | MarginalsStrategy | ResidualStrategy | UnionStrategy | DirectStrategy
 
 
 def resolution(entry: int) -> int:
     """Return the power of two that lifts a largest entry to RESOLUTION bits."""
     return 1 << max(0, RESOLUTION + 1 - entry.bit_length())
+
+
+def significant(weight: float, bits: int = BITS) -> int:
+    """Round a positive weight to so many significant bits: an integer, times a power of two.
+
+    >>> significant(3.0e9), significant(0.2)
+    (3000008704, 1)
+    """
+    spare = max(0, math.frexp(weight)[1] - bits - 1)
+    return max(1, round(math.ldexp(weight, -spare))) << spare
 
 
 def integer_factor(factor: Factor, *, noise: Noise, bits: int = BITS) -> Factor:

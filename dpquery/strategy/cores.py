@@ -1,0 +1,102 @@
+"""Cores: what is measured of one attribute beside its total.
+
+A core F has n - 1 independent rows (or more of that rank) and one null vector z, scaled to
+1'z = 1. With Q = I - z 1', R = Q F^+ and H = R R' a count vector is x = z 1'x + R F x, so a query q
+is answered by its level q z on the total and by q R on F x, with variance q H q' under unit noise
+([MATH] 6). Nothing is measured twice: the total says nothing of F x, nor F x of the total.
+"""
+
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from dpquery.operators.factors import Array, Centered, Dense, Factor
+from dpquery.operators.gram import Matrix, total_sum, trace, trace_with
+
+
+class Core(Protocol):
+    """The measured rows of one attribute and what reconstruction needs of them."""
+
+    factor: Factor
+
+    def levels(self, queries: Factor) -> Array:
+        """Return q z of every query: (m,)."""
+
+    def variances(self, queries: Factor) -> Array:
+        """Return q H q' of every query: (m,)."""
+
+    def traces(self, V: Matrix) -> tuple[float, float]:
+        """Return (z'Vz, tr(H V)) for the Gram V of a workload's matrix."""
+
+    def spread(self, totals: Array) -> Array:
+        """Return z times a row of totals. totals: (1, k) -> (n, k)."""
+
+    def recover(self, answers: Array) -> Array:
+        """Return R times the core's answers. answers: (rows, k) -> (n, k)."""
+
+
+class CenteredCore:
+    """n I - 11': optimal where the workload treats all codes alike ([MATH] 4)."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.factor: Factor = Centered(n)
+
+    def levels(self, queries: Factor) -> Array:
+        return np.asarray(queries.row_sums / self.n)
+
+    def variances(self, queries: Factor) -> Array:
+        return np.asarray((queries.row_squares - queries.row_sums**2 / self.n) / self.n**2)
+
+    def traces(self, V: Matrix) -> tuple[float, float]:
+        level = total_sum(V) / self.n**2
+        return level, (trace(V) - self.n * level) / self.n**2
+
+    def spread(self, totals: Array) -> Array:
+        return np.repeat(totals / self.n, self.n, axis=0)
+
+    def recover(self, answers: Array) -> Array:
+        return np.asarray((answers - answers.mean(axis=0, keepdims=True)) / self.n)
+
+
+class DenseCore:
+    """An optimised core: an integer matrix of n - 1 rows and full row rank."""
+
+    def __init__(self, matrix: Array) -> None:
+        if matrix.shape[0] != matrix.shape[1] - 1:
+            raise ValueError(f"a core of {matrix.shape[1]} classes has {matrix.shape[0]} rows")
+        self.factor: Factor = Dense(matrix)
+
+    @cached_property
+    def _parts(self) -> tuple[Array, Array]:
+        """(z, R); ValueError where the rows are not independent."""
+        F = self.factor.dense().astype(np.float64)
+        U, s, Vt = np.linalg.svd(F / np.abs(F).max(), full_matrices=True)
+        z, plus = Vt[-1], (Vt[:-1].T / s) @ U.T / np.abs(F).max()
+        if s[-1] < 1e-8 * s[0] or abs(z.sum()) < 1e-8:
+            raise ValueError("the rows of a core must be independent, of the total too")
+        z = z / z.sum()
+        return z, plus - np.outer(z, plus.sum(axis=0))
+
+    @cached_property
+    def _variance(self) -> Array:
+        """H: (n, n)."""
+        R = self._parts[1]
+        return np.asarray(R @ R.T)
+
+    def levels(self, queries: Factor) -> Array:
+        return queries.matvec(self._parts[0])
+
+    def variances(self, queries: Factor) -> Array:
+        return np.maximum(queries.quadratic(self._variance), 0.0)
+
+    def traces(self, V: Matrix) -> tuple[float, float]:
+        z = self._parts[0]
+        return trace_with(np.outer(z, z), V), trace_with(self._variance, V)
+
+    def spread(self, totals: Array) -> Array:
+        return np.outer(self._parts[0], totals[0])
+
+    def recover(self, answers: Array) -> Array:
+        return np.asarray(self._parts[1] @ answers)

@@ -1,0 +1,261 @@
+"""OPT_R: cores and totals, for Gaussian noise and any union of products ([MATH] 6).
+
+For every attribute subset b below a table of the workload, kron_{i in b} F_i is measured on the
+marginal over b, with noise of its own size. Errors are closed sums over b, and so are the best
+budgets: with S_b = p_b v_b, cost times variance of block b, the loss is (sum_b sqrt(S_b))^2. A core
+enters through G = F'F + 11'/mu of unit diagonal, mu = 1'G^-1 1, by two numbers a matrix V:
+    c_0 = g'Vg / mu^2,  c_1 = (1 - 1/mu) (tr(G^-1 V) - g'Vg / mu),  g = G^-1 1,
+and S_b = sum_j w_j prod_{i in b} c_1 prod_{i not in b} c_0. G = I gives the optimum for marginals
+(the SVD bound); measuring b = all attributes alone would be OPT_x.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.factors import Array
+from dpquery.operators.gram import Gram, array_of, is_mixture, total_sum, trace
+from dpquery.strategy.cores import Core
+from dpquery.strategy.opt_0 import opt_0
+from dpquery.strategy.strategies import BITS, significant
+
+Subset = tuple[int, ...]
+MAX_WIDTH = 12  # attributes of one table: it has 2^12 blocks below it
+MAX_CORE = 512  # classes of an attribute whose core is optimised; G = I beyond
+MAX_ITERATIONS = 400
+RIDGE = 1e-6  # of the identity mixed into every G: it stays invertible where the best is not
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualSelection:
+    """Real cores, and the loss that they and the best budgets reach.
+
+    Attributes:
+        cores: (n - 1, n) matrix of an optimised core, or None for the centered one.
+        subsets: what is measured.
+        loss: sensitivity^2 times error.
+        converged: whether L-BFGS met its tolerance.
+    """
+
+    cores: tuple[Array | None, ...]
+    subsets: tuple[Subset, ...]
+    loss: float
+    converged: bool
+
+
+class BlockSums:
+    """S_b = sum_j w_j prod_i c(i, matrix of j, i in b) over all subsets b, and its gradient."""
+
+    def __init__(self, gram: Gram) -> None:
+        widest = int(np.count_nonzero(gram.index, axis=1).max(initial=0))
+        if widest > MAX_WIDTH:
+            raise UnsupportedWorkloadError(f"a table looks at {widest} attributes")
+        self.offsets = np.cumsum([0, *(2 * len(own) for own in gram.matrices)])
+        self.size = int(self.offsets[-1]) + 1  # the last slot is always one
+        place: dict[Subset, int] = {}
+        rows, targets, weights = [], [], []
+        for weight, index in zip(gram.weights, gram.index, strict=True):
+            used = [int(i) for i in np.nonzero(index)[0]]
+            inside = [i for i in used if gram.shape_of_domain[i] > 1]
+            alone = [i for i in used if gram.shape_of_domain[i] == 1]
+            for size in range(len(inside) + 1):
+                for b in combinations(inside, size):
+                    slots = [self.slot(i, int(index[i]), i in b) for i in (*inside, *alone)]
+                    slots += [self.size - 1] * (widest - len(slots))
+                    rows.append(slots)
+                    targets.append(place.setdefault(b, len(place)))
+                    weights.append(weight)
+        self.subsets = tuple(place)
+        self.slots = np.array(rows, dtype=np.int64).reshape(len(rows), widest)
+        self.targets, self.weights = np.array(targets), np.array(weights)
+
+    def slot(self, i: int, matrix: int, inside: bool) -> int:
+        """Return where c(i, matrix, inside) stands in the flat vector."""
+        return int(self.offsets[i]) + 2 * int(matrix) + int(inside)
+
+    def sums(self, c: Array) -> Array:
+        """Return S_b for every subset. c: (size,) with a one at its end."""
+        products = self.weights * c[self.slots].prod(axis=1)
+        return np.bincount(self.targets, products, minlength=len(self.subsets))
+
+    def gradient(self, c: Array, by_sums: Array) -> Array:
+        """Return the gradient with respect to c, given that with respect to S."""
+        values, out = c[self.slots], np.zeros(self.size)
+        scale = self.weights * by_sums[self.targets]
+        for k in range(self.slots.shape[1]):
+            others = np.delete(values, k, axis=1).prod(axis=1)
+            np.add.at(out, self.slots[:, k], scale * others)
+        return out
+
+
+class ResidualProblem:
+    """log of the loss as a function of all cores that are worth optimising."""
+
+    def __init__(self, gram: Gram) -> None:
+        self.blocks = BlockSums(gram)
+        self.shape = gram.shape_of_domain
+        self.base = np.ones(self.blocks.size)
+        self.active: list[int] = []
+        self.grams: dict[int, NDArray[np.float64]] = {}
+        for i, (n, own) in enumerate(zip(self.shape, gram.matrices, strict=True)):
+            if 1 < n <= MAX_CORE and not all(is_mixture(V) for V in own):
+                stacked = np.stack([array_of(V) for V in own])
+                self.grams[i] = (stacked + stacked.transpose(0, 2, 1)) / 2
+                self.active.append(i)
+            for u, V in enumerate(own):
+                level = total_sum(V) / n**2
+                self.base[self.blocks.slot(i, u, False)] = level
+                self.base[self.blocks.slot(i, u, True)] = (1 - 1 / n) * (trace(V) - n * level)
+
+    def loss(self, flat: Array) -> tuple[float, Array]:
+        """Return log loss and its gradient. flat: the square roots C_i of all active cores."""
+        roots = self.unpack(flat)
+        states = {i: _State(C, self.grams[i]) for i, C in roots.items()}
+        c = self.base.copy()
+        for i, state in states.items():
+            start = int(self.blocks.offsets[i])
+            c[start : start + 2 * len(state.levels) : 2] = state.levels
+            c[start + 1 : start + 2 * len(state.levels) : 2] = state.residuals
+        S = np.maximum(self.blocks.sums(c), 0.0)
+        root = np.sqrt(S)
+        total = float(root.sum())
+        by_sums = np.divide(1.0, root * total, out=np.zeros_like(root), where=root > 0)
+        by_c = self.blocks.gradient(c, by_sums)
+        pieces = []
+        for i, state in states.items():
+            start, stop = int(self.blocks.offsets[i]), int(self.blocks.offsets[i + 1])
+            pieces.append(state.gradient(by_c[start:stop:2], by_c[start + 1 : stop : 2]).ravel())
+        return 2 * math.log(total), np.concatenate(pieces) if pieces else np.zeros(0)
+
+    def unpack(self, flat: Array) -> dict[int, Array]:
+        """Return the (n_i, n_i) root of each active core."""
+        roots, start = {}, 0
+        for i in self.active:
+            n = self.shape[i]
+            roots[i] = flat[start : start + n * n].reshape(n, n)
+            start += n * n
+        return roots
+
+    def start(self, roots: dict[int, Array]) -> Array:
+        """Flatten one root an active attribute."""
+        return np.concatenate([roots[i].ravel() for i in self.active])
+
+
+class _State:
+    """One core at one point: G = B'B, ridged, with the columns of B = C normalised."""
+
+    def __init__(self, C: Array, grams: NDArray[np.float64]) -> None:
+        self.norms = np.sqrt((C**2).sum(axis=0))
+        self.B = C / self.norms
+        self.M = np.linalg.inv(_ridged(self.B))
+        self.grams = grams
+        self.g = self.M.sum(axis=0)
+        self.mu = float(self.g.sum())
+        self.Vg = grams @ self.g
+        self.a = self.Vg @ self.g
+        self.traces = np.einsum("uij,ij->u", grams, self.M)
+        self.levels = self.a / self.mu**2
+        self.residuals = (1 - 1 / self.mu) * (self.traces - self.a / self.mu)
+
+    def gradient(self, by_level: Array, by_residual: Array) -> Array:
+        """Return the gradient with respect to C, given those with respect to c_0 and c_1."""
+        mu, a = self.mu, self.a
+        share = 1 - 1 / mu
+        by_a = by_level / mu**2 - by_residual * share / mu
+        by_trace = by_residual * share
+        by_mu = float(
+            by_level @ (-2 * a / mu**3)
+            + by_residual @ ((self.traces - a / mu) / mu**2 + share * a / mu**2)
+        )
+        h = by_a @ self.Vg
+        by_M = np.add.outer(h, h) + np.tensordot(by_trace, self.grams, axes=1) + by_mu
+        by_B = -2 * (1 - RIDGE) * self.B @ (self.M @ by_M @ self.M)
+        return np.asarray((by_B - self.B * (self.B * by_B).sum(axis=0)) / self.norms)
+
+
+def opt_residual(
+    gram: Gram, *, progress: Callable[[str], None] = lambda _: None
+) -> ResidualSelection:
+    """Select cores by L-BFGS, from the identity and from OPT_0's strategies; keep the better.
+
+    Raises:
+        UnsupportedWorkloadError: a table looks at more than MAX_WIDTH attributes.
+    """
+    problem = ResidualProblem(gram)
+    value, flat = problem.loss(np.zeros(0))[0] if not problem.active else math.inf, np.zeros(0)
+    converged = not problem.active
+    for name, start in _starts(problem):
+        result = minimize(
+            problem.loss,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": MAX_ITERATIONS, "ftol": 1e-9},
+        )
+        progress(f"OPT_R from {name}: loss {math.exp(result.fun):.6g}")
+        if result.fun < value:
+            value, flat, converged = float(result.fun), result.x, bool(result.success)
+    roots = problem.unpack(flat)
+    cores = tuple(
+        real_core(roots[i]) if i in roots else None for i in range(len(gram.shape_of_domain))
+    )
+    return ResidualSelection(cores, problem.blocks.subsets, math.exp(value), converged)
+
+
+def _starts(problem: ResidualProblem) -> list[tuple[str, Array]]:
+    if not problem.active:
+        return []
+    identity = problem.start({i: np.eye(problem.shape[i]) for i in problem.active})
+    rng = np.random.default_rng(0)  # OPT_0 under Gaussian noise draws nothing from it
+    found = {
+        i: opt_0(problem.grams[i][1:].sum(axis=0), noise="gaussian", rng=rng)
+        for i in problem.active
+    }
+    roots = {i: own.factor.dense() for i, own in found.items()}
+    return [("the identity", identity), ("OPT_0", problem.start(roots))]
+
+
+def real_core(C: Array) -> Array:
+    """Return F with F'F = G - 11'/mu and n - 1 rows, from the root of G. (n - 1, n).
+
+    The rows are built in the complement of G^-1 1, so that it is their null vector whatever the
+    smaller eigenvalues do.
+    """
+    G = _ridged(C / np.sqrt((C**2).sum(axis=0)))
+    g = np.linalg.solve(G, np.ones(len(G)))
+    beside = np.linalg.svd(g[None, :])[2][1:]
+    w, U = np.linalg.eigh(beside @ (G - 1 / g.sum()) @ beside.T)
+    return np.asarray(np.sqrt(np.maximum(w, RIDGE * w.mean()))[:, None] * (U.T @ beside))
+
+
+def _ridged(B: Array) -> Array:
+    """Return (1 - RIDGE) B'B + RIDGE I: unit diagonal where the columns of B have norm one."""
+    return np.asarray((1 - RIDGE) * (B.T @ B) + RIDGE * np.eye(len(B)))
+
+
+def best_weights(cores: tuple[Core | None, ...], gram: Gram) -> dict[Subset, int]:
+    """Return the integer weight of every subset's block, for integer cores.
+
+    A block of cost p_b and variance v_b under unit noise takes weight^2 in proportion to
+    sqrt(v_b / p_b): then the loss is (sum_b sqrt(p_b v_b))^2, the least there is.
+    """
+    blocks = BlockSums(gram)
+    c, costs = np.ones(blocks.size), np.ones(len(cores))
+    for i, (core, own) in enumerate(zip(cores, gram.matrices, strict=True)):
+        if core is not None:
+            costs[i] = float(core.factor.column_norms(2).max())
+        for u, V in enumerate(own):
+            level, residual = (total_sum(V), 0.0) if core is None else core.traces(V)
+            c[blocks.slot(i, u, False)], c[blocks.slot(i, u, True)] = level, residual
+    price = np.array([math.prod(costs[i] for i in b) for b in blocks.subsets])
+    S = price * blocks.sums(c)
+    S = np.maximum(S, 1e-12 * float(S.max()))  # what is hardly asked for is measured all the same
+    wanted = S**0.25 / price**0.5
+    scale = float(1 << BITS) / float(wanted.min())
+    return {b: significant(own * scale) for b, own in zip(blocks.subsets, wanted, strict=True)}
