@@ -196,7 +196,7 @@ def opt_residual(
             start,
             jac=True,
             method="L-BFGS-B",
-            options={"maxiter": MAX_ITERATIONS, "ftol": 1e-9},
+            options={"maxiter": MAX_ITERATIONS, "ftol": 1e-7},
         )
         progress(f"OPT_R from {name}: loss {math.exp(result.fun):.6g}")
         if result.fun < value:
