@@ -35,21 +35,24 @@ app = typer.Typer(
 ledger_app = typer.Typer(help="Inspect the ledger of spent privacy budget.", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 LedgerPath = Annotated[
     Path | None,
     typer.Option(
         "--ledger", help="The ledger; default $DPQUERY_LEDGER or the user's state directory."
     ),
 ]
-Delta = Annotated[str | None, typer.Option(help="Of (epsilon, delta); default: the spec's.")]
+Delta = Annotated[str | None, typer.Option(help="The delta of the guarantee; default: the spec's.")]
 Noise = Annotated[str, typer.Option(help="laplace, gaussian, or auto: the better by the plan.")]
-Objective = Annotated[str, typer.Option(help="Minimise rmse, or max (the largest std error).")]
+Objective = Annotated[
+    str, typer.Option(help="What to minimise: rmse, or max, the largest standard error.")
+]
 Confidence = Annotated[
     float, typer.Option(help="Level of the noise intervals.", min=0.5, max=0.9999)
 ]
 Number = Annotated[
-    int, typer.Option("--release-number", min=1, help="Another number draws fresh noise, paid.")
+    int,
+    typer.Option("--release-number", min=1, help="A new number draws fresh noise, at full charge."),
 ]
 Replace = Annotated[
     bool, typer.Option("--replace", help="Replace an earlier, different release in --out.")
@@ -106,7 +109,10 @@ def _options(
 def init(
     path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("workload.yaml"),
 ) -> None:
-    """Write a commented starter spec, and its JSON Schema for editors beside it."""
+    """Write a commented spec to start from.
+
+    Its JSON Schema goes beside it, as workload.schema.json: editors complete and check with it.
+    """
     from dpquery.spec.schema import schema_text
     from dpquery.spec.starter import STARTER
 
@@ -120,7 +126,7 @@ def init(
         raise SpecError(f"{path} exists; name another file, or remove it first") from None
     except OSError as error:
         raise SpecError(f"{path} cannot be written: {error.strerror}; check the path") from None
-    typer.echo(f"wrote {path}; edit it, then run `dpquery plan {path}`", err=True)
+    _say(f"wrote {path}; edit it, then run `dpquery plan {path}`")
 
 
 @app.command()
@@ -138,12 +144,16 @@ def plan(
     delta: Delta = None,
     objective: Objective = "rmse",
     out: Annotated[Path, typer.Option(help="Where the plan goes.")] = Path("dpquery.plan"),
-    seed: Annotated[int, typer.Option(min=0, help="Of the optimisers' starting points.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the optimisers' starts.")] = 0,
     change_cap: ChangeCap = False,
     ledger: LedgerPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Choose the best strategy for a workload, without data, and say what it is worth."""
+    """Choose the best strategy for a workload, without data.
+
+    Shows what each candidate is worth, writes the plan, and puts the dataset and its cap on record
+    in the ledger.
+    """
     from dpquery import pipeline, summary
     from dpquery.measurement.accounting import parse_delta, parse_epsilon
     from dpquery.strategy import select
@@ -181,7 +191,7 @@ def release(
     ledger: LedgerPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Charge the ledger, measure, reconstruct and write every answer with its error.
+    """Carry out a plan: charge, measure, and write every answer.
 
     The same release again is free: it comes from the ledger and the data is not opened.
     """
@@ -220,7 +230,10 @@ def error_report(
     ),
     as_json: AsJson = False,
 ) -> None:
-    """Say what each number of a release is worth: a table here, a page with plots beside it."""
+    """Say what each number of a release is worth.
+
+    Prints a table, and writes a page with plots.
+    """
     from dpquery import summary
     from dpquery.release import html as page
     from dpquery.release import report
@@ -268,7 +281,10 @@ def verify(
     ] = None,
     ledger: LedgerPath = None,
 ) -> None:
-    """Check the hash chain, the stored measurements, and that releases are in the chain."""
+    """Check the hash chain and the stored measurements.
+
+    With --releases, also that these releases are in the chain.
+    """
     with _open_ledger(ledger) as opened:
         head = opened.verify(releases or [])
     typer.echo(f"ok: {head.seq} events, head {head.hash}")
@@ -284,7 +300,7 @@ def export(ledger: LedgerPath = None) -> None:
 
 @ledger_app.command()
 def abandon(
-    key: Annotated[str, typer.Argument(help="Of an unfinished run, as `status` shows it.")],
+    key: Annotated[str, typer.Argument(help="An unfinished run, as `ledger status` shows it.")],
     ledger: LedgerPath = None,
 ) -> None:
     """Give up a run that never finished; its charge stays spent."""
