@@ -70,7 +70,6 @@ class AttributeColumns:
     """The columns that show one attribute in one item.
 
     Attributes:
-        name: the attribute's.
         type: Arrow type of the main column.
         ends: Arrow type of the `_from` and `_to` columns; None where there are none.
         dictionary: the labels, for a column of labels. Where a table lacks the attribute, the first
@@ -78,7 +77,6 @@ class AttributeColumns:
         codings: for every predicate set that the item asks of the attribute.
     """
 
-    name: str
     type: pa.DataType
     ends: pa.DataType | None
     dictionary: pa.Array | None
@@ -102,14 +100,10 @@ def _code_columns(attribute: Attribute, predicates: PredicateSet) -> AttributeCo
         match kind:
             case Integers(low=low):
                 coding = Coding(low + codes, None, None, codes >= 0)
-                return AttributeColumns(
-                    attribute.name, pa.int64(), None, None, {predicates: coding}
-                )
+                return AttributeColumns(pa.int64(), None, None, {predicates: coding})
             case Boolean():
                 coding = Coding(codes, None, None, codes >= 0)
-                return AttributeColumns(
-                    attribute.name, pa.bool_(), None, None, {predicates: coding}
-                )
+                return AttributeColumns(pa.bool_(), None, None, {predicates: coding})
             case Categorical() | Bins():
                 pass
             case _:
@@ -126,7 +120,6 @@ def _label_columns(
     places = {label: place for place, label in enumerate(dict.fromkeys(texts))}
     ends = _ends_type(attribute)
     return AttributeColumns(
-        name=attribute.name,
         type=LABEL,
         ends=ends,
         dictionary=pa.array(list(places), pa.string()),

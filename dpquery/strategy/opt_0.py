@@ -38,7 +38,6 @@ class FactorSelection:
         bound: a proven lower bound on the loss of any strategy, or 0 where none is known.
         state: what a warm start continues from; None to start afresh.
         converged: whether the optimiser met its tolerance.
-        iterations: how many it took.
     """
 
     factor: Factor
@@ -47,7 +46,6 @@ class FactorSelection:
     bound: float
     state: Matrix | None
     converged: bool
-    iterations: int
 
 
 def opt_0(
@@ -129,7 +127,6 @@ def _p_identity(V: Matrix, start: Matrix, max_iterations: int) -> FactorSelectio
         bound=0.0,
         state=Theta if Theta.any() else None,
         converged=bool(result.success),
-        iterations=int(result.nit),
     )
 
 
@@ -164,5 +161,4 @@ def _fixed_point(V: Matrix, start: Matrix | None, max_iterations: int) -> Factor
         bound=bound,
         state=v,
         converged=loss <= bound * (1 + GAP),
-        iterations=iterations,
     )

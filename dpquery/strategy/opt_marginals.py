@@ -30,13 +30,11 @@ class MarginalsSelection:
         weights: subset -> theta > 0.
         loss: on the Gram it was selected for.
         converged: whether L-BFGS-B met its tolerance on the best start.
-        iterations: of the best start.
     """
 
     weights: dict[Subset, float]
     loss: float
     converged: bool
-    iterations: int
 
 
 class MarginalsProblem:
@@ -129,7 +127,7 @@ def _descend(problem: MarginalsProblem, start: Array) -> MarginalsSelection:
         for subset, value in zip(problem.lattice.subsets, theta, strict=True)
         if value > 0
     }
-    return MarginalsSelection(weights, math.exp(result.fun), bool(result.success), int(result.nit))
+    return MarginalsSelection(weights, math.exp(result.fun), bool(result.success))
 
 
 def _starts(problem: MarginalsProblem, rng: Generator, count: int) -> list[Array]:

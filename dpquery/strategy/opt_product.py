@@ -31,14 +31,12 @@ class ProductSelection:
         bound: a proven lower bound on the loss of any strategy, for a single product under
             Gaussian noise ([MATH] 1: duals multiply over Kronecker factors); else 0.
         converged: whether the last sweep gained less than TOLERANCE.
-        sweeps: how many were run.
     """
 
     factors: tuple[Factor, ...]
     loss: float
     bound: float
     converged: bool
-    sweeps: int
 
 
 def opt_product(
@@ -60,17 +58,17 @@ def opt_product(
         progress: told about every sweep.
     """
     descent = _Descent(gram, noise, rng, divisor)
-    best = descent.selection(converged=False, sweeps=0)
+    best = descent.selection()
     for sweep in range(1, SWEEPS + 1):
         descent.sweep()
-        current = descent.selection(converged=False, sweeps=sweep)
+        current = descent.selection()
         gain = 1 - current.loss / best.loss
         progress(f"OPT_x sweep {sweep}: loss {current.loss:.6g}")
         done = gain < TOLERANCE or len(descent.active) == 1
         if current.loss < best.loss:
             best = current
         if done:
-            return replace(best, converged=True, sweeps=sweep)
+            return replace(best, converged=True)
     return best
 
 
@@ -115,19 +113,17 @@ class _Descent:
         V = sum(w * array_of(M) for w, M in zip(own, self.gram.matrices[i], strict=True) if w)
         return np.asarray((V + V.T) / 2)
 
-    def selection(self, *, converged: bool, sweeps: int) -> ProductSelection:
+    def selection(self) -> ProductSelection:
         loss = float(self.gram.weights @ self.gram.term_traces(self.traces).prod(axis=1))
         factors = tuple(
             (Identity(n) if i in self.active else total(n)) if own is None else own.factor
             for i, (n, own) in enumerate(zip(self.gram.shape_of_domain, self.selected, strict=True))
         )
-        return ProductSelection(factors, loss, self._bound(), converged, sweeps)
+        return ProductSelection(factors, loss, self._bound(loss), converged=False)
 
-    def _bound(self) -> float:
+    def _bound(self, loss: float) -> float:
         """Multiply the duals of the factors of a single product."""
-        chosen = [self.selected[i] for i in self.active]
         if len(self.gram.weights) > 1:
             return 0.0
-        ratios = [0.0 if own is None else own.bound / own.loss for own in chosen]
-        loss = float(self.gram.weights @ self.gram.term_traces(self.traces).prod(axis=1))
-        return loss * math.prod(ratios)
+        chosen = [self.selected[i] for i in self.active]
+        return loss * math.prod(0.0 if own is None else own.bound / own.loss for own in chosen)

@@ -26,13 +26,11 @@ class UnionSelection:
     Attributes:
         parts: one selection a group.
         shares: beta_k, adding to one (Laplace) or with squares adding to one (Gaussian).
-        groups: the workload's block positions, group by group.
         loss: with each part answered from its own strategy alone.
     """
 
     parts: tuple[ProductSelection, ...]
     shares: tuple[float, ...]
-    groups: tuple[tuple[int, ...], ...]
     loss: float
 
 
@@ -56,7 +54,7 @@ def opt_union(
     else:
         roots = np.sqrt(losses)
         shares, loss = np.sqrt(roots / roots.sum()), float(roots.sum() ** 2)
-    return UnionSelection(parts, tuple(shares.tolist()), groups, loss)
+    return UnionSelection(parts, tuple(shares.tolist()), loss)
 
 
 def group_by_attributes(workload: Workload) -> tuple[tuple[int, ...], ...]:

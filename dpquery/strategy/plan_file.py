@@ -81,11 +81,6 @@ class Plan:
     selections: tuple[PlannedSelection, ...]
     digest: str = ""
 
-    @property
-    def noises(self) -> tuple[Noise, ...]:
-        """The kinds of noise that were planned."""
-        return tuple(own.noise for own in self.selections)
-
 
 def write_plan(plan: Plan) -> bytes:
     """Return the bytes of a plan file: the same plan gives the same bytes."""

@@ -25,7 +25,6 @@ class Candidate:
     """One compared strategy; `found` and `error` are None where it does not apply, and why not."""
 
     name: str
-    noise: Noise
     found: Found | None
     error: ExpectedError | None
     reason: str = ""
@@ -85,9 +84,9 @@ def _select(
             _check_size(found.strategy)
             error = expected_error(found.strategy, workload)
         except UnsupportedWorkloadError as reason:
-            candidates.append(Candidate(name, noise, None, None, str(reason)))
+            candidates.append(Candidate(name, None, None, str(reason)))
             continue
-        candidates.append(Candidate(found.strategy.name, noise, found, error))
+        candidates.append(Candidate(found.strategy.name, found, error))
     scores = [_score(candidate, objective) for candidate in candidates]
     best = candidates[int(np.argmin(scores))]
     if best.found is None:
