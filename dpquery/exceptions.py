@@ -23,7 +23,7 @@ class UnsupportedWorkloadError(SpecError):
 
 
 class ConvergenceError(DpqueryError):
-    """A solver stopped before it reached its tolerance."""
+    """A solver stopped before it reached its tolerance; reconstruction then goes another way."""
 
 
 class BudgetExceededError(DpqueryError):

@@ -192,7 +192,7 @@ class Ledger:
 
         Args:
             dataset: the account to charge.
-            key: names plan, dataset, version and release number; the same key is charged once.
+            key: names the measurement and its release number; the same key is charged once.
             units: the charge in the dataset's currency.
             native: the guarantee as exact text, such as {"pure": "1/2"}.
             details: public facts to keep with it.

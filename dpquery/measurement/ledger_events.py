@@ -61,7 +61,7 @@ class Entry:
     """What became of one key.
 
     Attributes:
-        key: names the plan, the dataset and the release number that were charged.
+        key: names the measurement that was charged for, its release number included.
         dataset: the account charged.
         units: the charge.
         reserved: number of the event that charged it.

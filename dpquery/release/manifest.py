@@ -81,7 +81,7 @@ class StrategyFacts:
 
     Attributes:
         name: the strategy's.
-        kind: its shape: product, marginals, union, workload.
+        kind: its shape, by the plan's word for it.
         rmse: root mean square standard error of all answers.
         max_std_error: largest standard error of any query.
         lower_bound: no strategy has a smaller rmse, as the workload weighs its queries; None where
