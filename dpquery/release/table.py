@@ -31,7 +31,6 @@ _VALUES = [
     pa.field("rel_error", pa.float64()),
     pa.field("flag", LABEL, nullable=False),
 ]
-_RESERVED = ("table", "query", *(field.name for field in _VALUES))
 
 
 class Batch(NamedTuple):
@@ -136,7 +135,6 @@ class Layout:
 def layout(item: Item, domain: Domain) -> Layout:
     """Return how an item's file is laid out."""
     used = sorted({index for table in item.tables for index in table.attributes})
-    names = _free_names([domain.attributes[index].name for index in used])
     columns = {
         index: attribute_columns(domain.attributes[index], item, index=index) for index in used
     }
@@ -144,7 +142,8 @@ def layout(item: Item, domain: Domain) -> Layout:
     several = counted or len(item.tables) > 1
     labels = ["table"] * several + ["query"] * counted
     fields = [pa.field(name, LABEL, nullable=False) for name in labels]
-    for name, own in zip(names, columns.values(), strict=True):
+    for index, own in columns.items():
+        name = domain.attributes[index].name  # the parser has kept it apart from our columns
         labels.append(name)
         fields.append(pa.field(name, own.type, nullable=False))
         if own.ends is not None:
@@ -229,14 +228,3 @@ def _query_text(table: Table) -> str:
     if table.threshold >= len(table.axes):
         return "all of"
     return "any of" if table.threshold == 1 else f"{table.threshold} of {len(table.axes)}"
-
-
-def _free_names(names: Sequence[str]) -> list[str]:
-    """Append underscores to names until no column name of ours or of another attribute is met."""
-    taken, free = set(_RESERVED), []
-    for name in names:
-        while taken & {name, f"{name}_from", f"{name}_to"}:
-            name += "_"
-        taken |= {name, f"{name}_from", f"{name}_to"}
-        free.append(name)
-    return free

@@ -22,7 +22,7 @@ from dpquery.spec.reading import (
 from dpquery.spec.source import ListNode, MapNode, Node, TextNode
 
 MAX_CODES = 2**20  # of one attribute; the domain as a whole may be as large as it likes
-_RELEASE_COLUMNS = frozenset(
+RELEASE_COLUMNS = frozenset(
     ("table", "query", "estimate", "std_error", "ci_low", "ci_high", "rel_error", "flag")
 )
 COLUMN_KINDS = ("range", "values", "values_file", "bins", "boolean")
@@ -66,7 +66,7 @@ def _check_name(key: TextNode, declared: Mapping[str, object]) -> None:
         )
     ends = [name.removesuffix(end) for end in ("_from", "_to") if name.endswith(end)]
     ends += [own for own in declared if own in (f"{name}_from", f"{name}_to")]
-    if name in _RELEASE_COLUMNS or any(own != name and own in declared for own in ends):
+    if name in RELEASE_COLUMNS or any(own != name and own in declared for own in ends):
         raise UnreadableError(
             key.place,
             f"{quoted(name)} is the name of a column that the release adds; name the attribute "
