@@ -62,7 +62,7 @@ types: $(READY)
 check: lint types test ## what CI runs: lint, types, tests
 
 bench: $(READY) ## our figures against the published ones
-	$(BIN)/python tests/bench_published.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_published.py
 
 clean: ## remove what the demo and the pipeline made (never a ledger of yours)
 	rm -rf build release report.html dpquery.plan
