@@ -46,7 +46,6 @@ class PlanReport:
     """A plan priced at one guarantee: the better noise first."""
 
     spec: Spec
-    plan: Plan
     epsilon: Fraction
     delta: Fraction
     priced: tuple[Priced, ...]
@@ -94,7 +93,7 @@ def plan(
     cap = accounting.budget_cap(spec.budget, spec.privacy)
     selections = select(
         compiled.workload,
-        noises=_noises(spec),
+        noises=_noises(spec, cap),
         objective=objective,
         seed=seed,
         progress=progress,
@@ -114,7 +113,7 @@ def plan(
     _write_atomically(plan_path, write_plan(made))
     delta = spec.privacy.delta if delta is None else delta
     priced = prices(made, spec, epsilon=epsilon, delta=delta)
-    return PlanReport(spec, made, epsilon, delta, priced)
+    return PlanReport(spec, epsilon, delta, priced)
 
 
 def release(
@@ -195,9 +194,9 @@ class _Answers:
             yield TableAnswers(table, self.estimates.answer(block, position).ravel(), std, half)
 
 
-def _noises(spec: Spec) -> tuple[Noise, ...]:
+def _noises(spec: Spec, cap: accounting.Cap) -> tuple[Noise, ...]:
     """Return both kinds where there is a delta and the cap can be charged for Gaussian noise."""
-    both = spec.privacy.delta > 0 and accounting.budget_cap(spec.budget).currency == "rho"
+    both = spec.privacy.delta > 0 and cap.currency == "rho"
     return ("laplace", "gaussian") if both else ("laplace",)
 
 

@@ -21,7 +21,7 @@ from dpquery.measurement.accounting import (
     unit_variance,
     units_text,
 )
-from dpquery.spec.model import Budget
+from dpquery.spec.model import Budget, Privacy
 
 EPSILONS = [Fraction(1, 100), Fraction(1, 10), Fraction(1), Fraction(4), Fraction(20)]
 DELTAS = [Fraction(1, 10**3), Fraction(1, 10**6), Fraction(1, 10**9), Fraction(1, 10**30)]
@@ -101,7 +101,7 @@ def test_gaussian_needs_a_delta_and_an_epsilon_that_counts():
 
 
 def test_ten_tenths_fit_a_cap_of_one_exactly_and_one_unit_more_does_not():
-    cap = budget_cap(Budget(epsilon=Fraction("1.0"))).units
+    cap = budget_cap(Budget(epsilon=Fraction("1.0")), Privacy()).units
     tenth = guarantee("laplace", epsilon=parse_epsilon("0.1"), delta=Fraction(0))
     assert 10 * charge_units(tenth, "epsilon") == cap
     assert 10 * charge_units(tenth, "epsilon") + 1 > cap
@@ -111,18 +111,18 @@ def test_charges_round_up_and_caps_round_down():
     third = guarantee("laplace", epsilon=Fraction(1, 3), delta=Fraction(0))
     assert charge_units(third, "epsilon") == UNIT // 3 + 1
     assert charge_units(third, "rho") == UNIT // 18 + 1
-    assert budget_cap(Budget(epsilon=Fraction(1, 3))).units == UNIT // 3
-    assert budget_cap(Budget(rho=Fraction(2, 3))).units == 2 * UNIT // 3
+    assert budget_cap(Budget(epsilon=Fraction(1, 3)), Privacy()).units == UNIT // 3
+    assert budget_cap(Budget(rho=Fraction(2, 3)), Privacy()).units == 2 * UNIT // 3
 
 
 def test_an_approximate_cap_becomes_rho_once():
     budget = Budget(epsilon=Fraction(4), delta=Fraction(1, 10**9))
-    cap = budget_cap(budget)
+    cap = budget_cap(budget, Privacy())
     spent = guarantee("gaussian", epsilon=Fraction(4), delta=Fraction(1, 10**9))
     assert cap.currency == "rho"
     assert cap.units == charge_units(spent, "rho")
     with pytest.raises(ValueError, match="declares"):
-        budget_cap(Budget())
+        budget_cap(Budget(), Privacy())
 
 
 def test_zcdp_is_refused_by_a_pure_cap():

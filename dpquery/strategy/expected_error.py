@@ -2,8 +2,8 @@
 
 error  is under unit noise on every measured row: sum of c'c over queries.
 loss   is sensitivity^2 times error.
-Figures here are for noise of unit variance at sensitivity one; times the standard deviation that a
-guarantee buys (measurement.accounting.unit_variance) they are in counts.
+Figures here are for noise of unit variance at sensitivity one; times the noise that a guarantee
+buys (figures.unit_std) they are in counts.
 """
 
 import math
