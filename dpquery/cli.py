@@ -209,7 +209,7 @@ def release(
             out=out,
             epsilon=parse_epsilon(epsilon),
             delta=None if delta is None else parse_delta(delta),
-            noise=None if noise == "auto" else _one_of("noise", noise, get_args(noise_kinds.Noise)),
+            noise=noise_kinds.chosen(_one_of("noise", noise, noise_kinds.CHOICES)),
             confidence=confidence,
             release_number=release_number,
             replace=replace,
@@ -361,7 +361,7 @@ def _print_grids(grids: Sequence["Grid"]) -> None:
     for grid in grids:
         table = Table(box=None, pad_edge=False)
         for name, right in zip(grid.columns, grid.numeric(), strict=True):
-            table.add_column(escape(name), justify="right" if right else "left")
+            table.add_column(escape(name), justify="right" if right else "left", overflow="fold")
         for place, row in enumerate(grid.rows):
             style = "bold" if place == grid.strong else None
             table.add_row(*(escape(cell) for cell in row), style=style)

@@ -181,7 +181,9 @@ def release_json(done: ReleaseReport) -> dict[str, object]:
 def report_grid(report: Report) -> Grid:
     """Return what `error-report` prints: the guarantee above, a line an item, the gist below."""
     title, *notes = headline(report)
-    return Grid(title, COLUMNS, tuple(to_rows(report)), tuple(notes))
+    pairs = zip(to_rows(report), report.items, strict=True)
+    rows = tuple((*row[:-1], item.grade) for row, item in pairs)  # the page has room for sentences
+    return Grid(title, COLUMNS, rows, tuple(notes))
 
 
 def status_grid(found: Sequence[Status]) -> Grid:

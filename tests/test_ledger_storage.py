@@ -310,3 +310,14 @@ def test_what_is_no_release_is_not_verified(path, tmp_path):
                 (tmp_path / "release.json").write_text(text)
             with pytest.raises(SpecError, match="not a release"):
                 ledger.verify([tmp_path])
+
+
+def test_events_cut_off_the_end_leave_a_measurement_that_tells(path):
+    with opened(path) as ledger:
+        release(ledger)
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("DROP TRIGGER events_stay")
+    database.execute("DELETE FROM events WHERE seq = (SELECT max(seq) FROM events)")
+    database.close()
+    with pytest.raises(LedgerError, match="cut off"), opened(path) as ledger:
+        ledger.verify()

@@ -28,7 +28,6 @@ Currency = Literal["epsilon", "rho"]
 UNIT = 10**18
 _DIGITS = 60
 _SLACK = Decimal("1e-30")
-_BY_ROW = Privacy()
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 
 
@@ -82,7 +81,7 @@ def parse_delta(text: str) -> Fraction:
     """Read a delta exactly as typed; 0, or from 1e-100 to below 1, or a SpecError."""
     value = _parse(text, name="delta", low=Fraction(0), high=Fraction(1))
     if value == 1 or 0 < value < Fraction(1, 10**100):
-        raise SpecError(f"delta {text!r} is not 0 or between 1e-100 and 1; try 1e-9")
+        raise SpecError(f"delta {text!r} is not 0, nor 1e-100 or more and below 1; try 1e-9")
     return value
 
 
@@ -196,7 +195,7 @@ def unit_of(privacy: Privacy) -> str:
     return f"{unit}, {privacy.neighbours}"
 
 
-def budget_cap(budget: Budget, privacy: Privacy = _BY_ROW) -> Cap:
+def budget_cap(budget: Budget, privacy: Privacy) -> Cap:
     """Return the cap that a spec declares for its unit, rounded down.
 
     Privacy: an (epsilon, delta) cap becomes a cap on rho once and for all, because a running sum

@@ -37,9 +37,17 @@ class Store:
     def read(self) -> tuple[State, list[Event]]:
         """Return the state and all events; LedgerError where the chain does not hold."""
         with scrubbed(self.path):
-            return read_chain(
+            # In this order: what another process commits meanwhile has its event in the second.
+            kept = {seq for (seq,) in self._database.execute("SELECT seq FROM measurements")}
+            state, events = read_chain(
                 self._database.execute("SELECT seq, body, hash FROM events ORDER BY seq")
             )
+        if not kept <= {event.head.seq for event in events if event.kind == "commit"}:
+            raise LedgerError(
+                f"the ledger at {self.path} holds a measurement without its event: events were cut "
+                "off its end; restore a backup"
+            )
+        return state, events
 
     @contextmanager
     def writing(self) -> Iterator[State]:

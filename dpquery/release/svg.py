@@ -16,7 +16,7 @@ WIDTH = 560
 LEFT, RIGHT, TOP, BOTTOM = 58, 18, 12, 40
 LINE_HEIGHT, PLOT_HEIGHT = 23, 230
 VALUE_WIDTH, MIN_LABEL, MAX_LABEL = 64, 90, 250
-SLIM, PLAIN, BROAD = 4.8, 7.6, 10.4  # widths of characters in a wide font, about
+SLIM, PLAIN, BROAD = 5.3, 8.2, 10.8  # widths of characters in a wide font, about
 
 Text = Callable[[float], str]
 
