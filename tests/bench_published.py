@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dpquery.measurement.accounting import analytic_gaussian_sigma
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Dense, Factor
@@ -23,7 +24,7 @@ from dpquery.strategy.select import select
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = json.loads((ROOT / "tests" / "reference" / "published.json").read_text())
-STD = {"laplace": math.sqrt(2), "gaussian": 4.224679}  # at epsilon 1; delta 1e-6, [BW18]
+STD = {"laplace": math.sqrt(2), "gaussian": analytic_gaussian_sigma(1.0, 1e-6)}
 SIZES = (64, 256, 1024)
 FILES = {
     "SF1": "sf1",

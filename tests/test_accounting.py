@@ -10,6 +10,7 @@ from dpquery.exceptions import BudgetExceededError, SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.accounting import (
     UNIT,
+    analytic_gaussian_sigma,
     budget_cap,
     charge_units,
     epsilon_of,
@@ -157,10 +158,12 @@ def test_unit_variance_is_that_of_one_query():
     assert variance == pytest.approx(1 / (2 * float(rho)), rel=1e-14)
 
 
-def test_gaussian_noise_costs_a_little_more_than_the_analytic_mechanism():
-    sigma = math.sqrt(unit_variance("gaussian", epsilon=Fraction(1), delta=Fraction(1, 10**6)))
-    # [BW18] is exact for one release; zCDP, in which many add up, cannot be below it.
-    assert 4.224679 < sigma < 1.1 * 4.224679
+def test_analytic_gaussian_has_the_published_sigma():
+    assert analytic_gaussian_sigma(1.0, 1e-6) == pytest.approx(4.224679, abs=1e-6)
+    # It is tighter than any calibration that goes through zCDP.
+    assert analytic_gaussian_sigma(1.0, 1e-6) < math.sqrt(
+        unit_variance("gaussian", epsilon=Fraction(1), delta=Fraction(1, 10**6))
+    )
 
 
 @pytest.mark.parametrize("text", ["0.1", " 1 ", "1e-3", ".5", "2.", "+1", "999999"])

@@ -162,6 +162,26 @@ def unit_variance(noise: Noise, *, epsilon: Fraction, delta: Fraction) -> float:
     return 2 / amount**2 if noise == "laplace" else 1 / (2 * amount)
 
 
+def analytic_gaussian_sigma(epsilon: float, delta: float) -> float:
+    """Return the sigma of the analytic Gaussian mechanism [BW18] for sensitivity 1.
+
+    For comparison with published figures only: releases are calibrated through zCDP.
+
+    >>> round(analytic_gaussian_sigma(1.0, 1e-6), 6)
+    4.224679
+    """
+    from scipy.optimize import brentq  # slow to import, and a release never needs it
+    from scipy.special import log_ndtr
+
+    def excess(log_sigma: float) -> float:
+        sigma = math.exp(log_sigma)
+        upper = math.exp(log_ndtr(1 / (2 * sigma) - epsilon * sigma))
+        lower = math.exp(epsilon + log_ndtr(-1 / (2 * sigma) - epsilon * sigma))
+        return upper - lower - delta
+
+    return math.exp(brentq(excess, -12.0, 25.0, xtol=1e-14))
+
+
 def charge_units(spent: Guarantee, currency: Currency) -> int:
     """Return what a release costs in units of 1e-18, rounded up.
 
