@@ -52,11 +52,11 @@ test: $(READY) ## the tests that finish in a minute or two
 test-all: $(READY) ## every test, the slow ones too
 	$(BIN)/pytest -q -m ''
 
-lint: $(READY)
+lint: $(READY) ## ruff: lint and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(READY)
+types: $(READY) ## mypy, strict
 	$(BIN)/mypy
 
 check: lint types test ## what CI runs: lint, types, tests

@@ -219,6 +219,8 @@ def release(
         _print_json(summary.release_json(done))
     else:
         typer.echo(summary.release_text(done))
+    if done.free:
+        _say("nothing was charged: the ledger holds this release, and the data was not opened")
     _say(f"ledger: {_ledger_path(ledger)}")
 
 

@@ -53,7 +53,7 @@ class PlanReport:
 
 @dataclass(frozen=True, eq=False)
 class ReleaseReport:
-    """What was released: public facts only."""
+    """What was released: public facts only; `free` where the ledger held it already."""
 
     directory: Path
     spec: Spec
@@ -61,6 +61,7 @@ class ReleaseReport:
     epsilon: Fraction
     delta: Fraction
     account: Account
+    free: bool
 
 
 def plan(
@@ -161,7 +162,9 @@ def release(
     query = Query(spec, compiled, strategy, mechanism, release_number)
     check_target(out, key=query.key, replace=replace)
     with Ledger.open(ledger_path, create=False) as ledger:
+        before = ledger.head()
         measured = measure(data, query, ledger=ledger, progress=progress)
+        free = ledger.head() == before
     estimates = reconstruct(strategy, _off_the_grid(query, measured))
     write_release(
         out,
@@ -171,7 +174,7 @@ def release(
         replace=replace,
         progress=lambda done: progress(f"writing answers: {done / spec.queries:.0%}"),
     )
-    return ReleaseReport(out, spec, priced, epsilon, guarantee.delta, measured.account)
+    return ReleaseReport(out, spec, priced, epsilon, guarantee.delta, measured.account, free)
 
 
 @dataclass(frozen=True, eq=False)

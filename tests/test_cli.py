@@ -43,7 +43,8 @@ def test_the_three_commands_work_as_typed_in_one_folder_and_twice_give_the_same_
     assert {"dpquery.plan", "release/release.json", "report.html"} <= set(written)
     again = [ok(*command.split()) for command in commands]
     assert outputs(tmp_path) == written
-    assert again == first
+    assert [done.out for done in again] == [done.out for done in first]
+    assert ["nothing was charged" in done.err for done in (first[1], again[1])] == [False, True]
     assert spent() == "1"
     for done in first:
         assert done.out

@@ -72,7 +72,7 @@ def decode_strategy(encoded: Json, *, noise: Noise, workload: Workload) -> Strat
     try:
         strategy = _decode(encoded, noise, workload)
         _check_support(strategy, workload)
-    except (KeyError, TypeError, ValueError, LookupError, ArithmeticError, zlib.error):
+    except (LookupError, TypeError, ValueError, ArithmeticError, zlib.error):
         raise SpecError(
             "the plan's strategy is damaged or does not fit its spec; run `dpquery plan` again"
         ) from None
