@@ -28,12 +28,3 @@ class Grid:
             and all(not row[k] or row[k][0] in "0123456789-." for row in self.rows)
             for k in range(len(self.columns))
         ]
-
-
-def number(value: float) -> str:
-    """Return a figure with four significant digits, thousands separated.
-
-    >>> number(12345.678), number(0.012345)
-    ('12,346', '0.01235')
-    """
-    return f"{value:,.0f}" if value >= 10_000 else f"{value:.4g}"

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from dpquery.figures import Priced
-from dpquery.grid import Grid, number
+from dpquery.grid import Grid
 from dpquery.measurement.accounting import units_text
 from dpquery.measurement.ledger import Status
 from dpquery.measurement.ledger_events import Event
 from dpquery.pipeline import PlanReport, ReleaseReport, spent_text
 from dpquery.release.report import COLUMNS, Report, headline, to_rows
+from dpquery.release.wording import figure
 from dpquery.strategy.plan_file import CandidateFigures
 
 OPTIMAL = 1.001  # ratio to a proven lower bound up to which a strategy is called optimal
@@ -27,7 +28,7 @@ def plan_grids(report: PlanReport) -> list[Grid]:
         if priced.bound_rmse is not None:
             kind = f"no strategy is better: {priced.selection.bound_kind}"
             noise = priced.selection.noise
-            rows.append((noise, "(bound)", number(priced.bound_rmse), "", "1.000", kind))
+            rows.append((noise, "(bound)", figure(priced.bound_rmse), "", "1.000", kind))
     spec = report.spec
     title = (
         f"{spec.dataset.id}: {spec.queries:,} queries in {len(spec.items)} items, "
@@ -41,8 +42,8 @@ def plan_grids(report: PlanReport) -> list[Grid]:
         (
             item.name,
             f"{item.queries:,}",
-            number(best.std * item.rmse),
-            number(best.std * item.max_std_error),
+            figure(best.std * item.rmse),
+            figure(best.std * item.max_std_error),
         )
         for item in best.selection.items
     )
@@ -77,8 +78,8 @@ def _candidate_row(priced: Priced, own: CandidateFigures) -> tuple[str, ...]:
     return (
         noise,
         own.name,
-        number(priced.std * own.rmse),
-        number(priced.std * own.max_std_error),
+        figure(priced.std * own.rmse),
+        figure(priced.std * own.max_std_error),
         "" if ratio is None else f"{ratio:.3f}",
         ", ".join(remarks),
     )
@@ -156,7 +157,7 @@ def release_text(done: ReleaseReport) -> str:
         f"{done.directory}: {done.spec.queries:,} answers in {len(done.spec.items)} items, "
         f"epsilon = {float(done.epsilon):g}{delta}\n"
         f"{selection.best} with {selection.noise.capitalize()} noise: expected RMSE "
-        f"{number(done.priced.rmse)}, largest standard error {number(done.priced.max_std_error)}\n"
+        f"{figure(done.priced.rmse)}, largest standard error {figure(done.priced.max_std_error)}\n"
         f"budget: {spent_text(done.account)}"
     )
 
