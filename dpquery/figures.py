@@ -14,7 +14,7 @@ from dpquery.measurement.mechanism import steps
 from dpquery.operators.compile import CompiledSpec
 from dpquery.spec.model import Spec
 from dpquery.strategy.codec import encode_strategy
-from dpquery.strategy.expected_error import block_errors, weighted_queries
+from dpquery.strategy.expected_error import ExpectedError, weighted_queries
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.plan_file import (
     CandidateFigures,
@@ -23,7 +23,6 @@ from dpquery.strategy.plan_file import (
     PlannedSelection,
 )
 from dpquery.strategy.select import Candidate, Selection
-from dpquery.strategy.strategies import Strategy
 
 CURVE = tuple(Fraction(n, 100) for n in (10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000))
 """Epsilons of the error-against-epsilon curve."""
@@ -135,29 +134,29 @@ def error_curve(priced: Priced, spec: Spec, *, delta: Fraction) -> list[tuple[fl
 
 def planned(selection: Selection, spec: Spec, compiled: CompiledSpec) -> PlannedSelection:
     """Return a selection as the plan keeps it."""
-    found, bound = selection.best.found, selection.bound
-    if found is None:
-        raise ValueError("the best candidate has a strategy")
+    found, error, bound = selection.best.found, selection.best.error, selection.bound
+    if found is None or error is None:
+        raise ValueError("the best candidate has a strategy and its error")
     queries = weighted_queries(compiled.workload)
     return PlannedSelection(
         noise=selection.noise,
         best=selection.best.name,
         strategy=encode_strategy(found.strategy),
         candidates=tuple(_candidate_figures(own) for own in selection.candidates),
-        items=_item_figures(found.strategy, compiled, spec),
+        items=_item_figures(error, compiled, spec),
         bound_rmse=None if bound is None else math.sqrt(bound.loss / queries),
         bound_kind="" if bound is None else bound.kind,
     )
 
 
 def _item_figures(
-    strategy: Strategy, compiled: CompiledSpec, spec: Spec
+    error: ExpectedError, compiled: CompiledSpec, spec: Spec
 ) -> tuple[ItemFigures, ...]:
-    errors, figures = block_errors(strategy, compiled.workload), []
+    figures = []
     for item, places in zip(spec.items, compiled.items, strict=True):
-        own = [errors[place] for place in places]
-        rmse = math.sqrt(sum(error.total_squared for error in own) / item.size)
-        largest = max(error.max_std_error for error in own)
+        own = [error.blocks[place] for place in places]
+        rmse = math.sqrt(sum(block.total_squared for block in own) / item.size)
+        largest = max(block.max_std_error for block in own)
         figures.append(ItemFigures(item.name, item.size, rmse, largest))
     return tuple(figures)
 

@@ -21,6 +21,14 @@ EXPAND_LIMIT = 1 << 24  # distinct row values looked at for an exact maximum
 
 
 @dataclass(frozen=True)
+class BlockError:
+    """Error of one block at unit noise for sensitivity one: total squared, and the largest."""
+
+    total_squared: float
+    max_std_error: float
+
+
+@dataclass(frozen=True)
 class ExpectedError:
     """Standard errors of a strategy at unit noise for sensitivity one.
 
@@ -28,12 +36,14 @@ class ExpectedError:
         rmse: root mean square over all queries, each counted once.
         weighted_rmse: the same with each query's weight: what selection minimises.
         max_std_error: largest standard error of any query.
+        blocks: the errors of the workload's blocks, in its order.
         exact: False where the figures are upper bounds (OPT_+ answered by global least squares).
     """
 
     rmse: float
     weighted_rmse: float
     max_std_error: float
+    blocks: tuple[BlockError, ...]
     exact: bool
 
 
@@ -41,14 +51,6 @@ def squared_sensitivity(strategy: Strategy) -> float:
     """Return the square of the sensitivity that the noise is scaled to."""
     exact = sensitivity(strategy.measurements, strategy.noise)
     return float(exact**2) if strategy.noise == "laplace" else float(exact)
-
-
-@dataclass(frozen=True)
-class BlockError:
-    """Error of one block at unit noise for sensitivity one: total squared, and the largest."""
-
-    total_squared: float
-    max_std_error: float
 
 
 def block_errors(strategy: Strategy, workload: Workload) -> list[BlockError]:
@@ -73,6 +75,7 @@ def expected_error(strategy: Strategy, workload: Workload) -> ExpectedError:
         rmse=math.sqrt(total / workload.shape[0]),
         weighted_rmse=math.sqrt(weighted / weighted_queries(workload)),
         max_std_error=max(own.max_std_error for own in errors),
+        blocks=tuple(errors),
         exact=not isinstance(strategy, UnionStrategy),
     )
 
