@@ -12,8 +12,7 @@ from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Identity, Ones
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
-from dpquery.strategy.lattice import Lattice
-from dpquery.strategy.marginal_algebra import subsets_of
+from dpquery.strategy.lattice import Lattice, subsets_of
 from dpquery.strategy.opt_0 import GAP, opt_0, p_identity, p_identity_loss
 from dpquery.strategy.opt_marginals import MarginalsProblem, opt_marginals
 from dpquery.strategy.opt_product import opt_product

@@ -6,6 +6,7 @@ What leaves this module is the noisy measurement alone. Everything after it is p
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,11 @@ from dpquery.measurement.exact import exact_answers
 from dpquery.measurement.ledger import Ledger, Measurement
 from dpquery.measurement.mechanism import Mechanism
 from dpquery.measurement.noise import draw, source
-from dpquery.measurement.tabulate import Subset, check_header, check_size, tabulate
+from dpquery.measurement.tabulate import check_header, check_size, tabulate
 from dpquery.operators.compile import CompiledSpec
 from dpquery.spec.domain import Categorical, Column, Kind
 from dpquery.spec.model import Spec
+from dpquery.strategy.lattice import Subset
 from dpquery.strategy.strategies import Strategy
 
 
@@ -41,7 +43,7 @@ class Query:
     mechanism: Mechanism
     release: int = 1
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Name what is measured: the same key is the same release, and is charged once.
 

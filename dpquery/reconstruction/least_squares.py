@@ -17,7 +17,8 @@ from scipy.sparse.linalg import LinearOperator, lsmr
 from dpquery.exceptions import ConvergenceError
 from dpquery.operators.blocks import Block, kron_apply
 from dpquery.operators.factors import Array, Dense, Identity
-from dpquery.strategy.marginal_algebra import MarginalInverse, Subset, subsets_of
+from dpquery.strategy.lattice import Subset, subsets_of
+from dpquery.strategy.marginal_algebra import MarginalInverse
 from dpquery.strategy.strategies import (
     DirectStrategy,
     MarginalsStrategy,

@@ -16,7 +16,7 @@ from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array, Identity
 from dpquery.operators.gram import MAX_CLASSES, Gram
 from dpquery.strategy.cores import CenteredCore, Core, DenseCore
-from dpquery.strategy.marginal_algebra import Subset, subsets_of
+from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_marginals import opt_marginals
 from dpquery.strategy.opt_product import ProductSelection, opt_product

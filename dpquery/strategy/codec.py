@@ -26,7 +26,7 @@ from dpquery.strategy.json_values import (
     scaled_integer,
     text_of,
 )
-from dpquery.strategy.marginal_algebra import subsets_of
+from dpquery.strategy.lattice import subsets_of
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.strategies import (
     DirectStrategy,

@@ -4,7 +4,8 @@ The full family of d attributes uses fast zeta transforms, O(d 2^d). Any other f
 incidence matrix, so a hundred attributes cost only the sets that a workload needs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import combinations
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,6 +14,12 @@ from dpquery.operators.factors import Array
 
 Subset = tuple[int, ...]
 FULL_LIMIT = 16  # attributes up to which all 2^d subsets are kept
+
+
+def subsets_of(attributes: Subset) -> Iterable[Subset]:
+    """Yield all subsets of a sorted tuple, smaller ones first."""
+    for size in range(len(attributes) + 1):
+        yield from combinations(attributes, size)
 
 
 class Lattice:
@@ -67,8 +74,7 @@ def _incidence(family: list[Subset]) -> "sp.csr_array":
     place = {subset: k for k, subset in enumerate(family)}
     rows, columns = [], []
     for k, b in enumerate(family):
-        for mask in range(1 << len(b)):
-            a = tuple(i for j, i in enumerate(b) if mask >> j & 1)
+        for a in subsets_of(b):
             if a in place:
                 rows.append(place[a])
                 columns.append(k)

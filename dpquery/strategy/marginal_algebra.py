@@ -11,7 +11,6 @@ the range of floats at some hundred attributes.
 
 import math
 from collections.abc import Iterable
-from itertools import combinations
 
 import numpy as np
 
@@ -19,20 +18,14 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram, total_sum, trace
+from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.polynomials import block_polynomial, nonzero_places, polynomial_power
 from dpquery.strategy.strategies import MarginalsStrategy
 
-Subset = tuple[int, ...]
 ROUNDING = 1e-12  # relative to what cancelled
 MAX_ATTRIBUTES = 20  # of one table: its subsets are all listed
 RowTerms = list[tuple[float, list[Array]]]
 """sum_t coef_t kron_i vector_ti over the rows of a block; vectors have length m_i or 1."""
-
-
-def subsets_of(attributes: Subset) -> Iterable[Subset]:
-    """Yield all subsets of a sorted tuple, smaller ones first."""
-    for size in range(len(attributes) + 1):
-        yield from combinations(attributes, size)
 
 
 def workload_eigenvalues(gram: Gram) -> dict[Subset, float]:

@@ -17,8 +17,8 @@ from scipy.optimize import minimize
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram
-from dpquery.strategy.lattice import FULL_LIMIT, Lattice, Subset
-from dpquery.strategy.marginal_algebra import subsets_of, workload_eigenvalues
+from dpquery.strategy.lattice import FULL_LIMIT, Lattice, Subset, subsets_of
+from dpquery.strategy.marginal_algebra import workload_eigenvalues
 from dpquery.strategy.noise_kinds import Noise
 
 

@@ -12,7 +12,6 @@ and S_b = sum_j w_j prod_{i in b} c_1 prod_{i not in b} c_0. G = I gives the opt
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +21,10 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram, array_of, is_mixture, total_sum, trace
 from dpquery.strategy.cores import Core
+from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.opt_0 import opt_0
 from dpquery.strategy.strategies import BITS, significant
 
-Subset = tuple[int, ...]
 MAX_WIDTH = 12  # attributes of one table: it has 2^12 blocks below it
 MAX_CORE = 512  # classes of an attribute whose core is optimised; G = I beyond
 MAX_ITERATIONS = 400
@@ -64,13 +63,12 @@ class BlockSums:
             used = [int(i) for i in np.nonzero(index)[0]]
             inside = [i for i in used if gram.shape_of_domain[i] > 1]
             alone = [i for i in used if gram.shape_of_domain[i] == 1]
-            for size in range(len(inside) + 1):
-                for b in combinations(inside, size):
-                    slots = [self.slot(i, int(index[i]), i in b) for i in (*inside, *alone)]
-                    slots += [self.size - 1] * (widest - len(slots))
-                    rows.append(slots)
-                    targets.append(place.setdefault(b, len(place)))
-                    weights.append(weight)
+            for b in subsets_of(tuple(inside)):
+                slots = [self.slot(i, int(index[i]), i in b) for i in (*inside, *alone)]
+                slots += [self.size - 1] * (widest - len(slots))
+                rows.append(slots)
+                targets.append(place.setdefault(b, len(place)))
+                weights.append(weight)
         self.subsets = tuple(place)
         self.slots = np.array(rows, dtype=np.int64).reshape(len(rows), widest)
         self.targets, self.weights = np.array(targets), np.array(weights)

@@ -15,12 +15,8 @@ import numpy as np
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array, Factor, Identity
-from dpquery.strategy.marginal_algebra import (
-    MarginalInverse,
-    RowTerms,
-    distinct_or_all,
-    subsets_of,
-)
+from dpquery.strategy.lattice import subsets_of
+from dpquery.strategy.marginal_algebra import MarginalInverse, RowTerms, distinct_or_all
 from dpquery.strategy.polynomials import block_polynomial, nonzero_places, polynomial_power
 from dpquery.strategy.strategies import (
     DirectStrategy,

@@ -12,13 +12,13 @@ A strategy is a list of measurements, integer weight times integer block; its se
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 
 import numpy as np
 
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, PIdentity
 from dpquery.strategy.cores import Core
+from dpquery.strategy.lattice import subsets_of
 from dpquery.strategy.noise_kinds import Noise
 
 BITS = 16  # of an integerised real factor: rounding moves the loss by about 2^-BITS
@@ -114,9 +114,8 @@ class MarginalsStrategy:
         for b, weight in self.weights.items():
             cells = math.prod(self.shape[i] for i in b)
             share = float(weight) ** power / float(cells) ** (power - 1)
-            for size in range(len(b) + 1):
-                for a in combinations(b, size):
-                    found[a] = found.get(a, 0.0) + share
+            for a in subsets_of(b):
+                found[a] = found.get(a, 0.0) + share
         return found
 
 
