@@ -122,7 +122,7 @@ def test_twins_are_charged_once_and_get_the_same_bytes(path, tmp_path):
 
 KILLS = {
     "after the reservation": "Ledger.commit = die",
-    "before the large file is complete": "files.sync_folder = die",
+    "before the large file is complete": "files.sync_path = die",
     "before the large file is published": "files.MeasurementFile.publish = die",
     "between the file and the event": "after(files.MeasurementFile, 'publish')",
     "before the transaction ends": "Store.put = die",

@@ -126,7 +126,7 @@ class MeasurementFile:
                 file.write(values.data)
                 file.flush()
                 os.fsync(file.fileno())
-            sync_folder(self._folder)
+            sync_path(self._folder)
         except BaseException:
             self.remove()
             raise
@@ -134,7 +134,7 @@ class MeasurementFile:
     def publish(self) -> None:
         """Give the pending file its final name, durably."""
         self._pending.replace(self._final)
-        sync_folder(self._folder)
+        sync_path(self._folder)
 
     def read(self) -> bytes:
         """Return the bytes of the final file."""
@@ -146,9 +146,9 @@ class MeasurementFile:
         self._final.unlink(missing_ok=True)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync_path(path: Path) -> None:
+    """Make a file's content, or the names in a folder, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dpquery.exceptions import DpqueryError, LedgerError, LedgerLockedError
 from dpquery.measurement.ledger_events import JSON, Event, Kind, State, read_chain, seal
-from dpquery.measurement.ledger_files import check_safe, make_private_folder, sync_folder
+from dpquery.measurement.ledger_files import check_safe, make_private_folder, sync_path
 
 _APPLICATION = 0x64707131  # "dpq1": another database, or another version, is not taken for ours
 _SCHEMA = f"""
@@ -120,7 +120,7 @@ def _create(path: Path) -> None:
             os.link(draft, path)
         except FileExistsError:
             return
-        sync_folder(path.parent)
+        sync_path(path.parent)
     finally:
         draft.unlink()
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
+from dpquery.measurement.ledger_files import sync_path
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.release.errors import Tally, errors_table
 from dpquery.release.manifest import (
@@ -150,8 +151,8 @@ def _write_files(
     (folder / STATEMENT_FILE).write_text(statement(manifest), encoding="utf-8")
     (folder / MANIFEST_FILE).write_text(manifest_text(manifest), encoding="utf-8")
     for name in manifest.files:
-        _sync(folder / name)
-    _sync(folder)
+        sync_path(folder / name)
+    sync_path(folder)
 
 
 def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
@@ -235,7 +236,7 @@ def _put_in_place(workshop: Path, directory: Path) -> None:
     if directory.exists():
         directory.rename(workshop / OLD)
     new.rename(directory)
-    _sync(directory.parent)
+    sync_path(directory.parent)
 
 
 def _refuse_foreign(directory: Path, release: Manifest) -> None:
@@ -247,11 +248,3 @@ def _refuse_foreign(directory: Path, release: Manifest) -> None:
             f"{directory} also holds {', '.join(foreign[:3])}, which replacing the release would "
             "delete; move that away first"
         )
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
