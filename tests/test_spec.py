@@ -5,6 +5,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from spec_base import BASE
 
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
 from dpquery.spec.model import Budget, Dataset, Privacy, Spec, Table
@@ -23,21 +24,6 @@ from dpquery.spec.predicates import (
 )
 from dpquery.spec.starter import STARTER
 
-BASE = """\
-dataset: {id: survey, version: 1}
-privacy: {unit: row, neighbours: add-remove, delta: 1e-9}
-budget: {epsilon: 4, delta: 1e-9}
-domain:
-  age: {range: [0, 9]}
-  sex: {values: [Male, Female]}
-  state: {values: {1: Alabama, 2: Alaska, 4: Arizona}, other: bin}
-  income: {bins: [0, 10000, 20000, 50000]}
-  hispanic: boolean
-  race: {merge: {white: boolean, black: boolean, asian: {values: [A, B, C]}}}
-workload:
-  - name: first
-    product: {age: prefix, sex: identity}
-"""
 SIZES = {"age": 10, "sex": 2, "state": 4, "income": 3, "hispanic": 2, "race": 12}
 
 

@@ -5,27 +5,13 @@ import random
 from pathlib import Path
 
 import pytest
+from spec_base import BASE
 
 from dpquery.exceptions import SpecError
 from dpquery.spec import parse_workload
 from dpquery.spec.parse import load, parse
 from dpquery.spec.starter import STARTER
 
-BASE = """\
-dataset: {id: survey, version: 1}
-privacy: {unit: row, neighbours: add-remove, delta: 1e-9}
-budget: {epsilon: 4, delta: 1e-9}
-domain:
-  age: {range: [0, 9]}
-  sex: {values: [Male, Female]}
-  state: {values: {1: Alabama, 2: Alaska, 4: Arizona}, other: bin}
-  income: {bins: [0, 10000, 20000, 50000]}
-  hispanic: boolean
-  race: {merge: {white: boolean, black: boolean, asian: {values: [A, B, C]}}}
-workload:
-  - name: first
-    product: {age: prefix, sex: identity}
-"""
 CASES = (Path(__file__).parent / "spec_mistakes.txt").read_text(encoding="utf-8")
 
 

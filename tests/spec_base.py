@@ -1,0 +1,17 @@
+"""The small spec that the tests of the spec room vary."""
+
+BASE = """\
+dataset: {id: survey, version: 1}
+privacy: {unit: row, neighbours: add-remove, delta: 1e-9}
+budget: {epsilon: 4, delta: 1e-9}
+domain:
+  age: {range: [0, 9]}
+  sex: {values: [Male, Female]}
+  state: {values: {1: Alabama, 2: Alaska, 4: Arizona}, other: bin}
+  income: {bins: [0, 10000, 20000, 50000]}
+  hispanic: boolean
+  race: {merge: {white: boolean, black: boolean, asian: {values: [A, B, C]}}}
+workload:
+  - name: first
+    product: {age: prefix, sex: identity}
+"""
