@@ -22,6 +22,10 @@ class UnsupportedWorkloadError(SpecError):
     """The workload is valid but no strategy here can answer it within the stated limits."""
 
 
+class OutOfTimeError(DpqueryError):
+    """An optimiser was stopped at plan's time limit; the other candidates stand."""
+
+
 class ConvergenceError(DpqueryError):
     """A solver stopped before it reached its tolerance; reconstruction then goes another way."""
 

@@ -34,7 +34,7 @@ MIXED = Workload(
 
 
 def found_for(workload):
-    problem = Problem(workload, gram(workload), "gaussian", np.random.default_rng(0), print)
+    problem = Problem(workload, gram(workload), "gaussian", seed=0, progress=print)
     return residual(problem)
 
 

@@ -7,9 +7,9 @@ as its message, where it cannot be measured or has nothing to offer.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from numpy.random import Generator
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
@@ -18,7 +18,7 @@ from dpquery.operators.gram import MAX_CLASSES, Gram
 from dpquery.strategy.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.opt_marginals import opt_marginals
+from dpquery.strategy.opt_marginals import MarginalsSelection, opt_marginals
 from dpquery.strategy.opt_product import ProductSelection, opt_product
 from dpquery.strategy.opt_residual import best_weights, opt_residual
 from dpquery.strategy.opt_union import group_by_attributes, opt_union
@@ -50,13 +50,47 @@ class Found:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What every candidate is given."""
+    """What every candidate is given; what several of them start from is found once.
+
+    Attributes:
+        workload: what is asked.
+        gram: its Gram.
+        noise: the kind of noise that will be added.
+        seed: of the starting points; every optimiser starts its own generator from it.
+        progress: told what is being tried; may raise OutOfTimeError.
+    """
 
     workload: Workload
     gram: Gram
     noise: Noise
-    rng: Generator
+    seed: int
     progress: Callable[[str], None]
+
+    @cached_property
+    def product(self) -> ProductSelection:
+        """The best product strategy: the better of two numbers of p-Identity rows."""
+        shape = self.workload.shape_of_domain
+        if max(shape) > MAX_CLASSES:
+            raise UnsupportedWorkloadError(f"an attribute has {max(shape):,} classes")
+        rng, found = np.random.default_rng(self.seed), []
+        for divisor in (16, 8) if self.noise == "laplace" and max(shape) <= 256 else (16,):
+            found.append(
+                opt_product(
+                    self.gram, noise=self.noise, rng=rng, divisor=divisor, progress=self.progress
+                )
+            )
+        return min(found, key=lambda own: own.loss)
+
+    @cached_property
+    def marginals(self) -> MarginalsSelection:
+        """The best weighted marginals."""
+        return opt_marginals(
+            self.gram,
+            noise=self.noise,
+            rng=np.random.default_rng(self.seed),
+            max_cells=MAX_CELLS,
+            progress=self.progress,
+        )
 
 
 def identity(problem: Problem) -> Found:
@@ -82,20 +116,7 @@ def product(problem: Problem) -> Found:
     """OPT_x (OPT_0 where there is one attribute), the better of two numbers of rows."""
     shape = problem.workload.shape_of_domain
     _check_cells(shape)
-    if max(shape) > MAX_CLASSES:
-        raise UnsupportedWorkloadError(f"an attribute has {max(shape):,} classes")
-    best: ProductSelection | None = None
-    for divisor in (16, 8) if problem.noise == "laplace" and max(shape) <= 256 else (16,):
-        found = opt_product(
-            problem.gram,
-            noise=problem.noise,
-            rng=problem.rng,
-            divisor=divisor,
-            progress=problem.progress,
-        )
-        best = found if best is None or found.loss < best.loss else best
-    if best is None:
-        raise ValueError("no number of rows was tried")
+    best = problem.product
     name = "OPT_x" if sum(n > 1 for n in shape) > 1 else "OPT_0"
     return Found(_integer_product(name, best, problem.noise), best.converged, best.bound)
 
@@ -110,7 +131,11 @@ def union(problem: Problem) -> Found:
         held = {i for position in group for i in workload.blocks[position].attributes}
         _check_cells([workload.shape_of_domain[i] for i in held])
     found = opt_union(
-        workload, noise=problem.noise, rng=problem.rng, groups=groups, progress=problem.progress
+        workload,
+        noise=problem.noise,
+        rng=np.random.default_rng(problem.seed),
+        groups=groups,
+        progress=problem.progress,
     )
     parts = tuple(_integer_product("OPT_x", part, problem.noise) for part in found.parts)
     norms = [sensitivity(part.measurements, problem.noise) for part in parts]
@@ -126,13 +151,7 @@ def union(problem: Problem) -> Found:
 def marginals(problem: Problem) -> Found:
     """OPT_M: weighted marginals."""
     shape = problem.workload.shape_of_domain
-    found = opt_marginals(
-        problem.gram,
-        noise=problem.noise,
-        rng=problem.rng,
-        max_cells=MAX_CELLS,
-        progress=problem.progress,
-    )
+    found = problem.marginals
     weights = _integer_weights(found.weights, problem.workload)
     return Found(MarginalsStrategy("OPT_M", problem.noise, shape, weights), found.converged)
 

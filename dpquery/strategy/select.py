@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
 from dpquery.operators.gram import gram
 from dpquery.strategy.bounds import Bound, svd_bound
@@ -75,15 +75,15 @@ def _select(
     progress: Callable[[str], None],
 ) -> Selection:
     V = gram(workload)
+    problem = Problem(workload, V, noise, seed, progress)
     candidates = []
     for name, build in CANDIDATES:
         progress(f"{noise}: {name}")
-        problem = Problem(workload, V, noise, np.random.default_rng(seed), progress)
         try:
             found = build(problem)
             _check_size(found.strategy)
             error = expected_error(found.strategy, workload)
-        except UnsupportedWorkloadError as reason:
+        except (UnsupportedWorkloadError, OutOfTimeError) as reason:
             candidates.append(Candidate(name, None, None, str(reason)))
             continue
         candidates.append(Candidate(found.strategy.name, found, error))
