@@ -19,11 +19,12 @@ from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Prefix, WidthRanges
 from dpquery.spec.parse import load
 from dpquery.strategy.bounds import svd_bound
-from dpquery.strategy.candidates import Problem, residual
+from dpquery.strategy.candidates import residual
 from dpquery.strategy.expected_error import expected_error
 from dpquery.strategy.opt_marginals import opt_marginals
 from dpquery.strategy.opt_product import opt_product
 from dpquery.strategy.opt_union import opt_union
+from dpquery.strategy.problem import Problem
 from dpquery.strategy.select import select
 
 PUBLISHED = json.loads((Path(__file__).parent / "reference" / "published.json").read_text())

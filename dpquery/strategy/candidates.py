@@ -6,22 +6,19 @@ as its message, where it cannot be measured or has nothing to offer.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array, Identity
-from dpquery.operators.gram import MAX_CLASSES, Gram
 from dpquery.strategy.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.opt_marginals import MarginalsSelection, opt_marginals
-from dpquery.strategy.opt_product import ProductSelection, opt_product
+from dpquery.strategy.opt_product import ProductSelection
 from dpquery.strategy.opt_residual import best_weights, opt_residual
 from dpquery.strategy.opt_union import group_by_attributes, opt_union
+from dpquery.strategy.problem import MAX_CELLS, Found, Problem, check_cells
 from dpquery.strategy.sensitivity import sensitivity
 from dpquery.strategy.strategies import (
     BITS,
@@ -29,74 +26,17 @@ from dpquery.strategy.strategies import (
     MarginalsStrategy,
     ProductStrategy,
     ResidualStrategy,
-    Strategy,
     UnionStrategy,
     integer_factor,
     resolution,
     significant,
 )
 
-MAX_CELLS = 1 << 25  # of a table that is tabulated and measured in memory
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
-    """A strategy, whether its optimiser converged, and a loss no strategy can beat (or 0)."""
-
-    strategy: Strategy
-    converged: bool = True
-    bound: float = 0.0
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """What every candidate is given; what several of them start from is found once.
-
-    Attributes:
-        workload: what is asked.
-        gram: its Gram.
-        noise: the kind of noise that will be added.
-        seed: of the starting points; every optimiser starts its own generator from it.
-        progress: told what is being tried; may raise OutOfTimeError.
-    """
-
-    workload: Workload
-    gram: Gram
-    noise: Noise
-    seed: int
-    progress: Callable[[str], None]
-
-    @cached_property
-    def product(self) -> ProductSelection:
-        """The best product strategy: the better of two numbers of p-Identity rows."""
-        shape = self.workload.shape_of_domain
-        if max(shape) > MAX_CLASSES:
-            raise UnsupportedWorkloadError(f"an attribute has {max(shape):,} classes")
-        rng, found = np.random.default_rng(self.seed), []
-        for divisor in (16, 8) if self.noise == "laplace" and max(shape) <= 256 else (16,):
-            found.append(
-                opt_product(
-                    self.gram, noise=self.noise, rng=rng, divisor=divisor, progress=self.progress
-                )
-            )
-        return min(found, key=lambda own: own.loss)
-
-    @cached_property
-    def marginals(self) -> MarginalsSelection:
-        """The best weighted marginals."""
-        return opt_marginals(
-            self.gram,
-            noise=self.noise,
-            rng=np.random.default_rng(self.seed),
-            max_cells=MAX_CELLS,
-            progress=self.progress,
-        )
-
 
 def identity(problem: Problem) -> Found:
     """Measure every cell of the domain."""
     shape = problem.workload.shape_of_domain
-    _check_cells(shape)
+    check_cells(shape)
     factors = tuple(Identity(n) for n in shape)
     return Found(ProductStrategy("Identity", problem.noise, factors))
 
@@ -105,7 +45,7 @@ def plain_mechanism(problem: Problem) -> Found:
     """Measure the workload's own queries: the plain Laplace or Gaussian mechanism."""
     workload = problem.workload
     for block in workload.blocks:
-        _check_cells(block.table_shape)
+        check_cells(block.table_shape)
     if workload.shape[0] > MAX_CELLS:
         raise UnsupportedWorkloadError(f"{workload.shape[0]:,} queries to measure")
     weights = (resolution(1),) * len(workload.blocks)
@@ -115,7 +55,7 @@ def plain_mechanism(problem: Problem) -> Found:
 def product(problem: Problem) -> Found:
     """OPT_x (OPT_0 where there is one attribute), the better of two numbers of rows."""
     shape = problem.workload.shape_of_domain
-    _check_cells(shape)
+    check_cells(shape)
     best = problem.product
     name = "OPT_x" if sum(n > 1 for n in shape) > 1 else "OPT_0"
     return Found(_integer_product(name, best, problem.noise), best.converged, best.bound)
@@ -129,7 +69,7 @@ def union(problem: Problem) -> Found:
         raise UnsupportedWorkloadError("not between 2 and 12 maximal attribute sets")
     for group in groups:
         held = {i for position in group for i in workload.blocks[position].attributes}
-        _check_cells([workload.shape_of_domain[i] for i in held])
+        check_cells([workload.shape_of_domain[i] for i in held])
     found = opt_union(
         workload,
         noise=problem.noise,
@@ -163,7 +103,7 @@ def residual(problem: Problem) -> Found:
     found = opt_residual(problem.gram, progress=problem.progress)
     shape = problem.workload.shape_of_domain
     for b in found.subsets:
-        _check_cells([shape[i] for i in b])
+        check_cells([shape[i] for i in b])
     try:
         cores = tuple(_integer_core(n, F) for n, F in zip(shape, found.cores, strict=True))
         weights = best_weights(cores, problem.gram)
@@ -194,7 +134,7 @@ def _integer_weights(real: dict[Subset, float], workload: Workload) -> dict[Subs
         if asked not in held:
             over = [b for b in real if set(asked) <= set(b)]
             top = max(over, key=lambda b: real[b], default=asked)
-            _check_cells([workload.shape_of_domain[i] for i in top])
+            check_cells([workload.shape_of_domain[i] for i in top])
             weights[top] = 1
             held.update(subsets_of(top))
     return weights
@@ -211,9 +151,3 @@ def _integer_core(n: int, F: Array | None) -> Core | None:
 def _integer_product(name: str, found: ProductSelection, noise: Noise) -> ProductStrategy:
     factors = tuple(integer_factor(factor, noise=noise) for factor in found.factors)
     return ProductStrategy(name, noise, factors)
-
-
-def _check_cells(shape: tuple[int, ...] | list[int]) -> None:
-    cells = math.prod(shape)
-    if cells > MAX_CELLS:
-        raise UnsupportedWorkloadError(f"a table of {float(cells):.1e} cells to measure")

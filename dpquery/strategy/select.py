@@ -11,9 +11,10 @@ from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
 from dpquery.operators.gram import gram
 from dpquery.strategy.bounds import Bound, svd_bound
-from dpquery.strategy.candidates import CANDIDATES, Found, Problem
+from dpquery.strategy.candidates import CANDIDATES
 from dpquery.strategy.expected_error import ExpectedError, expected_error
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.problem import Found, Problem
 from dpquery.strategy.strategies import Strategy
 
 MAX_TOTAL = 1 << 27  # cells of all tables of a strategy, half of what can be tabulated

@@ -1,0 +1,79 @@
+"""What every candidate is given, and what it gives back."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.blocks import Workload
+from dpquery.operators.gram import MAX_CLASSES, Gram
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.opt_marginals import MarginalsSelection, opt_marginals
+from dpquery.strategy.opt_product import ProductSelection, opt_product
+from dpquery.strategy.strategies import Strategy
+
+MAX_CELLS = 1 << 25  # of a table that is tabulated and measured in memory
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A strategy, whether its optimiser converged, and a loss no strategy can beat (or 0)."""
+
+    strategy: Strategy
+    converged: bool = True
+    bound: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What every candidate is given; what several of them start from is found once.
+
+    Attributes:
+        workload: what is asked.
+        gram: its Gram.
+        noise: the kind of noise that will be added.
+        seed: of the starting points; every optimiser starts its own generator from it.
+        progress: told what is being tried; may raise OutOfTimeError.
+    """
+
+    workload: Workload
+    gram: Gram
+    noise: Noise
+    seed: int
+    progress: Callable[[str], None]
+
+    @cached_property
+    def product(self) -> ProductSelection:
+        """The best product strategy: the better of two numbers of p-Identity rows."""
+        shape = self.workload.shape_of_domain
+        if max(shape) > MAX_CLASSES:
+            raise UnsupportedWorkloadError(f"an attribute has {max(shape):,} classes")
+        rng, found = np.random.default_rng(self.seed), []
+        for divisor in (16, 8) if self.noise == "laplace" and max(shape) <= 256 else (16,):
+            found.append(
+                opt_product(
+                    self.gram, noise=self.noise, rng=rng, divisor=divisor, progress=self.progress
+                )
+            )
+        return min(found, key=lambda own: own.loss)
+
+    @cached_property
+    def marginals(self) -> MarginalsSelection:
+        """The best weighted marginals."""
+        return opt_marginals(
+            self.gram,
+            noise=self.noise,
+            rng=np.random.default_rng(self.seed),
+            max_cells=MAX_CELLS,
+            progress=self.progress,
+        )
+
+
+def check_cells(shape: Sequence[int]) -> None:
+    """Refuse a table that has more cells than can be tabulated and measured."""
+    cells = math.prod(shape)
+    if cells > MAX_CELLS:
+        raise UnsupportedWorkloadError(f"a table of {float(cells):.1e} cells to measure")
