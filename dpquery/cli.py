@@ -61,6 +61,16 @@ ChangeCap = Annotated[
     bool, typer.Option("--change-cap", help="Replace the cap on record by the spec's.")
 ]
 
+TimeLimit = Annotated[
+    float,
+    typer.Option(
+        min=0, help="CPU seconds of search for each kind of noise; the best so far stands."
+    ),
+]
+Jobs = Annotated[
+    int, typer.Option(min=1, max=2, help="Processes: 2 searches both kinds of noise at once.")
+]
+
 _INTERRUPTED = "interrupted; what the ledger has charged stays charged, and a retry is free"
 
 
@@ -145,6 +155,8 @@ def plan(
     objective: Objective = "rmse",
     out: Annotated[Path, typer.Option(help="Where the plan goes.")] = Path("dpquery.plan"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of the optimisers' starts.")] = 0,
+    time_limit: TimeLimit = 60.0,
+    jobs: Jobs = 2,
     change_cap: ChangeCap = False,
     ledger: LedgerPath = None,
     as_json: AsJson = False,
@@ -165,6 +177,8 @@ def plan(
             ledger_path=_ledger_path(ledger),
             objective=_one_of("objective", objective, get_args(select.Objective)),
             seed=seed,
+            time_limit=time_limit,
+            jobs=min(jobs, os.cpu_count() or 1),
             change_cap=change_cap,
             epsilon=parse_epsilon(epsilon),
             delta=None if delta is None else parse_delta(delta),

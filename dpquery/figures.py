@@ -171,4 +171,5 @@ def _candidate_figures(candidate: Candidate) -> CandidateFigures:
         exact=error is None or error.exact,
         converged=found is None or found.converged,
         reason=candidate.reason,
+        stopped=candidate.stopped,
     )

@@ -8,8 +8,9 @@ has been charged; all that follows is a function of noisy answers and public inp
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -24,7 +25,7 @@ from dpquery.measurement.curator import Query, measure
 from dpquery.measurement.ledger import Ledger, Measurement
 from dpquery.measurement.ledger_events import Account
 from dpquery.measurement.mechanism import design
-from dpquery.operators.compile import compile_spec
+from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.intervals import half_widths, standard_errors
@@ -36,7 +37,7 @@ from dpquery.spec.parse import load, parse
 from dpquery.strategy.codec import decode_strategy
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.plan_file import Plan, read_plan, write_plan
-from dpquery.strategy.select import Objective, select
+from dpquery.strategy.select import Objective, Selection, select
 
 Progress = Callable[[str], None]
 
@@ -71,6 +72,8 @@ def plan(
     ledger_path: Path,
     objective: Objective = "rmse",
     seed: int = 0,
+    time_limit: float = math.inf,
+    jobs: int = 1,
     change_cap: bool = False,
     epsilon: Fraction = Fraction(1),
     delta: Fraction | None = None,
@@ -84,6 +87,8 @@ def plan(
         ledger_path: created if missing; the dataset and its cap are put on record.
         objective: what the best strategy minimises.
         seed: of the optimisers' starting points.
+        time_limit: CPU seconds for each kind of noise, after which the best found so far stands.
+        jobs: processes to use.
         change_cap: replace a cap on record by the spec's.
         epsilon: the report's figures are in counts at this epsilon.
         delta: and this delta; default: the spec's.
@@ -97,17 +102,11 @@ def plan(
         noises=_noises(spec, cap),
         objective=objective,
         seed=seed,
+        time_limit=time_limit,
+        jobs=jobs,
         progress=progress,
     )
-    made = Plan(
-        tool=__version__,
-        spec_name=spec_path.name,
-        spec_text=spec.text,
-        spec_files=spec.files,
-        objective=objective,
-        seed=seed,
-        selections=tuple(planned(own, spec, compiled) for own in selections.values()),
-    )
+    made = _plan_of(spec_path.name, spec, compiled, selections.values(), objective, seed)
     with Ledger.open(ledger_path, create=True) as ledger:
         put_on_record = ledger.change_cap if change_cap else ledger.register
         put_on_record(spec.dataset.id, cap)
@@ -195,6 +194,25 @@ class _Answers:
             )
             half = half_widths(strategy, block, std, position=position, level=self.level)
             yield TableAnswers(table, self.estimates.answer(block, position).ravel(), std, half)
+
+
+def _plan_of(
+    name: str,
+    spec: Spec,
+    compiled: CompiledSpec,
+    selections: Iterable[Selection],
+    objective: Objective,
+    seed: int,
+) -> Plan:
+    return Plan(
+        tool=__version__,
+        spec_name=name,
+        spec_text=spec.text,
+        spec_files=spec.files,
+        objective=objective,
+        seed=seed,
+        selections=tuple(planned(own, spec, compiled) for own in selections),
+    )
 
 
 def _noises(spec: Spec, cap: accounting.Cap) -> tuple[Noise, ...]:

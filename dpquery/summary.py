@@ -36,6 +36,8 @@ def plan_grids(report: PlanReport) -> list[Grid]:
     )
     columns = ("noise", "strategy", "RMSE", "max std error", "x bound", "remark")
     notes = [_chosen(best), *(_cost(own) for own in report.priced)]
+    if any(own.stopped for priced in report.priced for own in priced.selection.candidates):
+        notes.append("what was not finished may be better: give --time-limit more seconds")
     if report.epsilon == 1:
         notes.append("figures are counts at epsilon = 1; those of Laplace noise go with 1/epsilon")
     items = tuple(
@@ -71,7 +73,8 @@ def plan_json(report: PlanReport) -> dict[str, object]:
 def _candidate_row(priced: Priced, own: CandidateFigures) -> tuple[str, ...]:
     noise = priced.selection.noise
     if own.rmse is None or own.max_std_error is None:
-        return (noise, own.name, "", "", "", f"not applicable: {own.reason}")
+        remark = own.reason if own.stopped else f"not applicable: {own.reason}"
+        return (noise, own.name, "", "", "", remark)
     ratio = _ratio(priced, own)
     remarks = [] if own.exact else ["upper bound"]
     remarks += [] if own.converged else ["optimiser stopped early"]
@@ -130,6 +133,7 @@ def _priced_json(priced: Priced) -> dict[str, object]:
                 "exact": own.exact,
                 "converged": own.converged,
                 "reason": own.reason,
+                "stopped": own.stopped,
             }
             for own in selection.candidates
         ],

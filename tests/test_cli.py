@@ -144,6 +144,14 @@ def test_every_command_and_every_option_has_help():
         assert "--help" in ok(*name.split(), "--help").out
 
 
+def test_a_plan_out_of_time_says_what_it_did_not_finish_and_how_to_go_on(town):
+    done = run("plan", "workload.yaml", "--time-limit", "0", "--out", "hasty.plan")
+    assert done.code == 0
+    assert re.search(r"laplace +OPT_M +not finished within 0 CPU seconds", done.out)
+    assert "give --time-limit more seconds" in done.out
+    assert "not finished" not in run("plan", "workload.yaml").out
+
+
 def test_the_version_is_printed():
     assert ok("--version").out.startswith("dpquery ")
 

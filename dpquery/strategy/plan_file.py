@@ -38,6 +38,7 @@ class CandidateFigures:
     exact: bool
     converged: bool
     reason: str
+    stopped: bool
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,7 @@ def _parse_figures(raw: Json) -> CandidateFigures:
         exact=raw["exact"] is True,
         converged=raw["converged"] is True,
         reason=text_of(raw["reason"]),
+        stopped=raw["stopped"] is True,
     )
 
 

@@ -1,7 +1,14 @@
-"""Choose a strategy for a workload: try every candidate, keep the best, prove how good it is."""
+"""Choose a strategy for a workload: try every candidate, keep the best, prove how good it is.
+
+Candidates are tried cheapest first within a time limit, in CPU seconds, so that a busy machine does
+not change a plan. One that is stopped is named with its reason; the rest stand.
+"""
 
 import math
+import multiprocessing
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,7 +16,7 @@ import numpy as np
 
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
-from dpquery.operators.gram import gram
+from dpquery.operators.gram import Gram, gram
 from dpquery.strategy.bounds import Bound, svd_bound
 from dpquery.strategy.candidates import CANDIDATES
 from dpquery.strategy.expected_error import ExpectedError, expected_error
@@ -18,17 +25,22 @@ from dpquery.strategy.problem import Found, Problem
 from dpquery.strategy.strategies import Strategy
 
 MAX_TOTAL = 1 << 27  # cells of all tables of a strategy, half of what can be tabulated
+LONG_ATTRIBUTE, LONG_WORKLOAD = 128, 32  # classes of an attribute, blocks: seconds of search
 Objective = Literal["rmse", "max"]
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One compared strategy; `found` and `error` are None where it does not apply, and why not."""
+    """One compared strategy; `found` and `error` are None where it does not apply, and why not.
+
+    `stopped` says that the time limit is why.
+    """
 
     name: str
     found: Found | None
     error: ExpectedError | None
     reason: str = ""
+    stopped: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +66,8 @@ def select(
     noises: Sequence[Noise],
     objective: Objective = "rmse",
     seed: int = 0,
+    time_limit: float = math.inf,
+    jobs: int = 1,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Mapping[Noise, Selection]:
     """Select the best strategy for each kind of noise.
@@ -63,31 +77,71 @@ def select(
         noises: "laplace", "gaussian" or both.
         objective: "rmse" (weighted by item) or "max", the largest standard error.
         seed: of the optimisers' starting points; nothing private ever sees it.
+        time_limit: CPU seconds for each kind of noise; candidates still at work then are left out.
+        jobs: processes to use; each kind of noise takes one at most.
         progress: told what is being tried.
     """
-    return {noise: _select(workload, noise, objective, seed, progress) for noise in noises}
+    order = sorted(noises)  # Gaussian first: it is the quicker one, and stays in this process
+    search = _Search(workload, objective, seed, time_limit)
+    if jobs < 2 or len(order) < 2 or not _takes_long(workload):
+        found = [search(noise, progress) for noise in order]
+    else:
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, mp_context=spawn) as beside:
+            other = beside.submit(search, order[1])
+            found = [search(order[0], progress), other.result()]
+    return {own.noise: own for own in sorted(found, key=lambda own: noises.index(own.noise))}
 
 
-def _select(
-    workload: Workload,
-    noise: Noise,
-    objective: Objective,
-    seed: int,
-    progress: Callable[[str], None],
+def _takes_long(workload: Workload) -> bool:
+    """Return whether a second process repays its start, of about a second."""
+    return max(workload.shape_of_domain) > LONG_ATTRIBUTE or len(workload.blocks) > LONG_WORKLOAD
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """The search for one kind of noise: a value that another process can be given."""
+
+    workload: Workload
+    objective: Objective
+    seed: int
+    time_limit: float
+
+    def __call__(self, noise: Noise, progress: Callable[[str], None] = lambda _: None) -> Selection:
+        end = time.process_time() + self.time_limit
+
+        def tell(text: str) -> None:
+            progress(f"{noise}: {text}")
+
+        def tell_in_time(text: str) -> None:
+            if time.process_time() > end:
+                raise OutOfTimeError(f"not finished within {self.time_limit:g} CPU seconds")
+            tell(text)
+
+        V = gram(self.workload)
+        problem = Problem(self.workload, V, noise, self.seed, tell_in_time)
+        candidates = []
+        for name, build in CANDIDATES:
+            tell(name)  # what is cheap is tried even when time is up: it never asks the clock
+            candidates.append(_try(name, build, problem))
+        return _best(candidates, V, noise, self.objective)
+
+
+def _try(name: str, build: Callable[[Problem], Found], problem: Problem) -> Candidate:
+    try:
+        found = build(problem)
+        _check_size(found.strategy)
+        error = expected_error(found.strategy, problem.workload)
+    except UnsupportedWorkloadError as reason:
+        return Candidate(name, None, None, str(reason))
+    except OutOfTimeError as reason:
+        return Candidate(name, None, None, str(reason), stopped=True)
+    return Candidate(found.strategy.name, found, error)
+
+
+def _best(
+    candidates: Sequence[Candidate], V: Gram, noise: Noise, objective: Objective
 ) -> Selection:
-    V = gram(workload)
-    problem = Problem(workload, V, noise, seed, progress)
-    candidates = []
-    for name, build in CANDIDATES:
-        progress(f"{noise}: {name}")
-        try:
-            found = build(problem)
-            _check_size(found.strategy)
-            error = expected_error(found.strategy, workload)
-        except (UnsupportedWorkloadError, OutOfTimeError) as reason:
-            candidates.append(Candidate(name, None, None, str(reason)))
-            continue
-        candidates.append(Candidate(found.strategy.name, found, error))
     scores = [_score(candidate, objective) for candidate in candidates]
     best = candidates[int(np.argmin(scores))]
     if best.found is None:

@@ -1,0 +1,53 @@
+"""The time limit of plan: what stands, what is said, and that two processes change nothing."""
+
+import pytest
+
+from dpquery.operators.blocks import Workload, marginal, product
+from dpquery.operators.ranges import Prefix
+from dpquery.strategy.codec import encode_strategy
+from dpquery.strategy.select import LONG_ATTRIBUTE, select
+
+SHAPE = (LONG_ATTRIBUTE + 2, 3)
+WORKLOAD = Workload(
+    SHAPE, (product(SHAPE, {0: Prefix(SHAPE[0])}), marginal(SHAPE, [1])), (1.0, 1.0)
+)
+NOISES = ("laplace", "gaussian")
+
+
+def comparable(selection):
+    return [
+        (own.name, own.error, own.reason, own.found and encode_strategy(own.found.strategy))
+        for own in selection.candidates
+    ]
+
+
+def test_candidates_that_run_out_of_time_are_named_and_the_others_stand():
+    selection = select(WORKLOAD, noises=["laplace"], time_limit=0)["laplace"]
+    stopped = {own.name for own in selection.candidates if own.stopped}
+    assert "OPT_M" in stopped
+    assert all("0 CPU seconds" in own.reason for own in selection.candidates if own.stopped)
+    assert {"Identity", "Workload"} <= {own.name for own in selection.candidates if own.error}
+    assert selection.best.error.rmse > 0
+
+
+def test_nothing_is_stopped_where_there_is_time():
+    selection = select(WORKLOAD, noises=["gaussian"])["gaussian"]
+    assert not any(own.stopped for own in selection.candidates)
+
+
+def test_two_processes_find_what_one_finds_in_the_order_asked_for():
+    alone, both = (select(WORKLOAD, noises=NOISES, jobs=jobs) for jobs in (1, 2))
+    assert tuple(alone) == tuple(both) == NOISES
+    for noise in NOISES:
+        assert comparable(alone[noise]) == comparable(both[noise])
+        assert alone[noise].best.name == both[noise].best.name
+        assert alone[noise].bound == both[noise].bound
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_progress_names_the_noise_and_every_candidate(noise):
+    told = []
+    selection = select(WORKLOAD, noises=[noise], progress=told.append)[noise]
+    assert all(text.startswith(f"{noise}: ") for text in told)
+    tried = {text.removeprefix(f"{noise}: ") for text in told}
+    assert {own.name for own in selection.candidates if own.found} - {"OPT_0"} <= tried
