@@ -140,10 +140,12 @@ def random_strategies(rng, shape, noise):
     below = [b for k in range(len(wide) + 1) for b in combinations(wide, k)]
     core_weights = {b: int(rng.integers(1, 90)) for b in below}
     parts = tuple(ProductStrategy("part", noise, own) for own in halves)
+    optimised = {i: everything[i] for i in wide if rng.random() < 0.8}
     return [
         (ProductStrategy("product", noise, everything), workload),
         (MarginalsStrategy("marginals", noise, shape, marginal_weights), workload),
         (UnionStrategy("union", noise, parts, (7, 5), ((0, 1), (2, 3))), workload),
         (DirectStrategy("direct", noise, workload, (3, 1, 4, 2)), workload),
         (ResidualStrategy("residual", noise, cores, core_weights), workload),
+        (MarginalsStrategy("factors", noise, shape, marginal_weights, optimised), workload),
     ]

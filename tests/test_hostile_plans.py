@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import kinds, refused
+from cli_support import kinds, ok, refused
 
 RELEASE = ("release", "data.csv", "--epsilon", "1")
 
@@ -54,6 +54,7 @@ DAMAGE = {
         text=plan["spec"]["text"].replace("values: [F, M]", "values_file: ../data.csv")
     ),
 }
+HARMLESS = {"name": "hostile", "factors": []}
 DENSE = {"kind": "dense", "matrix": {"shape": [2, 2], "data": ""}}
 STRATEGIES = {
     "a negative weight": {"shape": "marginals", "weights": [[[0, 1, 2, 3], -1]]},
@@ -94,7 +95,7 @@ def test_a_damaged_plan_is_refused(town, damage):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_hostile_strategy_is_refused(town, strategy):
     plan = plan_json()
-    plan["selections"][0]["strategy"] = {"name": "hostile", **STRATEGIES[strategy]}
+    plan["selections"][0]["strategy"] = HARMLESS | STRATEGIES[strategy]
     Path("dpquery.plan").write_text(json.dumps(plan))
     assert "plan" in refused(*RELEASE, code=2)
     assert kinds() == ["register"]
@@ -117,18 +118,31 @@ def test_a_plan_cut_short_is_refused(town):
 SINGULAR = base64.b64encode(zlib.compress(np.arange(25, dtype="<i8").tobytes())).decode()
 
 
-@pytest.mark.parametrize(
-    "ages",
-    [
-        {"kind": "total", "n": 5},
-        {"kind": "dense", "matrix": {"shape": [5, 5], "data": SINGULAR}},
-    ],
-    ids=["a total of what is asked", "a matrix of rank two"],
-)
-def test_a_plan_that_cannot_answer_its_workload_is_refused_before_anything_is_charged(town, ages):
-    plan = json.loads(Path("dpquery.plan").read_text())
-    factors = [ages, *({"kind": "identity", "n": n} for n in (2, 3, 3))]
-    plan["selections"][0]["strategy"] = {"name": "x", "shape": "product", "factors": factors}
+RANK_TWO = {"kind": "dense", "matrix": {"shape": [5, 5], "data": SINGULAR}}
+REST = [{"kind": "identity", "n": n} for n in (2, 3, 3)]
+MARGINALS = {"name": "x", "shape": "marginals", "weights": [[[0, 1, 2, 3], 1]]}
+UNANSWERABLE = {
+    "a total of what is asked": {"shape": "product", "factors": [{"kind": "total", "n": 5}, *REST]},
+    "a matrix of rank two": {"shape": "product", "factors": [RANK_TWO, *REST]},
+    "marginals of a total": {"factors": [[0, {"kind": "total", "n": 5}]]},
+    "marginals of rank two": {"factors": [[0, RANK_TWO]]},
+    "marginals of another size": {"factors": [[0, {"kind": "identity", "n": 4}]]},
+    "a factor of an attribute there is not": {"factors": [[4, {"kind": "identity", "n": 5}]]},
+    "two factors of one attribute": {"factors": [[0, {"kind": "identity", "n": 5}]] * 2},
+}
+
+
+def test_marginals_of_cells_are_read(town):
+    plan = plan_json()
+    plan["selections"][0]["strategy"] = MARGINALS | {"factors": [[1, REST[0]]]}
+    Path("dpquery.plan").write_text(json.dumps(plan))
+    ok(*RELEASE)
+
+
+@pytest.mark.parametrize("strategy", UNANSWERABLE)
+def test_a_plan_that_cannot_answer_is_refused_before_anything_is_charged(town, strategy):
+    plan = plan_json()
+    plan["selections"][0]["strategy"] = MARGINALS | UNANSWERABLE[strategy]
     Path("dpquery.plan").write_text(json.dumps(plan))
     assert "does not fit its spec" in refused(*RELEASE, code=2)
     assert kinds() == ["register"]

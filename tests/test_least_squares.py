@@ -94,6 +94,16 @@ CASES = [
         [*blocks_over((0, 2), (2, 3), (3,), (), (0, 1), (0, 2, 3)), signed_block()],
     ),
     (MarginalsStrategy("m", "laplace", SHAPE, {(0, 2): 7, (3,): 9}), blocks_over((0,), (2,), (3,))),
+    (
+        MarginalsStrategy(
+            "f",
+            "laplace",
+            SHAPE,
+            {(0, 2): 7, (2, 3): 900, (0, 3): 4, (3,): 65536, (0, 2, 3): 2},
+            {0: p_identity(3, 5), 2: Dense(_triangle(4))},
+        ),
+        [*blocks_over((0, 2), (2, 3), (3,), (), (0, 1), (0, 2, 3)), signed_block()],
+    ),
     (union(), blocks_over((0, 3), (0,), (2, 3))),
     (residual(), [*blocks_over((0, 2, 3), (2,), (), (1, 3), (0, 1, 2, 3)), signed_block()]),
 ]

@@ -132,7 +132,7 @@ def test_one_range_among_many_codes_needs_little_more_than_itself():
 @pytest.mark.parametrize("core", [CenteredCore(5), DenseCore(np.diag([3, 1, 4, 1, 5])[:4] - 2)])
 def test_a_core_splits_counts_into_level_and_residual(core):
     F, x = core.factor.dense(), np.arange(5.0) ** 2
-    z = core.spread(np.ones((1, 1)))[:, 0]
+    z = np.broadcast_to(core.spread(np.ones((1, 1)))[:, 0], 5)
     R = core.recover(np.eye(len(F)))
     queries = Prefix(5)
     Q = queries.dense()

@@ -7,7 +7,8 @@ memory, and part by part beyond that.
 """
 
 import math
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from typing import Protocol, assert_never
 
@@ -18,7 +19,8 @@ from dpquery.exceptions import ConvergenceError
 from dpquery.operators.blocks import Block, kron_apply
 from dpquery.operators.factors import Array, Dense, Identity
 from dpquery.strategy.lattice import Subset, subsets_of
-from dpquery.strategy.marginal_algebra import MarginalInverse
+from dpquery.strategy.marginal_algebra import inverse_eigenvalue
+from dpquery.strategy.splits import Split
 from dpquery.strategy.strategies import (
     DirectStrategy,
     MarginalsStrategy,
@@ -90,61 +92,76 @@ class _ProductEstimates:
         return _answer_from(self.cells, self.strategy.attributes, block)
 
 
-class _MarginalEstimates:
-    """Tables as sums of residual components: one small tensor for each attribute subset."""
+class _SplitEstimates(ABC):
+    """Tables as sums over b below S of a component over b, spread over the other attributes."""
 
-    def __init__(self, strategy: MarginalsStrategy, answers: Sequence[Array]) -> None:
-        self.strategy, self.inverse = strategy, MarginalInverse(strategy)
+    def __init__(
+        self,
+        strategy: MarginalsStrategy | ResidualStrategy,
+        splits: Sequence[Split | None],
+        answers: Sequence[Array],
+    ) -> None:
+        self.splits, self.shape = splits, strategy.shape
         self.noisy = {
-            own.block.attributes: own.weight * noisy.reshape(own.block.row_shape)
+            own.block.attributes: (own.weight, noisy.reshape(own.block.row_shape))
             for own, noisy in zip(strategy.measurements, answers, strict=True)
         }
         self.component = cache(self._component)
 
-    def _component(self, a: Subset) -> Array:
-        """Return N P_a A'y / kappa(a) as a tensor over a, for a table with no other attribute."""
-        shape = self.strategy.shape
-        total: Array = np.zeros([shape[i] for i in a])
-        for b, noisy in self.noisy.items():
-            if set(a) <= set(b):
-                beyond = tuple(k for k, i in enumerate(b) if i not in a)
-                total = total + noisy.sum(axis=beyond) / math.prod(noisy.shape[k] for k in beyond)
-        for axis in range(len(a)):
-            total = total - total.mean(axis=axis, keepdims=True)
-        return total * self.inverse.inverse(a)
-
-    def answer(self, block: Block, position: int) -> Array:
-        shape, S = self.strategy.shape, block.attributes
-        table = np.zeros(block.table_shape)
-        for a in subsets_of(tuple(i for i in S if shape[i] > 1)):
-            own = self.component(a)
-            table += np.reshape(own, [shape[i] if i in a else 1 for i in S])
-        return block.apply(table / self.inverse.cells(S))
-
-
-class _ResidualEstimates:
-    """Tables as sums of components: kron_{i in b} R_i kron_{i not in b} z_i y_b for b below S."""
-
-    def __init__(self, strategy: ResidualStrategy, answers: Sequence[Array]) -> None:
-        self.strategy = strategy
-        self.noisy = {
-            own.block.attributes: noisy.reshape(own.block.row_shape) / own.weight
-            for own, noisy in zip(strategy.measurements, answers, strict=True)
-        }
-        self.component = cache(self._component)
-
+    @abstractmethod
     def _component(self, b: Subset) -> Array:
-        """Return kron_{i in b} R_i y_b as a tensor over b."""
-        return kron_apply([self.strategy.core(i).recover for i in b], self.noisy[b])
+        """Return what the measurements say of b beyond its subsets, as a tensor over b."""
 
     def answer(self, block: Block, position: int) -> Array:
-        shape, S = self.strategy.shape, block.attributes
+        shape, S = self.shape, block.attributes
         table = np.zeros(block.table_shape)
         for b in subsets_of(tuple(i for i in S if shape[i] > 1)):
             own = self.component(b).reshape([shape[i] if i in b else 1 for i in S])
-            beyond = [_same if i in b or shape[i] == 1 else self.strategy.core(i).spread for i in S]
-            table += kron_apply(beyond, own)
+            table += kron_apply([_same if i in b else self._spread(i) for i in S], own)
         return block.apply(table)
+
+    def _spread(self, i: int) -> Callable[[Array], Array]:
+        own = self.splits[i]
+        return _same if own is None or self.shape[i] == 1 else own.spread
+
+
+class _MarginalEstimates(_SplitEstimates):
+    """Components from every measured subset a that holds b, weighted by the algebra."""
+
+    def __init__(self, strategy: MarginalsStrategy, answers: Sequence[Array]) -> None:
+        super().__init__(strategy, strategy.splits, answers)
+        self.strategy = strategy
+
+    def _component(self, b: Subset) -> Array:
+        """Return sum_{a >= b} kron_{i in b} H_i A_i' kron_{i in a - b} z_i'A_i' y_a / lambda_b."""
+        own = [self.strategy.splits[i] for i in b]
+        total = np.zeros([split.factor.shape[0] for split in own])
+        for a, (weight, noisy) in self.noisy.items():
+            if set(b) <= set(a):
+                total += weight * self._read(noisy, a, b)
+        recovered = kron_apply([split.recover for split in own], total)
+        return recovered * inverse_eigenvalue(self.strategy, b)
+
+    def _read(self, noisy: Array, a: Subset, b: Subset) -> Array:
+        """Contract the attributes of a that are not in b with their readings, last ones first."""
+        for axis in reversed(range(len(a))):
+            if a[axis] not in b:
+                reading, shape = self.strategy.splits[a[axis]].reading, noisy.shape
+                flat = noisy.reshape(math.prod(shape[:axis]), len(reading), -1)
+                noisy = (reading @ flat).reshape(shape[:axis] + shape[axis + 1 :])
+        return noisy
+
+
+class _ResidualEstimates(_SplitEstimates):
+    """Components kron_{i in b} R_i y_b: nothing is measured twice."""
+
+    def __init__(self, strategy: ResidualStrategy, answers: Sequence[Array]) -> None:
+        super().__init__(strategy, strategy.cores, answers)
+        self.strategy = strategy
+
+    def _component(self, b: Subset) -> Array:
+        weight, noisy = self.noisy[b]
+        return kron_apply([self.strategy.core(i).recover for i in b], noisy / weight)
 
 
 def _same(X: Array) -> Array:

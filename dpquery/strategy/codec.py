@@ -28,6 +28,7 @@ from dpquery.strategy.json_values import (
 )
 from dpquery.strategy.lattice import subsets_of
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.splits import inverse_gram
 from dpquery.strategy.strategies import (
     DirectStrategy,
     MarginalsStrategy,
@@ -35,7 +36,6 @@ from dpquery.strategy.strategies import (
     ResidualStrategy,
     Strategy,
     UnionStrategy,
-    inverse_gram,
 )
 
 MAX_BYTES = 1 << 30
@@ -48,9 +48,10 @@ def encode_strategy(strategy: Strategy) -> dict[str, JsonValue]:
     match strategy:
         case ProductStrategy(factors=factors):
             return head | {"shape": "product", "factors": [_encode_factor(f) for f in factors]}
-        case MarginalsStrategy(weights=weights):
+        case MarginalsStrategy(weights=weights, factors=held):
             pairs: list[JsonValue] = [[list(b), weight] for b, weight in sorted(weights.items())]
-            return head | {"shape": "marginals", "weights": pairs}
+            own: list[JsonValue] = [[i, _encode_factor(held[i])] for i in sorted(held)]
+            return head | {"shape": "marginals", "weights": pairs, "factors": own}
         case ResidualStrategy(cores=cores, weights=weights):
             pairs = [[list(b), weight] for b, weight in sorted(weights.items())]
             encoded: list[JsonValue] = [_encode_core(core) for core in cores]
@@ -87,7 +88,8 @@ def _decode(encoded: Json, noise: Noise, workload: Workload) -> Strategy:
             factors = [_decode_factor(mapping(own), n) for own, n in encoded_factors]
             return ProductStrategy(name, noise, tuple(factors))
         case "marginals":
-            return MarginalsStrategy(name, noise, shape, _decode_weights(encoded, workload))
+            weights_of, held = _decode_weights(encoded, workload), _decode_held(encoded, shape)
+            return MarginalsStrategy(name, noise, shape, weights_of, held)
         case "residual":
             if noise != "gaussian":
                 raise ValueError("noise")
@@ -158,6 +160,20 @@ def _decode_weights(encoded: Json, workload: Workload) -> dict[tuple[int, ...], 
             raise ValueError("subset")
         weights[b] = scaled_integer(weight)
     return weights
+
+
+def _decode_held(encoded: Json, shape: tuple[int, ...]) -> dict[int, Factor]:
+    """Return the factors of marginals, each of full column rank."""
+    factors: dict[int, Factor] = {}
+    for pair in listed(encoded["factors"]):
+        place, raw = listed(pair)
+        i, own = integer(place, 0), mapping(raw)
+        if i in factors or own["kind"] == "total":
+            raise ValueError("factors")
+        factors[i] = _decode_factor(own, shape[i])
+        if own["kind"] != "identity":
+            _check_rank(factors[i])
+    return factors
 
 
 def _encode_factor(factor: Factor) -> JsonValue:

@@ -13,54 +13,37 @@ import numpy as np
 
 from dpquery.operators.factors import Array, Centered, Dense, Factor
 from dpquery.operators.gram import Matrix, total_sum, trace, trace_with
+from dpquery.strategy.splits import DenseSplit, Split, UniformSplit
 
 
-class Core(Protocol):
+class Core(Split, Protocol):
     """The measured rows of one attribute and what reconstruction needs of them."""
 
     factor: Factor
 
-    def levels(self, queries: Factor) -> Array:
-        """Return q z of every query: (m,)."""
-
-    def variances(self, queries: Factor) -> Array:
-        """Return q H q' of every query: (m,)."""
-
     def traces(self, V: Matrix) -> tuple[float, float]:
         """Return (z'Vz, tr(H V)) for the Gram V of a workload's matrix."""
-
-    def spread(self, totals: Array) -> Array:
-        """Return z times a row of totals. totals: (1, k) -> (n, k)."""
 
     def recover(self, answers: Array) -> Array:
         """Return R times the core's answers. answers: (rows, k) -> (n, k)."""
 
 
-class CenteredCore:
+class CenteredCore(UniformSplit):
     """n I - 11': optimal where the workload treats all codes alike ([MATH] 4)."""
 
     def __init__(self, n: int) -> None:
-        self.n = n
+        super().__init__(n, 1 / n**2)
         self.factor: Factor = Centered(n)
-
-    def levels(self, queries: Factor) -> Array:
-        return np.asarray(queries.row_sums / self.n)
-
-    def variances(self, queries: Factor) -> Array:
-        return np.asarray((queries.row_squares - queries.row_sums**2 / self.n) / self.n**2)
 
     def traces(self, V: Matrix) -> tuple[float, float]:
         level = total_sum(V) / self.n**2
         return level, (trace(V) - self.n * level) / self.n**2
 
-    def spread(self, totals: Array) -> Array:
-        return np.repeat(totals / self.n, self.n, axis=0)
-
     def recover(self, answers: Array) -> Array:
         return np.asarray((answers - answers.mean(axis=0, keepdims=True)) / self.n)
 
 
-class DenseCore:
+class DenseCore(DenseSplit):
     """An optimised core: an integer matrix of n - 1 rows and full row rank."""
 
     def __init__(self, matrix: Array) -> None:
@@ -80,23 +63,16 @@ class DenseCore:
         return z, plus - np.outer(z, plus.sum(axis=0))
 
     @cached_property
-    def _variance(self) -> Array:
-        """H: (n, n)."""
+    def z(self) -> Array:
+        return self._parts[0]
+
+    @cached_property
+    def remainder(self) -> Array:
         R = self._parts[1]
         return np.asarray(R @ R.T)
 
-    def levels(self, queries: Factor) -> Array:
-        return queries.matvec(self._parts[0])
-
-    def variances(self, queries: Factor) -> Array:
-        return np.maximum(queries.quadratic(self._variance), 0.0)
-
     def traces(self, V: Matrix) -> tuple[float, float]:
-        z = self._parts[0]
-        return trace_with(np.outer(z, z), V), trace_with(self._variance, V)
-
-    def spread(self, totals: Array) -> Array:
-        return np.outer(self._parts[0], totals[0])
+        return trace_with(np.outer(self.z, self.z), V), trace_with(self.remainder, V)
 
     def recover(self, answers: Array) -> Array:
         return np.asarray(self._parts[1] @ answers)

@@ -7,7 +7,8 @@ a Kronecker product are Kronecker products of powers ([MATH] 9).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import assert_never
 
 import numpy as np
@@ -15,9 +16,15 @@ import numpy as np
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array, Factor, Identity
-from dpquery.strategy.lattice import subsets_of
-from dpquery.strategy.marginal_algebra import MarginalInverse, RowTerms, distinct_or_all
+from dpquery.strategy.lattice import Subset, subsets_of
+from dpquery.strategy.marginal_algebra import (
+    RowTerms,
+    distinct_or_all,
+    fourth_powers,
+    inverse_eigenvalue,
+)
 from dpquery.strategy.polynomials import block_polynomial, nonzero_places, polynomial_power
+from dpquery.strategy.splits import Split
 from dpquery.strategy.strategies import (
     DirectStrategy,
     MarginalsStrategy,
@@ -38,19 +45,22 @@ def power_sums(strategy: Strategy, block: Block, *, position: int, order: int) -
         order: 2 for the variance under unit noise on every measured row, 4 for the kurtosis.
 
     Returns:
-        The terms, or None where no closed form is at hand (order 4 of a signed block under
-        marginals, and of any block under cores, which are for Gaussian noise). For a UnionStrategy
-        the figures are those of the block's own part: upper bounds on the variance of global least
-        squares.
+        The terms, or None where no closed form is at hand (order 4 of a signed or very wide block
+        under marginals, and of any block under cores, which are for Gaussian noise). For a
+        UnionStrategy the figures are those of the block's own part: upper bounds on the variance
+        of global least squares.
     """
     match strategy:
         case ProductStrategy():
             return _product_power_sums(strategy, block, order)
         case MarginalsStrategy():
-            inverse = MarginalInverse(strategy)
-            return inverse.variance(block) if order == 2 else inverse.fourth_powers(block)
+            if order == 4:
+                return fourth_powers(strategy, block)
+            return _split_variance(strategy.splits, partial(inverse_eigenvalue, strategy), block)
         case ResidualStrategy():
-            return _residual_variance(strategy, block) if order == 2 else None
+            if order == 4:
+                return None
+            return _split_variance(strategy.cores, strategy.variance_of, block)
         case UnionStrategy():
             part = strategy.part_of(position)
             terms = _product_power_sums(strategy.parts[part], block, order)
@@ -83,36 +93,31 @@ def expand(terms: RowTerms, row_shape: Sequence[int] | None = None) -> Array:
     return total if row_shape is None else np.broadcast_to(total, tuple(row_shape))
 
 
-def _residual_variance(strategy: ResidualStrategy, block: Block) -> RowTerms:
-    """Return sum_b prod_{i in b} q H q' prod_{i not in b} (q z)^2 / weight_b^2 over b below S.
+def _split_variance(
+    splits: Sequence[Split | None], share: Callable[[Subset], float], block: Block
+) -> RowTerms:
+    """Return sum_b share(b) prod_{i in b} q H q' prod_{i not in b} (q z)^2 over b below S.
 
     Where an r-of-k block takes all ones instead of the predicate, q z is 1 and q H is 0.
     """
-    S = block.attributes
-    levels = [_levels(strategy, i, F) for i, F in zip(S, block.factors, strict=True)]
-    inside = {
-        i: distinct_or_all(strategy.core(i).variances(F))
-        for i, F in zip(S, block.factors, strict=True)
-        if strategy.shape[i] > 1
-    }
+    S, levels, inside = block.attributes, [], {}
+    for i, factor in zip(S, block.factors, strict=True):
+        own = splits[i] if factor.shape[1] > 1 else None
+        if own is None:
+            levels.append(distinct_or_all(factor.row_sums.astype(np.float64)))
+        else:
+            levels.append(distinct_or_all(own.levels(factor)))
+            inside[i] = distinct_or_all(own.variances(factor))
     places = list(nonzero_places(polynomial_power(block_polynomial(block), 2)))
     terms: RowTerms = []
     for b in subsets_of(tuple(inside)):
-        if b not in strategy.weights:
-            raise UnsupportedWorkloadError(f"no measurement holds the attributes {b}")
-        share = float(strategy.weights[b]) ** -2
+        scale = share(b)
         for place, coef in places:
             if all(c == 2 for i, c in zip(S, place, strict=True) if i in b):
                 pairs = zip(S, place, levels, strict=True)
                 vectors = [inside[i] if i in b else level**c for i, c, level in pairs]
-                terms.append((coef * share, vectors))
+                terms.append((coef * scale, vectors))
     return terms
-
-
-def _levels(strategy: ResidualStrategy, i: int, factor: Factor) -> Array:
-    if strategy.shape[i] == 1:
-        return distinct_or_all(factor.row_sums.astype(np.float64))
-    return distinct_or_all(strategy.core(i).levels(factor))
 
 
 def _product_power_sums(strategy: ProductStrategy, block: Block, order: int) -> RowTerms:

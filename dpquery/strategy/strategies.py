@@ -2,7 +2,7 @@
 
 Five shapes, each with its own closed forms for error and reconstruction:
   ProductStrategy    kron_i A_i over the attributes with more than one class (OPT_x, Identity)
-  MarginalsStrategy  weighted marginals (OPT_M)
+  MarginalsStrategy  weighted marginals, of cells (OPT_M) or of factors (OPT_F)
   ResidualStrategy   cores and totals of attribute subsets (OPT_R)
   UnionStrategy      several products, each for a part of the workload (OPT_+)
   DirectStrategy     the workload's own queries (the plain Laplace or Gaussian mechanism)
@@ -10,16 +10,18 @@ A strategy is a list of measurements, integer weight times integer block; its se
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from dpquery.operators.blocks import Block, Workload, marginal, product
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, PIdentity
 from dpquery.strategy.cores import Core
 from dpquery.strategy.lattice import subsets_of
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.splits import FactorSplit, inverse_gram, split_by
 
 BITS = 16  # of an integerised real factor: rounding moves the loss by about 2^-BITS
 RESOLUTION = 16  # least bits of a strategy's largest entry: keeps the noise fine-grained
@@ -83,37 +85,56 @@ class ProductStrategy:
 
 @dataclass(frozen=True, eq=False)
 class MarginalsStrategy:
-    """Marginals over attribute subsets, each times a positive integer weight."""
+    """kron_{i in b} A_i on the marginal over b, times a positive integer weight, for subsets b.
+
+    Attributes:
+        name: of the candidate.
+        noise: what is added.
+        shape: sizes of the domain's attributes.
+        weights: subset b -> weight.
+        factors: the integer factors A_i, of full column rank; attributes without one are measured
+            cell by cell, A_i = I, which gives the plain marginals.
+    """
 
     name: str
     noise: Noise
     shape: tuple[int, ...]
     weights: dict[tuple[int, ...], int]
+    factors: dict[int, Factor] = field(default_factory=dict)
+
+    @cached_property
+    def splits(self) -> tuple[FactorSplit, ...]:
+        """What the factor of every attribute makes of its queries."""
+        own = (self.factors.get(i, Identity(n)) for i, n in enumerate(self.shape))
+        return tuple(split_by(factor) for factor in own)
 
     @cached_property
     def measurements(self) -> tuple[Measurement, ...]:
-        """One marginal a subset."""
+        """One product of factors a subset."""
         return tuple(
-            Measurement(weight, marginal(self.shape, subset))
-            for subset, weight in self.weights.items()
+            Measurement(weight, product(self.shape, {i: self.splits[i].factor for i in b}))
+            for b, weight in self.weights.items()
         )
 
     @cached_property
     def squares_above(self) -> dict[tuple[int, ...], float]:
-        """sum_{b >= a} weight_b^2 / cells(b), the eigenvalues of A'A over N ([MATH] 3)."""
-        return self._sums_above(2)
+        """sum_{b >= a} weight_b^2 / prod_{i in b} mu_i: A'A's eigenvalues, scaled ([MATH] 7)."""
+        return self._sums_above(2, [1 / own.mu for own in self.splits])
 
     @cached_property
     def fourths_above(self) -> dict[tuple[int, ...], float]:
-        """sum_{b >= a} weight_b^4 / cells(b)^3: what fourth powers of coefficients need."""
-        return self._sums_above(4)
+        """sum_{b >= a} weight_b^4 prod_{i in b} sum_r (A_i z_i)_r^4: for fourth powers."""
+        return self._sums_above(4, [self.reading_fourths(i) for i in range(len(self.shape))])
 
-    def _sums_above(self, power: int) -> dict[tuple[int, ...], float]:
+    def reading_fourths(self, i: int) -> float:
+        """Return sum_r (A_i z_i)_r^4 of an attribute."""
+        return float((self.splits[i].reading ** 4).sum())
+
+    def _sums_above(self, power: int, shares: list[float]) -> dict[tuple[int, ...], float]:
         """Sum over the measured b above every a that lies below one. O(sum_b 2^|b|)."""
         found: dict[tuple[int, ...], float] = {}
         for b, weight in self.weights.items():
-            cells = math.prod(self.shape[i] for i in b)
-            share = float(weight) ** power / float(cells) ** (power - 1)
+            share = float(weight) ** power * math.prod(shares[i] for i in b)
             for a in subsets_of(b):
                 found[a] = found.get(a, 0.0) + share
         return found
@@ -143,6 +164,12 @@ class ResidualStrategy:
         if core is None:
             raise ValueError(f"attribute {i} has one class and no core")
         return core
+
+    def variance_of(self, b: tuple[int, ...]) -> float:
+        """Return the variance of a subset's block under unit noise; an error where unmeasured."""
+        if b not in self.weights:
+            raise UnsupportedWorkloadError(f"no measurement holds the attributes {b}")
+        return float(self.weights[b]) ** -2
 
     @cached_property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -234,16 +261,3 @@ def integer_factor(factor: Factor, *, noise: Noise, bits: int = BITS) -> Factor:
         diagonal = np.maximum((1 << bits) - rows.sum(axis=0), 1)  # 0 would lose a column
         return PIdentity(diagonal, rows)
     return Dense(np.rint(factor.dense() * (1 << bits)).astype(np.int64))
-
-
-def inverse_gram(factor: Factor) -> Array:
-    """Return (A'A)^-1 of a factor of full column rank. (n, n)."""
-    n = factor.shape[1]
-    if isinstance(factor, PIdentity):
-        d = factor.diagonal.astype(np.float64)
-        C = factor.rows / d
-        inner = np.linalg.solve(np.eye(len(C)) + C @ C.T, C)
-        return np.asarray((np.eye(n) - C.T @ inner) / d[:, None] / d)
-    scale = float(factor.max_abs())
-    inverse = np.linalg.inv(factor.gram() / scale**2) / scale**2
-    return np.asarray((inverse + inverse.T) / 2)

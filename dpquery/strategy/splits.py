@@ -1,0 +1,165 @@
+"""How what is measured of one attribute splits every query into its level and the rest.
+
+A count vector x of n classes is the spread z 1'x of its total, 1'z = 1, and what is left of it. A
+query q has the level q z on the total, and its remainder has variance q H q' with H 1 = 0. In
+marginals of factors A ([MATH] 7) that is, with g = (A'A)^-1 1 and mu = 1'g,
+    z = g / mu,  H = ((A'A)^-1 - g g' / mu) / mu,
+which for the cells themselves (A = I, mu = n) is z = 1/n, H = (I - 11'/n) / n.
+"""
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from dpquery.operators.factors import ROW_CHUNK, Array, Factor, Identity, PIdentity
+
+
+class Split(Protocol):
+    """Level and remainder of the queries on one attribute."""
+
+    def levels(self, queries: Factor) -> Array:
+        """Return q z of every query: (m,)."""
+
+    def variances(self, queries: Factor) -> Array:
+        """Return q H q' of every query: (m,)."""
+
+    def spread(self, totals: Array) -> Array:
+        """Return z times a row of totals: (1, k) -> (n, k), or one row where all n are equal."""
+
+
+class UniformSplit:
+    """z = 1/n and H = (I - 11'/n) times a scale: where all classes are treated alike."""
+
+    def __init__(self, n: int, scale: float) -> None:
+        self.n, self.scale = n, scale
+
+    def levels(self, queries: Factor) -> Array:
+        return np.asarray(queries.row_sums / self.n)
+
+    def variances(self, queries: Factor) -> Array:
+        return np.asarray((queries.row_squares - queries.row_sums**2 / self.n) * self.scale)
+
+    def spread(self, totals: Array) -> Array:
+        return totals / self.n
+
+
+class DenseSplit(ABC):
+    """z and H as arrays."""
+
+    @property
+    @abstractmethod
+    def z(self) -> Array:
+        """Spread of the total, 1'z = 1: (n,)."""
+
+    @property
+    @abstractmethod
+    def remainder(self) -> Array:
+        """H: (n, n)."""
+
+    def levels(self, queries: Factor) -> Array:
+        return queries.matvec(self.z)
+
+    def variances(self, queries: Factor) -> Array:
+        return np.maximum(queries.quadratic(self.remainder), 0.0)
+
+    def spread(self, totals: Array) -> Array:
+        return np.outer(self.z, totals[0])
+
+
+class FactorSplit(Split, Protocol):
+    """The split by a factor A that is measured in marginals.
+
+    Attributes:
+        factor: A, of full column rank.
+        mu: 1'(A'A)^-1 1.
+        reading: A z, which reads the total off the factor's answers: (rows,).
+    """
+
+    factor: Factor
+    mu: float
+    reading: Array
+
+    def recover(self, answers: Array) -> Array:
+        """Return H A' times the factor's answers. answers: (rows, k) -> (n, k)."""
+
+    def moments(self, queries: Factor) -> Array:
+        """Return sum_r (A H q)_r^c (A z q z)_r^(4 - c) for c = 0..4 and every query: (5, m)."""
+
+
+class CellSplit(UniformSplit):
+    """Every class counted: A = I."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n, 1 / n)
+        self.factor: Factor = Identity(n)
+        self.mu, self.reading = float(n), np.full(n, 1 / n)
+
+    def recover(self, answers: Array) -> Array:
+        return np.asarray((answers - answers.mean(axis=0, keepdims=True)) / self.n)
+
+    def moments(self, queries: Factor) -> Array:
+        """The same in closed form, for queries that are 0 or 1."""
+        s, n = queries.row_sums.astype(np.float64), self.n
+        mean = s / n
+        own = [
+            (s * (1 - mean) ** c + (n - s) * (-mean) ** c) * mean ** (4 - c) / float(n) ** 4
+            for c in range(5)
+        ]
+        return np.array(own)
+
+
+class DenseFactorSplit(DenseSplit):
+    """An optimised factor: an integer matrix of full column rank."""
+
+    def __init__(self, factor: Factor) -> None:
+        self.factor, self._inverse = factor, inverse_gram(factor)
+        self.mu = float(self._inverse.sum())
+        self.reading = factor.matvec(self.z)
+
+    @cached_property
+    def z(self) -> Array:
+        return np.asarray(self._inverse.sum(axis=0) / self.mu)
+
+    @cached_property
+    def remainder(self) -> Array:
+        return np.asarray(self._inverse / self.mu - np.outer(self.z, self.z))
+
+    @cached_property
+    def _recovery(self) -> Array:
+        """H A': (n, rows)."""
+        return np.asarray(self.factor.matmat(self.remainder).T)
+
+    def recover(self, answers: Array) -> Array:
+        return np.asarray(self._recovery @ answers)
+
+    def moments(self, queries: Factor) -> Array:
+        m, rows = queries.shape[0], self.factor.shape[0]
+        total, step = np.zeros((5, m)), max(1, ROW_CHUNK // max(m, 1))
+        for start in range(0, rows, step):
+            own = queries.matmat(self._recovery[:, start : start + step])
+            reading = self.reading[start : start + step]
+            for c in range(5):
+                total[c] += own**c @ reading ** (4 - c)
+        return total * self.levels(queries) ** np.arange(4, -1, -1)[:, None]
+
+
+def split_by(factor: Factor) -> FactorSplit:
+    """Return the split of a factor of full column rank."""
+    if isinstance(factor, Identity):
+        return CellSplit(factor.shape[1])
+    return DenseFactorSplit(factor)
+
+
+def inverse_gram(factor: Factor) -> Array:
+    """Return (A'A)^-1 of a factor of full column rank. (n, n)."""
+    n = factor.shape[1]
+    if isinstance(factor, PIdentity):
+        d = factor.diagonal.astype(np.float64)
+        C = factor.rows / d
+        inner = np.linalg.solve(np.eye(len(C)) + C @ C.T, C)
+        return np.asarray((np.eye(n) - C.T @ inner) / d[:, None] / d)
+    scale = float(factor.max_abs())
+    inverse = np.linalg.inv(factor.gram() / scale**2) / scale**2
+    return np.asarray((inverse + inverse.T) / 2)
