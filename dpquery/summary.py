@@ -10,8 +10,10 @@ from dpquery.measurement.ledger_events import Event
 from dpquery.pipeline import PlanReport, ReleaseReport, spent_text
 from dpquery.release.report import COLUMNS, Report, headline, to_rows
 from dpquery.release.wording import figure
+from dpquery.strategy.candidates import BASELINES
 from dpquery.strategy.plan_file import CandidateFigures
 
+PUBLISHED = {name for name, _ in BASELINES}
 OPTIMAL = 1.001  # ratio to a proven lower bound up to which a strategy is called optimal
 
 
@@ -22,6 +24,8 @@ def plan_grids(report: PlanReport) -> list[Grid]:
     strong = 0
     for priced in report.priced:
         for own in sorted(priced.selection.candidates, key=lambda c: c.rmse or float("inf")):
+            if own.rmse is None and own.name in PUBLISHED and not own.stopped:
+                continue  # the baselines are many, and their reasons are in the JSON
             if priced is best and own.name == best.selection.best:
                 strong = len(rows)
             rows.append(_candidate_row(priced, own))

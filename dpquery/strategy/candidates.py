@@ -11,45 +11,25 @@ import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
-from dpquery.operators.factors import Array, Identity
+from dpquery.operators.factors import Array
+from dpquery.strategy import baselines
 from dpquery.strategy.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_product import ProductSelection
 from dpquery.strategy.opt_residual import best_weights, opt_residual
 from dpquery.strategy.opt_union import group_by_attributes, opt_union
-from dpquery.strategy.problem import MAX_CELLS, Found, Problem, check_cells
+from dpquery.strategy.problem import Found, Problem, check_cells
 from dpquery.strategy.sensitivity import sensitivity
 from dpquery.strategy.strategies import (
     BITS,
-    DirectStrategy,
     MarginalsStrategy,
     ProductStrategy,
     ResidualStrategy,
     UnionStrategy,
     integer_factor,
-    resolution,
     significant,
 )
-
-
-def identity(problem: Problem) -> Found:
-    """Measure every cell of the domain."""
-    shape = problem.workload.shape_of_domain
-    check_cells(shape)
-    factors = tuple(Identity(n) for n in shape)
-    return Found(ProductStrategy("Identity", problem.noise, factors))
-
-
-def plain_mechanism(problem: Problem) -> Found:
-    """Measure the workload's own queries: the plain Laplace or Gaussian mechanism."""
-    workload = problem.workload
-    for block in workload.blocks:
-        check_cells(block.table_shape)
-    if workload.shape[0] > MAX_CELLS:
-        raise UnsupportedWorkloadError(f"{workload.shape[0]:,} queries to measure")
-    weights = (resolution(1),) * len(workload.blocks)
-    return Found(DirectStrategy("Workload", problem.noise, workload, weights))
 
 
 def product(problem: Problem) -> Found:
@@ -106,15 +86,25 @@ def residual(problem: Problem) -> Found:
         check_cells([shape[i] for i in b])
     try:
         cores = tuple(_integer_core(n, F) for n, F in zip(shape, found.cores, strict=True))
-        weights = best_weights(cores, problem.gram)
+        weights = best_weights(cores, problem.gram, noise=problem.noise)
     except ValueError as reason:
         raise UnsupportedWorkloadError(f"rounded to integers, {reason}") from None
     return Found(ResidualStrategy("OPT_R", problem.noise, cores, weights), found.converged)
 
 
+BASELINES: tuple[tuple[str, Callable[[Problem], Found]], ...] = (
+    ("Identity", baselines.identity),
+    ("Workload", baselines.plain_mechanism),
+    ("Workload+", baselines.budgeted_mechanism),
+    ("Marginals", baselines.marginals),
+    ("Marginals+", baselines.budgeted_marginals),
+    ("DataCube", baselines.data_cube),
+    ("DataCube+", baselines.budgeted_data_cube),
+    ("Fourier", baselines.fourier),
+    ("Fourier+", baselines.budgeted_fourier),
+)
 CANDIDATES: tuple[tuple[str, Callable[[Problem], Found]], ...] = (
-    ("Identity", identity),
-    ("Workload", plain_mechanism),
+    *BASELINES,
     ("OPT_M", marginals),
     ("OPT_R", residual),
     ("OPT_x", product),

@@ -91,8 +91,6 @@ def _decode(encoded: Json, noise: Noise, workload: Workload) -> Strategy:
             weights_of, held = _decode_weights(encoded, workload), _decode_held(encoded, shape)
             return MarginalsStrategy(name, noise, shape, weights_of, held)
         case "residual":
-            if noise != "gaussian":
-                raise ValueError("noise")
             pairs = zip(listed(encoded["cores"]), shape, strict=True)
             cores = tuple(_decode_core(own, n) for own, n in pairs)
             return ResidualStrategy(name, noise, cores, _decode_weights(encoded, workload))

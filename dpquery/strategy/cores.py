@@ -21,6 +21,9 @@ class Core(Split, Protocol):
 
     factor: Factor
 
+    def fourth_powers(self, queries: Factor) -> Array:
+        """Return the sum of fourth powers of q R of every query: (m,)."""
+
     def traces(self, V: Matrix) -> tuple[float, float]:
         """Return (z'Vz, tr(H V)) for the Gram V of a workload's matrix."""
 
@@ -34,6 +37,12 @@ class CenteredCore(UniformSplit):
     def __init__(self, n: int) -> None:
         super().__init__(n, 1 / n**2)
         self.factor: Factor = Centered(n)
+
+    def fourth_powers(self, queries: Factor) -> Array:
+        mean = queries.row_sums / self.n
+        powers = zip((1, -4, 6, -4, 1), range(5), strict=True)
+        sums = [coef * mean**k * queries.row_powers(4 - k) for coef, k in powers]
+        return np.asarray(np.maximum(np.sum(sums, axis=0), 0.0) / float(self.n) ** 4)
 
     def traces(self, V: Matrix) -> tuple[float, float]:
         level = total_sum(V) / self.n**2
@@ -70,6 +79,9 @@ class DenseCore(DenseSplit):
     def remainder(self) -> Array:
         R = self._parts[1]
         return np.asarray(R @ R.T)
+
+    def fourth_powers(self, queries: Factor) -> Array:
+        return queries.row_power_sums(self._parts[1], 4)
 
     def traces(self, V: Matrix) -> tuple[float, float]:
         return trace_with(np.outer(self.z, self.z), V), trace_with(self.remainder, V)

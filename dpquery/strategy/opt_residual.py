@@ -20,10 +20,11 @@ from scipy.optimize import minimize
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram, array_of, is_mixture, total_sum, trace
+from dpquery.strategy.budgets import split_budget
 from dpquery.strategy.cores import Core
 from dpquery.strategy.lattice import Subset, subsets_of
+from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_0 import opt_0
-from dpquery.strategy.strategies import BITS, significant
 
 MAX_WIDTH = 12  # attributes of one table: it has 2^12 blocks below it
 MAX_CORE = 512  # classes of an attribute whose core is optimised; G = I beyond
@@ -237,23 +238,20 @@ def _ridged(B: Array) -> Array:
     return np.asarray((1 - RIDGE) * (B.T @ B) + RIDGE * np.eye(len(B)))
 
 
-def best_weights(cores: tuple[Core | None, ...], gram: Gram) -> dict[Subset, int]:
+def best_weights(cores: tuple[Core | None, ...], gram: Gram, *, noise: Noise) -> dict[Subset, int]:
     """Return the integer weight of every subset's block, for integer cores.
 
-    A block of cost p_b and variance v_b under unit noise takes weight^2 in proportion to
+    Under Gaussian noise a block of cost p_b and variance v_b takes weight^2 in proportion to
     sqrt(v_b / p_b): then the loss is (sum_b sqrt(p_b v_b))^2, the least there is.
     """
-    blocks = BlockSums(gram)
+    blocks, power = BlockSums(gram), 1 if noise == "laplace" else 2
     c, costs = np.ones(blocks.size), np.ones(len(cores))
     for i, (core, own) in enumerate(zip(cores, gram.matrices, strict=True)):
         if core is not None:
-            costs[i] = float(core.factor.column_norms(2).max())
+            costs[i] = float(core.factor.column_norms(power).max())
         for u, V in enumerate(own):
             level, residual = (total_sum(V), 0.0) if core is None else core.traces(V)
             c[blocks.slot(i, u, False)], c[blocks.slot(i, u, True)] = level, residual
     price = np.array([math.prod(costs[i] for i in b) for b in blocks.subsets])
-    S = price * blocks.sums(c)
-    S = np.maximum(S, 1e-12 * float(S.max()))  # what is hardly asked for is measured all the same
-    wanted = S**0.25 / price**0.5
-    scale = float(1 << BITS) / float(wanted.min())
-    return {b: significant(own * scale) for b, own in zip(blocks.subsets, wanted, strict=True)}
+    weights = split_budget(np.maximum(blocks.sums(c), 0.0), price, noise=noise)
+    return dict(zip(blocks.subsets, weights, strict=True))

@@ -16,6 +16,7 @@ import numpy as np
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array, Factor, Identity
+from dpquery.strategy.cores import Core
 from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.marginal_algebra import (
     RowTerms,
@@ -46,9 +47,8 @@ def power_sums(strategy: Strategy, block: Block, *, position: int, order: int) -
 
     Returns:
         The terms, or None where no closed form is at hand (order 4 of a signed or very wide block
-        under marginals, and of any block under cores, which are for Gaussian noise). For a
-        UnionStrategy the figures are those of the block's own part: upper bounds on the variance
-        of global least squares.
+        under marginals). For a UnionStrategy the figures are those of the block's own part: upper
+        bounds on the variance of global least squares.
     """
     match strategy:
         case ProductStrategy():
@@ -56,11 +56,17 @@ def power_sums(strategy: Strategy, block: Block, *, position: int, order: int) -
         case MarginalsStrategy():
             if order == 4:
                 return fourth_powers(strategy, block)
-            return _split_variance(strategy.splits, partial(inverse_eigenvalue, strategy), block)
-        case ResidualStrategy():
-            if order == 4:
-                return None
-            return _split_variance(strategy.cores, strategy.variance_of, block)
+            share = partial(inverse_eigenvalue, strategy)
+            rests = [own.variances for own in strategy.splits]
+            return _split_terms(strategy.splits, rests, share, block, order=2)
+        case ResidualStrategy(cores=cores):
+            return _split_terms(
+                cores,
+                [None if own is None else _rest(own, order) for own in cores],
+                lambda b: strategy.variance_of(b) ** (order / 2),
+                block,
+                order=order,
+            )
         case UnionStrategy():
             part = strategy.part_of(position)
             terms = _product_power_sums(strategy.parts[part], block, order)
@@ -93,31 +99,41 @@ def expand(terms: RowTerms, row_shape: Sequence[int] | None = None) -> Array:
     return total if row_shape is None else np.broadcast_to(total, tuple(row_shape))
 
 
-def _split_variance(
-    splits: Sequence[Split | None], share: Callable[[Subset], float], block: Block
+def _split_terms(
+    splits: Sequence[Split | None],
+    rests: Sequence[Callable[[Factor], Array] | None],
+    share: Callable[[Subset], float],
+    block: Block,
+    *,
+    order: int,
 ) -> RowTerms:
-    """Return sum_b share(b) prod_{i in b} q H q' prod_{i not in b} (q z)^2 over b below S.
+    """Return sum_{b <= S} share(b) prod_{i in b} rest_i prod_{i not in b} (q z)^order.
 
-    Where an r-of-k block takes all ones instead of the predicate, q z is 1 and q H is 0.
+    The rest is q H q', or the sum of fourth powers of q R. Where an r-of-k block takes all ones
+    instead of the predicate, q z is 1 and the rest is 0.
     """
     S, levels, inside = block.attributes, [], {}
     for i, factor in zip(S, block.factors, strict=True):
-        own = splits[i] if factor.shape[1] > 1 else None
-        if own is None:
+        own, rest = splits[i], rests[i]
+        if own is None or rest is None or factor.shape[1] == 1:
             levels.append(distinct_or_all(factor.row_sums.astype(np.float64)))
         else:
             levels.append(distinct_or_all(own.levels(factor)))
-            inside[i] = distinct_or_all(own.variances(factor))
-    places = list(nonzero_places(polynomial_power(block_polynomial(block), 2)))
+            inside[i] = distinct_or_all(rest(factor))
+    places = list(nonzero_places(polynomial_power(block_polynomial(block), order)))
     terms: RowTerms = []
     for b in subsets_of(tuple(inside)):
         scale = share(b)
         for place, coef in places:
-            if all(c == 2 for i, c in zip(S, place, strict=True) if i in b):
+            if all(c == order for i, c in zip(S, place, strict=True) if i in b):
                 pairs = zip(S, place, levels, strict=True)
                 vectors = [inside[i] if i in b else level**c for i, c, level in pairs]
                 terms.append((coef * scale, vectors))
     return terms
+
+
+def _rest(core: Core, order: int) -> Callable[[Factor], Array]:
+    return core.variances if order == 2 else core.fourth_powers
 
 
 def _product_power_sums(strategy: ProductStrategy, block: Block, order: int) -> RowTerms:
