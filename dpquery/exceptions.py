@@ -26,10 +26,6 @@ class OutOfTimeError(DpqueryError):
     """An optimiser was stopped at plan's time limit; the other candidates stand."""
 
 
-class ConvergenceError(DpqueryError):
-    """A solver stopped before it reached its tolerance; reconstruction then goes another way."""
-
-
 class BudgetExceededError(DpqueryError):
     """The ledger refuses a charge that would pass the declared cap."""
 

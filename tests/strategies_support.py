@@ -58,9 +58,9 @@ def dense_strategy(measurements):
 
 
 def coefficients(strategy, W, position=None):
-    """C with answers C y by least squares: W (A'A)^+ A'; in a union from the block's part."""
+    """C with answers C y by least squares: W (A'A)^+ A'; by parts where a union is too large."""
     measurements = strategy.measurements
-    if isinstance(strategy, UnionStrategy):
+    if isinstance(strategy, UnionStrategy) and strategy.joint is None:
         measurements = [measurements[strategy.part_of(position)]]
     A = dense_strategy(measurements).astype(float)
     return W @ np.linalg.pinv(A / np.abs(A).max(), rcond=1e-10) / np.abs(A).max()

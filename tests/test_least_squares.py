@@ -5,8 +5,6 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-import dpquery.reconstruction.least_squares as least_squares
-from dpquery.exceptions import ConvergenceError
 from dpquery.operators.blocks import Block, Workload, product, threshold_terms
 from dpquery.operators.factors import Dense, Identity, PIdentity, total
 from dpquery.operators.ranges import AllRanges, Prefix
@@ -129,7 +127,7 @@ def test_direct_answers_are_the_noisy_ones():
 
 
 def test_a_union_beyond_the_limit_answers_each_part_from_its_own_strategy(monkeypatch):
-    monkeypatch.setattr(least_squares, "GLOBAL_LIMIT", 10)
+    monkeypatch.setattr("dpquery.strategy.joint.CELLS_LIMIT", 10)
     strategy = union()
     noisy = noisy_answers(strategy)
     estimates = reconstruct(strategy, noisy)
@@ -139,20 +137,6 @@ def test_a_union_beyond_the_limit_answers_each_part_from_its_own_strategy(monkey
         scaled = noisy[k] / strategy.measurements[k].weight * part.measurements[0].weight
         expected = dense_answers(part, [scaled], block)
         assert estimates.answer(block, position).ravel() == pytest.approx(expected, rel=1e-8)
-
-
-def test_an_unfinished_solver_leaves_the_answers_to_each_part(monkeypatch):
-    strategy = union()
-    noisy = noisy_answers(strategy)
-    monkeypatch.setattr(least_squares, "MAX_ITERATIONS", 1)
-    with pytest.raises(ConvergenceError, match="iterations"):
-        least_squares._solved(strategy, noisy)
-    unfinished = reconstruct(strategy, noisy)
-    monkeypatch.setattr(least_squares, "GLOBAL_LIMIT", 10)
-    by_part = reconstruct(strategy, noisy)
-    for position, block in enumerate(blocks_over((0, 3), (0,), (2, 3))):
-        expected = by_part.answer(block, position)
-        assert np.array_equal(unfinished.answer(block, position), expected)
 
 
 def test_a_hundred_attributes_need_no_more_than_their_tables():

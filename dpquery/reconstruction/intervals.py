@@ -19,7 +19,7 @@ from scipy.special import gammaincinv, ndtr, ndtri
 
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array
-from dpquery.strategy.row_errors import expand, power_sums
+from dpquery.strategy.row_errors import expand, power_sums, variances
 from dpquery.strategy.strategies import Strategy
 
 GRID = 129  # roots of concentration at which the quantile is solved; linear between them
@@ -35,7 +35,7 @@ def standard_errors(strategy: Strategy, block: Block, *, position: int, noise_st
         position: its place.
         noise_std: standard deviation of the noise on each measured row.
     """
-    terms = power_sums(strategy, block, position=position, order=2) or []
+    terms = variances(strategy, block, position=position)
     return noise_std * np.sqrt(expand(terms, block.row_shape)).ravel()
 
 
@@ -44,16 +44,16 @@ def half_widths(
 ) -> Array:
     """Return the half width of the noise interval of every query at a confidence level. (m,).
 
-    Where no closed form gives the concentration (r-of-k blocks under marginals with Laplace
-    noise) the widest law, a single Laplace, is taken: such intervals cover too much, never too
-    little.
+    Where no closed form gives the concentration (r-of-k blocks under marginals, and parts that are
+    solved together, with Laplace noise) the widest law, a single Laplace, is taken: such intervals
+    cover too much, never too little.
     """
     if strategy.noise == "gaussian":
         return std_errors * float(ndtri((1 + level) / 2))
     fourth = power_sums(strategy, block, position=position, order=4)
     if fourth is None:
         return std_errors * laplace_quantile(np.ones(1), level)
-    second = power_sums(strategy, block, position=position, order=2) or []
+    second = variances(strategy, block, position=position)
     ratio = expand(fourth) / expand(second) ** 2
     factor = laplace_quantile(np.clip(ratio, 0, 1), level)
     return np.asarray(std_errors * np.broadcast_to(factor, block.row_shape).ravel())

@@ -2,8 +2,8 @@
 
 Products and marginals have closed forms on small tensors: a table over attributes S is built from
 the measured subsets alone, and the count vector of the whole domain never exists unless the
-strategy itself spans it. A union of products is solved globally by LSMR while its domain fits in
-memory, and part by part beyond that.
+strategy itself spans it. A union of products is solved as one where its joint inverse can be held,
+and part by part beyond that: what the expected errors describe is what is done.
 """
 
 import math
@@ -13,9 +13,7 @@ from functools import cache, cached_property
 from typing import Protocol, assert_never
 
 import numpy as np
-from scipy.sparse.linalg import LinearOperator, lsmr
 
-from dpquery.exceptions import ConvergenceError
 from dpquery.operators.blocks import Block, kron_apply
 from dpquery.operators.factors import Array, Dense, Identity
 from dpquery.strategy.lattice import Subset, subsets_of
@@ -24,16 +22,11 @@ from dpquery.strategy.splits import Split
 from dpquery.strategy.strategies import (
     DirectStrategy,
     MarginalsStrategy,
-    Measurement,
     ProductStrategy,
     ResidualStrategy,
     Strategy,
     UnionStrategy,
 )
-
-GLOBAL_LIMIT = 1 << 24  # cells of a domain on which a union is solved as one
-TOLERANCE = 1e-12
-MAX_ITERATIONS = 5000
 
 
 class Estimates(Protocol):
@@ -58,14 +51,8 @@ def reconstruct(strategy: Strategy, answers: Sequence[Array]) -> Estimates:
             return _ResidualEstimates(strategy, answers)
         case DirectStrategy():
             return _DirectEstimates(strategy, answers)
-        case UnionStrategy() if math.prod(strategy.shape) <= GLOBAL_LIMIT:
-            try:
-                return _GlobalEstimates(strategy, _solved(strategy, answers))
-            except ConvergenceError:
-                # What is paid for must be had: these are the answers that the errors describe.
-                return _LocalEstimates(strategy, answers)
         case UnionStrategy():
-            return _LocalEstimates(strategy, answers)
+            return _UnionEstimates(strategy, answers)
     assert_never(strategy)
 
 
@@ -178,8 +165,8 @@ class _DirectEstimates:
         return (self.noisy[position] / self.strategy.weights[position]).reshape(block.row_shape)
 
 
-class _LocalEstimates:
-    """Each block from its own part: what the upper bounds of a union describe."""
+class _UnionEstimates:
+    """All parts together where their joint inverse can be held, else each block from its own."""
 
     def __init__(self, strategy: UnionStrategy, answers: Sequence[Array]) -> None:
         self.strategy = strategy
@@ -188,48 +175,18 @@ class _LocalEstimates:
             for part, noisy, own in zip(strategy.parts, answers, strategy.measurements, strict=True)
         ]
 
-    def answer(self, block: Block, position: int) -> Array:
-        return self.parts[self.strategy.part_of(position)].answer(block, position)
-
-
-class _GlobalEstimates:
-    """One count vector that fits all parts best: consistent, never worse than part by part."""
-
-    def __init__(self, strategy: UnionStrategy, cells: Array) -> None:
-        self.strategy, self.cells = strategy, cells
+    @cached_property
+    def cells(self) -> Array:
+        """One count vector that fits all parts best."""
+        if self.strategy.joint is None:
+            raise ValueError("the parts are too large to be solved together")
+        return self.strategy.joint.solve([part.noisy for part in self.parts])
 
     def answer(self, block: Block, position: int) -> Array:
-        return _answer_from(self.cells, tuple(range(self.cells.ndim)), block)
-
-
-def _solved(strategy: UnionStrategy, answers: Sequence[Array]) -> Array:
-    """Solve for the count vector; ConvergenceError where LSMR does not get there."""
-    solution, stop, *_ = lsmr(
-        _stacked(strategy.measurements, math.prod(strategy.shape)),
-        np.concatenate([noisy.ravel() for noisy in answers]),
-        atol=TOLERANCE,
-        btol=TOLERANCE,
-        conlim=0,
-        maxiter=MAX_ITERATIONS,
-    )
-    if stop not in (0, 1, 2, 4, 5):
-        raise ConvergenceError(f"least squares stopped after {MAX_ITERATIONS} iterations")
-    return np.asarray(solution).reshape(strategy.shape)
-
-
-def _stacked(measurements: Sequence[Measurement], cells: int) -> LinearOperator:
-    """Return the strategy as one operator over the whole domain, scaled to entries near one."""
-    ends = np.cumsum([own.block.shape[0] for own in measurements])
-
-    def matvec(x: Array) -> Array:
-        return np.concatenate([own.weight * own.block.matvec(x.ravel()) for own in measurements])
-
-    def rmatvec(y: Array) -> Array:
-        pieces = np.split(y.ravel(), ends[:-1])
-        pairs = zip(measurements, pieces, strict=True)
-        return np.asarray(sum(own.weight * own.block.rmatvec(piece) for own, piece in pairs))
-
-    return LinearOperator((int(ends[-1]), cells), matvec=matvec, rmatvec=rmatvec, dtype=np.float64)
+        joint = self.strategy.joint_for(block)
+        if joint is None:
+            return self.parts[self.strategy.part_of(position)].answer(block, position)
+        return _answer_from(self.cells, joint.attributes, block)
 
 
 def _answer_from(cells: Array, attributes: Subset, block: Block) -> Array:

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpquery.operators.blocks import Workload
-from dpquery.strategy.marginal_algebra import RowTerms
-from dpquery.strategy.row_errors import expand, power_sums, total_of
+from dpquery.strategy.row_errors import RowSums, expand, total_of, variances
 from dpquery.strategy.sensitivity import sensitivity
-from dpquery.strategy.strategies import Strategy, UnionStrategy
+from dpquery.strategy.strategies import Strategy
 
 EXPAND_LIMIT = 1 << 24  # distinct row values looked at for an exact maximum
 
@@ -57,9 +56,7 @@ def block_errors(strategy: Strategy, workload: Workload) -> list[BlockError]:
     """Return the error of every block of a workload."""
     scale, errors = squared_sensitivity(strategy), []
     for position, block in enumerate(workload.blocks):
-        terms = power_sums(strategy, block, position=position, order=2)
-        if terms is None:
-            raise ValueError("every strategy has closed-form variances")
+        terms = variances(strategy, block, position=position)
         largest = math.sqrt(scale * largest_of(terms))
         errors.append(BlockError(scale * total_of(terms, block), largest))
     return errors
@@ -76,7 +73,7 @@ def expected_error(strategy: Strategy, workload: Workload) -> ExpectedError:
         weighted_rmse=math.sqrt(weighted / weighted_queries(workload)),
         max_std_error=max(own.max_std_error for own in errors),
         blocks=tuple(errors),
-        exact=not isinstance(strategy, UnionStrategy),
+        exact=True,
     )
 
 
@@ -86,8 +83,10 @@ def weighted_queries(workload: Workload) -> float:
     return sum(weight * block.shape[0] for weight, block in pairs)
 
 
-def largest_of(terms: RowTerms) -> float:
+def largest_of(terms: RowSums) -> float:
     """Return the largest entry of a sum of outer products; a bound where that is too large."""
+    if isinstance(terms, np.ndarray):
+        return float(terms.max())
     peaks = [coef * math.prod(float(np.max(v)) for v in vectors) for coef, vectors in terms]
     rows = math.prod(
         max(len(own) for own in axis) for axis in zip(*(v for _, v in terms), strict=True)

@@ -35,9 +35,12 @@ from dpquery.strategy.strategies import (
     UnionStrategy,
 )
 
+RowSums = RowTerms | Array
+"""A figure for every row of a block: outer products, or the tensor that they would add up to."""
 
-def power_sums(strategy: Strategy, block: Block, *, position: int, order: int) -> RowTerms | None:
-    """Return sum_r c_r^order for every query of a block, as a sum of outer products.
+
+def power_sums(strategy: Strategy, block: Block, *, position: int, order: int) -> RowSums | None:
+    """Return sum_r c_r^order for every query of a block.
 
     Args:
         strategy: an integer strategy that supports the block.
@@ -46,9 +49,9 @@ def power_sums(strategy: Strategy, block: Block, *, position: int, order: int) -
         order: 2 for the variance under unit noise on every measured row, 4 for the kurtosis.
 
     Returns:
-        The terms, or None where no closed form is at hand (order 4 of a signed or very wide block
-        under marginals). For a UnionStrategy the figures are those of the block's own part: upper
-        bounds on the variance of global least squares.
+        A sum of outer products, a tensor for parts that are solved together, or None where no
+        closed form is at hand: order 4 of a signed or very wide block under marginals, and of parts
+        that are solved together.
     """
     match strategy:
         case ProductStrategy():
@@ -68,6 +71,9 @@ def power_sums(strategy: Strategy, block: Block, *, position: int, order: int) -
                 order=order,
             )
         case UnionStrategy():
+            joint = strategy.joint_for(block)
+            if joint is not None:
+                return joint.variances(block) if order == 2 else None
             part = strategy.part_of(position)
             terms = _product_power_sums(strategy.parts[part], block, order)
             return [(coef / strategy.weights[part] ** order, vs) for coef, vs in terms]
@@ -77,8 +83,18 @@ def power_sums(strategy: Strategy, block: Block, *, position: int, order: int) -
     assert_never(strategy)
 
 
-def total_of(terms: RowTerms, block: Block) -> float:
-    """Return the sum of the outer products over all rows of the block."""
+def variances(strategy: Strategy, block: Block, *, position: int) -> RowSums:
+    """Return the variance of every query of a block under unit noise on every measured row."""
+    sums = power_sums(strategy, block, position=position, order=2)
+    if sums is None:
+        raise ValueError("every strategy has closed-form variances")
+    return sums
+
+
+def total_of(terms: RowSums, block: Block) -> float:
+    """Return the sum over all rows of the block."""
+    if isinstance(terms, np.ndarray):
+        return float(terms.sum())
     total = 0.0
     for coef, vectors in terms:
         sums = [
@@ -88,8 +104,10 @@ def total_of(terms: RowTerms, block: Block) -> float:
     return total
 
 
-def expand(terms: RowTerms, row_shape: Sequence[int] | None = None) -> Array:
+def expand(terms: RowSums, row_shape: Sequence[int] | None = None) -> Array:
     """Return the outer products as a tensor; without a row shape axes of length 1 stay so."""
+    if isinstance(terms, np.ndarray):
+        return terms
     total: Array = np.zeros(())
     for coef, vectors in terms:
         outer = np.array(coef)

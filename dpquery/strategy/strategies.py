@@ -19,6 +19,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, PIdentity
 from dpquery.strategy.cores import Core
+from dpquery.strategy.joint import ROWS_LIMIT, JointInverse, joint_inverse
 from dpquery.strategy.lattice import subsets_of
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.splits import FactorSplit, inverse_gram, split_by
@@ -206,6 +207,16 @@ class UnionStrategy:
     def part_of(self, position: int) -> int:
         """Return which part serves the workload block at a position."""
         return next(k for k, group in enumerate(self.groups) if position in group)
+
+    @cached_property
+    def joint(self) -> JointInverse | None:
+        """The inverse of all parts together, where it can be held."""
+        factors = [{i: part.factors[i] for i in part.attributes} for part in self.parts]
+        return joint_inverse(self.shape, factors, [own.weight for own in self.measurements])
+
+    def joint_for(self, block: Block) -> JointInverse | None:
+        """Return what answers a block from all parts together; None: its own part answers it."""
+        return self.joint if block.shape[0] <= ROWS_LIMIT else None
 
 
 @dataclass(frozen=True, eq=False)
