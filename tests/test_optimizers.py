@@ -16,7 +16,6 @@ from dpquery.strategy.lattice import Lattice, subsets_of
 from dpquery.strategy.opt_0 import GAP, opt_0, p_identity, p_identity_loss
 from dpquery.strategy.opt_marginals import MarginalsProblem, opt_marginals
 from dpquery.strategy.opt_product import opt_product
-from dpquery.strategy.opt_union import MAX_GROUPS, group_by_attributes, opt_union
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 GRAMS = {
@@ -158,58 +157,6 @@ def test_a_certified_product_is_certified_by_the_duals_of_its_factors():
 
 def test_opt_product_claims_no_bound_for_a_union():
     assert opt_product(gram(PRODUCTS[1]), noise="gaussian", rng=rng()).bound == 0.0
-
-
-def union_case():
-    shape = (6, 5, 2)
-    blocks = (
-        product(shape, {0: Prefix(6), 2: Identity(2)}),
-        product(shape, {1: AllRanges(5)}),
-        marginal(shape, [0]),
-    )
-    return Workload(shape, blocks, (1.0, 2.0, 1.0))
-
-
-@noises
-def test_opt_union_loss_adds_up_over_parts_and_shares_spend_the_budget(noise):
-    workload = union_case()
-    groups = group_by_attributes(workload)
-    assert groups == ((0, 2), (1,))
-    found = opt_union(workload, noise=noise, rng=rng(), groups=groups)
-    stack, total = [], 0.0
-    for part, share, group in zip(found.parts, found.shares, groups, strict=True):
-        A = share * kron([own.dense() for own in part.factors])
-        total += np.trace(np.linalg.pinv(A.T @ A, rcond=1e-12) @ dense_gram(workload.select(group)))
-        stack.append(A)
-    assert total == pytest.approx(found.loss, rel=1e-5)
-    assert sensitivity_of(np.vstack(stack), noise) <= 1 + 1e-9
-    power = 1 if noise == "laplace" else 2
-    assert sum(share**power for share in found.shares) == pytest.approx(1.0)
-
-
-@noises
-def test_no_other_split_of_the_budget_is_better(noise):
-    found = opt_union(union_case(), noise=noise, rng=rng(), groups=((0, 2), (1,)))
-    losses = [part.loss for part in found.parts]
-    for share in np.linspace(0.01, 0.99, 99):
-        other = 1 - share if noise == "laplace" else math.sqrt(1 - share**2)
-        assert losses[0] / share**2 + losses[1] / other**2 >= found.loss * (1 - 1e-9)
-
-
-def test_groups_are_maximal_attribute_sets():
-    shape = (2,) * 20
-    one = Workload(shape, (marginal(shape, [0, 1]), marginal(shape, [1])), (1.0, 1.0))
-    assert group_by_attributes(one) == ()
-    many = tuple(marginal(shape, [i, i + 1]) for i in range(MAX_GROUPS + 1))
-    assert group_by_attributes(Workload(shape, many, (1.0,) * len(many))) == ()
-    few = Workload(shape, many[:MAX_GROUPS], (1.0,) * MAX_GROUPS)
-    assert len(group_by_attributes(few)) == MAX_GROUPS
-
-
-def test_grouping_a_hundred_thousand_tables_takes_no_time():
-    shape = (2,) * 400
-    blocks = tuple(marginal(shape, [i, j]) for i in range(400) for j in range(i))
-    assert group_by_attributes(Workload(shape, blocks, (1.0,) * len(blocks))) == ()
 
 
 MARGINALS = [

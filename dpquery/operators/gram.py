@@ -6,7 +6,7 @@ Mixtures a I + b 11', which is all that marginals have, are kept as two numbers:
 then have any number of classes. Other matrices are arrays, of at most MAX_CLASSES classes.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -173,9 +173,32 @@ def _check_classes(n: int) -> None:
 
 def gram(workload: Workload) -> Gram:
     """Return the Gram of a workload. Equal terms are merged."""
+    return grams(workload, [range(len(workload.blocks))])[0]
+
+
+def grams(workload: Workload, groups: Sequence[Sequence[int]]) -> tuple[Gram, ...]:
+    """Return the Gram of each group of blocks, given by their places; they share their matrices."""
     attributes = [_Attribute(n) for n in workload.shape_of_domain]
+    found = [
+        _terms([(workload.weights[j], workload.blocks[j]) for j in g], attributes) for g in groups
+    ]
+    matrices = tuple(tuple(attribute.matrices) for attribute in attributes)
+    return tuple(
+        Gram(
+            workload.shape_of_domain,
+            np.array(list(terms.values())),
+            np.array(list(terms), dtype=np.int64).reshape(len(terms), len(attributes)),
+            matrices,
+        )
+        for terms in found
+    )
+
+
+def _terms(
+    blocks: Sequence[tuple[float, Block]], attributes: Sequence[_Attribute]
+) -> dict[tuple[int, ...], float]:
     terms: dict[tuple[int, ...], float] = {}
-    for weight, block in zip(workload.weights, workload.blocks, strict=True):
+    for weight, block in blocks:
         for left_coef, left in block.terms:
             for right_coef, right in block.terms:
                 row = [0] * len(attributes)
@@ -183,12 +206,7 @@ def gram(workload: Workload) -> Gram:
                     row[axis] = attributes[axis].place(block, i, u, v)
                 key = tuple(row)
                 terms[key] = terms.get(key, 0.0) + weight * left_coef * right_coef
-    return Gram(
-        workload.shape_of_domain,
-        np.array(list(terms.values())),
-        np.array(list(terms), dtype=np.int64).reshape(len(terms), len(attributes)),
-        tuple(tuple(attribute.matrices) for attribute in attributes),
-    )
+    return terms
 
 
 def is_mixture(V: Matrix) -> bool:

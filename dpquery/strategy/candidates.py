@@ -18,8 +18,8 @@ from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_product import ProductSelection
 from dpquery.strategy.opt_residual import best_weights, opt_residual
-from dpquery.strategy.opt_union import group_by_attributes, opt_union
-from dpquery.strategy.problem import Found, Problem, check_cells
+from dpquery.strategy.opt_union import opt_union
+from dpquery.strategy.problem import MAX_CELLS, Found, Problem, check_cells
 from dpquery.strategy.sensitivity import sensitivity
 from dpquery.strategy.strategies import (
     BITS,
@@ -42,29 +42,26 @@ def product(problem: Problem) -> Found:
 
 
 def union(problem: Problem) -> Found:
-    """OPT_+ with one part for every maximal attribute set."""
-    workload = problem.workload
-    groups = group_by_attributes(workload)
-    if not groups:
-        raise UnsupportedWorkloadError("not between 2 and 12 maximal attribute sets")
-    for group in groups:
-        held = {i for position in group for i in workload.blocks[position].attributes}
-        check_cells([workload.shape_of_domain[i] for i in held])
+    """OPT_+: one product for each group of blocks, grouped by what the error gains."""
     found = opt_union(
-        workload,
+        problem.workload,
         noise=problem.noise,
         rng=np.random.default_rng(problem.seed),
-        groups=groups,
+        max_cells=MAX_CELLS,
         progress=problem.progress,
     )
+    if len(found.parts) == 1:
+        raise UnsupportedWorkloadError("one product serves all blocks best")
     parts = tuple(_integer_product("OPT_x", part, problem.noise) for part in found.parts)
+    for part in parts:
+        check_cells([part.shape[i] for i in part.attributes])
     norms = [sensitivity(part.measurements, problem.noise) for part in parts]
     lengths = [float(v) if problem.noise == "laplace" else math.sqrt(v) for v in norms]
     weights = tuple(
         significant(share * (1 << BITS) * (max(lengths) / length))
         for share, length in zip(found.shares, lengths, strict=True)
     )
-    strategy = UnionStrategy("OPT_+", problem.noise, parts, weights, groups)
+    strategy = UnionStrategy("OPT_+", problem.noise, parts, weights, found.groups)
     return Found(strategy, all(part.converged for part in found.parts))
 
 

@@ -6,7 +6,7 @@ started, and keeps the best sweep.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -45,6 +45,7 @@ def opt_product(
     noise: Noise,
     rng: Generator,
     divisor: int = 16,
+    start: Sequence[FactorSelection | None] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> ProductSelection:
     """Select a Kronecker product strategy by block descent.
@@ -55,9 +56,10 @@ def opt_product(
         rng: for the starting points.
         divisor: an attribute of n classes gets n // divisor p-Identity rows below the diagonal;
             one row is used wherever its surrogate Gram is a mixture of identity and total.
+        start: a factor for each attribute to start from; None, and none at all, is the identity.
         progress: told about every sweep.
     """
-    descent = _Descent(gram, noise, rng, divisor)
+    descent = _Descent(gram, noise, rng, divisor, start)
     best = descent.selection()
     for sweep in range(1, SWEEPS + 1):
         descent.sweep()
@@ -75,7 +77,14 @@ def opt_product(
 class _Descent:
     """State of the block descent: one selection and its traces for each active attribute."""
 
-    def __init__(self, gram: Gram, noise: Noise, rng: Generator, divisor: int) -> None:
+    def __init__(
+        self,
+        gram: Gram,
+        noise: Noise,
+        rng: Generator,
+        divisor: int,
+        start: Sequence[FactorSelection | None],
+    ) -> None:
         self.gram, self.noise, self.rng, self.divisor = gram, noise, rng, divisor
         self.active = [
             i for i, n in enumerate(gram.shape_of_domain) if n > 1 and gram.index[:, i].any()
@@ -85,7 +94,11 @@ class _Descent:
         self.traces = gram.traces(none)
         for i, n in enumerate(gram.shape_of_domain):
             if n > 1 and i not in self.active:
-                self.traces[i] = np.ones(1)  # the total answers itself: tr((11')^+ 11') = 1
+                # The total answers itself, tr((11')^+ 11') = 1, and nothing else is asked.
+                self.traces[i] = np.ones(len(gram.matrices[i]))
+        for i, chosen in enumerate(start):
+            if chosen is not None and i in self.active:
+                self._keep(i, replace(chosen, bound=0.0))  # its bound is for another Gram
 
     def sweep(self) -> None:
         for i in self.active:
@@ -99,9 +112,12 @@ class _Descent:
                 start=None if previous is None else previous.state,
             )
             if previous is None or selected.loss <= float(np.sum(previous.inverse * V)):
-                self.selected[i] = selected
-                inverse = selected.inverse
-                self.traces[i] = np.array([trace_with(inverse, M) for M in self.gram.matrices[i]])
+                self._keep(i, selected)
+
+    def _keep(self, i: int, selected: FactorSelection) -> None:
+        self.selected[i] = selected
+        inverse = selected.inverse
+        self.traces[i] = np.array([trace_with(inverse, M) for M in self.gram.matrices[i]])
 
     def surrogate(self, i: int) -> Array:
         """Return sum_j w_j prod_{i' != i} tr(X_i'^-1 V_i'j) V_ij, symmetrised."""

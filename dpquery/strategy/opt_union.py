@@ -1,22 +1,27 @@
 """OPT_+: several product strategies side by side, each for a part of the workload ([HDMM18] 6.3).
 
-Every part is answered from its own strategy, so with losses L_k and budget shares beta_k the loss
-is sum_k L_k / beta_k^2. Shares of an L1 budget add to one: beta_k goes with L_k^(1/3). Shares of an
+With losses L_k and budget shares beta_k the loss is sum_k L_k / beta_k^2 while parts are answered
+alone. Shares of an L1 budget add to one: beta_k goes with L_k^(1/3). Shares of an
 L2 budget have squares that add to one: beta_k^2 goes with L_k^(1/2).
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
 
+from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
-from dpquery.operators.gram import gram
+from dpquery.operators.gram import MAX_CLASSES, gram, grams
+from dpquery.strategy.grouping import Pricing, greedy_groups, palettes
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_product import ProductSelection, opt_product
 
-MAX_GROUPS = 12  # more maximal attribute sets than this are marginals' business
+MAX_KINDS = 256  # of blocks, by attributes and factors: more are marginals' business
+
+Groups = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,11 +32,13 @@ class UnionSelection:
         parts: one selection a group.
         shares: beta_k, adding to one (Laplace) or with squares adding to one (Gaussian).
         loss: with each part answered from its own strategy alone.
+        groups: the places of the blocks that each part serves.
     """
 
     parts: tuple[ProductSelection, ...]
     shares: tuple[float, ...]
     loss: float
+    groups: Groups
 
 
 def opt_union(
@@ -39,12 +46,62 @@ def opt_union(
     *,
     noise: Noise,
     rng: Generator,
-    groups: tuple[tuple[int, ...], ...],
+    max_cells: float = math.inf,
     progress: Callable[[str], None] = lambda _: None,
 ) -> UnionSelection:
-    """Select a product strategy for each group of blocks and split the budget between them."""
+    """Group the blocks, select a product strategy for each group and split the budget.
+
+    Groups are merged greedily from one for each kind of block; one for every maximal attribute set,
+    and one for all, are compared too.
+
+    Args:
+        workload: what is asked.
+        noise: which sensitivity the budget is split for.
+        rng: for the starting points.
+        max_cells: of the table under a group that is not a block's own.
+        progress: told about every group.
+
+    Raises:
+        UnsupportedWorkloadError: more than MAX_KINDS kinds of blocks, or too large an attribute.
+    """
+    shape = workload.shape_of_domain
+    if max(shape) > MAX_CLASSES:
+        raise UnsupportedWorkloadError(f"an attribute has {max(shape):,} classes")
+    kinds = group_by_kind(workload)
+    if len(kinds) > MAX_KINDS:
+        raise UnsupportedWorkloadError(f"{len(kinds)} kinds of blocks to group")
+    found = palettes(gram(workload), noise=noise, rng=rng, progress=progress)
+    terms = [(each.index, each.weights) for each in grams(workload, kinds)]
+    merged = greedy_groups(
+        terms, shape, pricing=Pricing(found), noise=noise, max_cells=max_cells, progress=progress
+    )
+    groups = tuple(tuple(sorted(j for k in m for j in kinds[k])) for m, _ in merged)
+    known: dict[tuple[int, ...], ProductSelection] = {}
+    for own, (_, chosen), group in zip(grams(workload, groups), merged, groups, strict=True):
+        start = [each.factors[c] for each, c in zip(found, chosen, strict=True)]
+        known[group] = opt_product(own, noise=noise, rng=rng, start=start, progress=progress)
+    others = [group_by_attributes(workload), (tuple(range(len(workload.blocks))),)]
+    fitting = [other for other in others if _largest(workload, other) <= max_cells]
+    selections = [
+        opt_parts(workload, noise=noise, rng=rng, groups=own, known=known, progress=progress)
+        for own in (groups, *fitting)
+    ]
+    return min(selections, key=lambda selection: selection.loss)
+
+
+def opt_parts(
+    workload: Workload,
+    *,
+    noise: Noise,
+    rng: Generator,
+    groups: Groups,
+    known: Mapping[tuple[int, ...], ProductSelection],
+    progress: Callable[[str], None] = lambda _: None,
+) -> UnionSelection:
+    """Select a product strategy for each group that has none and split the budget between all."""
     parts = tuple(
-        opt_product(gram(workload.select(group)), noise=noise, rng=rng, progress=progress)
+        known.get(group)
+        or opt_product(gram(workload.select(group)), noise=noise, rng=rng, progress=progress)
         for group in groups
     )
     losses = np.array([part.loss for part in parts])
@@ -54,15 +111,27 @@ def opt_union(
     else:
         roots = np.sqrt(losses)
         shares, loss = np.sqrt(roots / roots.sum()), float(roots.sum() ** 2)
-    return UnionSelection(parts, tuple(shares.tolist()), loss)
+    return UnionSelection(parts, tuple(shares.tolist()), loss, groups)
 
 
-def group_by_attributes(workload: Workload) -> tuple[tuple[int, ...], ...]:
-    """Group blocks under the largest attribute sets that hold theirs.
+def _largest(workload: Workload, groups: Groups) -> int:
+    """Return the number of cells of the largest table under a group."""
+    shape = workload.shape_of_domain
+    held = [{i for j in group for i in workload.blocks[j].attributes} for group in groups]
+    return max(math.prod(shape[i] for i in own) for own in held)
 
-    Returns one group for every maximal set, or none at all where a union has nothing to offer:
-    with a single maximal set, or with more than MAX_GROUPS.
-    """
+
+def group_by_kind(workload: Workload) -> Groups:
+    """Group blocks that ask the same of the same attributes."""
+    found: dict[object, list[int]] = {}
+    for place, block in enumerate(workload.blocks):
+        kind = (block.attributes, tuple(factor.key for factor in block.factors), block.terms)
+        found.setdefault(kind, []).append(place)
+    return tuple(map(tuple, found.values()))
+
+
+def group_by_attributes(workload: Workload) -> Groups:
+    """Group blocks under the largest attribute sets that hold theirs: one group for each."""
     sets = [
         frozenset(i for i in block.attributes if workload.shape_of_domain[i] > 1)
         for block in workload.blocks
@@ -71,10 +140,6 @@ def group_by_attributes(workload: Workload) -> tuple[tuple[int, ...], ...]:
     for own in sorted(dict.fromkeys(sets), key=len, reverse=True):
         if not any(own <= top for top in tops):
             tops.append(own)
-        if len(tops) > MAX_GROUPS:
-            return ()
-    if len(tops) < 2:
-        return ()
     home = [next(k for k, top in enumerate(tops) if own <= top) for own in sets]
     return tuple(
         tuple(position for position, k in enumerate(home) if k == wanted)
