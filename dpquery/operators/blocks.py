@@ -48,9 +48,14 @@ class Block:
         return tuple(factor.shape[1] for factor in self.factors)
 
     @property
+    def queries(self) -> int:
+        """Number of rows."""
+        return math.prod(self.row_shape)
+
+    @property
     def shape(self) -> tuple[int, int]:
         """(queries, cells of the domain) as exact ints."""
-        return math.prod(self.row_shape), math.prod(self.shape_of_domain)
+        return self.queries, math.prod(self.shape_of_domain)
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
@@ -110,7 +115,7 @@ class Workload:
     @property
     def shape(self) -> tuple[int, int]:
         """(queries, cells of the domain) as exact ints."""
-        return sum(block.shape[0] for block in self.blocks), math.prod(self.shape_of_domain)
+        return sum(block.queries for block in self.blocks), math.prod(self.shape_of_domain)
 
     @property
     def dtype(self) -> np.dtype[np.generic]:

@@ -187,26 +187,40 @@ def grams(workload: Workload, groups: Sequence[Sequence[int]]) -> tuple[Gram, ..
         Gram(
             workload.shape_of_domain,
             np.array(list(terms.values())),
-            np.array(list(terms), dtype=np.int64).reshape(len(terms), len(attributes)),
+            _index(list(terms), len(attributes)),
             matrices,
         )
         for terms in found
     )
 
 
+Places = tuple[tuple[int, int], ...]
+"""(attribute, matrix) of a term, in order of attributes, but for its matrices 11'."""
+
+
 def _terms(
     blocks: Sequence[tuple[float, Block]], attributes: Sequence[_Attribute]
-) -> dict[tuple[int, ...], float]:
-    terms: dict[tuple[int, ...], float] = {}
+) -> dict[Places, float]:
+    terms: dict[Places, float] = {}
     for weight, block in blocks:
         for left_coef, left in block.terms:
             for right_coef, right in block.terms:
-                row = [0] * len(attributes)
-                for i, (axis, u, v) in enumerate(zip(block.attributes, left, right, strict=True)):
-                    row[axis] = attributes[axis].place(block, i, u, v)
-                key = tuple(row)
+                triples = zip(block.attributes, left, right, strict=True)
+                places = (
+                    (axis, attributes[axis].place(block, i, u, v))
+                    for i, (axis, u, v) in enumerate(triples)
+                )
+                key = tuple(own for own in places if own[1])
                 terms[key] = terms.get(key, 0.0) + weight * left_coef * right_coef
     return terms
+
+
+def _index(terms: Sequence[Places], d: int) -> Array:
+    index = np.zeros((len(terms), d), dtype=np.int32)
+    rows = np.repeat(np.arange(len(terms)), [len(own) for own in terms])
+    pairs = np.array([place for own in terms for place in own], dtype=np.int64).reshape(-1, 2)
+    index[rows, pairs[:, 0]] = pairs[:, 1]
+    return index
 
 
 def is_mixture(V: Matrix) -> bool:

@@ -12,11 +12,12 @@ import numpy as np
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array, Identity
+from dpquery.strategy.block_sums import MAX_WIDTH
 from dpquery.strategy.budgets import split_budget
 from dpquery.strategy.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.opt_residual import MAX_WIDTH, best_weights
+from dpquery.strategy.opt_residual import best_weights
 from dpquery.strategy.problem import MAX_CELLS, Found, Problem, check_cells
 from dpquery.strategy.sensitivity import sensitivity
 from dpquery.strategy.strategies import (

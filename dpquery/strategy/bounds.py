@@ -12,6 +12,7 @@ import numpy as np
 
 from dpquery.operators.gram import Gram, Matrix, Mixture, is_mixture
 from dpquery.strategy.eigenvalues import above_rounding
+from dpquery.strategy.lattice import member_products
 from dpquery.strategy.marginal_algebra import MAX_ATTRIBUTES, workload_eigenvalues
 
 DENSE_LIMIT = 1200  # cells of a domain whose Gram is decomposed outright
@@ -44,11 +45,10 @@ def svd_bound(gram: Gram) -> Bound | None:
 
 def _marginal_bound(gram: Gram) -> float:
     """Square the sum of singular values over sqrt(N): mult(a) = prod (n_i - 1) share each value."""
-    total = 0.0
-    for a, trace in workload_eigenvalues(gram).items():
-        multiplicity = math.prod(gram.shape_of_domain[i] - 1 for i in a)
-        total += math.sqrt(trace * multiplicity)
-    return total**2
+    found = workload_eigenvalues(gram)
+    beyond = np.array(gram.shape_of_domain, dtype=np.float64) - 1
+    multiplicities = member_products(list(found), beyond)
+    return float(np.sqrt(np.array(list(found.values())) * multiplicities).sum()) ** 2
 
 
 def _in_marginal_algebra(gram: Gram) -> bool:

@@ -15,6 +15,7 @@ from dpquery.operators.blocks import Workload
 from dpquery.strategy.row_errors import RowSums, expand, total_of, variances
 from dpquery.strategy.sensitivity import sensitivity
 from dpquery.strategy.strategies import Strategy
+from dpquery.strategy.uniform_errors import uniform_variances
 
 EXPAND_LIMIT = 1 << 24  # distinct row values looked at for an exact maximum
 
@@ -55,7 +56,12 @@ def squared_sensitivity(strategy: Strategy) -> float:
 def block_errors(strategy: Strategy, workload: Workload) -> list[BlockError]:
     """Return the error of every block of a workload."""
     scale, errors = squared_sensitivity(strategy), []
+    uniform = uniform_variances(strategy, workload.blocks)
     for position, block in enumerate(workload.blocks):
+        if position in uniform:
+            variance = scale * uniform[position]
+            errors.append(BlockError(variance * block.queries, math.sqrt(variance)))
+            continue
         terms = variances(strategy, block, position=position)
         largest = math.sqrt(scale * largest_of(terms))
         errors.append(BlockError(scale * total_of(terms, block), largest))
@@ -80,7 +86,7 @@ def expected_error(strategy: Strategy, workload: Workload) -> ExpectedError:
 def weighted_queries(workload: Workload) -> float:
     """Return the sum of the weights of all queries."""
     pairs = zip(workload.weights, workload.blocks, strict=True)
-    return sum(weight * block.shape[0] for weight, block in pairs)
+    return sum(weight * block.queries for weight, block in pairs)
 
 
 def largest_of(terms: RowSums) -> float:

@@ -18,6 +18,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram, total_sum, trace
+from dpquery.strategy.block_sums import BlockSums
 from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.polynomials import nonzero_places, polynomial_power
 from dpquery.strategy.strategies import MarginalsStrategy
@@ -38,24 +39,16 @@ def workload_eigenvalues(gram: Gram) -> dict[Subset, float]:
     Raises:
         UnsupportedWorkloadError: a term looks at more than MAX_ATTRIBUTES attributes.
     """
-    widest = int(np.count_nonzero(gram.index, axis=1).max())
-    if widest > MAX_ATTRIBUTES:
-        raise UnsupportedWorkloadError(f"a table looks at {widest} attributes")
-    sized = list(zip(gram.shape_of_domain, gram.matrices, strict=True))
-    zero = [np.array([total_sum(V) / n**2 for V in own]) for n, own in sized]
-    whole = [np.array([trace(V) / n for V in own]) for n, own in sized]
-    rest = [_difference(w, z) for w, z in zip(whole, zero, strict=True)]
-    found: dict[Subset, float] = {}
-    size: dict[Subset, float] = {}
-    for weight, row in zip(gram.weights, gram.index, strict=True):
-        inside = tuple(int(i) for i in np.nonzero(row)[0])
-        for a in subsets_of(inside):
-            value = float(weight)
-            for i in inside:
-                value *= (rest if i in a else zero)[i][row[i]]
-            found[a] = found.get(a, 0.0) + value
-            size[a] = size.get(a, 0.0) + abs(value)
-    return {a: value for a, value in found.items() if value > ROUNDING * size[a]}
+    blocks = BlockSums(gram, most=MAX_ATTRIBUTES)
+    c = np.ones(blocks.size)
+    for i, (n, own) in enumerate(zip(gram.shape_of_domain, gram.matrices, strict=True)):
+        zero = np.array([total_sum(V) / n**2 for V in own])
+        whole = np.array([trace(V) / n for V in own])
+        start, stop = int(blocks.offsets[i]), int(blocks.offsets[i + 1])
+        c[start:stop:2], c[start + 1 : stop : 2] = zero, _difference(whole, zero)
+    found = blocks.sums(c)
+    kept = np.flatnonzero(found > ROUNDING * blocks.magnitudes(c))
+    return {blocks.subsets[k]: float(found[k]) for k in kept}
 
 
 def _difference(x: Array, y: Array) -> Array:

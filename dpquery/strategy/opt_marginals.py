@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram
-from dpquery.strategy.lattice import FULL_LIMIT, Lattice, Subset, subsets_of
+from dpquery.strategy.lattice import FULL_LIMIT, Below, Lattice, Subset
 from dpquery.strategy.marginal_algebra import workload_eigenvalues
 from dpquery.strategy.noise_kinds import Noise
 
@@ -49,7 +49,7 @@ class MarginalsProblem:
         sizes = [shape[i] for i in self.attributes]
         place = {i: k for k, i in enumerate(self.attributes)}
         compact = {tuple(place[i] for i in a): v for a, v in eigenvalues.items()}
-        self.target = np.array([compact.get(a, 0.0) for a in self.lattice.subsets])
+        self.target = self.lattice.spread(compact)
         ones = [1.0] * len(sizes)
         self.cells = self.lattice.products([float(n) for n in sizes], ones)
         self.allowed = self.cells <= max_cells
@@ -123,9 +123,8 @@ def _descend(problem: MarginalsProblem, start: Array) -> MarginalsSelection:
     )
     theta = result.x / (result.x.sum() if problem.noise == "laplace" else math.hypot(*result.x))
     weights = {
-        tuple(problem.attributes[k] for k in subset): float(value)
-        for subset, value in zip(problem.lattice.subsets, theta, strict=True)
-        if value > 0
+        tuple(problem.attributes[i] for i in problem.lattice.subset(int(k))): float(theta[k])
+        for k in np.flatnonzero(theta)
     }
     return MarginalsSelection(weights, math.exp(result.fun), bool(result.success))
 
@@ -141,9 +140,5 @@ def _lattice(attributes: Subset, eigenvalues: dict[Subset, float]) -> Lattice:
     if len(attributes) <= FULL_LIMIT:
         return Lattice(len(attributes))
     place = {i: k for k, i in enumerate(attributes)}
-    closure: set[Subset] = set()
-    for top in sorted(eigenvalues, key=len, reverse=True):
-        own = tuple(place[i] for i in top)
-        if own not in closure:
-            closure.update(subsets_of(own))
-    return Lattice(len(attributes), sorted(closure, key=lambda a: (len(a), a)))
+    asked = [tuple(place[i] for i in a) for a in eigenvalues]
+    return Lattice(len(attributes), Below(asked).subsets)

@@ -17,16 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram, array_of, is_mixture, total_sum, trace
+from dpquery.strategy.block_sums import BlockSums
 from dpquery.strategy.budgets import split_budget
 from dpquery.strategy.cores import Core
-from dpquery.strategy.lattice import Subset, subsets_of
+from dpquery.strategy.lattice import Subset, member_products
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_0 import opt_0
 
-MAX_WIDTH = 12  # attributes of one table: it has 2^12 blocks below it
 MAX_CORE = 512  # classes of an attribute whose core is optimised; G = I beyond
 MAX_ITERATIONS = 400
 RIDGE = 1e-6  # of the identity mixed into every G: it stays invertible where the best is not
@@ -47,50 +46,6 @@ class ResidualSelection:
     subsets: tuple[Subset, ...]
     loss: float
     converged: bool
-
-
-class BlockSums:
-    """S_b = sum_j w_j prod_i c(i, matrix of j, i in b) over all subsets b, and its gradient."""
-
-    def __init__(self, gram: Gram) -> None:
-        widest = int(np.count_nonzero(gram.index, axis=1).max(initial=0))
-        if widest > MAX_WIDTH:
-            raise UnsupportedWorkloadError(f"a table looks at {widest} attributes")
-        self.offsets = np.cumsum([0, *(2 * len(own) for own in gram.matrices)])
-        self.size = int(self.offsets[-1]) + 1  # the last slot is always one
-        place: dict[Subset, int] = {}
-        rows, targets, weights = [], [], []
-        for weight, index in zip(gram.weights, gram.index, strict=True):
-            used = [int(i) for i in np.nonzero(index)[0]]
-            inside = [i for i in used if gram.shape_of_domain[i] > 1]
-            alone = [i for i in used if gram.shape_of_domain[i] == 1]
-            for b in subsets_of(tuple(inside)):
-                slots = [self.slot(i, int(index[i]), i in b) for i in (*inside, *alone)]
-                slots += [self.size - 1] * (widest - len(slots))
-                rows.append(slots)
-                targets.append(place.setdefault(b, len(place)))
-                weights.append(weight)
-        self.subsets = tuple(place)
-        self.slots = np.array(rows, dtype=np.int64).reshape(len(rows), widest)
-        self.targets, self.weights = np.array(targets), np.array(weights)
-
-    def slot(self, i: int, matrix: int, inside: bool) -> int:
-        """Return where c(i, matrix, inside) stands in the flat vector."""
-        return int(self.offsets[i]) + 2 * int(matrix) + int(inside)
-
-    def sums(self, c: Array) -> Array:
-        """Return S_b for every subset. c: (size,) with a one at its end."""
-        products = self.weights * c[self.slots].prod(axis=1)
-        return np.bincount(self.targets, products, minlength=len(self.subsets))
-
-    def gradient(self, c: Array, by_sums: Array) -> Array:
-        """Return the gradient with respect to c, given that with respect to S."""
-        values, out = c[self.slots], np.zeros(self.size)
-        scale = self.weights * by_sums[self.targets]
-        for k in range(self.slots.shape[1]):
-            others = np.delete(values, k, axis=1).prod(axis=1)
-            np.add.at(out, self.slots[:, k], scale * others)
-        return out
 
 
 class ResidualProblem:
@@ -184,7 +139,7 @@ def opt_residual(
     """Select cores by L-BFGS, from the identity and from OPT_0's strategies; keep the better.
 
     Raises:
-        UnsupportedWorkloadError: a table looks at more than MAX_WIDTH attributes.
+        UnsupportedWorkloadError: a table looks at more than block_sums.MAX_WIDTH attributes.
     """
     problem = ResidualProblem(gram)
     value, flat = problem.loss(np.zeros(0))[0] if not problem.active else math.inf, np.zeros(0)
@@ -252,6 +207,6 @@ def best_weights(cores: tuple[Core | None, ...], gram: Gram, *, noise: Noise) ->
         for u, V in enumerate(own):
             level, residual = (total_sum(V), 0.0) if core is None else core.traces(V)
             c[blocks.slot(i, u, False)], c[blocks.slot(i, u, True)] = level, residual
-    price = np.array([math.prod(costs[i] for i in b) for b in blocks.subsets])
+    price = member_products(blocks.subsets, costs)
     weights = split_budget(np.maximum(blocks.sums(c), 0.0), price, noise=noise)
     return dict(zip(blocks.subsets, weights, strict=True))

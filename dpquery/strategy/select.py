@@ -158,7 +158,7 @@ def _check_size(strategy: Strategy) -> None:
     """Refuse strategies whose tables, or noisy answers, together are too many to hold."""
     blocks = [own.block for own in strategy.measurements]
     cells = sum(math.prod(block.table_shape) for block in blocks)
-    rows = sum(block.shape[0] for block in blocks)
+    rows = sum(block.queries for block in blocks)
     if max(cells, rows) > MAX_TOTAL:
         raise UnsupportedWorkloadError(f"tables of {float(max(cells, rows)):.1e} cells in all")
 

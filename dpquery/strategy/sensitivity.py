@@ -6,7 +6,7 @@ vectors; classes of codes with equal vectors are merged before the maximum is se
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
@@ -29,9 +29,9 @@ def sensitivity(measurements: Sequence[Measurement], noise: Noise) -> int:
         Holds for adding or removing one record. [HDMM18] Thm 3 for a single product.
     """
     power = 1 if noise == "laplace" else 2
-    constant, varying = 0, []
+    constant, varying, norms = 0, [], _Norms()
     for measurement in measurements:
-        for coef, vectors in _column_terms(measurement.block, power):
+        for coef, vectors in _column_terms(measurement.block, power, norms):
             scale, left = _without_constants(coef * measurement.weight**power, vectors)
             if left:
                 varying.append((scale, left))
@@ -44,33 +44,51 @@ def sensitivity(measurements: Sequence[Measurement], noise: Noise) -> int:
 
 def column_support(measurements: Sequence[Measurement]) -> int:
     """Return an upper bound on the number of nonzero entries of any column."""
-    total = 0
+    total, known = 0, dict[Hashable, int]()
     for measurement in measurements:
         block = measurement.block
         if len(block.terms) > 1:
             total += math.prod(block.row_shape)
-        else:
-            total += math.prod(int(factor.column_counts().max()) for factor in block.factors)
+            continue
+        for factor in block.factors:
+            if factor.key not in known:
+                known[factor.key] = int(factor.column_counts().max())
+        total += math.prod(known[factor.key] for factor in block.factors)
     return total
 
 
-def _column_terms(block: Block, power: int) -> Iterator[Term]:
+def _column_terms(block: Block, power: int, norms: "_Norms") -> Iterator[Term]:
     """Yield the column norms of a block as a sum of products of per-attribute vectors.
 
     The entries of an r-of-k block are all 0 or 1, so its column sums serve both norms.
     """
     signed = len(block.terms) > 1
-    own = [_norms(factor, 1 if signed else power) for factor in block.factors]
+    own = [norms.of(factor, 1 if signed else power) for factor in block.factors]
     for coef, mask in block.terms:
         yield (
             coef,
             {
-                i: norms if inside else [factor.shape[0]]
-                for i, norms, factor, inside in zip(
+                i: columns if inside else [factor.shape[0]]
+                for i, columns, factor, inside in zip(
                     block.attributes, own, block.factors, mask, strict=True
                 )
             },
         )
+
+
+class _Norms:
+    """The column norms of factors, found once for equal ones: marginals share theirs."""
+
+    def __init__(self) -> None:
+        self.known: dict[Hashable, list[int]] = {}
+
+    def of(self, factor: Factor, power: int) -> list[int]:
+        """Return sum_i |F_ij|^power for every column, or once where all columns have the same."""
+        key = (factor.key, power)
+        if key not in self.known:
+            norms = _norms(factor, power)
+            self.known[key] = norms if min(norms) < max(norms) else norms[:1]
+        return self.known[key]
 
 
 def _norms(factor: Factor, power: int) -> list[int]:
@@ -85,7 +103,7 @@ def _without_constants(scale: int, vectors: dict[int, list[int]]) -> Term:
     """Move the vectors with equal entries into the scale: marginals have no others."""
     left = {}
     for i, vector in vectors.items():
-        if min(vector) == max(vector):
+        if len(vector) == 1:
             scale *= vector[0]
         else:
             left[i] = vector
