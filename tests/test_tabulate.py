@@ -19,6 +19,7 @@ from dpquery.measurement import tabulate as module
 from dpquery.measurement.tabulate import check_header, tabulate
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
 from dpquery.spec.model import Budget, Dataset, Privacy, Spec
+from dpquery.strategy.select import MAX_TOTAL
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -399,3 +400,34 @@ def test_adult_equals_the_counts_of_pandas():
         for cell, count in frame[[names[i] for i in subset]].value_counts().items():
             counts[cell] = count
         np.testing.assert_array_equal(found[subset], counts)
+
+
+def subsets_up_to(d, size):
+    return [own for k in range(size + 1) for own in itertools.combinations(range(d), k)]
+
+
+@pytest.mark.parametrize("small", [0, 20, 10**6])
+def test_every_subset_is_counted_in_a_table_that_holds_it(small, monkeypatch):
+    monkeypatch.setattr(module, "_SMALL", small)
+    shape = (3, 1, 4, 2, 5, 2)
+    subsets = [*subsets_up_to(6, 3), (0, 1, 2, 3, 4), (0, 2)]
+    homes = module._homes(subsets, shape)
+    assert set(homes) == set(subsets)
+    assert all(set(subset) <= set(home) for subset, home in homes.items())
+    largest = max(math.prod(shape[i] for i in subset) for subset in subsets)
+    assert all(math.prod(shape[i] for i in h) <= max(small, largest) for h in homes.values())
+
+
+def test_tables_are_merged_only_while_all_of_them_fit(monkeypatch):
+    subsets, shape = subsets_up_to(30, 2), (10,) * 30
+    merged = set(module._homes(subsets, shape).values())
+    assert len(merged) < len(subsets) / 4
+    monkeypatch.setattr(module, "MAX_CELLS", 435 * 100)
+    assert set(module._homes(subsets, shape).values()) == set(itertools.combinations(range(30), 2))
+    monkeypatch.setattr(module, "MAX_CELLS", 435 * 100 - 1)
+    with pytest.raises(UnsupportedWorkloadError, match=r"the limit is 43499"):
+        module.check_size(subsets, shape)
+
+
+def test_what_is_planned_can_be_counted():
+    assert MAX_TOTAL <= module.MAX_CELLS

@@ -8,7 +8,8 @@ marginals are those of one and the same table.
 
 import csv
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,6 +28,8 @@ Subset = tuple[int, ...]
 MAX_CELLS = 2**28  # 2 GiB of counts
 _CHUNK = 2**24
 _SMALL = 2**17  # counts that stay in the cache of a core
+_RECENT = 32  # tables that one more is tried to be merged with
+_LISTED = 12  # attributes of a table whose subsets are all looked up
 
 
 def check_header(path: Path, spec: Spec) -> None:
@@ -42,7 +45,7 @@ def check_header(path: Path, spec: Spec) -> None:
 
 def check_size(subsets: Sequence[Subset], shape: Sequence[int]) -> None:
     """Check that the tables of some subsets can be counted; UnsupportedWorkloadError if not."""
-    _group(subsets, shape)
+    _homes(subsets, shape)
 
 
 def tabulate(
@@ -114,7 +117,8 @@ class _Tally:
             ):
                 raise ValueError(f"{subset} is not an increasing tuple of attribute indices")
         self._subsets = tuple(subsets)
-        self._groups = _group(subsets, self._shape)
+        self._homes = _homes(subsets, self._shape)
+        groups = sorted(set(self._homes.values()))
         used = {i for subset in subsets for i in subset}
         self._needed = [
             i
@@ -128,8 +132,7 @@ class _Tally:
         self.names = [c.name for c in declared] or [spec.domain.attributes[0].columns[0].name]
         if spec.privacy.person is not None:
             self.names.append(spec.privacy.person)
-        cells = [math.prod(self._shape[i] for i in group) for group in self._groups]
-        self._counts = {g: np.zeros(n, np.int64) for g, n in zip(self._groups, cells, strict=True)}
+        self._counts = {group: np.zeros(_cells(group, self._shape), np.int64) for group in groups}
         self._closed = not all(c.other for c in _domain_columns(spec))
 
     def add(self, texts: Sequence[Texts], malformed: int) -> None:
@@ -161,7 +164,7 @@ class _Tally:
         return {subset: self._marginal(subset) for subset in self._subsets}
 
     def _marginal(self, subset: Subset) -> NDArray[np.int64]:
-        group = next(group for group in self._groups if set(subset) <= set(group))
+        group = self._homes[subset]
         tensor = self._counts[group].reshape([self._shape[i] for i in group])
         axes = tuple(axis for axis, i in enumerate(group) if i not in subset)
         return np.asarray(tensor.sum(axis=axes, dtype=np.int64))
@@ -197,30 +200,53 @@ class _Tally:
                     self._kept[person] = kept + 1
 
 
-def _group(subsets: Sequence[Subset], shape: Sequence[int]) -> list[Subset]:
-    """Return few supersets whose tensors give all subsets' by summing, none of them wastefully big.
+def _homes(subsets: Sequence[Subset], shape: Sequence[int]) -> dict[Subset, Subset]:
+    """Return, for every subset, the superset whose tensor it is summed from.
 
-    Counting rows is the dear part, so subsets are merged while their tensor fits a cache.
+    Counting rows is the dear part, so subsets are merged while their tensor fits a cache; not,
+    though, where the merged tensors would be too large in all.
     """
-
-    def cells(attributes: set[int]) -> int:
-        return math.prod(shape[i] for i in attributes)
-
-    groups: list[set[int]] = []
-    for subset in sorted(map(set, subsets), key=lambda s: (-cells(s), sorted(s))):
-        for group in groups:
-            if subset <= group or cells(group | subset) <= _SMALL:
-                group |= subset
-                break
-        else:
-            groups.append(set(subset))
-    total = sum(cells(group) for group in groups)
-    if total > MAX_CELLS:
+    homes = _merged(subsets, shape, _SMALL) or _merged(subsets, shape, 0)
+    if homes is None:
+        total = sum(_cells(subset, shape) for subset in set(subsets))
         raise UnsupportedWorkloadError(
             f"the strategy measures tables of {total} cells in all and the limit is {MAX_CELLS}; "
             "ask for marginals over fewer attributes or declare wider bins"
         )
-    return sorted({tuple(sorted(group)) for group in groups})
+    return homes
+
+
+def _merged(
+    subsets: Sequence[Subset], shape: Sequence[int], small: int
+) -> dict[Subset, Subset] | None:
+    """Return the same with tensors of up to `small` cells merged; None where all are too large."""
+    groups: list[set[int]] = []
+    place = dict.fromkeys(subsets, -1)
+    total = 0
+    for subset in sorted(place, key=lambda own: (-_cells(own, shape), own)):
+        if place[subset] >= 0:
+            continue
+        for k in range(max(0, len(groups) - _RECENT), len(groups)):
+            union = groups[k].union(subset)
+            if len(union) == len(groups[k]) or _cells(union, shape) <= small:
+                total += _cells(union, shape) - _cells(groups[k], shape)
+                groups[k], place[subset] = union, k
+                break
+        else:
+            if len(subset) <= _LISTED:
+                own = (u for size in range(len(subset)) for u in combinations(subset, size))
+                place.update((u, len(groups)) for u in own if place.get(u) == -1)
+            place[subset] = len(groups)
+            groups.append(set(subset))
+            total += _cells(subset, shape)
+        if total > MAX_CELLS:
+            return None
+    tensors = [tuple(sorted(group)) for group in groups]
+    return {subset: tensors[k] for subset, k in place.items()}
+
+
+def _cells(attributes: Iterable[int], shape: Sequence[int]) -> int:
+    return math.prod(shape[i] for i in attributes)
 
 
 def _count(counts: NDArray[np.int64], cells: NDArray[np.int64]) -> None:

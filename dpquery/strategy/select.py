@@ -24,7 +24,7 @@ from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.problem import Found, Problem
 from dpquery.strategy.strategies import Strategy
 
-MAX_TOTAL = 1 << 27  # cells of all tables of a strategy, half of what can be tabulated
+MAX_TOTAL = 1 << 28  # cells of all tables of a strategy: what can be tabulated
 LONG_ATTRIBUTE, LONG_WORKLOAD = 128, 32  # classes of an attribute, blocks: seconds of search
 Objective = Literal["rmse", "max"]
 
@@ -160,7 +160,10 @@ def _check_size(strategy: Strategy) -> None:
     cells = sum(math.prod(block.table_shape) for block in blocks)
     rows = sum(block.queries for block in blocks)
     if max(cells, rows) > MAX_TOTAL:
-        raise UnsupportedWorkloadError(f"tables of {float(max(cells, rows)):.1e} cells in all")
+        raise UnsupportedWorkloadError(
+            f"tables of {float(max(cells, rows)):.1e} cells in all; "
+            f"a release holds {float(MAX_TOTAL):.1e}"
+        )
 
 
 def _score(candidate: Candidate, objective: Objective) -> float:
