@@ -7,6 +7,7 @@ import numpy as np
 
 from dpquery.operators.blocks import Block, Workload, threshold_terms
 from dpquery.operators.factors import Dense, Groups, Identity, Ones, PIdentity, Stacked, total
+from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.strategy.cores import CenteredCore, DenseCore
 from dpquery.strategy.strategies import (
@@ -100,11 +101,18 @@ def random_workload(rng, *, attributes=4, size=4, blocks=4):
 
 
 def random_measured_factor(rng, n):
-    """An integer factor of full column rank: identity, p-Identity or a signed triangle."""
+    """An integer factor of full column rank, of every kind that a strategy may hold."""
     rows = rng.integers(0, 300, (2, n))
     triangle = np.triu(rng.integers(-90, 90, (n, n)), 1) + 100 * np.eye(n, dtype=np.int64)
-    kinds = [Identity(n), PIdentity(rng.integers(1, 400, n), rows), Dense(triangle)]
-    return kinds[rng.integers(3)]
+    weights = rng.integers(1, 90, 3).tolist()
+    kinds = [
+        Identity(n),
+        PIdentity(rng.integers(1, 400, n), rows),
+        Dense(triangle),
+        Haar(n),
+        Hierarchy(n, (1, 2, 4)[: 1 + (n > 1) + (n > 2)], weights[: 1 + (n > 1) + (n > 2)]),
+    ]
+    return kinds[rng.integers(len(kinds))]
 
 
 def random_core(rng, n):

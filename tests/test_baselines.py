@@ -10,13 +10,15 @@ from strategies_support import dense_strategy, dense_workload, random_workload
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload, marginal, product
+from dpquery.operators.factors import Identity
 from dpquery.operators.gram import gram
-from dpquery.operators.ranges import Prefix
+from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.strategy import baselines
 from dpquery.strategy.candidates import BASELINES
 from dpquery.strategy.codec import decode_strategy, encode_strategy
 from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
 from dpquery.strategy.problem import Problem
+from dpquery.strategy.range_baselines import opt_h
 from dpquery.strategy.strategies import DirectStrategy
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -69,6 +71,21 @@ def test_the_error_of_every_baseline_is_that_of_its_integer_matrix(seed, noise):
         read = decode_strategy(encode_strategy(own.strategy), noise=noise, workload=workload)
         assert squared_sensitivity(read) == squared_sensitivity(own.strategy)
         assert loss_of(type(own)(read), workload) == pytest.approx(loss_of(own, workload), rel=1e-9)
+
+
+@noises
+@pytest.mark.parametrize("kind", [Prefix, AllRanges])
+@pytest.mark.parametrize("n", [5, 8, 13])
+def test_the_error_of_every_hierarchy_is_that_of_its_integer_matrix(kind, n, noise):
+    shape = (n, 3)
+    blocks = (product(shape, {0: kind(n), 1: Identity(3)}), marginal(shape, [0]))
+    workload = Workload(shape, blocks, (1.0, 3.0))
+    found = found_by_all(workload, noise) | {"OPT_H": opt_h(problem_of(workload, noise))}
+    for name in ("H2", "HB", "Haar", "GreedyH", "OPT_H"):
+        own = found[name]
+        assert loss_of(own, workload) == pytest.approx(dense_loss(own.strategy, workload), rel=1e-6)
+        read = decode_strategy(encode_strategy(own.strategy), noise=noise, workload=workload)
+        assert squared_sensitivity(read) == squared_sensitivity(own.strategy)
 
 
 CUBE = marginals_of((2, 2, 2), [(0,), (0, 1)])

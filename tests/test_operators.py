@@ -31,6 +31,7 @@ from dpquery.operators.factors import (
     Stacked,
     total,
 )
+from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 
 
@@ -40,6 +41,26 @@ def prefix_bounds(n):
 
 def all_bounds(n):
     return [(i, j) for i in range(n) for j in range(i, n)]
+
+
+def hierarchy_rows(n, levels):
+    return np.vstack(
+        [
+            weight * interval_rows(n, [(k, min(k + size, n) - 1) for k in range(0, n, size)])
+            for size, weight in levels.items()
+        ]
+    )
+
+
+def haar_rows(n):
+    rows, size = [np.ones(n, dtype=int)], 2
+    while size < 2 * n:
+        for k in range(0, n, size):
+            rows.append(
+                [int(k <= j < k + size) * (1 if j < k + size // 2 else -1) for j in range(n)]
+            )
+        size *= 2
+    return np.array(rows)
 
 
 SIGNED = np.random.default_rng(1).integers(-9, 10, (4, 5))
@@ -74,6 +95,12 @@ FACTORS = [
     (WidthRanges(5, 3), interval_rows(5, [(0, 2), (1, 3), (2, 4)])),
     (WidthRanges(5, 5), np.array([[1] * 5])),
     (WidthRanges(5, 1), np.eye(5, dtype=int)),
+    (Hierarchy(5, (1, 2, 4), (3, 1, 2)), hierarchy_rows(5, {1: 3, 2: 1, 4: 2})),
+    (Hierarchy(6, (1, 3, 6), (1, 1, 1)), hierarchy_rows(6, {1: 1, 3: 1, 6: 1})),
+    (Hierarchy(4, (1,), (7,)), 7 * np.eye(4, dtype=int)),
+    (Haar(4), np.array([[1, 1, 1, 1], [1, -1, 0, 0], [0, 0, 1, -1], [1, 1, -1, -1]])),
+    (Haar(5), haar_rows(5)),
+    (Haar(1), np.array([[1]])),
 ]
 every_factor = pytest.mark.parametrize(
     ("factor", "F"), FACTORS, ids=lambda v: type(v).__name__ if hasattr(v, "key") else ""

@@ -12,7 +12,7 @@ import numpy as np
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
-from dpquery.strategy import baselines
+from dpquery.strategy import baselines, range_baselines
 from dpquery.strategy.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.noise_kinds import Noise
@@ -99,9 +99,14 @@ BASELINES: tuple[tuple[str, Callable[[Problem], Found]], ...] = (
     ("DataCube+", baselines.budgeted_data_cube),
     ("Fourier", baselines.fourier),
     ("Fourier+", baselines.budgeted_fourier),
+    ("H2", range_baselines.h2),
+    ("HB", range_baselines.hb),
+    ("Haar", range_baselines.haar),
+    ("GreedyH", range_baselines.greedy_h),
 )
 CANDIDATES: tuple[tuple[str, Callable[[Problem], Found]], ...] = (
     *BASELINES,
+    ("OPT_H", range_baselines.opt_h),
     ("OPT_M", marginals),
     ("OPT_R", residual),
     ("OPT_x", product),

@@ -15,6 +15,7 @@ import numpy as np
 from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, PIdentity, total
+from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.strategy.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.json_values import (
     LARGEST,
@@ -179,6 +180,13 @@ def _encode_factor(factor: Factor) -> JsonValue:
         return {"kind": "identity", "n": factor.shape[1]}
     if isinstance(factor, Ones):
         return {"kind": "total", "n": factor.shape[1]}
+    if isinstance(factor, Haar):
+        return {"kind": "haar", "n": factor.shape[1]}
+    if isinstance(factor, Hierarchy):
+        levels: list[JsonValue] = [
+            [s, w] for s, w in zip(factor.sizes, factor.weights, strict=True)
+        ]
+        return {"kind": "hierarchy", "n": factor.shape[1], "levels": levels}
     if isinstance(factor, PIdentity):
         arrays = {"diagonal": factor.diagonal[None, :], "rows": factor.rows}
         return {"kind": "p-identity"} | {name: _pack(own) for name, own in arrays.items()}
@@ -215,6 +223,11 @@ def _decode_factor(raw: Json, n: int) -> Factor:
             factor = Identity(integer(raw["n"], 1))
         case "total":
             factor = total(integer(raw["n"], 1))
+        case "haar" if integer(raw["n"], 1) == n:
+            factor = Haar(n)
+        case "hierarchy" if integer(raw["n"], 1) == n:
+            pairs = [[integer(own, 1) for own in listed(level)] for level in listed(raw["levels"])]
+            factor = Hierarchy(n, [size for size, _ in pairs], [weight for _, weight in pairs])
         case "p-identity":
             factor = PIdentity(_unpack(raw["diagonal"], n)[0], _unpack(raw["rows"], n))
             if np.any(factor.diagonal < 1) or not np.isfinite(inverse_gram(factor)).all():

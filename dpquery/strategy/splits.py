@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from dpquery.operators.factors import ROW_CHUNK, Array, Factor, Identity, PIdentity
+from dpquery.operators.hierarchies import Haar, Hierarchy
 
 
 class Split(Protocol):
@@ -155,6 +156,8 @@ def split_by(factor: Factor) -> FactorSplit:
 def inverse_gram(factor: Factor) -> Array:
     """Return (A'A)^-1 of a factor of full column rank. (n, n)."""
     n = factor.shape[1]
+    if isinstance(factor, Hierarchy | Haar):
+        return factor.tree.array()
     if isinstance(factor, PIdentity):
         d = factor.diagonal.astype(np.float64)
         C = factor.rows / d

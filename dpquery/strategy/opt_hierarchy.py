@@ -1,0 +1,255 @@
+"""Hierarchies for ranges: blocks of codes at several sizes, each level with a weight of its own.
+
+With blocks of equal size the Grams of all levels commute: their common eigenspaces are what is
+constant on the blocks of level l but not on those of level l + 1. There a Gram V has the trace
+D_l = T_l - T_{l+1}, T_l the sum over blocks of 1'V1 over their size, and the strategy of weights w
+the eigenvalue kappa_l = sum_{k <= l} w_k^2 size_k. The loss on one attribute is
+    ||w||^2 sum_l D_l / kappa_l,
+a problem of as many unknowns as there are levels; on a union of products it is solved for one
+attribute at a time. Where the end of the domain cuts a block off, all blocks of its level are taken
+to have the mean size: the weights are then not quite the best; the error they give is exact.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+
+from dpquery.operators.factors import Array
+from dpquery.operators.gram import Gram, Matrix, Mixture, array_of, is_mixture, trace
+from dpquery.strategy.noise_kinds import Noise
+
+SWEEPS = 6
+TOLERANCE = 1e-4  # relative gain of a sweep below which descent has converged
+LARGEST_STRIDE = 5  # of the levels that a start weighs, under Laplace noise
+FAINT = -3.0  # log weight of the other levels at a start
+RANGE = 12.0  # of log weights: a level of e^-12 of another is not measured
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Block sizes of one attribute, finest first, and the weight of each level."""
+
+    sizes: tuple[int, ...]
+    weights: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class HierarchySelection:
+    """Levels for each attribute that is asked for more than its cells, and their loss if known."""
+
+    levels: dict[int, Levels]
+    loss: float
+
+
+def ordered_attributes(gram: Gram) -> list[int]:
+    """Return the attributes that are asked for more than cells and totals."""
+    return [
+        i
+        for i, (n, own) in enumerate(zip(gram.shape_of_domain, gram.matrices, strict=True))
+        if n > 1 and not all(is_mixture(V) for V in own)
+    ]
+
+
+def tree_sizes(n: int, branching: int) -> tuple[int, ...]:
+    """Return the block sizes 1, b, b^2, ... up to the first that holds all n codes.
+
+    >>> tree_sizes(9, 2)
+    (1, 2, 4, 8, 16)
+    """
+    sizes = [1]
+    while sizes[-1] < n:
+        sizes.append(sizes[-1] * branching)
+    return tuple(sizes)
+
+
+def best_branching(n: int) -> int:
+    """Return the branching of HB: least mean variance over all ranges, by the rule of [QYL13].
+
+    With h = ceil(log_b n) levels below the root it goes with (b - 1) h^3 - 2 (b + 1) h^2 / 3.
+    """
+
+    def error(b: int) -> float:
+        h = len(tree_sizes(n, b)) - 1
+        return (b - 1) * h**3 - 2 * (b + 1) * h**2 / 3
+
+    return min(range(2, n + 1), key=error)
+
+
+def branchings(n: int) -> list[int]:
+    """Return the branchings worth trying: the smallest, and those near a root of n.
+
+    Under Laplace noise few levels are best, and they share the domain evenly.
+    """
+    roots = [round(n ** (1 / h)) + more for h in (2, 3, 4) for more in (-2, -1, 0, 1, 2, 3)]
+    roots += [round(n**0.5 * factor) for factor in (0.25, 0.5, 0.7, 1.4, 2.0)]
+    small = range(2, min(n, 12) + 1)
+    return sorted({*small, *(b for b in roots if 2 <= b <= n)}) or [2]
+
+
+def level_traces(V: Matrix, sizes: tuple[int, ...]) -> Array:
+    """Return T_l, the sum over the blocks of each level of 1'V1 over their number of codes."""
+    if isinstance(V, Mixture):
+        return np.array([V.a * -(-V.n // size) + V.b * V.n for size in sizes])
+    sums, found, before = array_of(V), [], 1
+    n = len(sums)
+    for size in sizes:
+        starts = np.arange(0, len(sums), size // before)
+        sums, before = np.add.reduceat(np.add.reduceat(sums, starts, axis=0), starts, axis=1), size
+        held = np.minimum(n - np.arange(0, n, size), size)
+        found.append(float(np.sum(np.diagonal(sums) / held)))
+    return np.array(found)
+
+
+def best_level_weights(
+    T: Array, sizes: Array, noise: Noise, previous: Array | None = None
+) -> tuple[Array, float]:
+    """Return the weights that minimise ||w||^2 sum_l D_l / kappa_l, and that loss.
+
+    Args:
+        T: traces of all levels, (levels,).
+        sizes: mean block size of each, (levels,).
+        noise: which norm the weights have.
+        previous: weights to continue from, instead of several starts.
+
+    Under Gaussian noise the problem is convex in w^2; under Laplace noise the best of several local
+    minima is taken, among them that of equal weights.
+    """
+    D = np.maximum(T - np.append(T[1:], 0.0), 0.0)
+
+    def fun(x: Array) -> tuple[float, Array]:
+        return level_loss(x, D, sizes, noise)
+
+    best: tuple[Array, float] | None = None
+    if previous is None:
+        starts = list(_starts(len(sizes), 1 if noise == "gaussian" else LARGEST_STRIDE))
+    else:
+        starts = [np.log(np.maximum(previous, math.exp(-RANGE)))]
+    for start in starts:
+        result = minimize(
+            fun,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(-RANGE, RANGE)] * len(sizes),
+        )
+        if best is None or result.fun < best[1]:
+            best = result.x, float(result.fun)
+    if best is None:
+        raise ValueError("a hierarchy without levels")
+    return np.exp(best[0] - best[0].max()), math.exp(best[1])
+
+
+def level_loss(x: Array, D: Array, sizes: Array, noise: Noise) -> tuple[float, Array]:
+    """Return the log of the loss and its gradient in x, the logs of the weights."""
+    u = np.exp(2 * x) * sizes
+    kappa = np.cumsum(u)
+    error = float(np.sum(D / kappa))
+    by_error = -2 * u * np.cumsum((D / kappa**2)[::-1])[::-1]
+    costs = np.exp(x) if noise == "laplace" else np.exp(2 * x)
+    cost = float(costs.sum())
+    if error <= 0:
+        return -math.inf, np.zeros_like(x)
+    power = 2 if noise == "laplace" else 1
+    slope = 2 * costs / cost + by_error / error
+    return power * math.log(cost) + math.log(error), slope
+
+
+def _starts(count: int, largest_stride: int) -> Iterator[Array]:
+    """Weight every level, or every second, third, ... with and without the coarsest."""
+    for stride in range(1, min(largest_stride, count) + 1):
+        for top in (FAINT, 0.0):
+            start = np.full(count, FAINT)
+            start[::stride] = 0.0
+            start[-1] = top if count > 1 else 0.0
+            yield start
+
+
+def opt_hierarchy(
+    gram: Gram,
+    *,
+    noise: Noise,
+    binary: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> HierarchySelection:
+    """Select the branching and the level weights of every ordered attribute by block descent.
+
+    Args:
+        gram: Gram of the workload.
+        noise: which norm the weights have.
+        binary: try trees of branching 2 alone.
+        progress: told about every branching tried.
+    """
+    descent = _Descent(gram, noise, binary=binary)
+    loss = math.inf
+    for sweep in range(1, SWEEPS + 1):
+        descent.sweep(progress)
+        current = descent.loss()
+        progress(f"OPT_H sweep {sweep}: loss {current:.6g}")
+        if current >= loss * (1 - TOLERANCE) or len(descent.tables) == 1:
+            break
+        loss = current
+    return HierarchySelection(descent.levels, descent.loss())
+
+
+class _Descent:
+    """The levels of every ordered attribute, and the traces that they give."""
+
+    def __init__(self, gram: Gram, noise: Noise, *, binary: bool) -> None:
+        self.gram, self.noise = gram, noise
+        self.tables: dict[int, dict[tuple[int, ...], Array]] = {}
+        self.traces = [np.array([trace(V) for V in own]) for own in gram.matrices]
+        for i in ordered_attributes(gram):
+            n = gram.shape_of_domain[i]
+            chains = [tree_sizes(n, b) for b in ([2] if binary else branchings(n))]
+            self.tables[i] = {
+                sizes: np.stack([level_traces(V, sizes) for V in gram.matrices[i]])
+                for sizes in chains
+            }
+        for i, n in enumerate(gram.shape_of_domain):
+            if n > 1 and not gram.index[:, i].any():
+                self.traces[i] = np.ones(1)  # the total answers itself
+        self.levels: dict[int, Levels] = {}
+        self.known: dict[tuple[int, tuple[int, ...]], Array] = {}
+
+    def sweep(self, progress: Callable[[str], None]) -> None:
+        for i, table in self.tables.items():
+            share = self._share(i)
+            found = []
+            for sizes, traces in table.items():
+                progress(f"attribute {i}, blocks of {sizes[1:2]}")
+                means = _mean_sizes(self.gram.shape_of_domain[i], sizes)
+                weights, loss = best_level_weights(
+                    share @ traces, means, self.noise, self.known.get((i, sizes))
+                )
+                self.known[i, sizes] = weights
+                found.append((loss, sizes, weights))
+            _, sizes, weights = min(found, key=lambda own: own[0])
+            self.levels[i] = Levels(sizes, tuple(weights.tolist()))
+            self.traces[i] = self._own_traces(i)
+
+    def _share(self, i: int) -> Array:
+        """Return the weight of every matrix of an attribute, given the traces of the others."""
+        factors = self.gram.term_traces(self.traces)
+        factors[:, i] = 1.0
+        weights = self.gram.weights * factors.prod(axis=1)
+        return np.bincount(self.gram.index[:, i], weights, minlength=len(self.gram.matrices[i]))
+
+    def _own_traces(self, i: int) -> Array:
+        """Return norm^2 tr(X^-1 V) for every matrix V of an attribute."""
+        own = self.levels[i]
+        w, T = np.array(own.weights), self.tables[i][own.sizes]
+        kappa = np.cumsum(w**2 * _mean_sizes(self.gram.shape_of_domain[i], own.sizes))
+        D = T - np.append(T[:, 1:], np.zeros((len(T), 1)), axis=1)
+        squared = float(w.sum()) ** 2 if self.noise == "laplace" else float(w @ w)
+        return np.asarray(squared * (D / kappa).sum(axis=1))
+
+    def loss(self) -> float:
+        return float(self.gram.weights @ self.gram.term_traces(self.traces).prod(axis=1))
+
+
+def _mean_sizes(n: int, sizes: tuple[int, ...]) -> Array:
+    """Return the mean number of codes in the blocks of each level."""
+    return np.array([n / -(-n // size) for size in sizes])
