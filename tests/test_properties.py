@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 
 from dpquery.operators.blocks import Block, Workload, threshold_terms
 from dpquery.operators.factors import Groups, Identity, Stacked, total
+from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.strategy.codec import decode_strategy, encode_strategy
-from dpquery.strategy.expected_error import expected_error, squared_sensitivity
+from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
+from dpquery.strategy.opt_marginals import opt_marginals
+from dpquery.strategy.opt_product import opt_product
 from dpquery.strategy.select import select
 
 checked = settings(
@@ -47,8 +50,9 @@ def factors(draw, n):
 
 
 @st.composite
-def blocks(draw, shape):
-    attributes = tuple(sorted(draw(st.sets(st.integers(0, len(shape) - 1)))))
+def blocks(draw, shape, most=4):
+    places = st.integers(0, len(shape) - 1)
+    attributes = tuple(sorted(draw(st.sets(places, max_size=most))))
     counted = [draw(st.booleans()) for _ in attributes]
     r = draw(st.integers(1, sum(counted))) if any(counted) else 0
     own = tuple(draw(factors(shape[i])) for i in attributes)
@@ -61,6 +65,44 @@ def workloads(draw):
     own = tuple(draw(st.lists(blocks(shape), min_size=1, max_size=4)))
     weights = tuple(draw(st.sampled_from([1e-6, 0.5, 1.0, 40.0, 1e6])) for _ in own)
     return Workload(shape, own, weights)
+
+
+@st.composite
+def schemas(draw):
+    """Workloads over 2 to 12 attributes: smaller ones where there are many."""
+    d = draw(st.integers(2, 12))
+    size = 12 if d == 2 else 6 if d <= 4 else 3 if d <= 8 else 2
+    shape = tuple(draw(st.lists(st.integers(1, size), min_size=d, max_size=d)))
+    own = tuple(draw(st.lists(blocks(shape, most=3), min_size=1, max_size=6)))
+    weights = tuple(draw(st.sampled_from([1e-3, 1.0, 1.0, 40.0])) for _ in own)
+    return Workload(shape, own, weights)
+
+
+def check_against_everything(workload, noise):
+    """The best beats all candidates, and the product and marginal strategies as first optimised."""
+    selection = select(workload, noises=[noise])[noise]
+    known = [own.error.weighted_rmse for own in selection.candidates if own.error is not None]
+    best = selection.best.error.weighted_rmse
+    assert best == min(known)
+    loss, V = best**2 * weighted_queries(workload), gram(workload)
+    rng = np.random.default_rng(0)
+    for optimise in (opt_product, opt_marginals):
+        assert loss <= optimise(V, noise=noise, rng=rng).loss * 1.001  # of rounding to integers
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@given(workload=schemas())
+@settings(checked, max_examples=10)
+def test_random_schemas_are_planned_no_worse_than_by_any_other_strategy(workload, noise):
+    check_against_everything(workload, noise)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@given(workload=schemas())
+@settings(checked, max_examples=150)
+def test_many_random_schemas_are_planned_no_worse(workload, noise):
+    check_against_everything(workload, noise)
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
