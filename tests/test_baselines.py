@@ -6,19 +6,20 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from strategies_support import dense_strategy, dense_workload, random_workload
+from strategies_support import dense_block, dense_strategy, dense_workload, random_workload
 
-from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.operators.blocks import Workload, marginal, product
+from dpquery.exceptions import SpecError, UnsupportedWorkloadError
+from dpquery.operators.blocks import Block, Workload, marginal, product, threshold_terms
 from dpquery.operators.factors import Identity
 from dpquery.operators.gram import gram
-from dpquery.operators.ranges import AllRanges, Prefix
+from dpquery.operators.ranges import AllRanges, Prefix, WidthRanges
+from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.strategy import baselines
 from dpquery.strategy.candidates import BASELINES
 from dpquery.strategy.codec import decode_strategy, encode_strategy
 from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
 from dpquery.strategy.problem import Problem
-from dpquery.strategy.range_baselines import opt_h
+from dpquery.strategy.range_baselines import budgeted_quad_tree, opt_h, quad_tree
 from dpquery.strategy.strategies import DirectStrategy
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -86,6 +87,60 @@ def test_the_error_of_every_hierarchy_is_that_of_its_integer_matrix(kind, n, noi
         assert loss_of(own, workload) == pytest.approx(dense_loss(own.strategy, workload), rel=1e-6)
         read = decode_strategy(encode_strategy(own.strategy), noise=noise, workload=workload)
         assert squared_sensitivity(read) == squared_sensitivity(own.strategy)
+
+
+@noises
+@pytest.mark.parametrize("sizes", [(4, 8), (6, 4), (3, 5), (2, 2)])
+def test_the_error_of_a_quad_tree_is_that_of_its_integer_matrix(sizes, noise):
+    shape = (sizes[0], 1, sizes[1])
+    blocks = (
+        product(shape, {0: AllRanges(sizes[0]), 2: Prefix(sizes[1])}),
+        product(shape, {2: Prefix(sizes[1])}),
+        Block(
+            shape,
+            (0, 2),
+            (Identity(sizes[0]), WidthRanges(sizes[1], 2)),
+            threshold_terms([True, True], 1),
+        ),
+        product(shape, {}),
+    )
+    workload = Workload(shape, blocks, (1.0, 2.0, 0.5, 3.0))
+    problem = problem_of(workload, noise)
+    plain, best = quad_tree(problem), budgeted_quad_tree(problem)
+    for own in (plain, best):
+        assert loss_of(own, workload) == pytest.approx(dense_loss(own.strategy, workload), rel=1e-6)
+        read = decode_strategy(encode_strategy(own.strategy), noise=noise, workload=workload)
+        assert loss_of(type(own)(read), workload) == loss_of(own, workload)
+        A = dense_strategy(own.strategy.measurements).astype(float)
+        y = np.random.default_rng(0).normal(size=len(A))
+        answers = np.split(y, np.cumsum([m.block.shape[0] for m in own.strategy.measurements])[:-1])
+        estimates, x = reconstruct(own.strategy, answers), np.linalg.lstsq(A, y)[0]
+        for position, block in enumerate(blocks):
+            assert estimates.answer(block, position).ravel() == pytest.approx(
+                dense_block(block) @ x, rel=1e-8, abs=1e-12
+            )
+    assert loss_of(best, workload) <= loss_of(plain, workload) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"pair": [0, 0]},
+        {"pair": [0, 7]},
+        {"pair": [1]},
+        {"levels": []},
+        {"levels": [[2, 2, 1]]},
+        {"levels": [[1, 1, 1], [3, 1, 1]]},
+        {"levels": [[1, 1, 0]]},
+        {"levels": [[1, 1]]},
+    ],
+)
+def test_a_damaged_quad_tree_is_refused_when_it_is_read(damage):
+    workload = marginals_of((4, 8), [(0, 1)])
+    encoded = encode_strategy(quad_tree(problem_of(workload)).strategy)
+    decode_strategy(encoded, noise="laplace", workload=workload)
+    with pytest.raises(SpecError, match="plan"):
+        decode_strategy(encoded | damage, noise="laplace", workload=workload)
 
 
 CUBE = marginals_of((2, 2, 2), [(0,), (0, 1)])

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dpquery.operators.factors import Array, Factor, Groups, Identity, Ones, Stacked
-from dpquery.operators.ranges import Ranges
+from dpquery.operators.ranges import ListedRanges, Ranges
 
 
 class Hierarchy(Factor):
@@ -201,6 +201,13 @@ class TreeInverse:
 
     def _levels(self) -> Iterator[tuple[int, Array, Array]]:
         return zip(self.sizes, self.vectors, self.alphas, strict=True)
+
+
+def equal_blocks(n: int, size: int) -> Factor:
+    """Return the 0/1 matrix of the blocks of `size` codes that follow one another."""
+    if size == 1:
+        return Identity(n)
+    return ListedRanges(n, [(first, min(first + size, n) - 1) for first in range(0, n, size)])
 
 
 def _block_sums(X: Array, sizes: Sequence[int]) -> Iterator[Array]:

@@ -23,6 +23,7 @@ from dpquery.strategy.strategies import (
     DirectStrategy,
     MarginalsStrategy,
     ProductStrategy,
+    QuadTreeStrategy,
     ResidualStrategy,
     Strategy,
     UnionStrategy,
@@ -49,6 +50,8 @@ def reconstruct(strategy: Strategy, answers: Sequence[Array]) -> Estimates:
             return _MarginalEstimates(strategy, answers)
         case ResidualStrategy():
             return _ResidualEstimates(strategy, answers)
+        case QuadTreeStrategy():
+            return _QuadTreeEstimates(strategy, answers)
         case DirectStrategy():
             return _DirectEstimates(strategy, answers)
         case UnionStrategy():
@@ -153,6 +156,29 @@ class _ResidualEstimates(_SplitEstimates):
 
 def _same(X: Array) -> Array:
     return X
+
+
+class _QuadTreeEstimates:
+    """x = sum_l shares[l] C_l A'y, C_l the mean over the blocks of level l."""
+
+    def __init__(self, strategy: QuadTreeStrategy, answers: Sequence[Array]) -> None:
+        self.strategy, self.answers = strategy, answers
+
+    @cached_property
+    def cells(self) -> Array:
+        measured = self.strategy.measurements
+        summed: Array = np.zeros(measured[0].block.table_shape)
+        for own, noisy in zip(measured, self.answers, strict=True):
+            summed += own.weight * own.block.adjoint(noisy.reshape(own.block.row_shape))
+        total = np.zeros_like(summed)
+        for own, level, share in zip(
+            measured, self.strategy.levels, self.strategy.shares, strict=True
+        ):
+            total += share / math.prod(level.sizes) * own.block.adjoint(own.block.apply(summed))
+        return total
+
+    def answer(self, block: Block, position: int) -> Array:
+        return _answer_from(self.cells, self.strategy.pair, block)
 
 
 class _DirectEstimates:

@@ -103,6 +103,8 @@ BASELINES: tuple[tuple[str, Callable[[Problem], Found]], ...] = (
     ("HB", range_baselines.hb),
     ("Haar", range_baselines.haar),
     ("GreedyH", range_baselines.greedy_h),
+    ("Quad-tree", range_baselines.quad_tree),
+    ("Quad-tree+", range_baselines.budgeted_quad_tree),
 )
 CANDIDATES: tuple[tuple[str, Callable[[Problem], Found]], ...] = (
     *BASELINES,

@@ -32,8 +32,10 @@ from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.splits import inverse_gram
 from dpquery.strategy.strategies import (
     DirectStrategy,
+    Level,
     MarginalsStrategy,
     ProductStrategy,
+    QuadTreeStrategy,
     ResidualStrategy,
     Strategy,
     UnionStrategy,
@@ -64,6 +66,9 @@ def encode_strategy(strategy: Strategy) -> dict[str, JsonValue]:
                 "weights": list(strategy.weights),
                 "groups": [list(group) for group in strategy.groups],
             }
+        case QuadTreeStrategy(pair=pair, levels=levels):
+            listing: list[JsonValue] = [[*own.sizes, own.weight] for own in levels]
+            return head | {"shape": "quad-tree", "pair": list(pair), "levels": listing}
         case DirectStrategy(weights=direct):
             return head | {"shape": "workload", "weights": list(direct)}
     assert_never(strategy)
@@ -111,8 +116,10 @@ def _decode(encoded: Json, noise: Noise, workload: Workload) -> Strategy:
             if positions != list(range(len(workload.blocks))):
                 raise ValueError("groups")
             return UnionStrategy(name, noise, products, weights, groups)
+        case "quad-tree":
+            return _decode_quad_tree(encoded, name, noise, shape)
         case "workload":
-            weights = tuple(integer(own, 1) for own in listed(encoded["weights"]))
+            weights = tuple(scaled_integer(own) for own in listed(encoded["weights"]))
             if len(weights) != len(workload.blocks):
                 raise ValueError("weights")
             return DirectStrategy(name, noise, workload, weights)
@@ -144,10 +151,25 @@ def _check_support(strategy: Strategy, workload: Workload) -> None:
                 tuple(i for i in block.attributes if sizes[i] > 1) in measured
                 for block in workload.blocks
             )
+        case QuadTreeStrategy(pair=pair):
+            served = all(
+                i in pair or sizes[i] == 1 for block in workload.blocks for i in block.attributes
+            )
         case DirectStrategy():
             served = True
     if not served:
         raise ValueError("unsupported")
+
+
+def _decode_quad_tree(
+    encoded: Json, name: str, noise: Noise, shape: tuple[int, ...]
+) -> QuadTreeStrategy:
+    first, second = (integer(own, 0) for own in listed(encoded["pair"]))
+    levels = []
+    for raw in listed(encoded["levels"]):
+        rows, columns, weight = (integer(own, 1) for own in listed(raw))
+        levels.append(Level((rows, columns), weight))
+    return QuadTreeStrategy(name, noise, shape, (first, second), tuple(levels))
 
 
 def _decode_weights(encoded: Json, workload: Workload) -> dict[tuple[int, ...], int]:

@@ -9,17 +9,19 @@ from collections.abc import Callable
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.operators.factors import Factor, Identity, total
+from dpquery.operators.factors import Array, Factor, Identity, total
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.strategy.opt_hierarchy import (
     Levels,
     best_branching,
+    best_level_weights,
+    level_traces,
     opt_hierarchy,
     ordered_attributes,
     tree_sizes,
 )
 from dpquery.strategy.problem import Found, Problem, check_cells
-from dpquery.strategy.strategies import BITS, ProductStrategy
+from dpquery.strategy.strategies import BITS, Level, ProductStrategy, QuadTreeStrategy, resolution
 
 
 def h2(problem: Problem) -> Found:
@@ -48,6 +50,68 @@ def greedy_h(problem: Problem) -> Found:
 def opt_h(problem: Problem) -> Found:
     """OPT_H: trees of the best branching with a weight for each level."""
     return _optimised("OPT_H", problem, binary=False)
+
+
+def quad_tree(problem: Problem) -> Found:
+    """Blocks of two attributes that are halved together, with equal noise [CPSSY12]."""
+    return _quad_tree("Quad-tree", problem, optimal=False)
+
+
+def budgeted_quad_tree(problem: Problem) -> Found:
+    """Blocks of two attributes that are halved together, with the best weight for each level."""
+    return _quad_tree("Quad-tree+", problem, optimal=True)
+
+
+def _quad_tree(name: str, problem: Problem, *, optimal: bool) -> Found:
+    shape = problem.workload.shape_of_domain
+    wide = [i for i, n in enumerate(shape) if n > 1]
+    if len(wide) != 2:
+        raise UnsupportedWorkloadError(f"for two attributes, not {len(wide)}")
+    first, second = wide
+    check_cells([shape[first], shape[second]])
+    chains = halvings(shape[first]), halvings(shape[second])
+    depth = max(len(own) for own in chains)
+    rows, columns = (own + own[-1:] * (depth - len(own)) for own in chains)
+    if optimal:
+        weights = _quad_tree_weights(problem, {first: rows, second: columns})
+    else:
+        weights = [resolution(1)] * depth
+    levels = tuple(
+        Level(sizes, weight)
+        for sizes, weight in zip(zip(rows, columns, strict=True), weights, strict=True)
+        if weight
+    )
+    return Found(QuadTreeStrategy(name, problem.noise, shape, (first, second), levels))
+
+
+def _quad_tree_weights(problem: Problem, chains: dict[int, tuple[int, ...]]) -> list[int]:
+    """Return the best weights of all levels; those that vanish are 0, but for the cells."""
+    gram = problem.gram
+    none: list[Array | None] = [None] * len(gram.matrices)
+    whole = gram.traces(none)
+    held = {
+        i: np.stack([level_traces(V, own) for V in gram.matrices[i]]) for i, own in chains.items()
+    }
+    cells = np.array(list(chains.values()), dtype=np.float64).prod(axis=0)
+    traces = []
+    for level in range(len(cells)):
+        own = [held[i][:, level] if i in held else whole[i] for i in range(len(whole))]
+        traces.append(float(gram.weights @ gram.term_traces(own).prod(axis=1)))
+    real, _ = best_level_weights(np.array(traces), cells, problem.noise)
+    weights = [round(float(w) * (1 << BITS)) for w in real]
+    return [max(1, weights[0]), *weights[1:]]
+
+
+def halvings(n: int) -> tuple[int, ...]:
+    """Return 1, 2, 4, ... while they divide n, and n itself.
+
+    >>> halvings(12)
+    (1, 2, 4, 12)
+    """
+    sizes = [1]
+    while n % (2 * sizes[-1]) == 0:
+        sizes.append(2 * sizes[-1])
+    return tuple(sizes) if sizes[-1] == n else (*sizes, n)
 
 
 def hierarchy(n: int, sizes: tuple[int, ...]) -> Factor:

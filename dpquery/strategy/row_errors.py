@@ -30,6 +30,7 @@ from dpquery.strategy.strategies import (
     DirectStrategy,
     MarginalsStrategy,
     ProductStrategy,
+    QuadTreeStrategy,
     ResidualStrategy,
     Strategy,
     UnionStrategy,
@@ -77,6 +78,8 @@ def power_sums(strategy: Strategy, block: Block, *, position: int, order: int) -
             part = strategy.part_of(position)
             terms = _product_power_sums(strategy.parts[part], block, order)
             return [(coef / strategy.weights[part] ** order, vs) for coef, vs in terms]
+        case QuadTreeStrategy():
+            return _quad_tree_variance(strategy, block) if order == 2 else None
         case DirectStrategy():
             unit = np.ones(1)
             return [(strategy.weights[position] ** -float(order), [unit] * len(block.factors))]
@@ -152,6 +155,37 @@ def _split_terms(
 
 def _rest(core: Core, order: int) -> Callable[[Factor], Array]:
     return core.variances if order == 2 else core.fourth_powers
+
+
+def _quad_tree_variance(strategy: QuadTreeStrategy, block: Block) -> RowTerms:
+    """Return sum_l shares[l] prod_i q Q_il q', Q_il the mean over the blocks of level l."""
+    if any(strategy.shape[i] > 1 and i not in strategy.pair for i in block.attributes):
+        raise UnsupportedWorkloadError("the strategy sums over an attribute that is asked for")
+    places = list(nonzero_places(polynomial_power(block_polynomial(block), 2)))
+    terms: RowTerms = []
+    for share, level in zip(strategy.shares, strategy.levels, strict=True):
+        sizes = dict(zip(strategy.pair, level.sizes, strict=True))
+        outside = math.prod(strategy.shape[i] for i in strategy.pair if i not in block.attributes)
+        forms = [
+            _block_forms(factor, sizes.get(i, 1))
+            for i, factor in zip(block.attributes, block.factors, strict=True)
+        ]
+        for place, coef in places:
+            vectors = [own[count] for own, count in zip(forms, place, strict=True)]
+            terms.append((coef * share * outside, vectors))
+    return terms
+
+
+def _block_forms(factor: Factor, size: int) -> tuple[Array, Array, Array]:
+    """Return 1 Q 1', 1 Q q' and q Q q' of every query, Q the mean over blocks of a size."""
+    n = factor.shape[1]
+    if size == 1:
+        squares = factor.row_squares
+    else:
+        means = np.repeat(np.eye(n // size), size, axis=0) / math.sqrt(size)
+        squares = factor.row_power_sums(means, 2)
+    sums = factor.row_sums.astype(np.float64)
+    return np.full(1, float(n)), distinct_or_all(sums), distinct_or_all(squares.astype(np.float64))
 
 
 def _product_power_sums(strategy: ProductStrategy, block: Block, order: int) -> RowTerms:

@@ -1,10 +1,11 @@
 """Strategies as measured: integer query matrices whose answers get independent noise of one scale.
 
-Five shapes, each with its own closed forms for error and reconstruction:
+Six shapes, each with its own closed forms for error and reconstruction:
   ProductStrategy    kron_i A_i over the attributes with more than one class (OPT_x, Identity)
   MarginalsStrategy  weighted marginals, of cells (OPT_M) or of factors (OPT_F)
   ResidualStrategy   cores and totals of attribute subsets (OPT_R)
   UnionStrategy      several products, each for a part of the workload (OPT_+)
+  QuadTreeStrategy   blocks of two attributes at several sizes
   DirectStrategy     the workload's own queries (the plain Laplace or Gaussian mechanism)
 A strategy is a list of measurements, integer weight times integer block; its sensitivity is exact.
 """
@@ -12,12 +13,14 @@ A strategy is a list of measurements, integer weight times integer block; its se
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate, pairwise
 
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, PIdentity
+from dpquery.operators.hierarchies import equal_blocks
 from dpquery.strategy.cores import Core
 from dpquery.strategy.joint import ROWS_LIMIT, JointInverse, joint_inverse
 from dpquery.strategy.lattice import subsets_of
@@ -219,6 +222,65 @@ class UnionStrategy:
         return self.joint if block.shape[0] <= ROWS_LIMIT else None
 
 
+@dataclass(frozen=True)
+class Level:
+    """One level of a quad-tree: the sizes of its blocks on both attributes, and its weight."""
+
+    sizes: tuple[int, int]
+    weight: int
+
+
+@dataclass(frozen=True, eq=False)
+class QuadTreeStrategy:
+    """Blocks of the cells of two attributes, level by level from single cells to larger blocks.
+
+    All blocks of a level have one size, a multiple of that below, so that the projectors C_l onto
+    what is constant on the blocks of level l are nested, and with S_l the cells of a block
+        A'A = sum_l weight_l^2 S_l C_l,  (A'A)^-1 = sum_l shares[l] C_l.
+
+    Attributes:
+        name: of the candidate.
+        noise: what is added.
+        shape: sizes of the domain's attributes.
+        pair: the two attributes; all others have one class or are summed over.
+        levels: the levels, finest first.
+    """
+
+    name: str
+    noise: Noise
+    shape: tuple[int, ...]
+    pair: tuple[int, int]
+    levels: tuple[Level, ...]
+
+    def __post_init__(self) -> None:
+        first, second = self.pair
+        if not 0 <= first < second < len(self.shape):
+            raise ValueError(f"not two attributes: {self.pair}")
+        if not self.levels or self.levels[0].sizes != (1, 1):
+            raise ValueError("the finest level of a quad-tree holds single cells")
+        tops = (*(own.sizes for own in self.levels), (self.shape[first], self.shape[second]))
+        for below, above in pairwise(tops):
+            if any(size % part for part, size in zip(below, above, strict=True)):
+                raise ValueError(f"blocks of {above} codes are not made of blocks of {below}")
+
+    @cached_property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """One product of two sets of blocks a level."""
+        found = []
+        for own in self.levels:
+            pairs = zip(self.pair, own.sizes, strict=True)
+            blocks = {i: equal_blocks(self.shape[i], size) for i, size in pairs}
+            found.append(Measurement(own.weight, product(self.shape, blocks)))
+        return tuple(found)
+
+    @cached_property
+    def shares(self) -> tuple[float, ...]:
+        """1 / kappa_l - 1 / kappa_{l-1}, kappa_l = sum_{k <= l} weight_k^2 S_k."""
+        squares = [float(own.weight) ** 2 * math.prod(own.sizes) for own in self.levels]
+        inverses = [1 / kappa for kappa in accumulate(squares)]
+        return (inverses[0], *(above - below for below, above in pairwise(inverses)))
+
+
 @dataclass(frozen=True, eq=False)
 class DirectStrategy:
     """The workload's own queries, block j times the integer weights[j]."""
@@ -240,7 +302,14 @@ class DirectStrategy:
         return tuple(Measurement(weight, block) for weight, block in pairs)
 
 
-Strategy = ProductStrategy | MarginalsStrategy | ResidualStrategy | UnionStrategy | DirectStrategy
+Strategy = (
+    ProductStrategy
+    | MarginalsStrategy
+    | ResidualStrategy
+    | UnionStrategy
+    | QuadTreeStrategy
+    | DirectStrategy
+)
 
 
 def resolution(entry: int) -> int:
