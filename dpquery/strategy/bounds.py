@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpquery.operators.gram import Gram, Matrix, Mixture, is_mixture
+from dpquery.strategy.dual_bounds import dual_bound
 from dpquery.strategy.eigenvalues import above_rounding
 from dpquery.strategy.lattice import member_products
 from dpquery.strategy.marginal_algebra import MAX_ATTRIBUTES, workload_eigenvalues
@@ -24,6 +25,17 @@ class Bound:
 
     loss: float
     kind: str
+
+
+def lower_bound(gram: Gram) -> Bound | None:
+    """Return the better of the SVD bound and the dual bound, where one is known."""
+    svd = svd_bound(gram)
+    if _in_marginal_algebra(gram):
+        return svd  # [MATH] 4: a strategy attains it
+    loss = dual_bound(gram)
+    if loss is None or (svd is not None and svd.loss >= loss):
+        return svd
+    return Bound(loss, "dual bound")
 
 
 def svd_bound(gram: Gram) -> Bound | None:

@@ -16,8 +16,8 @@ import numpy as np
 
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
-from dpquery.operators.gram import Gram, gram
-from dpquery.strategy.bounds import Bound, svd_bound
+from dpquery.operators.gram import gram
+from dpquery.strategy.bounds import Bound, lower_bound
 from dpquery.strategy.candidates import CANDIDATES
 from dpquery.strategy.expected_error import ExpectedError, expected_error
 from dpquery.strategy.noise_kinds import Noise
@@ -82,7 +82,7 @@ def select(
         progress: told what is being tried.
     """
     order = sorted(noises)  # Gaussian first: it is the quicker one, and stays in this process
-    search = _Search(workload, objective, seed, time_limit)
+    search = _Search(workload, objective, seed, time_limit, lower_bound(gram(workload)))
     if jobs < 2 or len(order) < 2 or not _takes_long(workload):
         found = [search(noise, progress) for noise in order]
     else:
@@ -106,6 +106,7 @@ class _Search:
     objective: Objective
     seed: int
     time_limit: float
+    bound: Bound | None
 
     def __call__(self, noise: Noise, progress: Callable[[str], None] = lambda _: None) -> Selection:
         end = time.process_time() + self.time_limit
@@ -124,7 +125,7 @@ class _Search:
         for name, build in CANDIDATES:
             tell(name)  # what is cheap is tried even when time is up: it never asks the clock
             candidates.append(_try(name, build, problem))
-        return _best(candidates, V, noise, self.objective)
+        return _best(candidates, self.bound, noise, self.objective)
 
 
 def _try(name: str, build: Callable[[Problem], Found], problem: Problem) -> Candidate:
@@ -140,14 +141,14 @@ def _try(name: str, build: Callable[[Problem], Found], problem: Problem) -> Cand
 
 
 def _best(
-    candidates: Sequence[Candidate], V: Gram, noise: Noise, objective: Objective
+    candidates: Sequence[Candidate], bound: Bound | None, noise: Noise, objective: Objective
 ) -> Selection:
     scores = [_score(candidate, objective) for candidate in candidates]
     best = candidates[int(np.argmin(scores))]
     if best.found is None:
         reasons = "; ".join(f"{own.name}: {own.reason}" for own in candidates)
         raise UnsupportedWorkloadError(f"no strategy fits this workload ({reasons})")
-    bounds = [svd_bound(V)] + [
+    bounds = [bound] + [
         Bound(own.found.bound, "dual bound") for own in candidates if own.found and own.found.bound
     ]
     known = [bound for bound in bounds if bound is not None]

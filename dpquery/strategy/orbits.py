@@ -1,0 +1,133 @@
+"""Codes of one attribute that no query tells apart but by naming them.
+
+Codes are interchangeable if swapping any two of them leaves every matrix of the attribute as it
+is. A matrix then acts on the vectors that are constant on these orbits, and as one number on those
+that live on a single orbit and sum to zero there: an attribute of identity and of groups of codes
+counts for as many dimensions as it has orbits. Found by hashing, then checked exactly.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpquery.operators.factors import Array
+from dpquery.operators.gram import Matrix, Mixture, array_of, is_mixture
+
+
+@dataclass(frozen=True, eq=False)
+class Orbits:
+    """The matrices of an attribute with k matrices and m orbits.
+
+    Attributes:
+        sizes: (m,) codes of each orbit.
+        levels: (k, m, m) the matrices on normalised orbit indicators.
+        inside: (k, m) the number by which they scale zero-sum vectors of an orbit.
+    """
+
+    sizes: NDArray[np.int64]
+    levels: Array
+    inside: Array
+
+
+def orbits_of(matrices: Sequence[Matrix]) -> Orbits:
+    """Find the orbits of codes that all matrices of an attribute share. O(k n^2)."""
+    mixtures = [_mixture(V) for V in matrices if is_mixture(V)]
+    if len(mixtures) == len(matrices):
+        a, b = np.array([(own.a, own.b) for own in mixtures]).T
+        n = mixtures[0].n
+        inside = a if n > 1 else np.zeros_like(a)
+        return Orbits(np.array([n]), (a + n * b)[:, None, None], inside[:, None])
+    arrays = np.stack([array_of(V) for V in matrices])
+    place = _candidates(arrays)
+    found = _reduced(arrays, place)
+    return found or Orbits(
+        np.ones(len(place), dtype=np.int64), arrays, np.zeros((len(arrays), len(place)))
+    )
+
+
+def _mixture(V: Matrix) -> Mixture:
+    if isinstance(V, Mixture):
+        return V
+    b = float(V[0, -1]) if len(V) > 1 else 0.0
+    return Mixture(len(V), float(V[0, 0]) - b, b)
+
+
+def _candidates(arrays: Array) -> NDArray[np.int64]:
+    """Return an orbit number for each code: the hash of V is unmoved by swaps inside an orbit."""
+    n = arrays.shape[1]
+    x = np.random.default_rng(0).integers(1, 1 << 20, n).astype(np.float64)
+    same = np.ones((n, n), dtype=bool)
+    for V in arrays:
+        diagonal = np.diagonal(V)
+        same &= (diagonal[:, None] == diagonal) & (V == V.T)
+        for M in (V, V.T):
+            moved = (diagonal[:, None] - M) * np.subtract.outer(x, x)
+            same &= np.subtract.outer(M @ x, M @ x) == moved
+    np.fill_diagonal(same, val=True)
+    first: NDArray[np.int64] = same.argmax(axis=1)
+    return np.unique(first, return_inverse=True)[1]
+
+
+def _reduced(arrays: Array, place: NDArray[np.int64]) -> Orbits | None:
+    """Return the matrices on the orbits; None if a matrix is not what its orbits make of it."""
+    n, m = len(place), int(place.max()) + 1
+    sizes = np.bincount(place)
+    first, last = np.zeros(m, dtype=np.int64), np.zeros(m, dtype=np.int64)
+    last[place], first[place[::-1]] = np.arange(n), np.arange(n)[::-1]
+    between = arrays[:, first[:, None], first]
+    diagonal, beside = arrays[:, first, first], arrays[:, first, last]
+    orbits, codes = np.arange(m), np.arange(n)
+    between[:, orbits, orbits] = beside
+    again = between[:, place[:, None], place]
+    again[:, codes, codes] = diagonal[:, place]
+    if not np.array_equal(again, arrays):
+        return None
+    levels = between * np.sqrt(np.outer(sizes, sizes))
+    levels[:, orbits, orbits] = diagonal + (sizes - 1) * beside
+    return Orbits(sizes, levels, np.where(sizes > 1, diagonal - beside, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """Zero-sum vectors of all orbits on which the matrices are alike but for a scale.
+
+    Attributes:
+        scalars: (k,) what the matrices are on them, the largest 1 in size.
+        roots: (m,) for each orbit its dimensions times the root of its scale.
+    """
+
+    scalars: Array
+    roots: Array
+
+
+class WeightedOrbits:
+    """The matrices D V D of an attribute, D = diag(v)^(1/2), v constant on orbits, of sum one.
+
+    Attributes:
+        e: (m,) the unit vector D 1; the matrix of all ones becomes e e'.
+        matrices: (k, m, m) on normalised orbit indicators.
+        complement: (m, m - 1) an orthonormal basis beside e.
+        kinds: the zero-sum vectors.
+    """
+
+    def __init__(self, orbits: Orbits, v: Array) -> None:
+        v = v / float(orbits.sizes @ v)
+        self.sizes = orbits.sizes
+        self.e = np.sqrt(orbits.sizes * v)
+        root = np.sqrt(v)
+        self.matrices = orbits.levels * np.outer(root, root)
+        self.complement = np.linalg.svd(self.e[None, :])[2][1:].T
+        self.kinds = _kinds(orbits, v)
+
+
+def _kinds(orbits: Orbits, v: Array) -> list[Kind]:
+    found: dict[tuple[float, ...], Kind] = {}
+    for o, scalars in enumerate(orbits.inside.T):
+        scale = float(np.abs(scalars).max())
+        if scale == 0.0:
+            continue
+        kind = found.setdefault(tuple(scalars / scale), Kind(scalars / scale, np.zeros(len(v))))
+        kind.roots[o] = (orbits.sizes[o] - 1) * np.sqrt(scale * v[o])
+    return list(found.values())
