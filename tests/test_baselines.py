@@ -3,6 +3,7 @@
 import math
 from contextlib import suppress
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ from strategies_support import dense_block, dense_strategy, dense_workload, rand
 
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, marginal, product, threshold_terms
+from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Prefix, WidthRanges
 from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.spec.parse import load
 from dpquery.strategy import baselines
 from dpquery.strategy.candidates import BASELINES
 from dpquery.strategy.codec import decode_strategy, encode_strategy
@@ -210,7 +213,17 @@ def test_the_data_cube_selection_covers_all_and_saves_budget():
     assert all(any(set(a) <= set(b) for b in chosen) for a in sets)
     found = STD * expected_error(baselines.data_cube(problem).strategy, workload).rmse
     assert found < STD * expected_error(baselines.marginals(problem).strategy, workload).rmse
-    assert found < 18.49  # as published in [HDMM18] Table 6
+
+
+@pytest.mark.parametrize(
+    ("name", "published"), [("adult_marginals", 494.06), ("loans_small", 113.98)]
+)
+def test_the_published_figures_of_the_data_cube_selection_are_met(name, published):
+    """[HDMM18] Table 6; on Loans the greedy choice is a little better than theirs."""
+    path = Path(__file__).parents[1] / "workloads" / f"{name}.yaml"
+    workload = compile_spec(load(path)).workload
+    found = baselines.data_cube(problem_of(workload)).strategy
+    assert STD * expected_error(found, workload).rmse == pytest.approx(published, rel=6e-3)
 
 
 def test_what_is_too_much_is_refused_with_a_reason():

@@ -193,32 +193,32 @@ def _squared_norm(block: Block) -> float:
 
 
 def _greedy(problem: Problem) -> dict[Subset, Subset]:
-    """Return which measured table answers each table that is asked [DWHL11].
+    """Return which measured table answers each table that is asked, chosen greedily [DWHL11].
 
-    Starts from the tables that no other holds and adds one after the other while the mean over all
-    tables of the noise in a cell falls: count^2 times the cells that are added up for it.
+    Starts from the tables that no other holds and adds one after the other while the total squared
+    error falls, each table answered from one measured table alone: count^2 times the measured
+    cells that are added up for it.
     """
     asked, shape = _asked(problem), problem.workload.shape_of_domain
     if len(asked) > MAX_GREEDY:
         raise UnsupportedWorkloadError(f"{len(asked):,} marginals to choose among")
-    added = np.array([[_added_up(b, a, shape) for a in asked] for b in asked])
+    cells = [float(math.prod(shape[i] for i in a)) for a in asked]
+    summed = np.array(
+        [
+            [own if set(a) <= set(b) else math.inf for a in asked]
+            for b, own in zip(asked, cells, strict=True)
+        ]
+    )
     chosen = [k for k, a in enumerate(asked) if not any(set(a) < set(b) for b in asked)]
-    nearest = added[chosen].min(axis=0)
+    nearest = summed[chosen].min(axis=0)
     score = len(chosen) ** 2 * float(nearest.sum())
     while len(chosen) < len(asked):
-        sums = np.minimum(added, nearest).sum(axis=1)
-        k = int(np.argmin(sums))
-        if (len(chosen) + 1) ** 2 * float(sums[k]) >= score:
+        totals = np.minimum(summed, nearest).sum(axis=1)
+        k = int(np.argmin(totals))
+        if (len(chosen) + 1) ** 2 * float(totals[k]) >= score:
             break
         chosen.append(k)
-        nearest = np.minimum(nearest, added[k])
+        nearest = np.minimum(nearest, summed[k])
         score = len(chosen) ** 2 * float(nearest.sum())
-    order: Array = np.argmin(added[chosen], axis=0)
+    order: Array = np.argmin(summed[chosen], axis=0)
     return {a: asked[chosen[int(k)]] for a, k in zip(asked, order, strict=True)}
-
-
-def _added_up(b: Subset, a: Subset, shape: tuple[int, ...]) -> float:
-    """Return how many cells over b make one over a; infinitely many where b does not hold a."""
-    if not set(a) <= set(b):
-        return math.inf
-    return float(math.prod(shape[i] for i in b if i not in a))
