@@ -159,6 +159,15 @@ class TreeInverse:
         """Return it written out: (n, n)."""
         return self.matmat(np.eye(self.n))
 
+    def trace_with(self, V: Array) -> float:
+        """Return tr(G^-1 V). V: (n, n)."""
+        total = self.diagonal * float(np.trace(V))
+        for size, g, alpha in self._levels():
+            starts = np.arange(0, self.n, size)
+            within = np.add.reduceat(np.add.reduceat(V * g[:, None] * g, starts), starts, axis=1)
+            total -= float(alpha @ np.diagonal(within))
+        return total
+
     def quadratic(self, queries: Factor) -> Array:
         """Return diag(Q G^-1 Q') of a query matrix: (m,)."""
         match queries:

@@ -7,7 +7,8 @@ the eigenvalue kappa_l = sum_{k <= l} w_k^2 size_k. The loss on one attribute is
     ||w||^2 sum_l D_l / kappa_l,
 a problem of as many unknowns as there are levels; on a union of products it is solved for one
 attribute at a time. Where the end of the domain cuts a block off, all blocks of its level are taken
-to have the mean size: the weights are then not quite the best; the error they give is exact.
+to have the mean size: the weights are then not quite the best. What they give is exact, and decides
+between the best few block sizes while the attribute has at most EXACT_LIMIT classes.
 """
 
 import math
@@ -19,10 +20,13 @@ from scipy.optimize import minimize
 
 from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram, Matrix, Mixture, array_of, is_mixture, trace
+from dpquery.operators.hierarchies import TreeInverse
 from dpquery.strategy.noise_kinds import Noise
 
 SWEEPS = 6
 TOLERANCE = 1e-4  # relative gain of a sweep below which descent has converged
+EXACT_LIMIT = 1024
+FINALISTS = 3  # block sizes beside the binary ones between which exact losses decide
 LARGEST_STRIDE = 5  # of the levels that a start weighs, under Laplace noise
 FAINT = -3.0  # log weight of the other levels at a start
 RANGE = 12.0  # of log weights: a level of e^-12 of another is not measured
@@ -226,9 +230,12 @@ class _Descent:
                 )
                 self.known[i, sizes] = weights
                 found.append((loss, sizes, weights))
-            _, sizes, weights = min(found, key=lambda own: own[0])
-            self.levels[i] = Levels(sizes, tuple(weights.tolist()))
-            self.traces[i] = self._own_traces(i)
+            binary = found[:1]  # so that no other search among binary trees is better
+            finalists = binary + sorted(found[1:], key=lambda own: own[0])[:FINALISTS]
+            tried = [Levels(sizes, tuple(weights.tolist())) for _, sizes, weights in finalists]
+            results = [self._own_traces(i, own) for own in tried]
+            best = int(np.argmin([float(share @ own) for own in results]))
+            self.levels[i], self.traces[i] = tried[best], results[best]
 
     def _share(self, i: int) -> Array:
         """Return the weight of every matrix of an attribute, given the traces of the others."""
@@ -237,13 +244,17 @@ class _Descent:
         weights = self.gram.weights * factors.prod(axis=1)
         return np.bincount(self.gram.index[:, i], weights, minlength=len(self.gram.matrices[i]))
 
-    def _own_traces(self, i: int) -> Array:
+    def _own_traces(self, i: int, own: Levels) -> Array:
         """Return norm^2 tr(X^-1 V) for every matrix V of an attribute."""
-        own = self.levels[i]
-        w, T = np.array(own.weights), self.tables[i][own.sizes]
-        kappa = np.cumsum(w**2 * _mean_sizes(self.gram.shape_of_domain[i], own.sizes))
-        D = T - np.append(T[:, 1:], np.zeros((len(T), 1)), axis=1)
+        w, n = np.array(own.weights), self.gram.shape_of_domain[i]
         squared = float(w.sum()) ** 2 if self.noise == "laplace" else float(w @ w)
+        if n <= EXACT_LIMIT:
+            tree = TreeInverse(n, own.sizes, (w**2).tolist())
+            traces = [tree.trace_with(array_of(V)) for V in self.gram.matrices[i]]
+            return squared * np.array(traces)
+        T = self.tables[i][own.sizes]
+        kappa = np.cumsum(w**2 * _mean_sizes(n, own.sizes))
+        D = T - np.append(T[:, 1:], np.zeros((len(T), 1)), axis=1)
         return np.asarray(squared * (D / kappa).sum(axis=1))
 
     def loss(self) -> float:
