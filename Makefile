@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all check lint types bench bench-strategies pipeline clean
+.PHONY: help install demo test test-all check lint types bench bench-strategies bench-noise pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ check: lint types test ## what CI runs: lint, types, tests
 
 bench-strategies: $(READY) ## our errors against the published ones and the bound: half an hour
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_strategies.py
+
+bench-noise: $(READY) ## draws of exact noise a CPU second
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_noise.py
 
 clean: ## remove what the demo and the pipeline made (never a ledger of yours)
 	rm -rf build release report.html dpquery.plan

@@ -237,6 +237,7 @@ def _manifest(
     return manifest_of(
         query.spec,
         mechanism=query.mechanism,
+        noise_source=measured.source,
         strategy=StrategyFacts(
             name=priced.selection.best,
             kind=str(priced.selection.strategy["shape"]),

@@ -37,7 +37,7 @@ def release(ledger, key="k1", units=UNIT, values=VALUES):
         if stored is not None:
             return stored
         charge(ledger, key, units)
-        return ledger.commit(key, values)
+        return ledger.commit(key, values, source="OpenDP 0")
 
 
 def spent(path, dataset="people"):

@@ -173,6 +173,21 @@ def only_strategy_uses_seedable_generators(module: Module) -> list[str]:
     return imported + used
 
 
+def only_the_operating_system_gives_random_bits(module: Module) -> list[str]:
+    """The bulk sampler takes a source of bytes, for the tests: the product passes none."""
+    passed = [
+        module.offence(node.lineno, "passes a source of bytes")
+        for node in module.nodes(ast.keyword)
+        if node.arg == "entropy"
+    ]
+    named = [
+        module.offence(node.lineno, f"uses {identifier(node)}")
+        for node in module.nodes(ast.Name, ast.Attribute)
+        if identifier(node) in {"BulkSampler", "SlowSampler"} and module.room != "measurement"
+    ]
+    return passed + named
+
+
 def strategy_and_reconstruction_cannot_open_data(module: Module) -> list[str]:
     if module.room not in {"strategy", "reconstruction"}:
         return []
@@ -246,6 +261,7 @@ RULES: tuple[Callable[[Module], list[str]], ...] = (
     only_agreed_libraries_are_imported,
     only_cli_knows_the_screen,
     only_strategy_uses_seedable_generators,
+    only_the_operating_system_gives_random_bits,
     strategy_and_reconstruction_cannot_open_data,
     asserts_never_validate,
     errors_are_caught_by_name,
@@ -271,6 +287,8 @@ PLANTED = [
     (only_strategy_uses_seedable_generators, "spec/a.py", "from random import gauss"),
     (only_strategy_uses_seedable_generators, "measurement/a.py", "np.random.normal(3)"),
     (only_strategy_uses_seedable_generators, "measurement/a.py", "stats.norm.rvs(3)"),
+    (only_the_operating_system_gives_random_bits, "measurement/a.py", "f('x', 2.0, entropy=g)"),
+    (only_the_operating_system_gives_random_bits, "release/a.py", "bulk.BulkSampler('x', 2.0)"),
     (strategy_and_reconstruction_cannot_open_data, "strategy/a.py", "import pyarrow.csv"),
     (strategy_and_reconstruction_cannot_open_data, "strategy/a.py", "open('data.csv')"),
     (strategy_and_reconstruction_cannot_open_data, "reconstruction/a.py", "path.read_text()"),

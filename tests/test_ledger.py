@@ -23,6 +23,7 @@ from dpquery.exceptions import (
 from dpquery.measurement import ledger as ledger_module
 from dpquery.measurement.accounting import UNIT, Cap
 from dpquery.measurement.ledger import Ledger
+from dpquery.measurement.ledger_events import Event, Head, State, cap_fields
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def release(path, key, values, units=10**18):
         stored = ledger.lookup("people", key=key, units=units)
         if stored is None:
             ledger.reserve("people", key=key, units=units, native={}, details={})
-            stored = ledger.commit(key, values)
+            stored = ledger.commit(key, values, source="OpenDP 0")
         return stored
 
 def forked(work):
@@ -266,17 +267,19 @@ def test_steps_out_of_order_are_programming_errors(path):
         with pytest.raises(ValueError, match="hold"):
             charge(ledger)
         with pytest.raises(ValueError, match="hold"):
-            ledger.commit("k1", VALUES)
+            ledger.commit("k1", VALUES, source="OpenDP 0")
         with ledger.hold("k1"):
             with pytest.raises(ValueError, match="without a reservation"):
-                ledger.commit("k1", VALUES)
+                ledger.commit("k1", VALUES, source="OpenDP 0")
             with pytest.raises(ValueError, match="positive"):
                 charge(ledger, units=0)
             with pytest.raises(TypeError, match="int64"):
-                ledger.commit("k1", VALUES.astype(float))
+                ledger.commit("k1", VALUES.astype(float), source="OpenDP 0")
             charge(ledger)
-            first = ledger.commit("k1", VALUES)
-            assert ledger.commit("k1", VALUES + 1).values.tolist() == first.values.tolist()
+            first = ledger.commit("k1", VALUES, source="OpenDP 0")
+            again = ledger.commit("k1", VALUES + 1, source="another")
+            assert again.values.tolist() == first.values.tolist()
+            assert again.source == first.source == "OpenDP 0"
             with pytest.raises(ValueError, match="look its measurement up"):
                 charge(ledger)
 
@@ -372,3 +375,15 @@ def test_the_export_holds_public_facts_and_no_time_of_day(path):
     for line in lines:
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", line["day"])
         assert not re.search(r"\d:\d\d", json.dumps(line))
+
+
+def test_noise_of_before_there_was_a_choice_was_drawn_by_opendp():
+    state = State()
+    steps = (
+        ("register", cap_fields("people", CAP)),
+        ("reserve", {"key": "k", "dataset": "people", "units": "5"}),
+        ("commit", {"key": "k", "sha256": "0"}),
+    )
+    for seq, (kind, fields) in enumerate(steps, 1):
+        state.apply(Event(Head(seq, ""), kind, "2026-01-01", fields))
+    assert state.entries["k"].source == "OpenDP"

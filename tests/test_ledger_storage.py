@@ -204,11 +204,11 @@ def test_a_full_disk_undoes_the_whole_step(path):
             charge(ledger)
             database.execute(f"PRAGMA max_page_count = {pages + 1}")
             with pytest.raises(LedgerError, match="no room") as caught:
-                ledger.commit("k1", np.zeros(100_000, np.int64))
+                ledger.commit("k1", np.zeros(100_000, np.int64), source="OpenDP 0")
             assert "disk is full" not in "".join(traceback.format_exception(caught.value))
             assert [event.kind for event in ledger.history()] == ["register", "reserve"]
             database.execute("PRAGMA max_page_count = 1000000")
-            ledger.commit("k1", np.zeros(100_000, np.int64))
+            ledger.commit("k1", np.zeros(100_000, np.int64), source="OpenDP 0")
         ledger.verify()
     assert spent(path) == UNIT
 
@@ -222,10 +222,10 @@ def test_a_full_disk_under_a_large_file_leaves_nothing(path, monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", full)
             with pytest.raises(LedgerError, match="No space left") as caught:
-                ledger.commit("k1", np.zeros(600_000, np.int64))
+                ledger.commit("k1", np.zeros(600_000, np.int64), source="OpenDP 0")
         assert "CANARY" not in str(caught.value)
         assert list((path.parent / "ledger.db.measurements").iterdir()) == []
-        assert ledger.commit("k1", np.ones(600_000, np.int64)).values[0] == 1
+        assert ledger.commit("k1", np.ones(600_000, np.int64), source="OpenDP 0").values[0] == 1
 
 
 def test_a_failed_step_is_undone_whole_and_its_file_never_outlives_the_next(path, monkeypatch):
@@ -242,7 +242,7 @@ def test_a_failed_step_is_undone_whole_and_its_file_never_outlives_the_next(path
             with ledger.hold("k1"):
                 charge(ledger)
                 with pytest.raises(LedgerError, match="Input/output"):
-                    ledger.commit("k1", large)
+                    ledger.commit("k1", large, source="OpenDP 0")
                 assert "commit" not in [event.kind for event in ledger.history()]
                 assert len(list(path.parent.rglob("*.i64"))) == 1
                 go_on()
@@ -273,7 +273,7 @@ def test_a_large_file_and_its_name_are_durable_before_the_commit(path, monkeypat
     with opened(path) as ledger, ledger.hold("k1"):
         charge(ledger)
         monkeypatch.setattr(os, "fsync", watched)
-        ledger.commit("k1", np.zeros(600_000, np.int64))
+        ledger.commit("k1", np.zeros(600_000, np.int64), source="OpenDP 0")
     assert synced == [(False, 2), (True, 2), (True, 2)]  # the file, its pending name, its name
 
 

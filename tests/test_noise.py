@@ -6,12 +6,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy.stats import chi2, norm
+from noise_support import budget_for, p_value
 
+from dpquery import __version__
 from dpquery.exceptions import DpqueryError
 from dpquery.measurement import noise as noise_module
 from dpquery.measurement.accounting import Guarantee, guarantee, noise_scale
-from dpquery.measurement.noise import draw, source
+from dpquery.measurement.bulk_noise import BulkSampler
+from dpquery.measurement.noise import BULK_ABOVE, draw, source
 
 LAWS = [
     *(("laplace", scale, 40_000) for scale in (1.0, 2.0, 5.0, 3.3, 12.0, 999_983.0)),
@@ -19,38 +21,10 @@ LAWS = [
 ]
 
 
-def budget_for(noise, scale):
-    """A guarantee that a sensitivity of 1 meets at this scale, with a hair to spare."""
-    hair = 1 + Fraction(1, 10**9)
-    ratio = hair / Fraction(scale)
-    amount = ratio if noise == "laplace" else ratio**2 / 2
-    return Guarantee("pure" if noise == "laplace" else "zcdp", amount, amount, Fraction(0))
-
-
-def cdf(noise, scale, k):
-    """P(X <= k) of the discrete law, exact but for float rounding."""
-    if noise == "laplace":
-        q = math.exp(-1 / scale)
-        above = 1 - q ** (np.maximum(k, 0) + 1.0) / (1 + q)
-        return np.where(k >= 0, above, q ** np.maximum(-k, 0.0) / (1 + q))
-    if scale > 1000:  # by Poisson summation the two laws differ by exp(-2 pi^2 scale^2)
-        return norm.cdf((k + 0.5) / scale)
-    support = np.arange(-math.ceil(12 * scale), math.ceil(12 * scale) + 1)
-    mass = np.exp(-(support**2) / (2 * scale**2))
-    return np.interp(k, support, np.cumsum(mass) / mass.sum())
-
-
-def p_value(noise, scale, sample):
-    """Chi-square of a sample against the law, in cells of about equal mass."""
-    spread = np.tan(np.linspace(-1.35, 1.35, 41)) * scale
-    edges = np.unique(np.rint(spread)).astype(np.int64)
-    expected = np.diff(np.concatenate([[0.0], cdf(noise, scale, edges), [1.0]])) * sample.size
-    observed = np.bincount(np.searchsorted(edges, sample), minlength=edges.size + 1)
-    keep = expected >= 5
-    rest, rest_seen = expected[~keep].sum(), observed[~keep].sum()
-    statistic = np.sum((observed[keep] - expected[keep]) ** 2 / expected[keep])
-    statistic += (rest_seen - rest) ** 2 / rest if rest > 0 else 0.0
-    return chi2.sf(statistic, keep.sum() + (rest > 0) - 1)
+@pytest.fixture(params=["OpenDP", "bulk"])
+def either(request, monkeypatch):
+    """Let one source draw for any number of answers."""
+    monkeypatch.setattr(noise_module, "BULK_ABOVE", 10**9 if request.param == "OpenDP" else -1)
 
 
 @pytest.mark.statistical
@@ -64,6 +38,7 @@ def test_draws_follow_the_exact_law_and_no_other(noise, scale, n):
         assert p_value(noise, scale * factor, sample) < 1e-9
 
 
+@pytest.mark.usefixtures("either")
 def test_noise_is_added_to_each_answer_in_its_place():
     answers = np.arange(5, dtype=np.int64) * 2**40
     noisy = draw(answers, budget=budget_for("laplace", 8.0), sensitivity=1, scale=8.0)
@@ -72,6 +47,7 @@ def test_noise_is_added_to_each_answer_in_its_place():
     assert not np.shares_memory(noisy, answers)
 
 
+@pytest.mark.usefixtures("either")
 def test_big_vectors_are_drawn_in_chunks_with_fresh_noise(monkeypatch):
     monkeypatch.setattr(noise_module, "_CHUNK", 700)
     done = []
@@ -86,12 +62,14 @@ def test_big_vectors_are_drawn_in_chunks_with_fresh_noise(monkeypatch):
     assert np.unique(noisy).size > 1990
 
 
+@pytest.mark.usefixtures("either")
 def test_two_draws_never_share_their_noise():
     zeros = np.zeros(500, np.int64)
     settings = {"budget": budget_for("gaussian", 2.0**40), "sensitivity": 1, "scale": 2.0**40}
     assert np.count_nonzero(draw(zeros, **settings) == draw(zeros, **settings)) < 5
 
 
+@pytest.mark.usefixtures("either")
 def test_an_empty_vector_needs_no_noise():
     empty = np.zeros(0, np.int64)
     assert draw(empty, budget=budget_for("laplace", 8.0), sensitivity=1, scale=8.0).size == 0
@@ -108,12 +86,14 @@ def test_the_librarys_own_charge_agrees_with_ours(noise, epsilon, sensitivity):
     assert noisy.shape == (1,)
 
 
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("scale", [0.0, -1.0, 0.999, 1e-320, 2.0**52, 1e300, math.inf, math.nan])
 def test_a_scale_outside_the_grid_is_refused(scale):
     with pytest.raises(ValueError, match="noise scale"):
         draw(np.zeros(1, np.int64), budget=budget_for("laplace", 8.0), sensitivity=1, scale=scale)
 
 
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_a_scale_below_the_budget_is_refused(noise):
     budget = guarantee(noise, epsilon=Fraction(1, 10), delta=Fraction(1, 10**9))
@@ -122,6 +102,20 @@ def test_a_scale_below_the_budget_is_refused(noise):
         draw(np.zeros(1, np.int64), budget=budget, sensitivity=2**20, scale=scale)
 
 
+@pytest.mark.parametrize(("noise", "amount"), [("laplace", (3, 8)), ("gaussian", (3, 128))])
+def test_bulk_noise_is_held_against_the_budget_to_the_last_bit(noise, amount, monkeypatch):
+    """D1 / scale and D2^2 / (2 scale^2) in fractions, where OpenDP's map has to round."""
+    monkeypatch.setattr(noise_module, "BULK_ABOVE", -1)
+    exact = Fraction(*amount)
+    budget = Guarantee("pure" if noise == "laplace" else "zcdp", exact, exact, Fraction(0))
+    zeros = np.zeros(3, np.int64)
+    assert draw(zeros, budget=budget, sensitivity=3, scale=8.0).shape == (3,)
+    for sensitivity, scale in ((3, math.nextafter(8.0, 0)), (4, 8.0), (0, 8.0), (-3, 8.0)):
+        with pytest.raises(ValueError, match="does not meet the budget"):
+            draw(zeros, budget=budget, sensitivity=sensitivity, scale=scale)
+
+
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("answer", [2**62, -(2**62), 2**63 - 1, -(2**63)])
 def test_an_answer_that_could_overflow_is_refused_without_showing_it(answer):
     answers = np.array([7, answer], np.int64)
@@ -130,6 +124,18 @@ def test_an_answer_that_could_overflow_is_refused_without_showing_it(answer):
     assert str(abs(answer)) not in str(caught.value)
 
 
+@pytest.mark.parametrize("answer", [0, -1, 2**62 - 1, 1 - 2**62, 2**40])
+@pytest.mark.parametrize("noise", [0, 2**63 - 1, 1 - 2**63, 2**62, -(2**62) - 5, -(2**40)])
+def test_bulk_noise_is_added_without_wrapping_around(answer, noise, monkeypatch):
+    monkeypatch.setattr(noise_module, "BULK_ABOVE", -1)
+    monkeypatch.setattr(BulkSampler, "sample", lambda self, size: np.full(size, noise, np.int64))
+    (noisy,) = draw(
+        np.array([answer]), budget=budget_for("laplace", 2.0**51), sensitivity=1, scale=2.0**51
+    )
+    assert noisy == max(-(2**62), min(2**62, answer + noise))
+
+
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize(
     "answers", [np.zeros(2), np.zeros(2, np.int32), np.zeros((2, 2), np.int64)]
 )
@@ -148,7 +154,7 @@ def test_a_failing_library_leaves_no_trace_of_values(monkeypatch):
         def __call__(self, arg):
             raise OpenDPException("FailedFunction", f"{arg[0]} is not representable")
 
-    monkeypatch.setattr(noise_module, "_mechanism", lambda noise, scale: Broken())
+    monkeypatch.setattr(noise_module, "_built", lambda noise, scale: Broken())
     with pytest.raises(DpqueryError) as caught:
         draw(
             np.array([424242], np.int64),
@@ -161,6 +167,17 @@ def test_a_failing_library_leaves_no_trace_of_values(monkeypatch):
     assert caught.value.__cause__ is None
 
 
+@pytest.mark.parametrize("charged", [0.0, -1.0, 0.1251, math.inf, math.nan])
+def test_the_library_too_must_agree_to_the_budget(monkeypatch, charged):
+    class Dear:
+        def map(self, d_in):
+            return charged
+
+    monkeypatch.setattr(noise_module, "_built", lambda noise, scale: Dear())
+    with pytest.raises(ValueError, match="privacy map"):
+        draw(np.zeros(1, np.int64), budget=budget_for("laplace", 8.0), sensitivity=1, scale=8.0)
+
+
 @pytest.mark.parametrize("version", ["0.14.1", "0.15.9", "0.9"])
 def test_an_old_library_is_refused(monkeypatch, version):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
@@ -168,5 +185,21 @@ def test_an_old_library_is_refused(monkeypatch, version):
         draw(np.zeros(1, np.int64), budget=budget_for("laplace", 8.0), sensitivity=1, scale=8.0)
 
 
-def test_the_source_is_named_with_its_version():
-    assert source() == f"OpenDP {importlib.metadata.version('opendp')}"
+def test_the_source_that_is_named_is_the_one_that_draws(monkeypatch):
+    class Called(Exception):
+        pass
+
+    def called(*_):
+        raise Called
+
+    monkeypatch.setattr(noise_module, "_mechanism", called)
+    settings = {"budget": budget_for("laplace", 8.0), "sensitivity": 1, "scale": 8.0}
+    assert source(BULK_ABOVE + 1) == f"the bulk sampler of dpquery {__version__}"
+    assert draw(np.zeros(BULK_ABOVE + 1, np.int64), **settings).size == BULK_ABOVE + 1
+    assert "OpenDP" in source(BULK_ABOVE)
+    with pytest.raises(Called):
+        draw(np.zeros(BULK_ABOVE, np.int64), **settings)
+
+
+def test_the_library_is_named_with_its_version():
+    assert source(BULK_ABOVE) == f"OpenDP {importlib.metadata.version('opendp')}"

@@ -244,6 +244,7 @@ def manifest(spec, *, key="k1", noise="gaussian", epsilon="1"):
     return manifest_of(
         spec,
         mechanism=Mechanism(own, 3, 12345, 67890.5),
+        noise_source="Source 7",
         strategy=StrategyFacts(
             "marginals", "marginals", 9.0, 30.0, 8.0, "SVD bound", 1.125, True, "s"
         ),
@@ -634,6 +635,15 @@ def test_a_manifest_read_back_is_the_manifest(tmp_path):
     assert str(tmp_path) not in text
 
 
+def test_a_manifest_from_before_there_was_a_choice_names_opendp(tmp_path):
+    release(tmp_path / "out")
+    path = tmp_path / "out" / "release.json"
+    older = json.loads(path.read_text())
+    del older["noise"]["source"]
+    path.write_text(json.dumps(older))
+    assert read_manifest(tmp_path / "out").noise.source == "OpenDP"
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -685,7 +695,7 @@ def test_the_statement_says_the_numbers_in_words():
     assert "ε = 0.1 (pure" in pure
     assert "extra probability" not in pure
     assert "Releases so far have spent 1 of 4." in pure
-    assert "OpenDP" in pure
+    assert "The noise comes from Source 7, which draws it exactly" in pure
 
 
 def test_a_description_cannot_break_the_statement():

@@ -7,6 +7,7 @@ import re
 import sqlite3
 import stat
 from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -237,6 +238,21 @@ def test_the_same_release_needs_neither_the_data_nor_money(released):
     assert spent() == "0.5"
 
 
+def test_a_release_names_what_drew_its_noise_and_goes_on_naming_it(town, monkeypatch):
+    ok(*EARLIER)
+    with monkeypatch.context() as patch:
+        patch.setattr("dpquery.measurement.noise.BULK_ABOVE", 0)
+        ok(*LATER, "--out", "bulk")
+        ok(*EARLIER, "--out", "again")
+    for folder, name in (("release", f"OpenDP {version('opendp')}"), ("bulk", "the bulk sampler")):
+        source = is_whole(folder)["noise"]["source"]
+        assert source.startswith(name)
+        assert f"comes from {source}," in Path(folder, "statement.md").read_text()
+    ok(*LATER, "--out", "bulk_again")
+    assert contents("again") == contents("release")
+    assert contents("bulk_again") == contents("bulk")
+
+
 def test_another_release_number_draws_fresh_noise_and_pays(released):
     ok(*EARLIER, "--release-number", "2", "--out", "second")
     assert spent() == "1"
@@ -304,7 +320,7 @@ def test_the_ledger_on_disk_holds_the_noisy_measurement_and_public_facts_only(re
         }
     assert tables == {"events", "measurements"}
     allowed = {"seq", "hash", "previous", "kind", "day", "dataset", "key", "units", "native"}
-    allowed |= {"details", "sha256", "size", "currency", "epsilon", "delta", "unit"}
+    allowed |= {"details", "sha256", "size", "currency", "epsilon", "delta", "unit", "source"}
     for line in ok("ledger", "export").out.splitlines():
         assert set(json.loads(line)) <= allowed
 

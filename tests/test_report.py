@@ -60,6 +60,7 @@ def release(folder, *, items=ITEMS, answers=answers, noise="gaussian", curve=((0
     manifest = manifest_of(
         spec,
         mechanism=Mechanism(own, 0, 1, 2.0),
+        noise_source="OpenDP 0",
         strategy=StrategyFacts(EVIL, "product", 5.0, 5.0, 4.0, "SVD bound", 1.25, True, "s" * 64),
         plan="p" * 64,
         key="k",

@@ -101,7 +101,7 @@ def measure(
         if stored is not None:
             progress("stored measurements found: nothing is charged, the data is not opened")
             return stored
-        source()
+        noise_source = source(sum(own.block.shape[0] for own in query.strategy.measurements))
         check_size(_subsets(query), query.strategy.shape)
         check_header(data, query.spec)
         ledger.reserve(
@@ -111,7 +111,7 @@ def measure(
             native={guarantee.kind: str(guarantee.amount)},
             details={"version": query.spec.dataset.version, "release": query.release},
         )
-        return ledger.commit(key, _noisy(data, query, progress))
+        return ledger.commit(key, _noisy(data, query, progress), source=noise_source)
 
 
 def _subsets(query: Query) -> list[Subset]:

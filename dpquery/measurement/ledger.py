@@ -55,11 +55,13 @@ class Measurement:
         values: (m,) noisy answers in grid steps.
         head: the event that committed it, to be named in the release.
         account: the dataset's account at that event; the same at every later run.
+        source: what drew the noise.
     """
 
     values: NDArray[np.int64]
     head: Head
     account: Account
+    source: str
 
 
 @dataclass(frozen=True)
@@ -216,7 +218,7 @@ class Ledger:
                 self._file(entry).remove()
                 self._store.append(state, "retry", {"key": key})
 
-    def commit(self, key: str, values: NDArray[np.int64]) -> Measurement:
+    def commit(self, key: str, values: NDArray[np.int64], *, source: str) -> Measurement:
         """Store the noisy measurement of a held, reserved key; durable when this returns.
 
         What is done here depends on the number of values alone, never on the values. If the key
@@ -225,6 +227,7 @@ class Ledger:
         Args:
             key: the key.
             values: (m,) noisy answers in grid steps.
+            source: what drew their noise; kept with them.
         """
         self._check_held(key)
         if values.ndim != 1 or values.dtype != np.int64:
@@ -243,12 +246,12 @@ class Ledger:
         sha256 = hashlib.sha256(values.data).hexdigest()
         with self._store.writing() as state:
             fields: dict[str, JSON] = {"key": key, "sha256": sha256, "size": values.size}
-            self._store.append(state, "commit", fields)
+            self._store.append(state, "commit", fields | {"source": source})
             if large:
                 file.publish()
             else:
                 self._store.put(state.head.seq, values.tobytes())
-            return Measurement(values, state.head, state.accounts[entry.dataset])
+            return Measurement(values, state.head, state.accounts[entry.dataset], source)
 
     def abandon(self, key: str) -> None:
         """Give an unfinished key up; its charge stays spent, and a new run is charged anew.
@@ -340,7 +343,7 @@ class Ledger:
                 f"{self._store.path} from a backup"
             )
         values = np.frombuffer(payload, dtype="<i8").astype(np.int64)
-        return Measurement(values, entry.committed, entry.account)
+        return Measurement(values, entry.committed, entry.account, entry.source)
 
     def _file(self, entry: Entry) -> MeasurementFile:
         return MeasurementFile(self._store.path, key=entry.key, reserved=entry.reserved)

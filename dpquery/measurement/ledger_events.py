@@ -70,6 +70,7 @@ class Entry:
         committed: the event that stored the measurement.
         sha256: hash of the stored noisy measurement.
         account: the dataset's account at that event.
+        source: what drew its noise.
     """
 
     key: str
@@ -81,6 +82,7 @@ class Entry:
     committed: Head = Head()
     sha256: str = ""
     account: Account | None = None
+    source: str = ""
 
 
 @dataclass
@@ -138,6 +140,8 @@ class State:
                 committed=event.head,
                 sha256=str(event.fields["sha256"]),
                 account=self.accounts[entry.dataset],
+                # Before there was a choice, OpenDP drew all noise and its name was not kept.
+                source=str(event.fields.get("source", "OpenDP")),
             )
         self.entries[entry.key] = entry
 

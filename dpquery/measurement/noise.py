@@ -1,24 +1,30 @@
-"""The noise: exact discrete Laplace or Gaussian from OpenDP, on integers, with no seed anywhere.
+"""The noise: exact discrete Laplace or Gaussian noise on integers, with no seed anywhere.
 
 The answers and the noise are whole numbers from end to end, because floating-point noise gives
-away the true answer in its low bits. OpenDP draws from the operating system's randomness, and its
-own privacy map is asked, before any draw, whether the scale meets the budget [CKS20].
+away the true answer in its low bits. Before any draw the scale is held against the budget, in
+fractions [CKS20]. Up to BULK_ABOVE answers the noise is OpenDP's, whose own privacy map is asked as
+well; it draws one number at a time, and above that the noise is `bulk_noise`'s.
 """
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
 from importlib import metadata
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpquery import __version__
 from dpquery.exceptions import DpqueryError
 from dpquery.measurement.accounting import Guarantee, sensitivity_bound
+from dpquery.measurement.bulk_noise import BulkSampler
 from dpquery.strategy.noise_kinds import Noise
 
 # Before 0.14.2 the sampler is biased; 0.16.0 is the version that the tests and the audit cover.
 OLDEST = (0, 16, 0)
+BULK_ABOVE = 50_000
 LARGEST_ANSWER = 2**62
 LARGEST_SCALE = 2.0**52
 _CHUNK = 100_000
@@ -50,7 +56,7 @@ def draw(
 
     Privacy: the whole vector is epsilon-DP or rho-zCDP with budget.amount, for neighbours that
     move it by at most the sensitivity. Coordinates are independent, so drawing in chunks changes
-    nothing. Running time is not protected.
+    nothing, and which source draws depends on their number alone. Running time is not protected.
 
     Raises:
         ValueError: a scale that does not meet the budget, or outside [1, 2^52).
@@ -61,23 +67,31 @@ def draw(
         raise TypeError("answers must be a vector of int64")
     if not 1 <= scale < LARGEST_SCALE:
         raise ValueError(f"the noise scale must lie in [1, 2^52) grid steps, not {scale:g}")
-    mechanism = _mechanism(budget.noise, scale)
-    charged = mechanism.map(sensitivity_bound(budget.noise, sensitivity))
-    if not (0 < charged < math.inf and charged <= budget.amount):
+    if sensitivity <= 0 or _cost(budget.noise, sensitivity, scale) > budget.amount:
         raise ValueError("the noise scale does not meet the budget; take it from noise_scale")
+    if answers.size > BULK_ABOVE:
+        add_noise = partial(_saturated_sum, BulkSampler(budget.noise, scale))
+    else:
+        add_noise = partial(_measure, _mechanism(budget, sensitivity, scale))
     if answers.size and not _within_range(answers):
         raise DpqueryError("an exact answer does not fit the grid; declare smaller weights")
     noisy = np.empty_like(answers)
     for start in range(0, answers.size, _CHUNK):
         chunk = np.ascontiguousarray(answers[start : start + _CHUNK])
-        noisy[start : start + chunk.size] = _measure(mechanism, chunk)
+        noisy[start : start + chunk.size] = add_noise(chunk)
         if progress is not None:
             progress(start + chunk.size)
     return noisy
 
 
-def source() -> str:
-    """Return the name and version of the noise source; DpqueryError if it is too old to trust."""
+def source(size: int) -> str:
+    """Return the name and version of what draws for so many answers.
+
+    Raises:
+        DpqueryError: it is too old to trust.
+    """
+    if size > BULK_ABOVE:
+        return f"the bulk sampler of dpquery {__version__}"
     version = metadata.version("opendp")
     if tuple(int(part) for part in version.split(".")[:3] if part.isdecimal()) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
@@ -88,9 +102,33 @@ def source() -> str:
     return f"OpenDP {version}"
 
 
-def _mechanism(noise: Noise, scale: float) -> _Measurement:
+def _cost(noise: Noise, sensitivity: int, scale: float) -> Fraction:
+    """Return the exact epsilon D1 / scale, or the exact rho D2^2 / (2 scale^2)."""
+    exact = Fraction(scale)
+    return sensitivity / exact if noise == "laplace" else sensitivity / (2 * exact**2)
+
+
+def _saturated_sum(sampler: BulkSampler, chunk: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return answers plus noise, clipped to +-2^62 without ever overflowing.
+
+    Clipping is post-processing, and noise cut to an int64 is beyond the limits of every answer.
+    """
+    noise = sampler.sample(chunk.size)
+    return chunk + np.clip(noise, -LARGEST_ANSWER - chunk, LARGEST_ANSWER - chunk)
+
+
+def _mechanism(budget: Guarantee, sensitivity: int, scale: float) -> _Measurement:
+    """Return the OpenDP measurement, once its own privacy map has agreed to the budget."""
+    mechanism = _built(budget.noise, scale)
+    charged = mechanism.map(sensitivity_bound(budget.noise, sensitivity))
+    if not (0 < charged < math.inf and charged <= budget.amount):
+        raise ValueError("by OpenDP's privacy map the noise scale does not meet the budget")
+    return mechanism
+
+
+def _built(noise: Noise, scale: float) -> _Measurement:
     """Build the OpenDP measurement; T="i64", because T=int would mean 32 bits and clip."""
-    source()
+    source(0)
     import opendp.prelude as dp  # 0.4 s: only a release pays for it
 
     dp.enable_features("contrib")

@@ -68,11 +68,19 @@ class GuaranteeFacts:
 
 @dataclass(frozen=True)
 class NoiseFacts:
-    """The noise on every measured row: its scale in grid steps of 2^shift, and what it hides."""
+    """The noise on every measured row.
+
+    Attributes:
+        scale: in grid steps of 2^shift.
+        shift: of the grid.
+        sensitivity: what it hides, in grid steps: D1, or D2 squared.
+        source: what drew it; where that was not kept, there was OpenDP alone.
+    """
 
     scale: float
     shift: int
     sensitivity: str
+    source: str = "OpenDP"
 
 
 @dataclass(frozen=True)
@@ -170,6 +178,7 @@ def manifest_of(
     spec: Spec,
     *,
     mechanism: Mechanism,
+    noise_source: str,
     strategy: StrategyFacts,
     plan: str,
     key: str,
@@ -183,6 +192,7 @@ def manifest_of(
     Args:
         spec: what was asked.
         mechanism: what made it private.
+        noise_source: what drew the noise.
         strategy: what was measured.
         plan: sha256 of the plan file.
         key: of the measurement.
@@ -204,7 +214,9 @@ def manifest_of(
             neighbours=spec.privacy.neighbours,
         ),
         guarantee=_guarantee_facts(mechanism, cumulative),
-        noise=NoiseFacts(mechanism.scale, mechanism.shift, str(mechanism.sensitivity)),
+        noise=NoiseFacts(
+            mechanism.scale, mechanism.shift, str(mechanism.sensitivity), noise_source
+        ),
         strategy=strategy,
         plan=plan,
         key=key,

@@ -164,14 +164,13 @@ def odds_words(guarantee: GuaranteeFacts, privacy: PrivacyFacts) -> str:
 
 def _noise_words(manifest: Manifest) -> str:
     own = manifest.noise
-    source = dict(manifest.libraries).get("opendp")
     return (
         f"{count(len(manifest.items), 'table file')} were computed from noisy measurements alone "
         f'(strategy "{_one_line(manifest.strategy.name)}"). To the exact whole-number answer of '
         f"each measurement, noise of the {manifest.guarantee.mechanism} distribution of scale "
         f"{own.scale:.6g} was added once, in steps of {2**own.shift}; the sensitivity it hides is "
-        f"{_sensitivity(manifest)}. The noise comes from OpenDP {source}, which draws it "
-        "exactly, in whole numbers, from the random generator of a cryptographic library: no "
+        f"{_sensitivity(manifest)}. The noise comes from {_one_line(own.source)}, which draws it "
+        "exactly, in whole numbers, from a cryptographic random generator: no "
         "floating-point noise is used, and no seed exists from which it could be drawn again. "
         "The proofs and tests behind this reduce the risk of an implementation error; they do not "
         "remove it."

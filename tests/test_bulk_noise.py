@@ -1,0 +1,343 @@
+"""The bulk sampler: its law is exact, whichever of its paths decides.
+
+Nothing here fixes a seed of the product, which has none: where bytes are scripted, the test passes
+its own source of them. Every statistical claim is tested at 1e-9 and there are fewer than 200, so
+that all of them together fail a sound sampler less often than once in a million runs.
+"""
+
+import hashlib
+import inspect
+import math
+import os
+from bisect import bisect_left
+from fractions import Fraction
+from functools import cache
+from itertools import accumulate
+
+import numpy as np
+import pytest
+from noise_support import budget_for, cdf, cells, chi_square, counts, p_value
+from scipy.stats import binom, chi2, norm
+
+from dpquery.measurement import bulk_noise
+from dpquery.measurement.bulk_noise import BulkSampler, Law, SlowSampler
+from dpquery.measurement.noise import BULK_ABOVE, draw
+
+NOISES = ("laplace", "gaussian")
+SCALES = (
+    *(1.0, 1.5, 2.0, 2.7, 10.0, 31.999, 63.5, 64.0, 100.1, 1000.3, 999_983.0),
+    *(2**20 + 0.1, 2.0**33, 1.1 * 2.0**33, 1.9 * 2.0**46, 2.0**52 * (1 - 2.0**-53)),
+)
+STRICT = 1e-9
+
+
+def stream(label):
+    """Bytes that can be drawn again, and how many were drawn."""
+    state = {"at": 0}
+
+    def entropy(size):
+        state["at"] += 1
+        return hashlib.shake_128(f"{label} {state['at']}".encode()).digest(size)
+
+    return entropy
+
+
+class Script:
+    """Gives the bytes that it was told, a call each, and then the operating system's."""
+
+    def __init__(self, *chunks):
+        self.left = list(chunks)
+
+    def __call__(self, size):
+        chunk = self.left.pop(0) if self.left else os.urandom(size)
+        assert len(chunk) == size
+        return chunk
+
+    def tell(self, *words):
+        self.left = [word.to_bytes(8, "little") for word in words]
+
+
+def exp_bounds(x, bits=320):
+    """Fractions on either side of exp(-x), by Taylor's series of exp(x / 2^n) in integers."""
+    halvings, one = math.ceil(x).bit_length() + 1, 1 << bits
+    below, above = (math.floor(x * one) >> halvings), (math.floor(x * one) >> halvings) + 1
+    low, high, term_low, term_high = 0, 0, one, one
+    for n in range(1, bits):
+        low, high = low + term_low, high + term_high
+        term_low, term_high = term_low * below // (n * one), term_high * above // (n * one) + 1
+    high += 2 * term_high  # the rest is less than its first term twice
+    for _ in range(halvings):
+        low, high = low * low // one, high * high // one + 1
+    return Fraction(one, high), Fraction(one, low)
+
+
+@cache
+def cumulative(law):
+    """Bounds on the cumulative weights of step 1, from the docstring of the module."""
+    weights = [(Fraction(1), Fraction(1))]
+    for h in range(law.blocks):
+        weights.append([2 * 2**law.bits * w for w in exp_bounds(law.exponent(law.start(h)))])
+    start = law.start(law.blocks)
+    slope = law.rate if law.power == 1 else 2 * law.rate * start
+    (low, high), (q_low, q_high) = exp_bounds(law.exponent(start)), exp_bounds(slope)
+    weights.append((2 * low / (1 - q_low), 2 * high / (1 - q_high)))
+    grid = 1 << 300  # common denominators keep the sums short
+    lows = [*accumulate(math.floor(low * grid) for low, _ in weights)]
+    return lows, [*accumulate(math.ceil(high * grid) for _, high in weights)]
+
+
+def twin_thresholds(law, bits):
+    """Floors that both bounds agree on."""
+    lows, highs = cumulative(law)
+    floors = [(own << bits) // highs[-1] for own in lows[:-1]]
+    assert floors == [(own << bits) // lows[-1] for own in highs[:-1]]
+    return floors
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("noise", NOISES)
+def test_draws_follow_the_law_and_none_two_per_cent_wider_or_narrower(noise, scale):
+    sample = BulkSampler(noise, scale).sample(1_000_000)
+    assert p_value(noise, scale, sample) > STRICT
+    for factor in (1 / 1.02, 1.02):
+        assert p_value(noise, scale * factor, sample) < STRICT
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("scale", [1.0, 2.7, 10.0])
+@pytest.mark.parametrize("noise", NOISES)
+def test_every_single_value_has_its_mass(noise, scale):
+    edges = np.arange(-math.ceil(12 * scale), math.ceil(12 * scale))
+    sample = BulkSampler(noise, scale).sample(1_000_000)
+    expected = np.diff(np.concatenate([[0.0], cdf(noise, scale, edges), [1.0]])) * sample.size
+    assert chi_square(counts(edges, sample), expected) > STRICT
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("scale", [260.7, 1.03 * 2.0**33])
+@pytest.mark.parametrize("noise", NOISES)
+def test_within_a_block_the_law_falls_as_it_should(noise, scale):
+    """Blocks are a 33rd of the scale wide: without step 2 each would be flat, and this fails."""
+    sampler = BulkSampler(noise, scale)
+    law, size = sampler.law, 1 << sampler.law.bits
+    sample = sampler.sample(6_000_000)
+    starts = 1 + size * np.arange(law.blocks)[:, None] + size // 4 * np.arange(5)
+    mass = np.diff(cdf(noise, scale, starts - 1.0), axis=1).sum(axis=0)
+    own = np.abs(sample) - 1
+    inside = (own >= 0) & (own < law.blocks * size)
+    seen = np.bincount(own[inside] % size // (size // 4), minlength=4)
+    assert chi_square(seen, mass / mass.sum() * seen.sum()) > STRICT
+    assert chi_square(seen, np.full(4, seen.sum() / 4)) < STRICT
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("scale", [2**20 + 0.1, 1.1 * 2.0**33, 1.9 * 2.0**46])
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_low_bits_are_fair_and_so_is_the_sign(noise, scale):
+    """At these scales the remainders by small numbers are even to within 1e-9 of their mass."""
+    sample = BulkSampler(noise, scale).sample(400_000)
+    for modulus in (7, 64, 1000):
+        seen = np.bincount(sample % modulus, minlength=modulus)
+        assert chi_square(seen, np.full(modulus, sample.size / modulus)) > STRICT
+    positive = np.count_nonzero(sample > 0)
+    assert 2 * binom.cdf(min(positive, sample.size - positive), sample.size, 0.5) > STRICT
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("scale", [1.0, 1000.3, 2.0**33])
+@pytest.mark.parametrize("noise", NOISES)
+def test_neighbours_in_a_sample_are_independent(noise, scale):
+    sample = BulkSampler(noise, scale).sample(500_000)
+    for values in (sample / scale, np.abs(sample) / scale, sample % 2.0):
+        centred = values - values.mean()
+        for lag in (1, 2, 32, 1 << 15):
+            product = centred[lag:] * centred[:-lag]
+            z = product.sum() / (centred.var() * math.sqrt(product.size))
+            assert 2 * norm.sf(abs(z)) > STRICT
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("scale", [2.7, 1000.3])
+@pytest.mark.parametrize("noise", NOISES)
+def test_both_sources_draw_from_one_law(noise, scale):
+    sizes = BULK_ABOVE // 2, 12 * BULK_ABOVE
+    rare, many = (
+        draw(np.zeros(n, np.int64), budget=budget_for(noise, scale), sensitivity=1, scale=scale)
+        for n in sizes
+    )
+    table = np.array([counts(cells(scale), rare), counts(cells(scale), many)], float)
+    table = table[:, table.sum(axis=0) > 100]
+    expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
+    statistic = ((table - expected) ** 2 / expected).sum()
+    assert chi2.sf(statistic, table.shape[1] - 1) > STRICT
+
+
+def test_two_samplers_share_nothing_and_no_draw_is_repeated():
+    samples = [BulkSampler("laplace", 2.0**50).sample(40_000) for _ in range(2)]
+    assert np.unique(np.concatenate(samples)).size > 79_995
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.5, 70.3, 2.0**51 + 12345.5])
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_thresholds_are_right_to_the_last_bit(noise, scale):
+    law = Law.of(noise, scale)
+    for bits in (16, 64, 192):
+        assert law.thresholds(bits) == twin_thresholds(law, bits)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_law_whose_blocks_are_single_numbers_has_its_mass_in_the_thresholds(noise):
+    law = Law.of(noise, 7.3)
+    assert law.bits == 0
+    shares = np.array(law.thresholds(64)) / 2.0**64
+    below = 2 * cdf(noise, 7.3, np.arange(law.blocks + 1)) - 1
+    if noise == "laplace":
+        np.testing.assert_allclose(shares, below, rtol=1e-12)
+    # The tail's weight counts the proposals that it refuses: a share of less than exp(-18).
+    np.testing.assert_allclose(shares, below, rtol=math.exp(-18))
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.3, 100.1, 1e9])
+@pytest.mark.parametrize("noise", NOISES)
+def test_table_and_search_choose_as_the_thresholds_say_for_every_word(noise, scale):
+    thresholds = twin_thresholds(Law.of(noise, scale), 64)
+    words = np.arange(2**16, dtype=np.uint16)
+    undecided = sorted({own >> 48 for own in thresholds})
+    more = os.urandom(8 * len(undecided))
+    found = BulkSampler(noise, scale, entropy=Script(words.tobytes(), more))._choices(2**16)
+    full = [int(word) << 48 for word in words]
+    for word, own in zip(undecided, np.frombuffer(more, np.uint64), strict=True):
+        full[word] |= int(own) >> 16
+    assert found.tolist() == [bisect_left(thresholds, own) for own in full]
+
+
+@pytest.mark.parametrize("scale", [1.0, 64.5])
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_tie_in_64_bits_is_decided_by_further_bits(noise, scale):
+    bytes_ = Script()
+    sampler = BulkSampler(noise, scale, entropy=bytes_)
+    longer = twin_thresholds(sampler.law, 256)
+    for i in (0, len(longer) // 2, len(longer) - 1):
+        first, second, third = (longer[i] >> place & (2**64 - 1) for place in (192, 128, 64))
+        for further, expected in (
+            ([second - 1], i),
+            ([second + 1], i + 1),
+            ([second, third - 1], i),
+            ([second, third + 1], i + 1),
+        ):
+            bytes_.tell(first << 16 & (2**64 - 1), *further)
+            bytes_.left.insert(0, (first >> 48).to_bytes(2, "little"))
+            assert sampler._choices(1).tolist() == [expected]
+            assert not bytes_.left
+
+
+@pytest.mark.parametrize("scale", [100.1, 1e9, 2.0**51 + 12345.5])
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_real_close_to_its_bound_is_compared_exactly(noise, scale):
+    bytes_ = Script()
+    sampler = BulkSampler(noise, scale, entropy=bytes_)
+    law = sampler.law
+    for block, j in ((0, 1), (3, 2), (law.blocks - 1, 1), (law.blocks - 1, 5)):
+        start = law.start(block)
+        for place in {(1 << law.bits) - 1, max(1, (1 << law.bits) // 3)}:
+            d = (law.exponent(start + place) - law.exponent(start)) / j
+            near, second = divmod(math.floor(d * 2**128), 2**64)
+            for u, further, expected in (
+                (near - 512, [], True),
+                (near - 1, [], True),
+                (near + 1, [], False),
+                (near + 512, [], False),
+                (near, [0], True),
+                (near, [second - 1], True),
+                (near, [second + 1], False),
+                (near, [2**64 - 1], False),
+            ):
+                bytes_.tell(*further)
+                arrays = (np.array([own], np.int64) for own in (start, place))
+                assert sampler._below(np.array([u], np.uint64), *arrays, j).tolist() == [expected]
+                assert not bytes_.left
+
+
+@pytest.mark.parametrize("scale", [64.0, 100.1, 999_983.0, 1.9 * 2.0**46])
+@pytest.mark.parametrize("noise", NOISES)
+def test_floats_decide_as_fractions_do(noise, scale, monkeypatch):
+    """The same bits give the same draws where every comparison is made in fractions."""
+    quick = BulkSampler(noise, scale, entropy=stream("same")).sample(70_000)
+    monkeypatch.setattr(bulk_noise, "_MARGIN", 2.0)
+    exact = BulkSampler(noise, scale, entropy=stream("same")).sample(70_000)
+    assert np.array_equal(quick, exact)
+    other = BulkSampler(noise, scale, entropy=stream("other")).sample(70_000)
+    assert np.count_nonzero(quick == other) < 70_000 / 4
+
+
+@pytest.mark.parametrize("scale", [1.0, 1000.3, 2.0**40 + 0.5])
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_choice_of_the_tail_is_drawn_there_with_either_sign(noise, scale):
+    sampler = BulkSampler(noise, scale, entropy=Script(b"\xff" * 80, b"\xff" * 320))
+    sample = sampler.sample(40)
+    law = sampler.law
+    assert np.count_nonzero(np.abs(sample) >= law.start(law.blocks)) > 20
+    assert sample.min() < 0 < sample.max()
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("scale", [1.0, 1000.3, 2.0**40 + 0.5])
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_tail_follows_the_law_beyond_the_blocks(noise, scale):
+    law, slow = Law.of(noise, scale), SlowSampler()
+    start = law.start(law.blocks)
+    drawn = np.array([own for _ in range(2500) if (own := slow.from_tail(law)) is not None])
+    step = max(1, math.floor(scale / 25)) if noise == "gaussian" else max(1, math.floor(scale / 6))
+    ends = start + step * np.arange(1, 20)
+    # Upper tails: differences of the distribution function would lose all their digits.
+    if noise == "laplace":
+        beyond = np.exp(-(ends - start) / scale)
+    elif scale > 1000:
+        beyond = norm.sf((ends - 0.5) / scale) / norm.sf((start - 0.5) / scale)
+    else:
+        mass = np.exp(-((start + np.arange(400) + 0.0) ** 2 - start**2) / (2 * scale**2))
+        beyond = np.array([mass[end - start :].sum() for end in ends]) / mass.sum()
+    expected = -np.diff(np.concatenate([[1.0], beyond, [0.0]])) * drawn.size
+    assert chi_square(counts(ends - 1, drawn), expected) > STRICT
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("exponent", ["0", "1/1000", "1/3", "1", "7/4", "4"])
+def test_the_slow_bernoulli_is_exp(exponent):
+    slow, own = SlowSampler(), Fraction(exponent)
+    seen = sum(slow.accept(own) for _ in range(5000))
+    p = math.exp(-own)
+    assert min(binom.cdf(seen, 5000, p), binom.sf(seen - 1, 5000, p)) > STRICT
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("rate", ["8", "1", "3/7", "1/1000", "3/1000000000"])
+def test_the_slow_geometric_is_geometric(rate):
+    slow, own = SlowSampler(), Fraction(rate)
+    drawn = np.array([slow.geometric(own) for _ in range(2500)])
+    edges = np.unique(np.floor(np.linspace(0, 3, 13) / float(own)))
+    below = -np.expm1(-float(own) * (edges + 1))
+    expected = np.diff(np.concatenate([[0.0], below, [1.0]])) * drawn.size
+    assert chi_square(counts(edges, drawn), expected) > STRICT
+
+
+def test_draws_beyond_an_int64_stay_at_its_ends(monkeypatch):
+    monkeypatch.setattr(SlowSampler, "from_tail", lambda self, law: 2**70)
+    sampler = BulkSampler("laplace", 2.0**51, entropy=Script(b"\xff" * 80, b"\xff" * 320))
+    assert set(sampler.sample(40).tolist()) == {2**63 - 1, 1 - 2**63}
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, 0.999, 2.0**52, math.inf, math.nan])
+def test_a_scale_that_cannot_be_drawn_is_refused(scale):
+    with pytest.raises(ValueError, match="scale"):
+        BulkSampler("laplace", scale)
+
+
+def test_the_product_draws_from_the_operating_system():
+    for own in (BulkSampler, SlowSampler):
+        assert inspect.signature(own).parameters["entropy"].default is os.urandom
+
+
+def test_no_draw_is_no_draw():
+    assert BulkSampler("gaussian", 5.0).sample(0).shape == (0,)
