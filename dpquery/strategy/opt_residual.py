@@ -25,10 +25,10 @@ from dpquery.strategy.cores import Core
 from dpquery.strategy.lattice import Subset, member_products
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_0 import opt_0
+from dpquery.strategy.roots import RIDGE, Moments, UnitRoot, ridged
 
 MAX_CORE = 512  # classes of an attribute whose core is optimised; G = I beyond
 MAX_ITERATIONS = 400
-RIDGE = 1e-6  # of the identity mixed into every G: it stays invertible where the best is not
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,22 +69,24 @@ class ResidualProblem:
 
     def loss(self, flat: Array) -> tuple[float, Array]:
         """Return log loss and its gradient. flat: the square roots C_i of all active cores."""
-        roots = self.unpack(flat)
-        states = {i: _State(C, self.grams[i]) for i, C in roots.items()}
+        roots = {i: UnitRoot(C) for i, C in self.unpack(flat).items()}
+        moments = {i: Moments(own.inverse, self.grams[i]) for i, own in roots.items()}
         c = self.base.copy()
-        for i, state in states.items():
-            start = int(self.blocks.offsets[i])
-            c[start : start + 2 * len(state.levels) : 2] = state.levels
-            c[start + 1 : start + 2 * len(state.levels) : 2] = state.residuals
+        for i, own in moments.items():
+            start, stop = int(self.blocks.offsets[i]), int(self.blocks.offsets[i + 1])
+            c[start:stop:2], c[start + 1 : stop : 2] = own.levels, (1 - 1 / own.mu) * own.rests
         S = np.maximum(self.blocks.sums(c), 0.0)
         root = np.sqrt(S)
         total = float(root.sum())
         by_sums = np.divide(1.0, root * total, out=np.zeros_like(root), where=root > 0)
         by_c = self.blocks.gradient(c, by_sums)
         pieces = []
-        for i, state in states.items():
+        for i, own in moments.items():
             start, stop = int(self.blocks.offsets[i]), int(self.blocks.offsets[i + 1])
-            pieces.append(state.gradient(by_c[start:stop:2], by_c[start + 1 : stop : 2]).ravel())
+            by_levels, by_residuals = by_c[start:stop:2], by_c[start + 1 : stop : 2]
+            by_mu = float(by_residuals @ own.rests) / own.mu**2
+            by_inverse = own.gradient(by_levels, by_residuals * (1 - 1 / own.mu), by_mu)
+            pieces.append(roots[i].gradient(by_inverse).ravel())
         return 2 * math.log(total), np.concatenate(pieces) if pieces else np.zeros(0)
 
     def unpack(self, flat: Array) -> dict[int, Array]:
@@ -99,38 +101,6 @@ class ResidualProblem:
     def start(self, roots: dict[int, Array]) -> Array:
         """Flatten one root an active attribute."""
         return np.concatenate([roots[i].ravel() for i in self.active])
-
-
-class _State:
-    """One core at one point: G = B'B, ridged, with the columns of B = C normalised."""
-
-    def __init__(self, C: Array, grams: NDArray[np.float64]) -> None:
-        self.norms = np.sqrt((C**2).sum(axis=0))
-        self.B = C / self.norms
-        self.M = np.linalg.inv(_ridged(self.B))
-        self.grams = grams
-        self.g = self.M.sum(axis=0)
-        self.mu = float(self.g.sum())
-        self.Vg = grams @ self.g
-        self.a = self.Vg @ self.g
-        self.traces = np.einsum("uij,ij->u", grams, self.M)
-        self.levels = self.a / self.mu**2
-        self.residuals = (1 - 1 / self.mu) * (self.traces - self.a / self.mu)
-
-    def gradient(self, by_level: Array, by_residual: Array) -> Array:
-        """Return the gradient with respect to C, given those with respect to c_0 and c_1."""
-        mu, a = self.mu, self.a
-        share = 1 - 1 / mu
-        by_a = by_level / mu**2 - by_residual * share / mu
-        by_trace = by_residual * share
-        by_mu = float(
-            by_level @ (-2 * a / mu**3)
-            + by_residual @ ((self.traces - a / mu) / mu**2 + share * a / mu**2)
-        )
-        h = by_a @ self.Vg
-        by_M = np.add.outer(h, h) + np.tensordot(by_trace, self.grams, axes=1) + by_mu
-        by_B = -2 * (1 - RIDGE) * self.B @ (self.M @ by_M @ self.M)
-        return np.asarray((by_B - self.B * (self.B * by_B).sum(axis=0)) / self.norms)
 
 
 def opt_residual(
@@ -181,16 +151,11 @@ def real_core(C: Array) -> Array:
     The rows are built in the complement of G^-1 1, so that it is their null vector whatever the
     smaller eigenvalues do.
     """
-    G = _ridged(C / np.sqrt((C**2).sum(axis=0)))
+    G = ridged(C / np.sqrt((C**2).sum(axis=0)))
     g = np.linalg.solve(G, np.ones(len(G)))
     beside = np.linalg.svd(g[None, :])[2][1:]
     w, U = np.linalg.eigh(beside @ (G - 1 / g.sum()) @ beside.T)
     return np.asarray(np.sqrt(np.maximum(w, RIDGE * w.mean()))[:, None] * (U.T @ beside))
-
-
-def _ridged(B: Array) -> Array:
-    """Return (1 - RIDGE) B'B + RIDGE I: unit diagonal where the columns of B have norm one."""
-    return np.asarray((1 - RIDGE) * (B.T @ B) + RIDGE * np.eye(len(B)))
 
 
 def best_weights(cores: tuple[Core | None, ...], gram: Gram, *, noise: Noise) -> dict[Subset, int]:
