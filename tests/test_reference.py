@@ -19,7 +19,7 @@ from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Prefix, WidthRanges
 from dpquery.spec.parse import load
 from dpquery.strategy.bounds import svd_bound
-from dpquery.strategy.candidates import residual
+from dpquery.strategy.candidates import factors, residual
 from dpquery.strategy.expected_error import expected_error
 from dpquery.strategy.opt_marginals import opt_marginals
 from dpquery.strategy.opt_product import opt_product
@@ -145,6 +145,24 @@ def test_example_15_orders_product_union_and_marginals():
     }
     for name, loss in found.items():
         assert loss <= published[name] * ALLOWED
+
+
+BEST_LAPLACE = {  # file: RMSE to stay at or below, all below [HDMM18] Table 6
+    "sf1": 7.30,
+    "sf1plus": 9.83,
+    "cps_prefix": 40.56,
+    "adult_prefix": 380.0,
+    "loans_small_prefix": 230.0,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "best"), BEST_LAPLACE.items())
+def test_overlapping_factors_are_ahead_of_every_laplace_figure(name, best):
+    spec = load(Path(__file__).parents[1] / "workloads" / f"{name}.yaml")
+    workload = compile_spec(spec).workload
+    found = factors(Problem(workload, gram(workload), "laplace", seed=0, progress=lambda _: None))
+    assert STD["laplace"] * expected_error(found.strategy, workload).rmse <= best
 
 
 BEST_GAUSSIAN = {  # file: RMSE to stay at or below, the best known of any public tool or prototype

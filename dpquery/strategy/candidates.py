@@ -16,6 +16,7 @@ from dpquery.strategy import baselines, range_baselines
 from dpquery.strategy.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.opt_factors import check_optimisable, opt_factors
 from dpquery.strategy.opt_product import ProductSelection
 from dpquery.strategy.opt_residual import best_weights, opt_residual
 from dpquery.strategy.opt_union import opt_union
@@ -30,6 +31,8 @@ from dpquery.strategy.strategies import (
     integer_factor,
     significant,
 )
+
+MAX_BITS = 224  # of the widest product of factors of OPT_F: its powers stay in the range of floats
 
 
 def product(problem: Problem) -> Found:
@@ -89,6 +92,28 @@ def residual(problem: Problem) -> Found:
     return Found(ResidualStrategy("OPT_R", problem.noise, cores, weights), found.converged)
 
 
+def factors(problem: Problem) -> Found:
+    """OPT_F: overlapping marginals of factors."""
+    shape, noise = problem.workload.shape_of_domain, problem.noise
+    check_optimisable(problem.gram)
+    found = opt_factors(
+        problem.gram,
+        noise=noise,
+        rng=np.random.default_rng(problem.seed),
+        max_cells=MAX_CELLS,
+        marginals=problem.marginals,
+        product=_small_product(problem),
+        progress=problem.progress,
+    )
+    weights = _integer_weights(found.weights, problem.workload)
+    counts = {b: sum(i in found.factors for i in b) for b in weights}
+    widest = max(counts.values())
+    bits = min(BITS, MAX_BITS // max(1, widest))  # of the columns of a factor: 2^bits long
+    own = {i: integer_factor(real, noise=noise, bits=bits) for i, real in found.factors.items()}
+    scaled = {b: weight << bits * (widest - counts[b]) for b, weight in weights.items()}
+    return Found(MarginalsStrategy("OPT_F", noise, shape, scaled, own), found.converged)
+
+
 BASELINES: tuple[tuple[str, Callable[[Problem], Found]], ...] = (
     ("Identity", baselines.identity),
     ("Workload", baselines.plain_mechanism),
@@ -112,6 +137,7 @@ CANDIDATES: tuple[tuple[str, Callable[[Problem], Found]], ...] = (
     ("OPT_M", marginals),
     ("OPT_R", residual),
     ("OPT_x", product),
+    ("OPT_F", factors),
     ("OPT_+", union),
 )
 """Cheapest first. A new optimiser is one function here and one line in this table."""
@@ -132,6 +158,16 @@ def _integer_weights(real: dict[Subset, float], workload: Workload) -> dict[Subs
             weights[top] = 1
             held.update(subsets_of(top))
     return weights
+
+
+def _small_product(problem: Problem) -> ProductSelection | None:
+    """Return OPT_x's selection where the whole domain can be measured."""
+    if math.prod(problem.workload.shape_of_domain) > MAX_CELLS:
+        return None
+    try:
+        return problem.product
+    except UnsupportedWorkloadError:
+        return None
 
 
 def _integer_core(n: int, F: Array | None) -> Core | None:

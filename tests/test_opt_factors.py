@@ -1,0 +1,189 @@
+"""OPT_F: its gradients, its closed forms against dense twins, and that it contains the others."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import check_grad
+from strategies_support import dense_strategy, dense_workload, random_workload
+
+from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
+from dpquery.operators.blocks import Workload, marginal, product
+from dpquery.operators.factors import Identity, Stacked, total
+from dpquery.operators.gram import gram
+from dpquery.operators.ranges import AllRanges, Prefix
+from dpquery.strategy.candidates import factors
+from dpquery.strategy.codec import decode_strategy, encode_strategy
+from dpquery.strategy.expected_error import expected_error, weighted_queries
+from dpquery.strategy.opt_factors import FactorsProblem, check_optimisable, opt_factors
+from dpquery.strategy.problem import Problem
+
+noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+SHAPE = (5, 4, 3)
+MIXED = Workload(
+    SHAPE,
+    (
+        product(SHAPE, {0: Prefix(5), 1: Identity(4)}),
+        product(SHAPE, {1: Prefix(4), 2: Identity(3)}),
+        product(SHAPE, {0: AllRanges(5)}),
+    ),
+    (1.0, 2.0, 0.5),
+)
+
+
+def problem_of(workload, noise, progress=lambda _: None):
+    return Problem(workload, gram(workload), noise, seed=0, progress=progress)
+
+
+def optimised(workload, noise, *, max_cells=1e8):
+    problem = problem_of(workload, noise)
+    return problem, opt_factors(
+        problem.gram,
+        noise=noise,
+        rng=np.random.default_rng(0),
+        max_cells=max_cells,
+        marginals=problem.marginals,
+        product=problem.product,
+    )
+
+
+def a_point(noise, seed=1):
+    """A problem, weights of all subsets and a root for two of the three attributes."""
+    problem, rng = (
+        FactorsProblem(gram(MIXED), noise=noise, max_cells=1e8),
+        np.random.default_rng(seed),
+    )
+    theta = rng.random(len(problem.lattice)) + 0.1
+    if noise == "laplace":
+        roots = {0: rng.random((2, 5)), 1: rng.random((1, 4))}
+    else:
+        roots = {i: 2 * np.eye(n) + rng.normal(size=(n, n)) for i, n in ((0, 5), (1, 4))}
+    return problem, theta, roots
+
+
+def dense_loss(A, workload, noise):
+    """sensitivity^2 tr((A'A)^+ V), everything written out."""
+    norms = np.abs(A).sum(axis=0) ** 2 if noise == "laplace" else (A**2).sum(axis=0)
+    A = A / math.sqrt(norms.max())
+    W, w = dense_workload(workload)
+    return float(np.trace(np.linalg.pinv(A.T @ A, rcond=1e-12) @ W.T @ (w[:, None] * W)))
+
+
+@noises
+def test_the_gradient_is_that_of_the_loss(noise):
+    problem, theta, roots = a_point(noise)
+    ends = np.cumsum([len(theta), *(own.size for own in roots.values())])
+
+    def unpacked(flat):
+        first, *pieces = np.split(flat, ends[:-1])
+        return first, {i: p.reshape(roots[i].shape) for i, p in zip(roots, pieces, strict=True)}
+
+    def slope(flat):
+        _, by_theta, by_roots = problem.loss(*unpacked(flat))
+        return np.concatenate([by_theta, *(own.ravel() for own in by_roots.values())])
+
+    flat = np.concatenate([theta, *(own.ravel() for own in roots.values())])
+    difference = check_grad(lambda x: problem.loss(*unpacked(x))[0], slope, flat, seed=0)
+    assert difference < 1e-5 * np.linalg.norm(slope(flat))
+
+
+@noises
+def test_the_loss_is_the_dense_one(noise):
+    problem, theta, roots = a_point(noise)
+    factors = [np.eye(n) for n in SHAPE]
+    for i, own in roots.items():
+        if noise == "laplace":
+            factors[i] = np.vstack([np.eye(SHAPE[i]), own]) / (1 + own.sum(axis=0))
+        else:
+            factors[i] = own / np.linalg.norm(own, axis=0)
+    rows = []
+    for b, row in problem.place.items():
+        matrix = np.ones((1, 1))
+        for i, n in enumerate(SHAPE):
+            matrix = np.kron(matrix, factors[i] if i in b else np.ones((1, n)))
+        rows.append(theta[row] * matrix)
+    expected = dense_loss(np.vstack(rows), MIXED, noise)
+    assert math.exp(problem.loss(theta, roots)[0]) == pytest.approx(expected, rel=1e-4)
+
+
+@noises
+def test_weights_that_leave_a_table_unmeasured_have_infinite_loss(noise):
+    problem, theta, roots = a_point(noise)
+    value, by_theta, by_roots = problem.loss(0 * theta, roots)
+    assert value == math.inf
+    assert not by_theta.any()
+    assert not any(own.any() for own in by_roots.values())
+
+
+@noises
+@pytest.mark.parametrize("seed", range(8))
+def test_it_is_never_worse_than_products_and_marginals(seed, noise):
+    workload = random_workload(np.random.default_rng(200 + seed), attributes=3, size=5)
+    problem, found = optimised(workload, noise)
+    assert found.loss <= problem.marginals.loss * (1 + 1e-5)
+    assert found.loss <= problem.product.loss * (1 + 1e-5)
+
+
+@noises
+@pytest.mark.parametrize("seed", [None, 1, 4, 13, 18])
+def test_the_integer_strategy_has_the_dense_loss_and_what_the_optimiser_promised(seed, noise):
+    workload = MIXED
+    if seed is not None:
+        workload = random_workload(np.random.default_rng(seed), attributes=3)
+    strategy = factors(problem_of(workload, noise)).strategy
+    error = expected_error(strategy, workload)
+    loss = error.weighted_rmse**2 * weighted_queries(workload)
+    A = dense_strategy(strategy.measurements).astype(float)
+    assert loss == pytest.approx(dense_loss(A, workload, noise), rel=1e-3)
+    assert loss == pytest.approx(optimised(workload, noise)[1].loss, rel=2e-3)
+    again = decode_strategy(encode_strategy(strategy), noise=noise, workload=workload)
+    assert expected_error(again, workload).rmse == pytest.approx(error.rmse, rel=1e-9)
+
+
+def test_overlapping_factors_beat_both_products_and_cells():
+    """Ranges of one attribute beside tables of others: neither family alone is good at it."""
+    shape = (32, 32, 8)
+    blocks = (
+        product(shape, {0: Prefix(32), 1: Prefix(32)}),
+        product(shape, {0: Prefix(32), 2: Identity(8)}),
+    )
+    problem, found = optimised(Workload(shape, blocks, (1.0, 1.0)), "laplace")
+    assert found.loss < 0.8 * min(problem.marginals.loss, problem.product.loss)
+    assert set(found.factors) <= {0, 1, 2}
+    for factor in found.factors.values():
+        assert factor.column_norms(1) == pytest.approx(np.ones(factor.shape[1]))
+
+
+def test_a_table_of_too_many_cells_is_not_measured():
+    _, found = optimised(MIXED, "laplace", max_cells=20)
+    assert all(math.prod(SHAPE[i] for i in b) <= 20 for b in found.weights)
+    with pytest.raises(UnsupportedWorkloadError, match="cells"):
+        optimised(MIXED, "laplace", max_cells=19)
+
+
+@pytest.mark.parametrize(
+    ("workload", "other"),
+    [
+        (Workload((9, 1), (product((9, 1), {0: Prefix(9)}),), (1.0,)), "OPT_0"),
+        (Workload((3, 4), (marginal((3, 4), [0, 1]), marginal((3, 4), [1])), (1.0, 2.0)), "OPT_M"),
+        (
+            Workload((3, 4), (product((3, 4), {0: Stacked((Identity(3), total(3)))}),), (1.0,)),
+            "OPT_M",
+        ),
+    ],
+)
+def test_where_it_is_another_candidate_no_time_is_spent(workload, other):
+    with pytest.raises(UnsupportedWorkloadError, match=f"the same as {other}"):
+        check_optimisable(gram(workload))
+
+
+def test_it_can_be_stopped_while_it_descends():
+    told = []
+
+    def progress(text):
+        told.append(text)
+        if sum("OPT_F" in own for own in told) == 30:
+            raise OutOfTimeError
+
+    with pytest.raises(OutOfTimeError):
+        factors(problem_of(MIXED, "laplace", progress))
