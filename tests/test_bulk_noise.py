@@ -261,6 +261,19 @@ def test_a_real_close_to_its_bound_is_compared_exactly(noise, scale):
 
 @pytest.mark.parametrize("scale", [64.0, 100.1, 999_983.0, 1.9 * 2.0**46])
 @pytest.mark.parametrize("noise", NOISES)
+def test_no_first_byte_accepts_unless_it_is_above_every_bound_of_its_block(noise, scale):
+    sampler = BulkSampler(noise, scale)
+    law = sampler.law
+    for h in range(law.blocks):
+        start, last = law.start(h), law.start(h + 1) - 1
+        power = {"laplace": 1, "gaussian": 2}[noise]
+        spread = (last**power - start**power) / (power * Fraction(scale) ** power)
+        assert spread < Fraction(1, 4)
+        assert int(sampler._above[h + 1]) - 1 < 256 * spread <= int(sampler._above[h + 1])
+
+
+@pytest.mark.parametrize("scale", [64.0, 100.1, 999_983.0, 1.9 * 2.0**46])
+@pytest.mark.parametrize("noise", NOISES)
 def test_floats_decide_as_fractions_do(noise, scale, monkeypatch):
     """The same bits give the same draws where every comparison is made in fractions."""
     quick = BulkSampler(noise, scale, entropy=stream("same")).sample(70_000)
@@ -279,6 +292,25 @@ def test_a_choice_of_the_tail_is_drawn_there_with_either_sign(noise, scale):
     law = sampler.law
     assert np.count_nonzero(np.abs(sample) >= law.start(law.blocks)) > 20
     assert sample.min() < 0 < sample.max()
+
+
+def test_a_refused_tail_is_drawn_anew_from_the_whole_law(monkeypatch):
+    monkeypatch.setattr(SlowSampler, "from_tail", lambda self, law: None)
+    sampler = BulkSampler("gaussian", 2.0**40, entropy=Script(b"\xff" * 80, b"\xff" * 320))
+    sample = sampler.sample(40)
+    assert np.count_nonzero(sample) == 40
+    assert np.abs(sample).max() < sampler.law.start(sampler.law.blocks)
+
+
+@pytest.mark.parametrize("above", [0, 1, 12345])
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_tail_accepts_by_the_share_of_the_law_in_its_envelope(noise, above, monkeypatch):
+    asked = []
+    monkeypatch.setattr(SlowSampler, "geometric", lambda self, rate: above)
+    monkeypatch.setattr(SlowSampler, "accept", lambda self, exponent: asked.append(exponent))
+    assert SlowSampler().from_tail(Law.of(noise, 1000.3)) is None
+    # The square above the tangent; Laplace's exponent is its own tangent.
+    assert asked == [0 if noise == "laplace" else above**2 / (2 * Fraction(1000.3) ** 2)]
 
 
 @pytest.mark.statistical
