@@ -29,7 +29,9 @@ from dpquery.operators.factors import (
     Ones,
     PIdentity,
     Stacked,
+    Weighted,
     total,
+    weighted,
 )
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
@@ -67,6 +69,8 @@ SIGNED = np.random.default_rng(1).integers(-9, 10, (4, 5))
 REAL = np.random.default_rng(2).normal(size=(3, 5))
 LISTED = [(1, 3), (0, 0), (2, 2), (0, 4), (1, 3)]
 GROUPS = ((0, 3), (1,), (0, 1, 2, 3, 4))
+PREFIX = interval_rows(5, prefix_bounds(5))
+WEIGHTED = np.vstack([PREFIX, [[1] * 5]]) * np.sqrt(np.arange(6.0))[:, None]
 D, B = np.array([3, 1, 4, 1, 5]), np.arange(10).reshape(2, 5)
 
 # One line an operator: the factor, and its matrix made in another way.
@@ -84,6 +88,9 @@ FACTORS = [
     (PIdentity(D, B[:0]), np.diag(D)),
     (Stacked((Identity(5), total(5))), np.vstack([np.eye(5, dtype=int), [[1] * 5]])),
     (Stacked((Prefix(5), Dense(REAL))), np.vstack([interval_rows(5, prefix_bounds(5)), REAL])),
+    (Weighted(Prefix(5), np.arange(5.0)), PREFIX * np.sqrt(np.arange(5.0))[:, None]),
+    (weighted(Stacked((Prefix(5), total(5))), np.arange(6.0)), WEIGHTED),
+    (Weighted(Identity(5), D / 7), np.diag(np.sqrt(D / 7))),
     (Groups.of(GROUPS, 5), indicator_rows(5, GROUPS)),
     (ListedRanges(5, LISTED), interval_rows(5, LISTED)),
     (Prefix(5), interval_rows(5, prefix_bounds(5))),

@@ -56,6 +56,10 @@ class Factor(ABC):
         """Return F'F as an (n, n) array."""
         return self.rmatmat(self.dense())
 
+    def weighted_gram(self, weights: Array) -> Array:
+        """Return F' diag(weights) F as an (n, n) array. weights: (m,)."""
+        return self.rmatmat(weights[:, None] * self.dense())
+
     def column_norms(self, power: int) -> Array:
         """Return sum_i |F_ij|^power for every column j: exact for integer factors."""
         return np.asarray((np.abs(self.dense()) ** power).sum(axis=0))
@@ -117,6 +121,9 @@ class Identity(Factor):
 
     def gram(self) -> Array:
         return np.eye(self.shape[1])
+
+    def weighted_gram(self, weights: Array) -> Array:
+        return np.diag(weights)
 
     def column_norms(self, power: int) -> Array:
         return np.ones(self.shape[1], dtype=np.int64)
@@ -310,6 +317,38 @@ class Stacked(Factor):
     @cached_property
     def row_squares(self) -> Array:
         return np.concatenate([part.row_squares for part in self.parts])
+
+
+class Weighted(Factor):
+    """A factor whose rows are scaled by the roots of their weights."""
+
+    def __init__(self, factor: Factor, weights: Array) -> None:
+        self.factor, self.weights = factor, weights
+        self.dtype = np.result_type(np.float64)
+        self.shape = factor.shape
+        self.roots = np.sqrt(weights)
+
+    @cached_property
+    def key(self) -> Hashable:
+        return ("weighted", self.factor.key, self.weights.tobytes())
+
+    def matmat(self, X: Array) -> Array:
+        return np.asarray(self.roots[:, None] * self.factor.matmat(X))
+
+    def rmatmat(self, Y: Array) -> Array:
+        return self.factor.rmatmat(self.roots[:, None] * Y)
+
+    def gram(self) -> Array:
+        return self.factor.weighted_gram(self.weights)
+
+
+def weighted(factor: Factor, weights: Array) -> Factor:
+    """Return diag(weights)^(1/2) F, with the parts of stacked factors weighted one by one."""
+    if not isinstance(factor, Stacked):
+        return Weighted(factor, weights)
+    ends = np.cumsum([part.shape[0] for part in factor.parts])[:-1]
+    pieces = np.split(weights, ends)
+    return Stacked(tuple(weighted(p, w) for p, w in zip(factor.parts, pieces, strict=True)))
 
 
 class Groups(Factor):

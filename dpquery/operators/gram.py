@@ -14,9 +14,12 @@ import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, kron_apply
-from dpquery.operators.factors import Array, Factor, Identity, Ones, Stacked
+from dpquery.operators.factors import Array, Factor, Identity, Ones, Stacked, Weighted
 
 MAX_CLASSES = 8192  # of an attribute whose (n, n) Gram is held as an array
+
+
+EVEN = 1e-12  # relative spread of weights that are equal but for rounding
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,12 @@ def _gram_of(factor: Factor) -> Matrix:
         return Mixture(n, 1.0, 0.0)
     if isinstance(factor, Ones):
         return Mixture(n, 0.0, float(m))
+    if isinstance(factor, Weighted):
+        weights = factor.weights
+        if isinstance(factor.factor, Ones):
+            return Mixture(n, 0.0, float(weights.sum()))
+        if isinstance(factor.factor, Identity) and np.ptp(weights) <= EVEN * weights.max():
+            return Mixture(n, float(weights.mean()), 0.0)
     if isinstance(factor, Stacked):
         grams = [_gram_of(part) for part in factor.parts]
         mixed = [own for own in grams if isinstance(own, Mixture)]

@@ -32,9 +32,12 @@ class Ranges(Factor):
         return np.asarray(np.cumsum(starts @ Y - ends @ Y, axis=0)[:-1])
 
     def gram(self) -> Array:
-        """Count the ranges that hold both j and k: first <= j and last >= k. O(m + n^2)."""
+        return self.weighted_gram(np.ones(self.shape[0]))
+
+    def weighted_gram(self, weights: Array) -> Array:
+        """Weigh the ranges that hold both j and k: first <= j and last >= k. O(m + n^2)."""
         count = np.zeros((self.shape[1], self.shape[1]))
-        np.add.at(count, self.bounds, 1.0)
+        np.add.at(count, self.bounds, weights)
         upper = np.cumsum(np.cumsum(count, axis=0)[:, ::-1], axis=1)[:, ::-1]
         return np.triu(upper) + np.triu(upper, 1).T
 
