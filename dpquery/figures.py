@@ -58,6 +58,11 @@ class Priced:
         return self.std * (self.selection.figures.max_std_error or math.inf)
 
     @property
+    def score(self) -> float:
+        """What the plan minimised, in counts, or as a share of the targets."""
+        return self.std * (self.selection.score or math.inf)
+
+    @property
     def bound_rmse(self) -> float | None:
         """Proven lower bound on the weighted RMSE of any strategy, where one is known."""
         bound = self.selection.bound_rmse
@@ -73,26 +78,30 @@ def unit_std(noise: Noise, spec: Spec, *, epsilon: Fraction, delta: Fraction) ->
 def prices(plan: Plan, spec: Spec, *, epsilon: Fraction, delta: Fraction) -> tuple[Priced, ...]:
     """Return the plan's selections that a guarantee allows, the better one first.
 
-    A selection that the declared budget could never pay for comes after those that it could. What
+    A selection that the declared budget could never pay for comes after those that it could. Of
+    those that meet all targets, where the plan has targets, the cheaper one is the better one. What
     is spent already plays no part: the same release asked for again must come out the same.
     """
     priced = [
         Priced(
             own,
             unit_std(own.noise, spec, epsilon=epsilon, delta=delta),
-            _share(own.noise, spec, epsilon=epsilon, delta=delta),
+            share_of_budget(own.noise, spec, epsilon=epsilon, delta=delta),
         )
         for own in plan.selections
         if own.noise == "laplace" or delta > 0
     ]
 
-    def order(own: Priced) -> tuple[bool, float]:
-        return own.share > 1, own.max_std_error if plan.objective == "max" else own.weighted_rmse
+    def order(own: Priced) -> tuple[bool, bool, float]:
+        if plan.targets:
+            return own.share > 1, own.score > 1, own.share
+        return own.share > 1, False, own.score
 
     return tuple(sorted(priced, key=order))
 
 
-def _share(noise: Noise, spec: Spec, *, epsilon: Fraction, delta: Fraction) -> float:
+def share_of_budget(noise: Noise, spec: Spec, *, epsilon: Fraction, delta: Fraction) -> float:
+    """Return what one release takes of the whole budget that the spec declares."""
     cap = accounting.budget_cap(spec.budget, spec.privacy)
     guarantee = accounting.guarantee(noise, epsilon=epsilon, delta=delta)
     return accounting.charge_units(guarantee, cap.currency) / cap.units
@@ -135,6 +144,7 @@ def error_curve(priced: Priced, spec: Spec, *, delta: Fraction) -> list[tuple[fl
 def planned(selection: Selection, spec: Spec, compiled: CompiledSpec) -> PlannedSelection:
     """Return a selection as the plan keeps it."""
     found, error, bound = selection.best.found, selection.best.error, selection.bound
+    of_score = selection.score_bound
     if found is None or error is None:
         raise ValueError("the best candidate has a strategy and its error")
     queries = weighted_queries(compiled.workload)
@@ -146,6 +156,8 @@ def planned(selection: Selection, spec: Spec, compiled: CompiledSpec) -> Planned
         items=_item_figures(error, compiled, spec),
         bound_rmse=None if bound is None else math.sqrt(bound.loss / queries),
         bound_kind="" if bound is None else bound.kind,
+        bound_score=None if of_score is None else math.sqrt(of_score.loss),
+        bound_score_kind="" if of_score is None else of_score.kind,
     )
 
 
@@ -168,6 +180,7 @@ def _candidate_figures(candidate: Candidate) -> CandidateFigures:
         rmse=None if error is None else error.rmse,
         weighted_rmse=None if error is None else error.weighted_rmse,
         max_std_error=None if error is None else error.max_std_error,
+        score=candidate.score if error is not None else None,
         exact=error is None or error.exact,
         converged=found is None or found.converged,
         reason=candidate.reason,

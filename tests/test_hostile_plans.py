@@ -47,6 +47,14 @@ DAMAGE = {
     ),
     "a best without figures": lambda plan: _best(plan).update(rmse=None),
     "a best of no figures": lambda plan: _best(plan).update(max_std_error="1"),
+    "a best without a score": lambda plan: _best(plan).update(score=None),
+    "targets of no list": lambda plan: plan.update(targets={}),
+    "a target of nothing": lambda plan: plan.update(
+        targets=[{"item": "ages", "figure": "sd", "at_most": 0}]
+    ),
+    "a target of an unknown figure": lambda plan: plan.update(
+        targets=[{"item": "ages", "figure": "median", "at_most": 1}]
+    ),
     "a path for an item": lambda plan: plan["spec"].update(
         text=plan["spec"]["text"].replace("name: pairs", "name: ../pairs")
     ),

@@ -85,7 +85,7 @@ def residual(problem: Problem) -> Found:
     for b in found.subsets:
         check_cells([shape[i] for i in b])
     try:
-        cores = tuple(_integer_core(n, F) for n, F in zip(shape, found.cores, strict=True))
+        cores = tuple(integer_core(n, F) for n, F in zip(shape, found.cores, strict=True))
         weights = best_weights(cores, problem.gram, noise=problem.noise)
     except ValueError as reason:
         raise UnsupportedWorkloadError(f"rounded to integers, {reason}") from None
@@ -170,7 +170,8 @@ def _small_product(problem: Problem) -> ProductSelection | None:
         return None
 
 
-def _integer_core(n: int, F: Array | None) -> Core | None:
+def integer_core(n: int, F: Array | None) -> Core | None:
+    """Round the real core of an attribute of n classes; None is the centered one."""
     if n == 1:
         return None
     if F is None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpquery.exceptions import SpecError
+from dpquery.strategy.goals import Figure
 from dpquery.strategy.json_values import (
     Json,
     integer,
@@ -24,17 +25,32 @@ from dpquery.strategy.select import Objective
 
 FORMAT = "dpquery.plan/1"
 _OBJECTIVES: dict[str, Objective] = {"rmse": "rmse", "max": "max"}
+_FIGURES: dict[str, Figure] = {"sd": "sd", "rmse": "rmse"}
 _NOISES: dict[str, Noise] = {"laplace": "laplace", "gaussian": "gaussian"}
 
 
 @dataclass(frozen=True)
+class Target:
+    """A figure of one item to keep at or below so many counts: "sd" is the largest std error."""
+
+    item: str
+    figure: Figure
+    at_most: float
+
+
+@dataclass(frozen=True)
 class CandidateFigures:
-    """One line of the comparison, for unit noise at sensitivity one; None where not applicable."""
+    """One line of the comparison, for unit noise at sensitivity one; None where not applicable.
+
+    `score` is what was minimised: the weighted RMSE, the largest standard error, or the largest
+    ratio of a figure to its target.
+    """
 
     name: str
     rmse: float | None
     weighted_rmse: float | None
     max_std_error: float | None
+    score: float | None
     exact: bool
     converged: bool
     reason: str
@@ -53,7 +69,10 @@ class ItemFigures:
 
 @dataclass(frozen=True, eq=False)
 class PlannedSelection:
-    """The outcome for one kind of noise; `strategy` is kept encoded until the spec is compiled."""
+    """The outcome for one kind of noise; `strategy` is kept encoded until the spec is compiled.
+
+    No strategy has a weighted RMSE below `bound_rmse`, nor a score below `bound_score`.
+    """
 
     noise: Noise
     best: str
@@ -62,11 +81,18 @@ class PlannedSelection:
     items: tuple[ItemFigures, ...]
     bound_rmse: float | None
     bound_kind: str
+    bound_score: float | None
+    bound_score_kind: str
 
     @property
     def figures(self) -> CandidateFigures:
         """Figures of the chosen candidate."""
         return {own.name: own for own in self.candidates}[self.best]
+
+    @property
+    def score(self) -> float | None:
+        """The score of the chosen candidate."""
+        return self.figures.score
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +104,7 @@ class Plan:
     spec_text: str
     spec_files: Mapping[str, str]
     objective: Objective
+    targets: tuple[Target, ...]
     seed: int
     selections: tuple[PlannedSelection, ...]
     digest: str = ""
@@ -94,6 +121,7 @@ def write_plan(plan: Plan) -> bytes:
             "files": dict(sorted(plan.spec_files.items())),
         },
         "objective": plan.objective,
+        "targets": [vars(own) for own in plan.targets],
         "seed": plan.seed,
         "selections": [
             {
@@ -101,6 +129,8 @@ def write_plan(plan: Plan) -> bytes:
                 "best": own.best,
                 "bound": own.bound_rmse,
                 "bound_kind": own.bound_kind,
+                "bound_score": own.bound_score,
+                "bound_score_kind": own.bound_score_kind,
                 "candidates": [vars(figures) for figures in own.candidates],
                 "items": [vars(figures) for figures in own.items],
                 "strategy": own.strategy,
@@ -131,6 +161,7 @@ def _parse(raw: Json, digest: str) -> Plan:
         spec_text=text_of(spec["text"]),
         spec_files=files,
         objective=_OBJECTIVES[text_of(raw["objective"])],
+        targets=tuple(_parse_target(mapping(own)) for own in listed(raw["targets"])),
         seed=integer(raw["seed"], 0),
         selections=tuple(_parse_selection(mapping(own)) for own in listed(raw["selections"], 1)),
         digest=digest,
@@ -146,11 +177,13 @@ def _parse_selection(raw: Json) -> PlannedSelection:
         items=tuple(_parse_item(mapping(own)) for own in listed(raw["items"])),
         bound_rmse=optional_number(raw["bound"]),
         bound_kind=text_of(raw["bound_kind"]),
+        bound_score=optional_number(raw["bound_score"]),
+        bound_score_kind=text_of(raw["bound_score_kind"]),
     )
     best = selection.figures
-    if selection.bound_rmse == 0:
+    if 0 in (selection.bound_rmse, selection.bound_score):
         raise ValueError("bound")
-    if None in (best.rmse, best.weighted_rmse, best.max_std_error):
+    if None in (best.rmse, best.weighted_rmse, best.max_std_error, best.score):
         raise ValueError("best")
     return selection
 
@@ -161,11 +194,19 @@ def _parse_figures(raw: Json) -> CandidateFigures:
         rmse=optional_number(raw["rmse"]),
         weighted_rmse=optional_number(raw["weighted_rmse"]),
         max_std_error=optional_number(raw["max_std_error"]),
+        score=optional_number(raw["score"]),
         exact=raw["exact"] is True,
         converged=raw["converged"] is True,
         reason=text_of(raw["reason"]),
         stopped=raw["stopped"] is True,
     )
+
+
+def _parse_target(raw: Json) -> Target:
+    at_most = number_of(raw["at_most"])
+    if at_most == 0:
+        raise ValueError("target")
+    return Target(text_of(raw["item"]), _FIGURES[text_of(raw["figure"])], at_most)
 
 
 def _parse_item(raw: Json) -> ItemFigures:

@@ -7,7 +7,7 @@ a Kronecker product are Kronecker products of powers ([MATH] 9).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import assert_never
 
@@ -128,7 +128,22 @@ def _split_terms(
     *,
     order: int,
 ) -> RowTerms:
-    """Return sum_{b <= S} share(b) prod_{i in b} rest_i prod_{i not in b} (q z)^order.
+    """Return sum_{b <= S} share(b) prod_{i in b} rest_i prod_{i not in b} (q z)^order."""
+    terms: RowTerms = []
+    for b, own in split_terms(splits, rests, block, order=order):
+        scale = share(b)
+        terms += [(coef * scale, vectors) for coef, vectors in own]
+    return terms
+
+
+def split_terms(
+    splits: Sequence[Split | None],
+    rests: Sequence[Callable[[Factor], Array] | None],
+    block: Block,
+    *,
+    order: int,
+) -> Iterator[tuple[Subset, RowTerms]]:
+    """Yield every b <= S with prod_{i in b} rest_i prod_{i not in b} (q z)^order of every query.
 
     The rest is q H q', or the sum of fourth powers of q R. Where an r-of-k block takes all ones
     instead of the predicate, q z is 1 and the rest is 0.
@@ -142,15 +157,14 @@ def _split_terms(
             levels.append(distinct_or_all(own.levels(factor)))
             inside[i] = distinct_or_all(rest(factor))
     places = list(nonzero_places(polynomial_power(block_polynomial(block), order)))
-    terms: RowTerms = []
     for b in subsets_of(tuple(inside)):
-        scale = share(b)
+        terms: RowTerms = []
         for place, coef in places:
             if all(c == order for i, c in zip(S, place, strict=True) if i in b):
                 pairs = zip(S, place, levels, strict=True)
                 vectors = [inside[i] if i in b else level**c for i, c, level in pairs]
-                terms.append((coef * scale, vectors))
-    return terms
+                terms.append((coef, vectors))
+        yield b, terms
 
 
 def _rest(core: Core, order: int) -> Callable[[Factor], Array]:

@@ -9,17 +9,18 @@ import multiprocessing
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
-
-import numpy as np
 
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
 from dpquery.operators.gram import gram
 from dpquery.strategy.bounds import Bound, lower_bound
 from dpquery.strategy.candidates import CANDIDATES
-from dpquery.strategy.expected_error import ExpectedError, expected_error
+from dpquery.strategy.expected_error import ExpectedError, expected_error, weighted_queries
+from dpquery.strategy.goal_candidates import goal_bound, goal_candidates
+from dpquery.strategy.goals import Goal, largest_standard_error, score
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.problem import Found, Problem
 from dpquery.strategy.strategies import Strategy
@@ -33,7 +34,7 @@ Objective = Literal["rmse", "max"]
 class Candidate:
     """One compared strategy; `found` and `error` are None where it does not apply, and why not.
 
-    `stopped` says that the time limit is why.
+    `stopped` says that the time limit is why. `score` is what is minimised.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Candidate:
     error: ExpectedError | None
     reason: str = ""
     stopped: bool = False
+    score: float = math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +54,14 @@ class Selection:
         candidates: all that were compared, in the order tried.
         best: the one with the least objective.
         bound: a proven lower bound on the weighted loss, where one is known.
+        score_bound: a proven lower bound on the square of any score, where one is known.
     """
 
     noise: Noise
     candidates: tuple[Candidate, ...]
     best: Candidate
     bound: Bound | None
+    score_bound: Bound | None
 
 
 def select(
@@ -65,6 +69,7 @@ def select(
     *,
     noises: Sequence[Noise],
     objective: Objective = "rmse",
+    targets: Goal = (),
     seed: int = 0,
     time_limit: float = math.inf,
     jobs: int = 1,
@@ -76,13 +81,15 @@ def select(
         workload: what is asked, over classes of codes.
         noises: "laplace", "gaussian" or both.
         objective: "rmse" (weighted by item) or "max", the largest standard error.
+        targets: figures to keep below targets; given any, they are the objective.
         seed: of the optimisers' starting points; nothing private ever sees it.
         time_limit: CPU seconds for each kind of noise; candidates still at work then are left out.
         jobs: processes to use; each kind of noise takes one at most.
         progress: told what is being tried.
     """
     order = sorted(noises)  # Gaussian first: it is the quicker one, and stays in this process
-    search = _Search(workload, objective, seed, time_limit, lower_bound(gram(workload)))
+    goal = targets or (largest_standard_error(workload) if objective == "max" else ())
+    search = _Search(workload, goal, seed, time_limit, lower_bound(gram(workload)))
     if jobs < 2 or len(order) < 2 or not _takes_long(workload):
         found = [search(noise, progress) for noise in order]
     else:
@@ -103,7 +110,7 @@ class _Search:
     """The search for one kind of noise: a value that another process can be given."""
 
     workload: Workload
-    objective: Objective
+    goal: Goal
     seed: int
     time_limit: float
     bound: Bound | None
@@ -122,13 +129,13 @@ class _Search:
         V = gram(self.workload)
         problem = Problem(self.workload, V, noise, self.seed, tell_in_time)
         candidates = []
-        for name, build in CANDIDATES:
+        for name, build in (*CANDIDATES, *goal_candidates(self.goal)):
             tell(name)  # what is cheap is tried even when time is up: it never asks the clock
-            candidates.append(_try(name, build, problem))
-        return _best(candidates, self.bound, noise, self.objective)
+            candidates.append(_try(name, build, problem, self.goal))
+        return _best(candidates, self.bound, problem, self.goal)
 
 
-def _try(name: str, build: Callable[[Problem], Found], problem: Problem) -> Candidate:
+def _try(name: str, build: Callable[[Problem], Found], problem: Problem, goal: Goal) -> Candidate:
     try:
         found = build(problem)
         _check_size(found.strategy)
@@ -137,14 +144,14 @@ def _try(name: str, build: Callable[[Problem], Found], problem: Problem) -> Cand
         return Candidate(name, None, None, str(reason))
     except OutOfTimeError as reason:
         return Candidate(name, None, None, str(reason), stopped=True)
-    return Candidate(found.strategy.name, found, error)
+    own = score(goal, error, problem.workload) if goal else error.weighted_rmse
+    return Candidate(found.strategy.name, found, error, score=own)
 
 
 def _best(
-    candidates: Sequence[Candidate], bound: Bound | None, noise: Noise, objective: Objective
+    candidates: Sequence[Candidate], bound: Bound | None, problem: Problem, goal: Goal
 ) -> Selection:
-    scores = [_score(candidate, objective) for candidate in candidates]
-    best = candidates[int(np.argmin(scores))]
+    best = min(candidates, key=lambda own: own.score)
     if best.found is None:
         reasons = "; ".join(f"{own.name}: {own.reason}" for own in candidates)
         raise UnsupportedWorkloadError(f"no strategy fits this workload ({reasons})")
@@ -152,7 +159,22 @@ def _best(
         Bound(own.found.bound, "dual bound") for own in candidates if own.found and own.found.bound
     ]
     known = [bound for bound in bounds if bound is not None]
-    return Selection(noise, tuple(candidates), best, max(known, key=lambda b: b.loss, default=None))
+    bound = max(known, key=lambda own: own.loss, default=None)
+    return Selection(
+        problem.noise, tuple(candidates), best, bound, _score_bound(problem, goal, bound)
+    )
+
+
+def _score_bound(problem: Problem, goal: Goal, bound: Bound | None) -> Bound | None:
+    """Return the best bound on the square of the score; the largest error is at least any RMSE."""
+    queries = weighted_queries(problem.workload)
+    mean = None if bound is None else Bound(bound.loss / queries, bound.kind)
+    if not goal:
+        return mean
+    known = [mean] if goal == largest_standard_error(problem.workload) else []
+    with suppress(OutOfTimeError):  # the bound that is known stands
+        known.append(goal_bound(problem, goal))
+    return max((own for own in known if own), key=lambda own: own.loss, default=None)
 
 
 def _check_size(strategy: Strategy) -> None:
@@ -165,10 +187,3 @@ def _check_size(strategy: Strategy) -> None:
             f"tables of {float(max(cells, rows)):.1e} cells in all; "
             f"a release holds {float(MAX_TOTAL):.1e}"
         )
-
-
-def _score(candidate: Candidate, objective: Objective) -> float:
-    if candidate.error is None:
-        return float("inf")
-    error = candidate.error
-    return error.weighted_rmse if objective == "rmse" else error.max_std_error
