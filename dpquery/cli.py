@@ -11,18 +11,17 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from dpquery import __version__
 from dpquery.exceptions import DpqueryError, SpecError
+from dpquery.spec.problems import one_of
 
 if TYPE_CHECKING:
     from dpquery.grid import Grid
     from dpquery.measurement.ledger import Ledger
-
-Word = TypeVar("Word", bound=str)
 
 app = typer.Typer(
     name="dpquery",
@@ -69,6 +68,19 @@ TimeLimit = Annotated[
 ]
 Jobs = Annotated[
     int, typer.Option(min=1, max=2, help="Processes: 2 searches both kinds of noise at once.")
+]
+
+Shown = Annotated[
+    str | None, typer.Option(help="Show errors at this epsilon; default: 1, or what targets take.")
+]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target", help="Plan for the least epsilon that keeps an error: 'ITEM: sd <= 50'."
+    ),
+]
+SweepList = Annotated[
+    str | None, typer.Option("--sweep", help="Show errors at these epsilons too: 0.1,0.5,1,2.")
 ]
 
 _INTERRUPTED = "interrupted; what the ledger has charged stays charged, and a retry is free"
@@ -150,9 +162,11 @@ def schema() -> None:
 @app.command()
 def plan(
     spec: Annotated[Path, typer.Argument(help="The workload: a YAML file.")],
-    epsilon: Annotated[str, typer.Option(help="Show errors in counts at this epsilon.")] = "1",
+    epsilon: Shown = None,
     delta: Delta = None,
     objective: Objective = "rmse",
+    target: Targets = None,
+    sweep: SweepList = None,
     out: Annotated[Path, typer.Option(help="Where the plan goes.")] = Path("dpquery.plan"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of the optimisers' starts.")] = 0,
     time_limit: TimeLimit = 60.0,
@@ -175,12 +189,14 @@ def plan(
             spec,
             plan_path=out,
             ledger_path=_ledger_path(ledger),
-            objective=_one_of("objective", objective, get_args(select.Objective)),
+            objective=one_of("objective", objective, get_args(select.Objective)),
+            targets=target or (),
+            sweep=sweep,
             seed=seed,
             time_limit=time_limit,
             jobs=min(jobs, os.cpu_count() or 1),
             change_cap=change_cap,
-            epsilon=parse_epsilon(epsilon),
+            epsilon=None if epsilon is None else parse_epsilon(epsilon),
             delta=None if delta is None else parse_delta(delta),
             progress=progress,
         )
@@ -223,7 +239,7 @@ def release(
             out=out,
             epsilon=parse_epsilon(epsilon),
             delta=None if delta is None else parse_delta(delta),
-            noise=noise_kinds.chosen(_one_of("noise", noise, noise_kinds.CHOICES)),
+            noise=noise_kinds.chosen(one_of("noise", noise, noise_kinds.CHOICES)),
             confidence=confidence,
             release_number=release_number,
             replace=replace,
@@ -329,14 +345,6 @@ def _ledger_path(given: Path | None) -> Path:
     from dpquery.measurement.ledger_files import default_path
 
     return default_path() if given is None else given
-
-
-def _one_of(what: str, given: str, known: tuple[Word, ...]) -> Word:
-    """Return the known word that was given."""
-    for word in known:
-        if word == given:
-            return word
-    raise SpecError(f"{what} {given!r} is not known; choose one of {', '.join(known)}")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -25,7 +25,7 @@ from dpquery.measurement.curator import Query, measure
 from dpquery.measurement.ledger import Ledger, Measurement
 from dpquery.measurement.ledger_events import Account
 from dpquery.measurement.mechanism import design
-from dpquery.operators.compile import CompiledSpec, compile_spec
+from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.intervals import half_widths, standard_errors
@@ -37,19 +37,45 @@ from dpquery.spec.parse import load, parse
 from dpquery.strategy.codec import decode_strategy
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.plan_file import Plan, read_plan, write_plan
-from dpquery.strategy.select import Objective, Selection, select
+from dpquery.strategy.select import Objective, select
+from dpquery.tuning import (
+    LeastEpsilon,
+    Reached,
+    Sweep,
+    goal_of,
+    least_epsilons,
+    parse_sweep,
+    parse_targets,
+    reached,
+    swept,
+)
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
 class PlanReport:
-    """A plan priced at one guarantee: the better noise first."""
+    """A plan priced at one guarantee: the better noise first.
+
+    Attributes:
+        spec: what was planned.
+        plan: the plan.
+        epsilon: of the guarantee; where there are targets, the least that meets them.
+        delta: of the guarantee.
+        priced: the selections there.
+        least: for each noise the least epsilon that meets the targets, if there are any.
+        reached: the targets with what the better noise reaches.
+        sweep: the selections at the epsilons that were asked for.
+    """
 
     spec: Spec
+    plan: Plan
     epsilon: Fraction
     delta: Fraction
     priced: tuple[Priced, ...]
+    least: tuple[LeastEpsilon, ...]
+    reached: tuple[Reached, ...]
+    sweep: tuple[Sweep, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,11 +97,13 @@ def plan(
     plan_path: Path,
     ledger_path: Path,
     objective: Objective = "rmse",
+    targets: Sequence[str] = (),
+    sweep: str | None = None,
     seed: int = 0,
     time_limit: float = math.inf,
     jobs: int = 1,
     change_cap: bool = False,
-    epsilon: Fraction = Fraction(1),
+    epsilon: Fraction | None = None,
     delta: Fraction | None = None,
     progress: Progress = lambda _: None,
 ) -> PlanReport:
@@ -86,34 +114,40 @@ def plan(
         plan_path: where the plan goes; replaced whole or not at all.
         ledger_path: created if missing; the dataset and its cap are put on record.
         objective: what the best strategy minimises.
+        targets: or what it is to meet with the least epsilon: see tuning.parse_targets.
+        sweep: epsilons at which errors are wanted too, such as "0.1,0.5,1,2".
         seed: of the optimisers' starting points.
         time_limit: CPU seconds for each kind of noise, after which the best found so far stands.
         jobs: processes to use.
         change_cap: replace a cap on record by the spec's.
-        epsilon: the report's figures are in counts at this epsilon.
+        epsilon: the report's figures are in counts at this epsilon; default: 1, or the least one
+            that meets the targets.
         delta: and this delta; default: the spec's.
         progress: told what is being tried.
     """
     spec = load(spec_path)
     compiled = compile_spec(spec)
     cap = accounting.budget_cap(spec.budget, spec.privacy)
+    delta = spec.privacy.delta if delta is None else delta
+    wanted, points = parse_targets(targets, spec), parse_sweep(sweep)
     selections = select(
         compiled.workload,
         noises=_noises(spec, cap),
         objective=objective,
+        targets=goal_of(wanted, spec, compiled),
         seed=seed,
         time_limit=time_limit,
         jobs=jobs,
         progress=progress,
     )
-    made = _plan_of(spec_path.name, spec, compiled, selections.values(), objective, seed)
+    chosen = tuple(planned(own, spec, compiled) for own in selections.values())
+    made = Plan(__version__, spec_path.name, spec.text, spec.files, objective, wanted, seed, chosen)
+    report = _report(made, spec, epsilon, delta, points)
     with Ledger.open(ledger_path, create=True) as ledger:
         put_on_record = ledger.change_cap if change_cap else ledger.register
         put_on_record(spec.dataset.id, cap)
     _write_atomically(plan_path, write_plan(made))
-    delta = spec.privacy.delta if delta is None else delta
-    priced = prices(made, spec, epsilon=epsilon, delta=delta)
-    return PlanReport(spec, epsilon, delta, priced)
+    return report
 
 
 def release(
@@ -196,22 +230,17 @@ class _Answers:
             yield TableAnswers(table, self.estimates.answer(block, position).ravel(), std, half)
 
 
-def _plan_of(
-    name: str,
-    spec: Spec,
-    compiled: CompiledSpec,
-    selections: Iterable[Selection],
-    objective: Objective,
-    seed: int,
-) -> Plan:
-    return Plan(
-        tool=__version__,
-        spec_name=name,
-        spec_text=spec.text,
-        spec_files=spec.files,
-        objective=objective,
-        seed=seed,
-        selections=tuple(planned(own, spec, compiled) for own in selections),
+def _report(
+    made: Plan, spec: Spec, epsilon: Fraction | None, delta: Fraction, sweep: Sequence[Fraction]
+) -> PlanReport:
+    """Price a plan at an epsilon; by default at 1, or at the least that meets its targets."""
+    least = least_epsilons(made, spec, delta=delta) if made.targets else ()
+    if epsilon is None:
+        epsilon = least[0].epsilon if least else Fraction(1)
+    priced = prices(made, spec, epsilon=epsilon, delta=delta)
+    met = reached(priced[0], made.targets)
+    return PlanReport(
+        spec, made, epsilon, delta, priced, least, met, swept(made, spec, sweep, delta=delta)
     )
 
 

@@ -92,6 +92,37 @@ def test_an_unknown_objective_is_refused_with_those_there_are(town):
     assert "rmse, max" in said
 
 
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("ages sd <= 5", "ITEM: sd <= 50"),
+        ("ages: sd < 5", "ITEM: sd <= 50"),
+        ("ages: median <= 5", "ITEM: sd <= 50"),
+        ("ages: sd <= 0", "above 0"),
+        ("ages: sd <= -1", "above 0"),
+        ("ages: sd <= nan", "above 0"),
+        ("ages: sd <= 1e999", "above 0"),
+        ("ages: sd <= 5 people", "ITEM: sd <= 50"),
+        (": sd <= 5", "ITEM: sd <= 50"),
+        ("agess: sd <= 5", "did you mean 'ages'"),
+    ],
+)
+def test_a_target_that_cannot_be_read_is_refused_with_the_form(town, target, message):
+    assert message in refused("plan", "workload.yaml", "--target", target, code=2)
+
+
+def test_a_target_that_no_epsilon_meets_is_refused(town):
+    said = refused(
+        "plan", "workload.yaml", "--target", "ages: sd <= 1e-6", "--time-limit", "0", code=2
+    )
+    assert "the largest is 1e+06" in said
+
+
+@pytest.mark.parametrize("sweep", ["", "1,,2", "1;2", "1,two", "0,1", "1,nan", "0.1 0.5"])
+def test_a_sweep_that_is_no_list_of_epsilons_is_refused_with_the_form(town, sweep):
+    assert "0.1,0.5,1,2" in refused("plan", "workload.yaml", "--sweep", sweep, code=2)
+
+
 def test_epsilon_has_no_default(town):
     assert "--epsilon" in refused("release", "data.csv", code=2)
 

@@ -26,6 +26,8 @@ from dpquery.strategy.noise_kinds import Noise
 Currency = Literal["epsilon", "rho"]
 
 UNIT = 10**18
+EPSILONS = (Fraction(1, 10**6), Fraction(10**6))
+"""The least and the largest epsilon of a release."""
 _DIGITS = 60
 _SLACK = Decimal("1e-30")
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
@@ -74,7 +76,7 @@ class Cap:
 
 def parse_epsilon(text: str) -> Fraction:
     """Read an epsilon exactly as typed; between 1e-6 and 1e6, or a SpecError."""
-    return _parse(text, name="epsilon", low=Fraction(1, 10**6), high=Fraction(10**6))
+    return _parse(text, name="epsilon", low=EPSILONS[0], high=EPSILONS[1])
 
 
 def parse_delta(text: str) -> Fraction:

@@ -4,8 +4,11 @@ import difflib
 from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from dpquery.exceptions import SpecError
+
+Word = TypeVar("Word", bound=str)
 
 _SHOWN = 100  # lines of one report; more is noise
 _LONGEST = 40  # characters of what was given that a message repeats
@@ -93,6 +96,18 @@ def listed(names: Collection[str]) -> str:
     if len(shown) > 12:
         return f"{', '.join(shown[:12])} and {len(shown) - 12} more"
     return " or ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+
+
+def one_of(what: str, given: str, known: tuple[Word, ...]) -> Word:
+    """Return the known word that an option was given; SpecError if there is none.
+
+    >>> one_of("noise", "auto", ("laplace", "gaussian", "auto"))
+    'auto'
+    """
+    for word in known:
+        if word == given:
+            return word
+    raise SpecError(f"{what} {given!r} is not known; choose one of {', '.join(known)}")
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:

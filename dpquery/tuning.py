@@ -1,0 +1,163 @@
+"""Targets for errors, the least epsilon that meets them, and errors against epsilon.
+
+A plan for targets keeps the largest ratio of a figure to its target down (strategy/goals.py). That
+ratio does not depend on the guarantee: the least epsilon is where the unit noise is its inverse.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpquery.exceptions import SpecError
+from dpquery.figures import Priced, prices, share_of_budget, unit_std
+from dpquery.measurement import accounting
+from dpquery.measurement.mechanism import steps
+from dpquery.operators.compile import CompiledSpec
+from dpquery.spec.model import Spec
+from dpquery.spec.problems import quoted, suggestion
+from dpquery.strategy.goals import Figure, Goal, Limit
+from dpquery.strategy.plan_file import Plan, PlannedSelection, Target
+
+DIGITS = 4  # of a least epsilon, rounded up
+_FORM = re.compile(r"\s*(.+?)\s*:\s*(sd|rmse)\s*<=\s*([0-9.eE+-]+)\s*", re.DOTALL)
+_FIGURES: dict[str, Figure] = {"sd": "sd", "rmse": "rmse"}
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A target and the figure that the plan reaches at its guarantee, in counts."""
+
+    target: Target
+    figure: float
+
+    @property
+    def met(self) -> bool:
+        """Whether the figure is at or below the target."""
+        return self.figure <= self.target.at_most
+
+
+@dataclass(frozen=True)
+class LeastEpsilon:
+    """The least epsilon at which one kind of noise meets all targets.
+
+    Attributes:
+        noise: the kind of noise.
+        epsilon: rounded up to DIGITS digits.
+        share: what a release at it takes of the whole budget that the spec declares.
+    """
+
+    noise: str
+    epsilon: Fraction
+    share: float
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One epsilon of a sweep, with the plan's selections priced there, the better one first."""
+
+    epsilon: Fraction
+    priced: tuple[Priced, ...]
+
+
+def parse_targets(texts: Sequence[str], spec: Spec) -> tuple[Target, ...]:
+    """Read targets such as "P12: sd <= 50"; the item * stands for every item.
+
+    Raises:
+        SpecError: a target has another form, an unknown item, or a figure that is not above 0.
+    """
+    names = [item.name for item in spec.items]
+    found: list[Target] = []
+    for text in texts:
+        matched = _FORM.fullmatch(text)
+        most = _number(matched[3]) if matched else None
+        if matched is None or most is None:
+            raise SpecError(
+                f"target {quoted(text)} is not of the form 'ITEM: sd <= 50' or 'ITEM: rmse <= 50', "
+                "with a number of counts above 0; ITEM may be * for every item"
+            )
+        item = matched[1]
+        if item != "*" and item not in names:
+            raise SpecError(
+                f"target {quoted(text)}: there is no item {quoted(item)}{suggestion(item, names)}"
+            )
+        wanted = names if item == "*" else [item]
+        found += [Target(name, _FIGURES[matched[2]], most) for name in wanted]
+    return tuple(dict.fromkeys(found))
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 1e-9 <= value <= 1e18 else None
+
+
+def parse_sweep(text: str | None) -> tuple[Fraction, ...]:
+    """Read a list of epsilons such as "0.1,0.5,1,2", or none; SpecError if it is not one."""
+    if text is None:
+        return ()
+    try:
+        return tuple(accounting.parse_epsilon(own) for own in text.split(","))
+    except SpecError as error:
+        raise SpecError(f"sweep: {error}, with commas between: 0.1,0.5,1,2") from None
+
+
+def goal_of(targets: Sequence[Target], spec: Spec, compiled: CompiledSpec) -> Goal:
+    """Return the goal that targets of a spec's items make."""
+    places = {item.name: tuple(own) for item, own in zip(spec.items, compiled.items, strict=True)}
+    return tuple(Limit(own.figure, places[own.item], own.at_most) for own in targets)
+
+
+def least_epsilons(plan: Plan, spec: Spec, *, delta: Fraction) -> tuple[LeastEpsilon, ...]:
+    """Return what each kind of noise needs to meet the plan's targets, the cheaper one first."""
+    found = []
+    for own in plan.selections:
+        if own.noise == "laplace" or delta > 0:
+            epsilon = _least_epsilon(own, spec, delta=delta)
+            share = share_of_budget(own.noise, spec, epsilon=epsilon, delta=delta)
+            found.append(LeastEpsilon(own.noise, epsilon, share))
+    return tuple(sorted(found, key=lambda own: own.share))
+
+
+def _least_epsilon(own: PlannedSelection, spec: Spec, *, delta: Fraction) -> Fraction:
+    """Solve unit_std(epsilon) score = 1 for epsilon, and round up."""
+    needed = steps(spec.privacy) * (own.score or math.inf)
+    if own.noise == "laplace":
+        exact = math.sqrt(2) * needed
+    else:
+        exact = accounting.epsilon_of(Fraction(needed**2 / 2), delta)
+    low, high = accounting.EPSILONS
+    if exact > high:
+        raise SpecError(
+            f"these targets need an epsilon of {exact:.3g} with {own.noise.capitalize()} noise, "
+            f"and the largest is {float(high):g}; ask for less"
+        )
+    epsilon = max(low, _rounded_up(exact))
+    while unit_std(own.noise, spec, epsilon=epsilon, delta=delta) * (own.score or math.inf) > 1:
+        epsilon = _rounded_up(float(epsilon) * (1 + 10.0**-DIGITS))
+    return epsilon
+
+
+def _rounded_up(value: float) -> Fraction:
+    step = Fraction(10) ** (math.floor(math.log10(value)) + 1 - DIGITS)
+    return math.ceil(Fraction(value) / step) * step
+
+
+def reached(priced: Priced, targets: Sequence[Target]) -> tuple[Reached, ...]:
+    """Return each target with what it comes to under a selection, in counts."""
+    items = {own.name: own for own in priced.selection.items}
+    figures = [
+        items[own.item].max_std_error if own.figure == "sd" else items[own.item].rmse
+        for own in targets
+    ]
+    return tuple(Reached(t, priced.std * f) for t, f in zip(targets, figures, strict=True))
+
+
+def swept(
+    plan: Plan, spec: Spec, epsilons: Sequence[Fraction], *, delta: Fraction
+) -> tuple[Sweep, ...]:
+    """Price a plan at several epsilons: the strategies stay, and the better noise may change."""
+    return tuple(Sweep(own, prices(plan, spec, epsilon=own, delta=delta)) for own in epsilons)

@@ -1,0 +1,123 @@
+"""plan --target and --sweep: the least epsilon that meets every target, and errors by epsilon."""
+
+import json
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from cli_support import GAUSSIAN_SPEC, SPEC, ok
+
+from dpquery.figures import unit_std
+from dpquery.operators.compile import compile_spec
+from dpquery.spec.parse import parse
+from dpquery.strategy.codec import decode_strategy
+from dpquery.strategy.expected_error import expected_error
+from dpquery.strategy.goals import score
+from dpquery.strategy.plan_file import read_plan
+from dpquery.tuning import goal_of, parse_targets
+
+TARGETS = ("age_by_sex: sd <= 12", "ages: rmse <= 9.5")
+
+
+QUICK = ("--time-limit", "0")  # where any strategy will do
+
+
+def planned(*arguments):
+    return json.loads(ok("plan", "workload.yaml", "--json", *arguments).out)
+
+
+def with_targets(*texts):
+    return [own for text in texts for own in ("--target", text)]
+
+
+@pytest.mark.parametrize("text", [SPEC, GAUSSIAN_SPEC], ids=["laplace", "both"])
+@pytest.mark.parametrize("targets", [TARGETS, ("*: rmse <= 20",)], ids=["two", "every item"])
+def test_the_least_epsilon_meets_every_target_and_one_per_cent_less_does_not(
+    tmp_path, monkeypatch, text, targets
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    Path("workload.yaml").write_text(text)
+    report = planned(*with_targets(*targets))
+    assert all(own["met"] and own["reached"] <= own["target"] for own in named(report))
+    plan = read_plan(Path("dpquery.plan").read_bytes())
+    spec = parse(plan.spec_text, name="spec", files={})
+    compiled = compile_spec(spec)
+    goal = goal_of(parse_targets(targets, spec), spec, compiled)
+    delta = spec.privacy.delta
+    assert [own["noise"] for own in report["least_epsilons"]] == [
+        own["noise"] for own in report["selections"]
+    ]
+    for own in report["least_epsilons"]:
+        (held,) = [one for one in plan.selections if one.noise == own["noise"]]
+        strategy = decode_strategy(held.strategy, noise=own["noise"], workload=compiled.workload)
+        figure = score(goal, expected_error(strategy, compiled.workload), compiled.workload)
+        epsilon = Fraction(str(own["epsilon"]))
+        assert figure * unit_std(own["noise"], spec, epsilon=epsilon, delta=delta) <= 1
+        less = epsilon * 99 / 100
+        assert figure * unit_std(own["noise"], spec, epsilon=less, delta=delta) > 1
+    shares = [own["budget_share"] for own in report["least_epsilons"]]
+    assert shares == sorted(shares)
+    assert report["epsilon"] == report["least_epsilons"][0]["epsilon"]
+
+
+def named(report):
+    return [own | {"target": own["at_most"]} for own in report["targets"]]
+
+
+def test_a_release_at_the_least_epsilon_has_the_errors_that_were_promised(town):
+    report = planned(*with_targets(*TARGETS))
+    ok("release", "data.csv", "--epsilon", report["epsilon"])
+    for own in named(report):
+        errors = pq.read_table(f"release/{own['item']}.parquet").column("std_error").to_numpy()
+        figure = errors.max() if own["figure"] == "sd" else math.sqrt((errors**2).mean())
+        assert figure == pytest.approx(own["reached"], rel=1e-3)
+        assert figure <= own["target"] * 1.001
+
+
+def test_targets_are_met_with_less_than_the_strategy_for_the_rmse_would_take(town):
+    tuned = planned(*with_targets("pairs: sd <= 10"))
+    plain = {own["name"]: own["max_std_error"] for own in planned()["selections"][0]["items"]}
+    assert tuned["epsilon"] < 0.9 * plain["pairs"] / 10
+
+
+def test_targets_beyond_the_budget_are_priced_and_said_to_be_so(town):
+    done = ok("plan", "workload.yaml", "--target", "*: sd <= 0.5", *QUICK)
+    assert "which cannot pay for it" in done.out
+    assert "met" in done.out
+    epsilon = planned(*with_targets("*: sd <= 0.5"), *QUICK)["least_epsilons"][0]["epsilon"]
+    assert epsilon > 4
+    assert f"epsilon = {epsilon:g}" in done.out
+    shown = ok("plan", "workload.yaml", "--target", "*: sd <= 0.5", "--epsilon", "4", *QUICK).out
+    assert "not met" in shown
+
+
+def test_a_sweep_prices_one_plan_at_every_epsilon(town):
+    report = planned("--sweep", "0.1,2,0.5", *QUICK)
+    assert [own["epsilon"] for own in report["sweep"]] == [0.1, 2, 0.5]
+    for point in report["sweep"]:
+        (own,) = point["noises"]
+        expected = planned("--epsilon", point["epsilon"], *QUICK)["selections"][0]
+        (best,) = [one for one in expected["candidates"] if one["name"] == own["strategy"]]
+        assert own["rmse"] == best["rmse"]
+        assert own["max_std_error"] == best["max_std_error"]
+        assert own["budget_share"] == expected["budget_share"]
+    assert "error by epsilon" in ok("plan", "workload.yaml", "--sweep", "0.1,1", *QUICK).out
+
+
+def test_weights_that_differ_show_the_weighted_rmse_and_equal_ones_do_not(town):
+    assert "weighted RMSE" in ok("plan", "workload.yaml", *QUICK).out
+    Path("workload.yaml").write_text(SPEC.replace("    weight: 2\n", ""))
+    assert "weighted RMSE" not in ok("plan", "workload.yaml", *QUICK).out
+
+
+def test_the_ratio_for_the_largest_error_is_to_a_bound_on_the_largest_error(town):
+    report = planned("--objective", "max")
+    (own,) = report["selections"]
+    (best,) = [one for one in own["candidates"] if one["name"] == own["best"]]
+    assert best["score"] == best["max_std_error"]
+    assert own["bound_rmse"] < own["bound_score"] <= best["max_std_error"]
+    printed = ok("plan", "workload.yaml", "--objective", "max").out
+    assert f"{best['score'] / own['bound_score']:.3f} x a lower bound" in printed
