@@ -10,7 +10,7 @@ is OPT_x. Both are starts, beside random ones: the problem is far from convex.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -24,10 +24,11 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array, Dense, Factor, Ones, PIdentity
 from dpquery.operators.gram import Gram, array_of, is_mixture, total_sum, trace
 from dpquery.strategy.block_sums import BlockSums
-from dpquery.strategy.lattice import Subset
+from dpquery.strategy.lattice import FULL_LIMIT, Below, Lattice, Subset, member_products
+from dpquery.strategy.marginal_algebra import workload_eigenvalues
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_0 import THETA_LIMIT, p_identity
-from dpquery.strategy.opt_marginals import MarginalsProblem, MarginalsSelection
+from dpquery.strategy.opt_marginals import MarginalsSelection
 from dpquery.strategy.opt_product import ProductSelection
 from dpquery.strategy.roots import Moments, PIdentityRoot, Root, UnitRoot, ridged
 
@@ -35,6 +36,7 @@ MAX_FACTOR = 512  # classes of an attribute whose factor is optimised; A = I bey
 RESTARTS = 12  # with random factors under Laplace noise, or one for every 8 classes if fewer
 LARGE, FEW = 20_000, 3  # subsets and entries of Grams beyond which there are few restarts
 DIVISORS = (16, 8)  # an attribute of n classes gets n // 16 or n // 8 p-Identity rows
+LISTED = 10  # attributes of the widest set up to which the subsets are listed
 SCOUTING, LONGER, POLISHING = 60, 200, 1500  # iterations
 WORST = 700.0  # log loss of weights that do not support the workload
 Limits = tuple[float | None, float | None]
@@ -73,19 +75,25 @@ class Point:
 class FactorsProblem:
     """log of the loss as a function of the weights of all subsets and the roots of some factors."""
 
-    def __init__(self, gram: Gram, *, noise: Noise, max_cells: float) -> None:
-        cells = MarginalsProblem(gram, noise=noise, max_cells=max_cells)
+    def __init__(
+        self, gram: Gram, *, noise: Noise, max_cells: float, sets: Iterable[Subset] = ()
+    ) -> None:
+        """Keep the subsets below a table of the workload and those below the given sets."""
         self.gram, self.noise, self.blocks = gram, noise, BlockSums(gram)
-        self.lattice, self.allowed, self.needed = cells.lattice, cells.allowed, cells.target > 0
-        self.attributes = cells.attributes
+        self.attributes = tuple(i for i, n in enumerate(gram.shape_of_domain) if n > 1)
+        self.lattice = _lattice(self.attributes, [*self.blocks.subsets, *sets])
         self.place = {
             tuple(self.attributes[k] for k in subset): row
             for row, subset in enumerate(self.lattice.subsets)
         }
-        held = [(k, self.place[b]) for k, b in enumerate(self.blocks.subsets) if b in self.place]
-        self.asked, self.rows = np.array(held, dtype=np.int64).reshape(len(held), 2).T
+        self.rows = np.array([self.place[b] for b in self.blocks.subsets])
         self.member = _membership(self.lattice.subsets, len(self.attributes))
         self.sizes = np.array([float(gram.shape_of_domain[i]) for i in self.attributes])
+        self.allowed = member_products(self.lattice.subsets, self.sizes) <= max_cells
+        self.needed = np.zeros(len(self.lattice), dtype=bool)
+        self.needed[[self.place[b] for b in workload_eigenvalues(gram)]] = True
+        if not (self.lattice.superset_sums(self.allowed.astype(float)) > 0)[self.needed].all():
+            raise UnsupportedWorkloadError(f"a marginal has more than {max_cells:.0e} cells")
         self.base = np.ones(self.blocks.size)
         for i, (n, own) in enumerate(zip(gram.shape_of_domain, gram.matrices, strict=True)):
             levels = np.array([total_sum(V) / n**2 for V in own])
@@ -122,15 +130,13 @@ class FactorsProblem:
             return math.inf, np.zeros_like(theta), {i: 0 * own for i, own in roots.items()}
         inverse = np.divide(1.0, kappa, out=np.zeros_like(kappa), where=self.needed)
         S = np.zeros_like(kappa)
-        S[self.rows] = np.maximum(self.blocks.sums(c), 0.0)[self.asked]
+        S[self.rows] = np.maximum(self.blocks.sums(c), 0.0)
         error = float(S @ inverse)
         spread = self.lattice.subset_sums(S * inverse**2) * share / error
         norm = float(theta.sum() if self.noise == "laplace" else np.sqrt(theta @ theta))
         by_norm = np.ones_like(theta) if self.noise == "laplace" else theta / norm
         by_mu = (theta**2 * spread) @ self.member / mu
-        by_sums = np.zeros(len(self.blocks.subsets))
-        by_sums[self.asked] = inverse[self.rows] / error
-        by_c = self.blocks.gradient(c, by_sums)
+        by_c = self.blocks.gradient(c, inverse[self.rows] / error)
         by_roots = {
             i: points[i].gradient(self._by_inverse(i, held, by_c, by_mu))
             for i, held in moments.items()
@@ -147,8 +153,7 @@ class FactorsProblem:
         """Return weights of subsets as a vector; those that are not allowed as zeros."""
         theta = np.zeros(len(self.lattice))
         for b, weight in real.items():
-            if b in self.place:
-                theta[self.place[b]] = weight
+            theta[self.place[b]] = weight
         return np.where(self.allowed, theta, 0.0)
 
     def descend(self, start: Point, iterations: int, report: Callable[[float], None]) -> Point:
@@ -185,6 +190,14 @@ class FactorsProblem:
         )
         theta, roots = split(result.x)
         return Point(start.kind, theta, roots, float(result.fun), bool(result.success))
+
+
+def _lattice(attributes: Subset, sets: list[Subset]) -> Lattice:
+    """Return the subsets below the sets, or all of them where the sets are wide."""
+    place, d = {i: k for k, i in enumerate(attributes)}, len(attributes)
+    if max(map(len, sets)) > LISTED and d <= FULL_LIMIT:
+        return Lattice(d)
+    return Lattice(d, Below([tuple(place[i] for i in b) for b in sets]).subsets)
 
 
 def _membership(subsets: list[Subset], d: int) -> "sp.csr_array":
@@ -231,7 +244,9 @@ def opt_factors(
     Raises:
         UnsupportedWorkloadError: a table is too wide, or has more than max_cells cells.
     """
-    problem = FactorsProblem(gram, noise=noise, max_cells=max_cells)
+    whole = [] if product is None else [_measured(product)]
+    sets = [*marginals.weights, *whole]
+    problem = FactorsProblem(gram, noise=noise, max_cells=max_cells, sets=sets)
 
     def descend(start: Point, iterations: int) -> Point:
         return problem.descend(
@@ -297,19 +312,23 @@ def _product_starts(
     problem: FactorsProblem, product: ProductSelection, asked: Array
 ) -> Iterator[Point]:
     """Yield OPT_x, alone and with a little of all sets, if it can be optimised here."""
-    roots, whole = {}, []
+    roots = {}
     for i in problem.attributes:
         factor = product.factors[i]
-        if not isinstance(factor, Ones):
-            whole.append(i)
         if isinstance(factor, PIdentity):
             roots[i] = factor.rows / factor.diagonal
         elif isinstance(factor, Dense):
             roots[i] = factor.dense()
-    alone = problem.weights({tuple(whole): 1.0})
+    alone = problem.weights({_measured(product): 1.0})
     if alone.any() and all(len(own.T) <= MAX_FACTOR for own in roots.values()):
         yield Point("OPT_x", alone, roots)
         yield Point("OPT_x and all sets", alone + 0.01 * asked, roots)
+
+
+def _measured(product: ProductSelection) -> Subset:
+    """Return the attributes that a product does not sum over."""
+    pairs = enumerate(product.factors)
+    return tuple(i for i, own in pairs if own.shape[1] > 1 and not isinstance(own, Ones))
 
 
 def _real_factor(root: Array, noise: Noise) -> Factor:
