@@ -21,6 +21,8 @@ from dpquery.spec.parse import load
 from dpquery.strategy.bounds import svd_bound
 from dpquery.strategy.candidates import factors, residual
 from dpquery.strategy.expected_error import expected_error
+from dpquery.strategy.goal_candidates import goal_bound, residual_minimax
+from dpquery.strategy.goals import largest_standard_error, score
 from dpquery.strategy.opt_marginals import opt_marginals
 from dpquery.strategy.opt_product import opt_product
 from dpquery.strategy.opt_union import opt_union
@@ -31,6 +33,7 @@ PUBLISHED = json.loads((Path(__file__).parent / "reference" / "published.json").
 STD = {"laplace": math.sqrt(2), "gaussian": 4.224679}  # at epsilon 1, delta 1e-6, analytic
 TABLES = {"laplace": "hdmm_table4_laplace_1d", "gaussian": "hdmm_table5_gaussian_1d"}
 ALLOWED = 1.01
+ROUNDED = 1.00005  # a figure that is optimal, printed with five digits
 
 pytestmark = pytest.mark.reference
 
@@ -183,3 +186,15 @@ def test_cores_and_totals_are_ahead_of_every_gaussian_figure(name, best):
     workload = compile_spec(spec).workload
     found = residual(Problem(workload, gram(workload), "gaussian", seed=0, progress=lambda _: None))
     assert STD["gaussian"] * expected_error(found.strategy, workload).rmse <= best
+
+
+@pytest.mark.parametrize("name", MARGINALS)
+def test_the_largest_error_of_marginals_meets_the_published_one_and_is_optimal(name):
+    workload = MARGINALS[name]()
+    goal = largest_standard_error(workload)
+    problem = Problem(workload, gram(workload), "gaussian", seed=0, progress=lambda _: None)
+    strategy = residual_minimax(goal, problem).strategy
+    own = score(goal, expected_error(strategy, workload), workload)
+    published = PUBLISHED["max_variance_sd_gaussian_residualplanner"][name]
+    assert STD["gaussian"] * own <= published * ROUNDED
+    assert own <= math.sqrt(goal_bound(problem, goal).loss) * 1.001

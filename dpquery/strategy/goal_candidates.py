@@ -32,6 +32,7 @@ from dpquery.strategy.shares import (
 from dpquery.strategy.strategies import BITS, ResidualStrategy, significant
 
 ROUNDS = 8
+PATIENCE = 2  # rounds without a better strategy
 SETTLED = 1e-3  # relative gap of score and weighted mean at which no weights help further
 Build = Callable[[Problem], Found]
 
@@ -101,16 +102,16 @@ def reweighted(goal: Goal, build: Build, problem: Problem) -> Found:
     """Select with another candidate's optimiser, for weights that follow its own worst queries."""
     workload = problem.workload
     shares = even_shares(goal, workload)
-    best, least = None, math.inf
+    best, least, latest = None, math.inf, 0
     for turn in range(ROUNDS):
         tuned = tuning_workload(workload, goal, shares)
         found = build(replace(problem, workload=tuned, gram=gram(tuned)))
         own = score(goal, expected_error(found.strategy, workload), workload)
         problem.progress(f"{found.strategy.name} minimax round {turn + 1}: score {own:.6g}")
         if own < least:
-            best, least = found, own
+            best, least, latest = found, own, turn
         shares, mean = raised(shares, goal, workload, found.strategy, power=1 / (1 + turn))
-        if own**2 <= mean * (1 + SETTLED):
+        if own**2 <= mean * (1 + SETTLED) or turn - latest >= PATIENCE:
             break
     if best is None:
         raise ValueError("at least one round")
