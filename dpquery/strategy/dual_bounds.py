@@ -47,15 +47,15 @@ class _Point:
 def dual_bound(gram: Gram) -> float | None:
     """Return a lower bound on the loss of every strategy; None where it takes too long."""
     shapes = zip(gram.shape_of_domain, gram.matrices, strict=True)
-    if any(_cost(n) > BUDGET / 4 and not all(map(is_mixture, own)) for n, own in shapes):
+    if any(_cost(n) > BUDGET / 8 and not all(map(is_mixture, own)) for n, own in shapes):
         return None
     orbits = [orbits_of(own) for own in gram.matrices]
     if _count_sectors(gram, orbits) > MAX_SECTORS:
         return None
     spent = sum(3 * len(own.levels) * _cost(len(own.sizes)) for own in orbits)
-    if spent > BUDGET / 2:
-        return None
-    vs, best = _product_duals(gram, orbits), None
+    vs, best = _uniform(orbits), None
+    if spent < BUDGET / 2:
+        vs = _product_duals(gram, orbits)
     for _ in range(ROUNDS):
         point = _evaluate(gram, orbits, vs)
         if point is None:
@@ -139,7 +139,7 @@ def _product_duals(gram: Gram, orbits: Sequence[Orbits]) -> list[Array]:
 
     The other attributes enter as the square of tr((D V D)^(1/2)), the bound on their own loss.
     """
-    vs = [np.full(len(own.sizes), 1 / float(own.sizes.sum())) for own in orbits]
+    vs = _uniform(orbits)
     bounds = [_own_bounds(own, v) for own, v in zip(orbits, vs, strict=True)]
     for i, own in list(enumerate(orbits)) * 2:
         if len(own.sizes) == 1:
@@ -155,6 +155,10 @@ def _product_duals(gram: Gram, orbits: Sequence[Orbits]) -> list[Array]:
             vs[i] /= float(own.sizes @ vs[i])
         bounds[i] = _own_bounds(own, vs[i])
     return vs
+
+
+def _uniform(orbits: Sequence[Orbits]) -> list[Array]:
+    return [np.full(len(own.sizes), 1 / float(own.sizes.sum())) for own in orbits]
 
 
 def _own_bounds(orbits: Orbits, v: Array) -> Array:

@@ -4,7 +4,8 @@ S = sum_t w_t kron_i S_i(t), where an attribute that a term does not name has e 
 With e and a basis of its complement for each attribute, S lives on one block of coordinates for
 each set b of attributes below some term: those outside b are at e. That space is small where the
 terms name few attributes, however many cells there are. Where it is not, the large blocks that one
-term alone reaches are eliminated (eliminated.py).
+term alone reaches are eliminated (eliminated.py); where even that is too large, a cheaper bound
+does (pinched.py).
 """
 
 import math
@@ -17,6 +18,7 @@ from dpquery.operators.factors import Array
 from dpquery.strategy.eliminated import POLES, Eliminated, nodes
 from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.orbits import WeightedOrbits
+from dpquery.strategy.pinched import pinched_root_trace
 
 Row = tuple[tuple[int, int], ...]
 """The (attribute, matrix) pairs of a term, by attribute."""
@@ -48,7 +50,7 @@ class RootTrace:
 def root_trace(
     terms: Terms, attributes: Sequence[WeightedOrbits], budget: float
 ) -> RootTrace | None:
-    """Return tr(S^(1/2)) or a little less; None where it costs more than the budget.
+    """Return tr(S^(1/2)) or less; None where it costs more than the budget, and has signs.
 
     S must be positive semidefinite; its terms need not be. Leaving coordinates out only makes the
     trace smaller.
@@ -120,12 +122,12 @@ class _Coordinates:
     def root_trace(self, budget: float) -> RootTrace | None:
         """Return the trace and its masses over these attributes."""
         if self.size > MAX_ASSEMBLED:
-            return None
+            return self._pinched()
         S = self._assemble()
         trimmed = _Trimmed(S, self.blocks, self.places)
         cost = self._cost(trimmed.size)
         if cost > budget:
-            return None
+            return self._pinched()
         small = trimmed.array(S)
         masses = {i: np.zeros(len(basis)) for i, basis in self.bases.items()}
         if self.eliminated:
@@ -135,6 +137,14 @@ class _Coordinates:
             value, root = float(roots.sum()), (U * roots) @ U.T
         self._add_masses(lambda a, b: trimmed.block(root, a, b), masses)
         return RootTrace(value, masses, cost)
+
+    def _pinched(self) -> RootTrace | None:
+        """Return a smaller trace that is cheap, with masses that leave v where it is."""
+        value = pinched_root_trace(self.terms, self.local)
+        if value is None:
+            return None
+        masses = {i: value * basis[:, 0] ** 2 for i, basis in self.bases.items()}
+        return RootTrace(value, masses, 0.0)
 
     def _cost(self, n: float) -> float:
         """Return about how many operations it takes, with n coordinates left."""
