@@ -29,6 +29,7 @@ Sector = tuple[tuple[int, int], ...]
 
 MAX_SECTORS = 1 << 16  # sectors of all terms together
 BUDGET = 6e10  # floating point operations: some 4 CPU seconds
+OVERHEAD = 1.5e6  # of a sector, in the same unit
 ROUNDS = 30
 ENOUGH = 1e-5  # relative gain of a round below which v has arrived
 SAFETY = 1e-9  # relative; for the rounding of sums
@@ -96,16 +97,15 @@ def _evaluate(gram: Gram, orbits: Sequence[Orbits], vs: Sequence[Array]) -> _Poi
         found = root_trace(terms, attributes, BUDGET - cost)
         if found is None:
             return None
-        cost += found.cost
+        cost += found.cost + OVERHEAD
         value = count * found.value
         total += value
-        for i, own in enumerate(attributes):
-            if i in kinds:
-                masses[i] += value / float(kinds[i].roots.sum()) * kinds[i].roots
-            elif i in found.masses:
-                masses[i] += count * found.masses[i]
-            else:
-                masses[i] += value * own.e**2
+        for i, kind in kinds.items():
+            masses[i] += value / float(kind.roots.sum()) * kind.roots
+        for i, own_masses in found.masses.items():
+            masses[i] += count * own_masses
+    for mass, own in zip(masses, attributes, strict=True):
+        mass += (total - float(mass.sum())) * own.e**2  # of sectors where the attribute is at e
     by_code = [mass / (own.sizes * total) for mass, own in zip(masses, attributes, strict=True)]
     return _Point(total**2, by_code, cost)
 

@@ -30,6 +30,7 @@ TINY = float(np.finfo(float).tiny)
 RANK = 1e-13  # relative singular value below which a direction is left out
 SAFETY = 1e-6  # relative; rounding in the elimination is well below
 DECOMPOSITION, POLE, SUM = 10.0, 4.0, 5e5  # operations: times n^3, times n^3, of a sum
+OVERHEAD = 2e7  # of the many small steps, in the same unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +56,8 @@ def root_trace(
     S must be positive semidefinite; its terms need not be. Leaving coordinates out only makes the
     trace smaller.
     """
+    if set(terms) == {()}:
+        return RootTrace(math.sqrt(max(terms[()], 0.0)), {}, 0.0)
     common = set.intersection(*(set(row) for row in terms))
     rest: Terms = {}
     for row, weight in terms.items():
@@ -149,7 +152,7 @@ class _Coordinates:
     def _cost(self, n: float) -> float:
         """Return about how many operations it takes, with n coordinates left."""
         if not self.eliminated:
-            return DECOMPOSITION * n**3
+            return DECOMPOSITION * n**3 + OVERHEAD
         sums = sum(len(row) * 4.0 ** len(row) for row in self.eliminated)
         return POLES * (POLE * n**3 + SUM * sums)
 
