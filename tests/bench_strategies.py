@@ -11,7 +11,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
@@ -21,8 +21,8 @@ import numpy as np
 from dpquery.measurement.accounting import analytic_gaussian_sigma
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.compile import compile_spec
-from dpquery.operators.factors import Array, Factor
-from dpquery.operators.ranges import AllRanges, Prefix, WidthRanges
+from dpquery.operators.factors import Factor
+from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
 from dpquery.spec.parse import load
 from dpquery.strategy.candidates import CANDIDATES
 from dpquery.strategy.noise_kinds import Noise
@@ -73,32 +73,6 @@ class Row:
     candidates: dict[str, tuple[float, float]]
 
 
-class Permuted(Factor):
-    """A factor whose codes come in another order: structure that the Gram does not show."""
-
-    zero_one = True
-
-    def __init__(self, base: Factor, order: Array) -> None:
-        self.base, self.order, self.shape = base, order, base.shape
-
-    @property
-    def key(self) -> Hashable:
-        return ("permuted", self.base.key, self.order.tobytes())
-
-    def matmat(self, X: Array) -> Array:
-        return self.base.matmat(X[self.order])
-
-    def rmatmat(self, Y: Array) -> Array:
-        return self.base.rmatmat(Y)[np.argsort(self.order)]
-
-    def gram(self) -> Array:
-        back = np.argsort(self.order)
-        return self.base.gram()[np.ix_(back, back)]
-
-    def quadratic(self, M: Array) -> Array:
-        return self.base.quadratic(M[np.ix_(self.order, self.order)])
-
-
 def factor(kind: str, n: int) -> Factor:
     """Return a workload of Tables 4 and 5."""
     match kind:
@@ -109,7 +83,7 @@ def factor(kind: str, n: int) -> Factor:
         case "width32":
             return WidthRanges(n, 32)
         case _:
-            return Permuted(AllRanges(n), np.random.default_rng(0).permutation(n))
+            return Columns(AllRanges(n), np.random.default_rng(0).permutation(n))
 
 
 def one_attribute(kind: str, n: int) -> Workload:

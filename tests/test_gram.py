@@ -7,7 +7,7 @@ from strategies_support import dense_workload, random_workload
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, marginal, product, threshold_terms
 from dpquery.operators.factors import Identity, Stacked, total
-from dpquery.operators.gram import gram, is_mixture
+from dpquery.operators.gram import array_of, gram, is_mixture, trace
 from dpquery.operators.ranges import Prefix
 from dpquery.strategy.select import select
 
@@ -80,11 +80,13 @@ def test_an_attribute_of_a_million_values_costs_no_dense_matrix():
     assert names >= {"Identity", "Workload", "OPT_M"}
 
 
-def test_ranges_over_too_many_values_are_refused_before_memory_is():
+def test_an_array_over_too_many_values_is_refused_before_memory_is():
     n = 20_000
     workload = Workload((n,), (product((n,), {0: Prefix(n)}),), (1.0,))
+    V = gram(workload).matrices[0][1]
+    assert trace(V) == n * (n + 1) / 2
     with pytest.raises(UnsupportedWorkloadError, match="20,000 distinct values"):
-        gram(workload)
+        array_of(V)
 
 
 def test_a_threshold_over_too_many_attributes_is_refused_at_once():

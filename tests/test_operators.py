@@ -34,7 +34,7 @@ from dpquery.operators.factors import (
     weighted,
 )
 from dpquery.operators.hierarchies import Haar, Hierarchy
-from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
+from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 
 
 def prefix_bounds(n):
@@ -108,6 +108,12 @@ FACTORS = [
     (Haar(4), np.array([[1, 1, 1, 1], [1, -1, 0, 0], [0, 0, 1, -1], [1, 1, -1, -1]])),
     (Haar(5), haar_rows(5)),
     (Haar(1), np.array([[1]])),
+    (
+        Columns(AllRanges(5), np.array([3, 0, 4, 1, 2])),
+        interval_rows(5, all_bounds(5))[:, [3, 0, 4, 1, 2]],
+    ),
+    (Columns(Prefix(5), np.array([4, 1])), interval_rows(5, prefix_bounds(5))[:, [4, 1]]),
+    (Columns(Dense(REAL), np.array([1, 0])), REAL[:, [1, 0]]),
 ]
 every_factor = pytest.mark.parametrize(
     ("factor", "F"), FACTORS, ids=lambda v: type(v).__name__ if hasattr(v, "key") else ""

@@ -1,7 +1,7 @@
 """Published figures: what [HDMM18] and ResidualPlanner+ report, met or beaten by plan's choice.
 
-RMSE per query at epsilon = 1 (and delta = 1e-6), as published. One per cent is allowed above a
-published figure: optimisers start at random, and the tables are rounded.
+RMSE per query at epsilon = 1 (and delta = 1e-6), as published. One attribute meets every figure as
+printed; elsewhere one per cent is allowed above it: optimisers start at random.
 """
 
 import json
@@ -14,9 +14,9 @@ import pytest
 
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.compile import compile_spec
-from dpquery.operators.factors import Dense, Identity, Stacked, total
+from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram
-from dpquery.operators.ranges import AllRanges, Prefix, WidthRanges
+from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
 from dpquery.spec.parse import load
 from dpquery.strategy.bounds import svd_bound
 from dpquery.strategy.candidates import factors, residual
@@ -52,7 +52,7 @@ def one_attribute(kind, n):
             return single(WidthRanges(n, 32))
         case _:
             order = np.random.default_rng(0).permutation(n)
-            return single(Dense(AllRanges(n).dense()[:, order]))
+            return single(Columns(AllRanges(n), order))
 
 
 def union_of(shape, subsets):
@@ -96,9 +96,10 @@ def rmse(workload, noise):
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("kind", ["all-range", "prefix", "width32", "permuted"])
-@pytest.mark.parametrize("n", [64, pytest.param(256, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [64, *(pytest.param(n, marks=pytest.mark.slow) for n in (256, 1024))])
 def test_one_attribute_meets_the_published_tables(n, kind, noise):
-    assert rmse(one_attribute(kind, n), noise) <= PUBLISHED[TABLES[noise]][kind][str(n)] * ALLOWED
+    ours = rmse(one_attribute(kind, n), noise)
+    assert round(ours, 2) <= PUBLISHED[TABLES[noise]][kind][str(n)]
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import dpquery.strategy.sensitivity as module
 from dpquery.operators.blocks import Block, Workload, marginal, product, threshold_terms
 from dpquery.operators.factors import Dense, Identity, PIdentity
 from dpquery.operators.ranges import Prefix
-from dpquery.strategy.opt_0 import p_identity
+from dpquery.strategy.opt_0_laplace import p_identity
 from dpquery.strategy.sensitivity import column_support, sensitivity
 from dpquery.strategy.strategies import (
     DirectStrategy,

@@ -60,6 +60,10 @@ class Factor(ABC):
         """Return F' diag(weights) F as an (n, n) array. weights: (m,)."""
         return self.rmatmat(weights[:, None] * self.dense())
 
+    def gram_matmat(self, X: Array) -> Array:
+        """Return F'F X. X: (n, k)."""
+        return self.rmatmat(self.matmat(X))
+
     def column_norms(self, power: int) -> Array:
         """Return sum_i |F_ij|^power for every column j: exact for integer factors."""
         return np.asarray((np.abs(self.dense()) ** power).sum(axis=0))

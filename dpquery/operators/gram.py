@@ -2,21 +2,23 @@
 
 Strategy selection sees the workload through this alone: the error of any linear strategy is
 tr((A'A)^-1 V). Each attribute keeps its few distinct matrices once; a term names one for each.
-Mixtures a I + b 11', which is all that marginals have, are kept as two numbers: an attribute may
-then have any number of classes. Other matrices are arrays, of at most MAX_CLASSES classes.
+Mixtures a I + b 11', which is all that marginals have, are kept as two numbers; Grams of ranges and
+groups, and their sums, as the query matrices they come from: both take any number of classes.
+Other matrices are arrays, of at most MAX_CLASSES classes, and so is what asks for an array.
 """
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, kron_apply
-from dpquery.operators.factors import Array, Factor, Identity, Ones, Stacked, Weighted
+from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, Stacked, Weighted
+from dpquery.operators.ranges import Columns
 
-MAX_CLASSES = 8192  # of an attribute whose (n, n) Gram is held as an array
+MAX_CLASSES = 8192  # of an attribute whose (n, n) matrices are held as arrays
 
 
 EVEN = 1e-12  # relative spread of weights that are equal but for rounding
@@ -35,32 +37,132 @@ class Mixture:
         return np.eye(self.n) * self.a + self.b
 
 
-Matrix = Array | Mixture
+@dataclass(frozen=True, eq=False)
+class Structured:
+    """The matrix sum_k weight_k F_k'F_k + a I + b 11', known by its products.
+
+    Attributes:
+        mixture: a I + b 11'.
+        terms: weight and query matrix of each other summand.
+    """
+
+    mixture: Mixture
+    terms: tuple[tuple[float, Factor], ...]
+
+    @property
+    def n(self) -> int:
+        """Number of classes."""
+        return self.mixture.n
+
+    def matmat(self, X: Array) -> Array:
+        """Return its product with X: (n, k)."""
+        total = self.mixture.a * X + self.mixture.b * X.sum(axis=0)
+        for weight, factor in self.terms:
+            total += weight * factor.gram_matmat(X)
+        return np.asarray(total)
+
+    @cached_property
+    def diagonal(self) -> Array:
+        """(n,)."""
+        total = np.full(self.n, self.mixture.a + self.mixture.b)
+        for weight, factor in self.terms:
+            total += weight * factor.column_norms(2)
+        return total
+
+    def array(self) -> Array:
+        """Return it written out: (n, n)."""
+        total = self.mixture.array()
+        for weight, factor in self.terms:
+            total += weight * factor.gram()
+        return total
+
+
+Matrix = Array | Mixture | Structured
+
+
+def classes(V: Matrix) -> int:
+    """Return the number of classes n of an (n, n) matrix."""
+    return V.n if isinstance(V, Mixture | Structured) else len(V)
+
+
+def diagonal(V: Matrix) -> Array:
+    """Return diag(V): (n,)."""
+    if isinstance(V, Mixture):
+        return np.full(V.n, V.a + V.b)
+    return V.diagonal if isinstance(V, Structured) else np.diagonal(V)
+
+
+def times(V: Matrix, X: Array) -> Array:
+    """Return V X. X: (n, k)."""
+    if isinstance(V, Mixture):
+        return np.asarray(V.a * X + V.b * X.sum(axis=0))
+    return V.matmat(X) if isinstance(V, Structured) else np.asarray(V @ X)
 
 
 def trace(V: Matrix) -> float:
     """Return tr(V)."""
-    return V.n * (V.a + V.b) if isinstance(V, Mixture) else float(np.trace(V))
+    return float(diagonal(V).sum())
 
 
 def total_sum(V: Matrix) -> float:
     """Return 1'V1."""
-    return V.n * (V.a + V.n * V.b) if isinstance(V, Mixture) else float(V.sum())
+    return float(times(V, np.ones((classes(V), 1))).sum())
 
 
 def trace_with(M: Array, V: Matrix) -> float:
-    """Return tr(M V) for a symmetric M."""
+    """Return tr(M V) for a symmetric M: (n, n)."""
     if isinstance(V, Mixture):
         return V.a * float(np.trace(M)) + V.b * float(M.sum())
-    return float(np.sum(M * V))
+    return float(np.sum(M * array_of(V)))
 
 
 def array_of(V: Matrix) -> Array:
     """Return V as an array, if it has at most MAX_CLASSES classes."""
-    if not isinstance(V, Mixture):
+    if not isinstance(V, Mixture | Structured):
         return V
     _check_classes(V.n)
     return V.array()
+
+
+def weighted_sum(weights: Array, matrices: Sequence[Matrix]) -> Matrix:
+    """Return sum_k weights[k] matrices[k], symmetrised; structure is kept where all have some."""
+    n, summands = classes(matrices[0]), list(zip(weights.tolist(), matrices, strict=True))
+    a, b, terms = 0.0, 0.0, []
+    for weight, V in summands:
+        if weight and not isinstance(V, Mixture | Structured):
+            total = sum((w * array_of(own) for w, own in summands if w), np.zeros((n, n)))
+            return np.asarray((total + total.T) / 2)
+        if isinstance(V, Structured):
+            terms += [(weight * own, factor) for own, factor in V.terms if weight]
+            V = V.mixture
+        if isinstance(V, Mixture):
+            a, b = a + weight * V.a, b + weight * V.b
+    return Structured(Mixture(n, a, b), tuple(terms)) if terms else Mixture(n, a, b)
+
+
+def restricted(V: Matrix, codes: Array) -> Matrix:
+    """Return the rows and columns of V at the codes."""
+    if isinstance(V, Mixture):
+        return Mixture(len(codes), V.a, V.b)
+    if isinstance(V, Structured):
+        terms = tuple((weight, _columns(factor, codes)) for weight, factor in V.terms)
+        return Structured(Mixture(len(codes), V.mixture.a, V.mixture.b), terms)
+    return np.asarray(V[np.ix_(codes, codes)])
+
+
+def _columns(factor: Factor, codes: Array) -> Factor:
+    if isinstance(factor, Columns):
+        return _columns(factor.inner, factor.codes[codes])
+    return factor if np.array_equal(codes, np.arange(factor.shape[1])) else Columns(factor, codes)
+
+
+def natural_order(V: Matrix) -> Array:
+    """Return the order of the codes in which ranges hold neighbours: (n,)."""
+    terms = V.terms if isinstance(V, Structured) else ()
+    orders = [factor.codes for _, factor in terms if isinstance(factor, Columns)]
+    if not orders or len(orders) < len(terms) or any(np.any(o != orders[0]) for o in orders):
+        return np.arange(classes(V))
+    return np.argsort(orders[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +187,8 @@ class Gram:
         tensor = x.reshape(self.shape_of_domain)
         out = np.zeros(self.shape_of_domain)
         for weight, row in zip(self.weights, self.index, strict=True):
-            matrices = [array_of(own[j]) for own, j in zip(self.matrices, row, strict=True)]
-            out += weight * kron_apply([matrix.__matmul__ for matrix in matrices], tensor)
+            matrices = [own[j] for own, j in zip(self.matrices, row, strict=True)]
+            out += weight * kron_apply([partial(times, V) for V in matrices], tensor)
         return out.ravel()
 
     def dense(self) -> Array:
@@ -165,11 +267,11 @@ def _gram_of(factor: Factor) -> Matrix:
             return Mixture(n, float(weights.mean()), 0.0)
     if isinstance(factor, Stacked):
         grams = [_gram_of(part) for part in factor.parts]
-        mixed = [own for own in grams if isinstance(own, Mixture)]
-        if len(mixed) == len(grams):
-            return Mixture(n, sum(own.a for own in mixed), sum(own.b for own in mixed))
-    _check_classes(n)
-    return factor.gram()
+        return weighted_sum(np.ones(len(grams)), grams)
+    if isinstance(factor, Dense | Weighted):
+        _check_classes(n)
+        return factor.gram()
+    return Structured(Mixture(n, 0.0, 0.0), ((1.0, factor),))
 
 
 def _check_classes(n: int) -> None:
@@ -233,10 +335,19 @@ def _index(terms: Sequence[Places], d: int) -> Array:
 
 
 def is_mixture(V: Matrix) -> bool:
-    """Return whether V = a I + b 11', the Grams of the marginal algebra."""
+    """Return whether V = a I + b 11', the Grams of the marginal algebra.
+
+    Beyond MAX_CLASSES no array is written out for it, and only a Mixture counts.
+    """
     if isinstance(V, Mixture):
         return True
-    n = len(V)
-    mixture = np.full((n, n), V[0, -1])
-    np.fill_diagonal(mixture, V[0, 0])
-    return bool(np.allclose(V, mixture, rtol=1e-10, atol=0))
+    if isinstance(V, Structured) and (V.n > MAX_CLASSES or not _flat(V.diagonal)):
+        return False
+    A, n = array_of(V), classes(V)
+    mixture = np.full((n, n), A[0, -1])
+    np.fill_diagonal(mixture, A[0, 0])
+    return bool(np.allclose(A, mixture, rtol=1e-10, atol=0))
+
+
+def _flat(v: Array) -> bool:
+    return bool(np.allclose(v, v[0], rtol=1e-10, atol=0))

@@ -128,6 +128,23 @@ class AllRanges(Ranges):
     def key(self) -> Hashable:
         return ("all-ranges", *self.shape)
 
+    def gram_matmat(self, X: Array) -> Array:
+        """Use (F'F)_jk = (min(j, k) + 1) (length - max(j, k)): O(n) a column, never a row."""
+        below, above = (own[:, None] for own in self._sides)
+        left = np.cumsum(below * X, axis=0)
+        right = np.cumsum((above * X)[::-1], axis=0)[::-1] - above * X
+        return np.asarray(above * left + below * right)
+
+    def column_norms(self, power: int) -> Array:
+        below, above = self._sides
+        return np.asarray(below * above)
+
+    @property
+    def _sides(self) -> tuple[Array, Array]:
+        """How many ranges start at or before each code, and how many end there or behind it."""
+        j = np.arange(self.shape[1])
+        return j + 1, np.maximum(self.length - j, 0)
+
     def gram(self) -> Array:
         i = np.arange(self.shape[1], dtype=np.float64)
         low, high = np.minimum(i[:, None], i), np.maximum(i[:, None], i)
@@ -158,6 +175,50 @@ class WidthRanges(Ranges):
         low, high = np.minimum(i[:, None], i), np.maximum(i[:, None], i)
         held = np.minimum(low, m - 1) - np.maximum(high - self.width + 1, 0) + 1
         return np.asarray(np.maximum(held, 0), dtype=np.float64)
+
+
+class Columns(Factor):
+    """Some columns of a factor, in any order: column j is column codes[j] of `inner`."""
+
+    def __init__(self, inner: Factor, codes: Array) -> None:
+        if len(np.unique(codes)) < len(codes):
+            raise ValueError("a column is taken twice")
+        self.inner, self.codes = inner, np.asarray(codes, dtype=np.int64)
+        self.shape = (inner.shape[0], len(self.codes))
+        self.zero_one, self.dtype = inner.zero_one, inner.dtype
+
+    @cached_property
+    def key(self) -> Hashable:
+        return ("columns", self.inner.key, self.codes.tobytes())
+
+    def _spread(self, X: Array) -> Array:
+        out = np.zeros((self.inner.shape[1], X.shape[1]), dtype=X.dtype)
+        out[self.codes] = X
+        return out
+
+    def matmat(self, X: Array) -> Array:
+        return self.inner.matmat(self._spread(X))
+
+    def rmatmat(self, Y: Array) -> Array:
+        return np.asarray(self.inner.rmatmat(Y)[self.codes])
+
+    def gram(self) -> Array:
+        return self.gram_matmat(np.eye(self.shape[1]))
+
+    def gram_matmat(self, X: Array) -> Array:
+        return np.asarray(self.inner.gram_matmat(self._spread(X))[self.codes])
+
+    def column_norms(self, power: int) -> Array:
+        return np.asarray(self.inner.column_norms(power)[self.codes])
+
+    def max_abs(self) -> int:
+        return 1 if self.zero_one else super().max_abs()
+
+    def row_power_sums(self, M: Array, power: int) -> Array:
+        return self.inner.row_power_sums(self._spread(M), power)
+
+    def quadratic(self, M: Array) -> Array:
+        return self.inner.quadratic(self._spread(self._spread(M).T))
 
 
 def _cumulative(X: Array) -> Array:

@@ -9,13 +9,13 @@ and part by part beyond that: what the expected errors describe is what is done.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Protocol, assert_never
 
 import numpy as np
 
 from dpquery.operators.blocks import Block, kron_apply
-from dpquery.operators.factors import Array, Dense, Identity
+from dpquery.operators.factors import Array
 from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.marginal_algebra import inverse_eigenvalue
 from dpquery.strategy.splits import Split
@@ -71,11 +71,7 @@ class _ProductEstimates:
 
     @cached_property
     def cells(self) -> Array:
-        inverses = self.strategy.pseudo_inverses
-        products = [
-            Dense(inverses[i]).matmat if i in inverses else Identity(self.strategy.shape[i]).matmat
-            for i in self.strategy.attributes
-        ]
+        products = [partial(self.strategy.recover, i) for i in self.strategy.attributes]
         return kron_apply(products, self.noisy / self.weight)
 
     def answer(self, block: Block, position: int) -> Array:

@@ -10,11 +10,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpquery.operators.gram import Gram, Matrix, Mixture, is_mixture
+from dpquery.operators.gram import (
+    MAX_CLASSES,
+    Gram,
+    Matrix,
+    Mixture,
+    array_of,
+    classes,
+    is_mixture,
+    natural_order,
+    restricted,
+)
 from dpquery.strategy.dual_bounds import dual_bound
-from dpquery.strategy.eigenvalues import above_rounding
+from dpquery.strategy.eigenvalues import above_rounding, eigvalsh
 from dpquery.strategy.lattice import member_products
 from dpquery.strategy.marginal_algebra import MAX_ATTRIBUTES, workload_eigenvalues
+from dpquery.strategy.opt_0_gaussian import GAP, optimum
+from dpquery.strategy.tridiagonal import TridiagonalInverse
+
+ROUNDS = 300  # of the fixed point
 
 DENSE_LIMIT = 1200  # cells of a domain whose Gram is decomposed outright
 
@@ -32,20 +46,40 @@ def lower_bound(gram: Gram) -> Bound | None:
     svd = svd_bound(gram)
     if _in_marginal_algebra(gram):
         return svd  # [MATH] 4: a strategy attains it
-    loss = dual_bound(gram)
+    loss = solved_dual_bound(gram) or dual_bound(gram)
     if loss is None or (svd is not None and svd.loss >= loss):
         return svd
     return Bound(loss, "dual bound")
 
 
+def solved_dual_bound(gram: Gram) -> float | None:
+    """Return the largest dual bound of a single product of prefix sums, all ranges and mixtures.
+
+    Duals multiply over the attributes ([MATH] 1). Those of prefix sums and all ranges are solved
+    for any number of classes; mixtures a I + b 11' have theirs at v = 1. None for other Grams.
+    """
+    if len(gram.weights) > 1:
+        return None
+    bound = float(gram.weights[0])
+    for own, j in zip(gram.matrices, gram.index[0], strict=True):
+        inverse = _tridiagonal(own[j])
+        if inverse is not None:
+            v = np.ones(len(inverse.diagonal))
+            bound *= optimum(inverse, v, ROUNDS, lambda _: None, GAP).bound
+        elif isinstance(own[j], Mixture):
+            bound *= _root_trace(own[j]) ** 2 / classes(own[j])
+        else:
+            return None
+    return bound
+
+
 def svd_bound(gram: Gram) -> Bound | None:
     """Return the SVD bound where it can be computed, else None."""
     if len(gram.weights) == 1:
-        roots = [
-            _root_trace(own[j]) ** 2 / n
-            for n, own, j in zip(gram.shape_of_domain, gram.matrices, gram.index[0], strict=True)
-        ]
-        return Bound(float(gram.weights[0]) * math.prod(roots), "SVD bound")
+        named = [own[j] for own, j in zip(gram.matrices, gram.index[0], strict=True)]
+        if all(map(_has_eigenvalues, named)):
+            roots = [_root_trace(V) ** 2 / classes(V) for V in named]
+            return Bound(float(gram.weights[0]) * math.prod(roots), "SVD bound")
     widest = int(np.count_nonzero(gram.index, axis=1).max())
     if widest <= MAX_ATTRIBUTES and _in_marginal_algebra(gram):
         return Bound(_marginal_bound(gram), "SVD bound")
@@ -68,8 +102,23 @@ def _in_marginal_algebra(gram: Gram) -> bool:
     return all(is_mixture(V) for own in gram.matrices for V in own)
 
 
+def _tridiagonal(V: Matrix) -> TridiagonalInverse | None:
+    return TridiagonalInverse.of(restricted(V, natural_order(V)))
+
+
+def _has_eigenvalues(V: Matrix) -> bool:
+    """Return whether they can be computed."""
+    if isinstance(V, Mixture) or classes(V) <= MAX_CLASSES:
+        return True
+    return _tridiagonal(V) is not None
+
+
 def _root_trace(V: Matrix) -> float:
     """Return the sum of square roots of the eigenvalues, which rounding never makes larger."""
     if isinstance(V, Mixture):
         return (V.n - 1) * math.sqrt(V.a) + math.sqrt(V.a + V.n * V.b)
-    return float(np.sqrt(above_rounding(np.linalg.eigvalsh(V))).sum())
+    inverse = _tridiagonal(V)
+    if inverse is not None:
+        root = inverse.root(np.ones(len(inverse.diagonal)))
+        return float(root.diagonal().sum()) * (1 - root.error)
+    return float(np.sqrt(above_rounding(eigvalsh(array_of(V)))).sum())

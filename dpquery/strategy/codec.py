@@ -16,6 +16,7 @@ from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, PIdentity, total
 from dpquery.operators.hierarchies import Haar, Hierarchy
+from dpquery.operators.inverses import array_of, inverse_gram, p_identity_inverse
 from dpquery.strategy.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.json_values import (
     LARGEST,
@@ -29,7 +30,6 @@ from dpquery.strategy.json_values import (
 )
 from dpquery.strategy.lattice import subsets_of
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.splits import inverse_gram
 from dpquery.strategy.strategies import (
     DirectStrategy,
     Level,
@@ -252,7 +252,10 @@ def _decode_factor(raw: Json, n: int) -> Factor:
             factor = Hierarchy(n, [size for size, _ in pairs], [weight for _, weight in pairs])
         case "p-identity":
             factor = PIdentity(_unpack(raw["diagonal"], n)[0], _unpack(raw["rows"], n))
-            if np.any(factor.diagonal < 1) or not np.isfinite(inverse_gram(factor)).all():
+            if (
+                np.any(factor.diagonal < 1)
+                or not np.isfinite(p_identity_inverse(factor).rows).all()
+            ):
                 raise ValueError("singular")
         case "dense":
             factor = Dense(_unpack(raw["matrix"], n))
@@ -267,7 +270,8 @@ def _decode_factor(raw: Json, n: int) -> Factor:
 def _check_rank(factor: Factor) -> None:
     """Refuse a matrix whose Gram cannot be inverted in floats, though no error tells of it."""
     scale = float(factor.max_abs()) ** 2
-    residual = (inverse_gram(factor) * scale) @ (factor.gram() / scale) - np.eye(factor.shape[1])
+    inverse = array_of(inverse_gram(factor))
+    residual = (inverse * scale) @ (factor.gram() / scale) - np.eye(factor.shape[1])
     if not np.abs(residual).max() < _RESIDUAL:
         raise ValueError("singular")
 

@@ -16,9 +16,11 @@ import numpy as np
 from numpy.random import Generator
 
 from dpquery.operators.factors import Array
-from dpquery.operators.gram import Gram, array_of, is_mixture, trace, trace_with
+from dpquery.operators.gram import Gram, array_of, is_mixture, trace
+from dpquery.operators.inverses import inverse_trace
+from dpquery.strategy.factor_selection import FactorSelection
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.opt_0 import FactorSelection, opt_0
+from dpquery.strategy.opt_0 import opt_0
 
 TOTALS = (0.0, 0.1, 1.0, 10.0)  # trace of 11' in proportion to that of V
 SWEEPS = 3
@@ -69,7 +71,7 @@ def palettes(
                 p = 1 if is_mixture(goal) else max(1, n // divisor)
                 selected = opt_0(goal, noise=noise, rng=rng, p=p)
                 factors.append(selected)
-                rows.append(np.array([trace_with(selected.inverse, V) for V in own]))
+                rows.append(np.array([inverse_trace(selected.inverse, V) for V in own]))
             progress(f"OPT_+ factors of attribute {i + 1}: {len(factors) - 1}")
         found.append(Palette(tuple(factors), np.array(rows)))
     return tuple(found)

@@ -1,51 +1,27 @@
 """OPT_0: the best strategy for the Gram of one attribute.
 
-Laplace: p-Identity strategies [HDMM18] Def. 9, local optimum by L-BFGS-B with an analytic gradient.
-Gaussian: min tr(X^-1 V) over diag(X) <= 1 is convex; a fixed point on its dual reaches it and the
-dual value proves how near. The dual at v > 0, D = diag(v)^(1/2), is tr((D V D)^(1/2))^2 / sum(v);
-v = 1 gives the SVD bound [LM13].
+Laplace: p-Identity strategies, a local optimum (opt_0_laplace). Gaussian: the optimum of a convex
+problem, with a proof of how near it is (opt_0_gaussian).
 
 loss = sensitivity^2 tr((A'A)^-1 V) throughout; strategies returned here have sensitivity 1.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
-from scipy.optimize import minimize
 
-from dpquery.operators.factors import Dense, Factor, PIdentity
-from dpquery.strategy.eigenvalues import above_rounding
+from dpquery.operators.factors import Array, Dense, Factor, PIdentity
+from dpquery.operators.gram import Matrix, classes, natural_order, restricted
+from dpquery.operators.inverses import DiagonalLessRows, Inverse, array_of
+from dpquery.strategy.factor_selection import FactorSelection
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.opt_0_gaussian import fixed_point
+from dpquery.strategy.opt_0_laplace import BASE, best_p_identity, p_identity_from
 
-Matrix = NDArray[np.float64]
-
-FLOOR = 1e-4  # least eigenvalue relative to the mean: keeps X invertible where V is not
-THETA_LIMIT = 1e3  # beyond, the loss is lost in rounding and its minima are not real
-GAP = 1e-3  # the proven optimality gap at which the Gaussian fixed point stops
-
-
-@dataclass(frozen=True, eq=False)
-class FactorSelection:
-    """A strategy for one attribute.
-
-    Attributes:
-        factor: the (m, n) strategy, full column rank, sensitivity 1.
-        inverse: (n, n) inverse of its Gram.
-        loss: its loss on the Gram it was selected for.
-        bound: a proven lower bound on the loss of any strategy, or 0 where none is known.
-        state: what a warm start continues from; None to start afresh.
-        converged: whether the optimiser met its tolerance.
-    """
-
-    factor: Factor
-    inverse: Matrix
-    loss: float
-    bound: float
-    state: Matrix | None
-    converged: bool
+ITERATIONS = 300
+ENTRIES = 1 << 23  # of a p-Identity: L-BFGS-B holds twenty times as many numbers
 
 
 def opt_0(
@@ -54,8 +30,9 @@ def opt_0(
     noise: Noise,
     rng: Generator,
     p: int | None = None,
-    start: Matrix | None = None,
-    max_iterations: int = 300,
+    start: Array | None = None,
+    max_iterations: int | None = None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> FactorSelection:
     """Select a strategy for the Gram of one attribute. V: (n, n), symmetric.
 
@@ -63,102 +40,51 @@ def opt_0(
         V: Gram of the workload.
         noise: "laplace" normalises columns to L1 norm 1, "gaussian" to L2 norm at most 1.
         rng: source of the starting point; the optimiser's alone, never the noise's.
-        p: rows below the diagonal of a p-Identity; default n / 16, and 1 at least.
+        p: rows below the diagonal of a p-Identity; default n / 16, and 1 at least; fewer
+            where there would be more than ENTRIES entries.
         start: `state` of an earlier selection to continue from.
-        max_iterations: of L-BFGS-B (Laplace) or of the fixed point (Gaussian).
+        max_iterations: of L-BFGS-B (Laplace) or of the fixed point (Gaussian);
+            default 300, and 1000 of L-BFGS-B for up to BASE classes.
+        progress: told about the iterations.
+
+    Raises:
+        UnsupportedWorkloadError: if a Gaussian strategy, which is an (n, n) array, is too large.
     """
+    order = natural_order(V)
+    V = restricted(V, order)
+    start = None if start is None else start[..., order]
     if noise == "gaussian":
-        return _fixed_point(V, start, max_iterations)
-    if start is None:
-        n = V.shape[0]
-        start = rng.random((max(1, n // 16) if p is None else p, n))
-    return _p_identity(V, start, max_iterations)
+        found = fixed_point(V, start, max_iterations or ITERATIONS, progress)
+    else:
+        most = max_iterations or (1000 if classes(V) <= BASE else ITERATIONS)
+        rows = max(1, min(classes(V) // 16 if p is None else p, ENTRIES // classes(V)))
+        found = (
+            best_p_identity(V, rows, rng, most, progress)
+            if start is None
+            else p_identity_from(V, start, most, progress)
+        )
+    return _reordered(found, np.argsort(order))
 
 
-def p_identity(Theta: Matrix) -> PIdentity:
-    """Return [I; Theta] D with D = diag(1 + 1'Theta)^-1: columns of L1 norm 1. Theta: (p, n)."""
-    d = 1 / (1 + Theta.sum(axis=0))
-    return PIdentity(d, Theta * d)
-
-
-def p_identity_loss(Theta: Matrix, V: Matrix) -> tuple[float, Matrix]:
-    """Return the loss of p_identity(Theta) on V and its gradient. O(p n^2).
-
-    With s = 1 + 1'Theta, B = Theta diag(s), R = (I + Theta Theta')^-1 (Woodbury):
-    loss = sum_j s_j^2 V_jj - tr(R B V B').
-    """
-    s = 1 + Theta.sum(axis=0)
-    BV = (Theta * s) @ V
-    G = BV @ (Theta * s).T
-    core = cho_factor(np.eye(len(Theta)) + Theta @ Theta.T)
-    RTheta, RG = cho_solve(core, Theta), cho_solve(core, G)
-    diagonal = np.diagonal(V)
-    loss = float(s**2 @ diagonal - np.trace(RG))
-    by_s = 2 * s * diagonal - 2 * (RTheta * BV).sum(axis=0)
-    gradient = 2 * RG @ RTheta - 2 * cho_solve(core, BV * s) + by_s
-    return loss, gradient
-
-
-def _p_identity(V: Matrix, start: Matrix, max_iterations: int) -> FactorSelection:
-    shape, scale = start.shape, max(float(np.trace(V)), np.finfo(float).tiny)
-
-    def fun(flat: Matrix) -> tuple[float, Matrix]:
-        loss, gradient = p_identity_loss(flat.reshape(shape), V / scale)
-        return loss, gradient.ravel()
-
-    result = minimize(
-        fun,
-        start.ravel(),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(0.0, THETA_LIMIT)] * start.size,
-        options={"maxiter": max_iterations, "maxcor": 20, "ftol": 1e-9, "gtol": 1e-9},
-    )
-    Theta = result.x.reshape(shape)
-    if scale * result.fun > np.trace(V):
-        Theta = np.zeros(shape)  # a local minimum worse than identity
-    s = 1 + Theta.sum(axis=0)
-    core = cho_factor(np.eye(len(Theta)) + Theta @ Theta.T)
-    inverse = (np.eye(shape[1]) - Theta.T @ cho_solve(core, Theta)) * s[:, None] * s
-    return FactorSelection(
-        factor=p_identity(Theta),
-        inverse=inverse,
-        loss=float(np.sum(inverse * V)),
-        bound=0.0,
-        state=Theta if Theta.any() else None,
-        converged=bool(result.success),
+def _reordered(found: FactorSelection, codes: Array) -> FactorSelection:
+    """Return the selection with the columns of its strategy in another order."""
+    if np.array_equal(codes, np.arange(len(codes))):
+        return found
+    return replace(
+        found,
+        factor=_columns(found.factor, codes),
+        inverse=_both_sides(found.inverse, codes),
+        state=None if found.state is None else found.state[..., codes],
     )
 
 
-def _fixed_point(V: Matrix, start: Matrix | None, max_iterations: int) -> FactorSelection:
-    """Iterate v <- diag((D V D)^(1/2)); keep the best primal and the best dual point seen.
+def _columns(factor: Factor, codes: Array) -> Factor:
+    if isinstance(factor, PIdentity):
+        return PIdentity(factor.diagonal[codes], factor.rows[:, codes])
+    return Dense(factor.dense()[:, codes])
 
-    The primal point is X = D^-1 S D^-1 over its largest diagonal entry, S = (D V D)^(1/2) with its
-    eigenvalues floored so that X stays invertible where V is not. One eigendecomposition a round.
-    """
-    v = np.ones(len(V)) if start is None else start
-    loss, bound, iterations = np.inf, 0.0, 0
-    while loss > bound * (1 + GAP) and iterations < max_iterations:
-        iterations += 1
-        w, U = np.linalg.eigh(V * np.sqrt(v)[:, None] * np.sqrt(v))
-        w = above_rounding(w)
-        roots = np.sqrt(w)
-        floored = np.maximum(roots, FLOOR * roots.mean())
-        diagonal = (U**2) @ floored
-        peak = float(np.max(diagonal / v))
-        value = peak * float(np.sum(w / floored))
-        bound = max(bound, float(roots.sum() ** 2 / v.sum()))
-        if value < loss:
-            loss, point = value, (v, U, floored, peak)
-        v = diagonal / diagonal.mean()
-    v, U, floored, peak = point
-    X = (U * floored) @ U.T / np.sqrt(v[:, None] * v) / peak
-    half = U / np.sqrt(floored) * np.sqrt(v * peak)[:, None]
-    return FactorSelection(
-        factor=Dense(np.linalg.cholesky(X).T),
-        inverse=half @ half.T,
-        loss=loss,
-        bound=bound,
-        state=v,
-        converged=loss <= bound * (1 + GAP),
-    )
+
+def _both_sides(inverse: Inverse, codes: Array) -> Inverse:
+    if isinstance(inverse, DiagonalLessRows):
+        return DiagonalLessRows(inverse.diagonal[codes], inverse.rows[:, codes])
+    return np.asarray(array_of(inverse)[np.ix_(codes, codes)])

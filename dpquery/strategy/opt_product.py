@@ -13,9 +13,11 @@ import numpy as np
 from numpy.random import Generator
 
 from dpquery.operators.factors import Array, Factor, Identity, total
-from dpquery.operators.gram import Gram, array_of, is_mixture, trace_with
+from dpquery.operators.gram import Gram, Matrix, classes, is_mixture, weighted_sum
+from dpquery.operators.inverses import inverse_trace
+from dpquery.strategy.factor_selection import FactorSelection
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.opt_0 import FactorSelection, opt_0
+from dpquery.strategy.opt_0 import opt_0
 
 SWEEPS = 12
 TOLERANCE = 1e-4  # relative gain of a sweep below which descent has converged
@@ -59,7 +61,7 @@ def opt_product(
         start: a factor for each attribute to start from; None, and none at all, is the identity.
         progress: told about every sweep.
     """
-    descent = _Descent(gram, noise, rng, divisor, start)
+    descent = _Descent(gram, noise, rng, divisor, start, progress)
     best = descent.selection()
     for sweep in range(1, SWEEPS + 1):
         descent.sweep()
@@ -84,8 +86,10 @@ class _Descent:
         rng: Generator,
         divisor: int,
         start: Sequence[FactorSelection | None],
+        progress: Callable[[str], None],
     ) -> None:
         self.gram, self.noise, self.rng, self.divisor = gram, noise, rng, divisor
+        self.progress = progress
         self.active = [
             i for i, n in enumerate(gram.shape_of_domain) if n > 1 and gram.index[:, i].any()
         ]
@@ -108,26 +112,26 @@ class _Descent:
                 V,
                 noise=self.noise,
                 rng=self.rng,
-                p=1 if is_mixture(V) else max(1, len(V) // self.divisor),
+                p=1 if is_mixture(V) else max(1, classes(V) // self.divisor),
                 start=None if previous is None else previous.state,
+                progress=self.progress,
             )
-            if previous is None or selected.loss <= float(np.sum(previous.inverse * V)):
+            if previous is None or selected.loss <= inverse_trace(previous.inverse, V):
                 self._keep(i, selected)
 
     def _keep(self, i: int, selected: FactorSelection) -> None:
         self.selected[i] = selected
         inverse = selected.inverse
-        self.traces[i] = np.array([trace_with(inverse, M) for M in self.gram.matrices[i]])
+        self.traces[i] = np.array([inverse_trace(inverse, M) for M in self.gram.matrices[i]])
 
-    def surrogate(self, i: int) -> Array:
+    def surrogate(self, i: int) -> Matrix:
         """Return sum_j w_j prod_{i' != i} tr(X_i'^-1 V_i'j) V_ij, symmetrised."""
         factors = self.gram.term_traces(self.traces)
         factors[:, i] = 1.0
         weights = self.gram.weights * factors.prod(axis=1)
         index = self.gram.index[:, i]
         own = np.bincount(index, weights, minlength=len(self.gram.matrices[i]))
-        V = sum(w * array_of(M) for w, M in zip(own, self.gram.matrices[i], strict=True) if w)
-        return np.asarray((V + V.T) / 2)
+        return weighted_sum(own, self.gram.matrices[i])
 
     def selection(self) -> ProductSelection:
         loss = float(self.gram.weights @ self.gram.term_traces(self.traces).prod(axis=1))

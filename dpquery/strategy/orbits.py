@@ -50,8 +50,9 @@ def orbits_of(matrices: Sequence[Matrix]) -> Orbits:
 def _mixture(V: Matrix) -> Mixture:
     if isinstance(V, Mixture):
         return V
-    b = float(V[0, -1]) if len(V) > 1 else 0.0
-    return Mixture(len(V), float(V[0, 0]) - b, b)
+    A = array_of(V)
+    b = float(A[0, -1]) if len(A) > 1 else 0.0
+    return Mixture(len(A), float(A[0, 0]) - b, b)
 
 
 def _candidates(arrays: Array) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
-from dpquery.operators.gram import MAX_CLASSES, Gram
+from dpquery.operators.gram import Gram
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_marginals import MarginalsSelection, opt_marginals
 from dpquery.strategy.opt_product import ProductSelection, opt_product
@@ -49,10 +49,8 @@ class Problem:
     def product(self) -> ProductSelection:
         """The best product strategy: the better of two numbers of p-Identity rows."""
         shape = self.workload.shape_of_domain
-        if max(shape) > MAX_CLASSES:
-            raise UnsupportedWorkloadError(f"an attribute has {max(shape):,} classes")
         rng, found = np.random.default_rng(self.seed), []
-        for divisor in (16, 8) if self.noise == "laplace" and max(shape) <= 256 else (16,):
+        for divisor in (16, 8) if self.noise == "laplace" and max(shape) <= 128 else (16,):
             found.append(
                 opt_product(
                     self.gram, noise=self.noise, rng=rng, divisor=divisor, progress=self.progress

@@ -16,6 +16,7 @@ import numpy as np
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array, Factor, Identity
+from dpquery.operators.inverses import inverse_times, quadratic
 from dpquery.strategy.cores import Core
 from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.marginal_algebra import (
@@ -36,6 +37,7 @@ from dpquery.strategy.strategies import (
     UnionStrategy,
 )
 
+FOURTH_LIMIT = 1 << 34  # queries times measured rows of one attribute
 RowSums = RowTerms | Array
 """A figure for every row of a block: outer products, or the tensor that they would add up to."""
 
@@ -51,11 +53,14 @@ def power_sums(strategy: Strategy, block: Block, *, position: int, order: int) -
 
     Returns:
         A sum of outer products, a tensor for parts that are solved together, or None where no
-        closed form is at hand: order 4 of a signed or very wide block under marginals, and of parts
-        that are solved together.
+        closed form is at hand: order 4 of a signed or very wide block under marginals, of parts
+        that are solved together, and of an attribute so large that every query would be looked at
+        on every measured row.
     """
     match strategy:
         case ProductStrategy():
+            if _is_large(strategy, block, order):
+                return None
             return _product_power_sums(strategy, block, order)
         case MarginalsStrategy():
             if order == 4:
@@ -76,6 +81,8 @@ def power_sums(strategy: Strategy, block: Block, *, position: int, order: int) -
             if joint is not None:
                 return joint.variances(block) if order == 2 else None
             part = strategy.part_of(position)
+            if _is_large(strategy.parts[part], block, order):
+                return None
             terms = _product_power_sums(strategy.parts[part], block, order)
             return [(coef / strategy.weights[part] ** order, vs) for coef, vs in terms]
         case QuadTreeStrategy():
@@ -222,11 +229,26 @@ def _product_power_sums(strategy: ProductStrategy, block: Block, order: int) -> 
     ]
 
 
+def _is_large(strategy: ProductStrategy, block: Block, order: int) -> bool:
+    """Return whether fourth powers take more than they are worth."""
+    return order > 2 and any(
+        factor.shape[0] * strategy.factors[i].shape[0] > FOURTH_LIMIT
+        for i, factor in zip(block.attributes, block.factors, strict=True)
+        if i in strategy.inverses
+    )
+
+
 def _total_form(strategy: ProductStrategy, i: int, order: int) -> float:
     """Return sum_r c_r^order for the total query of one attribute."""
     if isinstance(strategy.factors[i], Identity):
         return float(strategy.shape[i])
-    return float((strategy.pseudo_inverses[i].sum(axis=0) ** order).sum())
+    return float((_of_total(strategy, i) ** order).sum())
+
+
+def _of_total(strategy: ProductStrategy, i: int) -> Array:
+    """Return the coefficients A_i (A_i'A_i)^-1 1 of the total query of one attribute."""
+    ones = np.ones((strategy.shape[i], 1))
+    return strategy.factors[i].matmat(inverse_times(strategy.inverses[i], ones))[:, 0]
 
 
 def _forms(
@@ -243,9 +265,9 @@ def _forms(
     if isinstance(strategy.factors[i], Identity):
         return {c: factor.row_powers(c) for c in counts}
     if counts == [2] and order == 2:
-        return {2: factor.quadratic(strategy.inverses[i])}
+        return {2: quadratic(factor, strategy.inverses[i])}
     plus = strategy.pseudo_inverses[i]
     if counts == [order]:
         return {order: factor.row_power_sums(plus, order)}
-    f, t = factor.matmat(plus), plus.sum(axis=0)
+    f, t = factor.matmat(plus), _of_total(strategy, i)
     return {c: ((f**c) * t ** (order - c)).sum(axis=1) for c in counts}

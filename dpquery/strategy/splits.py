@@ -13,8 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from dpquery.operators.factors import ROW_CHUNK, Array, Factor, Identity, PIdentity
-from dpquery.operators.hierarchies import Haar, Hierarchy
+from dpquery.operators.factors import ROW_CHUNK, Array, Factor, Identity
+from dpquery.operators.inverses import array_of, inverse_gram
 
 
 class Split(Protocol):
@@ -115,7 +115,7 @@ class DenseFactorSplit(DenseSplit):
     """An optimised factor: an integer matrix of full column rank."""
 
     def __init__(self, factor: Factor) -> None:
-        self.factor, self._inverse = factor, inverse_gram(factor)
+        self.factor, self._inverse = factor, array_of(inverse_gram(factor))
         self.mu = float(self._inverse.sum())
         self.reading = factor.matvec(self.z)
 
@@ -151,18 +151,3 @@ def split_by(factor: Factor) -> FactorSplit:
     if isinstance(factor, Identity):
         return CellSplit(factor.shape[1])
     return DenseFactorSplit(factor)
-
-
-def inverse_gram(factor: Factor) -> Array:
-    """Return (A'A)^-1 of a factor of full column rank. (n, n)."""
-    n = factor.shape[1]
-    if isinstance(factor, Hierarchy | Haar):
-        return factor.tree.array()
-    if isinstance(factor, PIdentity):
-        d = factor.diagonal.astype(np.float64)
-        C = factor.rows / d
-        inner = np.linalg.solve(np.eye(len(C)) + C @ C.T, C)
-        return np.asarray((np.eye(n) - C.T @ inner) / d[:, None] / d)
-    scale = float(factor.max_abs())
-    inverse = np.linalg.inv(factor.gram() / scale**2) / scale**2
-    return np.asarray((inverse + inverse.T) / 2)

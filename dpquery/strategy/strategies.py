@@ -21,11 +21,12 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, PIdentity
 from dpquery.operators.hierarchies import equal_blocks
+from dpquery.operators.inverses import Inverse, array_of, inverse_gram, inverse_times
 from dpquery.strategy.cores import Core
 from dpquery.strategy.joint import ROWS_LIMIT, JointInverse, joint_inverse
 from dpquery.strategy.lattice import subsets_of
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.splits import FactorSplit, inverse_gram, split_by
+from dpquery.strategy.splits import FactorSplit, split_by
 
 BITS = 16  # of an integerised real factor: rounding moves the loss by about 2^-BITS
 RESOLUTION = 16  # least bits of a strategy's largest entry: keeps the noise fine-grained
@@ -69,7 +70,7 @@ class ProductStrategy:
         return (Measurement(resolution(entry), product(self.shape, factors)),)
 
     @cached_property
-    def inverses(self) -> dict[int, Array]:
+    def inverses(self) -> dict[int, Inverse]:
         """(A_i'A_i)^-1 of every measured attribute whose factor is not the identity."""
         return {
             i: inverse_gram(self.factors[i])
@@ -77,10 +78,16 @@ class ProductStrategy:
             if not isinstance(self.factors[i], Identity)
         }
 
+    def recover(self, i: int, answers: Array) -> Array:
+        """Return A_i^+ = (A_i'A_i)^-1 A_i' times answers. answers: (m_i, k) -> (n_i, k)."""
+        if i not in self.inverses:
+            return answers
+        return inverse_times(self.inverses[i], self.factors[i].rmatmat(answers))
+
     @cached_property
     def pseudo_inverses(self) -> dict[int, Array]:
-        """A_i^+ = (A_i'A_i)^-1 A_i' of the same attributes: (n_i, m_i)."""
-        return {i: self.factors[i].matmat(own).T for i, own in self.inverses.items()}
+        """A_i^+ of the same attributes, written out: (n_i, m_i)."""
+        return {i: self.factors[i].matmat(array_of(M)).T for i, M in self.inverses.items()}
 
     def supports(self, block: Block) -> bool:
         """Return whether the block looks at measured attributes and single classes alone."""

@@ -1,0 +1,88 @@
+"""Inverse Grams of one attribute's strategy: an array, a diagonal less a few rows, or a tree.
+
+The inverse Gram of a p-Identity is diag(d)^-2 less a matrix of rank p (Woodbury), so its traces and
+quadratic forms with n classes need p rows of n numbers and no (n, n) array.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import lapack
+
+from dpquery.operators.factors import Array, Dense, Factor, PIdentity
+from dpquery.operators.gram import Matrix, diagonal, times, trace_with
+from dpquery.operators.hierarchies import Haar, Hierarchy, TreeInverse
+
+
+@dataclass(frozen=True, eq=False)
+class DiagonalLessRows:
+    """The symmetric matrix diag(diagonal) - rows' rows. diagonal: (n,), rows: (p, n)."""
+
+    diagonal: Array
+    rows: Array
+
+    def matmat(self, X: Array) -> Array:
+        """Return its product with X: (n, k). O(p n k)."""
+        return np.asarray(self.diagonal[:, None] * X - self.rows.T @ (self.rows @ X))
+
+    def array(self) -> Array:
+        """Return it written out: (n, n)."""
+        return np.asarray(np.diag(self.diagonal) - self.rows.T @ self.rows)
+
+
+Inverse = Array | DiagonalLessRows | TreeInverse
+
+
+def array_of(M: Inverse) -> Array:
+    """Return M written out: (n, n)."""
+    return M.array() if isinstance(M, DiagonalLessRows | TreeInverse) else M
+
+
+def inverse_times(M: Inverse, X: Array) -> Array:
+    """Return M X. X: (n, k)."""
+    return M.matmat(X) if isinstance(M, DiagonalLessRows | TreeInverse) else np.asarray(M @ X)
+
+
+def p_identity_inverse(factor: PIdentity) -> DiagonalLessRows:
+    """Return (A'A)^-1 of a p-Identity by Woodbury's formula. O(p^2 n)."""
+    d = factor.diagonal.astype(np.float64)
+    C = factor.rows / d
+    root = np.linalg.cholesky(np.eye(len(C)) + C @ C.T)
+    return DiagonalLessRows(d**-2.0, np.linalg.solve(root, C) / d)
+
+
+def inverse_gram(factor: Factor) -> Inverse:
+    """Return (A'A)^-1 of a factor of full column rank. (n, n)."""
+    if isinstance(factor, Hierarchy | Haar):
+        return factor.tree
+    if isinstance(factor, PIdentity):
+        return p_identity_inverse(factor)
+    scale = float(factor.max_abs())
+    A = factor.dense() / scale
+    if A.shape[0] == A.shape[1] and not np.any(np.tril(A, -1)):
+        root, singular = lapack.dtrtri(A)  # what a Cholesky factor, rounded, still is
+        if singular:
+            raise np.linalg.LinAlgError("Singular matrix")
+        return np.asarray(root @ root.T / scale**2)
+    inverse = np.linalg.inv(A.T @ A) / scale**2
+    return np.asarray((inverse + inverse.T) / 2)
+
+
+def inverse_trace(M: Inverse, V: Matrix) -> float:
+    """Return tr(M V)."""
+    if not isinstance(M, DiagonalLessRows):
+        return trace_with(array_of(M), V)
+    return float(M.diagonal @ diagonal(V) - np.sum(M.rows.T * times(V, M.rows.T)))
+
+
+def quadratic(factor: Factor, M: Inverse) -> Array:
+    """Return diag(F M F') of a query matrix F: (m,)."""
+    if isinstance(M, TreeInverse):
+        return M.quadratic(factor)
+    if not isinstance(M, DiagonalLessRows):
+        return factor.quadratic(M)
+    m, n = factor.shape
+    if m * len(M.rows) > n * n:  # more work than a cumulative sum of the whole matrix
+        return factor.quadratic(M.array())
+    squares = factor if factor.zero_one else Dense(factor.dense().astype(np.float64) ** 2)
+    return np.asarray(squares.matvec(M.diagonal) - factor.row_power_sums(M.rows.T, 2))

@@ -1,0 +1,27 @@
+"""A strategy that an optimiser found for one attribute."""
+
+from dataclasses import dataclass
+
+from dpquery.operators.factors import Array, Factor
+from dpquery.operators.inverses import Inverse
+
+
+@dataclass(frozen=True, eq=False)
+class FactorSelection:
+    """A strategy for one attribute.
+
+    Attributes:
+        factor: the (m, n) strategy, full column rank, sensitivity 1.
+        inverse: inverse of its Gram.
+        loss: its loss on the Gram it was selected for.
+        bound: a proven lower bound on the loss of any strategy, or 0 where none is known.
+        state: what a warm start continues from; None to start afresh.
+        converged: whether the optimiser met its tolerance.
+    """
+
+    factor: Factor
+    inverse: Inverse
+    loss: float
+    bound: float
+    state: Array | None
+    converged: bool

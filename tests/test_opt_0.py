@@ -1,0 +1,175 @@
+"""OPT_0 at scale: square roots without eigenvectors, honest certificates, warm starts."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.blocks import Workload, product
+from dpquery.operators.factors import Identity, Stacked, total
+from dpquery.operators.gram import Mixture, array_of, gram
+from dpquery.operators.inverses import array_of as written
+from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
+from dpquery.strategy.bounds import solved_dual_bound, svd_bound
+from dpquery.strategy.eigenvalues import eigh, eigvalsh
+from dpquery.strategy.opt_0 import opt_0
+from dpquery.strategy.opt_0_gaussian import FINE_GAP, GAP, optimum
+from dpquery.strategy.tridiagonal import TOLERANCE, TridiagonalInverse, quadrature
+
+SOLVED = [
+    Prefix(2),
+    Prefix(13),
+    Prefix(9, 5),
+    AllRanges(2),
+    AllRanges(12),
+    AllRanges(9, 6),
+    Prefix(150),
+]
+solved = pytest.mark.parametrize("factor", SOLVED, ids=lambda own: str(own.key))
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def workload_of(*factors):
+    shape = tuple(factor.shape[1] for factor in factors)
+    return Workload(shape, (product(shape, dict(enumerate(factors))),), (1.0,))
+
+
+def gram_of(factor):
+    return gram(workload_of(factor)).matrices[0][1]
+
+
+def dense_root(A):
+    w, U = np.linalg.eigh(A)
+    return (U * np.sqrt(np.maximum(w, 0))) @ U.T
+
+
+@solved
+def test_square_roots_by_poles_equal_those_by_eigenvalues(factor):
+    V = gram_of(factor)
+    inverse = TridiagonalInverse.of(V)
+    m = len(inverse.diagonal)
+    v = rng().random(m) + 0.05
+    asked = array_of(V)[:m, :m]
+    assert array_of(V)[m:].any() == False  # noqa: E712
+    expected = dense_root(asked * np.sqrt(v)[:, None] * np.sqrt(v))
+    root = inverse.root(v)
+    assert root.error < TOLERANCE
+    assert root.array() == pytest.approx(expected, rel=1e-7, abs=1e-9 * expected.max())
+    assert root.diagonal() == pytest.approx(np.diag(expected), rel=2 * TOLERANCE)
+    back = root.times(expected) @ expected
+    assert back == pytest.approx(np.eye(m), abs=1e-7)
+
+
+def test_other_grams_have_no_tridiagonal_inverse():
+    for factor in (WidthRanges(9, 3), Stacked((Prefix(6), Identity(6))), Prefix(1)):
+        assert TridiagonalInverse.of(gram_of(factor)) is None
+    assert TridiagonalInverse.of(Mixture(5, 1.0, 1.0)) is None
+
+
+@pytest.mark.parametrize("condition", [1.5, 1e3, 1e7, 1e12])
+def test_the_quadrature_knows_its_error(condition):
+    weights, shifts, error = quadrature(0.3, 0.3 * condition)
+    x = np.geomspace(0.3, 0.3 * condition, 7919)
+    seen = np.abs(np.sqrt(x) * (weights / (x[:, None] + shifts)).sum(axis=1) - 1).max()
+    assert seen <= error < TOLERANCE
+    assert (weights > 0).all()
+    assert (shifts > 0).all()
+
+
+@solved
+def test_the_certificate_is_never_above_the_dense_optimum(factor):
+    V, inverse = gram_of(factor), TridiagonalInverse.of(gram_of(factor))
+    m = len(inverse.diagonal)
+    point = optimum(inverse, np.ones(m), 300, lambda _: None)
+    dense = opt_0(array_of(V)[:m, :m], noise="gaussian", rng=rng())
+    assert point.bound <= dense.loss * (1 + 1e-9)
+    assert dense.bound <= point.loss * (1 + 1e-9)
+    assert point.bound <= point.loss <= point.bound * (1 + FINE_GAP)
+    stopped = optimum(inverse, np.ones(m), 2, lambda _: None)
+    assert stopped.bound <= dense.loss * (1 + 1e-9)
+
+
+@solved
+def test_the_loss_is_that_of_the_strategy_written_out(factor):
+    V = gram_of(factor)
+    found = opt_0(V, noise="gaussian", rng=rng())
+    A = found.factor.dense()
+    assert np.linalg.norm(A, axis=0).max() <= 1 + 1e-9
+    assert found.loss == pytest.approx(np.trace(np.linalg.solve(A.T @ A, array_of(V))), rel=1e-7)
+    assert found.inverse @ (A.T @ A) == pytest.approx(np.eye(V.n), abs=1e-6)
+    again = opt_0(V, noise="gaussian", rng=rng(), start=found.state, max_iterations=1)
+    assert again.loss <= found.loss * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_permuted_codes_lose_nothing(noise):
+    order = rng(1).permutation(40)
+    plain = opt_0(gram_of(AllRanges(40)), noise=noise, rng=rng())
+    V = gram_of(Columns(AllRanges(40), order))
+    found = opt_0(V, noise=noise, rng=rng())
+    A = found.factor.dense()
+    assert found.loss == pytest.approx(plain.loss)
+    assert found.loss == pytest.approx(np.trace(np.linalg.solve(A.T @ A, array_of(V))))
+    assert written(found.inverse) @ A.T @ A == pytest.approx(np.eye(40), abs=1e-6)
+    again = opt_0(V, noise=noise, rng=rng(), start=found.state)
+    assert again.loss <= found.loss * (1 + 1e-9)
+
+
+def test_a_gaussian_strategy_that_cannot_be_held_is_refused_and_its_bound_kept():
+    V = gram(workload_of(Prefix(9000)))
+    with pytest.raises(UnsupportedWorkloadError, match="9,000 classes"):
+        opt_0(V.matrices[0][1], noise="gaussian", rng=rng())
+    assert solved_dual_bound(V) >= svd_bound(V).loss * 1.01
+
+
+@pytest.mark.parametrize(
+    "factors",
+    [
+        (Prefix(12),),
+        (Prefix(5), AllRanges(4)),
+        (Columns(AllRanges(5), np.array([2, 0, 1, 4, 3])), Stacked((Identity(3), total(3)))),
+    ],
+)
+def test_dual_bounds_multiply_and_lie_between_svd_bound_and_optimum(factors):
+    V = gram(workload_of(*factors))
+    best = math.prod([opt_0(own[-1], noise="gaussian", rng=rng()).loss for own in V.matrices])
+    bound = solved_dual_bound(V)
+    assert svd_bound(V).loss * (1 - 1e-9) <= bound <= best * (1 + 1e-9)
+    assert best <= bound * (1 + GAP) ** len(factors) * (1 + 1e-9)
+    assert solved_dual_bound(gram(workload_of(WidthRanges(6, 2)))) is None
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+def test_eigenvectors_by_halves_equal_those_of_the_whole(n):
+    A = rng().normal(size=(n, n))
+    for M in (A + A.T, A + A.T + (A + A.T)[::-1, ::-1]):
+        w, U = eigh(M)
+        assert (U * w) @ U.T == pytest.approx(M)
+        assert pytest.approx(np.eye(n)) == U.T @ U
+        assert np.sort(eigvalsh(M)) == pytest.approx(np.linalg.eigvalsh(M))
+
+
+@pytest.mark.parametrize("p", [1, 7])
+def test_a_large_p_identity_starts_from_its_halves(p):
+    V, said = gram_of(Prefix(301)), []
+    found = opt_0(V, noise="laplace", rng=rng(), p=p, max_iterations=15, progress=said.append)
+    assert found.loss <= np.trace(array_of(V)) * (1 + 1e-9)
+    assert any("301 classes" in text for text in said)
+    assert any("151 classes" in text for text in said) == (p > 1)
+    A = found.factor.dense()
+    assert np.abs(A).sum(axis=0) == pytest.approx(np.ones(301))
+    assert found.loss == pytest.approx(np.trace(np.linalg.solve(A.T @ A, array_of(V))))
+    again = opt_0(V, noise="laplace", rng=rng(), start=found.state, max_iterations=5)
+    assert again.loss <= found.loss * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("factor", [AllRanges(40), WidthRanges(300, 20)])
+def test_starts_are_the_same_for_a_seed(factor):
+    first, second = (
+        opt_0(gram_of(factor), noise="laplace", rng=rng(3), max_iterations=10) for _ in range(2)
+    )
+    assert np.array_equal(first.state, second.state)
