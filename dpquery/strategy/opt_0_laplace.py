@@ -23,7 +23,8 @@ BASE = 256  # classes up to which starts are random
 STARTS = 4  # random ones at least; more for up to 1024 / STARTS classes, where they cost little
 LEAST = 32  # classes from which on halves are worth a start
 FIRST = 300  # iterations on the smallest part of a larger problem
-ROUGH = 30  # iterations on each larger part
+ROUGH = 200  # iterations on each larger part: what is left undone there is hard to mend later
+WORK = 300 * 4096  # iterations times classes, at most
 CORRECTIONS = 8  # pairs of steps and gradients that L-BFGS-B remembers
 
 
@@ -98,6 +99,7 @@ def _descend(
 ) -> tuple[Array, bool]:
     """Return the Theta that L-BFGS-B reaches, or zeros where that is worse; and if it converged."""
     shape, identity = start.shape, trace(V)
+    most = min(max_iterations, max(1, WORK // shape[1]))
     scale = max(identity, np.finfo(float).tiny)
 
     def fun(flat: Array) -> tuple[float, Array]:
@@ -114,7 +116,7 @@ def _descend(
         jac=True,
         method="L-BFGS-B",
         bounds=[(0.0, THETA_LIMIT)] * start.size,
-        options={"maxiter": max_iterations, "maxcor": CORRECTIONS, "ftol": 1e-9, "gtol": 1e-9},
+        options={"maxiter": most, "maxcor": CORRECTIONS, "ftol": 1e-9, "gtol": 1e-9},
         callback=tell,
     )
     if scale * result.fun > identity:
@@ -141,7 +143,7 @@ def _rough(V: Matrix, p: int, rng: Generator, progress: Callable[[str], None]) -
     if n > BASE and p > 1:
         return _descend(V, _laid_out_twice(V, p, rng, progress), ROUGH, progress)[0]
     V = array_of(V) if n <= BASE else V
-    found = [_descend(V, rng.random((p, n)), FIRST, progress) for _ in range(STARTS)]
+    found = [_descend(V, rng.random((p, n)), FIRST, progress) for _ in range(STARTS // 2)]
     return min((Theta for Theta, _ in found), key=lambda Theta: p_identity_loss(Theta, V)[0])
 
 
