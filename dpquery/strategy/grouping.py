@@ -28,6 +28,7 @@ MERGED_CELLS = 1 << 22  # of the table under a merged group
 LEAST_GAIN = 1e-6  # of a merge, in proportion to the sum: less is rounding
 CHUNK = 64  # pairs priced at once
 
+ROUGH = 100  # iterations on a factor to choose from
 Choice = FactorSelection | None
 
 
@@ -69,7 +70,7 @@ def palettes(
             for share in TOTALS:
                 goal = M * (n / np.trace(M)) + share
                 p = 1 if is_mixture(goal) else max(1, n // divisor)
-                selected = opt_0(goal, noise=noise, rng=rng, p=p)
+                selected = opt_0(goal, noise=noise, rng=rng, p=p, max_iterations=ROUGH)
                 factors.append(selected)
                 rows.append(np.array([inverse_trace(selected.inverse, V) for V in own]))
             progress(f"OPT_+ factors of attribute {i + 1}: {len(factors) - 1}")

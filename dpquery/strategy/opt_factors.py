@@ -27,7 +27,7 @@ from dpquery.strategy.block_sums import BlockSums
 from dpquery.strategy.lattice import FULL_LIMIT, Below, Lattice, Subset, member_products
 from dpquery.strategy.marginal_algebra import workload_eigenvalues
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.opt_0 import THETA_LIMIT, p_identity
+from dpquery.strategy.opt_0_laplace import THETA_LIMIT, p_identity
 from dpquery.strategy.opt_marginals import MarginalsSelection
 from dpquery.strategy.opt_product import ProductSelection
 from dpquery.strategy.roots import Moments, PIdentityRoot, Root, UnitRoot, ridged
