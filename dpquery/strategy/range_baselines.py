@@ -10,6 +10,7 @@ import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array, Factor, Identity, total
+from dpquery.operators.gram import MAX_CLASSES
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.strategy.opt_hierarchy import (
     Levels,
@@ -68,6 +69,8 @@ def _quad_tree(name: str, problem: Problem, *, optimal: bool) -> Found:
     if len(wide) != 2:
         raise UnsupportedWorkloadError(f"for two attributes, not {len(wide)}")
     first, second = wide
+    if max(shape) > MAX_CLASSES:
+        raise UnsupportedWorkloadError(f"an attribute has {max(shape):,} classes")
     check_cells([shape[first], shape[second]])
     chains = halvings(shape[first]), halvings(shape[second])
     depth = max(len(own) for own in chains)
