@@ -125,6 +125,25 @@ def test_the_gradient_of_the_level_loss_is_that_of_finite_differences(noise):
     assert error < 1e-6
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [512, 1000])
+def test_levels_of_a_large_attribute_are_estimated_from_products(kind, n, monkeypatch):
+    V = problem_of(KINDS[kind](n), "laplace").gram.matrices[0][1]
+    sizes = tree_sizes(n, 2)
+    exact = level_traces(V, sizes)
+    monkeypatch.setattr("dpquery.strategy.opt_hierarchy.DENSE_LIMIT", 1)
+    assert level_traces(V, sizes) == pytest.approx(exact, rel=0.02)
+    assert level_traces(V, sizes)[7:] == pytest.approx(exact[7:])  # from the spans of 128 codes on
+
+
+@noises
+def test_an_attribute_of_many_classes_needs_no_matrix_of_all_of_them(noise):
+    factor = Prefix(20_000)  # of whose square 3.2 GB would be needed
+    best = rmse(range_baselines.opt_h, factor, noise)
+    assert best < rmse(range_baselines.hb, factor, noise)
+    assert best < rmse(range_baselines.h2, factor, noise)
+
+
 @noises
 @pytest.mark.parametrize("kind", [Prefix, AllRanges])
 def test_the_level_loss_is_that_of_the_matrix_where_blocks_are_whole(kind, noise):

@@ -19,13 +19,25 @@ import numpy as np
 from scipy.optimize import minimize
 
 from dpquery.operators.factors import Array
-from dpquery.operators.gram import Gram, Matrix, Mixture, array_of, is_mixture, trace
+from dpquery.operators.gram import (
+    Gram,
+    Matrix,
+    Mixture,
+    array_of,
+    classes,
+    diagonal,
+    is_mixture,
+    times,
+    trace,
+)
 from dpquery.operators.hierarchies import TreeInverse
 from dpquery.strategy.noise_kinds import Noise
 
 SWEEPS = 6
 TOLERANCE = 1e-4  # relative gain of a sweep below which descent has converged
 EXACT_LIMIT = 1024
+DENSE_LIMIT = 4096  # classes of an attribute whose Gram is written out
+SPAN, SAMPLES = 128, 4  # codes of a span, and spans looked at closely, of a larger one
 FINALISTS = 3  # block sizes beside the binary ones between which exact losses decide
 LARGEST_STRIDE = 5  # of the levels that a start weighs, under Laplace noise
 FAINT = -3.0  # log weight of the other levels at a start
@@ -85,8 +97,11 @@ def best_branching(n: int) -> int:
 def branchings(n: int) -> list[int]:
     """Return the branchings worth trying: the smallest, and those near a root of n.
 
-    Under Laplace noise few levels are best, and they share the domain evenly.
+    Under Laplace noise few levels are best, and they share the domain evenly. Of more classes than
+    DENSE_LIMIT binary trees are searched alone: they hold those of 4, 8, 16, ... as well.
     """
+    if n > DENSE_LIMIT:
+        return [2]
     roots = [round(n ** (1 / h)) + more for h in (2, 3, 4) for more in (-2, -1, 0, 1, 2, 3)]
     roots += [round(n**0.5 * factor) for factor in (0.25, 0.5, 0.7, 1.4, 2.0)]
     small = range(2, min(n, 12) + 1)
@@ -94,15 +109,47 @@ def branchings(n: int) -> list[int]:
 
 
 def level_traces(V: Matrix, sizes: tuple[int, ...]) -> Array:
-    """Return T_l, the sum over the blocks of each level of 1'V1 over their number of codes."""
+    """Return T_l, the sum over the blocks of each level of 1'V1 over their number of codes.
+
+    Of an attribute of more than DENSE_LIMIT classes, whose sizes are powers of two, V is known by
+    its products: levels of small blocks are then estimated from a few spans of codes.
+    """
     if isinstance(V, Mixture):
         return np.array([V.a * -(-V.n // size) + V.b * V.n for size in sizes])
-    sums, found, before = array_of(V), [], 1
-    n = len(sums)
+    if classes(V) <= DENSE_LIMIT:
+        return _block_traces(array_of(V), sizes, classes(V))
+    n, small = classes(V), [size for size in sizes if size < SPAN]
+    coarse = _block_traces(_span_sums(V), tuple(s // SPAN for s in sizes[len(small) :]), n / SPAN)
+    fine = np.zeros(len(small))
+    for start in np.linspace(0, n // SPAN - 1, SAMPLES).astype(int) * SPAN:
+        codes = np.arange(start, start + SPAN)
+        columns = np.zeros((n, SPAN))
+        columns[codes, codes - start] = 1.0
+        fine += _block_traces(times(V, columns)[codes], tuple(small), SPAN)
+    scale = float(diagonal(V).sum()) / fine[0]  # the first level has single codes
+    return np.concatenate([fine * scale, coarse / SPAN])
+
+
+def _span_sums(V: Matrix) -> Array:
+    """Return 1'V1 between all pairs of spans of SPAN codes, a few columns at a time."""
+    n = classes(V)
+    starts, found = np.arange(0, n, SPAN), []
+    for first in range(0, len(starts), SPAN):
+        spans = np.arange(n) // SPAN - first
+        inside = (spans >= 0) & (spans < SPAN)
+        columns = np.zeros((n, min(SPAN, len(starts) - first)))
+        columns[inside, spans[inside]] = 1.0
+        found.append(np.add.reduceat(times(V, columns), starts, axis=0))
+    return np.concatenate(found, axis=1)
+
+
+def _block_traces(sums: Array, sizes: tuple[int, ...], n: float) -> Array:
+    """Return sum_u 1'V1 / held over the diagonal blocks u of every size."""
+    found, before = [], 1
     for size in sizes:
         starts = np.arange(0, len(sums), size // before)
         sums, before = np.add.reduceat(np.add.reduceat(sums, starts, axis=0), starts, axis=1), size
-        held = np.minimum(n - np.arange(0, n, size), size)
+        held = np.minimum(n - np.arange(len(sums)) * size, size)
         found.append(float(np.sum(np.diagonal(sums) / held)))
     return np.array(found)
 
@@ -186,7 +233,7 @@ def opt_hierarchy(
         binary: try trees of branching 2 alone.
         progress: told about every branching tried.
     """
-    descent = _Descent(gram, noise, binary=binary)
+    descent = _Descent(gram, noise, binary=binary, progress=progress)
     loss = math.inf
     for sweep in range(1, SWEEPS + 1):
         descent.sweep(progress)
@@ -201,12 +248,15 @@ def opt_hierarchy(
 class _Descent:
     """The levels of every ordered attribute, and the traces that they give."""
 
-    def __init__(self, gram: Gram, noise: Noise, *, binary: bool) -> None:
+    def __init__(
+        self, gram: Gram, noise: Noise, *, binary: bool, progress: Callable[[str], None]
+    ) -> None:
         self.gram, self.noise = gram, noise
         self.tables: dict[int, dict[tuple[int, ...], Array]] = {}
         self.traces = [np.array([trace(V) for V in own]) for own in gram.matrices]
         for i in ordered_attributes(gram):
             n = gram.shape_of_domain[i]
+            progress(f"OPT_H levels of attribute {i}")
             chains = [tree_sizes(n, b) for b in ([2] if binary else branchings(n))]
             self.tables[i] = {
                 sizes: np.stack([level_traces(V, sizes) for V in gram.matrices[i]])
