@@ -32,9 +32,11 @@ from dpquery.strategy.opt_marginals import MarginalsSelection
 from dpquery.strategy.opt_product import ProductSelection
 from dpquery.strategy.roots import Moments, PIdentityRoot, Root, UnitRoot, ridged
 
-MAX_FACTOR = 512  # classes of an attribute whose factor is optimised; A = I beyond
-RESTARTS = 12  # with random factors under Laplace noise, or one for every 8 classes if fewer
-LARGE, FEW = 20_000, 3  # subsets and entries of Grams beyond which there are few restarts
+MAX_FACTOR = {"laplace": 512, "gaussian": 128}
+"""Classes of an attribute whose factor is optimised; A = I beyond. Under Gaussian noise cores and
+totals contain all this, so that little time is spent."""
+EFFORT = ((20_000, 12, 2), (200_000, 3, 2), (math.inf, 1, 1))
+"""Up to how many subsets and entries of Grams: random restarts, and starts that are finished."""
 DIVISORS = (16, 8)  # an attribute of n classes gets n // 16 or n // 8 p-Identity rows
 LISTED = 10  # attributes of the widest set up to which the subsets are listed
 SCOUTING, LONGER, POLISHING = 60, 200, 1500  # iterations
@@ -255,7 +257,7 @@ def opt_factors(
 
     points = [descend(own, SCOUTING) for own in _starts(problem, rng, marginals, product)]
     points = [descend(own, LONGER) for own in _best(points, each=2)]
-    finished = [descend(own, POLISHING) for own in _best(points)[:2]]
+    finished = [descend(own, POLISHING) for own in _best(points)[: _effort(problem)[1]]]
     best = _best(finished)[0]
     norm = best.theta.sum() if noise == "laplace" else np.sqrt(best.theta @ best.theta)
     weights = {b: float(best.theta[row] / norm) for b, row in problem.place.items()}
@@ -265,6 +267,13 @@ def opt_factors(
         math.exp(best.value),
         best.converged,
     )
+
+
+def _effort(problem: FactorsProblem) -> tuple[int, int]:
+    """Return how many random restarts there are, and how many starts are finished."""
+    sizes = [n for n in problem.gram.shape_of_domain if n <= MAX_FACTOR[problem.noise]]
+    size = len(problem.lattice) + sum(n * n for n in sizes)
+    return next((restarts, finished) for most, restarts, finished in EFFORT if size <= most)
 
 
 def _best(points: list[Point], *, each: int | None = None) -> list[Point]:
@@ -288,7 +297,7 @@ def _starts(
     shapes = {
         i: problem.gram.shape_of_domain[i]
         for i in problem.attributes
-        if problem.gram.shape_of_domain[i] <= MAX_FACTOR
+        if problem.gram.shape_of_domain[i] <= MAX_FACTOR[problem.noise]
         and not all(is_mixture(V) for V in problem.gram.matrices[i])
     }
     if problem.noise == "gaussian":
@@ -299,10 +308,9 @@ def _starts(
     if product is not None:
         yield from _product_starts(problem, product, asked)
     if problem.noise == "laplace":
-        size = len(problem.lattice) + sum(n * n for n in shapes.values())
-        restarts = min(RESTARTS if size <= LARGE else FEW, max(shapes.values(), default=0) // 8 + 2)
-        for divisor in DIVISORS if max(shapes.values(), default=0) >= min(DIVISORS) else (16,):
-            for _ in range(restarts):
+        widest = max(shapes.values(), default=0)
+        for divisor in DIVISORS if widest >= min(DIVISORS) else DIVISORS[:1]:
+            for _ in range(min(_effort(problem)[0], widest // 8 + 2)):
                 roots = {i: rng.random((max(1, n // divisor), n)) for i, n in shapes.items()}
                 yield Point(f"random factors, 1/{divisor}, on OPT_M's sets", cells, roots)
                 yield Point(f"random factors, 1/{divisor}, on all sets", asked, roots)
@@ -320,7 +328,8 @@ def _product_starts(
         elif isinstance(factor, Dense):
             roots[i] = factor.dense()
     alone = problem.weights({_measured(product): 1.0})
-    if alone.any() and all(len(own.T) <= MAX_FACTOR for own in roots.values()):
+    largest = MAX_FACTOR[problem.noise]
+    if alone.any() and all(own.shape[1] <= largest for own in roots.values()):
         yield Point("OPT_x", alone, roots)
         yield Point("OPT_x and all sets", alone + 0.01 * asked, roots)
 
