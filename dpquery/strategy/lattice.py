@@ -159,6 +159,24 @@ class Lattice:
             out[:] = [values.get(subset, 0.0) for subset in self._family]
         return out
 
+    def inclusions(self, low: Array, high: Array) -> Array:
+        """Return 1 where subset low[j] is in subset high[k], else 0: (j, k) for places in order."""
+        if not self.full:
+            return np.asarray(self._incidence[low][:, high].toarray())
+        return np.asarray((low[:, None] & high) == low[:, None], dtype=np.float64)
+
+    def toggled(self, numbers: Array, attributes: Array) -> Array:
+        """Return the places, if any, of subsets with one attribute more or less each."""
+        if self.full:
+            return np.asarray(numbers ^ (1 << attributes))
+        pairs = zip(numbers.tolist(), attributes.tolist(), strict=True)
+        wanted = (tuple(sorted({i} ^ set(self._family[number]))) for number, i in pairs)
+        return np.array([self._place[a] for a in wanted if a in self._place], dtype=np.int64)
+
+    @cached_property
+    def _place(self) -> dict[Subset, int]:
+        return {subset: number for number, subset in enumerate(self._family)}
+
     def superset_sums(self, values: Array) -> Array:
         """Return sum_{b >= a} values(b) for every a."""
         if not self.full:

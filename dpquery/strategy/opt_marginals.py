@@ -7,8 +7,9 @@ sums for the loss and subset sums for its gradient ([MATH] 3). Both eigenvalues 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.random import Generator
@@ -19,7 +20,15 @@ from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram
 from dpquery.strategy.lattice import FULL_LIMIT, Below, Lattice, Subset
 from dpquery.strategy.marginal_algebra import workload_eigenvalues
+from dpquery.strategy.marginal_search import MarginalSearch
 from dpquery.strategy.noise_kinds import Noise
+
+LARGEST_FULL = 20  # attributes up to which all subsets are kept where many are asked for
+MAX_UNITED = 256  # largest sets asked for whose unions in pairs may be measured too
+WIDEST = 8  # attributes of such a union
+SEARCHED = 2048  # subsets asked for, up to which supports are searched
+THINNING = 40  # steps from a start before what has vanished is left out
+HOPS = 600  # of the local search
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +84,23 @@ class MarginalsProblem:
         squared = float(theta @ theta)
         return squared * error, 2 * theta * error + squared * slope
 
+    def step(self, theta: Array) -> Array:
+        """Return weights of lower or equal Laplace loss, with sum one: see marginal_search."""
+        needed = self.target > 0
+        ratio, spread = np.zeros_like(theta), np.zeros_like(theta)
+        kappa = self.lattice.superset_sums(theta**2 / self.cells)[needed]
+        ratio[needed] = self.target[needed] / kappa
+        spread[needed] = ratio[needed] / kappa
+        slope = theta / self.cells * self.lattice.subset_sums(spread) / float(ratio.sum())
+        moved = theta * np.cbrt(slope)
+        return np.asarray(moved / moved.sum())
+
+    def named(self, weights: Iterable[tuple[int, float]]) -> dict[Subset, float]:
+        """Return weights by place as weights by subset of the domain's attributes."""
+        return {
+            tuple(self.attributes[i] for i in self.lattice.subset(k)): value for k, value in weights
+        }
+
 
 def opt_marginals(
     gram: Gram,
@@ -82,30 +108,57 @@ def opt_marginals(
     noise: Noise,
     rng: Generator,
     restarts: int | None = None,
+    hops: int = HOPS,
     max_cells: float = 1e8,
     progress: Callable[[str], None] = lambda _: None,
 ) -> MarginalsSelection:
     """Select weights for marginals of at most `max_cells` cells.
 
-    Starts from equal weights on the sets the workload asks for and from random weights; the
-    problem is convex in theta^2 for Gaussian noise, where one start does. Under Laplace noise it
-    has many local minima and `restarts` (default: 32 on small families, 6 on large) matter.
+    Starts from equal weights on the sets the workload asks for and from random weights. For
+    Gaussian noise the problem is convex in theta^2 and one start does. Under Laplace noise it has
+    many local minima: the best of `restarts` (default: 32 on small families, 8 on large) is
+    improved by `hops` of a local search, where the family is small enough for one.
     """
     problem = MarginalsProblem(gram, noise=noise, max_cells=max_cells)
     if restarts is None:
-        restarts = 32 if len(problem.lattice) <= 1024 else 6
-    best: MarginalsSelection | None = None
-    for number, start in enumerate(_starts(problem, rng, restarts if noise == "laplace" else 1)):
-        found = _descend(problem, start)
-        progress(f"OPT_M start {number + 1}: loss {found.loss:.6g}")
-        if best is None or found.loss < best.loss:
-            best = found
-    if best is None:
-        raise ValueError("at least one start is needed")
-    return best
+        restarts = 32 if len(problem.lattice) <= 1024 else 8
+    starts = _starts(problem, rng, restarts if noise == "laplace" else 1)
+    if noise == "laplace" and np.count_nonzero(problem.target) <= SEARCHED:
+        return _search(problem, starts, hops, rng, progress)
+    found = []
+    for number, start in enumerate(starts):
+        found.append(_descend(problem, start, progress))
+        progress(f"OPT_M start {number + 1}: loss {found[-1].loss:.6g}")
+    return min(found, key=lambda own: own.loss)
 
 
-def _descend(problem: MarginalsProblem, start: Array) -> MarginalsSelection:
+def _search(
+    problem: MarginalsProblem,
+    starts: list[Array],
+    hops: int,
+    rng: Generator,
+    progress: Callable[[str], None],
+) -> MarginalsSelection:
+    """Thin every start out to a support, take the best, and search the supports near by."""
+    search = MarginalSearch(problem.lattice, problem.cells, problem.target, problem.allowed)
+    found = []
+    for number, start in enumerate(starts):
+        theta = start
+        for _ in range(THINNING):
+            theta = problem.step(theta)
+        found.append(search.finish(*search.thinned(np.arange(len(theta)), theta)))
+        progress(f"OPT_M start {number + 1}: loss {found[-1].loss:.6g}")
+    best = search.improve(min(found, key=lambda own: own.loss), hops, rng, progress)
+    return MarginalsSelection(
+        problem.named(zip(best.subsets.tolist(), best.theta.tolist(), strict=True)),
+        best.loss,
+        True,
+    )
+
+
+def _descend(
+    problem: MarginalsProblem, start: Array, progress: Callable[[str], None]
+) -> MarginalsSelection:
     """Minimise log loss: the same minima, whatever the scale of the workload."""
 
     def fun(theta: Array) -> tuple[float, Array]:
@@ -119,26 +172,39 @@ def _descend(problem: MarginalsProblem, start: Array) -> MarginalsSelection:
         jac=True,
         method="L-BFGS-B",
         bounds=upper,
+        callback=lambda _: progress("OPT_M"),
         options={"maxiter": 2000, "maxfun": 4000, "ftol": 1e-12, "gtol": 1e-10},
     )
     theta = result.x / (result.x.sum() if problem.noise == "laplace" else math.hypot(*result.x))
-    weights = {
-        tuple(problem.attributes[i] for i in problem.lattice.subset(int(k))): float(theta[k])
-        for k in np.flatnonzero(theta)
-    }
+    weights = problem.named((k, float(theta[k])) for k in np.flatnonzero(theta).tolist())
     return MarginalsSelection(weights, math.exp(result.fun), bool(result.success))
 
 
 def _starts(problem: MarginalsProblem, rng: Generator, count: int) -> list[Array]:
     asked = (problem.target > 0) & problem.allowed
     starts = [np.where(asked, 1.0, np.where(problem.allowed, share, 0.0)) for share in (0.01, 0.0)]
-    starts += [np.where(problem.allowed, rng.random(len(asked)), 0.0) for _ in range(count - 2)]
+    for power in (0.2, 0.5) * (count // 2):
+        random = np.exp(rng.normal(size=len(asked))) if power == 0.5 else rng.random(len(asked))
+        starts.append(np.where(problem.allowed, random / problem.cells**power, 0.0))
     return starts[:count]
 
 
 def _lattice(attributes: Subset, eigenvalues: dict[Subset, float]) -> Lattice:
-    if len(attributes) <= FULL_LIMIT:
-        return Lattice(len(attributes))
+    """Return all subsets where they are few; else those below the tables asked for, and unions.
+
+    Under Laplace noise a table over the attributes of two can pay for both.
+    """
+    d = len(attributes)
+    if d <= FULL_LIMIT:
+        return Lattice(d)
+    if d <= LARGEST_FULL and len(eigenvalues) > 1 << d - 2:
+        return Lattice(d)
     place = {i: k for k, i in enumerate(attributes)}
     asked = [tuple(place[i] for i in a) for a in eigenvalues]
-    return Lattice(len(attributes), Below(asked).subsets)
+    smaller = {a[:k] + a[k + 1 :] for a in asked for k in range(len(a))}
+    tops = [a for a in asked if a not in smaller]
+    family = dict.fromkeys(Below(tops).subsets)
+    if len(tops) <= MAX_UNITED:
+        unions = (tuple(sorted({*a, *b})) for a, b in combinations(tops, 2))
+        family |= dict.fromkeys(own for own in unions if len(own) <= WIDEST)
+    return Lattice(d, sorted(family, key=lambda a: (len(a), a)))
