@@ -7,10 +7,10 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all check lint types bench bench-strategies bench-noise pipeline clean
+.PHONY: help install demo test test-all check lint types bench-strategies bench-tuning bench-noise pipeline clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(READY) ## set up .venv with dpquery and the development tools
 
@@ -63,6 +63,9 @@ check: lint types test ## what CI runs: lint, types, tests
 
 bench-strategies: $(READY) ## our errors against the published ones and the bound: half an hour
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_strategies.py
+
+bench-tuning: $(READY) ## what a weight on a part of a workload does to the rest
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_tuning.py
 
 bench-noise: $(READY) ## draws of exact noise a CPU second
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_noise.py

@@ -25,6 +25,8 @@ from dpquery.operators.factors import Factor
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
 from dpquery.spec.parse import load
 from dpquery.strategy.candidates import CANDIDATES
+from dpquery.strategy.goal_candidates import goal_candidates
+from dpquery.strategy.goals import largest_standard_error
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.select import Objective, select
 
@@ -131,7 +133,8 @@ def best_published(name: str, noise: Noise) -> float:
 def measured(case: Case) -> Row:
     """Select a strategy and return one row of the table."""
     marks: list[tuple[str, float]] = []
-    names = {name for name, _ in CANDIDATES}
+    goal = largest_standard_error(case.workload) if case.objective == "max" else ()
+    names = {name for name, _ in (*CANDIDATES, *goal_candidates(goal))}
 
     def mark(text: str) -> None:
         name = text.removeprefix(f"{case.noise}: ")
@@ -145,14 +148,13 @@ def measured(case: Case) -> Row:
     end = time.process_time()
     unit = STD[case.noise]
     field = "rmse" if case.objective == "rmse" else "max_std_error"
+    bound = selection.score_bound
     times = [at for _, at in marks] + [end]
     candidates = {
         own.name: (unit * getattr(own.error, field), times[k + 1] - times[k])
         for k, own in enumerate(selection.candidates)
         if own.error is not None
     }
-    bound = selection.bound
-    known = bound is not None and case.objective == "rmse"
     return Row(
         case.name,
         case.noise,
@@ -160,7 +162,7 @@ def measured(case: Case) -> Row:
         selection.best.name,
         candidates[selection.best.name][0],
         case.published,
-        unit * math.sqrt(bound.loss / case.workload.shape[0]) if known else None,
+        None if bound is None else unit * math.sqrt(bound.loss),
         end - start,
         candidates,
     )
