@@ -181,7 +181,6 @@ def _candidate_figures(candidate: Candidate) -> CandidateFigures:
         weighted_rmse=None if error is None else error.weighted_rmse,
         max_std_error=None if error is None else error.max_std_error,
         score=candidate.score if error is not None else None,
-        exact=error is None or error.exact,
         converged=found is None or found.converged,
         reason=candidate.reason,
         stopped=candidate.stopped,

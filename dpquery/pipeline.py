@@ -275,7 +275,6 @@ def _manifest(
             lower_bound=bound,
             bound_kind=priced.selection.bound_kind,
             ratio=None if bound is None else priced.weighted_rmse / bound,
-            exact=priced.selection.figures.exact,
             sha256=hashlib.sha256(encoded).hexdigest(),
         ),
         plan=plan.digest,

@@ -162,15 +162,13 @@ def _candidate_row(
         cells["remark"] = own.reason if own.stopped else f"not applicable: {own.reason}"
     else:
         ratio = _ratio(priced, own)
-        remarks = [] if own.exact else ["upper bound"]
-        remarks += [] if own.converged else ["optimiser stopped early"]
         cells |= {
             "RMSE": figure(priced.std * (own.rmse or 0.0)),
             WEIGHTED: figure(priced.std * (own.weighted_rmse or 0.0)),
             "max std error": figure(priced.std * (own.max_std_error or 0.0)),
             TARGETS: f"{priced.std * own.score:.3f}",
             "x bound": "" if ratio is None else f"{ratio:.3f}",
-            "remark": ", ".join(remarks),
+            "remark": "" if own.converged else "optimiser stopped early",
         }
     return tuple(cells.get(name, "") for name in columns)
 
@@ -241,7 +239,6 @@ def _priced_json(priced: Priced) -> dict[str, object]:
                 "weighted_rmse": _times(own.weighted_rmse, std),
                 "max_std_error": _times(own.max_std_error, std),
                 "score": _times(own.score, std),
-                "exact": own.exact,
                 "converged": own.converged,
                 "reason": own.reason,
                 "stopped": own.stopped,

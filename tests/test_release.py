@@ -245,9 +245,7 @@ def manifest(spec, *, key="k1", noise="gaussian", epsilon="1"):
         spec,
         mechanism=Mechanism(own, 3, 12345, 67890.5),
         noise_source="Source 7",
-        strategy=StrategyFacts(
-            "marginals", "marginals", 9.0, 30.0, 8.0, "SVD bound", 1.125, True, "s"
-        ),
+        strategy=StrategyFacts("marginals", "marginals", 9.0, 30.0, 8.0, "SVD bound", 1.125, "s"),
         plan="p" * 64,
         key=key,
         ledger=LedgerFacts(3, "h" * 64),

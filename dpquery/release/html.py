@@ -102,11 +102,10 @@ def _header(report: Report, title: str) -> str:
     if guarantee.delta:
         privacy.append(f"δ = {power(guarantee.delta)}")
     strategy, ratio = manifest.strategy, manifest.strategy.ratio
-    bounded = "" if strategy.exact else " (an upper bound)"
     tiles = [
         ("Privacy", *privacy),
         ("Answers", f"<b>{report.queries:,}</b>", f"in {count(len(report.items), 'item')}"),
-        ("RMS error", f"<b>{figure(report.rmse)}</b>", "counts, over all answers" + bounded),
+        ("RMS error", f"<b>{figure(report.rmse)}</b>", "counts, over all answers"),
         ("Flagged", f"<b>{percent(report.flagged_share)}</b>", "of all answers"),
         (
             "Strategy",

@@ -96,7 +96,6 @@ class StrategyFacts:
             no bound is known.
         bound_kind: what proves the bound.
         ratio: rmse, as the workload weighs its queries, over lower_bound.
-        exact: False where rmse and max_std_error are upper bounds.
         sha256: of the strategy as the plan holds it.
     """
 
@@ -107,7 +106,6 @@ class StrategyFacts:
     lower_bound: float | None
     bound_kind: str
     ratio: float | None
-    exact: bool
     sha256: str
 
 

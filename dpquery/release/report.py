@@ -175,11 +175,6 @@ def headline(report: Report) -> list[str]:
         guarantee_line(manifest.guarantee),
         f"root mean square error {figure(report.rmse)}; {percent(report.flagged_share)} of all "
         f"answers are flagged; {optimality(manifest)}",
-        *(
-            []
-            if manifest.strategy.exact
-            else ["errors are upper bounds: the true ones are smaller"]
-        ),
     ]
 
 

@@ -57,7 +57,7 @@ are not whole numbers, and small ones can be negative. Setting those to zero wou
 ## How to read the columns
 
 - `estimate`: the count, plus noise of mean zero.
-- `std_error`: {std_error}
+- `std_error`: the standard error of that noise, known in advance and the same whatever the data.
 - `ci_low`, `ci_high`: the {level} **noise interval**. In about {level} of releases it contains \
 the count in the records. It is not a sampling interval: it says nothing about how well the \
 records represent anyone else.
@@ -74,13 +74,6 @@ health statistics. It is computed from the noisy estimate, not from the true cou
 Ledger event {seq}, {head}. Plan {plan}.
 """
 
-EXACT = "the standard error of that noise, known in advance and the same whatever the data."
-UPPER_BOUND = (
-    "an upper bound on the standard error of that noise, known in advance and the same whatever "
-    "the data. All parts of the strategy are solved together, which errs less than the bound says; "
-    "the intervals are wider than they need be."
-)
-
 
 def statement(manifest: Manifest) -> str:
     """Return the privacy statement of a release, as Markdown."""
@@ -96,7 +89,6 @@ def statement(manifest: Manifest) -> str:
         uncovered=UNCOVERED,
         noise=_noise_words(manifest),
         postprocessing=manifest.postprocessing,
-        std_error=EXACT if manifest.strategy.exact else UPPER_BOUND,
         level=f"{100 * manifest.level:g} %",
         files="\n".join(_file_line(item) for item in manifest.items),
         seq=manifest.ledger.seq,

@@ -177,7 +177,6 @@ def _metadata(manifest: Manifest, facts: Mapping[str, str | list[str]]) -> dict[
         "epsilon": manifest.guarantee.epsilon,
         "delta": manifest.guarantee.delta,
         "level": manifest.level,
-        "std_error": "exact" if manifest.strategy.exact else "upper bound",
         "key": manifest.key,
         **facts,
     }

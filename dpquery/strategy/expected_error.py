@@ -37,14 +37,12 @@ class ExpectedError:
         weighted_rmse: the same with each query's weight: what selection minimises.
         max_std_error: largest standard error of any query.
         blocks: the errors of the workload's blocks, in its order.
-        exact: False where the figures are upper bounds (OPT_+ answered by global least squares).
     """
 
     rmse: float
     weighted_rmse: float
     max_std_error: float
     blocks: tuple[BlockError, ...]
-    exact: bool
 
 
 def squared_sensitivity(strategy: Strategy) -> float:
@@ -79,7 +77,6 @@ def expected_error(strategy: Strategy, workload: Workload) -> ExpectedError:
         weighted_rmse=math.sqrt(weighted / weighted_queries(workload)),
         max_std_error=max(own.max_std_error for own in errors),
         blocks=tuple(errors),
-        exact=True,
     )
 
 

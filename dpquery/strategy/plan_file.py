@@ -51,7 +51,6 @@ class CandidateFigures:
     weighted_rmse: float | None
     max_std_error: float | None
     score: float | None
-    exact: bool
     converged: bool
     reason: str
     stopped: bool
@@ -195,7 +194,6 @@ def _parse_figures(raw: Json) -> CandidateFigures:
         weighted_rmse=optional_number(raw["weighted_rmse"]),
         max_std_error=optional_number(raw["max_std_error"]),
         score=optional_number(raw["score"]),
-        exact=raw["exact"] is True,
         converged=raw["converged"] is True,
         reason=text_of(raw["reason"]),
         stopped=raw["stopped"] is True,
