@@ -46,6 +46,11 @@ def dense_gram(workload):
     return W.T @ (w[:, None] * W)
 
 
+def dense_loss(A, workload):
+    """tr((A'A)^+ V)."""
+    return np.trace(np.linalg.pinv(A.T @ A, rcond=1e-12) @ dense_gram(workload))
+
+
 def kron(matrices):
     out = np.eye(1)
     for matrix in matrices:
@@ -82,11 +87,13 @@ def test_opt_union_loss_adds_up_over_parts_and_shares_spend_the_budget(workload,
     found = opt_union(workload, noise=noise, rng=rng())
     assert sorted(j for group in found.groups for j in group) == list(range(len(workload.blocks)))
     stack, total = [], 0.0
-    for part, share, group in zip(found.parts, found.shares, found.groups, strict=True):
-        A = share * kron([own.dense() for own in part.factors])
-        total += np.trace(np.linalg.pinv(A.T @ A, rcond=1e-12) @ dense_gram(workload.select(group)))
+    for factors, share, group in zip(found.factors, found.shares, found.groups, strict=True):
+        A = share * kron([own.dense() for own in factors])
+        total += dense_loss(A, workload.select(group))
         stack.append(A)
-    assert total == pytest.approx(found.loss, rel=1e-4)
+    together = dense_loss(np.vstack(stack), workload)
+    assert found.loss == pytest.approx(total, rel=1e-4) or noise == "gaussian"
+    assert together * (1 - 1e-4) <= found.loss <= total * (1 + 1e-4)
     assert sensitivity_of(np.vstack(stack), noise) <= 1 + 1e-9
     power = 1 if noise == "laplace" else 2
     assert sum(share**power for share in found.shares) == pytest.approx(1.0)
@@ -96,7 +103,9 @@ def test_opt_union_loss_adds_up_over_parts_and_shares_spend_the_budget(workload,
 def test_no_other_split_of_the_budget_is_better(noise):
     groups = ((0, 2), (1,))
     found = opt_parts(union_case(), noise=noise, rng=rng(), groups=groups, known={})
-    losses = [part.loss for part in found.parts]
+    alone = [kron([own.dense() for own in factors]) for factors in found.factors]
+    pairs = zip(alone, groups, strict=True)
+    losses = [dense_loss(A, union_case().select(group)) for A, group in pairs]
     for share in np.linspace(0.01, 0.99, 99):
         other = 1 - share if noise == "laplace" else math.sqrt(1 - share**2)
         assert losses[0] / share**2 + losses[1] / other**2 >= found.loss * (1 - 1e-9)
@@ -118,11 +127,12 @@ def test_grouping_is_never_worse_than_fixed_groups_or_one_product(workload, nois
 def test_prices_are_the_losses_of_the_chosen_factors(workload, noise):
     own = palettes(gram(workload), noise=noise, rng=rng())
     terms = [(each.index, each.weights) for each in grams(workload, group_by_kind(workload))]
-    merged = greedy_groups(
+    merged, two = greedy_groups(
         terms, workload.shape_of_domain, pricing=Pricing(own), noise=noise, max_cells=1e9
     )
     kinds = group_by_kind(workload)
-    for members, chosen in merged:
+    assert len(two) in (0, 2)
+    for members, chosen in (*merged, *two):
         group = [j for k in members for j in kinds[k]]
         index = np.concatenate([terms[k][0] for k in members])
         weights = np.concatenate([terms[k][1] for k in members])
@@ -134,9 +144,7 @@ def test_prices_are_the_losses_of_the_chosen_factors(workload, noise):
                 for f, n in zip(picked, workload.shape_of_domain, strict=True)
             ]
         )
-        V = dense_gram(workload.select(group))
-        loss = np.trace(np.linalg.pinv(A.T @ A, rcond=1e-12) @ V)
-        assert price == pytest.approx(loss, rel=1e-4)
+        assert price == pytest.approx(dense_loss(A, workload.select(group)), rel=1e-4)
 
 
 @noises
@@ -144,7 +152,7 @@ def test_prices_are_the_losses_of_the_chosen_factors(workload, noise):
 def test_merging_stops_where_no_pair_gains_and_nowhere_above_the_start(workload, noise):
     own, power = palettes(gram(workload), noise=noise, rng=rng()), exponent(noise)
     terms = [(each.index, each.weights) for each in grams(workload, group_by_kind(workload))]
-    merged = greedy_groups(
+    merged, two = greedy_groups(
         terms, workload.shape_of_domain, pricing=Pricing(own), noise=noise, max_cells=1e9
     )
 
@@ -153,6 +161,7 @@ def test_merging_stops_where_no_pair_gains_and_nowhere_above_the_start(workload,
         weights = np.concatenate([terms[k][1] for k in members])
         return Pricing(own).price(index[None], weights[None])[0][0] ** power
 
+    assert len(two) in (0, 2)
     groups = [members for members, _ in merged]
     assert sorted(k for members in groups for k in members) == list(range(len(terms)))
     start = sum(root((k,)) for k in range(len(terms)))
@@ -192,29 +201,40 @@ def test_ten_thousand_tables_are_refused_in_no_time():
     assert len(blocks) > MAX_KINDS
 
 
+def candidate(workload, noise):
+    problem = Problem(workload, gram(workload), noise, seed=0, progress=lambda _: None)
+    return union(problem).strategy
+
+
 def of_file(name, noise):
     spec = load(Path(__file__).parents[1] / "workloads" / f"{name}.yaml")
     workload = compile_spec(spec).workload
-    problem = Problem(workload, gram(workload), noise, seed=0, progress=lambda _: None)
-    return workload, union(problem).strategy
+    return workload, candidate(workload, noise)
 
 
+@noises
+def test_the_strategy_is_the_same_every_time_and_survives_the_plan(noise):
+    workload = union_case()
+    first, second = (encode_strategy(candidate(workload, noise)) for _ in range(2))
+    assert first == second
+    again = decode_strategy(first, noise=noise, workload=workload)
+    found = expected_error(candidate(workload, noise), workload)
+    assert expected_error(again, workload) == found
+
+
+@pytest.mark.slow
 def test_two_products_are_ahead_of_every_figure_known_for_sf1_under_gaussian_noise():
     workload, strategy = of_file("sf1", "gaussian")
     assert len(strategy.parts) == 2
     assert strategy.joint is not None
-    error = expected_error(strategy, workload)
-    assert STD["gaussian"] * error.rmse <= 8.73
-    assert encode_strategy(of_file("sf1", "gaussian")[1]) == encode_strategy(strategy)
-    again = decode_strategy(encode_strategy(strategy), noise="gaussian", workload=workload)
-    assert expected_error(again, workload) == error
+    assert STD["gaussian"] * expected_error(strategy, workload).rmse <= 8.64
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "noise", "best"),
     [
-        ("sf1plus", "gaussian", 9.70),
+        ("sf1plus", "gaussian", 9.60),
         ("adult_prefix", "gaussian", 88.95),
         ("adult_prefix", "laplace", 495.0),
         ("loans_small_prefix", "gaussian", 71.1),

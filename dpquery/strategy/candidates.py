@@ -5,19 +5,18 @@ as its message, where it cannot be measured or has nothing to offer.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
-from dpquery.operators.factors import Array
+from dpquery.operators.factors import Array, Factor
 from dpquery.strategy import baselines, range_baselines
 from dpquery.strategy.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_factors import check_optimisable, opt_factors
-from dpquery.strategy.opt_product import ProductSelection
 from dpquery.strategy.opt_residual import best_weights, opt_residual
 from dpquery.strategy.opt_union import opt_union
 from dpquery.strategy.problem import MAX_CELLS, Found, Problem, check_cells
@@ -41,7 +40,7 @@ def product(problem: Problem) -> Found:
     check_cells(shape)
     best = problem.product
     name = "OPT_x" if sum(n > 1 for n in shape) > 1 else "OPT_0"
-    return Found(_integer_product(name, best, problem.noise), best.converged, best.bound)
+    return Found(_integer_product(name, best.factors, problem.noise), best.converged, best.bound)
 
 
 def union(problem: Problem) -> Found:
@@ -53,9 +52,9 @@ def union(problem: Problem) -> Found:
         max_cells=MAX_CELLS,
         progress=problem.progress,
     )
-    if len(found.parts) == 1:
+    if len(found.groups) == 1:
         raise UnsupportedWorkloadError("one product serves all blocks best")
-    parts = tuple(_integer_product("OPT_x", part, problem.noise) for part in found.parts)
+    parts = tuple(_integer_product("OPT_x", own, problem.noise) for own in found.factors)
     for part in parts:
         check_cells([part.shape[i] for i in part.attributes])
     norms = [sensitivity(part.measurements, problem.noise) for part in parts]
@@ -65,7 +64,7 @@ def union(problem: Problem) -> Found:
         for share, length in zip(found.shares, lengths, strict=True)
     )
     strategy = UnionStrategy("OPT_+", problem.noise, parts, weights, found.groups)
-    return Found(strategy, all(part.converged for part in found.parts))
+    return Found(strategy, found.converged)
 
 
 def marginals(problem: Problem) -> Found:
@@ -179,6 +178,6 @@ def integer_core(n: int, F: Array | None) -> Core | None:
     return DenseCore(np.rint(F / np.abs(F).max() * (1 << BITS)).astype(np.int64))
 
 
-def _integer_product(name: str, found: ProductSelection, noise: Noise) -> ProductStrategy:
-    factors = tuple(integer_factor(factor, noise=noise) for factor in found.factors)
-    return ProductStrategy(name, noise, factors)
+def _integer_product(name: str, factors: Sequence[Factor], noise: Noise) -> ProductStrategy:
+    rounded = tuple(integer_factor(factor, noise=noise) for factor in factors)
+    return ProductStrategy(name, noise, rounded)

@@ -112,6 +112,8 @@ class Pricing:
 
 
 Terms = tuple[Array, Array]
+Merged = tuple[tuple[int, ...], tuple[int, ...]]
+"""The kinds in a group, and which factor of each palette it takes."""
 
 
 def greedy_groups(
@@ -122,15 +124,24 @@ def greedy_groups(
     noise: Noise,
     max_cells: float,
     progress: Callable[[str], None] = lambda _: None,
-) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Merge groups while the loss falls. Returns (members, choices) of each group left."""
+) -> tuple[list[Merged], list[Merged]]:
+    """Merge groups while the loss falls; then, or on the way, down to two.
+
+    Returns:
+        The groups where no merge gains, and the two groups; none of those if they do not fit.
+    """
     state = _Merging(terms, shape, pricing, noise, min(max_cells, MERGED_CELLS))
     for k in range(len(terms)):
         state.compare(k, range(k))
         progress(f"OPT_+ compares group {k + 1} of {len(terms)}")
-    while state.merge():
+    two, best = state.groups(), state.groups()
+    while state.merge(LEAST_GAIN):
         progress(f"OPT_+ merges groups: {len(state.alive)} left")
-    return [(state.members[k], tuple(state.choices[k].tolist())) for k in state.alive]
+        best = state.groups()
+        two = best if len(best) > 1 else two
+    while len(state.alive) > 2 and state.merge(-math.inf):
+        two = state.groups()
+    return best, two if len(two) == 2 else []
 
 
 class _Merging:
@@ -165,10 +176,14 @@ class _Merging:
             gains = self.roots[own] + self.roots[k] - np.maximum(losses, 0.0) ** self.power
             self.gains[own, k] = self.gains[k, own] = gains
 
-    def merge(self) -> bool:
-        """Merge the pair that gains most; False where none gains."""
+    def groups(self) -> list[Merged]:
+        """Return what is left."""
+        return [(self.members[k], tuple(self.choices[k].tolist())) for k in self.alive]
+
+    def merge(self, least: float) -> bool:
+        """Merge the pair that gains most; False where none gains so much, in proportion."""
         j, k = (int(v) for v in np.unravel_index(int(np.argmax(self.gains)), self.gains.shape))
-        if not self.gains[j, k] > LEAST_GAIN * self.roots[self.alive].sum():
+        if not self.gains[j, k] > least * self.roots[self.alive].sum():
             return False
         self.terms[j] = _joined(self.terms[j], self.terms[k])
         self.members[j] += self.members[k]

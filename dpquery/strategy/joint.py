@@ -227,7 +227,7 @@ def _axis(n: int, factors: Sequence[Factor | None]) -> _Axis:
         x, V = eigh(grams[first], grams[second])
         diagonals = {first: x, second: np.ones(n)}
         return _Axis(V, V.sum(axis=0), tuple(diagonals[key] for key in keys), dense=False)
-    V, total = _total_first(np.sum(list(grams.values()), axis=0))
+    V, total = total_first(np.sum(list(grams.values()), axis=0))
     if len(grams) == 1:
         own = tuple(total**2 if key is None else np.ones(n) for key in keys)
         return _Axis(V, total, own, dense=False)
@@ -236,7 +236,7 @@ def _axis(n: int, factors: Sequence[Factor | None]) -> _Axis:
     return _Axis(V, total, tuple(outer if k is None else moved[k] for k in keys), dense=True)
 
 
-def _total_first(G: Array) -> tuple[Array, Array]:
+def total_first(G: Array) -> tuple[Array, Array]:
     """Return V with V'GV = I, and 1'V, zero but for its first entry. G: (n, n), definite.
 
     V = L'^-1 H with G = L L' and H the reflection of L^-1 1 onto the first axis.

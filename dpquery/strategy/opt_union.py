@@ -14,9 +14,11 @@ from numpy.random import Generator
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
-from dpquery.operators.gram import MAX_CLASSES, gram, grams
+from dpquery.operators.factors import Factor
+from dpquery.operators.gram import MAX_CLASSES, Gram, gram, grams
 from dpquery.strategy.grouping import Pricing, greedy_groups, palettes
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.opt_pair import opt_pair
 from dpquery.strategy.opt_product import ProductSelection, opt_product
 
 MAX_KINDS = 256  # of blocks, by attributes and factors: more are marginals' business
@@ -26,19 +28,21 @@ Groups = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, eq=False)
 class UnionSelection:
-    """Product strategies of sensitivity 1 with their budget shares.
+    """Products of real factors of sensitivity 1, with their budget shares.
 
     Attributes:
-        parts: one selection a group.
+        factors: of each part, one for each attribute.
         shares: beta_k, adding to one (Laplace) or with squares adding to one (Gaussian).
-        loss: with each part answered from its own strategy alone.
+        loss: with each part answered from its own strategy alone, or of two solved together.
         groups: the places of the blocks that each part serves.
+        converged: whether every optimiser met its tolerance.
     """
 
-    parts: tuple[ProductSelection, ...]
+    factors: tuple[tuple[Factor, ...], ...]
     shares: tuple[float, ...]
     loss: float
     groups: Groups
+    converged: bool
 
 
 def opt_union(
@@ -51,8 +55,9 @@ def opt_union(
 ) -> UnionSelection:
     """Group the blocks, select a product strategy for each group and split the budget.
 
-    Groups are merged greedily from one for each kind of block; one for every maximal attribute set,
-    and one for all, are compared too.
+    Groups are merged greedily from one for each kind of block. Compared with what that ends in are
+    one group for every maximal attribute set, one for all, and, under Gaussian noise, two groups
+    whose products are improved for being solved together.
 
     Args:
         workload: what is asked.
@@ -64,29 +69,43 @@ def opt_union(
     Raises:
         UnsupportedWorkloadError: more than MAX_KINDS kinds of blocks, or too large an attribute.
     """
-    shape = workload.shape_of_domain
-    if max(shape) > MAX_CLASSES:
-        raise UnsupportedWorkloadError(f"an attribute has {max(shape):,} classes")
-    kinds = group_by_kind(workload)
-    if len(kinds) > MAX_KINDS:
-        raise UnsupportedWorkloadError(f"{len(kinds)} kinds of blocks to group")
-    found = palettes(gram(workload), noise=noise, rng=rng, progress=progress)
+    kinds, V, shape = group_by_kind(workload), gram(workload), workload.shape_of_domain
+    found = palettes(V, noise=noise, rng=rng, progress=progress)
     terms = [(each.index, each.weights) for each in grams(workload, kinds)]
-    merged = greedy_groups(
+    merged, pair = greedy_groups(
         terms, shape, pricing=Pricing(found), noise=noise, max_cells=max_cells, progress=progress
     )
-    groups = tuple(tuple(sorted(j for k in m for j in kinds[k])) for m, _ in merged)
     known: dict[tuple[int, ...], ProductSelection] = {}
-    for own, (_, chosen), group in zip(grams(workload, groups), merged, groups, strict=True):
-        start = [each.factors[c] for each, c in zip(found, chosen, strict=True)]
-        known[group] = opt_product(own, noise=noise, rng=rng, start=start, progress=progress)
+
+    def select(members: tuple[int, ...], chosen: tuple[int, ...]) -> tuple[int, ...]:
+        group = tuple(sorted(j for k in members for j in kinds[k]))
+        if group not in known:
+            start = [each.factors[c] for each, c in zip(found, chosen, strict=True)]
+            own = gram(workload.select(group))
+            known[group] = opt_product(own, noise=noise, rng=rng, start=start, progress=progress)
+        return group
+
+    best = tuple(select(*own) for own in merged)
     others = [group_by_attributes(workload), (tuple(range(len(workload.blocks))),)]
     fitting = [other for other in others if _largest(workload, other) <= max_cells]
     selections = [
         opt_parts(workload, noise=noise, rng=rng, groups=own, known=known, progress=progress)
-        for own in (groups, *fitting)
+        for own in (best, *fitting)
     ]
+    if pair and noise == "gaussian":
+        two = tuple(select(*own) for own in pair)
+        apart = opt_parts(workload, noise=noise, rng=rng, groups=two, known=known)
+        selections.append(_together(V, apart, progress))
     return min(selections, key=lambda selection: selection.loss)
+
+
+def _together(V: Gram, apart: UnionSelection, progress: Callable[[str], None]) -> UnionSelection:
+    """Return two products with their factors improved for being solved together."""
+    first, second = apart.factors
+    found = opt_pair(V, (first, second), (apart.shares[0], apart.shares[1]), progress=progress)
+    if found is None:
+        return apart
+    return UnionSelection(found.factors, found.shares, found.loss, apart.groups, found.converged)
 
 
 def opt_parts(
@@ -99,11 +118,11 @@ def opt_parts(
     progress: Callable[[str], None] = lambda _: None,
 ) -> UnionSelection:
     """Select a product strategy for each group that has none and split the budget between all."""
-    parts = tuple(
+    parts = [
         known.get(group)
         or opt_product(gram(workload.select(group)), noise=noise, rng=rng, progress=progress)
         for group in groups
-    )
+    ]
     losses = np.array([part.loss for part in parts])
     if noise == "laplace":
         roots = np.cbrt(losses)
@@ -111,7 +130,13 @@ def opt_parts(
     else:
         roots = np.sqrt(losses)
         shares, loss = np.sqrt(roots / roots.sum()), float(roots.sum() ** 2)
-    return UnionSelection(parts, tuple(shares.tolist()), loss, groups)
+    return UnionSelection(
+        factors=tuple(part.factors for part in parts),
+        shares=tuple(shares.tolist()),
+        loss=loss,
+        groups=groups,
+        converged=all(part.converged for part in parts),
+    )
 
 
 def _largest(workload: Workload, groups: Groups) -> int:
@@ -122,11 +147,20 @@ def _largest(workload: Workload, groups: Groups) -> int:
 
 
 def group_by_kind(workload: Workload) -> Groups:
-    """Group blocks that ask the same of the same attributes."""
+    """Group blocks that ask the same of the same attributes.
+
+    Raises:
+        UnsupportedWorkloadError: more than MAX_KINDS kinds of blocks, or too large an attribute.
+    """
+    widest = max(workload.shape_of_domain)
+    if widest > MAX_CLASSES:
+        raise UnsupportedWorkloadError(f"an attribute has {widest:,} classes")
     found: dict[object, list[int]] = {}
     for place, block in enumerate(workload.blocks):
         kind = (block.attributes, tuple(factor.key for factor in block.factors), block.terms)
         found.setdefault(kind, []).append(place)
+    if len(found) > MAX_KINDS:
+        raise UnsupportedWorkloadError(f"{len(found)} kinds of blocks to group")
     return tuple(map(tuple, found.values()))
 
 

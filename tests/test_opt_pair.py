@@ -1,0 +1,100 @@
+"""Two products solved together: their loss and its gradient, against dense twins."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import check_grad
+from strategies_support import dense_workload
+
+from dpquery.operators.blocks import Workload, marginal, product
+from dpquery.operators.factors import Dense, Identity, total
+from dpquery.operators.gram import gram
+from dpquery.operators.ranges import AllRanges, Prefix
+from dpquery.strategy.opt_pair import PairProblem, opt_pair
+
+SHAPE = (3, 4, 2, 3, 1)
+BOTH = Workload(
+    SHAPE,
+    (
+        product(SHAPE, {0: Prefix(3), 1: Identity(4), 3: Prefix(3)}),
+        product(SHAPE, {1: AllRanges(4), 2: Identity(2), 3: Prefix(3), 4: Identity(1)}),
+        product(SHAPE, {0: Identity(3), 3: Prefix(3)}),
+    ),
+    (1.0, 2.0, 0.5),
+)
+APART = Workload((4, 3), (product((4, 3), {0: Prefix(4)}), marginal((4, 3), [1])), (1.0, 3.0))
+
+
+def factor(rng, n):
+    A = rng.normal(size=(n, n))
+    return Dense(A / np.linalg.norm(A, axis=0))
+
+
+def cases():
+    rng = np.random.default_rng(0)
+    one = Identity(1)
+    third = factor(rng, 3)
+    first = (factor(rng, 3), factor(rng, 4), factor(rng, 2), third, one)
+    second = (total(3), factor(rng, 4), factor(rng, 2), third, one)
+    return [
+        (BOTH, (first, second)),
+        (BOTH, ((first[0], first[1], total(2), third, one), first)),
+        (APART, ((Identity(4), total(3)), (total(4), factor(rng, 3)))),
+    ]
+
+
+pairs = pytest.mark.parametrize(("workload", "factors"), cases(), ids=["left", "right", "apart"])
+
+
+def dense_loss(workload, factors, shares):
+    parts = []
+    for own, share in zip(factors, shares, strict=True):
+        A = np.eye(1) * share
+        for one in own:
+            A = np.kron(A, one.dense())
+        parts.append(A)
+    A = np.vstack(parts)
+    W, w = dense_workload(workload)
+    V = (W.T @ (w[:, None] * W)).astype(float)
+    sensitivity = (A**2).sum(axis=0).max()
+    return sensitivity * np.trace(np.linalg.pinv(A.T @ A, rcond=1e-12) @ V)
+
+
+@pairs
+def test_the_loss_equals_the_dense_one(workload, factors):
+    problem = PairProblem(gram(workload), factors)
+    flat = problem.start((0.8, 0.6))
+    found = math.exp(problem.loss(flat)[0]) * problem.aside
+    assert dense_loss(workload, problem.factors_at(flat), (0.8, 0.6)) == pytest.approx(found)
+    assert dense_loss(workload, factors, (0.8, 0.6)) == pytest.approx(found, rel=1e-3)
+
+
+@pairs
+def test_the_gradient_agrees_with_finite_differences(workload, factors):
+    problem = PairProblem(gram(workload), factors)
+    flat = problem.start((0.6, 0.8))
+    slope = problem.loss(flat)[1]
+    error = check_grad(
+        lambda at: problem.loss(at)[0], lambda at: problem.loss(at)[1], flat, epsilon=1e-7
+    )
+    assert error <= 1e-5 * np.linalg.norm(slope) + 1e-6
+    assert np.linalg.norm(slope) > 1e-2
+
+
+@pairs
+def test_what_is_found_is_better_than_the_start_and_as_good_as_it_says(workload, factors):
+    told = []
+    found = opt_pair(gram(workload), factors, (0.8, 0.6), progress=told.append)
+    assert found.loss < dense_loss(workload, factors, (0.8, 0.6)) * (1 - 1e-3)
+    assert dense_loss(workload, found.factors, found.shares) == pytest.approx(found.loss, rel=1e-6)
+    assert math.hypot(*found.shares) == pytest.approx(1)
+    for own in (own for part in found.factors for own in part if own.shape[1] > 1):
+        assert np.linalg.norm(own.dense(), axis=0) == pytest.approx(1)
+    assert told
+
+
+def test_what_is_too_large_to_evaluate_is_left_alone(monkeypatch):
+    monkeypatch.setattr("dpquery.strategy.opt_pair.MAX_WORK", 10)
+    workload, factors = cases()[0]
+    assert opt_pair(gram(workload), factors, (0.8, 0.6)) is None
