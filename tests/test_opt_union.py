@@ -245,3 +245,10 @@ def test_two_products_are_ahead_of_every_figure_known_for_sf1_under_gaussian_noi
 def test_grouped_products_stay_where_they_have_been(name, noise, best):
     workload, strategy = of_file(name, noise)
     assert STD[noise] * expected_error(strategy, workload).rmse <= best
+
+
+def test_blocks_of_one_kind_need_no_union():
+    shape = (4, 3)
+    workload = Workload(shape, (product(shape, {0: Prefix(4), 1: Identity(3)}),) * 2, (1.0, 2.0))
+    with pytest.raises(UnsupportedWorkloadError, match="the same"):
+        candidate(workload, "gaussian")

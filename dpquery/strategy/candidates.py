@@ -17,8 +17,9 @@ from dpquery.strategy.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_factors import check_optimisable, opt_factors
+from dpquery.strategy.opt_product import ProductSelection
 from dpquery.strategy.opt_residual import best_weights, opt_residual
-from dpquery.strategy.opt_union import opt_union
+from dpquery.strategy.opt_union import group_by_kind, opt_union
 from dpquery.strategy.problem import MAX_CELLS, Found, Problem, check_cells
 from dpquery.strategy.sensitivity import sensitivity
 from dpquery.strategy.strategies import (
@@ -45,6 +46,8 @@ def product(problem: Problem) -> Found:
 
 def union(problem: Problem) -> Found:
     """OPT_+: one product for each group of blocks, grouped by what the error gains."""
+    if len(group_by_kind(problem.workload)) == 1:
+        raise UnsupportedWorkloadError("all blocks ask the same")
     found = opt_union(
         problem.workload,
         noise=problem.noise,

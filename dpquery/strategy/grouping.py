@@ -73,7 +73,7 @@ def palettes(
                 selected = opt_0(goal, noise=noise, rng=rng, p=p, max_iterations=ROUGH)
                 factors.append(selected)
                 rows.append(np.array([inverse_trace(selected.inverse, V) for V in own]))
-            progress(f"OPT_+ factors of attribute {i + 1}: {len(factors) - 1}")
+                progress(f"OPT_+ factors of attribute {i + 1}: {len(factors) - 1}")
         found.append(Palette(tuple(factors), np.array(rows)))
     return tuple(found)
 

@@ -21,7 +21,7 @@ from dpquery.operators.blocks import Block, kron_apply
 from dpquery.operators.factors import ROW_CHUNK, Array, Dense, Factor
 
 CELLS_LIMIT = 1 << 24  # over the attributes measured
-DENSE_LIMIT = 1 << 22  # those cells, times the cells of the dense attributes
+DENSE_LIMIT = 1 << 22  # those cells, times the cells of the dense attributes, or the parts
 ROWS_LIMIT = 1 << 24  # of a block: its variances are one tensor
 MAX_CLASSES = 2048  # of an attribute that is measured: its basis takes O(n^3)
 
@@ -206,7 +206,7 @@ def joint_inverse(
     kinds = {i: {None if i not in own else own[i].key for own in parts} for i in measured}
     dense = math.prod(shape[i] for i in measured if len(kinds[i]) > 2)
     cells = math.prod(shape[i] for i in measured)
-    if cells > CELLS_LIMIT or (dense > 1 and cells * dense > DENSE_LIMIT):
+    if cells > CELLS_LIMIT or (dense > 1 and cells * max(dense, len(parts)) > DENSE_LIMIT):
         return None
     if any(shape[i] > MAX_CLASSES for i in measured):
         return None
@@ -258,16 +258,19 @@ def _inverse(
 ) -> Array:
     """Return the generalised inverse of A'A in the shared bases: (cells of diagonal axes, M, M)."""
     diagonal = [axis for axis in axes if not axis.dense]
-    values = [
-        weight**2 * _outer([axis.grams[k] for axis in diagonal]).ravel()
-        for k, weight in enumerate(weights)
-    ]
-    if min(float(own.min()) for own in values) < 0:
-        raise LinAlgError("a Gram that is not positive in floats")
     crossed = [axis for axis in axes if axis.dense]
+    if any(float(own.min()) < 0 for axis in diagonal for own in axis.grams):
+        raise LinAlgError("a Gram that is not positive in floats")
+
+    def value(k: int) -> Array:
+        return weights[k] ** 2 * _outer([axis.grams[k] for axis in diagonal]).ravel()
+
     if not crossed:
-        total: Array = np.sum(values, axis=0)
+        total = value(0)
+        for k in range(1, len(weights)):
+            total += value(k)
         return np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)[:, None, None]
+    values = [value(k) for k in range(len(weights))]
     blocks = [_kron([axis.grams[k] for axis in crossed]) for k in range(len(weights))]
     seen = [np.diagonal(block) != 0 for block in blocks]
     out = np.zeros((len(values[0]), *blocks[0].shape))

@@ -17,6 +17,7 @@ from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Factor
 from dpquery.operators.gram import MAX_CLASSES, Gram, gram, grams
 from dpquery.strategy.grouping import Pricing, greedy_groups, palettes
+from dpquery.strategy.joint import MAX_CLASSES as JOINT_CLASSES
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_pair import opt_pair
 from dpquery.strategy.opt_product import ProductSelection, opt_product
@@ -92,7 +93,7 @@ def opt_union(
         opt_parts(workload, noise=noise, rng=rng, groups=own, known=known, progress=progress)
         for own in (best, *fitting)
     ]
-    if pair and noise == "gaussian":
+    if pair and noise == "gaussian" and max(shape) <= JOINT_CLASSES:
         two = tuple(select(*own) for own in pair)
         apart = opt_parts(workload, noise=noise, rng=rng, groups=two, known=known)
         selections.append(_together(V, apart, progress))
