@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from strategies_support import dense_strategy, random_strategies
+from strategies_support import dense_strategy, random_strategies, random_workload
 
 import dpquery.strategy.sensitivity as module
 from dpquery.operators.blocks import Block, Workload, marginal, product, threshold_terms
 from dpquery.operators.factors import Dense, Identity, PIdentity
 from dpquery.operators.ranges import Prefix
 from dpquery.strategy.opt_0_laplace import p_identity
+from dpquery.strategy.select import select
 from dpquery.strategy.sensitivity import column_support, sensitivity
 from dpquery.strategy.strategies import (
     DirectStrategy,
@@ -131,6 +132,17 @@ def test_resolution_lifts_the_largest_entry_to_17_bits(entry):
     assert scale & (scale - 1) == 0
     assert entry * scale >= 1 << 16
     assert scale == 1 or entry * scale < 1 << 17
+
+
+@pytest.mark.parametrize("objective", ["rmse", pytest.param("max", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("seed", range(6))
+def test_every_candidate_has_the_sensitivity_of_what_it_measures(seed, noise, objective):
+    workload = random_workload(np.random.default_rng(seed), attributes=3, size=5)
+    for own in select(workload, noises=[noise], objective=objective)[noise].candidates:
+        if own.found is not None:
+            measured = own.found.strategy.measurements
+            assert sensitivity(measured, noise) == brute_force(measured, noise), own.name
 
 
 def test_a_single_total_has_the_sensitivity_of_its_weight():
