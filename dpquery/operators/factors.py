@@ -102,7 +102,7 @@ class Factor(ABC):
     @cached_property
     def row_squares(self) -> Array:
         """Squared norms of the rows: (m,)."""
-        return np.asarray((self.dense() ** 2).sum(axis=1))
+        return self.row_sums if self.zero_one else np.asarray((self.dense() ** 2).sum(axis=1))
 
 
 class Identity(Factor):
@@ -138,10 +138,6 @@ class Identity(Factor):
     def quadratic(self, M: Array) -> Array:
         return np.diagonal(M).copy()
 
-    @cached_property
-    def row_squares(self) -> Array:
-        return np.ones(self.shape[0], dtype=np.int64)
-
 
 class Ones(Factor):
     """The total query, m times over; Ones(1, n) is Total."""
@@ -172,10 +168,6 @@ class Ones(Factor):
 
     def quadratic(self, M: Array) -> Array:
         return np.full(self.shape[0], M.sum())
-
-    @cached_property
-    def row_squares(self) -> Array:
-        return np.full(self.shape[0], self.shape[1], dtype=np.int64)
 
 
 def total(n: int) -> Ones:
@@ -389,7 +381,3 @@ class Groups(Factor):
 
     def max_abs(self) -> int:
         return 1
-
-    @cached_property
-    def row_squares(self) -> Array:
-        return np.asarray(self.matrix.sum(axis=1), dtype=np.int64)

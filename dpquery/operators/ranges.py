@@ -62,11 +62,6 @@ class Ranges(Factor):
         j = last + 1
         return np.asarray(C[j, j] - C[i, j] - C[j, i] + C[i, i])
 
-    @cached_property
-    def row_squares(self) -> Array:
-        first, last = self.bounds
-        return np.asarray(last - first + 1)
-
 
 class ListedRanges(Ranges):
     """Ranges given one by one."""
