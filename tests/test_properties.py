@@ -92,7 +92,7 @@ def check_against_everything(workload, noise):
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @given(workload=schemas())
-@settings(checked, max_examples=10)
+@settings(checked, max_examples=6)
 def test_random_schemas_are_planned_no_worse_than_by_any_other_strategy(workload, noise):
     check_against_everything(workload, noise)
 
@@ -108,7 +108,7 @@ def test_many_random_schemas_are_planned_no_worse(workload, noise):
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("objective", ["rmse", "max"])
 @given(workload=workloads())
-@checked
+@settings(checked, max_examples=8)
 def test_the_best_is_never_worse_than_any_baseline(workload, noise, objective):
     selection = select(workload, noises=[noise], objective=objective)[noise]
     known = [own for own in selection.candidates if own.error is not None]
@@ -119,7 +119,7 @@ def test_the_best_is_never_worse_than_any_baseline(workload, noise, objective):
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @given(workload=workloads())
-@checked
+@settings(checked, max_examples=15)
 def test_every_candidate_is_exact_bounded_and_survives_the_plan_file(workload, noise):
     selection = select(workload, noises=[noise])[noise]
     weight = sum(
