@@ -20,7 +20,7 @@ from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_0_gaussian import fixed_point
 from dpquery.strategy.opt_0_laplace import BASE, best_p_identity, p_identity_from
 
-ITERATIONS = 300
+ITERATIONS = 450
 ENTRIES = 1 << 23  # of a p-Identity: L-BFGS-B holds twenty times as many numbers
 
 
@@ -44,7 +44,7 @@ def opt_0(
             where there would be more than ENTRIES entries.
         start: `state` of an earlier selection to continue from.
         max_iterations: of L-BFGS-B (Laplace) or of the fixed point (Gaussian);
-            default 300, and 1000 of L-BFGS-B for up to BASE classes.
+            default 450, and 1000 of L-BFGS-B for up to BASE classes.
         progress: told about the iterations.
 
     Raises:

@@ -2,10 +2,11 @@
 
 The loss sees V through products with p rows alone, so a round costs O(p^2 n) and what V takes for
 p vectors ([MATH] 2). It has many local minima. A Gram of up to BASE classes is started from several
-random points; a larger one from the strategy for its middle half, laid out twice: ranges within
+random points; a larger one from the strategy for half of its codes, laid out twice: ranges within
 each half are served from the first round on, and what is left to find is how the halves share.
 """
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -23,8 +24,8 @@ BASE = 256  # classes up to which starts are random
 STARTS = 4  # random ones at least; more for up to 1024 / STARTS classes, where they cost little
 LEAST = 32  # classes from which on halves are worth a start
 FIRST = 300  # iterations on the smallest part of a larger problem
-ROUGH = 200  # iterations on each larger part: what is left undone there is hard to mend later
-WORK = 300 * 4096  # iterations times classes, at most
+ROUGH = 300  # iterations on each larger part: what is left undone there is hard to mend later
+WORK = 450 << 20  # iterations times entries of Theta, at most: 450 for 4096 classes
 CORRECTIONS = 8  # pairs of steps and gradients that L-BFGS-B remembers
 
 
@@ -99,7 +100,7 @@ def _descend(
 ) -> tuple[Array, bool]:
     """Return the Theta that L-BFGS-B reaches, or zeros where that is worse; and if it converged."""
     shape, identity = start.shape, trace(V)
-    most = min(max_iterations, max(1, WORK // shape[1]))
+    most = min(max_iterations, max(1, WORK // start.size))
     scale = max(identity, np.finfo(float).tiny)
 
     def fun(flat: Array) -> tuple[float, Array]:
@@ -125,16 +126,32 @@ def _descend(
 
 
 def _laid_out_twice(V: Matrix, p: int, rng: Generator, progress: Callable[[str], None]) -> Array:
-    """Return a start for V: the rows for the middle half of its codes, once for either half."""
+    """Return a start for V: the rows for half as many codes, once for either half."""
     n = classes(V)
     m, rows = (n + 1) // 2, p // 2
-    middle = restricted(V, (n - m) // 2 + np.arange(m))
-    half = _rough(middle, rows, rng, progress)
+    half = _rough(restricted(V, _half_of(V)), rows, rng, progress)
     Theta = np.zeros((p, n))
     Theta[:rows, :m] = half
     Theta[rows : 2 * rows, n - m :] += half
     Theta[2 * rows :] = rng.random((p - 2 * rows, n)) / n
     return Theta
+
+
+def _half_of(V: Matrix) -> Array:
+    """Return half of the codes whose Gram is most like those of the halves of V.
+
+    That is the middle half; or every other one, where most queries that look at one end of the
+    middle half look at the other too: prefixes then stay prefixes.
+    """
+    n = classes(V)
+    m = (n + 1) // 2
+    middle = (n - m) // 2 + np.arange(m)
+    ends = middle[[0, -1]]
+    columns = np.zeros((n, 2))
+    columns[ends, [0, 1]] = 1.0
+    (left, across), (_, right) = times(V, columns)[ends]
+    wide = across > 0.5 * math.sqrt(left * right)
+    return np.arange(0, n, 2) if wide else middle
 
 
 def _rough(V: Matrix, p: int, rng: Generator, progress: Callable[[str], None]) -> Array:
