@@ -16,7 +16,7 @@ from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRange
 from dpquery.strategy.lattice import Lattice, subsets_of
 from dpquery.strategy.opt_0 import opt_0
 from dpquery.strategy.opt_0_gaussian import GAP
-from dpquery.strategy.opt_0_laplace import _half_of, p_identity, p_identity_loss
+from dpquery.strategy.opt_0_laplace import halving_of, p_identity, p_identity_loss
 from dpquery.strategy.opt_marginals import MarginalsProblem, opt_marginals
 from dpquery.strategy.opt_product import opt_product
 
@@ -281,4 +281,4 @@ def test_random_blocks_keep_opt_product_at_or_below_identity(seed, noise):
     ("factor", "expected"), [(Prefix(12), range(0, 12, 2)), (AllRanges(12), range(3, 9))]
 )
 def test_prefixes_are_halved_as_prefixes_and_ranges_by_their_middle(factor, expected):
-    assert list(_half_of(factor.gram())) == list(expected)
+    assert list(halving_of(factor.gram())(12)) == list(expected)

@@ -27,6 +27,8 @@ FIRST = 300  # iterations on the smallest part of a larger problem
 ROUGH = 300  # iterations on each larger part: what is left undone there is hard to mend later
 WORK = 450 << 20  # iterations times entries of Theta, at most: 450 for 4096 classes
 CORRECTIONS = 8  # pairs of steps and gradients that L-BFGS-B remembers
+Halving = Callable[[int], Array]
+"""From a number of codes to half of them."""
 
 
 def p_identity(Theta: Array) -> PIdentity:
@@ -71,7 +73,7 @@ def best_p_identity(
     V = array_of(V) if n <= BASE else V
     starts = [rng.random((p, n)) for _ in range(_starts(n) if n <= BASE else 0)]
     if p > 1 and n > LEAST:
-        starts.append(_laid_out_twice(V, p, rng, progress))
+        starts.append(_laid_out_twice(V, p, halving_of(V), rng, progress))
     elif n > BASE:
         starts.append(rng.random((p, n)))
     found = [p_identity_from(V, start, max_iterations, progress) for start in starts]
@@ -125,11 +127,13 @@ def _descend(
     return result.x.reshape(shape), bool(result.success)
 
 
-def _laid_out_twice(V: Matrix, p: int, rng: Generator, progress: Callable[[str], None]) -> Array:
+def _laid_out_twice(
+    V: Matrix, p: int, halve: Halving, rng: Generator, progress: Callable[[str], None]
+) -> Array:
     """Return a start for V: the rows for half as many codes, once for either half."""
     n = classes(V)
     m, rows = (n + 1) // 2, p // 2
-    half = _rough(restricted(V, _half_of(V)), rows, rng, progress)
+    half = _rough(restricted(V, halve(n)), rows, halve, rng, progress)
     Theta = np.zeros((p, n))
     Theta[:rows, :m] = half
     Theta[rows : 2 * rows, n - m :] += half
@@ -137,31 +141,39 @@ def _laid_out_twice(V: Matrix, p: int, rng: Generator, progress: Callable[[str],
     return Theta
 
 
-def _half_of(V: Matrix) -> Array:
-    """Return half of the codes whose Gram is most like those of the halves of V.
-
-    That is the middle half; or every other one, where most queries that look at one end of the
-    middle half look at the other too: prefixes then stay prefixes.
-    """
-    n = classes(V)
-    m = (n + 1) // 2
-    middle = (n - m) // 2 + np.arange(m)
-    ends = middle[[0, -1]]
-    columns = np.zeros((n, 2))
-    columns[ends, [0, 1]] = 1.0
-    (left, across), (_, right) = times(V, columns)[ends]
-    wide = across > 0.5 * math.sqrt(left * right)
-    return np.arange(0, n, 2) if wide else middle
-
-
-def _rough(V: Matrix, p: int, rng: Generator, progress: Callable[[str], None]) -> Array:
+def _rough(
+    V: Matrix, p: int, halve: Halving, rng: Generator, progress: Callable[[str], None]
+) -> Array:
     """Return the rows for a part of the codes, good enough to start from."""
     n = classes(V)
     if n > BASE and p > 1:
-        return _descend(V, _laid_out_twice(V, p, rng, progress), ROUGH, progress)[0]
+        return _descend(V, _laid_out_twice(V, p, halve, rng, progress), ROUGH, progress)[0]
     V = array_of(V) if n <= BASE else V
     found = [_descend(V, rng.random((p, n)), FIRST, progress) for _ in range(STARTS // 2)]
     return min((Theta for Theta, _ in found), key=lambda Theta: p_identity_loss(Theta, V)[0])
+
+
+def halving_of(V: Matrix) -> Halving:
+    """Return which half of the codes has a Gram most like those of the halves of V.
+
+    That is the middle half; or every other code, where most queries that look at one end of the
+    middle half look at the other too: prefixes then stay prefixes.
+    """
+    n = classes(V)
+    ends = _middle(n)[[0, -1]]
+    columns = np.zeros((n, 2))
+    columns[ends, [0, 1]] = 1.0
+    (left, across), (_, right) = times(V, columns)[ends]
+    return _every_other if across > 0.5 * math.sqrt(left * right) else _middle
+
+
+def _middle(n: int) -> Array:
+    m = (n + 1) // 2
+    return (n - m) // 2 + np.arange(m)
+
+
+def _every_other(n: int) -> Array:
+    return np.arange(0, n, 2)
 
 
 def _starts(n: int) -> int:
