@@ -15,7 +15,7 @@ from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Dense
 from dpquery.operators.gram import gram
 from dpquery.operators.hierarchies import Haar, Hierarchy
-from dpquery.operators.ranges import AllRanges, Prefix, WidthRanges
+from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
 from dpquery.strategy import range_baselines
 from dpquery.strategy.codec import decode_strategy, encode_strategy
 from dpquery.strategy.expected_error import expected_error
@@ -68,7 +68,7 @@ def test_the_tree_inverts_the_gram(factor):
     V = rng.normal(size=(n, n))
     assert factor.tree.trace_with(V) == pytest.approx(np.trace(inverse @ V))
     queries = [random_factor(rng, n) for _ in range(20)]
-    queries.append(Dense(rng.normal(size=(3, n))))
+    queries += [Dense(rng.normal(size=(3, n))), Columns(AllRanges(n), rng.permutation(n))]
     for own in queries:
         F = own.dense()
         assert factor.tree.quadratic(own) == pytest.approx(np.diag(F @ inverse @ F.T), abs=1e-10)

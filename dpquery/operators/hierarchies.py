@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dpquery.operators.factors import Array, Factor, Groups, Identity, Ones, Stacked
-from dpquery.operators.ranges import ListedRanges, Ranges
+from dpquery.operators.ranges import Columns, ListedRanges, Ranges
 
 
 class Hierarchy(Factor):
@@ -181,6 +181,8 @@ class TreeInverse:
                 return np.full(m, self._of_ranges(np.zeros(1, int), np.array([n - 1]))[0])
             case Groups(matrix=matrix):
                 return self._of_rows(matrix)
+            case Columns():
+                return queries.quadratic(self.array())
             case _:
                 return self._of_rows(sp.csr_array(queries.dense().astype(np.float64)))
 
