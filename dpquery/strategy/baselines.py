@@ -16,7 +16,6 @@ from dpquery.strategy.block_sums import MAX_WIDTH
 from dpquery.strategy.budgets import split_budget
 from dpquery.strategy.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.lattice import Subset, subsets_of
-from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_residual import best_weights
 from dpquery.strategy.problem import MAX_CELLS, Found, Problem, check_cells
 from dpquery.strategy.sensitivity import sensitivity
@@ -156,7 +155,7 @@ def _marginals(
     workload, measured = problem.workload, list(dict.fromkeys(sources.values()))
     if not optimal:
         weights = dict.fromkeys(measured, resolution(1))
-        return Found(_marginals_strategy(name, problem.noise, workload.shape_of_domain, weights))
+        return Found(MarginalsStrategy(name, problem.noise, workload.shape_of_domain, weights))
     errors = dict.fromkeys(measured, 0.0)
     for weight, block in zip(workload.weights, workload.blocks, strict=True):
         own = _set_of(block)
@@ -166,13 +165,7 @@ def _marginals(
         np.array(list(errors.values())), np.ones(len(errors)), noise=problem.noise
     )
     weights = dict(zip(measured, shares, strict=True))
-    return Found(_marginals_strategy(name, problem.noise, workload.shape_of_domain, weights))
-
-
-def _marginals_strategy(
-    name: str, noise: Noise, shape: tuple[int, ...], weights: dict[Subset, int]
-) -> MarginalsStrategy:
-    return MarginalsStrategy(name, noise, shape, weights)
+    return Found(MarginalsStrategy(name, problem.noise, workload.shape_of_domain, weights))
 
 
 def _squared_norm(block: Block) -> float:
