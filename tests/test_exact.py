@@ -15,6 +15,7 @@ from dpquery.measurement.exact import (
 )
 from dpquery.operators.blocks import Block, product, threshold_terms
 from dpquery.operators.factors import Dense, Identity, PIdentity
+from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.ranges import Prefix
 from dpquery.strategy.strategies import Measurement
 
@@ -87,3 +88,15 @@ def test_integers_too_wide_for_the_digits_are_refused_before_any_data():
     with pytest.raises(UnsupportedWorkloadError, match="too wide"):
         check_width((Measurement(3, block),))
     check_width((Measurement(3 << 100, product((3,), {0: Identity(3)})),))
+
+
+def test_counts_of_many_records_do_not_wrap_under_a_single_wide_factor():
+    for factor in (
+        Hierarchy(2, [1], [2**35]),
+        Dense(np.array([[2**34 + 1, 0], [1, 2**34]])),
+    ):
+        own = Measurement(1, product((2,), {0: factor}))
+        check_width((own,))
+        shift, table = grid_shift((own,)), np.array([2**35 + 1, 2**34])
+        expected = python_answers(own, table, shift)
+        assert list(exact_answers(own, table, shift=shift)) == expected

@@ -54,7 +54,7 @@ def exact_answers(measurement: Measurement, table: Array, *, shift: int) -> Arra
     count = bits // _DIGIT + 2
     total = [np.zeros(block.row_shape, dtype=np.int64) for _ in range(count)]
     for coef, mask in block.terms:
-        digits = [table, *[np.zeros_like(table)] * (count - 1)]
+        digits = _carried([table, *[np.zeros_like(table)] * (count - 1)])
         for axis, (factor, inside) in enumerate(zip(block.factors, mask, strict=True)):
             own = factor if inside else Ones(*factor.shape)
             digits = _carried([_along(own, axis, digit) for digit in digits])
