@@ -135,7 +135,7 @@ def _least_epsilon(own: PlannedSelection, spec: Spec, *, delta: Fraction) -> Fra
             f"these targets need an epsilon of {exact:.3g} with {own.noise.capitalize()} noise, "
             f"and the largest is {float(high):g}; ask for less"
         )
-    epsilon = max(low, _rounded_up(exact))
+    epsilon = max(low, _rounded_up(max(exact, float(low))))
     while unit_std(own.noise, spec, epsilon=epsilon, delta=delta) * (own.score or math.inf) > 1:
         epsilon = _rounded_up(float(epsilon) * (1 + 10.0**-DIGITS))
     return epsilon

@@ -129,9 +129,19 @@ SINGULAR = base64.b64encode(zlib.compress(np.arange(25, dtype="<i8").tobytes()))
 RANK_TWO = {"kind": "dense", "matrix": {"shape": [5, 5], "data": SINGULAR}}
 REST = [{"kind": "identity", "n": n} for n in (2, 3, 3)]
 MARGINALS = {"name": "x", "shape": "marginals", "weights": [[[0, 1, 2, 3], 1]]}
+ONES = base64.b64encode(zlib.compress(np.ones((1, 5), dtype="<i8").tobytes())).decode()
+NOTHING = base64.b64encode(zlib.compress(b"")).decode()
+ROWLESS = {
+    "kind": "p-identity",
+    "diagonal": {"shape": [1, 5], "data": ONES},
+    "rows": {"shape": [0, 5], "data": NOTHING},
+}
+WIDE = {"kind": "dense", "matrix": {"shape": [1, 5], "data": ONES}}
 UNANSWERABLE = {
     "a total of what is asked": {"shape": "product", "factors": [{"kind": "total", "n": 5}, *REST]},
     "a matrix of rank two": {"shape": "product", "factors": [RANK_TWO, *REST]},
+    "a matrix of too few rows": {"shape": "product", "factors": [WIDE, *REST]},
+    "a p-identity without rows": {"shape": "product", "factors": [ROWLESS, *REST]},
     "marginals of a total": {"factors": [[0, {"kind": "total", "n": 5}]]},
     "marginals of rank two": {"factors": [[0, RANK_TWO]]},
     "marginals of another size": {"factors": [[0, {"kind": "identity", "n": 4}]]},

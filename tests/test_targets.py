@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from cli_support import GAUSSIAN_SPEC, SPEC, ok
+from cli_support import GAUSSIAN_SPEC, SPEC, ok, run
 
 from dpquery.figures import unit_std
 from dpquery.operators.compile import compile_spec
@@ -121,3 +121,9 @@ def test_the_ratio_for_the_largest_error_is_to_a_bound_on_the_largest_error(town
     assert own["bound_rmse"] < own["bound_score"] <= best["max_std_error"]
     printed = ok("plan", "workload.yaml", "--objective", "max").out
     assert f"{best['score'] / own['bound_score']:.3f} x a lower bound" in printed
+
+
+def test_a_target_that_hardly_any_noise_misses_takes_the_least_epsilon_there_is(town):
+    done = run("plan", "workload.yaml", "--target", "*: sd <= 1e18", "--out", "loose.plan")
+    assert done.code == 0, done.err
+    assert "all targets are met from epsilon" in done.out

@@ -42,8 +42,11 @@ class Hierarchy(Factor):
         pieces = np.split(Y, np.cumsum(self.counts)[:-1])
         total = np.zeros((n, Y.shape[1]), dtype=np.result_type(Y, np.int64))
         for size, weight, piece in zip(self.sizes, self.weights, pieces, strict=True):
-            total += weight * np.repeat(piece, size, axis=0)[:n]
+            total += weight * np.repeat(piece, min(size, n), axis=0)[:n]
         return total
+
+    def gram(self) -> Array:
+        return self.rmatmat(self.dense().astype(np.float64))  # squares of weights may pass int64
 
     def column_norms(self, power: int) -> Array:
         return np.full(self.shape[1], sum(own**power for own in self.weights), dtype=np.int64)
@@ -145,14 +148,18 @@ class TreeInverse:
             alpha = square / (1 + square * np.add.reduceat(g, np.arange(0, n, size)))
             self.vectors.append(g)
             self.alphas.append(alpha)
-            g = g * np.repeat(alpha / square, size)[:n]
+            g = g * np.repeat(alpha / square, min(size, n))[:n]
 
     def matmat(self, X: Array) -> Array:
         """Return its product with X: (n, k). O(n k) a level."""
         total = self.diagonal * X
         for size, g, alpha in self._levels():
             inside = np.add.reduceat(g[:, None] * X, np.arange(0, self.n, size), axis=0)
-            total = total - g[:, None] * np.repeat(alpha[:, None] * inside, size, axis=0)[: self.n]
+            total = (
+                total
+                - g[:, None]
+                * np.repeat(alpha[:, None] * inside, min(size, self.n), axis=0)[: self.n]
+            )
         return np.asarray(total)
 
     def array(self) -> Array:

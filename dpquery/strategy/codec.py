@@ -251,14 +251,20 @@ def _decode_factor(raw: Json, n: int) -> Factor:
             pairs = [[integer(own, 1) for own in listed(level)] for level in listed(raw["levels"])]
             factor = Hierarchy(n, [size for size, _ in pairs], [weight for _, weight in pairs])
         case "p-identity":
-            factor = PIdentity(_unpack(raw["diagonal"], n)[0], _unpack(raw["rows"], n))
+            diagonal, rows = _unpack(raw["diagonal"], n), _unpack(raw["rows"], n)
+            if len(diagonal) != 1 or not 1 <= len(rows) <= n:
+                raise ValueError("p-identity")
+            factor = PIdentity(diagonal[0], rows)
             if (
                 np.any(factor.diagonal < 1)
                 or not np.isfinite(p_identity_inverse(factor).rows).all()
             ):
                 raise ValueError("singular")
         case "dense":
-            factor = Dense(_unpack(raw["matrix"], n))
+            matrix = _unpack(raw["matrix"], n)
+            if len(matrix) < n:
+                raise ValueError("shape")
+            factor = Dense(matrix)
             _check_rank(factor)
         case _:
             raise ValueError("kind")
