@@ -129,7 +129,7 @@ def plan(
     compiled = compile_spec(spec)
     cap = accounting.budget_cap(spec.budget, spec.privacy)
     delta = spec.privacy.delta if delta is None else delta
-    wanted, points = parse_targets(targets, spec), parse_sweep(sweep)
+    wanted, points = parse_targets(targets, spec, objective), parse_sweep(sweep)
     selections = select(
         compiled.workload,
         noises=_noises(spec, cap),

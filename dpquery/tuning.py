@@ -19,6 +19,7 @@ from dpquery.spec.model import Spec
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.strategy.goals import Figure, Goal, Limit
 from dpquery.strategy.plan_file import Plan, PlannedSelection, Target
+from dpquery.strategy.select import Objective
 
 DIGITS = 4  # of a least epsilon, rounded up
 _FORM = re.compile(r"\s*(.+?)\s*:\s*(sd|rmse)\s*<=\s*([0-9.eE+-]+)\s*", re.DOTALL)
@@ -61,12 +62,17 @@ class Sweep:
     priced: tuple[Priced, ...]
 
 
-def parse_targets(texts: Sequence[str], spec: Spec) -> tuple[Target, ...]:
+def parse_targets(
+    texts: Sequence[str], spec: Spec, objective: Objective = "rmse"
+) -> tuple[Target, ...]:
     """Read targets such as "P12: sd <= 50"; the item * stands for every item.
 
     Raises:
-        SpecError: a target has another form, an unknown item, or a figure that is not above 0.
+        SpecError: a target has another form, an unknown item, or a figure that is not above 0; or
+            another objective is asked for beside targets.
     """
+    if texts and objective != "rmse":
+        raise SpecError("targets are an objective of their own; leave --objective out")
     names = [item.name for item in spec.items]
     found: list[Target] = []
     for text in texts:

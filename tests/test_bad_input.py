@@ -118,6 +118,11 @@ def test_a_target_that_no_epsilon_meets_is_refused(town):
     assert "the largest is 1e+06" in said
 
 
+def test_targets_and_another_objective_are_refused_together(town):
+    asked = ("--target", "ages: sd <= 9", "--objective", "max")
+    assert "leave --objective out" in refused("plan", "workload.yaml", *asked, code=2)
+
+
 @pytest.mark.parametrize("sweep", ["", "1,,2", "1;2", "1,two", "0,1", "1,nan", "0.1 0.5"])
 def test_a_sweep_that_is_no_list_of_epsilons_is_refused_with_the_form(town, sweep):
     assert "0.1,0.5,1,2" in refused("plan", "workload.yaml", "--sweep", sweep, code=2)

@@ -150,6 +150,30 @@ UNANSWERABLE = {
 }
 
 
+@pytest.mark.parametrize("figure", ["best", "bound_kind"])
+def test_text_that_cannot_be_written_is_refused(town, figure):
+    plan = plan_json()
+    plan["selections"][0][figure] = "\ud800"
+    Path("dpquery.plan").write_text(json.dumps(plan))
+    assert "plan" in refused(*RELEASE, code=2)
+    assert kinds() == ["register"]
+
+
+def test_more_rows_than_can_be_held_are_refused_before_anything_is_charged(town):
+    plan, rows = plan_json(), 1 << 14
+    tall = base64.b64encode(zlib.compress(np.tile(np.eye(5, dtype="<i8"), (rows, 1)).tobytes()))
+    wide = base64.b64encode(zlib.compress(np.tile(np.eye(2, dtype="<i8"), (rows, 1)).tobytes()))
+    factors = [
+        {"kind": "dense", "matrix": {"shape": [5 * rows, 5], "data": tall.decode()}},
+        {"kind": "dense", "matrix": {"shape": [2 * rows, 2], "data": wide.decode()}},
+        *REST[1:],
+    ]
+    plan["selections"][0]["strategy"] = HARMLESS | {"shape": "product", "factors": factors}
+    Path("dpquery.plan").write_text(json.dumps(plan))
+    assert "cells in all" in refused(*RELEASE, code=2)
+    assert kinds() == ["register"]
+
+
 def test_marginals_of_cells_are_read(town):
     plan = plan_json()
     plan["selections"][0]["strategy"] = MARGINALS | {"factors": [[1, REST[0]]]}

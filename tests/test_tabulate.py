@@ -19,7 +19,7 @@ from dpquery.measurement import tabulate as module
 from dpquery.measurement.tabulate import check_header, tabulate
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
 from dpquery.spec.model import Budget, Dataset, Privacy, Spec
-from dpquery.strategy.select import MAX_TOTAL
+from dpquery.strategy.strategies import MAX_TOTAL
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -39,6 +39,7 @@ from dpquery.strategy.strategies import (
     ResidualStrategy,
     Strategy,
     UnionStrategy,
+    check_size,
 )
 
 MAX_BYTES = 1 << 30
@@ -79,6 +80,7 @@ def decode_strategy(encoded: Json, *, noise: Noise, workload: Workload) -> Strat
     try:
         strategy = _decode(encoded, noise, workload)
         _check_support(strategy, workload)
+        check_size(strategy)
     except (LookupError, TypeError, ValueError, ArithmeticError, zlib.error):
         raise SpecError(
             "the plan's strategy is damaged or does not fit its spec; run `dpquery plan` again"

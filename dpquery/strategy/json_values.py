@@ -1,9 +1,9 @@
 """Values of a JSON file that comes from outside, each checked as it is taken."""
 
-import math
 from collections.abc import Mapping
 
 LARGEST = 1 << 40  # of any integer in a plan, powers of two apart
+MOST = 1e100  # of any figure: in counts, and squared, it must still be a number
 
 Json = Mapping[str, "JsonValue"]
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
@@ -27,6 +27,7 @@ def text_of(value: JsonValue) -> str:
     """Return a value that must be text."""
     if not isinstance(value, str):
         raise TypeError("text")
+    value.encode()  # a lone surrogate can be read, but never written: UnicodeEncodeError
     return value
 
 
@@ -48,7 +49,7 @@ def scaled_integer(value: JsonValue) -> int:
 
 def number_of(value: JsonValue) -> float:
     """Return a figure of an error: finite, and never negative."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < MOST:
         raise ValueError("number")
     return float(value)
 

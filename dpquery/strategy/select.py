@@ -23,9 +23,8 @@ from dpquery.strategy.goal_candidates import goal_bound, goal_candidates
 from dpquery.strategy.goals import Goal, largest_standard_error, score
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.problem import Found, Problem
-from dpquery.strategy.strategies import Strategy
+from dpquery.strategy.strategies import check_size
 
-MAX_TOTAL = 1 << 28  # cells of all tables of a strategy: what can be tabulated
 LONG_ATTRIBUTE, LONG_WORKLOAD = 128, 32  # classes of an attribute, blocks: seconds of search
 Objective = Literal["rmse", "max"]
 
@@ -138,7 +137,7 @@ class _Search:
 def _try(name: str, build: Callable[[Problem], Found], problem: Problem, goal: Goal) -> Candidate:
     try:
         found = build(problem)
-        _check_size(found.strategy)
+        check_size(found.strategy)
         error = expected_error(found.strategy, problem.workload)
     except UnsupportedWorkloadError as reason:
         return Candidate(name, None, None, str(reason))
@@ -175,15 +174,3 @@ def _score_bound(problem: Problem, goal: Goal, bound: Bound | None) -> Bound | N
     with suppress(OutOfTimeError):  # the bound that is known stands
         known.append(goal_bound(problem, goal))
     return max((own for own in known if own), key=lambda own: own.loss, default=None)
-
-
-def _check_size(strategy: Strategy) -> None:
-    """Refuse strategies whose tables, or noisy answers, together are too many to hold."""
-    blocks = [own.block for own in strategy.measurements]
-    cells = sum(math.prod(block.table_shape) for block in blocks)
-    rows = sum(block.queries for block in blocks)
-    if max(cells, rows) > MAX_TOTAL:
-        raise UnsupportedWorkloadError(
-            f"tables of {float(max(cells, rows)):.1e} cells in all; "
-            f"a release holds {float(MAX_TOTAL):.1e}"
-        )
