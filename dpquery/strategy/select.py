@@ -15,7 +15,7 @@ from typing import Literal
 
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
-from dpquery.operators.gram import gram
+from dpquery.operators.gram import Gram, gram
 from dpquery.strategy.bounds import Bound, lower_bound
 from dpquery.strategy.candidates import CANDIDATES
 from dpquery.strategy.expected_error import ExpectedError, expected_error, weighted_queries
@@ -88,7 +88,8 @@ def select(
     """
     order = sorted(noises)  # Gaussian first: it is the quicker one, and stays in this process
     goal = targets or (largest_standard_error(workload) if objective == "max" else ())
-    search = _Search(workload, goal, seed, time_limit, lower_bound(gram(workload)))
+    V = gram(workload)
+    search = _Search(workload, V, goal, seed, time_limit, lower_bound(V))
     if jobs < 2 or len(order) < 2 or not _takes_long(workload):
         found = [search(noise, progress) for noise in order]
     else:
@@ -109,6 +110,7 @@ class _Search:
     """The search for one kind of noise: a value that another process can be given."""
 
     workload: Workload
+    gram: Gram
     goal: Goal
     seed: int
     time_limit: float
@@ -125,8 +127,7 @@ class _Search:
                 raise OutOfTimeError(f"not finished within {self.time_limit:g} CPU seconds")
             tell(text)
 
-        V = gram(self.workload)
-        problem = Problem(self.workload, V, noise, self.seed, tell_in_time)
+        problem = Problem(self.workload, self.gram, noise, self.seed, tell_in_time)
         candidates = []
         for name, build in (*CANDIDATES, *goal_candidates(self.goal)):
             tell(name)  # what is cheap is tried even when time is up: it never asks the clock
