@@ -6,6 +6,7 @@ from itertools import combinations, product
 import numpy as np
 
 from dpquery.operators.blocks import Block, Workload, threshold_terms
+from dpquery.operators.blocks import product as block_product
 from dpquery.operators.factors import Dense, Groups, Identity, Ones, PIdentity, Stacked, total
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
@@ -17,6 +18,18 @@ from dpquery.strategy.strategies import (
     ResidualStrategy,
     UnionStrategy,
 )
+
+_SHAPE = (5, 4, 3)
+MIXED = Workload(
+    _SHAPE,
+    (
+        block_product(_SHAPE, {0: Prefix(5), 1: Identity(4)}),
+        block_product(_SHAPE, {1: Prefix(4), 2: Identity(3)}),
+        block_product(_SHAPE, {0: AllRanges(5)}),
+    ),
+    (1.0, 2.0, 0.5),
+)
+"""Overlapping tables with prefixes and ranges: what neither products nor cells serve best."""
 
 
 def indicator_rows(n, sets):

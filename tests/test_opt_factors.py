@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 from scipy.optimize import check_grad
-from strategies_support import dense_strategy, dense_workload, random_workload
+from strategies_support import MIXED, dense_strategy, dense_workload, random_workload
 
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram
-from dpquery.operators.ranges import AllRanges, Prefix
+from dpquery.operators.ranges import Prefix
 from dpquery.strategy.candidates import factors
 from dpquery.strategy.codec import decode_strategy, encode_strategy
 from dpquery.strategy.expected_error import expected_error, weighted_queries
@@ -19,16 +19,7 @@ from dpquery.strategy.opt_factors import FactorsProblem, check_optimisable, opt_
 from dpquery.strategy.problem import Problem
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-SHAPE = (5, 4, 3)
-MIXED = Workload(
-    SHAPE,
-    (
-        product(SHAPE, {0: Prefix(5), 1: Identity(4)}),
-        product(SHAPE, {1: Prefix(4), 2: Identity(3)}),
-        product(SHAPE, {0: AllRanges(5)}),
-    ),
-    (1.0, 2.0, 0.5),
-)
+SHAPE = MIXED.shape_of_domain
 
 
 def problem_of(workload, noise, progress=lambda _: None):

@@ -6,13 +6,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 from scipy.optimize import check_grad
-from strategies_support import dense_strategy, dense_workload, random_workload
+from strategies_support import MIXED, dense_strategy, dense_workload, random_workload
 
 from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram
-from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix
+from dpquery.operators.ranges import ListedRanges, Prefix
 from dpquery.strategy.block_sums import BlockSums
 from dpquery.strategy.bounds import svd_bound
 from dpquery.strategy.candidates import residual
@@ -23,16 +23,7 @@ from dpquery.strategy.opt_residual import ResidualProblem, opt_residual, real_co
 from dpquery.strategy.problem import Problem
 from dpquery.strategy.select import select
 
-SHAPE = (5, 4, 3)
-MIXED = Workload(
-    SHAPE,
-    (
-        product(SHAPE, {0: Prefix(5), 1: Identity(4)}),
-        product(SHAPE, {1: Prefix(4), 2: Identity(3)}),
-        product(SHAPE, {0: AllRanges(5)}),
-    ),
-    (1.0, 2.0, 0.5),
-)
+SHAPE = MIXED.shape_of_domain
 
 
 def found_for(workload):
