@@ -1,0 +1,68 @@
+"""The entry point: every failure is one message on stderr and an exit code."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from dpquery import __version__
+from dpquery.cli import commands
+from dpquery.cli.ledger import ledger_app
+from dpquery.exceptions import DpqueryError
+
+app = typer.Typer(
+    name="dpquery",
+    help="Publish differentially private tables: plan without data, release under a ledger, "
+    "report every error.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for command in (commands.init, commands.schema, commands.plan, commands.release):
+    app.command()(command)
+app.command("error-report")(commands.error_report)
+app.add_typer(ledger_app, name="ledger")
+
+_INTERRUPTED = "interrupted; what the ledger has charged stays charged, and a retry is free"
+
+
+def main() -> None:
+    """Run the command line; every failure is one message on stderr and an exit code."""
+    for library in ("OPENBLAS", "MKL", "OMP"):
+        # One thread: small matrices run up to twenty times faster, and sums come out the same
+        # whatever the machine, so that a plan does. Read when numpy is first imported.
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    try:
+        app()
+    except DpqueryError as error:
+        _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        _fail(_INTERRUPTED, 130)
+    except SystemExit as ended:
+        if ended.code == 130:  # Ctrl-C inside a command, of which typer says nothing
+            _fail(_INTERRUPTED, 130)
+        raise
+    except Exception as error:
+        _fail(f"internal error ({type(error).__name__}); nothing more is shown: it may be data", 70)
+
+
+def _fail(message: str, code: int) -> None:
+    for line in message.splitlines() or [""]:
+        sys.stderr.write(f"dpquery: {line}\n")
+    sys.exit(code)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dpquery {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,179 @@
+"""The commands of a release, in the order they are typed: init, plan, release, error-report.
+
+Heavy modules are imported inside commands, so that --help is quick.
+"""
+
+import os
+import resource
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+
+from dpquery.cli.options import (
+    AsJson,
+    ChangeCap,
+    Confidence,
+    Delta,
+    Jobs,
+    LedgerPath,
+    Noise,
+    Number,
+    Objective,
+    Replace,
+    Shown,
+    SweepList,
+    Targets,
+    TimeLimit,
+    ledger_path,
+)
+from dpquery.cli.screen import print_grids, print_json, say, shown_progress
+from dpquery.exceptions import SpecError
+from dpquery.spec.problems import one_of
+
+
+def init(
+    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("workload.yaml"),
+) -> None:
+    """Write a commented spec to start from.
+
+    Its JSON Schema goes beside it, as workload.schema.json: editors complete and check with it.
+    """
+    from dpquery.spec.schema import schema_text
+    from dpquery.spec.starter import STARTER
+
+    beside = path.with_name("workload.schema.json")
+    try:
+        if not beside.exists():
+            beside.write_text(schema_text(), encoding="utf-8")
+        with path.open("x", encoding="utf-8") as file:
+            file.write(STARTER)
+    except FileExistsError:
+        raise SpecError(f"{path} exists; name another file, or remove it first") from None
+    except OSError as error:
+        raise SpecError(f"{path} cannot be written: {error.strerror}; check the path") from None
+    say(f"wrote {path}; edit it, then run `dpquery plan {path}`")
+
+
+def schema() -> None:
+    """Print the JSON Schema (draft 7) of the spec."""
+    from dpquery.spec.schema import schema_text
+
+    typer.echo(schema_text(), nl=False)
+
+
+def plan(
+    spec: Annotated[Path, typer.Argument(help="The workload: a YAML file.")],
+    epsilon: Shown = None,
+    delta: Delta = None,
+    objective: Objective = "rmse",
+    target: Targets = None,
+    sweep: SweepList = None,
+    out: Annotated[Path, typer.Option(help="Where the plan goes.")] = Path("dpquery.plan"),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the optimisers' starts.")] = 0,
+    time_limit: TimeLimit = 60.0,
+    jobs: Jobs = 2,
+    change_cap: ChangeCap = False,
+    ledger: LedgerPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Choose the best strategy for a workload, without data.
+
+    Shows what each candidate is worth, writes the plan, and puts the dataset and its cap on record
+    in the ledger.
+    """
+    from dpquery import pipeline, summary
+    from dpquery.measurement.accounting import parse_delta, parse_epsilon
+    from dpquery.strategy import select
+
+    with shown_progress() as progress:
+        report = pipeline.plan(
+            spec,
+            plan_path=out,
+            ledger_path=ledger_path(ledger),
+            objective=one_of("objective", objective, get_args(select.Objective)),
+            targets=target or (),
+            sweep=sweep,
+            seed=seed,
+            time_limit=time_limit,
+            jobs=min(jobs, os.cpu_count() or 1),
+            change_cap=change_cap,
+            epsilon=None if epsilon is None else parse_epsilon(epsilon),
+            delta=None if delta is None else parse_delta(delta),
+            progress=progress,
+        )
+    if as_json:
+        print_json(summary.plan_json(report))
+    else:
+        print_grids(summary.plan_grids(report))
+    say(f"wrote {out}; ledger: {ledger_path(ledger)}")
+
+
+def release(
+    data: Annotated[Path, typer.Argument(help="The data: a CSV file with a header.")],
+    epsilon: Annotated[str, typer.Option(help="What this release may spend.")],
+    delta: Delta = None,
+    plan: Annotated[Path, typer.Option(help="The plan to carry out.")] = Path("dpquery.plan"),
+    out: Annotated[Path, typer.Option(help="The release directory.")] = Path("release"),
+    noise: Noise = "auto",
+    confidence: Confidence = 0.95,
+    release_number: Number = 1,
+    replace: Replace = False,
+    ledger: LedgerPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Carry out a plan: charge, measure, and write every answer.
+
+    The same release again is free: it comes from the ledger and the data is not opened.
+    """
+    from dpquery import pipeline, summary
+    from dpquery.measurement.accounting import parse_delta, parse_epsilon
+    from dpquery.strategy import noise_kinds
+
+    # A crash must not leave the records on disk.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    with shown_progress() as progress:
+        done = pipeline.release(
+            data,
+            plan_path=plan,
+            ledger_path=ledger_path(ledger),
+            out=out,
+            epsilon=parse_epsilon(epsilon),
+            delta=None if delta is None else parse_delta(delta),
+            noise=noise_kinds.chosen(one_of("noise", noise, noise_kinds.CHOICES)),
+            confidence=confidence,
+            release_number=release_number,
+            replace=replace,
+            progress=progress,
+        )
+    if as_json:
+        print_json(summary.release_json(done))
+    else:
+        typer.echo(summary.release_text(done))
+    if done.free:
+        say("nothing was charged: the ledger holds this release, and the data was not opened")
+    say(f"ledger: {ledger_path(ledger)}")
+
+
+def error_report(
+    directory: Annotated[Path, typer.Argument(help="A release directory.")] = Path("release"),
+    html: Annotated[Path, typer.Option(help="Where the page with plots goes.")] = Path(
+        "report.html"
+    ),
+    as_json: AsJson = False,
+) -> None:
+    """Say what each number of a release is worth.
+
+    Prints a table, and writes a page with plots.
+    """
+    from dpquery import summary
+    from dpquery.release import html as page
+    from dpquery.release import report
+
+    loaded = report.load(directory)
+    page.write_html(loaded, html)
+    if as_json:
+        print_json(report.to_json(loaded))
+    else:
+        print_grids([summary.report_grid(loaded)])
+    say(f"wrote {html}")

@@ -1,0 +1,86 @@
+"""`dpquery ledger`: the ledger of spent privacy budget."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpquery.cli.options import AsJson, LedgerPath, ledger_path
+from dpquery.cli.screen import print_grids, print_json, say
+
+if TYPE_CHECKING:
+    from dpquery.measurement.ledger import Ledger
+
+ledger_app = typer.Typer(help="Inspect the ledger of spent privacy budget.", no_args_is_help=True)
+
+
+@ledger_app.command()
+def status(ledger: LedgerPath = None, as_json: AsJson = False) -> None:
+    """Show what every dataset may spend, has spent and has left."""
+    from dpquery import summary
+
+    with _open_ledger(ledger) as opened:
+        found = opened.status()
+    if as_json:
+        print_json(summary.status_json(found))
+    else:
+        print_grids([summary.status_grid(found)])
+    say(f"ledger: {ledger_path(ledger)}")
+
+
+@ledger_app.command()
+def history(ledger: LedgerPath = None, as_json: AsJson = False) -> None:
+    """List every event, oldest first."""
+    from dpquery import summary
+
+    with _open_ledger(ledger) as opened:
+        events = opened.history()
+    if as_json:
+        print_json([event.as_json() for event in events])
+    else:
+        print_grids([summary.history_grid(events)])
+
+
+@ledger_app.command()
+def verify(
+    releases: Annotated[
+        list[Path] | None, typer.Option("--releases", help="Release directories to look up too.")
+    ] = None,
+    ledger: LedgerPath = None,
+) -> None:
+    """Check the hash chain and the stored measurements.
+
+    With --releases, also that these releases are in the chain.
+    """
+    with _open_ledger(ledger) as opened:
+        head = opened.verify(releases or [])
+    typer.echo(f"ok: {head.seq} events, head {head.hash}")
+
+
+@ledger_app.command()
+def export(ledger: LedgerPath = None) -> None:
+    """Print every event as a line of JSON."""
+    with _open_ledger(ledger) as opened:
+        for line in opened.export():
+            typer.echo(line)
+
+
+@ledger_app.command()
+def abandon(
+    key: Annotated[str, typer.Argument(help="An unfinished run, as `ledger status` shows it.")],
+    ledger: LedgerPath = None,
+) -> None:
+    """Give up a run that never finished; its charge stays spent."""
+    with _open_ledger(ledger) as opened:
+        opened.abandon(key)
+    say(f"abandoned {key}; its charge stays spent")
+
+
+@contextmanager
+def _open_ledger(given: Path | None) -> Iterator["Ledger"]:
+    from dpquery.measurement.ledger import Ledger
+
+    with Ledger.open(ledger_path(given), create=False) as opened:
+        yield opened

@@ -1,0 +1,62 @@
+"""Options that commands share, with their help."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+LedgerPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--ledger", help="The ledger; default $DPQUERY_LEDGER or the user's state directory."
+    ),
+]
+Delta = Annotated[str | None, typer.Option(help="The delta of the guarantee; default: the spec's.")]
+Noise = Annotated[str, typer.Option(help="laplace, gaussian, or auto: the better by the plan.")]
+Objective = Annotated[
+    str, typer.Option(help="What to minimise: rmse, or max, the largest standard error.")
+]
+Confidence = Annotated[
+    float, typer.Option(help="Level of the noise intervals.", min=0.5, max=0.9999)
+]
+Number = Annotated[
+    int,
+    typer.Option("--release-number", min=1, help="A new number draws fresh noise, at full charge."),
+]
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Replace an earlier, different release in --out.")
+]
+ChangeCap = Annotated[
+    bool, typer.Option("--change-cap", help="Replace the cap on record by the spec's.")
+]
+
+TimeLimit = Annotated[
+    float,
+    typer.Option(
+        min=0, help="CPU seconds of search for each kind of noise; the best so far stands."
+    ),
+]
+Jobs = Annotated[
+    int, typer.Option(min=1, max=2, help="Processes: 2 searches both kinds of noise at once.")
+]
+
+Shown = Annotated[
+    str | None, typer.Option(help="Show errors at this epsilon; default: 1, or what targets take.")
+]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target", help="Plan for the least epsilon that keeps an error: 'ITEM: sd <= 50'."
+    ),
+]
+SweepList = Annotated[
+    str | None, typer.Option("--sweep", help="Show errors at these epsilons too: 0.1,0.5,1,2.")
+]
+
+
+def ledger_path(given: Path | None) -> Path:
+    """Return the ledger that was named, or the default one."""
+    from dpquery.measurement.ledger_files import default_path
+
+    return default_path() if given is None else given
