@@ -1,6 +1,7 @@
 """A spec is read whole: what it declares is what comes out, letter for letter."""
 
 import itertools
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -8,8 +9,8 @@ import pytest
 from spec_base import BASE
 
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
-from dpquery.spec.model import Budget, Dataset, Privacy, Spec, Table
-from dpquery.spec.parse import load, parse
+from dpquery.spec.model import Budget, Dataset, Privacy, Rows, Spec, Table
+from dpquery.spec.parse import ROWS, load, parse
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,
@@ -95,6 +96,20 @@ def test_every_section_is_read() -> None:
 def test_privacy_is_read_exactly(old: str, new: str, privacy: Privacy) -> None:
     plain = BASE if "delta" in old else BASE.replace(", delta: 1e-9}\nbud", "}\nbud")
     assert read(plain.replace(old, new)).privacy == privacy
+
+
+@pytest.mark.parametrize(
+    ("rows", "neighbours", "read_as"),
+    [
+        ("about 50000", "add-remove", Rows(50000, exact=False)),
+        ("'about  50000 '", "replace", Rows(50000, exact=False)),
+        ("48842", "replace", Rows(48842, exact=True)),
+    ],
+)
+def test_the_number_of_rows_is_declared(rows: str, neighbours: str, read_as: Rows) -> None:
+    text = BASE.replace("version: 1", f"version: 1, rows: {rows}").replace("add-remove", neighbours)
+    assert read(text).dataset == Dataset("survey", "1", read_as)
+    assert re.fullmatch(ROWS, rows.strip("'"))
 
 
 @pytest.mark.parametrize(

@@ -84,11 +84,26 @@ class Budget:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """The declared number of records: public, as the spec is, and never read from the data.
+
+    Attributes:
+        count: how many.
+        exact: whether that is the very number, which neighbours that replace one row leave public;
+            otherwise it is about so many, and no guarantee may rest on it.
+    """
+
+    count: int
+    exact: bool
+
+
+@dataclass(frozen=True)
 class Dataset:
     """The declared population of records; all versions share one budget."""
 
     id: str
     version: str = "1"
+    rows: Rows | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,20 +8,23 @@ from typing import TypeVar, get_args
 
 from dpquery.exceptions import SpecError
 from dpquery.spec.domain import Attribute, Domain
-from dpquery.spec.model import Budget, Dataset, Item, Neighbours, Privacy, Spec
+from dpquery.spec.model import Budget, Dataset, Item, Neighbours, Privacy, Rows, Spec
 from dpquery.spec.parse_domain import read_domain
 from dpquery.spec.parse_workload import read_workload
 from dpquery.spec.problems import Problems, UnreadableError, quoted
-from dpquery.spec.reading import choice, decimal, described, fields, only_one, text, whole
+from dpquery.spec.reading import choice, decimal, described, entries, fields, only_one, text, whole
 from dpquery.spec.scope import Scope
 from dpquery.spec.source import Node, TextNode, read_yaml
 
 SECTIONS = ("dataset", "privacy", "budget", "domain", "workload")
 IDENTIFIER = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+ROWS = r"\s*(about\s+)?([0-9]{1,18})\s*"
 NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
 
 _MAX_BYTES = 10_000_000  # of a spec, and of a value list
 _MAX_ROWS = 10**9
+_MAX_RECORDS = 10**12
+_ROWS = re.compile(ROWS)
 _T = TypeVar("_T")
 
 
@@ -115,14 +118,22 @@ def _spec(
     privacy = section("privacy", lambda node: _privacy(node, attributes, problems))
     budget = section("budget", lambda node: _budget(node, problems))
     workload = section("workload", lambda node: read_workload(node, scope))
+    if dataset and dataset.rows and privacy:
+        with problems.collected():
+            _check_public(dataset.rows, privacy, given["dataset"])
     if not (dataset and privacy and budget and workload and attributes):
         raise UnreadableError(None)
     return dataset, privacy, budget, Domain(tuple(attributes)), workload
 
 
 def _dataset(node: Node, problems: Problems) -> Dataset:
-    given = fields(node, "dataset", problems=problems, required=("id",), optional=("version",))
-    named = {}
+    given = fields(
+        node, "dataset", problems=problems, required=("id",), optional=("version", "rows")
+    )
+    named, rows = {}, None
+    with problems.collected():
+        if "rows" in given:
+            rows = _rows(given.pop("rows"))
     for key, own in given.items():
         with problems.collected():
             named[key] = text(own, f"the dataset's {key}")
@@ -132,7 +143,34 @@ def _dataset(node: Node, problems: Problems) -> Dataset:
                     f"{described(own)} cannot be the dataset's {key}; use letters, digits, dots, "
                     "- and _, at most 100",
                 )
-    return Dataset(named.get("id", ""), named.get("version", "1"))
+    return Dataset(named.get("id", ""), named.get("version", "1"), rows)
+
+
+def _rows(node: Node) -> Rows:
+    """Read `about 50000`, or an exact number: privacy decides later whether that may be public."""
+    found = _ROWS.fullmatch(node.text) if isinstance(node, TextNode) else None
+    if found is None:
+        raise UnreadableError(
+            node.place,
+            f"expected the dataset's rows, such as about 50000, found {described(node)}",
+        )
+    count = int(found[2])
+    if not 1 <= count <= _MAX_RECORDS:
+        raise UnreadableError(
+            node.place, f"rows is {described(node)}; expected 1 to {_MAX_RECORDS:,} records"
+        )
+    return Rows(count, exact=found[1] is None)
+
+
+def _check_public(rows: Rows, privacy: Privacy, node: Node) -> None:
+    """Refuse an exact number of records where neighbours differ in it: it would be private."""
+    if rows.exact and (privacy.neighbours != "replace" or privacy.person is not None):
+        own = {key.text: value for key, value in entries(node, "dataset")}["rows"]
+        raise UnreadableError(
+            own.place,
+            "an exact number of rows is public only with unit: row and neighbours: replace; "
+            f"write `about {rows.count}`",
+        )
 
 
 def _privacy(node: Node, attributes: Iterable[Attribute], problems: Problems) -> Privacy:

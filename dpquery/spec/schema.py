@@ -7,7 +7,7 @@ two places at once: names, ranges against the domain and repeated attributes are
 import json
 from collections.abc import Mapping, Sequence
 
-from dpquery.spec.parse import IDENTIFIER, NEIGHBOURS, SECTIONS
+from dpquery.spec.parse import IDENTIFIER, NEIGHBOURS, ROWS, SECTIONS
 from dpquery.spec.parse_domain import COLUMN_KINDS
 from dpquery.spec.parse_predicates import CONDITIONS, SET_KINDS, SET_WORDS
 from dpquery.spec.parse_workload import ITEM_KINDS, MARGINAL_KINDS, NAME
@@ -107,7 +107,13 @@ def _dataset() -> Schema:
         "id": name | {"description": "The population whose budget is spent; the ledger's key."},
         "version": name | {"description": "Which file of it; all versions share one budget."},
     }
-    return _mapping(properties, "The dataset, by declared name.", required=("id",))
+    rows: Schema = {
+        "type": ["integer", "string"],
+        "pattern": f"^{ROWS}$",
+        "description": "How many records it holds: about 50000, from public knowledge. An exact "
+        "number only with neighbours: replace, which leave it public.",
+    }
+    return _mapping(properties | {"rows": rows}, "The dataset, by declared name.", required=("id",))
 
 
 def _privacy() -> Schema:

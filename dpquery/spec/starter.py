@@ -14,6 +14,7 @@ STARTER = """\
 dataset:
   id: my-survey            # names the people in the data: all their releases share one budget
   version: 1               # which file of them; a new version does not renew the budget
+  # rows: about 50000      # from public knowledge: lets plan rehearse mechanisms that depend on it
 
 privacy:
   unit: row                # one row is one person. If a person may have several rows:
