@@ -15,7 +15,7 @@ from dpquery.strategy.opt_marginals import MarginalsSelection, opt_marginals
 from dpquery.strategy.opt_product import ProductSelection, opt_product
 from dpquery.strategy.strategies import Strategy
 
-MAX_CELLS = 1 << 25  # of a table that is tabulated and measured in memory
+MAX_CELLS = 1 << 26  # of a table that is tabulated and measured in memory
 
 
 @dataclass(frozen=True, eq=False)
