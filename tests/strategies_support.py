@@ -5,7 +5,7 @@ from itertools import combinations, product
 
 import numpy as np
 
-from dpquery.operators.blocks import Block, Workload, threshold_terms
+from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.blocks import product as block_product
 from dpquery.operators.factors import Dense, Groups, Identity, Ones, PIdentity, Stacked, total
 from dpquery.operators.hierarchies import Haar, Hierarchy
@@ -44,17 +44,17 @@ def interval_rows(n, bounds):
 def dense_block(block):
     """The matrix of a block from its definition: count the predicates that each cell satisfies."""
     own = [factor.dense().astype(object) for factor in block.factors]  # Python ints: no wrap
-    r = min(sum(mask) for _, mask in block.terms)
-    always = [all(mask[k] for _, mask in block.terms) for k in range(len(own))]
     rows = []
     for row in product(*(range(m) for m in block.row_shape)):
         cells = []
         for cell in product(*(range(n) for n in block.shape_of_domain)):
             held = [M[j, cell[i]] for M, j, i in zip(own, row, block.attributes, strict=True)]
-            if len(block.terms) == 1:
+            if block.is_product:
                 cells.append(math.prod(held))
             else:
-                cells.append(int(sum(held) >= r and all(np.array(held)[always])))
+                pairs = list(zip(held, block.counted, strict=True))
+                enough = sum(own for own, counted in pairs if counted) >= block.at_least
+                cells.append(int(enough and all(own for own, counted in pairs if not counted)))
         rows.append(cells)
     return np.array(rows).reshape(-1, math.prod(block.shape_of_domain))
 
@@ -103,7 +103,7 @@ def random_block(rng, shape, *, most=3):
     counted = [bool(v) for v in rng.integers(2, size=count)]
     r = int(rng.integers(1, sum(counted) + 1)) if any(counted) else 0
     factors = tuple(random_factor(rng, shape[i]) for i in attributes)
-    return Block(shape, attributes, factors, threshold_terms(counted, r))
+    return Block(shape, attributes, factors, tuple(counted), r)
 
 
 def random_workload(rng, *, attributes=4, size=4, blocks=4):

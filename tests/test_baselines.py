@@ -10,7 +10,7 @@ import pytest
 from strategies_support import dense_block, dense_strategy, dense_workload, random_workload
 
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
-from dpquery.operators.blocks import Block, Workload, marginal, product, threshold_terms
+from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity
 from dpquery.operators.gram import gram
@@ -103,7 +103,8 @@ def test_the_error_of_a_quad_tree_is_that_of_its_integer_matrix(sizes, noise):
             shape,
             (0, 2),
             (Identity(sizes[0]), WidthRanges(sizes[1], 2)),
-            threshold_terms([True, True], 1),
+            (True, True),
+            1,
         ),
         product(shape, {}),
     )

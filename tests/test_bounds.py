@@ -5,7 +5,7 @@ import pytest
 from strategies_support import dense_workload, random_block, random_workload
 
 import dpquery.strategy.bounds as module
-from dpquery.operators.blocks import Block, Workload, marginal, product, threshold_terms
+from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Prefix
@@ -43,7 +43,8 @@ def test_bound_equals_the_dense_one(seed):
                     (3, 2, 4),
                     (0, 1, 2),
                     (Identity(3), Identity(2), Identity(4)),
-                    threshold_terms([True] * 3, 2),
+                    (True,) * 3,
+                    2,
                 ),
             ),
             (1.0,),

@@ -9,7 +9,7 @@ import pytest
 from strategies_support import dense_workload, random_workload
 
 import dpquery.strategy.root_trace as module
-from dpquery.operators.blocks import Block, Workload, product, threshold_terms
+from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Groups, Identity, Stacked
 from dpquery.operators.gram import array_of, gram
@@ -162,7 +162,7 @@ def test_the_cheap_bound_is_below_the_dense_root_and_not_far(workload, monkeypat
     vs = random_duals(np.random.default_rng(2), orbits)
     exact = float(np.trace(dense_root(workload, spread_over_codes(vs, place)))) ** 2
     found = _evaluate(V, orbits, vs)
-    signed = any(len(block.terms) > 1 for block in workload.blocks)
+    signed = any(not block.is_product for block in workload.blocks)
     assert signed or found is not None
     assert found is None or 0.6 * exact < found.loss <= exact * (1 + 1e-9)
 
@@ -176,9 +176,8 @@ def test_what_is_too_large_to_decompose_has_a_bound_all_the_same():
 def test_a_bound_that_takes_too_long_is_not_claimed(monkeypatch):
     monkeypatch.setattr(module, "MAX_ASSEMBLED", -1)
     shape = (4, 3, 2)
-    counted = threshold_terms([True] * 3, 2)
     factors = (Prefix(4), Prefix(3), Prefix(2))
-    blocks = (Block(shape, (0, 1, 2), factors, counted), product(shape, {0: AllRanges(4)}))
+    blocks = (Block(shape, (0, 1, 2), factors, (True,) * 3, 2), product(shape, {0: AllRanges(4)}))
     assert dual_bound(gram(Workload(shape, blocks, (1.0, 1.0)))) is None
 
 

@@ -13,7 +13,7 @@ from dpquery.measurement.exact import (
     grid_shift,
     largest_entry,
 )
-from dpquery.operators.blocks import Block, product, threshold_terms
+from dpquery.operators.blocks import Block, product
 from dpquery.operators.factors import Dense, Identity, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.ranges import Prefix
@@ -54,7 +54,7 @@ def test_signed_blocks_and_structured_factors_are_exact_too():
     shape = (4, 3, 2)
     rows = rng.integers(0, 2**15, (2, 4))
     factors = (PIdentity(2**16 - rows.sum(axis=0), rows), Prefix(3), Identity(2))
-    block = Block(shape, (0, 1, 2), factors, threshold_terms([True, True, True], 2))
+    block = Block(shape, (0, 1, 2), factors, (True, True, True), 2)
     measurement = Measurement(12345, block)
     table = rng.integers(0, 10**6, shape)
     for shift in (0, 7, 30):

@@ -12,7 +12,7 @@ from strategies_support import (
 )
 
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.operators.blocks import Block, Workload, marginal, product, threshold_terms
+from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity, Ones
 from dpquery.operators.ranges import Prefix
 from dpquery.strategy.expected_error import (
@@ -53,7 +53,7 @@ def test_power_sums_equal_those_of_the_pseudo_inverse(seed, order):
             terms = power_sums(strategy, block, position=position, order=order)
             if terms is None:
                 assert order == 4
-                signed = isinstance(strategy, MarginalsStrategy) and len(block.terms) > 1
+                signed = isinstance(strategy, MarginalsStrategy) and not block.is_product
                 assert signed or isinstance(strategy, UnionStrategy)
                 continue
             C = block_coefficients(strategy, block, position)
@@ -146,6 +146,6 @@ def test_a_hundred_attributes_have_finite_errors_of_every_order():
     for order in (2, 4):
         terms = power_sums(strategy, block, position=0, order=order)
         assert 0 < total_of(terms, block) < np.inf
-    signed = Block(shape, (3, 70), block.factors, threshold_terms([True, True], 1))
+    signed = Block(shape, (3, 70), block.factors, (True, True), 1)
     workload = Workload(shape, (block, signed), (1.0, 1.0))
     assert 0 < expected_error(strategy, workload).rmse < np.inf

@@ -47,7 +47,7 @@ def test_every_threshold_of_four_attributes_has_its_gram():
     shape = (2, 3, 1, 2)
     factors = (Identity(2), Prefix(3), Identity(1), Identity(2))
     for r in range(1, 5):
-        block = Block(shape, (0, 1, 2, 3), factors, threshold_terms([True] * 4, r))
+        block = Block(shape, (0, 1, 2, 3), factors, (True,) * 4, r)
         workload = Workload(shape, (block,), (1.0,))
         assert np.allclose(gram(workload).dense(), dense_gram(workload))
 

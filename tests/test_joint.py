@@ -5,7 +5,7 @@ import pytest
 from strategies_support import dense_block, random_block, random_measured_factor
 
 import dpquery.strategy.joint as joint_module
-from dpquery.operators.blocks import Block, product, threshold_terms
+from dpquery.operators.blocks import Block, product
 from dpquery.operators.factors import Dense, Identity, PIdentity, total
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.reconstruction.intervals import half_widths, laplace_quantile, standard_errors
@@ -106,7 +106,7 @@ SHAPE = (6, 3)
 BLOCKS = (
     product(SHAPE, {0: AllRanges(6), 1: Identity(3)}),
     product(SHAPE, {0: Prefix(6)}),
-    Block(SHAPE, (0, 1), (Prefix(6), Identity(3)), threshold_terms([True, True], 1)),
+    Block(SHAPE, (0, 1), (Prefix(6), Identity(3)), (True, True), 1),
 )
 
 

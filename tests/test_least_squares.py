@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from dpquery.operators.blocks import Block, Workload, product, threshold_terms
+from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Dense, Identity, PIdentity, total
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.reconstruction.least_squares import reconstruct
@@ -59,7 +59,7 @@ def blocks_over(*attribute_sets):
 
 def signed_block():
     factors = (Prefix(3), Identity(4), Identity(2))
-    return Block(SHAPE, (0, 2, 3), factors, threshold_terms([True, True, False], 1))
+    return Block(SHAPE, (0, 2, 3), factors, (True, True, False), 1)
 
 
 def dense_answers(strategy, noisy, block):

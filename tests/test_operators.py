@@ -192,7 +192,10 @@ def test_scipy_takes_factors_as_they_are(factor, F):
         (lambda: Workload((2,), (), ()), "without blocks"),
         (lambda: Workload((2,), (marginal((2,), [0]),), (0.0,)), "positive and finite"),
         (lambda: Workload((2,), (marginal((2,), [0]),), (np.inf,)), "positive and finite"),
-        (lambda: Block((2,), (), (), ()).matvec(np.ones(2)), "without terms"),
+        (lambda: Block((2,), (0,), (), (), 0), "one factor and one mark for each attribute"),
+        (lambda: Block((2,), (0,), (Identity(2),), (True,), 2), "2 of 1 predicates"),
+        (lambda: Block((2,), (0,), (Identity(2),), (True,), 0), "0 of 1 predicates"),
+        (lambda: Block((2,), (0,), (Identity(2),), (False,), 1), "1 of 0 predicates"),
     ],
 )
 def test_impossible_operators_are_refused(build, complaint):
@@ -234,7 +237,7 @@ def blocks():
             factors = tuple(kinds[i] for i in attributes)
             for counted in product([True, False], repeat=k):
                 for r in range(min(1, sum(counted)), sum(counted) + 1):
-                    yield Block(shape, attributes, factors, threshold_terms(counted, r))
+                    yield Block(shape, attributes, factors, counted, r)
 
 
 def test_blocks_equal_counting_predicates_cell_by_cell():

@@ -9,7 +9,7 @@ from strategies_support import dense_workload, random_workload
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.measurement.accounting import analytic_gaussian_sigma
-from dpquery.operators.blocks import Block, Workload, marginal, product, threshold_terms
+from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity, Ones
 from dpquery.operators.gram import gram, grams
@@ -71,7 +71,7 @@ def union_case():
 SIGNED = Workload(
     (3, 4, 2),
     (
-        Block((3, 4, 2), (0, 1), (Prefix(3), Identity(4)), threshold_terms([True, True], 1)),
+        Block((3, 4, 2), (0, 1), (Prefix(3), Identity(4)), (True, True), 1),
         product((3, 4, 2), {2: Ones(3, 2)}),
         marginal((3, 4, 2), [1, 2]),
     ),

@@ -7,7 +7,7 @@ pytest.importorskip("hypothesis")
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpquery.operators.blocks import Block, Workload, threshold_terms
+from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Groups, Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
@@ -56,7 +56,7 @@ def blocks(draw, shape, most=4):
     counted = [draw(st.booleans()) for _ in attributes]
     r = draw(st.integers(1, sum(counted))) if any(counted) else 0
     own = tuple(draw(factors(shape[i])) for i in attributes)
-    return Block(shape, attributes, own, threshold_terms(counted, r))
+    return Block(shape, attributes, own, tuple(counted), r)
 
 
 @st.composite
@@ -155,8 +155,8 @@ def test_selection_is_deterministic_for_a_seed(workload, noise, seed):
 def test_tables_of_weights_far_apart_are_all_answered(noise):
     shape = (50, 40, 3)
     blocks = (
-        Block(shape, (0, 1), (Prefix(50), Identity(40)), threshold_terms([True, True], 2)),
-        Block(shape, (2,), (Identity(3),), threshold_terms([True], 1)),
+        Block(shape, (0, 1), (Prefix(50), Identity(40)), (True, True), 2),
+        Block(shape, (2,), (Identity(3),), (True,), 1),
     )
     for weights in ((1e-18, 1.0), (1.0, 1e-18)):
         selection = select(Workload(shape, blocks, weights), noises=[noise])[noise]
@@ -168,8 +168,7 @@ def test_tables_of_weights_far_apart_are_all_answered(noise):
 def test_forty_attributes_are_planned_from_their_tables_alone(noise):
     shape = (90,) * 40
     blocks = tuple(
-        Block(shape, (i, i + 1), (Identity(90), Identity(90)), threshold_terms([True, True], 2))
-        for i in range(39)
+        Block(shape, (i, i + 1), (Identity(90), Identity(90)), (True, True), 2) for i in range(39)
     )
     selection = select(Workload(shape, blocks, (1.0,) * 39), noises=[noise])[noise]
     reasons = {own.name: own.reason for own in selection.candidates}
@@ -180,7 +179,7 @@ def test_forty_attributes_are_planned_from_their_tables_alone(noise):
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_a_single_total_costs_one_unit_of_noise(noise):
     shape = (1000,) * 30
-    workload = Workload(shape, (Block(shape, (), (), ((1, ()),)),), (1.0,))
+    workload = Workload(shape, (Block(shape, (), (), (), 0),), (1.0,))
     selection = select(workload, noises=[noise])[noise]
     assert selection.best.error.rmse == pytest.approx(1.0)
     assert selection.bound.loss == pytest.approx(1.0)

@@ -5,7 +5,7 @@ import pytest
 from strategies_support import dense_strategy, random_strategies, random_workload
 
 import dpquery.strategy.sensitivity as module
-from dpquery.operators.blocks import Block, Workload, marginal, product, threshold_terms
+from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Dense, Identity, PIdentity
 from dpquery.operators.ranges import Prefix
 from dpquery.strategy.opt_0_laplace import p_identity
@@ -52,7 +52,7 @@ def test_beyond_the_search_limit_sensitivity_is_an_upper_bound(seed, noise, monk
         exact = brute_force(strategy.measurements, noise)
         found = sensitivity(strategy.measurements, noise)
         assert exact <= found
-        if len(strategy.measurements) == 1 and len(strategy.measurements[0].block.terms) == 1:
+        if len(strategy.measurements) == 1 and strategy.measurements[0].block.is_product:
             assert exact == found
 
 
@@ -88,7 +88,7 @@ def test_marginals_add_up_without_a_search_of_the_domain(noise):
 def test_thresholds_far_apart_are_searched_by_kinds_of_column(noise):
     shape = (500, 500, 2)
     factors = (Prefix(500), Identity(500), Identity(2))
-    signed = Block(shape, (0, 1, 2), factors, threshold_terms([True] * 3, 1))
+    signed = Block(shape, (0, 1, 2), factors, (True,) * 3, 1)
     workload = Workload(shape, (signed, marginal(shape, [0, 2])), (1.0, 1.0))
     strategy = DirectStrategy("direct", noise, workload, (2, 3))
     # A cell (i, j, k) misses a row only if all three predicates fail: i of 500 prefixes, 499, 1.

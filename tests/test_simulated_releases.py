@@ -13,7 +13,7 @@ from dpquery.measurement.accounting import guarantee, unit_variance
 from dpquery.measurement.exact import exact_answers
 from dpquery.measurement.mechanism import design
 from dpquery.measurement.noise import draw
-from dpquery.operators.blocks import Block, Workload, marginal, product, threshold_terms
+from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.reconstruction.intervals import standard_errors
@@ -31,7 +31,7 @@ def questions():
     blocks = (
         product(SHAPE, {0: Prefix(9), 1: Stacked((Identity(4), total(4)))}),
         marginal(SHAPE, [1, 2]),
-        Block(SHAPE, (1, 2), (Identity(4), Identity(2)), threshold_terms([True, True], 1)),
+        Block(SHAPE, (1, 2), (Identity(4), Identity(2)), (True, True), 1),
     )
     line = product((16,), {0: AllRanges(16)})
     return {

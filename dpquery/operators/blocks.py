@@ -19,6 +19,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array, Factor, Identity, Ones
 
 MAX_SIGNED_TERMS = 64  # of a block: its Gram has the square of that
+SignedTerms = tuple[tuple[int, tuple[bool, ...]], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,13 +30,31 @@ class Block:
         shape_of_domain: sizes of all attributes of the domain.
         attributes: the sorted indices S of the attributes with a factor.
         factors: one factor for each, (m_i, n_i).
-        terms: (coef, mask): mask[i] says whether factor i stands in the term, or all ones do.
+        counted: for each factor whether its predicates are counted; all others must hold.
+        at_least: r, how many of a row's counted predicates must hold.
     """
 
     shape_of_domain: tuple[int, ...]
     attributes: tuple[int, ...]
     factors: tuple[Factor, ...]
-    terms: tuple[tuple[int, tuple[bool, ...]], ...]
+    counted: tuple[bool, ...]
+    at_least: int
+
+    def __post_init__(self) -> None:
+        if not len(self.attributes) == len(self.factors) == len(self.counted):
+            raise ValueError("one factor and one mark for each attribute")
+        if not min(1, sum(self.counted)) <= self.at_least <= sum(self.counted):
+            raise ValueError(f"{self.at_least} of {sum(self.counted)} predicates")
+
+    @property
+    def is_product(self) -> bool:
+        """Whether all predicates must hold: then the block is one Kronecker product."""
+        return self.at_least == sum(self.counted)
+
+    @cached_property
+    def terms(self) -> SignedTerms:
+        """(coef, mask): mask[i] says whether factor i stands in the term, or all ones do."""
+        return threshold_terms(self.counted, self.at_least)
 
     @cached_property
     def row_shape(self) -> tuple[int, ...]:
@@ -70,16 +89,13 @@ class Block:
         return self._sum(rows, lambda factor: factor.rmatmat)
 
     def _sum(self, tensor: Array, product: Callable[[Factor], Callable[[Array], Array]]) -> Array:
-        total: Array | None = None
+        total: Array = np.zeros((), dtype=np.int64)
         for coef, mask in self.terms:
             factors = [
                 factor if inside else Ones(*factor.shape)
                 for factor, inside in zip(self.factors, mask, strict=True)
             ]
-            term = kron_apply([product(factor) for factor in factors], tensor)
-            total = coef * term if total is None else total + coef * term
-        if total is None:
-            raise ValueError("a block without terms")
+            total = total + coef * kron_apply([product(factor) for factor in factors], tensor)
         return total
 
     def matvec(self, x: Array) -> Array:
@@ -148,8 +164,8 @@ class Workload:
 def product(shape_of_domain: tuple[int, ...], factors: dict[int, Factor]) -> Block:
     """Return the Kronecker product of the factors; attributes not named are summed over."""
     attributes = tuple(sorted(factors))
-    every = tuple(True for _ in attributes)
-    return Block(shape_of_domain, attributes, tuple(factors[i] for i in attributes), ((1, every),))
+    own, every = tuple(factors[i] for i in attributes), tuple(True for _ in attributes)
+    return Block(shape_of_domain, attributes, own, every, len(attributes))
 
 
 def marginal(shape_of_domain: tuple[int, ...], attributes: Sequence[int]) -> Block:
@@ -157,7 +173,7 @@ def marginal(shape_of_domain: tuple[int, ...], attributes: Sequence[int]) -> Blo
     return product(shape_of_domain, {i: Identity(shape_of_domain[i]) for i in attributes})
 
 
-def threshold_terms(counted: Sequence[bool], r: int) -> tuple[tuple[int, tuple[bool, ...]], ...]:
+def threshold_terms(counted: Sequence[bool], r: int) -> SignedTerms:
     """Return the signed terms of "at least r of the counted predicates, and all the others".
 
     Inclusion-exclusion: coef(u) = (-1)^(t-r) C(t-1, t-r) for the t = |u| >= r counted ones in u.

@@ -13,7 +13,7 @@ from typing import assert_never
 
 import numpy as np
 
-from dpquery.operators.blocks import Block, Workload, product, threshold_terms
+from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Array, Factor, Groups, Identity, Stacked, total
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.spec.model import Spec, Table
@@ -78,9 +78,10 @@ def _block(table: Table, shape: tuple[int, ...], factors: dict[int, Factor]) -> 
         shape,
         {i: own for i, own in factors.items() if _asks(own) or (i in axes and not all_of)},
     )
-    counted = [i in axes for i in plain.attributes]
-    terms = threshold_terms(counted, sum(counted) if all_of else table.threshold)
-    return Block(shape, plain.attributes, plain.factors, terms)
+    if all_of:
+        return plain
+    counted = tuple(i in axes for i in plain.attributes)
+    return Block(shape, plain.attributes, plain.factors, counted, table.threshold)
 
 
 def _asks(factor: Factor) -> bool:

@@ -173,7 +173,7 @@ def _squared_norm(block: Block) -> float:
 
     Those of an r-of-k block are 0 or 1, so their sum does.
     """
-    if len(block.terms) == 1:
+    if block.is_product:
         return math.prod(float(factor.row_squares.sum()) for factor in block.factors)
     total = 0.0
     for coef, mask in block.terms:

@@ -73,7 +73,7 @@ def fourth_powers(strategy: MarginalsStrategy, block: Block) -> RowTerms | None:
     each t and summed over the b that meet S in t.
     """
     S = tuple(i for i in block.attributes if strategy.shape[i] > 1)
-    if len(block.terms) > 1 or len(S) > MAX_FOURTH:
+    if not block.is_product or len(S) > MAX_FOURTH:
         return None
     own = dict(zip(block.attributes, block.factors, strict=True))
     moments = {

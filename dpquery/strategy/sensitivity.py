@@ -47,7 +47,7 @@ def column_support(measurements: Sequence[Measurement]) -> int:
     total, known = 0, dict[Hashable, int]()
     for measurement in measurements:
         block = measurement.block
-        if len(block.terms) > 1:
+        if not block.is_product:
             total += math.prod(block.row_shape)
             continue
         for factor in block.factors:
@@ -62,7 +62,7 @@ def _column_terms(block: Block, power: int, norms: "_Norms") -> Iterator[Term]:
 
     The entries of an r-of-k block are all 0 or 1, so its column sums serve both norms.
     """
-    signed = len(block.terms) > 1
+    signed = not block.is_product
     own = [norms.of(factor, 1 if signed else power) for factor in block.factors]
     for coef, mask in block.terms:
         yield (

@@ -9,7 +9,7 @@ have that form.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -98,7 +98,7 @@ def even_shares(goal: Goal, workload: Workload) -> list[Share]:
 def share_of(limit: int, position: int, block: Block, classes: RowClasses, mass: Array) -> Share:
     """Return the share with the marginals of a tensor of weights, one entry a class of queries."""
     total = float(mass.sum())
-    if total <= 0 or len(block.terms) > 1:
+    if total <= 0 or not block.is_product:
         return Share(limit, position, total, even_rows(block))
     rows = []
     for k, (members, counts) in enumerate(zip(classes.members, classes.counts, strict=True)):
@@ -213,7 +213,7 @@ def _raised(
     grown = weights * squares**power
     total = float(grown.sum())
     mean = float((weights * squares).sum())
-    if total <= 0 or len(block.terms) > 1:
+    if total <= 0 or not block.is_product:
         return Share(own.limit, own.block, total, own.rows), mean
     rows_of = []
     for k, (members, rows) in enumerate(zip(classes.members, own.rows, strict=True)):
@@ -234,9 +234,9 @@ def _weighted(block: Block, weight: float, rows: Sequence[Array]) -> tuple[Block
     """Return a block whose queries are scaled by the roots of their weights, and its own weight."""
     factors: list[Factor] = []
     for factor, vector in zip(block.factors, rows, strict=True):
-        if len(block.terms) > 1 or np.ptp(vector) <= 1e-12 * vector.max():
+        if not block.is_product or np.ptp(vector) <= 1e-12 * vector.max():
             weight /= factor.shape[0]
             factors.append(factor)
         else:
             factors.append(weighted(factor, vector))
-    return Block(block.shape_of_domain, block.attributes, tuple(factors), block.terms), weight
+    return replace(block, factors=tuple(factors)), weight

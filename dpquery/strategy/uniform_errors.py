@@ -71,7 +71,7 @@ class _Pairs:
 
     def of(self, block: Block) -> _Table | None:
         """Return the numbers of a block."""
-        if len(block.terms) > 1:
+        if not block.is_product:
             return None
         inside, values, scale = [], [], 1.0
         for i, factor in zip(block.attributes, block.factors, strict=True):
