@@ -1,0 +1,68 @@
+"""The settings of Relaxed Adaptive Projection (RAP): how many rounds, how many queries in each.
+
+They are public and fixed in advance. A plan holds them, so what is decoded here may be hostile.
+"""
+
+from dataclasses import dataclass
+
+from dpquery.exceptions import SpecError
+from dpquery.strategy.json_values import LARGEST, JsonValue, integer, mapping
+
+MAX_ROUNDS = 1_000
+MAX_MEASURED = 1 << 16
+"""Of the queries that all rounds select together: their noise is one joint draw a round."""
+MAX_ROWS = 1 << 20
+_FIELDS = ("rounds", "selected", "relaxed_rows", "seed")
+
+
+@dataclass(frozen=True)
+class RapSettings:
+    """T rounds that select and measure K queries each.
+
+    Attributes:
+        rounds: T.
+        selected: K; 0 with T = 1 is the non-adaptive case, in which all queries are measured.
+        relaxed_rows: n', the rows of the synthetic dataset.
+        seed: of the relaxed rows' start; public, and no noise depends on it.
+    """
+
+    rounds: int
+    selected: int
+    relaxed_rows: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rounds <= MAX_ROUNDS:
+            raise ValueError(f"RAP takes 1 to {MAX_ROUNDS} rounds")
+        if not (self.selected >= 1 or (self.selected == 0 and self.rounds == 1)):
+            raise ValueError("a round selects at least one query; 0 stands for all, in one round")
+        if self.rounds * self.selected > MAX_MEASURED:
+            raise ValueError(f"RAP measures at most {MAX_MEASURED} queries in all rounds")
+        if not 1 <= self.relaxed_rows <= MAX_ROWS:
+            raise ValueError(f"RAP takes 1 to {MAX_ROWS} relaxed rows")
+        if not 0 <= self.seed <= LARGEST:
+            raise ValueError(f"a seed is a whole number from 0 to {LARGEST}")
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether queries are selected; if not, all are measured at once."""
+        return self.selected > 0
+
+
+def encode_settings(settings: RapSettings) -> dict[str, JsonValue]:
+    """Return the settings as JSON values."""
+    return {name: getattr(settings, name) for name in _FIELDS}
+
+
+def decode_settings(raw: JsonValue) -> RapSettings:
+    """Return the settings that JSON values hold; SpecError where they hold none.
+
+    >>> decode_settings(encode_settings(RapSettings(4, 16, 1000, 0)))
+    RapSettings(rounds=4, selected=16, relaxed_rows=1000, seed=0)
+    """
+    try:
+        own = mapping(raw)
+        rounds, selected, relaxed_rows, seed = (integer(own[name], 0) for name in _FIELDS)
+        return RapSettings(rounds, selected, relaxed_rows, seed)
+    except (LookupError, TypeError, ValueError):
+        raise SpecError("the plan's settings of RAP are damaged; run `dpquery plan`") from None
