@@ -21,6 +21,7 @@ from dpquery.strategy.json_values import (
     text_of,
 )
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.planned_rap import PlannedRap, decode_rap, encode_rap
 from dpquery.strategy.select import Objective
 
 FORMAT = "dpquery.plan/1"
@@ -96,7 +97,11 @@ class PlannedSelection:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """All that release needs beside the data: the spec whole and a strategy for each noise."""
+    """All that release needs beside the data: the spec whole and a strategy for each noise.
+
+    `relaxed` is RAP as it was rehearsed, in plans that compare it; it is left out of the file of
+    others, which are read as before.
+    """
 
     tool: str
     spec_name: str
@@ -106,12 +111,13 @@ class Plan:
     targets: tuple[Target, ...]
     seed: int
     selections: tuple[PlannedSelection, ...]
+    relaxed: PlannedRap | None = None
     digest: str = ""
 
 
 def write_plan(plan: Plan) -> bytes:
     """Return the bytes of a plan file: the same plan gives the same bytes."""
-    content = {
+    content: dict[str, object] = {
         "format": FORMAT,
         "tool": plan.tool,
         "spec": {
@@ -137,6 +143,8 @@ def write_plan(plan: Plan) -> bytes:
             for own in plan.selections
         ],
     }
+    if plan.relaxed is not None:
+        content["relaxed"] = encode_rap(plan.relaxed)
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
 
@@ -163,6 +171,7 @@ def _parse(raw: Json, digest: str) -> Plan:
         targets=tuple(_parse_target(mapping(own)) for own in listed(raw["targets"])),
         seed=integer(raw["seed"], 0),
         selections=tuple(_parse_selection(mapping(own)) for own in listed(raw["selections"], 1)),
+        relaxed=decode_rap(mapping(raw["relaxed"])) if "relaxed" in raw else None,
         digest=digest,
     )
 
