@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from numpy import float64
+from numpy import float64, int64
 from numpy.typing import NDArray
 
 from dpquery.spec.model import Table
@@ -17,9 +17,11 @@ class TableAnswers:
         estimate: (m,) unbiased estimates, in counts.
         std_error: (m,) standard errors of the noise, in counts.
         half_width: (m,) half widths of the noise interval at the release's confidence level.
+        extra: (m,) values of each extra column asked for, in order; None where the table has none.
     """
 
     table: Table
     estimate: NDArray[float64]
     std_error: NDArray[float64]
     half_width: NDArray[float64]
+    extra: tuple[NDArray[float64] | NDArray[int64] | None, ...] = ()

@@ -1,0 +1,227 @@
+"""Answers made more plausible: extra columns beside the unbiased estimates, never in their place.
+
+Every column is a function of one table's estimates and standard errors, but for `graphical`, which
+comes from a model of all measurements (reconstruction.graphical). What a column gains on sparse
+tables it pays for with bias: sums of many of its cells can be far worse than the same sums of
+estimates, and the noise intervals are not its own.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, assert_never, get_args
+
+import numpy as np
+
+from dpquery.exceptions import SpecError
+from dpquery.operators.factors import Array
+from dpquery.reconstruction.answers import TableAnswers
+from dpquery.reconstruction.projections import onto_chain, onto_simplex, to_whole, variances
+from dpquery.reconstruction.structure import Structure, structure
+from dpquery.spec.problems import quoted, suggestion
+
+Name = Literal["nonnegative", "consistent", "thresholded", "integer", "graphical"]
+NAMES: tuple[Name, ...] = get_args(Name)
+MEANINGS: dict[Name, str] = {
+    "nonnegative": "the estimate, or zero where it is negative",
+    "consistent": "the nearest answers, in standard errors, that a table of counts without "
+    "negative cells could have; all records together stay as many as estimated, or none if that is "
+    "negative",
+    "thresholded": "the estimate, or zero where it is below {z}",
+    "integer": "the consistent answers rounded up or down to whole numbers that add up",
+    "graphical": "the answers of the graphical model (Private-PGM) that fits all measurements best",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column asked for; `z` is the threshold in standard errors, None for the universal one."""
+
+    name: Name
+    z: float | None = None
+
+    @property
+    def text(self) -> str:
+        """The column as it is asked for."""
+        return self.name if self.z is None else f"{self.name}:{self.z:g}"
+
+    @property
+    def meaning(self) -> str:
+        """What the column holds, in words."""
+        z = "sqrt(2 ln m)" if self.z is None else f"{self.z:g}"
+        rows = ", m being the rows of its table" if self.z is None else ""
+        return MEANINGS[self.name].format(z=f"{z} standard errors{rows}")
+
+
+def parse_columns(texts: Sequence[str]) -> tuple[Column, ...]:
+    """Read the columns asked for, in order.
+
+    >>> parse_columns(["consistent", "thresholded:2"])
+    (Column(name='consistent', z=None), Column(name='thresholded', z=2.0))
+
+    Raises:
+        SpecError: a name is not known or repeated, or a threshold is not a positive number.
+    """
+    found = tuple(_parse(text) for text in texts)
+    names = [own.name for own in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise SpecError(f"--also {name} is given twice; a release has one column of a name")
+    return found
+
+
+def _parse(text: str) -> Column:
+    given, colon, option = text.partition(":")
+    name = next((own for own in NAMES if own == given), None)
+    if name is None:
+        raise SpecError(f"--also {quoted(given)} is not known{suggestion(given, NAMES)}")
+    if not colon:
+        return Column(name)
+    if name != "thresholded":
+        raise SpecError(f"--also {name} takes no number; leave {quoted(colon + option)} out")
+    try:
+        z = float(option)
+    except ValueError:
+        z = math.nan
+    if not 0 < z < math.inf:
+        raise SpecError(
+            f"--also {quoted(text)}: expected a positive number of standard errors after the "
+            "colon, such as thresholded:2"
+        )
+    return Column(name, z)
+
+
+def with_columns(
+    answers: TableAnswers, columns: Sequence[Column], *, model: Array | None = None
+) -> TableAnswers:
+    """Return a table's answers with the columns asked for; the estimates are as they were.
+
+    Args:
+        answers: of one table.
+        columns: in order.
+        model: (m,) the answers of the graphical model, where that column is among them.
+    """
+    extra = tuple(_values(answers, column, model) for column in columns)
+    return replace(answers, extra=extra)
+
+
+def _values(answers: TableAnswers, column: Column, model: Array | None) -> Array | None:
+    match column.name:
+        case "nonnegative":
+            return np.maximum(answers.estimate, 0.0)
+        case "consistent":
+            return consistent(answers)
+        case "thresholded":
+            return thresholded(answers, column.z)
+        case "integer":
+            return whole_numbers(answers)
+        case "graphical":
+            return model
+    assert_never(column.name)
+
+
+def thresholded(answers: TableAnswers, z: float | None) -> Array:
+    """Return the estimates, and zero for those below z standard errors. (m,).
+
+    Args:
+        answers: of one table, with standard errors.
+        z: None for sqrt(2 ln m): the largest of m normal errors rarely passes it, so that a table
+            of zeros stays one (Donoho and Johnstone 1994: the universal threshold).
+    """
+    if answers.std_error is None:
+        raise ValueError("answers without standard errors have no threshold")
+    limit = math.sqrt(2 * math.log(max(len(answers.estimate), 1))) if z is None else z
+    noise = (answers.estimate < limit * answers.std_error) | (answers.estimate < 0)
+    return np.where(noise, 0.0, answers.estimate)
+
+
+def consistent(answers: TableAnswers) -> Array | None:
+    """Return the consistent answers of a table; None where structure knows of none. (m,).
+
+    A table of disjoint queries is projected onto the simplex of its size. Where one axis has
+    prefixes, ranges or a total, the queries that count all of that axis are projected so first,
+    and then, for each of them, the others given their whole.
+    """
+    how = structure(answers.table)
+    return None if how.reason else _consistent(answers, how)
+
+
+def _consistent(answers: TableAnswers, how: Structure) -> Array:
+    own = _Fibres(answers.table.shape, how)
+    y = own.split(answers.estimate)
+    v = own.split(variances(answers.std_error, answers.estimate.shape))
+    wholes, spread = y[:, how.whole], v[:, how.whole]
+    size = np.maximum(wholes.sum(keepdims=True), 0.0)
+    total = onto_simplex(wholes[None, :], spread[None, :], size)[0]
+    match how.kind:
+        case "summed":
+            cells = own.cells(y.shape[1])
+            found = onto_simplex(y[:, cells], v[:, cells], total)
+        case "prefix" | "ranges":
+            first = slice(how.whole + 1)
+            found = onto_chain(y[:, first], v[:, first], total)
+        case _:
+            found = total[:, None]
+    return own.join(own.complete(found, total))
+
+
+def whole_numbers(answers: TableAnswers) -> Array | None:
+    """Return the consistent answers as whole numbers that are consistent again. (m,) int64."""
+    how = structure(answers.table)
+    if how.reason:
+        return None
+    own = _Fibres(answers.table.shape, how)
+    x = own.split(_consistent(answers, how))
+    wholes = x[:, how.whole]
+    total = to_whole(wholes[None, :], np.rint(wholes.sum(keepdims=True)))[0]
+    match how.kind:
+        case "summed":
+            found = to_whole(x[:, own.cells(x.shape[1])], total)
+        case "prefix" | "ranges":
+            first = slice(how.whole + 1)
+            found = np.minimum(np.rint(x[:, first]).astype(np.int64), total[:, None])
+            found[:, -1] = total
+        case _:
+            found = total[:, None]
+    return own.join(own.complete(found, total))
+
+
+@dataclass(frozen=True)
+class _Fibres:
+    """A table as fibres along its one axis that is not disjoint; each cell is one without it."""
+
+    shape: tuple[int, ...]
+    how: Structure
+
+    def split(self, values: Array) -> Array:
+        """Return (fibres, queries of the axis)."""
+        if self.how.kind == "disjoint":
+            return values.reshape(-1, 1)
+        moved = np.moveaxis(values.reshape(self.shape), self.how.axis, -1)
+        return np.ascontiguousarray(moved).reshape(-1, moved.shape[-1])
+
+    def join(self, fibres: Array) -> Array:
+        """Undo split."""
+        if self.how.kind == "disjoint":
+            return fibres.ravel()
+        axis = self.how.axis
+        others = self.shape[:axis] + self.shape[axis + 1 :]
+        moved = np.moveaxis(fibres.reshape(*others, fibres.shape[1]), -1, axis)
+        return np.asarray(np.ascontiguousarray(moved).ravel())
+
+    def cells(self, queries: int) -> Array:
+        """Return the places of the queries that the whole is the sum of."""
+        return np.delete(np.arange(queries), self.how.whole)
+
+    def complete(self, found: Array, total: Array) -> Array:
+        """Return all queries of each fibre from those solved for."""
+        match self.how.kind:
+            case "summed":
+                place = 0 if self.how.whole == 0 else found.shape[1]
+                return np.insert(found, place, total, axis=1)
+            case "ranges":
+                first, last = np.triu_indices(found.shape[1])
+                below = np.concatenate([np.zeros_like(found[:, :1]), found], axis=1)
+                return np.asarray(found[:, last] - below[:, first])
+            case _:
+                return found

@@ -1,0 +1,123 @@
+"""How the queries of a table hang together: what makes its answers those of one set of records.
+
+A table is consistent if some table of counts, none negative, gives all its answers. For each set of
+predicates on an attribute that means:
+  disjoint   (identity, total, groups and ranges that do not overlap) no answer is negative
+  prefix     no answer is negative, and none is larger than the next
+  all ranges the same for the ranges from the first code on; any other is a difference of two
+  + total    (disjoint ones that miss no code, and the total) no answer is negative, and the total
+             is the sum of the others
+One attribute of a table may have one of the last three; the others are disjoint. Where queries
+overlap in any other way (r of k, overlapping groups or ranges, prefixes of two attributes) such
+answers are a polytope without a handy description, and none are given.
+
+The size of a table, the number of records that some query counts, is an estimate too. Kept at that
+estimate it stays unbiased (unless negative), while cells move: that is what keeps projection from
+inventing people.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, assert_never
+
+from dpquery.spec.model import Table
+from dpquery.spec.predicates import (
+    AllRangesSet,
+    GroupSet,
+    IdentitySet,
+    IntervalSet,
+    PredicateSet,
+    PrefixSet,
+    StackedSet,
+    TotalSet,
+    WidthSet,
+    ranges,
+)
+
+Kind = Literal["disjoint", "prefix", "ranges", "summed", "overlapping"]
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What can be said of a table's answers.
+
+    Attributes:
+        kind: of the one axis that is not disjoint; "disjoint" where there is none.
+        axis: its place among the table's axes; 0 where there is none.
+        whole: which of its queries is the sum of the disjoint ones among them.
+        reason: why there are no consistent answers; empty where there are.
+    """
+
+    kind: Kind
+    axis: int = 0
+    whole: int = 0
+    reason: str = ""
+
+
+def structure(table: Table) -> Structure:
+    """Return how a table's queries hang together."""
+    if table.threshold < len(table.axes):
+        return Structure("overlapping", reason="a record can be counted by several of its queries")
+    kinds = [kind_of(predicates) for _, predicates in table.axes]
+    special = [place for place, kind in enumerate(kinds) if kind != "disjoint"]
+    if not special:
+        return Structure("disjoint")
+    if any(kinds[place] == "overlapping" for place in special):
+        return Structure("overlapping", reason="the predicates of one of its attributes overlap")
+    if len(special) > 1:
+        return Structure(
+            "overlapping", reason="several of its attributes have prefixes, ranges or totals"
+        )
+    (axis,) = special
+    predicates = table.axes[axis][1]
+    return Structure(kinds[axis], axis, _whole(predicates))
+
+
+def kind_of(predicates: PredicateSet) -> Kind:
+    """Return how the predicates of one attribute hang together."""
+    match predicates:
+        case IdentitySet() | TotalSet():
+            return "disjoint"
+        case PrefixSet():
+            return "prefix" if len(predicates) > 1 else "disjoint"
+        case AllRangesSet():
+            return "ranges" if len(predicates) > 1 else "disjoint"
+        case WidthSet(width=width):
+            return "disjoint" if width == 1 or len(predicates) == 1 else "overlapping"
+        case IntervalSet():
+            pairs = pairwise(sorted(ranges(predicates)))
+            apart = all(own[1] < following[0] for own, following in pairs)
+            return "disjoint" if apart else "overlapping"
+        case GroupSet(groups=groups):
+            codes = [code for _, own in groups for code in own]
+            return "disjoint" if len(codes) == len(set(codes)) else "overlapping"
+        case StackedSet(parts=parts):
+            return "summed" if _cells(parts) is not None else "overlapping"
+    assert_never(predicates)
+
+
+def _cells(parts: Sequence[PredicateSet]) -> PredicateSet | None:
+    """Return the part that splits up the total, where there are the two and nothing else."""
+    others = [own for own in parts if not isinstance(own, TotalSet)]
+    if len(parts) != 2 or len(others) != 1:
+        return None
+    (cells,) = others
+    match cells:
+        case IdentitySet():
+            return cells
+        case GroupSet(groups=groups) if kind_of(cells) == "disjoint":
+            return cells if sum(len(codes) for _, codes in groups) == cells.size else None
+        case _:
+            return None
+
+
+def _whole(predicates: PredicateSet) -> int:
+    """Return the place of the query that counts what any other counts."""
+    match predicates:
+        case AllRangesSet(length=length):
+            return length - 1
+        case StackedSet(parts=parts) if isinstance(parts[0], TotalSet):
+            return 0
+        case _:
+            return len(predicates) - 1

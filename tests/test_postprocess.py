@@ -1,0 +1,330 @@
+"""Extra columns: the nearest consistent answers, what noise explains, whole numbers that add up."""
+
+from itertools import product as combinations_of
+
+import numpy as np
+import pytest
+from scipy.optimize import LinearConstraint, minimize
+
+from dpquery.exceptions import SpecError
+from dpquery.operators.compile import factor
+from dpquery.reconstruction.answers import TableAnswers
+from dpquery.reconstruction.postprocess import (
+    Column,
+    consistent,
+    parse_columns,
+    thresholded,
+    whole_numbers,
+    with_columns,
+)
+from dpquery.reconstruction.projections import onto_chain, onto_simplex, to_whole, variances
+from dpquery.reconstruction.structure import kind_of, structure
+from dpquery.spec.model import Table
+from dpquery.spec.predicates import (
+    AllRangesSet,
+    GroupSet,
+    IdentitySet,
+    IntervalSet,
+    PrefixSet,
+    StackedSet,
+    TotalSet,
+    WidthSet,
+)
+
+GROUPS = GroupSet(4, (("a", (0, 2)), ("b", (3,))))
+COVERING = GroupSet(4, (("a", (0, 2)), ("b", (1, 3))))
+DISJOINT = [
+    IdentitySet(4),
+    TotalSet(4),
+    GROUPS,
+    COVERING,
+    IntervalSet(4, ((2, 3), (0, 1))),
+    WidthSet(4, 4, 1),
+    PrefixSet(2, 1),
+]
+SPECIAL = [
+    PrefixSet(5, 4),
+    AllRangesSet(4, 4),
+    StackedSet(4, (IdentitySet(4), TotalSet(4))),
+    StackedSet(4, (TotalSet(4), IdentitySet(4))),
+    StackedSet(4, (COVERING, TotalSet(4))),
+]
+OVERLAPPING = [
+    WidthSet(4, 4, 2),
+    IntervalSet(4, ((0, 2), (1, 3))),
+    GroupSet(4, (("a", (0, 1)), ("b", (1, 2)))),
+    StackedSet(4, (GROUPS, TotalSet(4))),
+    StackedSet(4, (PrefixSet(4, 4), TotalSet(4))),
+    StackedSet(4, (IdentitySet(4), TotalSet(4), TotalSet(4))),
+]
+
+
+def table(*sets, at_least=None):
+    return Table(tuple(enumerate(sets)), at_least=at_least)
+
+
+def answers(own, estimate, std_error=None):
+    std = np.ones(own.size) if std_error is None else np.asarray(std_error, dtype=float)
+    return TableAnswers(own, np.asarray(estimate, dtype=float), std, 1.96 * std)
+
+
+def random_problem(rng, rows, m):
+    y = rng.normal(scale=5, size=(rows, m)).round(rng.integers(0, 3))  # rounded: ties
+    v = rng.choice([1.0, 1.0, 0.3, 4.0], size=(rows, m))
+    return y, v, np.maximum(y.sum(axis=1), 0) * rng.choice([0, 1, 1, 2])
+
+
+def slow_projection(y, v, constraints):
+    """The same nearest point by a general solver."""
+    found = minimize(
+        lambda x: ((x - y) ** 2 / v).sum() / 2,
+        np.maximum(y, 0),
+        jac=lambda x: (x - y) / v,
+        constraints=constraints,
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    return found.x
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_simplex_projection_is_the_quadratic_programmes(seed):
+    rng = np.random.default_rng(seed)
+    y, v, total = random_problem(rng, 3, int(rng.integers(1, 8)))
+    found = onto_simplex(y, v, total)
+    for row in range(3):
+        size = y.shape[1]
+        rules = [
+            LinearConstraint(np.ones((1, size)), total[row], total[row]),
+            LinearConstraint(np.eye(size), 0, np.inf),
+        ]
+        slow = slow_projection(y[row], v[row], rules)
+        np.testing.assert_allclose(found[row], slow, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_chain_projection_is_the_quadratic_programmes(seed):
+    rng = np.random.default_rng(100 + seed)
+    y, v, _ = random_problem(rng, 3, int(rng.integers(1, 8)))
+    total = np.maximum(y[:, -1], 0)
+    found = onto_chain(y, v, total)
+    for row in range(3):
+        size = y.shape[1]
+        rules = [
+            LinearConstraint(np.eye(size) - np.eye(size, k=-1), 0, np.inf),
+            LinearConstraint(np.eye(size)[-1:], total[row], total[row]),
+        ]
+        slow = slow_projection(y[row], v[row], rules)
+        np.testing.assert_allclose(found[row], slow, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_simplex_projection_meets_the_kkt_conditions(seed):
+    rng = np.random.default_rng(200 + seed)
+    y, v, total = random_problem(rng, 4, int(rng.integers(1, 300)))
+    x = onto_simplex(y, v, total)
+    assert np.all(x >= 0)
+    np.testing.assert_allclose(x.sum(axis=1), total, rtol=1e-9, atol=1e-9)
+    for own, given, variance in zip(x, y, v, strict=True):
+        if own.sum() > 0:
+            price = (given - own) / variance  # tau where positive, at most tau where zero
+            tau = price[own > 0]
+            np.testing.assert_allclose(tau, tau[0], rtol=1e-9, atol=1e-9)
+            assert np.all(price[own == 0] <= tau[0] + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("y", "total", "expected"),
+    [
+        ([-1.0, -2.0, -3.0], 0.0, [0, 0, 0]),  # all negative: no size is left
+        ([5.0], 5.0, [5]),  # one cell keeps its estimate
+        ([-5.0], 0.0, [0]),
+        ([2.0, 2.0, -1.0], 3.0, [1.5, 1.5, 0]),  # ties share
+        ([3.0, -3.0], 0.0, [0, 0]),
+        ([1.0, 2.0], 5.0, [2, 3]),  # more than there is
+    ],
+)
+def test_the_simplex_projection_of_edge_cases(y, total, expected):
+    found = onto_simplex(np.array([y]), np.ones((1, len(y))), np.array([total]))
+    np.testing.assert_allclose(found[0], expected, atol=1e-12)
+
+
+def test_exact_answers_stay_as_they_are_beside_noisy_ones():
+    v = variances(np.array([0.0, 2.0, 2.0]), (1, 3))
+    x = onto_simplex(np.array([[4.0, 3.0, -5.0]]), v, np.array([4.5]))
+    np.testing.assert_allclose(x, [[4.0, 0.5, 0.0]], atol=1e-9)
+
+
+def consistent_by_brute_force(own, x):
+    """Whether some non-negative counts of the table's cells give these answers."""
+    matrices = [factor(s, np.arange(s.size)).dense() for _, s in own.axes]
+    W = np.ones((1, 1))
+    for matrix in matrices:
+        W = np.kron(W, matrix)
+    found = minimize(
+        lambda c: ((W @ c - x) ** 2).sum() / 2,
+        np.maximum(np.linalg.pinv(W) @ x, 0),
+        jac=lambda c: W.T @ (W @ c - x),
+        bounds=[(0, None)] * W.shape[1],
+        method="L-BFGS-B",
+        options={"ftol": 1e-16, "gtol": 1e-10, "maxiter": 5000},
+    )
+    return np.sqrt(2 * found.fun) < 1e-3
+
+
+TABLES = [table(own) for own in (*DISJOINT, *SPECIAL)]
+TABLES += [table(own, IdentitySet(3)) for own in SPECIAL]
+TABLES += [table(IdentitySet(2), own, GROUPS) for own in SPECIAL[:3]]
+
+
+@pytest.mark.parametrize("own", TABLES, ids=range(len(TABLES)))
+def test_consistent_answers_are_those_of_some_counts_and_keep_the_size(own):
+    rng = np.random.default_rng(7)
+    given = answers(own, rng.normal(2, 5, own.size), rng.uniform(1, 3, own.size))
+    x, whole = consistent(given), whole_numbers(given)
+    assert consistent_by_brute_force(own, x)
+    assert consistent_by_brute_force(own, whole)
+    assert np.all(np.abs(whole - x) <= 1 + 1e-6) or isinstance(own.axes[0][1], AllRangesSet)
+    how = structure(own)
+    if how.kind == "disjoint":
+        assert x.sum() == pytest.approx(max(0, given.estimate.sum()))
+        assert whole.sum() == round(x.sum())
+    else:
+        wholes = np.take(given.estimate.reshape(own.shape), how.whole, axis=how.axis)
+        assert np.take(x.reshape(own.shape), how.whole, axis=how.axis).sum() == pytest.approx(
+            max(0, wholes.sum())
+        )
+
+
+@pytest.mark.parametrize("own", TABLES, ids=range(len(TABLES)))
+def test_what_is_consistent_already_stays_as_it_is(own):
+    rng = np.random.default_rng(8)
+    counts = rng.poisson(1.0, [s.size for _, s in own.axes]).astype(float)
+    x = counts
+    for axis, (_, s) in enumerate(own.axes):
+        matrix = factor(s, np.arange(s.size)).dense()
+        x = np.moveaxis(np.tensordot(matrix, x, axes=(1, axis)), 0, axis)
+    given = answers(own, x.ravel())
+    np.testing.assert_allclose(consistent(given), x.ravel(), atol=1e-9)
+    np.testing.assert_array_equal(whole_numbers(given), x.ravel())
+
+
+def test_projecting_twice_changes_nothing_more():
+    rng = np.random.default_rng(9)
+    for own in TABLES:
+        std = rng.uniform(1, 3, own.size)
+        once = consistent(answers(own, rng.normal(1, 5, own.size), std))
+        np.testing.assert_allclose(consistent(answers(own, once, std)), once, atol=1e-9)
+
+
+@pytest.mark.parametrize("own", OVERLAPPING, ids=str)
+def test_overlapping_predicates_have_no_consistent_answers_and_say_why(own):
+    assert kind_of(own) == "overlapping"
+    given = answers(table(own), np.arange(len(own)) - 1.0)
+    assert consistent(given) is None
+    assert whole_numbers(given) is None
+    assert "overlap" in structure(given.table).reason
+    assert np.all(with_columns(given, parse_columns(["nonnegative"])).extra[0] >= 0)
+
+
+def test_thresholds_and_two_chains_have_no_consistent_answers_either():
+    assert "several of its queries" in structure(table(*[IdentitySet(2)] * 3, at_least=2)).reason
+    assert "several of its attributes" in structure(table(PrefixSet(4, 4), PrefixSet(4, 4))).reason
+
+
+def test_whole_numbers_are_neighbours_that_add_up():
+    rng = np.random.default_rng(10)
+    for m in (1, 2, 17, 400):
+        x = rng.exponential(1.0, (5, m)) * (rng.random((5, m)) < 0.5)
+        total = np.rint(x.sum(axis=1))
+        found = to_whole(x, total)
+        np.testing.assert_array_equal(found.sum(axis=1), total)
+        assert np.all((found == np.floor(x)) | (found == np.ceil(x)))
+
+
+def test_the_universal_threshold_zeroes_a_table_of_zeros_and_keeps_what_stands_out():
+    rng = np.random.default_rng(11)
+    own = table(IdentitySet(10_000))
+    noise = rng.normal(0, 3, own.size)
+    noise[:20] += 100
+    kept = thresholded(answers(own, noise, np.full(own.size, 3.0)), None)
+    np.testing.assert_array_equal(kept[:20], noise[:20])
+    assert np.count_nonzero(kept[20:]) <= 3
+    some = thresholded(answers(own, noise, np.full(own.size, 3.0)), 1.0)
+    np.testing.assert_array_equal(some, np.where(noise < 3.0, 0, noise))
+
+
+def test_a_single_negative_answer_is_zero_under_any_threshold():
+    assert thresholded(answers(table(TotalSet(3)), [-1.0]), None) == 0
+
+
+def test_on_sparse_tables_every_column_errs_less_than_the_estimate_in_the_mean():
+    rng = np.random.default_rng(12)
+    own = table(IdentitySet(20), IdentitySet(25))
+    truth = np.where(rng.random(own.size) < 0.05, rng.poisson(60, own.size), 0).astype(float)
+    names = ("nonnegative", "consistent", "thresholded", "integer")
+    squares = np.zeros(5)
+    for _ in range(40):
+        given = answers(own, truth + rng.normal(0, 4, own.size), np.full(own.size, 4.0))
+        extra = with_columns(given, parse_columns(names)).extra
+        squares += [np.square(x - truth).mean() for x in (given.estimate, *extra)]
+    estimate, nonnegative, projected, zeroed, whole = squares / 40
+    assert nonnegative < 0.6 * estimate
+    assert projected < 0.25 * estimate
+    assert zeroed < 0.25 * estimate
+    assert whole < 1.1 * projected
+
+
+def test_prefixes_of_sparse_counts_err_less_when_they_are_made_consistent():
+    rng = np.random.default_rng(13)
+    own = table(PrefixSet(200, 200))
+    truth = np.cumsum(np.where(rng.random(200) < 0.05, 50, 0)).astype(float)
+    squares = np.zeros(2)
+    for _ in range(40):
+        given = answers(own, truth + rng.normal(0, 10, own.size), np.full(own.size, 10.0))
+        squares += [np.square(x - truth).mean() for x in (given.estimate, consistent(given))]
+    assert squares[1] < 0.5 * squares[0]
+
+
+def test_the_estimates_and_their_errors_stay_as_they_are():
+    given = answers(table(IdentitySet(4)), [1.5, -2.0, 0.25, 7.0])
+    before = [own.copy() for own in (given.estimate, given.std_error, given.half_width)]
+    with_columns(given, parse_columns(["integer", "consistent", "nonnegative", "thresholded:2"]))
+    after = (given.estimate, given.std_error, given.half_width)
+    for own, old in zip(after, before, strict=True):
+        np.testing.assert_array_equal(own, old)
+
+
+def test_columns_are_read_in_order_and_named_as_given():
+    found = parse_columns(["thresholded:1.5", "nonnegative"])
+    assert found == (Column("thresholded", 1.5), Column("nonnegative"))
+    assert [own.text for own in found] == ["thresholded:1.5", "nonnegative"]
+    assert "below 1.5 standard errors" in found[0].meaning
+    assert "sqrt(2 ln m)" in Column("thresholded").meaning
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["nonegative"], "did you mean 'nonnegative'"),
+        (["sorted"], "expected nonnegative, consistent"),
+        (["consistent", "consistent"], "given twice"),
+        (["thresholded", "thresholded:3"], "given twice"),
+        (["thresholded:none"], "positive number"),
+        (["thresholded:-1"], "positive number"),
+        (["thresholded:nan"], "positive number"),
+        (["thresholded:"], "positive number"),
+        (["consistent:2"], "takes no number"),
+        ([""], "not known"),
+    ],
+)
+def test_a_wrong_column_is_refused_with_a_remedy(texts, message):
+    with pytest.raises(SpecError, match=message):
+        parse_columns(texts)
+
+
+def test_every_kind_of_predicate_set_is_judged():
+    assert {kind_of(own) for own in DISJOINT} == {"disjoint"}
+    assert [kind_of(own) for own in SPECIAL] == ["prefix", "ranges", "summed", "summed", "summed"]
+    mixed = combinations_of(DISJOINT, SPECIAL)
+    assert all(structure(table(*own)).axis == 1 for own in mixed)
