@@ -31,7 +31,8 @@ from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.release.manifest import LedgerFacts, Manifest, StrategyFacts, manifest_of
-from dpquery.release.write import check_target, write_release
+from dpquery.release.measurements import Measured, values_digest
+from dpquery.release.write import Sources, check_target, write_release
 from dpquery.spec.model import Item, Spec
 from dpquery.spec.parse import load, parse
 from dpquery.strategy.codec import decode_strategy
@@ -183,8 +184,8 @@ def release(
         What is written is (epsilon, delta)-DP for the unit and neighbours that the spec declares;
         with all earlier releases of the dataset it stays within the cap on record.
     """
-    plan = read_plan(_bytes_of(plan_path))
-    spec = parse(plan.spec_text, name=f"{plan_path}, {plan.spec_name}", files=plan.spec_files)
+    content = _bytes_of(plan_path)
+    plan, spec = _planned(content, plan_path)
     compiled = compile_spec(spec)
     delta = spec.privacy.delta if delta is None else delta
     priced = chosen_price(plan, spec, noise, epsilon=epsilon, delta=delta)
@@ -205,6 +206,7 @@ def release(
         answers=_Answers(query, estimates, confidence),
         manifest=_manifest(plan, query, measured, priced, confidence=confidence),
         replace=replace,
+        sources=Sources(content, measured.values, _measured(query)),
         progress=lambda done: progress(f"writing answers: {done / spec.queries:.0%}"),
     )
     return ReleaseReport(out, spec, priced, epsilon, guarantee.delta, measured.account, free)
@@ -257,6 +259,15 @@ def _off_the_grid(query: Query, measured: Measurement) -> list[Array]:
     return np.split(values, np.cumsum(sizes)[:-1])
 
 
+def _measured(query: Query) -> tuple[Measured, ...]:
+    """Return what the noisy values are of, in their order."""
+    names = [own.name for own in query.spec.domain.attributes]
+    return tuple(
+        Measured(" x ".join(names[i] for i in own.block.attributes), own.weight, own.block.queries)
+        for own in query.strategy.measurements
+    )
+
+
 def _manifest(
     plan: Plan, query: Query, measured: Measurement, priced: Priced, *, confidence: float
 ) -> Manifest:
@@ -283,6 +294,7 @@ def _manifest(
         cumulative=spent_text(account),
         level=confidence,
         error_by_epsilon=error_curve(priced, query.spec, delta=guarantee.delta),
+        measurements=values_digest(measured.values),
     )
 
 
@@ -306,6 +318,13 @@ def _bytes_of(plan_path: Path) -> bytes:
             f"{plan_path} cannot be read; run `dpquery plan workload.yaml` first, or name the plan "
             "with --plan"
         ) from None
+
+
+def _planned(content: bytes, plan_path: Path) -> tuple[Plan, Spec]:
+    """Return a plan and the spec that it carries."""
+    plan = read_plan(content)
+    name = f"{plan_path}, {plan.spec_name}"
+    return plan, parse(plan.spec_text, name=name, files=plan.spec_files)
 
 
 def _write_atomically(path: Path, content: bytes) -> None:

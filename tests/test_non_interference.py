@@ -203,6 +203,7 @@ def test_every_combination_asked_for_has_a_row_whoever_is_in_it(town):
     Path("data.csv").write_bytes(CSV.splitlines(keepends=True)[0])
     ok("release", "data.csv", "--epsilon", "1")
     rows = {path.stem: pq.read_table(path).num_rows for path in Path("release").glob("*.parquet")}
+    assert rows.pop("measurements") >= 15
     assert rows == {"age_by_sex": 15, "pairs": 6 + 6 + 9, "ages": 15, "errors": 3}
 
 

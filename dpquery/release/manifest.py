@@ -17,10 +17,11 @@ import dpquery
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import UNIT, units_text
 from dpquery.measurement.mechanism import Mechanism
-from dpquery.spec.model import Spec
+from dpquery.spec.model import Privacy, Spec
 
 SCHEMA_VERSION = "dpquery.release/1"
 MANIFEST_FILE, STATEMENT_FILE, ERRORS_FILE = "release.json", "statement.md", "errors.parquet"
+MEASUREMENTS_FILE, PLAN_FILE = "measurements.parquet", "release.plan"
 MECHANISMS = {"laplace": "discrete Laplace", "gaussian": "discrete Gaussian"}
 LIBRARIES = ("numpy", "opendp", "pyarrow", "scipy")
 
@@ -147,6 +148,8 @@ class Manifest:
         items: the files, in spec order.
         error_by_epsilon: (epsilon, rmse) of the same strategy and noise at other epsilons.
         postprocessing: what was done to the unbiased estimates.
+        measurements: sha256 of the noisy values in measurements.parquet, as little-endian 64-bit
+            integers, as the ledger has it; empty where the folder does not hold them.
     """
 
     schema_version: str
@@ -164,12 +167,14 @@ class Manifest:
     items: tuple[ItemFacts, ...]
     error_by_epsilon: tuple[tuple[float, float], ...]
     postprocessing: str = "none"
+    measurements: str = ""
 
     @property
     def files(self) -> tuple[str, ...]:
         """Names of all files of the release, the manifest last."""
         items = tuple(item.file for item in self.items)
-        return (*items, ERRORS_FILE, STATEMENT_FILE, MANIFEST_FILE)
+        sources = (MEASUREMENTS_FILE, PLAN_FILE) if self.measurements else ()
+        return (*items, *sources, ERRORS_FILE, STATEMENT_FILE, MANIFEST_FILE)
 
 
 def manifest_of(
@@ -184,6 +189,7 @@ def manifest_of(
     cumulative: str,
     level: float,
     error_by_epsilon: Sequence[tuple[float, float]] = (),
+    measurements: str = "",
 ) -> Manifest:
     """Return the manifest of a release.
 
@@ -199,18 +205,14 @@ def manifest_of(
             when the same release is made again later.
         level: of the noise intervals.
         error_by_epsilon: (epsilon, rmse), for the report's curve.
+        measurements: digest of the noisy values that go with it.
     """
     return Manifest(
         schema_version=SCHEMA_VERSION,
         tool=dpquery.__version__,
         libraries=tuple((name, version(name)) for name in LIBRARIES),
         dataset=DatasetFacts(spec.dataset.id, spec.dataset.version),
-        privacy=PrivacyFacts(
-            unit="row" if spec.privacy.person is None else "person",
-            person=spec.privacy.person,
-            max_rows=spec.privacy.max_rows,
-            neighbours=spec.privacy.neighbours,
-        ),
+        privacy=_privacy_facts(spec.privacy),
         guarantee=_guarantee_facts(mechanism, cumulative),
         noise=NoiseFacts(
             mechanism.scale, mechanism.shift, str(mechanism.sensitivity), noise_source
@@ -225,7 +227,13 @@ def manifest_of(
             for item in spec.items
         ),
         error_by_epsilon=tuple((float(own), float(rmse)) for own, rmse in error_by_epsilon),
+        measurements=measurements,
     )
+
+
+def _privacy_facts(privacy: Privacy) -> PrivacyFacts:
+    unit = "row" if privacy.person is None else "person"
+    return PrivacyFacts(unit, privacy.person, privacy.max_rows, privacy.neighbours)
 
 
 def _guarantee_facts(mechanism: Mechanism, cumulative: str) -> GuaranteeFacts:

@@ -19,11 +19,13 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy import int64
+from numpy.typing import NDArray
 
 from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
 from dpquery.measurement.ledger_files import sync_path
@@ -32,16 +34,34 @@ from dpquery.release.errors import Tally, errors_table
 from dpquery.release.manifest import (
     ERRORS_FILE,
     MANIFEST_FILE,
+    MEASUREMENTS_FILE,
+    PLAN_FILE,
     STATEMENT_FILE,
     Manifest,
     manifest_text,
     read_manifest,
 )
+from dpquery.release.measurements import Measured, write_measurements
 from dpquery.release.statement import statement
 from dpquery.release.table import BATCH_ROWS, layout
 from dpquery.spec.model import Item, Spec
 
 NEW, OLD = "new", "old"
+
+
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """What a release was computed from, and what goes into its folder to be asked again later.
+
+    Attributes:
+        plan: the bytes of the plan file.
+        values: (m,) noisy values in steps of the grid.
+        measured: what they belong to, in order.
+    """
+
+    plan: bytes
+    values: NDArray[int64]
+    measured: tuple[Measured, ...]
 
 
 def check_target(directory: Path, *, key: str, replace: bool) -> None:
@@ -89,6 +109,7 @@ def write_release(
     answers: Callable[[Item], Iterator[TableAnswers]],
     manifest: Manifest,
     replace: bool,
+    sources: Sources | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Write all files of a release, whole or not at all.
@@ -99,6 +120,7 @@ def write_release(
         answers: gives the answers of an item's tables, in order.
         manifest: goes into release.json, which is written last, and into the statement.
         replace: whether a release of another key may be replaced.
+        sources: go into the folder too; the manifest has their digests.
         progress: told how many queries have been written.
 
     Privacy:
@@ -115,6 +137,8 @@ def write_release(
         with _workshop(directory) as workshop:
             check_target(directory, key=manifest.key, replace=replace)
             (workshop / NEW).mkdir()
+            if sources is not None:
+                _write_sources(workshop / NEW, sources, manifest)
             _write_files(workshop / NEW, spec, answers, manifest, progress)
             _put_in_place(workshop, directory)
     except OSError as problem:
@@ -124,6 +148,14 @@ def write_release(
             f"cannot write the release {directory}: {reason}; an earlier one is as it was. "
             "Mend that and run again: the measurements are in the ledger, so it costs nothing"
         ) from None
+
+
+def _write_sources(folder: Path, sources: Sources, manifest: Manifest) -> None:
+    metadata = _metadata(manifest, {"step": str(2**manifest.noise.shift)})
+    write_measurements(
+        folder / MEASUREMENTS_FILE, sources.values, sources.measured, metadata=metadata
+    )
+    (folder / PLAN_FILE).write_bytes(sources.plan)
 
 
 def _write_files(

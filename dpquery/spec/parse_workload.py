@@ -21,7 +21,7 @@ NAME = r"[a-z0-9_][a-z0-9_-]{0,99}"  # becomes a file name
 MAX_TABLES = 1_000_000
 MAX_QUERIES = 2**40  # of one table
 
-_RESERVED = "errors"  # the release has a file of that name
+_RESERVED = ("errors", "measurements", "relaxed_rows")  # a release has files of these names
 
 
 def read_workload(node: Node, scope: Scope) -> tuple[Item, ...]:
@@ -61,11 +61,11 @@ def _item(node: Node, scope: Scope, taken: dict[str, int]) -> Item:
 
 def _name(node: Node, taken: dict[str, int]) -> str:
     name = text(node, "the name of the item")
-    if not re.fullmatch(NAME, name) or name == _RESERVED:
+    if not re.fullmatch(NAME, name) or name in _RESERVED:
         raise UnreadableError(
             node.place,
             f"{quoted(name)} cannot name an item, which becomes a file; use a-z, 0-9, _ and -"
-            + (f", and not {_RESERVED!r}" if name == _RESERVED else ""),
+            + (f", and not {name!r}" if name in _RESERVED else ""),
         )
     if name in taken:
         raise UnreadableError(

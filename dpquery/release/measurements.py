@@ -1,0 +1,148 @@
+"""measurements.parquet: the noisy values behind a release, as the ledger holds them.
+
+They are public, being all that the noise was added for: whoever has them and the plan can compute
+every answer of the release again, and answers to questions that nobody asked of it yet.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy import int64
+from numpy.typing import NDArray
+
+from dpquery.exceptions import SpecError
+
+BATCH_ROWS = 1 << 20
+SCHEMA = pa.schema(
+    [
+        pa.field("measurement", pa.int32(), nullable=False),
+        pa.field("attributes", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("weight", pa.int64(), nullable=False),
+        pa.field("value", pa.int64(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One measurement: of the table over which attributes, times what weight, so many rows."""
+
+    attributes: str
+    weight: int
+    rows: int
+
+
+def values_digest(values: NDArray[int64]) -> str:
+    """Return the sha256 of noisy values, as little-endian 64-bit integers. values: (m,)."""
+    return hashlib.sha256(np.ascontiguousarray(values, dtype="<i8").data).hexdigest()
+
+
+def write_measurements(
+    path: Path,
+    values: NDArray[int64],
+    measured: Sequence[Measured],
+    *,
+    metadata: Mapping[str, str],
+) -> None:
+    """Write noisy values, the rows of one measurement after those of another.
+
+    Args:
+        path: of the new file.
+        values: (m,) noisy values in steps of the grid.
+        measured: what they belong to, in order.
+        metadata: of the file.
+
+    Privacy:
+        Post-processing: noisy values and public facts.
+    """
+    ends = _ends(measured, len(values))
+    with pq.ParquetWriter(
+        path,
+        SCHEMA.with_metadata(metadata),
+        version="2.6",
+        compression="snappy",
+        use_dictionary=["measurement", "attributes", "weight"],
+        column_encoding={"value": "DELTA_BINARY_PACKED"},
+    ) as writer:
+        for start in range(0, len(values), BATCH_ROWS):
+            own = values[start : start + BATCH_ROWS]
+            place = _places(ends, start, len(own))
+            first, last = int(place[0]), int(place[-1])
+            here = measured[first : last + 1]
+            names = {name: k for k, name in enumerate(dict.fromkeys(o.attributes for o in here))}
+            name_of = np.array([names[group.attributes] for group in here])
+            weights = np.array([group.weight for group in here], dtype=int64)
+            columns = [
+                pa.array(place, pa.int32()),
+                pa.DictionaryArray.from_arrays(
+                    pa.array(name_of[place - first], pa.int32()), pa.array(names, pa.string())
+                ),
+                pa.array(weights[place - first]),
+                pa.array(own),
+            ]
+            writer.write_batch(
+                pa.RecordBatch.from_arrays(columns, schema=writer.schema), row_group_size=BATCH_ROWS
+            )
+
+
+def read_measurements(path: Path, measured: Sequence[Measured], *, digest: str) -> NDArray[int64]:
+    """Return the noisy values of a release's file: (m,).
+
+    Args:
+        path: of the file; it may be damaged, or made to deceive.
+        measured: what it must hold, by the plan.
+        digest: see `values_digest`, by the manifest.
+
+    Raises:
+        SpecError: the file is not what the plan and the manifest say.
+    """
+    try:
+        return _checked(path, measured, digest)
+    except (OSError, ValueError, OverflowError, MemoryError, pa.ArrowException):
+        raise SpecError(
+            f"{path} is missing, damaged, or not of this release; run `dpquery release` again, "
+            "which is free: the ledger holds the measurements"
+        ) from None
+
+
+def _checked(path: Path, measured: Sequence[Measured], digest: str) -> NDArray[int64]:
+    rows = sum(own.rows for own in measured)
+    with pq.ParquetFile(path) as file:
+        if file.schema_arrow.remove_metadata() != SCHEMA or file.metadata.num_rows != rows:
+            raise ValueError("schema")
+        values = _values(file, _ends(measured, rows))
+    if values_digest(values) != digest:
+        raise ValueError("digest")
+    return values
+
+
+def _values(file: pq.ParquetFile, ends: NDArray[int64]) -> NDArray[int64]:
+    rows, start = int(ends[-1]), 0
+    values = np.empty(rows, dtype=int64)
+    for batch in file.iter_batches(BATCH_ROWS, columns=["measurement", "value"]):
+        place, own = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
+        if start + len(own) > rows or not np.array_equal(place, _places(ends, start, len(own))):
+            raise ValueError("measurement")
+        values[start : start + len(own)] = own
+        start += len(own)
+    if start != rows:
+        raise ValueError("rows")
+    return values
+
+
+def _ends(measured: Sequence[Measured], rows: int) -> NDArray[int64]:
+    ends = np.fromiter(accumulate(own.rows for own in measured), int64)
+    if not len(ends) or ends[-1] != rows:
+        raise ValueError("rows")
+    return ends
+
+
+def _places(ends: NDArray[int64], start: int, count: int) -> NDArray[int64]:
+    """Return which measurement each of some rows belongs to."""
+    return np.searchsorted(ends, np.arange(start, start + count), side="right")
