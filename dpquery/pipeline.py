@@ -19,7 +19,7 @@ import numpy as np
 
 from dpquery import __version__
 from dpquery.exceptions import SpecError
-from dpquery.figures import Priced, chosen_price, error_curve, planned, prices
+from dpquery.figures import Priced, chosen_price, error_curve, planned
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import Query, measure
 from dpquery.measurement.ledger import Ledger, Measurement
@@ -27,6 +27,7 @@ from dpquery.measurement.ledger_events import Account
 from dpquery.measurement.mechanism import design
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Array
+from dpquery.plan_report import PlanReport, report_of
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
@@ -39,44 +40,9 @@ from dpquery.strategy.codec import decode_strategy
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.plan_file import Plan, read_plan, write_plan
 from dpquery.strategy.select import Objective, select
-from dpquery.tuning import (
-    LeastEpsilon,
-    Reached,
-    Sweep,
-    goal_of,
-    least_epsilons,
-    parse_sweep,
-    parse_targets,
-    reached,
-    swept,
-)
+from dpquery.tuning import goal_of, parse_sweep, parse_targets
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, eq=False)
-class PlanReport:
-    """A plan priced at one guarantee: the better noise first.
-
-    Attributes:
-        spec: what was planned.
-        plan: the plan.
-        epsilon: of the guarantee; where there are targets, the least that meets them.
-        delta: of the guarantee.
-        priced: the selections there.
-        least: for each noise the least epsilon that meets the targets, if there are any.
-        reached: the targets with what the better noise reaches.
-        sweep: the selections at the epsilons that were asked for.
-    """
-
-    spec: Spec
-    plan: Plan
-    epsilon: Fraction
-    delta: Fraction
-    priced: tuple[Priced, ...]
-    least: tuple[LeastEpsilon, ...]
-    reached: tuple[Reached, ...]
-    sweep: tuple[Sweep, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +109,7 @@ def plan(
     )
     chosen = tuple(planned(own, spec, compiled) for own in selections.values())
     made = Plan(__version__, spec_path.name, spec.text, spec.files, objective, wanted, seed, chosen)
-    report = _report(made, spec, epsilon, delta, points)
+    report = report_of(made, spec, epsilon=epsilon, delta=delta, sweep=points)
     with Ledger.open(ledger_path, create=True) as ledger:
         put_on_record = ledger.change_cap if change_cap else ledger.register
         put_on_record(spec.dataset.id, cap)
@@ -230,20 +196,6 @@ class _Answers:
             )
             half = half_widths(strategy, block, std, position=position, level=self.level)
             yield TableAnswers(table, self.estimates.answer(block, position).ravel(), std, half)
-
-
-def _report(
-    made: Plan, spec: Spec, epsilon: Fraction | None, delta: Fraction, sweep: Sequence[Fraction]
-) -> PlanReport:
-    """Price a plan at an epsilon; by default at 1, or at the least that meets its targets."""
-    least = least_epsilons(made, spec, delta=delta) if made.targets else ()
-    if epsilon is None:
-        epsilon = least[0].epsilon if least else Fraction(1)
-    priced = prices(made, spec, epsilon=epsilon, delta=delta)
-    met = reached(priced[0], made.targets)
-    return PlanReport(
-        spec, made, epsilon, delta, priced, least, met, swept(made, spec, sweep, delta=delta)
-    )
 
 
 def _noises(spec: Spec, cap: accounting.Cap) -> tuple[Noise, ...]:

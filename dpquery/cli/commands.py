@@ -82,7 +82,7 @@ def plan(
     Shows what each candidate is worth, writes the plan, and puts the dataset and its cap on record
     in the ledger.
     """
-    from dpquery import pipeline, summary
+    from dpquery import pipeline, summary_plan
     from dpquery.measurement.accounting import parse_delta, parse_epsilon
     from dpquery.strategy import select
 
@@ -103,9 +103,9 @@ def plan(
             progress=progress,
         )
     if as_json:
-        print_json(summary.plan_json(report))
+        print_json(summary_plan.plan_json(report))
     else:
-        print_grids(summary.plan_grids(report))
+        print_grids(summary_plan.plan_grids(report))
     say(f"wrote {out}; ledger: {ledger_path(ledger)}")
 
 

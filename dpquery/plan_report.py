@@ -1,0 +1,49 @@
+"""A plan with its figures in counts, at one guarantee: what the commands print of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpquery.figures import Priced, prices
+from dpquery.spec.model import Spec
+from dpquery.strategy.plan_file import Plan
+from dpquery.tuning import LeastEpsilon, Reached, Sweep, least_epsilons, reached, swept
+
+
+@dataclass(frozen=True, eq=False)
+class PlanReport:
+    """A plan priced at one guarantee: the better noise first.
+
+    Attributes:
+        spec: what was planned.
+        plan: the plan.
+        epsilon: of the guarantee; where there are targets, the least that meets them.
+        delta: of the guarantee.
+        priced: the selections there.
+        least: for each noise the least epsilon that meets the targets, if there are any.
+        reached: the targets with what the better noise reaches.
+        sweep: the selections at the epsilons that were asked for.
+    """
+
+    spec: Spec
+    plan: Plan
+    epsilon: Fraction
+    delta: Fraction
+    priced: tuple[Priced, ...]
+    least: tuple[LeastEpsilon, ...]
+    reached: tuple[Reached, ...]
+    sweep: tuple[Sweep, ...]
+
+
+def report_of(
+    made: Plan, spec: Spec, *, epsilon: Fraction | None, delta: Fraction, sweep: Sequence[Fraction]
+) -> PlanReport:
+    """Price a plan at an epsilon; by default at 1, or at the least that meets its targets."""
+    least = least_epsilons(made, spec, delta=delta) if made.targets else ()
+    if epsilon is None:
+        epsilon = least[0].epsilon if least else Fraction(1)
+    priced = prices(made, spec, epsilon=epsilon, delta=delta)
+    met = reached(priced[0], made.targets)
+    return PlanReport(
+        spec, made, epsilon, delta, priced, least, met, swept(made, spec, sweep, delta=delta)
+    )

@@ -1,0 +1,257 @@
+"""What `plan` prints, as plain rows and JSON values: no terminal, no colours, no data."""
+
+from collections.abc import Sequence
+
+from dpquery.figures import Priced
+from dpquery.grid import Grid
+from dpquery.plan_report import PlanReport
+from dpquery.release.wording import figure
+from dpquery.strategy.candidates import BASELINES
+from dpquery.strategy.plan_file import CandidateFigures
+
+PUBLISHED = {name for name, _ in BASELINES}
+WEIGHTED, TARGETS = "weighted RMSE", "x targets"
+NAMES = {"sd": "max std error", "rmse": "RMSE"}
+OPTIMAL = 1.001  # ratio to a proven lower bound up to which a strategy is called optimal
+
+
+def plan_grids(report: PlanReport) -> list[Grid]:
+    """Return the comparison of candidates, the expected error of every item, and what was asked."""
+    best = report.priced[0]
+    rows: list[tuple[str, ...]] = []
+    strong = 0
+    columns = _columns(report)
+    for priced in report.priced:
+        for own in sorted(priced.selection.candidates, key=lambda c: c.score or float("inf")):
+            if own.rmse is None and own.name in PUBLISHED and not own.stopped:
+                continue  # the baselines are many, and their reasons are in the JSON
+            if priced is best and own.name == best.selection.best:
+                strong = len(rows)
+            rows.append(_candidate_row(priced, own, columns))
+        if priced.selection.bound_score is not None:
+            rows.append(_bound_row(priced, report, columns))
+    spec = report.spec
+    title = (
+        f"{spec.dataset.id}: {spec.queries:,} queries in {len(spec.items)} items, "
+        f"{_guarantee(report)}"
+    )
+    notes = [_chosen(report), *(_cost(own) for own in report.priced), *_least(report)]
+    if any(own.stopped for priced in report.priced for own in priced.selection.candidates):
+        notes.append("what was not finished may be better: give --time-limit more seconds")
+    if report.epsilon == 1:
+        notes.append("figures are counts at epsilon = 1; those of Laplace noise go with 1/epsilon")
+    grids = [Grid(title, columns, tuple(rows), tuple(notes), strong), _item_grid(best)]
+    return grids + [_target_grid(report)] * bool(report.reached) + _sweep_grids(report)
+
+
+def _columns(report: PlanReport) -> tuple[str, ...]:
+    """Return the columns of the comparison: what plays no part is left out."""
+    weights = {item.weight for item in report.spec.items}
+    weighted = (WEIGHTED,) if len(weights) > 1 else ()
+    targets = (TARGETS,) if report.plan.targets else ()
+    return ("noise", "strategy", "RMSE", *weighted, "max std error", *targets, "x bound", "remark")
+
+
+def _item_grid(best: Priced) -> Grid:
+    items = tuple(
+        (
+            item.name,
+            f"{item.queries:,}",
+            figure(best.std * item.rmse),
+            figure(best.std * item.max_std_error),
+        )
+        for item in best.selection.items
+    )
+    return Grid("expected error by item", ("item", "queries", "RMSE", "max std error"), items)
+
+
+def _target_grid(report: PlanReport) -> Grid:
+    rows = tuple(
+        (
+            own.target.item,
+            NAMES[own.target.figure],
+            figure(own.figure),
+            figure(own.target.at_most),
+            "met" if own.met else "not met",
+        )
+        for own in report.reached
+    )
+    noise = report.priced[0].selection.noise.capitalize()
+    title = f"targets, with {noise} noise at {_guarantee(report)}"
+    return Grid(title, ("item", "figure", "reached", "target", ""), rows)
+
+
+def _least(report: PlanReport) -> list[str]:
+    """Say what each kind of noise needs to meet the targets."""
+    return [
+        f"all targets are met from epsilon = {float(own.epsilon):g} with "
+        f"{own.noise.capitalize()} noise: {own.share:.2%} of the whole budget"
+        + (", which cannot pay for it" if own.share > 1 else "")
+        for own in report.least
+    ]
+
+
+def _sweep_grids(report: PlanReport) -> list[Grid]:
+    if not report.sweep:
+        return []
+    rows = []
+    for point in report.sweep:
+        for place, own in enumerate(point.priced):
+            rows.append(
+                (
+                    f"{float(point.epsilon):g}",
+                    own.selection.noise,
+                    own.selection.best,
+                    figure(own.rmse),
+                    figure(own.max_std_error),
+                    f"{own.share:.2%}",
+                    "better" if place == 0 else "",
+                )
+            )
+    columns = ("epsilon", "noise", "strategy", "RMSE", "max std error", "of the budget", "")
+    return [Grid("error by epsilon", columns, tuple(rows))]
+
+
+def plan_json(report: PlanReport) -> dict[str, object]:
+    """Return the plan's figures, in counts at the report's epsilon and delta."""
+    return {
+        "dataset": report.spec.dataset.id,
+        "queries": report.spec.queries,
+        "epsilon": float(report.epsilon),
+        "delta": float(report.delta),
+        "chosen": {
+            "noise": report.priced[0].selection.noise,
+            "strategy": report.priced[0].selection.best,
+        },
+        "objective": "targets" if report.plan.targets else report.plan.objective,
+        "selections": [_priced_json(own) for own in report.priced],
+        "targets": [
+            vars(own.target) | {"reached": own.figure, "met": own.met} for own in report.reached
+        ],
+        "least_epsilons": [
+            {"noise": own.noise, "epsilon": float(own.epsilon), "budget_share": own.share}
+            for own in report.least
+        ],
+        "sweep": [
+            {"epsilon": float(point.epsilon), "noises": [_noise_json(own) for own in point.priced]}
+            for point in report.sweep
+        ],
+    }
+
+
+def _noise_json(priced: Priced) -> dict[str, object]:
+    return {
+        "noise": priced.selection.noise,
+        "strategy": priced.selection.best,
+        "rmse": priced.rmse,
+        "weighted_rmse": priced.weighted_rmse,
+        "max_std_error": priced.max_std_error,
+        "budget_share": priced.share,
+    }
+
+
+def _candidate_row(
+    priced: Priced, own: CandidateFigures, columns: Sequence[str]
+) -> tuple[str, ...]:
+    cells = {"noise": priced.selection.noise, "strategy": own.name}
+    if own.score is None:
+        cells["remark"] = own.reason if own.stopped else f"not applicable: {own.reason}"
+    else:
+        ratio = _ratio(priced, own)
+        cells |= {
+            "RMSE": figure(priced.std * (own.rmse or 0.0)),
+            WEIGHTED: figure(priced.std * (own.weighted_rmse or 0.0)),
+            "max std error": figure(priced.std * (own.max_std_error or 0.0)),
+            TARGETS: f"{priced.std * own.score:.3f}",
+            "x bound": "" if ratio is None else f"{ratio:.3f}",
+            "remark": "" if own.converged else "optimiser stopped early",
+        }
+    return tuple(cells.get(name, "") for name in columns)
+
+
+def _bound_row(priced: Priced, report: PlanReport, columns: Sequence[str]) -> tuple[str, ...]:
+    bound = priced.std * (priced.selection.bound_score or 0.0)
+    minimised = WEIGHTED if WEIGHTED in columns else "RMSE"
+    minimised = "max std error" if report.plan.objective == "max" else minimised
+    cells = {
+        "noise": priced.selection.noise,
+        "strategy": "(bound)",
+        minimised: figure(bound),
+        "x bound": "1.000",
+        "remark": f"no strategy is better: {priced.selection.bound_score_kind}",
+    }
+    if report.plan.targets:
+        del cells[minimised]
+        cells[TARGETS] = f"{bound:.3f}"
+    return tuple(cells.get(name, "") for name in columns)
+
+
+def _ratio(priced: Priced, own: CandidateFigures) -> float | None:
+    """Return what is minimised over the least that it can be: like with like."""
+    bound = priced.selection.bound_score
+    return None if bound is None or own.score is None else own.score / bound
+
+
+def _chosen(report: PlanReport) -> str:
+    best = report.priced[0]
+    own = best.selection.figures
+    text = f"chosen: {own.name} with {best.selection.noise.capitalize()} noise"
+    ratio, kind = _ratio(best, own), best.selection.bound_score_kind
+    what = "RMSE" if report.plan.objective == "rmse" else "maximum standard error"
+    what = "what the targets take" if report.plan.targets else what
+    if ratio is None:
+        return f"{text}; no lower bound is known for this workload"
+    if ratio <= OPTIMAL:
+        return f"{text}; proven optimal in {what} within {ratio - 1:.2%} ({kind})"
+    return f"{text}; {ratio:.3f} x a lower bound on any strategy ({kind})"
+
+
+def _cost(priced: Priced) -> str:
+    noise = priced.selection.noise.capitalize()
+    if priced.share > 1:
+        return f"{noise} noise would take {priced.share:.2g} times the whole budget"
+    return f"a release with {noise} noise takes {priced.share:.2%} of the whole budget"
+
+
+def _guarantee(report: PlanReport) -> str:
+    delta = f", delta = {float(report.delta):g}" if report.delta else ""
+    return f"epsilon = {float(report.epsilon):g}{delta}"
+
+
+def _priced_json(priced: Priced) -> dict[str, object]:
+    selection, std = priced.selection, priced.std
+    return {
+        "noise": selection.noise,
+        "best": selection.best,
+        "budget_share": priced.share,
+        "bound_rmse": _times(selection.bound_rmse, std),
+        "bound_kind": selection.bound_kind,
+        "bound_score": _times(selection.bound_score, std),
+        "bound_score_kind": selection.bound_score_kind,
+        "candidates": [
+            {
+                "name": own.name,
+                "rmse": _times(own.rmse, std),
+                "weighted_rmse": _times(own.weighted_rmse, std),
+                "max_std_error": _times(own.max_std_error, std),
+                "score": _times(own.score, std),
+                "converged": own.converged,
+                "reason": own.reason,
+                "stopped": own.stopped,
+            }
+            for own in selection.candidates
+        ],
+        "items": [
+            {
+                "name": item.name,
+                "queries": item.queries,
+                "rmse": item.rmse * std,
+                "max_std_error": item.max_std_error * std,
+            }
+            for item in selection.items
+        ],
+    }
+
+
+def _times(figure: float | None, std: float) -> float | None:
+    return None if figure is None else figure * std
