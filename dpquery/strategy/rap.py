@@ -9,8 +9,10 @@ from dpquery.exceptions import SpecError
 from dpquery.strategy.json_values import LARGEST, JsonValue, integer, mapping
 
 MAX_ROUNDS = 1_000
+MAX_SELECTED = 1 << 12
+"""In a round: all pairs of its queries are compared."""
 MAX_MEASURED = 1 << 16
-"""Of the queries that all rounds select together: their noise is one joint draw a round."""
+"""In all rounds together."""
 MAX_ROWS = 1 << 20
 _FIELDS = ("rounds", "selected", "relaxed_rows", "seed")
 
@@ -36,8 +38,10 @@ class RapSettings:
             raise ValueError(f"RAP takes 1 to {MAX_ROUNDS} rounds")
         if not (self.selected >= 1 or (self.selected == 0 and self.rounds == 1)):
             raise ValueError("a round selects at least one query; 0 stands for all, in one round")
-        if self.rounds * self.selected > MAX_MEASURED:
-            raise ValueError(f"RAP measures at most {MAX_MEASURED} queries in all rounds")
+        if self.selected > MAX_SELECTED or self.rounds * self.selected > MAX_MEASURED:
+            raise ValueError(
+                f"RAP selects at most {MAX_SELECTED} queries a round and {MAX_MEASURED} in all"
+            )
         if not 1 <= self.relaxed_rows <= MAX_ROWS:
             raise ValueError(f"RAP takes 1 to {MAX_ROWS} relaxed rows")
         if not 0 <= self.seed <= LARGEST:

@@ -1,0 +1,112 @@
+"""How far one record moves the counts of selected queries: families of which it answers one.
+
+Two queries are disjoint where no record satisfies both. Let the selected queries be split into
+families of pairwise disjoint ones. A record added or removed moves at most one count of a family,
+by 1: the squared length of the move of all counts is at most the number of families. Replacing a
+record moves at most two counts of a family, one down and one up, and none of them by more than 1:
+that is at most the sum over families of min(size, 2). A person's c records are c such moves one
+after another, whose lengths add up, so c^2 times that bounds the squared length. No split is ever
+worse than counting every query, which is the family of each alone; any split is sound, so it is
+made in the simplest way: a query joins the first family that it is disjoint with as a whole.
+
+Which queries are disjoint is read off their predicates. Let two queries have h attributes on which
+both have a predicate and these share no code. A record that satisfied both would fail one of the
+two predicates on each of those attributes: h in all. But a query that asks at least r of its k
+counted predicates, and all the others, lets k - r of them fail and no more. So they are disjoint if
+h is greater than what the two let fail together, or if one of the h predicate pairs has both sides
+uncounted. For cells of one marginal, k = r, and h = 1 is enough.
+
+The selected queries are public by the time they are measured, and so is all of this.
+"""
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from dpquery.operators.blocks import Block, Workload
+from dpquery.operators.factors import Array
+
+_NONE = -1
+
+
+def family_sizes(workload: Workload, places: Array) -> list[int]:
+    """Return the sizes of families of pairwise disjoint queries that hold each of these once.
+
+    Args:
+        workload: blocks of 0/1 queries.
+        places: (k, 2): position of a block, number of a row in it. O(k^2) for k of them.
+    """
+    ordered = places[np.lexsort((places[:, 1], places[:, 0]))]
+    clashes, barred = _clashes(workload, ordered)
+    slack = np.array([_slack(workload.blocks[position]) for position, _ in ordered])
+    family = np.zeros(len(ordered), dtype=np.int64)
+    sizes: list[int] = []
+    for own in range(len(ordered)):
+        disjoint = (clashes[own, :own] > slack[own] + slack[:own]) | barred[own, :own]
+        met = np.bincount(family[:own], weights=disjoint, minlength=len(sizes))
+        fitting = np.flatnonzero(met == np.array(sizes))
+        family[own] = fitting[0] if fitting.size else len(sizes)
+        if fitting.size:
+            sizes[family[own]] += 1
+        else:
+            sizes.append(1)
+    return sizes
+
+
+def squared_move(sizes: list[int], *, replace: bool, records: int) -> int:
+    """Return a bound on the squared L2 move of the counts between neighbours.
+
+    Args:
+        sizes: of families of pairwise disjoint queries.
+        replace: whether neighbours have records replaced, or added or removed.
+        records: c, the most records of a person.
+    """
+    return records**2 * sum(min(size, 2 if replace else 1) for size in sizes)
+
+
+def _slack(block: Block) -> int:
+    """Return how many of a row's predicates may fail."""
+    return sum(block.counted) - block.at_least
+
+
+def _clashes(workload: Workload, places: Array) -> tuple[Array, Array]:
+    """Return h for all pairs of queries, and whether a pair has two uncounted sides: (k, k)."""
+    clashes = np.zeros((len(places), len(places)), dtype=np.int64)
+    barred = np.zeros((len(places), len(places)), dtype=np.bool_)
+    for i in workload.attributes:
+        numbers, matrix = _predicates(workload, places, i)
+        apart = matrix @ matrix.T == 0
+        held = numbers != _NONE
+        clash = apart[np.ix_(numbers, numbers)] & held[:, None] & held
+        counted = np.array([_counted(workload.blocks[position], i) for position, _ in places])
+        clashes += clash
+        barred |= clash & ~counted[:, None] & ~counted
+    return clashes, barred
+
+
+def _counted(block: Block, i: int) -> bool:
+    return i in block.attributes and block.counted[block.attributes.index(i)]
+
+
+def _predicates(workload: Workload, places: Array, i: int) -> tuple[Array, Array]:
+    """Return which predicate each query has on attribute i, or -1, and the distinct ones as rows.
+
+    The rows are 0/1 over the codes, in floats, which hold the number of shared codes exactly.
+    """
+    known: dict[Hashable, int] = {}
+    numbers = np.full(len(places), _NONE)
+    rows = [np.zeros(workload.shape_of_domain[i], dtype=np.float32)]
+    for own, (position, row) in enumerate(places.tolist()):
+        block = workload.blocks[position]
+        if i not in block.attributes:
+            continue
+        axis = block.attributes.index(i)
+        factor = block.factors[axis]
+        where = int(np.unravel_index(row, block.row_shape)[axis])
+        if (factor.key, where) not in known:
+            known[factor.key, where] = len(rows)
+            unit = np.zeros(factor.shape[0], dtype=np.int64)
+            unit[where] = 1
+            rows.append(factor.rmatvec(unit).astype(np.float32))
+        numbers[own] = known[factor.key, where]
+    return numbers, np.stack(rows)

@@ -1,0 +1,205 @@
+"""What a run of RAP spends and where: on the total, on choosing queries and on measuring them.
+
+The whole run is one mechanism of rho-zCDP, fixed before the data is opened: its rounds are, and so
+is what each may spend. rho is added up over adaptively chosen parts [BS16], here
+
+    rho = rho of the total + T (rho of a selection + rho of a measurement).
+
+The total takes as much as one more query would, and at least a twentieth: all answers are multiples
+of it. What is left is halved between choosing and measuring, as the seed does. Where a dataset
+declares its exact number of rows under "replace", that number is the total, public and free.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpquery.exceptions import SpecError, UnsupportedWorkloadError
+from dpquery.measurement.accounting import Guarantee, noise_scale
+from dpquery.measurement.disjoint import family_sizes, squared_move
+from dpquery.measurement.noise import LARGEST_SCALE
+from dpquery.operators.blocks import Workload
+from dpquery.operators.factors import Array
+from dpquery.spec.model import Privacy, Rows
+from dpquery.strategy.rap import RapSettings
+from dpquery.strategy.sensitivity import sensitivity
+from dpquery.strategy.strategies import Measurement
+
+GRID_BITS = 10
+"""Noise is drawn in steps of 2^-10 counts: far below its scale at any epsilon that makes sense."""
+STEPS = 1 << GRID_BITS
+MAX_AT_ONCE = 1 << 22
+"""Queries that the non-adaptive case measures at most."""
+_LEAST_TOTAL = Fraction(1, 20)
+_RATE_BITS = 64
+
+
+@dataclass(frozen=True)
+class RapMechanism:
+    """How a run of RAP is made private; the same for every dataset.
+
+    Attributes:
+        guarantee: what the whole run promises.
+        settings: its rounds.
+        records: D, how many records of one person are added, removed or replaced at most.
+        replace: whether they are replaced.
+        total: the declared number of rows, or None where it is measured.
+        total_rho: what measuring the total costs.
+        selection_rho: what choosing the queries of one round costs.
+        measurement_rho: what measuring them costs.
+        rate: eta: a query is drawn with probability proportional to exp(eta score).
+        whole: squared sensitivity of all queries together; None where they are selected.
+    """
+
+    guarantee: Guarantee
+    settings: RapSettings
+    records: int
+    replace: bool
+    total: int | None
+    total_rho: Fraction
+    selection_rho: Fraction
+    measurement_rho: Fraction
+    rate: Fraction
+    whole: int | None
+
+    @property
+    def total_sensitivity(self) -> int:
+        """Squared, in grid steps: records replaced may leave the domain, or enter it."""
+        return self.records**2 << 2 * GRID_BITS
+
+    @property
+    def total_scale(self) -> float:
+        """Scale of the total's noise in grid steps; 0 where the total is declared."""
+        return self.scale(self.total_rho, self.total_sensitivity) if self.total is None else 0.0
+
+    @property
+    def total_std(self) -> float:
+        """Standard deviation of the total's noise, in counts."""
+        return self.total_scale / STEPS
+
+    @property
+    def std_bounds(self) -> tuple[float, float]:
+        """The least and the largest standard deviation, in counts, that a round can turn out at.
+
+        It depends on how many of the selected queries one record can answer.
+        """
+        size = self.settings.selected
+        moves = [self._move(families) for families in ([size], [1] * size)]
+        least, largest = (
+            self.scale(self.measurement_rho, move << 2 * GRID_BITS) / STEPS for move in moves
+        )
+        return least, largest
+
+    def budget(self, rho: Fraction) -> Guarantee:
+        """Return the guarantee of one part of the run."""
+        return dataclasses.replace(self.guarantee, amount=rho)
+
+    def scale(self, rho: Fraction, sensitivity: int) -> float:
+        """Return the scale of noise that costs rho, in the unit of the root of the sensitivity."""
+        return noise_scale(self.budget(rho), sensitivity)
+
+    def sensitivity(self, workload: Workload, places: Array) -> int:
+        """Return the squared L2 sensitivity of selected queries together, in grid steps."""
+        sizes = family_sizes(workload, places) if self.whole is None else []
+        return self._move(sizes) << 2 * GRID_BITS
+
+    def _move(self, sizes: list[int]) -> int:
+        """Return the squared move of one round's counts between neighbours."""
+        if self.whole is not None:
+            return self.whole
+        return squared_move(sizes, replace=self.replace, records=self.records)
+
+
+def design_rap(
+    workload: Workload,
+    settings: RapSettings,
+    *,
+    privacy: Privacy,
+    guarantee: Guarantee,
+    rows: Rows | None,
+) -> RapMechanism:
+    """Return the mechanism of a run of RAP under a guarantee.
+
+    Args:
+        workload: the queries; their entries are 0 or 1. Its weights do not matter to RAP.
+        settings: rounds and queries.
+        privacy: the protected unit.
+        guarantee: of Gaussian noise, from `accounting.guarantee`.
+        rows: the declared number of rows, if there is one; it counts only where it is exact and
+            records are replaced.
+
+    Privacy:
+        The parts add up to guarantee.amount or less, all of them exact fractions.
+
+    Raises:
+        SpecError: more queries are to be selected than there are, or the noise could not be drawn.
+        UnsupportedWorkloadError: too many queries to measure all at once.
+    """
+    if guarantee.kind != "zcdp":
+        raise ValueError("RAP is accounted for in zCDP: give the guarantee of Gaussian noise")
+    if any(factor.max_abs() > 1 for block in workload.blocks for factor in block.factors):
+        raise ValueError("RAP answers queries whose entries are 0 or 1")
+    replace, records = privacy.neighbours == "replace", privacy.max_rows
+    declared = rows.count if rows is not None and rows.exact and replace else None
+    joint = 0 if settings.adaptive else _joint(workload, replace=replace)
+    parts = joint or 2 * settings.rounds * settings.selected
+    share = Fraction(0) if declared is not None else max(_LEAST_TOTAL, Fraction(1, parts + 1))
+    round_rho = guarantee.amount * (1 - share) / settings.rounds
+    selection_rho = round_rho / 2 if settings.adaptive else Fraction(0)
+    mechanism = RapMechanism(
+        guarantee=guarantee,
+        settings=settings,
+        records=records,
+        replace=replace,
+        total=declared,
+        total_rho=guarantee.amount * share,
+        selection_rho=selection_rho,
+        measurement_rho=round_rho - selection_rho,
+        rate=_rate(selection_rho, settings.selected, records) if settings.adaptive else Fraction(0),
+        whole=joint * records**2 or None,
+    )
+    _check(mechanism, workload.shape[0])
+    return mechanism
+
+
+def _joint(workload: Workload, *, replace: bool) -> int:
+    """Return the squared sensitivity of all queries to one record.
+
+    A record replaced moves at most the queries that one of the two answers, each by 1.
+    """
+    answered = sensitivity([Measurement(1, block) for block in workload.blocks], "gaussian")
+    return min(2 * answered, workload.shape[0]) if replace else answered
+
+
+def _rate(rho: Fraction, selected: int, records: int) -> Fraction:
+    """Return the largest eta, to 64 bits after the point, with K (eta D)^2 / 2 <= rho."""
+    square = 2 * rho / (selected * records**2) * (1 << 2 * _RATE_BITS)
+    return Fraction(math.isqrt(math.floor(square)), 1 << _RATE_BITS)
+
+
+def _check(mechanism: RapMechanism, queries: int) -> None:
+    """Find here, from public inputs, what would otherwise be found after the charge."""
+    settings, epsilon = mechanism.settings, float(mechanism.guarantee.epsilon)
+    measured = settings.rounds * settings.selected
+    if measured > queries:
+        raise SpecError(
+            f"RAP is to select {measured:,} queries in all and the workload has {queries:,}; "
+            "take fewer rounds, or fewer queries a round"
+        )
+    if not settings.adaptive and queries > MAX_AT_ONCE:
+        raise UnsupportedWorkloadError(
+            f"RAP without selection measures all {queries:,} queries, and the limit is "
+            f"{MAX_AT_ONCE:,}; let it select some in rounds"
+        )
+    scales = [std * STEPS for std in mechanism.std_bounds]
+    scales += [mechanism.total_scale] if mechanism.total is None else []
+    if (
+        min(scales) < 1
+        or max(scales) >= LARGEST_SCALE
+        or (settings.adaptive and not mechanism.rate)
+    ):
+        raise SpecError(
+            f"epsilon {epsilon:g} asks RAP for noise that cannot be drawn; "
+            f"ask for a {'smaller' if min(scales) < 1 else 'larger'} epsilon"
+        )

@@ -1,0 +1,247 @@
+"""Choose the queries that are worst answered: exact exponential mechanisms without replacement.
+
+The score of a query is s = |true count - rounded synthetic count|, a whole number. A round draws K
+queries, one after another and none twice, each with probability proportional to exp(eta s) among
+those that are left. That is the law of the K largest s + Gumbel(1 / eta), in their order [DR19]; no
+Gumbel noise is drawn, for the law does not tell queries of one score apart: a score is drawn first,
+with probability proportional to (queries left at it) exp(eta s), and then one of its queries, each
+as likely. The scores are counted block by block, so memory is that of one block's answers.
+
+Privacy: let neighbours move every count by at most D: D is 1 for rows, and the most rows of a
+person for persons; replacing records moves a count by no more than that, since the records taken
+out and those put in pull it in opposite directions. The synthetic counts are public, so every score
+moves by at most D, up or down: |.| is not monotone. One draw has log ratio
+eta (s'_q - s_q) - ln(Z' / Z) at query q, and over all q the first term spans at most 2 eta D: the
+draw is (2 eta D)-bounded-range, hence ((2 eta D)^2 / 8)-zCDP [CR21]. Given the queries drawn before
+it, which are public by then, every draw is such a mechanism on those left, so that K draws cost
+    rho = K (eta D)^2 / 2.
+
+Exactness: with the scores from the largest down, a uniform real U in [0, 1) chooses the first score
+whose cumulative weight passes U times the total. Weights are held between whole numbers of 2^-B,
+and U between two of its leading bits; where these leave two answers, both are made finer. No float
+decides. All bits are os.urandom's. The running time depends on the scores: it is not protected.
+"""
+
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
+from itertools import accumulate
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpquery.measurement.accounting import Guarantee
+from dpquery.measurement.bulk_noise import Entropy, SlowSampler
+from dpquery.measurement.noise import draw
+
+Integers = NDArray[np.int64]
+
+LARGEST_COUNT = 2**40  # synthetic counts beyond it count as that: every true count is below 2^36
+_TAKEN = -1
+
+
+class Chance(Protocol):
+    """Who decides by chance: exactly and without a seed at the curator's."""
+
+    def level(self, scores: Sequence[int], members: Sequence[int], rate: Fraction) -> int:
+        """Return i with probability proportional to members[i] exp(rate scores[i]).
+
+        Args:
+            scores: increasing.
+            members: not negative, and not all 0.
+            rate: eta, positive.
+        """
+        ...
+
+    def below(self, bound: int) -> int:
+        """Return a whole number from 0 to below the bound, each as likely."""
+        ...
+
+    def add_noise(
+        self, answers: Integers, *, budget: Guarantee, sensitivity: int, scale: float
+    ) -> Integers:
+        """Return the answers, each with discrete Gaussian noise of a scale; see noise.draw."""
+        ...
+
+
+@dataclass(frozen=True)
+class ExactChance:
+    """The curator's: exact laws, the operating system's randomness, no seed.
+
+    Attributes:
+        entropy: returns so many independent fair bytes. The product never gives another than the
+            operating system's; tests do, to make what is rare happen.
+    """
+
+    entropy: Entropy = os.urandom
+
+    def level(self, scores: Sequence[int], members: Sequence[int], rate: Fraction) -> int:
+        """Return i with probability proportional to members[i] exp(rate scores[i])."""
+        random, u, bits = SlowSampler(self.entropy), 0, 0
+        while True:
+            u, bits = u << 64 | random.bits(64), bits + 64
+            found = _decided(u, bits, scores, members, rate)
+            if found is not None:
+                return found
+
+    def below(self, bound: int) -> int:
+        """Return a whole number from 0 to below the bound, each as likely."""
+        random, bits = SlowSampler(self.entropy), (bound - 1).bit_length()
+        while (drawn := random.bits(bits)) >= bound:
+            pass
+        return drawn
+
+    def add_noise(
+        self, answers: Integers, *, budget: Guarantee, sensitivity: int, scale: float
+    ) -> Integers:
+        """Return the answers, each with discrete Gaussian noise of a scale; see noise.draw."""
+        return draw(answers, budget=budget, sensitivity=sensitivity, scale=scale)
+
+
+def select(
+    scores: Callable[[int], Integers],
+    *,
+    blocks: int,
+    taken: Integers,
+    size: int,
+    rate: Fraction,
+    chance: Chance,
+) -> Integers:
+    """Return the places of `size` queries drawn one after another, (size, 2) in that order.
+
+    Args:
+        scores: scores of the queries of the block at a position, (m,) and not negative; asked for
+            every block once, and once more for those that hold a query drawn.
+        blocks: their number.
+        taken: (k, 2) places, of a block and a row in it, that were drawn in earlier rounds.
+        size: K; at least so many queries are left.
+        rate: eta.
+        chance: decides.
+    """
+    found = [_histogram(_open_scores(scores(block), block, taken)) for block in range(blocks)]
+    block_of = np.repeat(np.arange(blocks), [len(levels) for levels, _ in found])
+    entries = np.concatenate([levels for levels, _ in found])
+    members = np.concatenate([counts for _, counts in found])
+    levels, place = np.unique(entries, return_inverse=True)
+    left = np.zeros(len(levels), dtype=np.int64)
+    np.add.at(left, place, members)
+    picked = []
+    for level, rank in _draw(levels.tolist(), left.tolist(), size=size, rate=rate, chance=chance):
+        there = np.flatnonzero(place == level)
+        ends = np.cumsum(members[there])
+        own = int(np.searchsorted(ends, rank, side="right"))
+        first = int(ends[own] - members[there[own]])
+        picked.append((int(block_of[there[own]]), int(levels[level]), rank - first))
+    return _rows(picked, scores, taken)
+
+
+def scores_of(exact: Integers, synthetic: NDArray[np.floating]) -> Integers:
+    """Return |true count - rounded synthetic count|: whole numbers, whatever the public side says.
+
+    Args:
+        exact: (m,) true counts.
+        synthetic: (m,) synthetic counts; what is not a number counts as 0.
+    """
+    limit = float(LARGEST_COUNT)
+    rounded = np.rint(np.nan_to_num(synthetic, nan=0.0, posinf=limit, neginf=-limit))
+    public = np.clip(rounded, -limit, limit).astype(np.int64)
+    return np.asarray(np.abs(exact - public))
+
+
+def _draw(
+    levels: list[int], left: list[int], *, size: int, rate: Fraction, chance: Chance
+) -> list[tuple[int, int]]:
+    """Draw (number of the level, rank among all its members) `size` times, none twice."""
+    gone: dict[int, list[int]] = {}
+    drawn = []
+    for _ in range(size):
+        level = chance.level(levels, left, rate)
+        rank = chance.below(left[level])
+        earlier = gone.setdefault(level, [])
+        for other in sorted(earlier):
+            rank += rank >= other
+        earlier.append(rank)
+        left[level] -= 1
+        drawn.append((level, rank))
+    return drawn
+
+
+def _open_scores(scores: Integers, block: int, taken: Integers) -> Integers:
+    """Return the scores with those of queries already drawn struck."""
+    struck = scores.copy()
+    struck[taken[taken[:, 0] == block, 1]] = _TAKEN
+    return struck
+
+
+def _histogram(scores: Integers) -> tuple[Integers, Integers]:
+    """Return the distinct scores, increasing, and the number of queries at each."""
+    scores = scores[scores != _TAKEN]
+    if not scores.size:
+        return scores, scores
+    if int(scores.max()) < 4 * scores.size + 2**16:
+        counts = np.bincount(scores)
+        levels = np.flatnonzero(counts)
+        return levels, counts[levels]
+    return np.unique(scores, return_counts=True)
+
+
+def _rows(
+    picked: list[tuple[int, int, int]], scores: Callable[[int], Integers], taken: Integers
+) -> Integers:
+    """Return the places of the queries at (block, score, rank among those of the score in it)."""
+    places = np.empty((len(picked), 2), dtype=np.int64)
+    for block in sorted({block for block, _, _ in picked}):
+        own = _open_scores(scores(block), block, taken)
+        for k, (where, score, rank) in enumerate(picked):
+            if where == block:
+                places[k] = block, np.flatnonzero(own == score)[rank]
+    return places
+
+
+def _decided(
+    u: int, bits: int, scores: Sequence[int], members: Sequence[int], rate: Fraction
+) -> int | None:
+    """Return the level that every U in [u, u + 1) / 2^bits chooses, or None if there are several.
+
+    Weights are counted in units of 2^-B of the largest score's. A score more than `reach` below it
+    has a weight below one unit, as rate (reach + 1) > B ln 2.
+    """
+    last = max(i for i, own in enumerate(members) if own)
+    total = sum(members)
+    fineness = bits + 64 + total.bit_length()
+    reach = int(fineness * Fraction(6932, 10000) / rate)
+    first = bisect_left(scores, scores[last] - reach)
+    order = [i for i in range(last, first - 1, -1) if members[i]]
+    low = [_weight(scores[last] - scores[i], rate, fineness) for i in order]
+    lows = list(accumulate(members[i] * own for i, own in zip(order, low, strict=True)))
+    below = list(accumulate(members[i] for i in order))
+    highs = [own + 3 * known for own, known in zip(lows, below, strict=True)]
+    tail = total - below[-1]
+    most = highs[-1] + tail
+    chosen = bisect_left(lows, -(-(u + 1) * most >> bits))
+    if chosen == len(order):
+        if tail:
+            return None
+        chosen -= 1
+    if chosen and highs[chosen - 1] << bits > u * lows[-1]:
+        return None
+    return order[chosen]
+
+
+@lru_cache(maxsize=1 << 17)
+def _weight(gap: int, rate: Fraction, fineness: int) -> int:
+    """Return w with w <= 2^B exp(-rate gap) <= w + 3, w >= 0; the exponent is at most B.
+
+    With D digits the exponent, being at most B, errs by at most B 10^-D, and its exponential,
+    which is rounded correctly, and the product by a relative 10^(1-D) each: together by less than
+    (B + 30) 10^-D 2^B, which is less than 1 for the D chosen.
+    """
+    with localcontext(prec=fineness * 302 // 1000 + len(str(fineness)) + 5):
+        exponent = Decimal(rate.numerator * gap) / Decimal(rate.denominator)
+        scaled = (-exponent).exp() * Decimal(1 << fineness)
+    return max(0, int(scaled) - 1)
