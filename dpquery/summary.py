@@ -7,7 +7,7 @@ from dpquery.measurement.accounting import units_text
 from dpquery.measurement.ledger import Status
 from dpquery.measurement.ledger_events import Event
 from dpquery.pipeline import ReleaseReport, spent_text
-from dpquery.release.report import COLUMNS, Report, headline, to_rows
+from dpquery.release.report import Report, headline, to_rows
 from dpquery.release.wording import figure
 
 
@@ -46,7 +46,7 @@ def report_grid(report: Report) -> Grid:
     title, *notes = headline(report)
     pairs = zip(to_rows(report), report.items, strict=True)
     rows = tuple((*row[:-1], item.grade) for row, item in pairs)  # the page has room for sentences
-    return Grid(title, COLUMNS, rows, tuple(notes))
+    return Grid(title, report.columns, rows, tuple(notes))
 
 
 def status_grid(found: Sequence[Status]) -> Grid:

@@ -14,14 +14,16 @@ class TableAnswers:
 
     Attributes:
         table: the table of the spec that these answer.
-        estimate: (m,) unbiased estimates, in counts.
-        std_error: (m,) standard errors of the noise, in counts.
-        half_width: (m,) half widths of the noise interval at the release's confidence level.
+        estimate: (m,) estimates, in counts; unbiased where there is a standard error.
+        std_error: (m,) standard errors of the noise, in counts; None where the answers have none,
+            as those from relaxed rows: their error depends on the data.
+        half_width: (m,) half widths of the noise interval at the release's confidence level; None
+            where there is no standard error.
         extra: (m,) values of each extra column asked for, in order; None where the table has none.
     """
 
     table: Table
     estimate: NDArray[float64]
-    std_error: NDArray[float64]
-    half_width: NDArray[float64]
+    std_error: NDArray[float64] | None
+    half_width: NDArray[float64] | None
     extra: tuple[NDArray[float64] | NDArray[int64] | None, ...] = ()

@@ -4,6 +4,9 @@ Flags follow the convention of health statistics, MEPS's among them: an estimate
 standard error is 30 % or more is marked, from 50 % on strongly. Everything here is computed from
 noisy estimates and public standard errors, so it reveals nothing beyond them; near zero a flag says
 that noise swamps the answer, not that the count is small.
+
+Answers whose error depends on the data, as those of relaxed adaptive projection, have no figures
+here at all: every one is null, and their flag says so.
 """
 
 import math
@@ -18,6 +21,8 @@ from dpquery.spec.model import Item
 
 NOISY, VERY_NOISY = 0.3, 0.5
 FLAGS = ("", "noisy", "very noisy")
+NO_ERROR_BARS = "no error bars"
+"""The flag of an answer whose error nobody knows."""
 
 # A positive float's leading bits order it: sign, exponent and eight bits of mantissa make bins that
 # are 0.4 % wide, so that a median over any number of rows takes a few megabytes.
@@ -37,6 +42,8 @@ ERRORS_SCHEMA = pa.schema(
         pa.field("weight", pa.float64(), nullable=False),
     ]
 )
+UNKNOWN_SCHEMA = pa.schema([field.with_nullable(True) for field in ERRORS_SCHEMA])
+"""The same where errors are not known: everything but `item`, `queries` and `weight` is null."""
 
 
 def relative_errors(estimate: NDArray[float64], std_error: NDArray[float64]) -> NDArray[float64]:
@@ -82,9 +89,20 @@ class Tally:
         }
 
 
-def errors_table(rows: Sequence[dict[str, str | int | float | None]]) -> pa.Table:
+def unknown_row(item: Item) -> dict[str, str | int | float | None]:
+    """Return the row of an item whose errors are not known."""
+    return dict.fromkeys(ERRORS_SCHEMA.names) | {
+        "item": item.name,
+        "queries": item.size,
+        "weight": item.weight,
+    }
+
+
+def errors_table(
+    rows: Sequence[dict[str, str | int | float | None]], *, known: bool = True
+) -> pa.Table:
     """Return the content of errors.parquet: one row an item, in spec order."""
-    return pa.Table.from_pylist(list(rows), schema=ERRORS_SCHEMA)
+    return pa.Table.from_pylist(list(rows), schema=ERRORS_SCHEMA if known else UNKNOWN_SCHEMA)
 
 
 class _Median:

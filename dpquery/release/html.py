@@ -9,8 +9,15 @@ from pathlib import Path
 from dpquery.exceptions import DpqueryError
 from dpquery.release.errors import NOISY, VERY_NOISY
 from dpquery.release.manifest import Manifest
-from dpquery.release.report import COLUMNS, ItemReport, Report, optimality, to_rows
-from dpquery.release.statement import guarantee_line, neighbour_words, odds_words, unit_words
+from dpquery.release.report import ItemReport, Report, optimality, to_rows
+from dpquery.release.statement import (
+    BIASED,
+    guarantee_line,
+    neighbour_words,
+    odds_words,
+    simulated_words,
+    unit_words,
+)
 from dpquery.release.style import STYLE
 from dpquery.release.svg import bars, curve, lines, whiskers
 from dpquery.release.wording import count, figure, percent, power
@@ -56,6 +63,28 @@ GLOSSARY = (
         "Measures of what a release can give away about one protected unit; smaller is safer.",
     ),
 )
+UNKNOWN_GLOSSARY = (
+    (
+        "No error bars",
+        "How far these estimates lie from the counts in the records depends on the records, and "
+        "nothing was spent to find it out. It is not that the errors are small.",
+    ),
+    (
+        "RAP",
+        "Relaxed adaptive projection: the counts on which a set of relaxed rows was furthest from "
+        "the records were chosen and measured with noise, and the rows fitted to them.",
+    ),
+    (
+        "Relaxed row",
+        "A record whose every attribute is a probability distribution over its values.",
+    ),
+    (
+        "Simulated",
+        "What the plan saw when it carried the same run out on other, public data. What it says of "
+        "these records is an expectation at best.",
+    ),
+    GLOSSARY[-1],
+)
 
 
 def write_html(report: Report, path: Path) -> None:
@@ -83,7 +112,7 @@ def page(report: Report) -> str:
         _section("A closer look", _previews(report)),
         _section("Error against privacy", _curve(manifest)),
         _section("What is promised", _promise(manifest)),
-        _section("Words", _glossary()),
+        _section("Words", _definitions(GLOSSARY if manifest.error_bars else UNKNOWN_GLOSSARY)),
     ]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -101,17 +130,10 @@ def _header(report: Report, title: str) -> str:
     privacy = [f"<b>ε = {guarantee.epsilon:g}</b>"]
     if guarantee.delta:
         privacy.append(f"δ = {power(guarantee.delta)}")
-    strategy, ratio = manifest.strategy, manifest.strategy.ratio
     tiles = [
         ("Privacy", *privacy),
         ("Answers", f"<b>{report.queries:,}</b>", f"in {count(len(report.items), 'item')}"),
-        ("RMS error", f"<b>{figure(report.rmse)}</b>", "counts, over all answers"),
-        ("Flagged", f"<b>{percent(report.flagged_share)}</b>", "of all answers"),
-        (
-            "Strategy",
-            f"<b>{ratio:.3f}×</b>" if ratio else f"<b>{escape(strategy.name)}</b>",
-            f"the lower bound ({escape(strategy.bound_kind)})" if ratio else "no bound is known",
-        ),
+        *_worth_tiles(report),
     ]
     boxes = "".join(
         f'<div class="tile"><dt>{name}</dt><dd>{main}<small>{" ".join(rest)}</small></dd></div>'
@@ -124,13 +146,37 @@ def _header(report: Report, title: str) -> str:
     )
 
 
+def _worth_tiles(report: Report) -> list[tuple[str, ...]]:
+    """Return what is known of the errors: name, figure and a remark of each tile."""
+    strategy, ratio = report.manifest.strategy, report.manifest.strategy.ratio
+    rap, name = report.manifest.rap, f"<b>{escape(strategy.name)}</b>"
+    if rap is not None or report.rmse is None or report.flagged_share is None:
+        tiles = [("Error", "<b>unknown</b>", "no error bars")]
+        if rap is not None and rap.simulated is not None:
+            main = f"<b>{figure(rap.simulated.rmse)}</b>"
+            tiles.append(("Simulated RMSE", main, "counts, on other data"))
+        return [*tiles, ("Strategy", name, "biased; fitted to noisy counts")]
+    return [
+        ("RMS error", f"<b>{figure(report.rmse)}</b>", "counts, over all answers"),
+        ("Flagged", f"<b>{percent(report.flagged_share)}</b>", "of all answers"),
+        (
+            "Strategy",
+            f"<b>{ratio:.3f}×</b>" if ratio else name,
+            f"the lower bound ({escape(strategy.bound_kind)})" if ratio else "no bound is known",
+        ),
+    ]
+
+
 def _section(title: str, body: str) -> str:
     return f"<section><h2>{title}</h2>{body}</section>\n" if body else ""
 
 
 def _error_charts(report: Report) -> str:
+    if report.manifest.rap is not None:
+        biased = escape(BIASED.replace("**", ""))
+        return f"<p>{biased}</p><p>{escape(_sentence(simulated_words(report.manifest.rap)))}</p>"
     noise = bars(
-        [(item.name, item.rmse) for item in report.items],
+        [(item.name, item.rmse) for item in report.items if item.rmse is not None],
         title="RMS error by item, in counts",
         text=figure,
         marks=(),
@@ -149,7 +195,7 @@ def _error_charts(report: Report) -> str:
 
 
 def _table(report: Report) -> str:
-    head = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS)
+    head = "".join(f'<th scope="col">{name}</th>' for name in report.columns)
     body = "".join(
         _table_row(item, row) for item, row in zip(report.items, to_rows(report), strict=True)
     )
@@ -182,19 +228,21 @@ def _preview(item: ItemReport, level: str) -> str:
     own = item.preview
     if own is None or item.queries < 2:
         return ""
-    title = f"{item.name}: estimates with {level} noise intervals"
+    known = item.flagged_share is not None
+    intervals = f"with {level} noise intervals" if known else "without error bars"
+    title = f"{item.name}: estimates {intervals}"
     if own.axis:
         drawing = lines(own.series, axis=own.axis, title=title)
     else:
         drawing = whiskers(own.series[0].points, title=title)
     caption = f"{item.name}. {item.description}" if item.description else item.name
-    note = f"With {level} noise intervals; {item.verdict}."
+    note = f"{_sentence(intervals)[:-1]}; {item.verdict}." if known else _sentence(intervals)
     return _figure(caption, drawing, note)
 
 
 def _curve(manifest: Manifest) -> str:
     points = [(epsilon, rmse) for epsilon, rmse in manifest.error_by_epsilon if rmse > 0]
-    if len(points) < 2:
+    if len(points) < 2 or manifest.strategy.rmse is None:
         return ""
     now = (manifest.guarantee.epsilon, manifest.strategy.rmse)
     title = "RMS error at other values of ε, same strategy"
@@ -210,14 +258,23 @@ def _promise(manifest: Manifest) -> str:
         ("Guarantee", guarantee_line(guarantee)),
         ("In words", odds_words(guarantee, privacy).removeprefix("In words: ")),
         ("All releases", guarantee.cumulative),
-        ("Strategy", f"{manifest.strategy.name}; {optimality(manifest)}"),
+        ("Strategy", _strategy(manifest)),
         ("Ledger", f"event {manifest.ledger.seq}, {manifest.ledger.head[:16]}…"),
     ]
     return _definitions(rows)
 
 
-def _glossary() -> str:
-    return _definitions(GLOSSARY)
+def _strategy(manifest: Manifest) -> str:
+    own = manifest.rap
+    if own is None:
+        return f"{manifest.strategy.name}; {optimality(manifest)}"
+    chosen = f"{count(own.rounds, 'round')} of {own.selected:,} chosen queries"
+    how = "every query measured once" if own.selection_scale is None else chosen
+    return f"{manifest.strategy.name}: {how}, {count(own.relaxed_rows, 'relaxed row')}"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _definitions(rows: Sequence[tuple[str, str]]) -> str:

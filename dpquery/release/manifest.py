@@ -15,14 +15,16 @@ from typing import cast, get_args, get_origin, get_type_hints
 
 import dpquery
 from dpquery.exceptions import SpecError
-from dpquery.measurement.accounting import UNIT, units_text
+from dpquery.measurement.accounting import UNIT, Guarantee, units_text
 from dpquery.measurement.mechanism import Mechanism
 from dpquery.spec.model import Privacy, Spec
 
 SCHEMA_VERSION = "dpquery.release/1"
 MANIFEST_FILE, STATEMENT_FILE, ERRORS_FILE = "release.json", "statement.md", "errors.parquet"
 MEASUREMENTS_FILE, PLAN_FILE = "measurements.parquet", "release.plan"
+RELAXED_ROWS_FILE = "relaxed_rows.parquet"
 MECHANISMS = {"laplace": "discrete Laplace", "gaussian": "discrete Gaussian"}
+RAP = "relaxed adaptive projection"
 LIBRARIES = ("numpy", "opendp", "pyarrow", "scipy")
 
 
@@ -49,7 +51,8 @@ class GuaranteeFacts:
     """What the release promises.
 
     Attributes:
-        mechanism: "discrete Laplace" or "discrete Gaussian".
+        mechanism: "discrete Laplace" or "discrete Gaussian" where one noise on fixed measurements
+            is all there is; "relaxed adaptive projection" where measurements were chosen in rounds.
         kind: "pure" for epsilon-DP, "zcdp" for rho-zCDP.
         epsilon: as asked for.
         delta: as asked for; 0 where the guarantee is pure.
@@ -91,8 +94,9 @@ class StrategyFacts:
     Attributes:
         name: the strategy's.
         kind: its shape, by the plan's word for it.
-        rmse: root mean square standard error of all answers.
-        max_std_error: largest standard error of any query.
+        rmse: root mean square standard error of all answers; None where the errors depend on the
+            data and are not known.
+        max_std_error: largest standard error of any query; None likewise.
         lower_bound: no strategy has a smaller rmse, as the workload weighs its queries; None where
             no bound is known.
         bound_kind: what proves the bound.
@@ -102,12 +106,57 @@ class StrategyFacts:
 
     name: str
     kind: str
-    rmse: float
-    max_std_error: float
+    rmse: float | None
+    max_std_error: float | None
     lower_bound: float | None
     bound_kind: str
     ratio: float | None
     sha256: str
+
+
+@dataclass(frozen=True)
+class SimulatedFacts:
+    """What the plan saw when it carried RAP out on public data in place of the records.
+
+    Attributes:
+        proxy: the public data, in words.
+        repetitions: number of runs.
+        rmse: root mean square error of all answers, in counts, the mean of the runs.
+        rmse_spread: standard deviation of that from run to run.
+        max_error: largest error of any answer, in counts, the mean of the runs.
+        max_error_spread: standard deviation of that from run to run.
+    """
+
+    proxy: str
+    repetitions: int
+    rmse: float
+    rmse_spread: float
+    max_error: float
+    max_error_spread: float
+
+
+@dataclass(frozen=True)
+class RapFacts:
+    """Relaxed adaptive projection: what was chosen and measured, and what came of it.
+
+    Attributes:
+        rounds: times that queries were chosen and measured; one round of none chosen measures all.
+        selected: queries that each round chose.
+        relaxed_rows: rows of the relaxed data that every answer is read from.
+        total: the number of records that answers are scaled to: measured with noise, or declared.
+        total_std: standard deviation of the noise on it; None where it was declared.
+        selection_scale: scale of the Gumbel noise on each score, in counts; None where no query had
+            to be chosen.
+        simulated: errors on public data at this guarantee; None where the plan has none.
+    """
+
+    rounds: int
+    selected: int
+    relaxed_rows: int
+    total: float
+    total_std: float | None
+    selection_scale: float | None
+    simulated: SimulatedFacts | None
 
 
 @dataclass(frozen=True)
@@ -150,6 +199,7 @@ class Manifest:
         postprocessing: what was done to the unbiased estimates.
         measurements: sha256 of the noisy values in measurements.parquet, as little-endian 64-bit
             integers, as the ledger has it; empty where the folder does not hold them.
+        rap: the run of relaxed adaptive projection; None where least squares made the answers.
     """
 
     schema_version: str
@@ -168,13 +218,20 @@ class Manifest:
     error_by_epsilon: tuple[tuple[float, float], ...]
     postprocessing: str = "none"
     measurements: str = ""
+    rap: RapFacts | None = None
+
+    @property
+    def error_bars(self) -> bool:
+        """Whether every answer has a standard error."""
+        return self.rap is None
 
     @property
     def files(self) -> tuple[str, ...]:
         """Names of all files of the release, the manifest last."""
         items = tuple(item.file for item in self.items)
         sources = (MEASUREMENTS_FILE, PLAN_FILE) if self.measurements else ()
-        return (*items, *sources, ERRORS_FILE, STATEMENT_FILE, MANIFEST_FILE)
+        relaxed = () if self.rap is None else (RELAXED_ROWS_FILE,)
+        return (*items, *relaxed, *sources, ERRORS_FILE, STATEMENT_FILE, MANIFEST_FILE)
 
 
 def manifest_of(
@@ -190,6 +247,7 @@ def manifest_of(
     level: float,
     error_by_epsilon: Sequence[tuple[float, float]] = (),
     measurements: str = "",
+    rap: RapFacts | None = None,
 ) -> Manifest:
     """Return the manifest of a release.
 
@@ -206,6 +264,7 @@ def manifest_of(
         level: of the noise intervals.
         error_by_epsilon: (epsilon, rmse), for the report's curve.
         measurements: digest of the noisy values that go with it.
+        rap: of a release by relaxed adaptive projection; `mechanism` is then that of the counts.
     """
     return Manifest(
         schema_version=SCHEMA_VERSION,
@@ -213,7 +272,7 @@ def manifest_of(
         libraries=tuple((name, version(name)) for name in LIBRARIES),
         dataset=DatasetFacts(spec.dataset.id, spec.dataset.version),
         privacy=_privacy_facts(spec.privacy),
-        guarantee=_guarantee_facts(mechanism, cumulative),
+        guarantee=_guarantee_facts(mechanism.guarantee, cumulative, adaptive=rap is not None),
         noise=NoiseFacts(
             mechanism.scale, mechanism.shift, str(mechanism.sensitivity), noise_source
         ),
@@ -228,6 +287,7 @@ def manifest_of(
         ),
         error_by_epsilon=tuple((float(own), float(rmse)) for own, rmse in error_by_epsilon),
         measurements=measurements,
+        rap=rap,
     )
 
 
@@ -236,10 +296,9 @@ def _privacy_facts(privacy: Privacy) -> PrivacyFacts:
     return PrivacyFacts(unit, privacy.person, privacy.max_rows, privacy.neighbours)
 
 
-def _guarantee_facts(mechanism: Mechanism, cumulative: str) -> GuaranteeFacts:
-    own = mechanism.guarantee
+def _guarantee_facts(own: Guarantee, cumulative: str, *, adaptive: bool) -> GuaranteeFacts:
     return GuaranteeFacts(
-        mechanism=MECHANISMS[own.noise],
+        mechanism=RAP if adaptive else MECHANISMS[own.noise],
         kind=own.kind,
         epsilon=float(own.epsilon),
         delta=float(own.delta),
@@ -252,6 +311,8 @@ def _guarantee_facts(mechanism: Mechanism, cumulative: str) -> GuaranteeFacts:
 def manifest_text(manifest: Manifest) -> str:
     """Return the text of release.json: sorted keys, two spaces, a newline at the end."""
     content = asdict(manifest) | {"libraries": dict(manifest.libraries)}
+    if manifest.rap is None:
+        del content["rap"]  # only a release that it says something of names it
     return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -17,13 +17,12 @@ Row = dict[str, str | int | float | bool | None]
 
 @dataclass(frozen=True)
 class Point:
-    """One answer: what it is of, where it stands on an ordered axis, and its noise interval."""
+    """One answer: what it is of, its place on an ordered axis, and its noise interval, if known."""
 
     label: str
     place: float
     estimate: float
-    low: float
-    high: float
+    interval: tuple[float, float] | None
     flag: str
 
 
@@ -95,8 +94,9 @@ def _along(rows: Sequence[Row], *, axis: str, place: str, others: Sequence[str])
 
 
 def _point(row: Row, label: str, place: float) -> Point:
-    estimate, low, high = (cast(float, row[name]) for name in ("estimate", "ci_low", "ci_high"))
-    return Point(label, place, estimate, low, high, str(row["flag"]))
+    low, high = (cast(float | None, row[name]) for name in ("ci_low", "ci_high"))
+    interval = None if low is None or high is None else (low, high)
+    return Point(label, place, cast(float, row["estimate"]), interval, str(row["flag"]))
 
 
 def _varying(rows: Sequence[Row], names: Sequence[str]) -> list[str]:

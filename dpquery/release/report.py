@@ -9,14 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpquery.exceptions import SpecError
-from dpquery.release.errors import ERRORS_SCHEMA
+from dpquery.release.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
 from dpquery.release.manifest import ERRORS_FILE, ItemFacts, Manifest, read_manifest
 from dpquery.release.preview import Preview, preview
-from dpquery.release.statement import guarantee_line
+from dpquery.release.statement import guarantee_line, simulated_words
 from dpquery.release.wording import figure, percent, within
 
 GOOD_ERROR, GOOD_SHARE, WEAK_SHARE = 0.1, 0.1, 0.5
 COLUMNS = ("item", "answers", "rms error", "typical", "worst", "flagged", "verdict")
+UNKNOWN_COLUMNS = ("item", "answers", "verdict")
 
 Json = str | int | float | None | list["Json"] | dict[str, "Json"]
 
@@ -24,6 +25,8 @@ Json = str | int | float | None | list["Json"] | dict[str, "Json"]
 @dataclass(frozen=True)
 class ItemReport:
     """The errors of one item, in counts or relative to its estimates.
+
+    Where the release has no error bars, all figures but `queries` and `weight` are None.
 
     Attributes:
         name: the item's.
@@ -42,18 +45,20 @@ class ItemReport:
     name: str
     description: str
     queries: int
-    rmse: float
-    median_std_error: float
-    max_std_error: float
+    rmse: float | None
+    median_std_error: float | None
+    max_std_error: float | None
     median_rel_error: float | None
     worst_rel_error: float | None
-    flagged_share: float
+    flagged_share: float | None
     weight: float
     preview: Preview | None
 
     @property
     def grade(self) -> str:
-        """Good, fair or weak."""
+        """Good, fair or weak; unknown where nobody knows the errors."""
+        if self.flagged_share is None:
+            return "unknown"
         if self.flagged_share >= WEAK_SHARE or self.median_rel_error is None:
             return "weak"
         good = self.median_rel_error <= GOOD_ERROR and self.flagged_share <= GOOD_SHARE
@@ -62,6 +67,8 @@ class ItemReport:
     @property
     def verdict(self) -> str:
         """What that means, in a few words."""
+        if self.flagged_share is None:
+            return "unknown: no error bars"
         flagged = f"{percent(self.flagged_share)} of the answers are flagged"
         if self.grade == "weak" or self.median_rel_error is None:
             return f"weak: {'it is flagged' if self.queries == 1 else flagged}"
@@ -82,23 +89,33 @@ class Report:
         return sum(item.queries for item in self.items)
 
     @property
-    def rmse(self) -> float:
-        """Root mean square standard error of all answers."""
-        squares = math.fsum(item.queries * item.rmse**2 for item in self.items)
+    def columns(self) -> tuple[str, ...]:
+        """Heads of the table of items."""
+        return COLUMNS if self.manifest.error_bars else UNKNOWN_COLUMNS
+
+    @property
+    def rmse(self) -> float | None:
+        """Root mean square standard error of all answers; None where some have none."""
+        known = [(item.queries, item.rmse) for item in self.items if item.rmse is not None]
+        if len(known) < len(self.items):
+            return None
+        squares = math.fsum(queries * rmse**2 for queries, rmse in known)
         return math.sqrt(squares / max(self.queries, 1))
 
     @property
-    def flagged_share(self) -> float:
-        """Share of all answers with a flag."""
-        flagged = math.fsum(item.queries * item.flagged_share for item in self.items)
-        return flagged / max(self.queries, 1)
+    def flagged_share(self) -> float | None:
+        """Share of all answers with a relative error worth a flag; None where it is unknown."""
+        known = [(i.queries, i.flagged_share) for i in self.items if i.flagged_share is not None]
+        if len(known) < len(self.items):
+            return None
+        return math.fsum(queries * share for queries, share in known) / max(self.queries, 1)
 
 
 def load(directory: Path) -> Report:
     """Read a release back; SpecError if the folder is not a release or is damaged."""
     manifest = read_manifest(directory)
     try:
-        rows = _read_errors(directory / ERRORS_FILE)
+        rows = _read_errors(directory / ERRORS_FILE, known=manifest.error_bars)
         items = tuple(_item(directory, own, rows[own.name]) for own in manifest.items)
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException):
         raise SpecError(
@@ -108,9 +125,9 @@ def load(directory: Path) -> Report:
     return Report(manifest, items)
 
 
-def _read_errors(path: Path) -> dict[str, dict[str, float | None]]:
+def _read_errors(path: Path, *, known: bool) -> dict[str, dict[str, float | None]]:
     errors = pq.read_table(path)
-    if errors.schema.remove_metadata() != ERRORS_SCHEMA:
+    if errors.schema.remove_metadata() != (ERRORS_SCHEMA if known else UNKNOWN_SCHEMA):
         raise ValueError("schema")
     return {row["item"]: row for row in errors.to_pylist()}
 
@@ -142,6 +159,7 @@ def to_json(report: Report) -> dict[str, Json]:
         "privacy": asdict(manifest.privacy),
         "guarantee": asdict(manifest.guarantee),
         "strategy": asdict(manifest.strategy),
+        **({} if manifest.rap is None else {"rap": asdict(manifest.rap)}),
         "level": manifest.level,
         "queries": report.queries,
         "rmse": report.rmse,
@@ -151,19 +169,19 @@ def to_json(report: Report) -> dict[str, Json]:
 
 
 def to_rows(report: Report) -> list[tuple[str, ...]]:
-    """Return the table of items as text, one row an item under COLUMNS."""
-    return [
-        (
-            item.name,
-            f"{item.queries:,}",
-            figure(item.rmse),
-            within(item.median_rel_error),
-            within(item.worst_rel_error),
-            percent(item.flagged_share),
-            item.verdict,
-        )
-        for item in report.items
-    ]
+    """Return the table of items as text, one row an item under the report's columns."""
+    return [(item.name, f"{item.queries:,}", *_cells(item), item.verdict) for item in report.items]
+
+
+def _cells(item: ItemReport) -> tuple[str, ...]:
+    if item.rmse is None or item.flagged_share is None:
+        return ()
+    return (
+        figure(item.rmse),
+        within(item.median_rel_error),
+        within(item.worst_rel_error),
+        percent(item.flagged_share),
+    )
 
 
 def headline(report: Report) -> list[str]:
@@ -173,9 +191,19 @@ def headline(report: Report) -> list[str]:
         f"{manifest.dataset.id}, version {manifest.dataset.version}: "
         f"{report.queries:,} answers in {len(report.items):,} items",
         guarantee_line(manifest.guarantee),
-        f"root mean square error {figure(report.rmse)}; {percent(report.flagged_share)} of all "
-        f"answers are flagged; {optimality(manifest)}",
+        worth(report),
     ]
+
+
+def worth(report: Report) -> str:
+    """Return how good the answers are, as far as that is known."""
+    if report.manifest.rap is not None:
+        return f"answers are biased and have no error bars; {simulated_words(report.manifest.rap)}"
+    return (
+        f"root mean square error {figure(report.rmse or 0.0)}; "
+        f"{percent(report.flagged_share or 0.0)} of all answers are flagged; "
+        f"{optimality(report.manifest)}"
+    )
 
 
 def optimality(manifest: Manifest) -> str:

@@ -2,8 +2,16 @@
 
 import math
 
-from dpquery.release.manifest import GuaranteeFacts, ItemFacts, Manifest, PrivacyFacts
-from dpquery.release.wording import count, power
+from dpquery.release.manifest import (
+    RAP,
+    RELAXED_ROWS_FILE,
+    GuaranteeFacts,
+    ItemFacts,
+    Manifest,
+    PrivacyFacts,
+    RapFacts,
+)
+from dpquery.release.wording import count, figure, power
 
 UNPROTECTED = """\
 The following is public and was never protected: the dataset's name, the names and lists of \
@@ -51,11 +59,26 @@ release that would pass the declared cap.
 
 {noise}
 
-Post-processing: {postprocessing}. Estimates are unbiased and are published as they came out: some \
-are not whole numbers, and small ones can be negative. Setting those to zero would bias every sum.
+Post-processing: {postprocessing}. {unbiased}
 
 ## How to read the columns
 
+{columns}
+
+## Files
+
+{files}
+- `errors.parquet`: {errors}
+- `release.json`: this release's facts for machines
+
+Ledger event {seq}, {head}. Plan {plan}.
+"""
+
+UNBIASED = """\
+Estimates are unbiased and are published as they came out: some are not whole numbers, and small \
+ones can be negative. Setting those to zero would bias every sum."""
+
+COLUMNS = """\
 - `estimate`: the count, plus noise of mean zero.
 - `std_error`: the standard error of that noise, known in advance and the same whatever the data.
 - `ci_low`, `ci_high`: the {level} **noise interval**. In about {level} of releases it contains \
@@ -63,20 +86,25 @@ the count in the records. It is not a sampling interval: it says nothing about h
 records represent anyone else.
 - `rel_error`: `std_error` over the size of the estimate; empty where the estimate is zero.
 - `flag`: `noisy` from a relative error of 30 % on, `very noisy` from 50 % on, a common rule in \
-health statistics. It is computed from the noisy estimate, not from the true count.
+health statistics. It is computed from the noisy estimate, not from the true count."""
 
-## Files
+# Of relaxed adaptive projection, whose answers have no standard errors.
 
-{files}
-- `errors.parquet`: a summary of the errors of each file above
-- `release.json`: this release's facts for machines
+BIASED = """\
+**Estimates are biased, and nobody can say by how much:** the relaxed rows fit what was measured, \
+and guess the rest. They are never negative, agree with each other, and need not be whole."""
 
-Ledger event {seq}, {head}. Plan {plan}.
-"""
+WITHOUT_ERRORS = """\
+- `estimate`: the count, as the relaxed rows have it.
+- `std_error`, `ci_low`, `ci_high`, `rel_error`: empty in every row. **There are no error bars:** \
+the error of an estimate depends on the records, and publishing it would need budget of its own.
+- `flag`: `no error bars` in every row."""
 
 
 def statement(manifest: Manifest) -> str:
     """Return the privacy statement of a release, as Markdown."""
+    level = f"{100 * manifest.level:g} %"
+    known = manifest.error_bars
     return TEMPLATE.format(
         dataset=_one_line(manifest.dataset.id),
         version=_one_line(manifest.dataset.version),
@@ -87,10 +115,12 @@ def statement(manifest: Manifest) -> str:
         cumulative=_one_line(manifest.guarantee.cumulative).rstrip("."),
         unprotected=UNPROTECTED,
         uncovered=UNCOVERED,
-        noise=_noise_words(manifest),
+        noise=_noise_words(manifest) if known else _rap_words(manifest),
         postprocessing=manifest.postprocessing,
-        level=f"{100 * manifest.level:g} %",
-        files="\n".join(_file_line(item) for item in manifest.items),
+        unbiased=UNBIASED if known else BIASED,
+        columns=COLUMNS.format(level=level) if known else WITHOUT_ERRORS,
+        files="\n".join(_file_lines(manifest)),
+        errors="a summary of the errors of each file above" if known else "no errors are known",
         seq=manifest.ledger.seq,
         head=manifest.ledger.head,
         plan=manifest.plan,
@@ -126,12 +156,12 @@ def neighbour_words(privacy: PrivacyFacts) -> str:
 
 def guarantee_line(guarantee: GuaranteeFacts) -> str:
     """Return the guarantee in the trade's own terms."""
+    how = guarantee.mechanism if guarantee.mechanism == RAP else f"{guarantee.mechanism} noise"
     if guarantee.rho is None:
-        return f"ε = {guarantee.epsilon:g} (pure differential privacy, {guarantee.mechanism} noise)"
+        return f"ε = {guarantee.epsilon:g} (pure differential privacy, {how})"
     return (
         f"ε = {guarantee.epsilon:g} at δ = {power(guarantee.delta)} "
-        f"(ρ = {guarantee.rho:.6g} of zero-concentrated differential privacy, "
-        f"{guarantee.mechanism} noise)"
+        f"(ρ = {guarantee.rho:.6g} of zero-concentrated differential privacy, {how})"
     )
 
 
@@ -154,6 +184,68 @@ def odds_words(guarantee: GuaranteeFacts, privacy: PrivacyFacts) -> str:
     )
 
 
+def simulated_words(rap: RapFacts) -> str:
+    """Return what the plan's simulation said of the errors, and that it is no more than that."""
+    own = rap.simulated
+    if own is None:
+        return "errors are unknown, and the plan has no simulation at this epsilon and delta"
+    return (
+        "errors are unknown; simulated, not measured: RMSE "
+        f"{figure(own.rmse)} ± {figure(own.rmse_spread)} and largest error "
+        f"{figure(own.max_error)} ± {figure(own.max_error_spread)} in "
+        f"{count(own.repetitions, 'run')} on {_one_line(own.proxy)}"
+    )
+
+
+def _rap_words(manifest: Manifest) -> str:
+    rap = manifest.rap
+    if rap is None:
+        raise ValueError("not a release of relaxed rows")
+    return (
+        f"{count(len(manifest.items), 'table file')} were read from "
+        f"{count(rap.relaxed_rows, 'relaxed row')}, made by relaxed adaptive projection (RAP). A "
+        "relaxed row is a record whose every attribute is a probability distribution over its "
+        f"values. {_measured_words(rap)} After each measurement the relaxed rows were fitted to "
+        "all noisy counts so far; everything between the rounds was "
+        f"computed from noisy values. {_total_words(rap)} The promise above covers the whole run: "
+        "every choice and every count is paid for in zero-concentrated differential privacy, and "
+        f"its ρ was charged at once, before the first round. {_source_words(manifest)}\n\n"
+        f"What the plan knew beforehand: {simulated_words(rap)}. "
+        "A simulation on other data says what to expect if the records resemble it."
+    )
+
+
+def _measured_words(rap: RapFacts) -> str:
+    if rap.selection_scale is None:
+        return "Every count that was asked for was measured with noise, once."
+    return (
+        f"In {count(rap.rounds, 'round')} the {count(rap.selected, 'count')} on which the relaxed "
+        "rows seemed furthest from the records were chosen by an exact noisy maximum (scale "
+        f"{rap.selection_scale:.6g}) and measured with noise."
+    )
+
+
+def _total_words(rap: RapFacts) -> str:
+    if rap.total_std is None:
+        return f"Answers are scaled to the declared number of records, {figure(rap.total)}."
+    return (
+        "Answers are scaled to the number of records, which was measured too: "
+        f"{figure(rap.total)}, with noise of standard deviation {rap.total_std:.4g}."
+    )
+
+
+def _source_words(manifest: Manifest) -> str:
+    own = manifest.noise
+    return (
+        f"To each measured count, noise of the discrete Gaussian distribution of scale "
+        f"{own.scale:.6g} was added once. The noise comes from {_one_line(own.source)}, which "
+        "draws it exactly, in whole numbers, from a cryptographic random generator: no "
+        "floating-point noise is used, and no seed exists from which it could be drawn again. "
+        "The proofs and tests behind this reduce the risk of an implementation error; they do not "
+        "remove it."
+    )
+
+
 def _noise_words(manifest: Manifest) -> str:
     own = manifest.noise
     return (
@@ -167,6 +259,17 @@ def _noise_words(manifest: Manifest) -> str:
         "The proofs and tests behind this reduce the risk of an implementation error; they do not "
         "remove it."
     )
+
+
+def _file_lines(manifest: Manifest) -> list[str]:
+    lines = [_file_line(item) for item in manifest.items]
+    if manifest.rap is not None:
+        rows = count(manifest.rap.relaxed_rows, "relaxed row")
+        lines.append(
+            f"- `{RELAXED_ROWS_FILE}`: {rows}, a probability for each value of each attribute; "
+            "`dpquery synthetic` makes records of them, without budget"
+        )
+    return lines
 
 
 def _file_line(item: ItemFacts) -> str:

@@ -57,6 +57,7 @@ th:first-child, .verdict { white-space: normal; }
 .pill { display: inline-block; min-width: 46px; padding: 0 8px; border-radius: 9px;
   border: 1px solid currentColor; text-align: center; font-size: 12px; }
 .good { color: var(--good); } .fair { color: var(--warn); } .weak { color: var(--weak); }
+.unknown { color: var(--soft); }
 .words { display: grid; grid-template-columns: minmax(110px, 170px) 1fr; gap: 8px 20px; margin: 0; }
 .words dt { font-weight: 600; } .words dd { margin: 0; max-width: 70ch; overflow-wrap: anywhere; }
 @media print { main { max-width: none; } figure, tr { break-inside: avoid; } }

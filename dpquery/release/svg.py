@@ -100,19 +100,20 @@ def bars(
 
 
 def whiskers(points: Sequence[Point], *, title: str) -> str:
-    """Draw each estimate as a dot with its noise interval, one line a point."""
+    """Draw each estimate as a dot with its noise interval, if it has one, one line a point."""
     height = TOP + LINE_HEIGHT * len(points) + BOTTOM - 14
     start, end = _label_width([point.label for point in points]), WIDTH - VALUE_WIDTH
-    ends = [value for point in points for value in (point.low, point.high)]
-    own = scale(ends, start=start, end=end)
+    own = scale(_ends(points), start=start, end=end)
     body = [_vertical_ticks(own, height - BOTTOM + 14, figure)]
     for k, point in enumerate(points):
         middle = TOP + LINE_HEIGHT * (k + 0.5)
         tip = _tip(point)
         flagged = " flagged" if point.flag else ""
+        body.append(_label(point.label, start, middle))
+        if point.interval is not None:
+            low, high = map(own, point.interval)
+            body.append(_line(low, middle, high, middle, cls=f"whisker{flagged}"))
         body += [
-            _label(point.label, start, middle),
-            _line(own(point.low), middle, own(point.high), middle, cls=f"whisker{flagged}"),
             _tag("circle", cx=own(point.estimate), cy=middle, r=4, cls=f"dot{flagged}", tip=tip),
             _text(figure(round(point.estimate)), WIDTH - 4, middle + 4, cls="value end"),
         ]
@@ -120,17 +121,21 @@ def whiskers(points: Sequence[Point], *, title: str) -> str:
 
 
 def lines(series: Sequence[Series], *, axis: str, title: str) -> str:
-    """Draw estimates along an ordered axis, each series with the band of its noise intervals."""
+    """Draw estimates along an ordered axis, each series with the band of its noise intervals.
+
+    A series whose points have no intervals is a line alone.
+    """
     height = TOP + PLOT_HEIGHT + BOTTOM
     points = [point for own in series for point in own.points]
     across = Scale(*_extent([point.place for point in points]), LEFT, WIDTH - RIGHT)
-    ends = [value for point in points for value in (point.low, point.high)]
-    up = scale(ends, start=TOP + PLOT_HEIGHT, end=TOP)
+    up = scale(_ends(points), start=TOP + PLOT_HEIGHT, end=TOP)
     body = [_axes(across, up, x_text=lambda value: f"{value:g}", y_text=figure, x_title=axis)]
     for k, own in enumerate(series):
-        band = [(across(p.place), up(p.high)) for p in own.points]
-        band += [(across(p.place), up(p.low)) for p in reversed(own.points)]
-        body.append(_tag("polygon", points=_path(band), cls=f"band s{k}"))
+        known = [(across(p.place), *p.interval) for p in own.points if p.interval is not None]
+        band = [(x, up(high)) for x, _, high in known]
+        band += [(x, up(low)) for x, low, _ in reversed(known)]
+        if band:
+            body.append(_tag("polygon", points=_path(band), cls=f"band s{k}"))
     for k, own in enumerate(series):
         middle = [(across(p.place), up(p.estimate)) for p in own.points]
         body.append(_tag("polyline", points=_path(middle), cls=f"line s{k}"))
@@ -164,6 +169,11 @@ def curve(points: Sequence[tuple[float, float]], *, now: tuple[float, float], ti
     x, side = across(now[0]) + (-10 if near_end else 10), "value end" if near_end else "value"
     body.append(_text(here, x, up(now[1]) - 8, cls=side))
     return _chart(body, height, title, "; ".join(f"ε {figure(x)}: {figure(y)}" for x, y in whole))
+
+
+def _ends(points: Sequence[Point]) -> list[float]:
+    """Return the values that a scale must show: intervals where there are some, else estimates."""
+    return [end for point in points for end in point.interval or (point.estimate,)]
 
 
 def _chart(body: Sequence[str], height: float, title: str, words: str) -> str:
@@ -232,10 +242,11 @@ def _width(text: str) -> float:
 
 
 def _tip(point: Point, series: str = "") -> str:
-    flag = f", {point.flag}" if point.flag else ""
     name = f"{point.label}, {series}" if series else point.label
-    interval = f"{figure(round(point.low))} to {figure(round(point.high))}"
-    return f"{name}: {figure(round(point.estimate))} ({interval}{flag})"
+    notes = [point.flag] if point.flag else []
+    if point.interval is not None:
+        notes.insert(0, " to ".join(figure(round(end)) for end in point.interval))
+    return f"{name}: {figure(round(point.estimate))} ({', '.join(notes)})"
 
 
 def _text(content: str, x: float, y: float, *, cls: str, tip: str = "") -> str:

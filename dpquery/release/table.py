@@ -15,7 +15,7 @@ from numpy import float64, int64
 from numpy.typing import NDArray
 
 from dpquery.reconstruction.answers import TableAnswers
-from dpquery.release.errors import FLAGS, flags, relative_errors
+from dpquery.release.errors import FLAGS, NO_ERROR_BARS, flags, relative_errors
 from dpquery.release.labels import LABEL, AttributeColumns, attribute_columns
 from dpquery.spec.domain import Domain
 from dpquery.spec.model import Item, Table
@@ -31,14 +31,17 @@ _VALUES = [
     pa.field("rel_error", pa.float64()),
     pa.field("flag", LABEL, nullable=False),
 ]
+_WITHOUT_ERRORS = [field.with_nullable(field.name not in ("estimate", "flag")) for field in _VALUES]
+
+Values = NDArray[float64]
 
 
 class Batch(NamedTuple):
-    """Some rows of an item's file, with the errors in them that the summary needs."""
+    """Some rows of an item's file, with the errors in them that the summary needs, if known."""
 
     rows: pa.RecordBatch
-    std_error: NDArray[float64]
-    relative: NDArray[float64]
+    std_error: Values | None
+    relative: Values | None
 
 
 class _Segment(NamedTuple):
@@ -61,6 +64,7 @@ class Layout:
         schema: of the whole file.
         tables: text of each table's `table` column; empty where there is no such column.
         queries: text of each table's `query` column; empty where there is no such column.
+        error_bars: whether the answers have standard errors; else those columns are null.
     """
 
     item: Item
@@ -69,6 +73,7 @@ class Layout:
     schema: pa.Schema
     tables: tuple[str, ...]
     queries: tuple[str, ...]
+    error_bars: bool = True
 
     def batches(
         self, answers: Iterator[TableAnswers], *, rows: int = BATCH_ROWS
@@ -91,23 +96,32 @@ class Layout:
                 if current is None or len(current.estimate) != self.item.tables[place].size:
                     raise ValueError(f"item {self.item.name} has no answers for table {place}")
                 part = slice(segment.start, segment.stop)
+                if (current.std_error is not None) != self.error_bars:
+                    raise ValueError(f"item {self.item.name} is laid out for other answers")
                 fields = (current.estimate, current.std_error, current.half_width)
-                pieces.append([values[part] for values in fields])
+                pieces.append([values[part] for values in fields if values is not None])
             yield self._batch(segments, *(np.concatenate(own) for own in zip(*pieces, strict=True)))
 
     def _batch(
         self,
         segments: Sequence[_Segment],
-        estimate: NDArray[float64],
-        std_error: NDArray[float64],
-        half_width: NDArray[float64],
+        estimate: Values,
+        std_error: Values | None = None,
+        half_width: Values | None = None,
     ) -> Batch:
-        relative = relative_errors(estimate, std_error)
         arrays = [
             *(self._constant(texts, segments) for texts in (self.tables, self.queries) if texts),
             *self._attribute_arrays(segments),
-            *(pa.array(v) for v in (estimate, std_error, estimate - half_width)),
-            pa.array(estimate + half_width),
+            pa.array(estimate),
+        ]
+        if std_error is None or half_width is None:
+            unknown = pa.nulls(len(estimate), pa.float64())
+            flagged = _encoded(np.zeros(len(estimate), dtype=int64), pa.array([NO_ERROR_BARS]))
+            arrays += [unknown, unknown, unknown, unknown, flagged]
+            return Batch(pa.RecordBatch.from_arrays(arrays, schema=self.schema), None, None)
+        relative = relative_errors(estimate, std_error)
+        arrays += [
+            *(pa.array(v) for v in (std_error, estimate - half_width, estimate + half_width)),
             pa.array(relative, mask=(estimate == 0) | np.isinf(relative)),
             _encoded(flags(relative), pa.array(FLAGS)),
         ]
@@ -132,8 +146,8 @@ class Layout:
         return [array for own in filling.values() for array in own.arrays()]
 
 
-def layout(item: Item, domain: Domain) -> Layout:
-    """Return how an item's file is laid out."""
+def layout(item: Item, domain: Domain, *, error_bars: bool = True) -> Layout:
+    """Return how an item's file is laid out; `error_bars` where its answers have them."""
     used = sorted({index for table in item.tables for index in table.attributes})
     columns = {
         index: attribute_columns(domain.attributes[index], item, index=index) for index in used
@@ -152,9 +166,10 @@ def layout(item: Item, domain: Domain) -> Layout:
         item=item,
         attributes=columns,
         labels=tuple(labels),
-        schema=pa.schema([*fields, *_VALUES]),
+        schema=pa.schema([*fields, *(_VALUES if error_bars else _WITHOUT_ERRORS)]),
         tables=tuple(_table_text(table, domain) for table in item.tables) if several else (),
         queries=tuple(_query_text(table) for table in item.tables) if counted else (),
+        error_bars=error_bars,
     )
 
 

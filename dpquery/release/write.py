@@ -30,12 +30,13 @@ from numpy.typing import NDArray
 from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
 from dpquery.measurement.ledger_files import sync_path
 from dpquery.reconstruction.answers import TableAnswers
-from dpquery.release.errors import Tally, errors_table
+from dpquery.release.errors import Tally, errors_table, unknown_row
 from dpquery.release.manifest import (
     ERRORS_FILE,
     MANIFEST_FILE,
     MEASUREMENTS_FILE,
     PLAN_FILE,
+    RELAXED_ROWS_FILE,
     STATEMENT_FILE,
     Manifest,
     manifest_text,
@@ -110,6 +111,7 @@ def write_release(
     manifest: Manifest,
     replace: bool,
     sources: Sources | None = None,
+    relaxed: pa.Table | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Write all files of a release, whole or not at all.
@@ -121,6 +123,7 @@ def write_release(
         manifest: goes into release.json, which is written last, and into the statement.
         replace: whether a release of another key may be replaced.
         sources: go into the folder too; the manifest has their digests.
+        relaxed: the relaxed rows that the answers were read from, where the manifest names them.
         progress: told how many queries have been written.
 
     Privacy:
@@ -140,6 +143,9 @@ def write_release(
             if sources is not None:
                 _write_sources(workshop / NEW, sources, manifest)
             _write_files(workshop / NEW, spec, answers, manifest, progress)
+            if relaxed is not None:
+                _write_table(workshop / NEW / RELAXED_ROWS_FILE, relaxed, manifest)
+            _sync(workshop / NEW, manifest)
             _put_in_place(workshop, directory)
     except OSError as problem:
         full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -167,21 +173,31 @@ def _write_files(
 ) -> None:
     summaries, written = [], 0
     for item, facts in zip(spec.items, manifest.items, strict=True):
-        own = layout(item, spec.domain)
+        own = layout(item, spec.domain, error_bars=manifest.error_bars)
         metadata = _metadata(manifest, {"item": item.name, "labels": list(own.labels)})
         tally = Tally()
         with _writer(folder / facts.file, own.schema.with_metadata(metadata)) as writer:
             for batch in own.batches(answers(item)):
                 writer.write_batch(batch.rows, row_group_size=BATCH_ROWS)
-                tally.add(batch.std_error, batch.relative)
-                written += len(batch.std_error)
+                if batch.std_error is not None and batch.relative is not None:
+                    tally.add(batch.std_error, batch.relative)
+                written += batch.rows.num_rows
                 progress(written)
-        summaries.append(tally.row(item))
-    errors = errors_table(summaries).replace_schema_metadata(_metadata(manifest, {}))
-    with _writer(folder / ERRORS_FILE, errors.schema) as writer:
-        writer.write_table(errors)
+        summaries.append(tally.row(item) if manifest.error_bars else unknown_row(item))
+    errors = errors_table(summaries, known=manifest.error_bars)
+    _write_table(folder / ERRORS_FILE, errors, manifest)
     (folder / STATEMENT_FILE).write_text(statement(manifest), encoding="utf-8")
     (folder / MANIFEST_FILE).write_text(manifest_text(manifest), encoding="utf-8")
+
+
+def _write_table(path: Path, table: pa.Table, manifest: Manifest) -> None:
+    own = table.replace_schema_metadata(_metadata(manifest, {}))
+    with _writer(path, own.schema) as writer:
+        writer.write_table(own)
+
+
+def _sync(folder: Path, manifest: Manifest) -> None:
+    """Bring all files to the disk; one that the manifest names and nobody wrote is a mistake."""
     for name in manifest.files:
         sync_path(folder / name)
     sync_path(folder)

@@ -1,0 +1,80 @@
+"""The file of relaxed rows: one row a relaxed record, one column a class of values.
+
+A column is called attribute=value and holds the probability that the record has the value, so that
+the columns of an attribute sum to one. Values that no query tells apart are one class and share a
+column. `pandas.read_parquet("release/relaxed_rows.parquet").mean()` is every one-way table.
+"""
+
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpquery.exceptions import SpecError
+from dpquery.operators.compile import CompiledSpec
+from dpquery.operators.factors import Array
+from dpquery.reconstruction.relaxed import RelaxedRows
+from dpquery.release.manifest import RELAXED_ROWS_FILE
+from dpquery.spec.domain import Attribute, Domain
+
+_SHOWN = 3  # values that the name of a class lists
+
+
+def relaxed_table(rows: RelaxedRows, domain: Domain, classes: Sequence[Array]) -> pa.Table:
+    """Return the content of relaxed_rows.parquet.
+
+    Args:
+        rows: the relaxed rows.
+        domain: whose labels name the columns.
+        classes: for each attribute the class of every code.
+    """
+    names: dict[str, None] = {}
+    for attribute, own in zip(domain.attributes, classes, strict=True):
+        for label in class_labels(attribute, own):
+            name = f"{attribute.name}={label}"
+            names[name if name not in names else f"{name} (column {len(names)})"] = None
+    columns = [pa.array(np.ascontiguousarray(column)) for column in rows.values.T]
+    schema = pa.schema([pa.field(name, pa.float32(), nullable=False) for name in names])
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def class_labels(attribute: Attribute, classes: Array) -> list[str]:
+    """Return a name for each class of codes: its value, its range, or the values that it lists."""
+    order = np.argsort(classes, kind="stable")
+    ends = np.cumsum(np.bincount(classes))[:-1]
+    return [_class_label(attribute, own) for own in np.split(order, ends)]
+
+
+def _class_label(attribute: Attribute, codes: Array) -> str:
+    first, last = int(codes[0]), int(codes[-1])
+    if len(codes) == 1:
+        return attribute.label(first)
+    if len(codes) == attribute.size:
+        return "any"
+    run = last - first == len(codes) - 1 and last < attribute.length
+    if run and not attribute.merged:
+        return attribute.columns[0].range_label(first, last)
+    listed = " or ".join(attribute.label(code) for code in islice(codes.tolist(), _SHOWN))
+    more = len(codes) - _SHOWN
+    return listed if more <= 0 else f"{listed} or {more} more"
+
+
+def read_relaxed(directory: Path, compiled: CompiledSpec) -> RelaxedRows:
+    """Read the relaxed rows of a release; SpecError if they are missing or not as written."""
+    shape = compiled.workload.shape_of_domain
+    try:
+        table = pq.read_table(directory / RELAXED_ROWS_FILE)
+        values = np.column_stack([column.to_numpy() for column in table.columns])
+        rows = RelaxedRows(shape, np.ascontiguousarray(values))
+        bounded = np.isfinite(values).all() and (values >= 0).all() and (values <= 2).all()
+        if bounded and all(rows.distribution(i).any(axis=1).all() for i in range(len(shape))):
+            return rows
+    except (OSError, ValueError, pa.ArrowException):
+        pass
+    raise SpecError(
+        f"{directory / RELAXED_ROWS_FILE} is missing or not as it was written; run "
+        "`dpquery release` again, which is free: the ledger holds the measurements"
+    )

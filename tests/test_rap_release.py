@@ -1,0 +1,285 @@
+"""A release of relaxed rows says that its errors are unknown, and can be told from its records."""
+
+import json
+import math
+from dataclasses import asdict, replace
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from dpquery.exceptions import SpecError
+from dpquery.measurement.accounting import guarantee
+from dpquery.measurement.mechanism import Mechanism
+from dpquery.operators.compile import compile_spec
+from dpquery.reconstruction.answers import TableAnswers
+from dpquery.reconstruction.relaxed import RelaxedRows
+from dpquery.release.html import page
+from dpquery.release.manifest import (
+    LedgerFacts,
+    RapFacts,
+    SimulatedFacts,
+    StrategyFacts,
+    manifest_of,
+    manifest_text,
+    read_manifest,
+)
+from dpquery.release.relaxed import class_labels, read_relaxed, relaxed_table
+from dpquery.release.report import headline, load, to_json, to_rows
+from dpquery.release.statement import statement
+from dpquery.release.write import write_release
+from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
+from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
+from dpquery.spec.predicates import GroupSet, IdentitySet, PrefixSet, TotalSet
+
+UNKNOWN = ["std_error", "ci_low", "ci_high", "rel_error"]
+DOMAIN = Domain(
+    (
+        Attribute("age", (Column("age", Integers(0, 29)),)),
+        Attribute("sex", (Column("sex", Categorical(("1", "2"), ("Male", "Female"))),)),
+        Attribute("income", (Column("income", Bins((0.0, 10.0, 20.5, 50.0)), other=True),)),
+        Attribute("home", (Column("owns", Boolean()), Column("rooms", Integers(1, 3)))),
+        Attribute("unasked", (Column("unasked", Integers(1, 7)),)),
+    )
+)
+AGE, SEX = (0, IdentitySet(30)), (1, IdentitySet(2))
+TEENS = GroupSet(30, (("teens", tuple(range(13, 20))), ("ends", (0, 1, 2, 28, 29))))
+CLASSES = Spec(
+    Dataset("people"),
+    Privacy(),
+    Budget(),
+    DOMAIN,
+    (
+        Item("ages", (Table(((0, TEENS), SEX)),)),
+        Item("rich", (Table(((2, PrefixSet(4, 3)), (3, GroupSet(6, (("own", (3, 4, 5)),))))),)),
+    ),
+)
+ITEMS = (
+    Item("everyone", (Table(()),)),
+    Item("ages", (Table((AGE,)),)),
+    Item("pyramid", (Table((AGE, SEX)),), 2.0, "Ages by sex"),
+    Item("any", (Table(((0, TEENS), SEX), at_least=1), Table(((1, TotalSet(2)),)))),
+)
+SIMULATED = SimulatedFacts("the prior", 5, 31.4, 2.5, 160.2, 12.0)
+RAP = RapFacts(4, 16, 3, 1234.0, 7.5, 12.5, SIMULATED)
+
+
+def answers(item):
+    for table in item.tables:
+        yield TableAnswers(table, 10.0 + np.arange(table.size) % 7, None, None)
+
+
+def manifest(rap=RAP, items=ITEMS):
+    own = guarantee("gaussian", epsilon=Fraction(1), delta=Fraction(1, 10**9))
+    return manifest_of(
+        Spec(Dataset("people", "7"), Privacy(), Budget(epsilon=Fraction(4)), DOMAIN, items),
+        mechanism=Mechanism(own, 0, 16, 40.5),
+        noise_source="OpenDP 0",
+        strategy=StrategyFacts("RAP", "relaxed", None, None, None, "", None, "s" * 64),
+        plan="p" * 64,
+        key="k",
+        ledger=LedgerFacts(1, "h" * 64),
+        cumulative="Releases so far have spent 1 of 4.",
+        level=0.95,
+        rap=rap,
+    )
+
+
+def relaxed():
+    values = np.zeros((3, sum(DOMAIN.shape)), dtype=np.float32)
+    for row in range(3):
+        for start, size in zip(np.cumsum((0, *DOMAIN.shape)), DOMAIN.shape, strict=False):
+            values[row, start + (7 * row + np.array([0, 1])) % size] += [0.75, 0.25]
+    return RelaxedRows(DOMAIN.shape, values)
+
+
+def release(folder, rap=RAP):
+    spec = Spec(Dataset("people", "7"), Privacy(), Budget(), DOMAIN, ITEMS)
+    classes = [np.arange(size) for size in DOMAIN.shape]
+    write_release(
+        folder,
+        spec=spec,
+        answers=answers,
+        manifest=manifest(rap),
+        replace=False,
+        relaxed=relaxed_table(relaxed(), DOMAIN, classes),
+    )
+    return load(folder)
+
+
+# --------------------------------------------------------------------- the release room
+
+
+def test_answers_without_errors_have_null_columns_and_say_so_in_their_flag(tmp_path):
+    release(tmp_path / "out")
+    for item in ITEMS:
+        table = pq.read_table(tmp_path / "out" / f"{item.name}.parquet")
+        assert table["estimate"].null_count == 0
+        assert table["estimate"].to_pylist() == [
+            own for batch in answers(item) for own in batch.estimate
+        ]
+        assert [table[name].null_count for name in UNKNOWN] == [len(table)] * 4
+        assert set(table["flag"].to_pylist()) == {"no error bars"}
+
+
+def test_answers_with_errors_are_refused_in_a_release_without_and_the_other_way_round(tmp_path):
+    spec = Spec(Dataset("people", "7"), Privacy(), Budget(), DOMAIN, ITEMS)
+
+    def known(item):
+        ones = (np.ones(table.size) for table in item.tables)
+        return (TableAnswers(t, own, own, own) for t, own in zip(item.tables, ones, strict=True))
+
+    for given, own in ((known, manifest()), (answers, replace(manifest(), rap=None))):
+        with pytest.raises(ValueError, match="laid out for other answers"):
+            write_release(tmp_path / "out", spec=spec, answers=given, manifest=own, replace=False)
+        assert not (tmp_path / "out").exists()
+
+
+def test_the_summary_of_errors_holds_no_figure(tmp_path):
+    release(tmp_path / "out")
+    (first, *rest) = pq.read_table(tmp_path / "out" / "errors.parquet").to_pylist()
+    assert [own["item"] for own in (first, *rest)] == [item.name for item in ITEMS]
+    assert rest[1] == dict.fromkeys(first) | {"item": "pyramid", "queries": 60, "weight": 2.0}
+
+
+def test_the_manifest_holds_the_run_and_no_figure_that_nobody_knows(tmp_path):
+    release(tmp_path / "out")
+    raw = json.loads((tmp_path / "out" / "release.json").read_text())
+    assert raw["guarantee"]["mechanism"] == "relaxed adaptive projection"
+    assert raw["guarantee"]["kind"] == "zcdp"
+    assert raw["rap"] == asdict(RAP)
+    assert {raw["strategy"][name] for name in ("rmse", "max_std_error", "ratio")} == {None}
+    assert read_manifest(tmp_path / "out") == manifest()
+    assert "relaxed_rows.parquet" in manifest().files
+
+
+def test_a_release_by_least_squares_is_described_as_before():
+    own = replace(manifest(), rap=None)
+    assert "rap" not in json.loads(manifest_text(own))
+    assert own.error_bars
+
+
+def test_the_statement_says_in_words_that_there_are_no_error_bars():
+    text = " ".join(statement(manifest()).split())
+    for words in (
+        "relaxed adaptive projection",
+        "Estimates are biased",
+        "There are no error bars",
+        "ε = 1 at δ = 1e-9",
+        "zero-concentrated differential privacy",
+        "In 4 rounds the 16 counts",
+        "simulated, not measured: RMSE 31.4 ± 2.5",
+        "5 runs on the prior",
+        "measured too: 1,234",
+        "dpquery synthetic",
+        "`relaxed_rows.parquet`: 3 relaxed rows",
+    ):
+        assert words in text, words
+    for words in ("noise interval", "unbiased", "standard error of that noise", "expected RMSE"):
+        assert words not in text, words
+
+
+def test_the_statement_tells_what_was_declared_and_what_was_not_simulated():
+    own = replace(RAP, total_std=None, selection_scale=None, simulated=None)
+    text = " ".join(statement(manifest(own)).split())
+    assert "scaled to the declared number of records, 1,234" in text
+    assert "Every count that was asked for was measured with noise, once." in text
+    assert "no simulation at this epsilon and delta" in text
+
+
+def test_the_report_calls_errors_unknown_and_simulated_ones_simulated(tmp_path):
+    report = release(tmp_path / "out")
+    assert report.rmse is None
+    assert report.flagged_share is None
+    assert {item.verdict for item in report.items} == {"unknown: no error bars"}
+    assert {len(row) for row in to_rows(report)} == {len(report.columns)}
+    text = "\n".join(headline(report))
+    assert "no error bars" in text
+    assert "simulated" in text
+    assert "expected" not in text
+    found = json.loads(json.dumps(to_json(report), allow_nan=False))
+    assert found["rmse"] is None
+    assert found["rap"]["simulated"]["rmse"] == 31.4
+
+
+def test_the_page_draws_estimates_without_intervals_and_no_chart_of_errors(tmp_path):
+    report = release(tmp_path / "out")
+    text = page(report)
+    assert "without error bars" in text
+    assert "unknown" in text
+    for words in ('class="whisker', 'class="band', "RMS error by item", "noise interval", "nan"):
+        assert words not in text
+    assert 'class="line s0"' in text
+    drawn = {item.name: item.preview for item in report.items}
+    assert drawn["pyramid"].series[0].points[3].interval is None
+
+
+# --------------------------------------------------------------------- relaxed rows
+
+
+def test_relaxed_rows_are_read_by_name_in_one_line(tmp_path):
+    release(tmp_path / "out")
+    rows = pd.read_parquet(tmp_path / "out" / "relaxed_rows.parquet")
+    assert len(rows) == 3
+    assert set(rows.dtypes) == {np.dtype("float32")}
+    assert rows["sex=Female"].tolist() == [0.25, 0.75, 0.25]
+    for attribute in ("age", "sex", "income", "home", "unasked"):
+        own = [name for name in rows if name.startswith(f"{attribute}=")]
+        assert rows[own].sum(axis=1).tolist() == [1, 1, 1]
+
+
+def test_relaxed_rows_come_back_bit_by_bit(tmp_path):
+    release(tmp_path / "out")
+    spec = replace(
+        CLASSES,
+        items=tuple(
+            Item(f"a{i}", (Table(((i, IdentitySet(n)),)),)) for i, n in enumerate(DOMAIN.shape)
+        ),
+    )
+    found = read_relaxed(tmp_path / "out", compile_spec(spec))
+    assert found.values.tobytes() == relaxed().values.tobytes()
+
+
+def test_classes_are_named_by_their_values():
+    compiled = compile_spec(CLASSES)
+    named = [
+        class_labels(own, classes)
+        for own, classes in zip(DOMAIN.attributes, compiled.classes, strict=True)
+    ]
+    assert named == [
+        ["0 or 1 or 2 or 2 more", "3 or 4 or 5 or 15 more", "13-19"],
+        ["Male", "Female"],
+        ["[0, 10)", "[10, 20.5)", "[20.5, 50)", "other"],
+        [
+            "owns=no, rooms=1 or owns=no, rooms=2 or owns=no, rooms=3",
+            "owns=yes, rooms=1 or owns=yes, rooms=2 or owns=yes, rooms=3",
+        ],
+        ["any"],
+    ]
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "nan", "negative", "narrow"])
+def test_damaged_relaxed_rows_are_found_and_the_remedy_named(tmp_path, damage):
+    release(tmp_path / "out")
+    path = tmp_path / "out" / "relaxed_rows.parquet"
+    table = pd.read_parquet(path)
+    match damage:
+        case "missing":
+            path.unlink()
+        case "cut":
+            path.write_bytes(path.read_bytes()[:-9])
+        case "nan" | "negative":
+            table.iloc[1, 2] = math.nan if damage == "nan" else -0.5
+            table.to_parquet(path)
+        case "narrow":
+            table.iloc[:, 1:].to_parquet(path)
+    spec = replace(
+        CLASSES,
+        items=tuple(
+            Item(f"a{i}", (Table(((i, IdentitySet(n)),)),)) for i, n in enumerate(DOMAIN.shape)
+        ),
+    )
+    with pytest.raises(SpecError, match="run `dpquery release` again"):
+        read_relaxed(tmp_path / "out", compile_spec(spec))
