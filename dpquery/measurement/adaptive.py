@@ -2,21 +2,40 @@
 
 What the loop asks of its two partners is stated here: of the projection, which is public and sees
 noisy values alone, and of chance (see selection), which decides on true values.
+
+A run is committed as one vector of int64, all counts in steps of 2^-10: the total, noisy or as
+declared; then for each round the numbers of its K queries, counted through all blocks in order, in
+the order drawn, and after them their K noisy counts. Where all queries are measured at once there
+are no numbers, and the counts are in the workload's order. The synthetic rows are never stored:
+they follow from this.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dpquery import __version__
+from dpquery.measurement.accounting import Guarantee
+from dpquery.measurement.exact import exact_answers
+from dpquery.measurement.ledger_draft import Draft
+from dpquery.measurement.noise import source
+from dpquery.measurement.questions import Tables, add_block, public_digest
 from dpquery.measurement.rap_mechanism import GRID_BITS, STEPS, RapMechanism
 from dpquery.measurement.rap_mechanism import design_rap as design_rap
 from dpquery.measurement.selection import Chance as Chance
-from dpquery.measurement.selection import Integers, scores_of, select
-from dpquery.operators.blocks import Workload
+from dpquery.measurement.selection import ExactChance, Integers, scores_of, select
+from dpquery.operators.blocks import Block, Workload
+from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
+from dpquery.spec.model import Spec
+from dpquery.strategy.lattice import Subset
+from dpquery.strategy.rap import RapSettings
+from dpquery.strategy.strategies import Measurement
 
 
 class Projection(Protocol):
@@ -112,6 +131,97 @@ def run_rounds(
         taken = np.concatenate([taken, own.places])
 
 
+@dataclass(frozen=True, eq=False)
+class AdaptiveQuery:
+    """A whole run of RAP: one question to the data, charged as one.
+
+    Attributes:
+        spec: declares dataset, columns, domain and unit.
+        compiled: the workload, and the classes that are counted.
+        settings: of RAP.
+        mechanism: from `design_rap`, for this workload and these settings.
+        release: number of the release; another number draws fresh noise and pays for it.
+        project: makes the public side, given the total.
+    """
+
+    spec: Spec
+    compiled: CompiledSpec
+    settings: RapSettings
+    mechanism: RapMechanism
+    release: int
+    project: Callable[[float], Projection]
+
+    def __post_init__(self) -> None:
+        if self.settings != self.mechanism.settings:
+            raise ValueError("the mechanism was designed for other settings")
+
+    @cached_property
+    def key(self) -> str:
+        """Name what is measured: the same key is the same release, and is charged once."""
+        digest = public_digest(self.spec, self.compiled, self.mechanism, self.release)
+        digest.update(f"rap/1 {self.settings!r}".encode())
+        for block in self.compiled.workload.blocks:
+            add_block(digest, 1, block)
+        return digest.hexdigest()
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is charged."""
+        return self.mechanism.guarantee
+
+    @property
+    def subsets(self) -> list[Subset]:
+        """The attribute subsets whose tables are counted: the blocks', and () for the total."""
+        own = dict.fromkeys(block.attributes for block in self.compiled.workload.blocks)
+        return list(own if self.mechanism.total is not None else own | {(): None})
+
+    def source(self) -> str:
+        """Name what draws; DpqueryError if it is too old to trust."""
+        if not self.settings.adaptive:
+            return source(self.compiled.workload.shape[0])
+        return f"{source(self.settings.selected)}, and dpquery {__version__} to select"
+
+    def noisy(
+        self, tables: Tables, *, draft: Draft, progress: Callable[[str], None]
+    ) -> NDArray[np.int64]:
+        """Measure the total and run the rounds, each in the draft before the projection sees it.
+
+        Chance is the exact one, whoever asks.
+        """
+        chance, parts = ExactChance(), draft.parts()
+        if not parts:
+            parts = [_total(tables, self.mechanism, chance)]
+            draft.append(parts[0])
+        measured = _decoded(parts, self.compiled.workload, self.mechanism)
+        rounds = run_rounds(
+            lambda position: _exact(self.compiled.workload.blocks[position], tables),
+            workload=self.compiled.workload,
+            mechanism=self.mechanism,
+            projection=self.project(measured.total),
+            chance=chance,
+            done=measured.rounds,
+        )
+        for own in rounds:
+            parts.append(_encoded(own, self.compiled.workload, self.mechanism))
+            draft.append(parts[-1])
+            progress(f"RAP: {len(parts) - 1} of {self.settings.rounds} rounds measured")
+        return np.concatenate(parts)
+
+
+def rounds_of(query: AdaptiveQuery, values: NDArray[np.int64]) -> AdaptiveMeasurement:
+    """Return what a committed vector says.
+
+    Raises:
+        ValueError: it is not of the layout of this query.
+    """
+    settings, workload = query.settings, query.compiled.workload
+    size = 2 * settings.selected or workload.shape[0]
+    if len(values) != 1 + settings.rounds * size:
+        raise ValueError("these are not the values of this query")
+    parts = np.split(values, range(1, len(values), size))
+    return _decoded(parts, workload, query.mechanism)
+
+
 def all_places(workload: Workload) -> Integers:
     """Return the places of all queries, (m, 2), in order."""
     sizes = [block.queries for block in workload.blocks]
@@ -123,6 +233,52 @@ def all_places(workload: Workload) -> Integers:
 def offsets(workload: Workload) -> Integers:
     """Return the number of queries before each block, and of all."""
     return np.array([0, *accumulate(block.queries for block in workload.blocks)], dtype=np.int64)
+
+
+def _total(tables: Tables, mechanism: RapMechanism, chance: Chance) -> Integers:
+    """Return the declared total, or the noisy one: (1,)."""
+    if mechanism.total is not None:
+        return np.array([mechanism.total << GRID_BITS])
+    return chance.add_noise(
+        tables[()].reshape(1) << GRID_BITS,
+        budget=mechanism.budget(mechanism.total_rho),
+        sensitivity=mechanism.total_sensitivity,
+        scale=mechanism.total_scale,
+    )
+
+
+def _exact(block: Block, tables: Tables) -> Integers:
+    """Return the exact answers of a block, (m,)."""
+    table = tables[block.attributes]
+    return np.asarray(exact_answers(Measurement(1, block), table, shift=0))
+
+
+def _encoded(own: Round, workload: Workload, mechanism: RapMechanism) -> Integers:
+    """Return the part of a committed vector that holds a round."""
+    steps = np.asarray(np.rint(own.noisy * STEPS), dtype=np.int64)
+    if not mechanism.settings.adaptive:
+        return steps
+    numbers = offsets(workload)[own.places[:, 0]] + own.places[:, 1]
+    return np.concatenate([numbers, steps])
+
+
+def _decoded(
+    parts: Sequence[Integers], workload: Workload, mechanism: RapMechanism
+) -> AdaptiveMeasurement:
+    """Return what the parts of a run say that are there."""
+    (total,), *rounds = parts
+    starts, decoded = offsets(workload), []
+    for values in rounds:
+        if mechanism.settings.adaptive:
+            numbers, values = np.split(values, 2)
+            positions = np.searchsorted(starts, numbers, side="right") - 1
+            places = np.stack([positions, numbers - starts[positions]], axis=1)
+        else:
+            places = all_places(workload)
+        move = mechanism.sensitivity(workload, places)
+        std = mechanism.scale(mechanism.measurement_rho, move) / STEPS
+        decoded.append(Round(places, values / STEPS, std))
+    return AdaptiveMeasurement(max(1.0, float(total / STEPS)), mechanism.total_std, tuple(decoded))
 
 
 def _measured(

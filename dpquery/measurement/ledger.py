@@ -4,12 +4,13 @@ The order of a release is what protects the budget:
 
     hold(key)      twins wait here, so that noise never decides which of them wins
       reserve      the charge is durable on disk before the data are read or noise is drawn
-      ... tabulate, draw: nothing may branch on the noisy values ...
+      ... tabulate, draw: nothing may branch on noisy values but on those in the draft ...
       commit       the noisy measurement is durable before anything is computed from it
 
 A run killed between the two is continued at no further charge, at most three times: its noise was
-never seen. A key that is committed gives its stored measurement back, free. No charge is ever
-refunded. The ledger holds public facts and noisy measurements only, so reading it is harmless.
+never seen, or is in the draft and not drawn again. A key that is committed gives its stored
+measurement back, free. No charge is ever refunded. The ledger holds public facts and noisy
+measurements only, so reading it is harmless.
 """
 
 import hashlib
@@ -30,7 +31,9 @@ from dpquery.exceptions import (
     PlanConflictError,
     SpecError,
 )
-from dpquery.measurement.accounting import Cap, Currency, units_text
+from dpquery.measurement.accounting import Cap, Currency
+from dpquery.measurement.ledger_checks import cap_text, check_funds, check_unit
+from dpquery.measurement.ledger_draft import Draft
 from dpquery.measurement.ledger_events import (
     JSON,
     Account,
@@ -114,10 +117,10 @@ class Ledger:
             if account is None:
                 self._store.append(state, "register", cap_fields(dataset, cap))
             elif account.cap != cap:
-                _check_unit(dataset, account.cap, cap.unit)
+                check_unit(dataset, account.cap, cap.unit)
                 raise PlanConflictError(
-                    f"dataset {dataset!r} is on record with a cap of {_cap_text(account.cap)} and "
-                    f"the spec declares {_cap_text(cap)}; restore the budget in the spec, or "
+                    f"dataset {dataset!r} is on record with a cap of {cap_text(account.cap)} and "
+                    f"the spec declares {cap_text(cap)}; restore the budget in the spec, or "
                     "change the cap on record with `dpquery plan --change-cap`"
                 )
 
@@ -164,7 +167,7 @@ class Ledger:
             PlanConflictError: it is, for another unit: losses of rows and of persons do not add up.
         """
         cap = self._account(self._store.read()[0], dataset).cap
-        _check_unit(dataset, cap, unit)
+        check_unit(dataset, cap, unit)
         return cap.currency
 
     def lookup(self, dataset: str, *, key: str, units: int) -> Measurement | None:
@@ -253,6 +256,11 @@ class Ledger:
                 self._store.put(state.head.seq, values.tobytes())
             return Measurement(values, state.head, state.accounts[entry.dataset], source)
 
+    def draft(self, key: str) -> Draft:
+        """Return the parts of a held, reserved key's measurement that are durable already."""
+        self._check_held(key)
+        return self._draft(self._store.read()[0].entries[key])
+
     def abandon(self, key: str) -> None:
         """Give an unfinished key up; its charge stays spent, and a new run is charged anew.
 
@@ -267,6 +275,7 @@ class Ledger:
                     f"key {key} has no unfinished run; `dpquery ledger status` lists those"
                 )
             self._file(entry).remove()
+            self._draft(entry).clear()
             self._store.append(state, "abandon", {"key": key})
 
     def status(self) -> tuple[Status, ...]:
@@ -318,7 +327,7 @@ class Ledger:
         account = self._account(state, dataset)
         entry = state.entries.get(key)
         if entry is None or entry.state == "abandoned":
-            _check_funds(account, units)
+            check_funds(account, units)
             return None
         if (entry.dataset, entry.units) != (dataset, units):
             raise PlanConflictError(
@@ -348,6 +357,12 @@ class Ledger:
     def _file(self, entry: Entry) -> MeasurementFile:
         return MeasurementFile(self._store.path, key=entry.key, reserved=entry.reserved)
 
+    def _draft(self, entry: Entry) -> Draft:
+        path, key, reserved = self._store.path, entry.key, entry.reserved
+        return Draft(
+            path, lambda part: MeasurementFile(path, key=key, reserved=reserved, part=part)
+        )
+
     def _check_held(self, key: str) -> None:
         if key not in self._held:
             raise ValueError("hold the key first")
@@ -360,33 +375,6 @@ class Ledger:
                 "run `dpquery plan` first"
             )
         return account
-
-
-def _check_funds(account: Account, units: int) -> None:
-    if units <= 0:
-        raise ValueError("a charge is a positive number of units")
-    if units > account.remaining:
-        raise BudgetExceededError(
-            f"dataset {account.dataset!r}: this release asks for {account.cap.currency} "
-            f"{units_text(units)} and {units_text(max(0, account.remaining))} of "
-            f"{units_text(account.cap.units)} remain; nothing was charged"
-        )
-
-
-def _check_unit(dataset: str, kept: Cap, unit: str) -> None:
-    if kept.unit != unit:
-        raise PlanConflictError(
-            f"dataset {dataset!r} is on record for the unit {kept.unit!r} and the spec protects "
-            f"{unit!r}, and losses of different units do not add up; restore the unit in the spec, "
-            "or change the record with `dpquery plan --change-cap` if nothing was spent"
-        )
-
-
-def _cap_text(cap: Cap) -> str:
-    if cap.epsilon is None:
-        return f"rho {units_text(cap.units)}"
-    delta = f" at delta {float(cap.delta):g}" if cap.delta else ""
-    return f"epsilon {float(cap.epsilon):g}{delta}"
 
 
 def _release_head(folder: Path) -> Head:

@@ -107,13 +107,15 @@ class MeasurementFile:
     """The file of a large measurement: pending until its commit, then final.
 
     Its name comes from the key and its reservation, so a run that continues the reservation finds
-    and removes what a killed run left: a draw that was never committed must never be seen.
+    and removes what a killed run left: a draw that was never committed must never be seen. A
+    measurement made in several steps has a file for each of its parts beside it.
     """
 
-    def __init__(self, ledger: Path, *, key: str, reserved: int) -> None:
+    def __init__(self, ledger: Path, *, key: str, reserved: int, part: int | None = None) -> None:
         """Name the files; touches nothing."""
         self._folder = ledger.with_name(ledger.name + ".measurements")
-        self._final = self._folder / f"{_digest(key)}-{reserved}.i64"
+        name = f"{_digest(key)}-{reserved}" + ("" if part is None else f"-{part}")
+        self._final = self._folder / f"{name}.i64"
         self._pending = self._final.with_suffix(".pending")
 
     def write_pending(self, values: NDArray[np.int64]) -> None:
@@ -135,6 +137,10 @@ class MeasurementFile:
         """Give the pending file its final name, durably."""
         self._pending.replace(self._final)
         sync_path(self._folder)
+
+    def exists(self) -> bool:
+        """Return whether the file is final."""
+        return self._final.exists()
 
     def read(self) -> bytes:
         """Return the bytes of the final file."""

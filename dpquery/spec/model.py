@@ -103,7 +103,8 @@ class Dataset:
 
     id: str
     version: str = "1"
-    rows: Rows | None = None
+    # Not part of its name: a linear release measures the same whatever is declared here.
+    rows: Rows | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,51 @@
+"""The parts of a measurement that is made in several steps, durable before its commit.
+
+Where a later step follows from the noisy values of an earlier one, a run that ends between the two
+must not draw the earlier one again: how it ended may depend on what was drawn, and drawing until a
+run succeeds would be another mechanism than the one charged. So every part is made durable before
+anything is computed from it, and the run that continues the reservation begins where it ended.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpquery.measurement.ledger_files import MeasurementFile
+from dpquery.measurement.ledger_store import scrubbed
+
+
+class Draft:
+    """The parts of one reserved measurement, in order, each a file of its own.
+
+    Args:
+        ledger: the ledger's path, beside which the files lie.
+        file: of the part of a number.
+    """
+
+    def __init__(self, ledger: Path, file: Callable[[int], MeasurementFile]) -> None:
+        """Read nothing yet."""
+        self._ledger, self._file = ledger, file
+
+    def parts(self) -> list[NDArray[np.int64]]:
+        """Return the parts that are durable."""
+        found: list[NDArray[np.int64]] = []
+        with scrubbed(self._ledger):
+            while (file := self._file(len(found))).exists():
+                found.append(np.frombuffer(file.read(), dtype="<i8").astype(np.int64))
+        return found
+
+    def append(self, values: NDArray[np.int64]) -> None:
+        """Make the next part durable."""
+        number = len(self.parts())
+        with scrubbed(self._ledger):
+            file = self._file(number)
+            file.write_pending(np.ascontiguousarray(values, dtype="<i8"))
+            file.publish()
+
+    def clear(self) -> None:
+        """Remove all parts, the last first, so that those left are always the first ones."""
+        with scrubbed(self._ledger):
+            for number in reversed(range(len(self.parts()))):
+                self._file(number).remove()
