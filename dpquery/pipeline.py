@@ -19,6 +19,7 @@ import numpy as np
 
 from dpquery import __version__
 from dpquery.exceptions import SpecError
+from dpquery.extra_columns import ExtraColumns, check_columns, extra_columns
 from dpquery.figures import Priced, chosen_price, error_curve, planned
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import Query, measure
@@ -31,6 +32,8 @@ from dpquery.plan_report import PlanReport, report_of
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
+from dpquery.reconstruction.postprocess import Column, parse_columns
+from dpquery.release.extra import with_extra
 from dpquery.release.manifest import LedgerFacts, Manifest, StrategyFacts, manifest_of
 from dpquery.release.measurements import Measured, values_digest
 from dpquery.release.write import Sources, check_target, write_release
@@ -126,6 +129,7 @@ def release(
     epsilon: Fraction,
     delta: Fraction | None = None,
     noise: Noise | None = None,
+    also: Sequence[str] = (),
     confidence: float = 0.95,
     release_number: int = 1,
     replace: bool = False,
@@ -141,6 +145,7 @@ def release(
         epsilon: what this release may spend.
         delta: with it; default: the spec's.
         noise: one kind, or None for the better one by the plan.
+        also: extra columns beside the estimates: see reconstruction.postprocess.parse_columns.
         confidence: level of the noise intervals.
         release_number: another number than before draws fresh noise and pays for it.
         replace: whether a different release in `out` gives way.
@@ -150,32 +155,41 @@ def release(
         What is written is (epsilon, delta)-DP for the unit and neighbours that the spec declares;
         with all earlier releases of the dataset it stays within the cap on record.
     """
+    columns = parse_columns(also)
     content = _bytes_of(plan_path)
     plan, spec = _planned(content, plan_path)
-    compiled = compile_spec(spec)
     delta = spec.privacy.delta if delta is None else delta
     priced = chosen_price(plan, spec, noise, epsilon=epsilon, delta=delta)
-    kind = priced.selection.noise
-    strategy = decode_strategy(priced.selection.strategy, noise=kind, workload=compiled.workload)
-    guarantee = accounting.guarantee(kind, epsilon=epsilon, delta=delta)
-    mechanism = design(strategy, privacy=spec.privacy, guarantee=guarantee)
-    query = Query(spec, compiled, strategy, mechanism, release_number)
+    query = _query(spec, priced, epsilon=epsilon, delta=delta, release_number=release_number)
+    check_columns(columns, query.strategy)
     check_target(out, key=query.key, replace=replace)
     with Ledger.open(ledger_path, create=False) as ledger:
         before = ledger.head()
         measured = measure(data, query, ledger=ledger, progress=progress)
         free = ledger.head() == before
-    estimates = reconstruct(strategy, _off_the_grid(query, measured))
+    manifest = _manifest(plan, query, measured, priced, confidence=confidence)
     write_release(
         out,
         spec=spec,
-        answers=_Answers(query, estimates, confidence),
-        manifest=_manifest(plan, query, measured, priced, confidence=confidence),
+        answers=_answers(query, measured, columns, level=confidence, progress=progress),
+        manifest=with_extra(manifest, spec, columns),
         replace=replace,
         sources=Sources(content, measured.values, _measured(query)),
         progress=lambda done: progress(f"writing answers: {done / spec.queries:.0%}"),
     )
-    return ReleaseReport(out, spec, priced, epsilon, guarantee.delta, measured.account, free)
+    settled = query.mechanism.guarantee.delta
+    return ReleaseReport(out, spec, priced, epsilon, settled, measured.account, free)
+
+
+def _query(
+    spec: Spec, priced: Priced, *, epsilon: Fraction, delta: Fraction, release_number: int
+) -> Query:
+    """Return what is to be measured, and how."""
+    compiled, kind = compile_spec(spec), priced.selection.noise
+    strategy = decode_strategy(priced.selection.strategy, noise=kind, workload=compiled.workload)
+    guarantee = accounting.guarantee(kind, epsilon=epsilon, delta=delta)
+    mechanism = design(strategy, privacy=spec.privacy, guarantee=guarantee)
+    return Query(spec, compiled, strategy, mechanism, release_number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +199,7 @@ class _Answers:
     query: Query
     estimates: Estimates
     level: float
+    extra: ExtraColumns
 
     def __call__(self, item: Item) -> Iterator[TableAnswers]:
         query, compiled, strategy = self.query, self.query.compiled, self.query.strategy
@@ -195,7 +210,25 @@ class _Answers:
                 strategy, block, position=position, noise_std=query.mechanism.noise_std
             )
             half = half_widths(strategy, block, std, position=position, level=self.level)
-            yield TableAnswers(table, self.estimates.answer(block, position).ravel(), std, half)
+            estimate = self.estimates.answer(block, position).ravel()
+            yield self.extra.added_to(TableAnswers(table, estimate, std, half), block)
+
+
+def _answers(
+    query: Query,
+    measured: Measurement,
+    columns: tuple[Column, ...],
+    *,
+    level: float,
+    progress: Progress,
+) -> _Answers:
+    noisy = _off_the_grid(query, measured)
+    estimates = reconstruct(query.strategy, noisy)
+    std = query.mechanism.noise_std
+    extra = extra_columns(
+        columns, query.strategy, noisy, estimates, noise_std=std, progress=progress
+    )
+    return _Answers(query, estimates, level, extra)
 
 
 def _noises(spec: Spec, cap: accounting.Cap) -> tuple[Noise, ...]:

@@ -21,6 +21,7 @@ from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.mechanism import Mechanism
 from dpquery.reconstruction.answers import TableAnswers
+from dpquery.reconstruction.postprocess import NAMES
 from dpquery.release import write
 from dpquery.release.errors import Tally, flags, relative_errors
 from dpquery.release.manifest import (
@@ -316,8 +317,8 @@ def test_a_dictionary_is_the_declared_domain_in_domain_order():
 
 def test_the_names_that_a_spec_may_not_use_are_those_of_our_columns():
     either = one((SEX_, identity(SEX_)), (POOR, identity(POOR)), at_least=1)
-    own = layout(Item("x", (either,)), DOMAIN)
-    assert set(own.schema.names) - {"sex", "poor"} == RELEASE_COLUMNS
+    own = layout(Item("x", (either,)), DOMAIN, extra=NAMES)
+    assert set(own.whole_schema.names) - {"sex", "poor"} == RELEASE_COLUMNS
 
 
 def test_answers_of_the_wrong_tables_are_refused():

@@ -6,11 +6,12 @@ Heavy modules are imported inside commands, so that --help is quick.
 import os
 import resource
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from dpquery.cli.options import (
+    Also,
     AsJson,
     ChangeCap,
     Confidence,
@@ -30,6 +31,9 @@ from dpquery.cli.options import (
 from dpquery.cli.screen import print_grids, print_json, say, shown_progress
 from dpquery.exceptions import SpecError
 from dpquery.spec.problems import one_of
+
+if TYPE_CHECKING:
+    from dpquery.pipeline import ReleaseReport
 
 
 def init(
@@ -116,6 +120,7 @@ def release(
     plan: Annotated[Path, typer.Option(help="The plan to carry out.")] = Path("dpquery.plan"),
     out: Annotated[Path, typer.Option(help="The release directory.")] = Path("release"),
     noise: Noise = "auto",
+    also: Also = None,
     confidence: Confidence = 0.95,
     release_number: Number = 1,
     replace: Replace = False,
@@ -126,7 +131,7 @@ def release(
 
     The same release again is free: it comes from the ledger and the data is not opened.
     """
-    from dpquery import pipeline, summary
+    from dpquery import pipeline
     from dpquery.measurement.accounting import parse_delta, parse_epsilon
     from dpquery.strategy import noise_kinds
 
@@ -141,18 +146,25 @@ def release(
             epsilon=parse_epsilon(epsilon),
             delta=None if delta is None else parse_delta(delta),
             noise=noise_kinds.chosen(one_of("noise", noise, noise_kinds.CHOICES)),
+            also=also or (),
             confidence=confidence,
             release_number=release_number,
             replace=replace,
             progress=progress,
         )
+    _show_release(done, as_json=as_json)
+    say(f"ledger: {ledger_path(ledger)}")
+
+
+def _show_release(done: "ReleaseReport", *, as_json: bool) -> None:
+    from dpquery import summary
+
     if as_json:
         print_json(summary.release_json(done))
     else:
         typer.echo(summary.release_text(done))
     if done.free:
         say("nothing was charged: the ledger holds this release, and the data was not opened")
-    say(f"ledger: {ledger_path(ledger)}")
 
 
 def error_report(

@@ -27,6 +27,14 @@ Number = Annotated[
 Replace = Annotated[
     bool, typer.Option("--replace", help="Replace an earlier, different release in --out.")
 ]
+Also = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--also",
+        help="Add a column beside the estimates: nonnegative, consistent, thresholded[:Z], integer "
+        "or graphical; can be repeated.",
+    ),
+]
 ChangeCap = Annotated[
     bool, typer.Option("--change-cap", help="Replace the cap on record by the spec's.")
 ]

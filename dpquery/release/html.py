@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dpquery.exceptions import DpqueryError
 from dpquery.release.errors import NOISY, VERY_NOISY
+from dpquery.release.extra import extra_note
 from dpquery.release.manifest import Manifest
 from dpquery.release.report import ItemReport, Report, optimality, to_rows
 from dpquery.release.statement import (
@@ -199,9 +200,11 @@ def _table(report: Report) -> str:
     body = "".join(
         _table_row(item, row) for item, row in zip(report.items, to_rows(report), strict=True)
     )
+    extra = extra_note(report.manifest) if report.manifest.extra else ""
+    note = f"<p>{escape(extra)}.</p>" if extra else ""
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="All items"><table><thead><tr>'
-        f"{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"{head}</tr></thead><tbody>{body}</tbody></table></div>{note}"
     )
 
 

@@ -178,6 +178,31 @@ class ItemFacts:
 
 
 @dataclass(frozen=True)
+class EmptyFacts:
+    """An item of which an extra column has no values for some tables, and why."""
+
+    item: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ColumnFacts:
+    """An extra column of every item's file: what was made of the estimates.
+
+    Attributes:
+        name: the column's.
+        asked: as it was asked for: the name, with its option if it has one.
+        meaning: what it holds, in words.
+        empty: where it holds nothing.
+    """
+
+    name: str
+    asked: str
+    meaning: str
+    empty: tuple[EmptyFacts, ...]
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The content of release.json.
 
@@ -196,10 +221,11 @@ class Manifest:
         level: of the noise intervals.
         items: the files, in spec order.
         error_by_epsilon: (epsilon, rmse) of the same strategy and noise at other epsilons.
-        postprocessing: what was done to the unbiased estimates.
+        postprocessing: what was made of the estimates, which are left as they came out.
         measurements: sha256 of the noisy values in measurements.parquet, as little-endian 64-bit
             integers, as the ledger has it; empty where the folder does not hold them.
         rap: the run of relaxed adaptive projection; None where least squares made the answers.
+        extra: the columns that post-processing added, in file order.
     """
 
     schema_version: str
@@ -219,6 +245,7 @@ class Manifest:
     postprocessing: str = "none"
     measurements: str = ""
     rap: RapFacts | None = None
+    extra: tuple[ColumnFacts, ...] = ()
 
     @property
     def error_bars(self) -> bool:
@@ -313,6 +340,8 @@ def manifest_text(manifest: Manifest) -> str:
     content = asdict(manifest) | {"libraries": dict(manifest.libraries)}
     if manifest.rap is None:
         del content["rap"]  # only a release that it says something of names it
+    if not manifest.extra:
+        del content["extra"]
     return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from dpquery.exceptions import SpecError
 from dpquery.release.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
+from dpquery.release.extra import extra_note
 from dpquery.release.manifest import ERRORS_FILE, ItemFacts, Manifest, read_manifest
 from dpquery.release.preview import Preview, preview
 from dpquery.release.statement import guarantee_line, simulated_words
@@ -161,6 +162,7 @@ def to_json(report: Report) -> dict[str, Json]:
         "strategy": asdict(manifest.strategy),
         **({} if manifest.rap is None else {"rap": asdict(manifest.rap)}),
         "level": manifest.level,
+        "extra": [asdict(column) for column in manifest.extra],
         "queries": report.queries,
         "rmse": report.rmse,
         "flagged_share": report.flagged_share,
@@ -187,11 +189,13 @@ def _cells(item: ItemReport) -> tuple[str, ...]:
 def headline(report: Report) -> list[str]:
     """Return what to say above and below the table: whose, how private, how good."""
     manifest = report.manifest
+    notes = [extra_note(manifest)] if manifest.extra else []
     return [
         f"{manifest.dataset.id}, version {manifest.dataset.version}: "
         f"{report.queries:,} answers in {len(report.items):,} items",
         guarantee_line(manifest.guarantee),
         worth(report),
+        *notes,
     ]
 
 

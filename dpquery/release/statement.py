@@ -2,6 +2,7 @@
 
 import math
 
+from dpquery.release.extra import extra_lines
 from dpquery.release.manifest import (
     RAP,
     RELAXED_ROWS_FILE,
@@ -105,6 +106,7 @@ def statement(manifest: Manifest) -> str:
     """Return the privacy statement of a release, as Markdown."""
     level = f"{100 * manifest.level:g} %"
     known = manifest.error_bars
+    columns = COLUMNS.format(level=level) if known else WITHOUT_ERRORS
     return TEMPLATE.format(
         dataset=_one_line(manifest.dataset.id),
         version=_one_line(manifest.dataset.version),
@@ -118,7 +120,7 @@ def statement(manifest: Manifest) -> str:
         noise=_noise_words(manifest) if known else _rap_words(manifest),
         postprocessing=manifest.postprocessing,
         unbiased=UNBIASED if known else BIASED,
-        columns=COLUMNS.format(level=level) if known else WITHOUT_ERRORS,
+        columns="\n".join([columns, *extra_lines(manifest)]),
         files="\n".join(_file_lines(manifest)),
         errors="a summary of the errors of each file above" if known else "no errors are known",
         seq=manifest.ledger.seq,

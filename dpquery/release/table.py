@@ -22,6 +22,8 @@ from dpquery.spec.model import Item, Table
 from dpquery.spec.predicates import PredicateSet
 
 BATCH_ROWS = 1 << 18
+WHOLE = frozenset({"integer"})
+"""Extra columns of whole numbers."""
 
 _VALUES = [
     pa.field("estimate", pa.float64(), nullable=False),
@@ -61,10 +63,11 @@ class Layout:
         attributes: its columns for each attribute index that it uses, in domain order.
         labels: names of the columns that say what a row is, in file order; of the ends of ranges
             not, they say it again.
-        schema: of the whole file.
+        schema: of the file but for its extra columns.
         tables: text of each table's `table` column; empty where there is no such column.
         queries: text of each table's `query` column; empty where there is no such column.
         error_bars: whether the answers have standard errors; else those columns are null.
+        extra: names of the extra columns, in order.
     """
 
     item: Item
@@ -74,6 +77,13 @@ class Layout:
     tables: tuple[str, ...]
     queries: tuple[str, ...]
     error_bars: bool = True
+    extra: tuple[str, ...] = ()
+
+    @property
+    def whole_schema(self) -> pa.Schema:
+        """Of the whole file: the extra columns come last, null where a table has no such values."""
+        added = [pa.field(name, _extra_type(name)) for name in self.extra]
+        return pa.schema([*self.schema, *added])
 
     def batches(
         self, answers: Iterator[TableAnswers], *, rows: int = BATCH_ROWS
@@ -89,7 +99,7 @@ class Layout:
         """
         place, current = -1, None
         for segments in _batches_of([table.size for table in self.item.tables], rows):
-            pieces = []
+            pieces, extra = [], []
             for segment in segments:
                 while place < segment.table:
                     place, current = place + 1, next(answers, None)
@@ -100,7 +110,19 @@ class Layout:
                     raise ValueError(f"item {self.item.name} is laid out for other answers")
                 fields = (current.estimate, current.std_error, current.half_width)
                 pieces.append([values[part] for values in fields if values is not None])
-            yield self._batch(segments, *(np.concatenate(own) for own in zip(*pieces, strict=True)))
+                extra.append([_part(values, segment) for values in current.extra])
+            batch = self._batch(
+                segments, *(np.concatenate(own) for own in zip(*pieces, strict=True))
+            )
+            yield self._extended(batch, extra)
+
+    def _extended(self, batch: Batch, extra: Sequence[Sequence[pa.Array]]) -> Batch:
+        """Add the extra columns, given for each segment, to a batch."""
+        types = [_extra_type(name) for name in self.extra]
+        columns = zip(types, *extra, strict=True)
+        added = [pa.concat_arrays([part.cast(kind) for part in parts]) for kind, *parts in columns]
+        arrays = [*batch.rows.columns, *added]
+        return batch._replace(rows=pa.RecordBatch.from_arrays(arrays, schema=self.whole_schema))
 
     def _batch(
         self,
@@ -146,8 +168,17 @@ class Layout:
         return [array for own in filling.values() for array in own.arrays()]
 
 
-def layout(item: Item, domain: Domain, *, error_bars: bool = True) -> Layout:
-    """Return how an item's file is laid out; `error_bars` where its answers have them."""
+def layout(
+    item: Item, domain: Domain, *, error_bars: bool = True, extra: Sequence[str] = ()
+) -> Layout:
+    """Return how an item's file is laid out.
+
+    Args:
+        item: the item.
+        domain: of the spec.
+        error_bars: whether its answers have standard errors.
+        extra: names of its extra columns, in order.
+    """
     used = sorted({index for table in item.tables for index in table.attributes})
     columns = {
         index: attribute_columns(domain.attributes[index], item, index=index) for index in used
@@ -170,6 +201,7 @@ def layout(item: Item, domain: Domain, *, error_bars: bool = True) -> Layout:
         tables=tuple(_table_text(table, domain) for table in item.tables) if several else (),
         queries=tuple(_query_text(table) for table in item.tables) if counted else (),
         error_bars=error_bars,
+        extra=tuple(extra),
     )
 
 
@@ -198,6 +230,17 @@ class _Filling:
         if self.columns.ends is None:
             return [main]
         return [main, *(pa.array(own, mask=self.missing) for own in (self.low, self.high))]
+
+
+def _extra_type(name: str) -> pa.DataType:
+    return pa.int64() if name in WHOLE else pa.float64()
+
+
+def _part(values: NDArray[float64] | NDArray[int64] | None, segment: _Segment) -> pa.Array:
+    """Return some rows of an extra column; nulls where the table has no such values."""
+    if values is None:
+        return pa.nulls(segment.stop - segment.start)
+    return pa.array(values[segment.start : segment.stop])
 
 
 def _encoded(places: NDArray[int64], dictionary: pa.Array) -> pa.Array:

@@ -173,10 +173,11 @@ def _write_files(
 ) -> None:
     summaries, written = [], 0
     for item, facts in zip(spec.items, manifest.items, strict=True):
-        own = layout(item, spec.domain, error_bars=manifest.error_bars)
+        extra = [column.name for column in manifest.extra]
+        own = layout(item, spec.domain, error_bars=manifest.error_bars, extra=extra)
         metadata = _metadata(manifest, {"item": item.name, "labels": list(own.labels)})
         tally = Tally()
-        with _writer(folder / facts.file, own.schema.with_metadata(metadata)) as writer:
+        with _writer(folder / facts.file, own.whole_schema.with_metadata(metadata)) as writer:
             for batch in own.batches(answers(item)):
                 writer.write_batch(batch.rows, row_group_size=BATCH_ROWS)
                 if batch.std_error is not None and batch.relative is not None:

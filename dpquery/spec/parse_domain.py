@@ -23,7 +23,8 @@ from dpquery.spec.source import ListNode, MapNode, Node, TextNode
 
 MAX_CODES = 2**20  # of one attribute; the domain as a whole may be as large as it likes
 RELEASE_COLUMNS = frozenset(
-    ("table", "query", "estimate", "std_error", "ci_low", "ci_high", "rel_error", "flag")
+    {"table", "query", "estimate", "std_error", "ci_low", "ci_high", "rel_error", "flag"}
+    | {"nonnegative", "consistent", "thresholded", "integer", "graphical"}
 )
 COLUMN_KINDS = ("range", "values", "values_file", "bins", "boolean")
 

@@ -1,0 +1,66 @@
+"""The extra columns of a release by least squares: refused early, then filled table by table."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dpquery.operators.blocks import Block, marginal
+from dpquery.operators.factors import Array
+from dpquery.reconstruction.answers import TableAnswers
+from dpquery.reconstruction.graphical import GraphicalModel, check_graphical, fit_graphical
+from dpquery.reconstruction.least_squares import Estimates
+from dpquery.reconstruction.postprocess import Column, with_columns
+from dpquery.strategy.strategies import Strategy
+
+
+@dataclass(frozen=True, eq=False)
+class ExtraColumns:
+    """Adds columns to the answers of one table at a time.
+
+    Attributes:
+        columns: in order.
+        model: the graphical model, where a column asks for it.
+    """
+
+    columns: tuple[Column, ...]
+    model: GraphicalModel | None
+
+    def added_to(self, answers: TableAnswers, block: Block) -> TableAnswers:
+        """Return a table's answers with the columns; `block` is the table's in the workload."""
+        modelled = None if self.model is None else self.model.answer(block).ravel()
+        return with_columns(answers, self.columns, model=modelled)
+
+
+def check_columns(columns: Sequence[Column], strategy: Strategy) -> None:
+    """Refuse, before anything is charged, columns that could not be made from a strategy."""
+    if _graphical(columns):
+        check_graphical(strategy)
+
+
+def extra_columns(
+    columns: tuple[Column, ...],
+    strategy: Strategy,
+    noisy: Sequence[Array],
+    estimates: Estimates,
+    *,
+    noise_std: float,
+    progress: Callable[[str], None],
+) -> ExtraColumns:
+    """Return what fills the columns; the graphical model, if asked for, is fitted here.
+
+    Args:
+        columns: in order; check_columns has let them pass.
+        strategy: what was measured.
+        noisy: the answers of its measurements, as reconstruct takes them.
+        estimates: what least squares made of them: gives the number of records.
+        noise_std: standard deviation of the noise on each of them.
+        progress: told what is being done.
+    """
+    if not _graphical(columns):
+        return ExtraColumns(columns, None)
+    progress("fitting the graphical model")
+    total = float(estimates.answer(marginal(strategy.shape, ()), 0))
+    return ExtraColumns(columns, fit_graphical(strategy, noisy, noise_std=noise_std, total=total))
+
+
+def _graphical(columns: Sequence[Column]) -> bool:
+    return any(column.name == "graphical" for column in columns)

@@ -1,0 +1,205 @@
+"""The graphical model that fits all measurements best: Private-PGM, by the optional package mbi.
+
+The model is the distribution of largest entropy among those whose marginals have the least
+    sum_k ||A_k p_k - y_k||^2 / (2 std_k^2)
+over the measurements y_k = A_k p_k + noise on the marginals p_k ([McKenna19]). The measurements
+enter as they were made, through their integer queries: their noise is independent, so this is minus
+the log-likelihood under Gaussian noise (under Laplace noise, least squares with the right weights).
+Reconstructed tables share their noise, and would be weighed as if they did not.
+
+Everything is post-processing. What a model of junction trees cannot hold is refused beforehand.
+"""
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Protocol
+
+import numpy as np
+
+from dpquery.exceptions import SpecError, UnsupportedWorkloadError
+from dpquery.operators.blocks import Block
+from dpquery.operators.factors import Array, Identity
+from dpquery.strategy.lattice import Subset
+from dpquery.strategy.strategies import DirectStrategy, Measurement, Strategy
+
+LIBRARIES = ("jax", "mbi")
+MAX_CELLS = 1 << 21  # of all tables of the junction tree: minutes to fit
+MAX_ENTRIES = 1 << 24  # of all query matrices, written out
+ITERATIONS = 1000
+TOLERANCE = 1e-6  # relative fall of the loss over 50 iterations, twice in a row, that ends the fit
+
+
+class _Marginal(Protocol):
+    """What mbi hands to a query: a table over a subset of attributes."""
+
+    def datavector(self, *, flatten: bool) -> Array: ...
+
+
+class _Model(Protocol):
+    """A fitted model of mbi."""
+
+    def project(self, attrs: tuple[str, ...]) -> _Marginal: ...
+
+
+def check_graphical(strategy: Strategy) -> None:
+    """Refuse, before anything is charged, a model that could not be fitted.
+
+    Raises:
+        SpecError: mbi is not installed.
+        UnsupportedWorkloadError: the junction tree would be too large, or the strategy is the
+            workload itself, which says nothing of the number of records.
+    """
+    if any(find_spec(name) is None for name in LIBRARIES):
+        raise SpecError(
+            "--also graphical needs the package mbi, which is not installed; install it with "
+            "`pip install 'dpquery[mbi]'`, or leave the column out"
+        )
+    if isinstance(strategy, DirectStrategy):
+        raise UnsupportedWorkloadError(
+            "--also graphical: the plan measures the workload's own queries, and they do not say "
+            "how many records there are; leave the column out"
+        )
+    measured = strategy.measurements
+    cells = junction_tree_cells(strategy.shape, [_varying(own.block) for own in measured])
+    if cells > MAX_CELLS:
+        raise UnsupportedWorkloadError(
+            f"--also graphical: the attributes that are measured together tie into tables of "
+            f"{float(cells):.1e} cells, and the limit is {float(MAX_CELLS):.1e}; leave the column "
+            "out, or ask for fewer tables that share attributes"
+        )
+    factors = {id(own): own for m in measured for own in m.block.factors}
+    entries = sum(math.prod(own.shape) for own in factors.values() if not isinstance(own, Identity))
+    if entries > MAX_ENTRIES:
+        raise UnsupportedWorkloadError(
+            f"--also graphical: the queries measured take {float(entries):.1e} numbers to write "
+            f"out, and the limit is {float(MAX_ENTRIES):.1e}; leave the column out"
+        )
+
+
+def junction_tree_cells(shape: Sequence[int], subsets: Iterable[Subset]) -> int:
+    """Return how many cells the tables of a junction tree over attribute subsets have together.
+
+    Attributes are eliminated one by one, each time the one that ties its neighbours into the
+    smallest table, as mbi does.
+
+    >>> junction_tree_cells((10, 10, 10), [(0, 1), (1, 2)])
+    200
+    >>> junction_tree_cells((10, 10, 10), [(0, 1), (1, 2), (0, 2)])
+    1000
+    """
+    near: dict[int, set[int]] = {}
+    for subset in subsets:
+        for i in subset:
+            near.setdefault(i, set()).update(subset)
+
+    def size(i: int) -> int:
+        return math.prod(shape[j] for j in near[i])
+
+    cliques: list[set[int]] = []
+    while near:
+        i = min(sorted(near), key=size)
+        clique = near.pop(i)
+        if not any(clique <= larger for larger in cliques):
+            cliques.append(clique)
+        for j in clique - {i}:
+            near[j] = (near[j] | clique) - {i}
+    return sum(math.prod(shape[i] for i in clique) for clique in cliques)
+
+
+@dataclass(frozen=True, eq=False)
+class _Query:
+    """One matrix for each axis of a table, or None where it is asked cell by cell."""
+
+    shape: tuple[int, ...]
+    matrices: tuple[Array | None, ...]
+
+    def __call__(self, marginal: _Marginal) -> Array:
+        import jax.numpy as jnp
+
+        table = marginal.datavector(flatten=False).reshape(self.shape)
+        for axis, matrix in enumerate(self.matrices):
+            if matrix is not None:
+                table = jnp.moveaxis(jnp.tensordot(matrix, table, axes=(1, axis)), 0, axis)
+        return table.ravel()
+
+    def op_norm_sq(self) -> float:
+        """Return the largest squared singular value."""
+        norms = (np.linalg.norm(own, 2) for own in self.matrices if own is not None)
+        return math.prod(float(norm) ** 2 for norm in norms)
+
+
+class GraphicalModel:
+    """A fitted model, asked block by block."""
+
+    def __init__(self, model: _Model) -> None:
+        """Take a model of mbi over attributes named by their places."""
+        self._model = model
+
+    def answer(self, block: Block) -> Array:
+        """Return the model's answers to a block, of shape block.row_shape."""
+        import jax
+
+        with jax.enable_x64(True):
+            table = self._model.project(_names(_varying(block))).datavector(flatten=False)
+            return block.apply(np.asarray(table, dtype=np.float64).reshape(block.table_shape))
+
+
+def fit_graphical(
+    strategy: Strategy, answers: Sequence[Array], *, noise_std: float, total: float
+) -> GraphicalModel:
+    """Fit the model to the noisy answers of a strategy's measurements.
+
+    Args:
+        strategy: what was measured; check_graphical has let it pass.
+        answers: of each measurement, as floats in units of the integer strategy.
+        noise_std: standard deviation of the noise on each of them.
+        total: estimated number of records; the model has at least one.
+
+    Privacy:
+        Post-processing: a function of noisy answers and public inputs.
+    """
+    import jax
+
+    with jax.enable_x64(True), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of mbi: advice to whoever writes scripts with it
+        from mbi import Domain, LinearMeasurement
+        from mbi.estimation import MirrorDescent
+
+        used = sorted({i for own in strategy.measurements for i in _varying(own.block)})
+        measurements = [
+            LinearMeasurement(values, _names(_varying(own.block)), std, query)
+            for own, noisy in zip(strategy.measurements, answers, strict=True)
+            for values, std, query in [_scaled(own, noisy, noise_std)]
+        ]
+        domain = Domain(_names(used), tuple(strategy.shape[i] for i in used))
+        fitted = MirrorDescent().estimate(
+            domain, measurements, known_total=max(total, 1.0), iters=ITERATIONS, tol=TOLERANCE
+        )
+    return GraphicalModel(fitted)
+
+
+def _scaled(own: Measurement, noisy: Array, noise_std: float) -> tuple[Array, float, _Query]:
+    """Return values, their standard deviation and their queries, with entries of at most one."""
+    block, scale = own.block, float(own.weight)
+    matrices: list[Array | None] = []
+    for factor in block.factors:
+        if isinstance(factor, Identity):
+            matrices.append(None)
+            continue
+        entry = float(factor.max_abs())
+        matrices.append(np.asarray(factor.dense(), dtype=np.float64) / entry)
+        scale *= entry
+    return noisy / scale, noise_std / scale, _Query(block.table_shape, tuple(matrices))
+
+
+def _varying(block: Block) -> Subset:
+    """Return the attributes of a block that have more than one class."""
+    pairs = zip(block.attributes, block.table_shape, strict=True)
+    return tuple(i for i, size in pairs if size > 1)
+
+
+def _names(attributes: Iterable[int]) -> tuple[str, ...]:
+    return tuple(f"{i}" for i in attributes)

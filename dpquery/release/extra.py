@@ -1,0 +1,80 @@
+"""What a release says of its extra columns: in release.json, in statement.md and on the screen."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.metadata import version
+
+from dpquery.reconstruction import graphical
+from dpquery.reconstruction.postprocess import Column
+from dpquery.reconstruction.structure import structure
+from dpquery.release.manifest import ColumnFacts, EmptyFacts, Manifest
+from dpquery.spec.model import Item, Spec
+
+READING = """\
+The extra columns are made from the noisy answers alone and take no budget. They are biased: in
+small cells they tend to err less than `estimate`, in sums of many cells they can err far more. \
+`std_error`, `ci_low`, `ci_high`, `rel_error` and `flag` belong to `estimate`, and to no other \
+column."""
+
+
+def with_extra(manifest: Manifest, spec: Spec, columns: Sequence[Column]) -> Manifest:
+    """Return a manifest that speaks of a release's extra columns.
+
+    Args:
+        manifest: of the release without them.
+        spec: what was asked.
+        columns: in order; none leave the manifest as it is.
+    """
+    if not columns:
+        return manifest
+    names = {column.name for column in columns}
+    libraries = graphical.LIBRARIES if "graphical" in names else ()
+    found = dict(manifest.libraries) | {name: version(name) for name in libraries}
+    asked = ", ".join(column.text for column in columns)
+    return replace(
+        manifest,
+        libraries=tuple(sorted(found.items())),
+        postprocessing=f"none of the estimates; beside them stand the extra columns {asked}",
+        extra=tuple(_facts(column, spec) for column in columns),
+    )
+
+
+def _facts(column: Column, spec: Spec) -> ColumnFacts:
+    if column.name not in ("consistent", "integer"):
+        return ColumnFacts(column.name, column.text, column.meaning, ())
+    reasons = ((item.name, _reason(item)) for item in spec.items)
+    empty = tuple(EmptyFacts(name, reason) for name, reason in reasons if reason)
+    return ColumnFacts(column.name, column.text, column.meaning, empty)
+
+
+def _reason(item: Item) -> str:
+    """Return why some tables of an item have no consistent answers; empty where all have them."""
+    reasons = (structure(table).reason for table in item.tables)
+    return next(filter(None, reasons), "")
+
+
+def extra_lines(manifest: Manifest) -> list[str]:
+    """Return the lines of the statement on the extra columns: what they hold, and how to read."""
+    if not manifest.extra:
+        return []
+    lines = [f"- `{own.name}`: {own.meaning}.{_empty_words(own)}" for own in manifest.extra]
+    return [*lines, "", READING]
+
+
+def _empty_words(column: ColumnFacts) -> str:
+    """Say where a column holds nothing; one sentence for each reason."""
+    items: dict[str, list[str]] = {}
+    for own in column.empty:
+        items.setdefault(own.reason, []).append(f"`{own.item}`")
+    return "".join(
+        f" Empty in tables of {', '.join(names)}: {reason}." for reason, names in items.items()
+    )
+
+
+def extra_note(manifest: Manifest) -> str:
+    """Return one line for the error report: the errors are not those of the extra columns."""
+    names = ", ".join(own.asked for own in manifest.extra)
+    return (
+        f"extra columns beside the estimates: {names}; errors, intervals and flags belong to the "
+        "estimates"
+    )

@@ -1,0 +1,172 @@
+"""Columns beside the estimates, as a user asks for them: free, recorded, always the same."""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from cli_support import contents, ok, plan_town, refused, spent
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.reconstruction.graphical import check_graphical, junction_tree_cells
+from dpquery.strategy.strategies import MarginalsStrategy
+
+ITEMS = ("age_by_sex", "pairs", "ages")
+OLD = ("estimate", "std_error", "ci_low", "ci_high", "rel_error", "flag")
+RELEASE = ("release", "data.csv", "--epsilon", "1")
+
+needs_mbi = pytest.mark.skipif(find_spec("mbi") is None, reason="the extra mbi is not installed")
+
+
+def asked(*columns):
+    return [word for column in columns for word in ("--also", column)]
+
+
+def table(item):
+    return pq.read_table(f"release/{item}.parquet")
+
+
+def test_columns_are_added_and_dropped_for_free_and_leave_the_estimates_alone(town):
+    ok(*RELEASE)
+    plain, paid = contents("release"), spent()
+    before = {item: table(item) for item in ITEMS}
+    columns = ("integer", "nonnegative", "thresholded:1.5", "consistent")
+    done = ok(*RELEASE, *asked(*columns))
+    assert "nothing was charged" in done.err
+    for item, own in before.items():
+        now = table(item)
+        added = [column.partition(":")[0] for column in columns]
+        assert now.column_names == [*own.column_names, *added]
+        for name in own.column_names:
+            assert now[name].equals(own[name])
+    with_columns = contents("release")
+    ok(*RELEASE, *asked(*columns))
+    assert contents("release") == with_columns
+    ok(*RELEASE)
+    assert contents("release") == plain
+    assert spent() == paid
+
+
+def test_the_columns_hold_what_they_say(town):
+    ok(*RELEASE, *asked("nonnegative", "consistent", "thresholded:1.5", "integer"))
+    for item in ITEMS:
+        own = table(item).to_pandas()
+        assert np.array_equal(own["nonnegative"], own["estimate"].clip(lower=0))
+        zero = own["estimate"] < np.maximum(1.5 * own["std_error"], 0)
+        assert np.array_equal(own["thresholded"], own["estimate"].mask(zero, 0.0))
+        assert (own["consistent"] >= 0).all()
+        assert (own["integer"] >= 0).all()
+    pairs = table("pairs").to_pandas()
+    for _, own in pairs.groupby("table"):
+        assert own["consistent"].sum() == pytest.approx(max(0, own["estimate"].sum()))
+        assert own["integer"].sum() == round(own["consistent"].sum())
+    by_sex = table("age_by_sex").to_pandas()
+    for column in ("consistent", "integer"):
+        wide = by_sex.pivot_table(index="age", columns="sex", values=column)
+        assert wide["all"].to_numpy() == pytest.approx((wide["F"] + wide["M"]).to_numpy())
+
+
+def test_the_manifest_and_the_statement_name_the_columns_in_order(town):
+    ok(*RELEASE, *asked("thresholded", "consistent"))
+    manifest = json.loads(Path("release/release.json").read_text())
+    assert [own["asked"] for own in manifest["extra"]] == ["thresholded", "consistent"]
+    assert manifest["postprocessing"].endswith("extra columns thresholded, consistent")
+    statement = Path("release/statement.md").read_text()
+    assert "- `thresholded`: the estimate, or zero where it is below sqrt(2 ln m)" in statement
+    assert "belong to `estimate`, and to no other column" in statement
+    report = ok("error-report")
+    assert "beside the estimates: thresholded, consistent; errors, intervals and" in report.out
+    assert "belong to the estimates" in Path("report.html").read_text()
+    as_json = json.loads(ok("error-report", "--json").out)
+    assert [own["name"] for own in as_json["extra"]] == ["thresholded", "consistent"]
+
+
+def test_a_release_without_extra_columns_does_not_speak_of_them(town):
+    ok(*RELEASE)
+    assert "extra" not in json.loads(Path("release/release.json").read_text())
+    assert "Post-processing: none. Estimates" in Path("release/statement.md").read_text()
+    assert "beside the estimates" not in ok("error-report").out
+
+
+def test_tables_without_consistent_answers_are_null_and_the_manifest_says_why(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    spec = (
+        "dataset: {id: town}\nprivacy: {unit: row}\nbudget: {epsilon: 4}\n"
+        "domain:\n  age: {range: [0, 4]}\n  sex: {values: [F, M]}\n"
+        "workload:\n  - {name: wide, ranges: {age: {width: 2}}}\n"
+        "  - {name: cells, product: {age: identity, sex: identity}}\n"
+    )
+    plan_town(tmp_path, spec)
+    ok(*RELEASE, *asked("consistent", "integer", "nonnegative"))
+    wide, cells = table("wide"), table("cells")
+    for column in ("consistent", "integer"):
+        assert wide[column].null_count == len(wide)
+        assert cells[column].null_count == 0
+    assert wide["nonnegative"].null_count == 0
+    found = json.loads(Path("release/release.json").read_text())["extra"]
+    (empty,) = found[0]["empty"]
+    assert empty["item"] == "wide"
+    assert "overlap" in empty["reason"]
+    assert "Empty in tables of `wide`: the predicates" in Path("release/statement.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [("nonegative", "did you mean 'nonnegative'?"), ("thresholded:0", "positive number")],
+)
+def test_a_wrong_column_is_refused_before_anything_is_charged(town, column, message):
+    assert message in refused(*RELEASE, "--also", column, code=2)
+    assert spent() == "0"
+
+
+def test_an_attribute_may_not_have_the_name_of_an_extra_column(town):
+    text = Path("workload.yaml").read_text().replace("income", "integer")
+    Path("other.yaml").write_text(text)
+    assert "is the name of a column" in refused("plan", "other.yaml", code=2)
+
+
+# ------------------------------------------------------------------------- graphical model
+
+
+@pytest.mark.skipif(find_spec("mbi") is not None, reason="the extra mbi is installed")
+def test_a_graphical_model_without_the_extra_is_refused_before_the_charge(town):
+    message = refused(*RELEASE, "--also", "graphical", code=2)
+    assert "pip install 'dpquery[mbi]'" in message
+    assert spent() == "0"
+
+
+def test_the_cells_of_a_junction_tree_are_those_of_its_cliques():
+    shape = (2, 3, 5, 7)
+    assert junction_tree_cells(shape, [()]) == 0
+    assert junction_tree_cells(shape, [(0, 1), (2, 3)]) == 6 + 35
+    assert junction_tree_cells(shape, [(0, 1), (1, 2), (2, 3)]) == 6 + 15 + 35
+    assert junction_tree_cells(shape, [(0, 1), (0, 2), (0, 3), (0,)]) == 6 + 10 + 14
+    square = [(0, 1), (1, 2), (2, 3), (0, 3)]  # one chord makes two triangles
+    assert junction_tree_cells(shape, square) in (30 + 70, 42 + 105)
+
+
+def test_a_junction_tree_that_cannot_be_held_is_refused_with_its_size(monkeypatch):
+    monkeypatch.setattr("dpquery.reconstruction.graphical.find_spec", lambda _: object())
+    pairs = {(i, j): 1 for i in range(6) for j in range(i + 1, 6)}
+    with pytest.raises(UnsupportedWorkloadError, match=r"1\.0e\+12 cells"):
+        check_graphical(MarginalsStrategy("x", "gaussian", (100,) * 6, pairs))
+
+
+@needs_mbi
+def test_the_graphical_model_answers_like_one_table_of_records(town):
+    ok(*RELEASE, *asked("graphical", "consistent"))
+    first = contents("release")
+    ages = table("ages").to_pandas().set_index("age")["graphical"]
+    assert (ages >= 0).all()
+    by_sex = table("age_by_sex").to_pandas()
+    total = by_sex[by_sex["sex"] == "all"]["graphical"].sum()
+    assert ages["0-4"] == pytest.approx(total)
+    manifest = json.loads(Path("release/release.json").read_text())
+    assert {"jax", "mbi"} <= set(manifest["libraries"])
+    ok(*RELEASE, *asked("graphical", "consistent"))
+    assert contents("release") == first
