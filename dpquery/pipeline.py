@@ -6,46 +6,32 @@ plan sees no data. release opens the data behind one door, measurement.curator, 
 has been charged; all that follows is a function of noisy answers and public inputs.
 """
 
-import hashlib
-import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
-
 from dpquery import __version__
 from dpquery.exceptions import SpecError
-from dpquery.extra_columns import ExtraColumns, check_columns, extra_columns
-from dpquery.figures import Priced, chosen_price, error_curve, planned
+from dpquery.figures import planned
+from dpquery.linear_contract import LinearContract, linear_contract
+from dpquery.made import Progress, Terms
 from dpquery.measurement import accounting
-from dpquery.measurement.curator import Query, measure
-from dpquery.measurement.ledger import Ledger, Measurement
+from dpquery.measurement.curator import measure
+from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.ledger_events import Account
-from dpquery.measurement.mechanism import design
 from dpquery.operators.compile import compile_spec
-from dpquery.operators.factors import Array
 from dpquery.plan_report import PlanReport, report_of
-from dpquery.reconstruction.answers import TableAnswers
-from dpquery.reconstruction.intervals import half_widths, standard_errors
-from dpquery.reconstruction.least_squares import Estimates, reconstruct
-from dpquery.reconstruction.postprocess import Column, parse_columns
-from dpquery.release.extra import with_extra
-from dpquery.release.manifest import LedgerFacts, Manifest, StrategyFacts, manifest_of
-from dpquery.release.measurements import Measured, values_digest
+from dpquery.reconstruction.postprocess import parse_columns
 from dpquery.release.write import Sources, check_target, write_release
-from dpquery.spec.model import Item, Spec
+from dpquery.spec.model import Spec
 from dpquery.spec.parse import load, parse
-from dpquery.strategy.codec import decode_strategy
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.plan_file import Plan, read_plan, write_plan
 from dpquery.strategy.select import Objective, select
 from dpquery.tuning import goal_of, parse_sweep, parse_targets
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +40,7 @@ class ReleaseReport:
 
     directory: Path
     spec: Spec
-    priced: Priced
-    epsilon: Fraction
-    delta: Fraction
+    contract: LinearContract
     account: Account
     free: bool
 
@@ -159,140 +143,30 @@ def release(
     content = _bytes_of(plan_path)
     plan, spec = _planned(content, plan_path)
     delta = spec.privacy.delta if delta is None else delta
-    priced = chosen_price(plan, spec, noise, epsilon=epsilon, delta=delta)
-    query = _query(spec, priced, epsilon=epsilon, delta=delta, release_number=release_number)
-    check_columns(columns, query.strategy)
-    check_target(out, key=query.key, replace=replace)
+    contract = linear_contract(plan, spec, Terms(epsilon, delta, noise, columns, release_number))
+    check_target(out, key=contract.query.key, replace=replace)
     with Ledger.open(ledger_path, create=False) as ledger:
         before = ledger.head()
-        measured = measure(data, query, ledger=ledger, progress=progress)
+        measured = measure(data, contract.query, ledger=ledger, progress=progress)
         free = ledger.head() == before
-    manifest = _manifest(plan, query, measured, priced, confidence=confidence)
+    made = contract.make(measured, level=confidence, progress=progress)
     write_release(
         out,
         spec=spec,
-        answers=_answers(query, measured, columns, level=confidence, progress=progress),
-        manifest=with_extra(manifest, spec, columns),
+        answers=made.answers,
+        manifest=made.manifest,
         replace=replace,
-        sources=Sources(content, measured.values, _measured(query)),
+        sources=Sources(content, measured.values, contract.measured),
+        relaxed=made.relaxed,
         progress=lambda done: progress(f"writing answers: {done / spec.queries:.0%}"),
     )
-    settled = query.mechanism.guarantee.delta
-    return ReleaseReport(out, spec, priced, epsilon, settled, measured.account, free)
-
-
-def _query(
-    spec: Spec, priced: Priced, *, epsilon: Fraction, delta: Fraction, release_number: int
-) -> Query:
-    """Return what is to be measured, and how."""
-    compiled, kind = compile_spec(spec), priced.selection.noise
-    strategy = decode_strategy(priced.selection.strategy, noise=kind, workload=compiled.workload)
-    guarantee = accounting.guarantee(kind, epsilon=epsilon, delta=delta)
-    mechanism = design(strategy, privacy=spec.privacy, guarantee=guarantee)
-    return Query(spec, compiled, strategy, mechanism, release_number)
-
-
-@dataclass(frozen=True, eq=False)
-class _Answers:
-    """Computes the answers of an item, one table at a time."""
-
-    query: Query
-    estimates: Estimates
-    level: float
-    extra: ExtraColumns
-
-    def __call__(self, item: Item) -> Iterator[TableAnswers]:
-        query, compiled, strategy = self.query, self.query.compiled, self.query.strategy
-        places = compiled.items[query.spec.items.index(item)]
-        for table, position in zip(item.tables, places, strict=True):
-            block = compiled.workload.blocks[position]
-            std = standard_errors(
-                strategy, block, position=position, noise_std=query.mechanism.noise_std
-            )
-            half = half_widths(strategy, block, std, position=position, level=self.level)
-            estimate = self.estimates.answer(block, position).ravel()
-            yield self.extra.added_to(TableAnswers(table, estimate, std, half), block)
-
-
-def _answers(
-    query: Query,
-    measured: Measurement,
-    columns: tuple[Column, ...],
-    *,
-    level: float,
-    progress: Progress,
-) -> _Answers:
-    noisy = _off_the_grid(query, measured)
-    estimates = reconstruct(query.strategy, noisy)
-    std = query.mechanism.noise_std
-    extra = extra_columns(
-        columns, query.strategy, noisy, estimates, noise_std=std, progress=progress
-    )
-    return _Answers(query, estimates, level, extra)
+    return ReleaseReport(out, spec, contract, measured.account, free)
 
 
 def _noises(spec: Spec, cap: accounting.Cap) -> tuple[Noise, ...]:
     """Return both kinds where there is a delta and the cap can be charged for Gaussian noise."""
     both = spec.privacy.delta > 0 and cap.currency == "rho"
     return ("laplace", "gaussian") if both else ("laplace",)
-
-
-def _off_the_grid(query: Query, measured: Measurement) -> list[Array]:
-    """Split the noisy values by measurement and return them in units of the integer strategy."""
-    sizes = [own.block.shape[0] for own in query.strategy.measurements]
-    values = measured.values.astype(np.float64) * 2.0**query.mechanism.shift
-    return np.split(values, np.cumsum(sizes)[:-1])
-
-
-def _measured(query: Query) -> tuple[Measured, ...]:
-    """Return what the noisy values are of, in their order."""
-    names = [own.name for own in query.spec.domain.attributes]
-    return tuple(
-        Measured(" x ".join(names[i] for i in own.block.attributes), own.weight, own.block.queries)
-        for own in query.strategy.measurements
-    )
-
-
-def _manifest(
-    plan: Plan, query: Query, measured: Measurement, priced: Priced, *, confidence: float
-) -> Manifest:
-    account, bound = measured.account, priced.bound_rmse
-    encoded = json.dumps(priced.selection.strategy, sort_keys=True).encode()
-    guarantee = query.mechanism.guarantee
-    return manifest_of(
-        query.spec,
-        mechanism=query.mechanism,
-        noise_source=measured.source,
-        strategy=StrategyFacts(
-            name=priced.selection.best,
-            kind=str(priced.selection.strategy["shape"]),
-            rmse=priced.rmse,
-            max_std_error=priced.max_std_error,
-            lower_bound=bound,
-            bound_kind=priced.selection.bound_kind,
-            ratio=None if bound is None else priced.weighted_rmse / bound,
-            sha256=hashlib.sha256(encoded).hexdigest(),
-        ),
-        plan=plan.digest,
-        key=query.key,
-        ledger=LedgerFacts(measured.head.seq, measured.head.hash),
-        cumulative=spent_text(account),
-        level=confidence,
-        error_by_epsilon=error_curve(priced, query.spec, delta=guarantee.delta),
-        measurements=values_digest(measured.values),
-    )
-
-
-def spent_text(account: Account) -> str:
-    """Return what a dataset has spent of its cap: exactly, and as epsilon where it has a delta."""
-    cap = account.cap
-    spent, whole = accounting.units_text(account.spent), accounting.units_text(cap.units)
-    amount = f"{cap.currency} {spent} of {whole}"
-    if cap.delta:
-        rho = Fraction(account.spent, accounting.UNIT)
-        epsilon = accounting.epsilon_of(rho, cap.delta)
-        amount += f" (epsilon {epsilon:.4g} at delta {float(cap.delta):g})"
-    return f"{amount} has been spent on dataset {account.dataset} up to this release"
 
 
 def _bytes_of(plan_path: Path) -> bytes:

@@ -3,38 +3,41 @@
 from collections.abc import Sequence
 
 from dpquery.grid import Grid
+from dpquery.made import spent_text
 from dpquery.measurement.accounting import units_text
 from dpquery.measurement.ledger import Status
 from dpquery.measurement.ledger_events import Event
-from dpquery.pipeline import ReleaseReport, spent_text
+from dpquery.pipeline import ReleaseReport
 from dpquery.release.report import Report, headline, to_rows
 from dpquery.release.wording import figure
 
 
 def release_text(done: ReleaseReport) -> str:
     """Return the lines that `release` prints."""
-    delta = f", delta = {float(done.delta):g}" if done.delta else ""
-    selection = done.priced.selection
+    priced, guarantee = done.contract.priced, done.contract.query.guarantee
+    delta = f", delta = {float(guarantee.delta):g}" if guarantee.delta else ""
+    selection = priced.selection
     return (
         f"{done.directory}: {done.spec.queries:,} answers in {len(done.spec.items)} items, "
-        f"epsilon = {float(done.epsilon):g}{delta}\n"
+        f"epsilon = {float(guarantee.epsilon):g}{delta}\n"
         f"{selection.best} with {selection.noise.capitalize()} noise: expected RMSE "
-        f"{figure(done.priced.rmse)}, largest standard error {figure(done.priced.max_std_error)}\n"
+        f"{figure(priced.rmse)}, largest standard error {figure(priced.max_std_error)}\n"
         f"budget: {spent_text(done.account)}"
     )
 
 
 def release_json(done: ReleaseReport) -> dict[str, object]:
     """Return what `release --json` prints; budget amounts are exact decimal text."""
+    priced, guarantee = done.contract.priced, done.contract.query.guarantee
     return {
         "directory": str(done.directory),
         "queries": done.spec.queries,
-        "strategy": done.priced.selection.best,
-        "noise": done.priced.selection.noise,
-        "epsilon": float(done.epsilon),
-        "delta": float(done.delta),
-        "rmse": done.priced.rmse,
-        "max_std_error": done.priced.max_std_error,
+        "strategy": priced.selection.best,
+        "noise": priced.selection.noise,
+        "epsilon": float(guarantee.epsilon),
+        "delta": float(guarantee.delta),
+        "rmse": priced.rmse,
+        "max_std_error": priced.max_std_error,
         "currency": done.account.cap.currency,
         "spent": units_text(done.account.spent),
         "cap": units_text(done.account.cap.units),

@@ -1,0 +1,147 @@
+"""Carry out a linear strategy: least squares, and an exact standard error on every answer."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpquery.extra_columns import ExtraColumns, check_columns, extra_columns
+from dpquery.figures import Priced, chosen_price, error_curve
+from dpquery.made import Made, Progress, Terms, digest_of, spent_text
+from dpquery.measurement import accounting
+from dpquery.measurement.curator import Query
+from dpquery.measurement.ledger import Measurement
+from dpquery.measurement.mechanism import design
+from dpquery.operators.compile import compile_spec
+from dpquery.operators.factors import Array
+from dpquery.reconstruction.answers import TableAnswers
+from dpquery.reconstruction.intervals import half_widths, standard_errors
+from dpquery.reconstruction.least_squares import Estimates, reconstruct
+from dpquery.reconstruction.postprocess import Column
+from dpquery.release.extra import with_extra
+from dpquery.release.manifest import LedgerFacts, Manifest, StrategyFacts, manifest_of
+from dpquery.release.measurements import Measured, values_digest
+from dpquery.spec.model import Item, Spec
+from dpquery.strategy.codec import decode_strategy
+from dpquery.strategy.plan_file import Plan
+
+
+@dataclass(frozen=True, eq=False)
+class LinearContract:
+    """Measure a linear strategy and solve least squares: every answer has a standard error.
+
+    Attributes:
+        plan: the plan that is carried out.
+        priced: its selection for the noise, under the guarantee.
+        query: what is put to the data.
+        columns: extra ones beside the estimates.
+    """
+
+    plan: Plan
+    priced: Priced
+    query: Query
+    columns: tuple[Column, ...]
+
+    @property
+    def measured(self) -> tuple[Measured, ...]:
+        """What the noisy values are of, in their order."""
+        names = [own.name for own in self.query.spec.domain.attributes]
+        return tuple(
+            Measured(
+                " x ".join(names[i] for i in own.block.attributes), own.weight, own.block.queries
+            )
+            for own in self.query.strategy.measurements
+        )
+
+    def make(self, measured: Measurement, *, level: float, progress: Progress) -> Made:
+        """Return answers with intervals of a level, and their manifest."""
+        answers = self._answers(measured, level, progress)
+        manifest = self._manifest(measured, level)
+        return Made(answers, with_extra(manifest, self.query.spec, self.columns))
+
+    def _answers(self, measured: Measurement, level: float, progress: Progress) -> "LinearAnswers":
+        query, noisy = self.query, self._off_the_grid(measured)
+        estimates = reconstruct(query.strategy, noisy)
+        extra = extra_columns(
+            self.columns,
+            query.strategy,
+            noisy,
+            estimates,
+            noise_std=query.mechanism.noise_std,
+            progress=progress,
+        )
+        return LinearAnswers(query, estimates, level, extra)
+
+    def _manifest(self, measured: Measurement, level: float) -> Manifest:
+        selection, bound = self.priced.selection, self.priced.bound_rmse
+        strategy = StrategyFacts(
+            name=selection.best,
+            kind=str(selection.strategy["shape"]),
+            rmse=self.priced.rmse,
+            max_std_error=self.priced.max_std_error,
+            lower_bound=bound,
+            bound_kind=selection.bound_kind,
+            ratio=None if bound is None else self.priced.weighted_rmse / bound,
+            sha256=digest_of(selection.strategy),
+        )
+        query, mechanism = self.query, self.query.mechanism
+        return manifest_of(
+            query.spec,
+            mechanism=mechanism,
+            noise_source=measured.source,
+            strategy=strategy,
+            plan=self.plan.digest,
+            key=query.key,
+            ledger=LedgerFacts(measured.head.seq, measured.head.hash),
+            cumulative=spent_text(measured.account),
+            level=level,
+            error_by_epsilon=error_curve(self.priced, query.spec, delta=mechanism.guarantee.delta),
+            measurements=values_digest(measured.values),
+        )
+
+    def _off_the_grid(self, measured: Measurement) -> list[Array]:
+        """Split the noisy values by measurement, in units of the integer strategy."""
+        sizes = [own.block.shape[0] for own in self.query.strategy.measurements]
+        values = measured.values.astype(np.float64) * 2.0**self.query.mechanism.shift
+        return np.split(values, np.cumsum(sizes)[:-1])
+
+
+@dataclass(frozen=True, eq=False)
+class LinearAnswers:
+    """Computes the answers of an item, one table at a time."""
+
+    query: Query
+    estimates: Estimates
+    level: float
+    extra: ExtraColumns
+
+    def __call__(self, item: Item) -> Iterator[TableAnswers]:
+        """Yield the answers of an item's tables, in order."""
+        query, compiled, strategy = self.query, self.query.compiled, self.query.strategy
+        places = compiled.items[query.spec.items.index(item)]
+        for table, position in zip(item.tables, places, strict=True):
+            block = compiled.workload.blocks[position]
+            std = standard_errors(
+                strategy, block, position=position, noise_std=query.mechanism.noise_std
+            )
+            half = half_widths(strategy, block, std, position=position, level=self.level)
+            estimate = self.estimates.answer(block, position).ravel()
+            yield self.extra.added_to(TableAnswers(table, estimate, std, half), block)
+
+
+def linear_contract(plan: Plan, spec: Spec, terms: Terms) -> LinearContract:
+    """Return the contract on some terms, with the better noise by the plan if they name none.
+
+    Raises:
+        SpecError: the plan has no strategy for that noise or guarantee, or the extra columns cannot
+            be made from it.
+    """
+    compiled, epsilon, delta = compile_spec(spec), terms.epsilon, terms.delta
+    priced = chosen_price(plan, spec, terms.noise, epsilon=epsilon, delta=delta)
+    kind = priced.selection.noise
+    strategy = decode_strategy(priced.selection.strategy, noise=kind, workload=compiled.workload)
+    guarantee = accounting.guarantee(kind, epsilon=epsilon, delta=delta)
+    mechanism = design(strategy, privacy=spec.privacy, guarantee=guarantee)
+    check_columns(terms.columns, strategy)
+    query = Query(spec, compiled, strategy, mechanism, terms.release)
+    return LinearContract(plan, priced, query, terms.columns)

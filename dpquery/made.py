@@ -1,0 +1,70 @@
+"""What a release is made of, whichever contract made it: answers, and the facts about them."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import pyarrow as pa
+
+from dpquery.measurement import accounting
+from dpquery.measurement.ledger_events import Account
+from dpquery.reconstruction.answers import TableAnswers
+from dpquery.reconstruction.postprocess import Column
+from dpquery.release.manifest import Manifest
+from dpquery.spec.model import Item
+from dpquery.strategy.noise_kinds import Noise
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is asked of a release beside its plan.
+
+    Attributes:
+        epsilon: of the guarantee.
+        delta: of the guarantee.
+        noise: of a linear strategy; None for the better one by the plan.
+        columns: extra ones beside the estimates.
+        release: number of the release.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    noise: Noise | None
+    columns: tuple[Column, ...]
+    release: int
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What a contract makes of noisy values: all that a release is written from.
+
+    Attributes:
+        answers: gives the answers of an item's tables, in order.
+        manifest: what is public about them.
+        relaxed: the relaxed rows that they come from, if they do.
+    """
+
+    answers: Callable[[Item], Iterator[TableAnswers]]
+    manifest: Manifest
+    relaxed: pa.Table | None = None
+
+
+def digest_of(content: object) -> str:
+    """Return the sha256 of JSON values."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def spent_text(account: Account) -> str:
+    """Return what a dataset has spent of its cap: exactly, and as epsilon where it has a delta."""
+    cap = account.cap
+    spent, whole = accounting.units_text(account.spent), accounting.units_text(cap.units)
+    amount = f"{cap.currency} {spent} of {whole}"
+    if cap.delta:
+        rho = Fraction(account.spent, accounting.UNIT)
+        epsilon = accounting.epsilon_of(rho, cap.delta)
+        amount += f" (epsilon {epsilon:.4g} at delta {float(cap.delta):g})"
+    return f"{amount} has been spent on dataset {account.dataset} up to this release"
