@@ -186,9 +186,15 @@ def only_the_operating_system_gives_random_bits(module: Module) -> list[str]:
     named = [
         module.offence(node.lineno, f"uses {identifier(node)}")
         for node in module.nodes(ast.Name, ast.Attribute)
-        if identifier(node) in {"BulkSampler", "SlowSampler"} and module.room != "measurement"
+        if identifier(node) in {"BulkSampler", "SlowSampler", "ExactChance"}
+        and module.room != "measurement"
     ]
-    return passed + named
+    chance = [
+        module.offence(node.lineno, "gives the exact chance something to decide by")
+        for node in module.nodes(ast.Call)
+        if identifier(node.func) == "ExactChance" and (node.args or node.keywords)
+    ]
+    return passed + named + chance
 
 
 def strategy_and_reconstruction_cannot_open_data(module: Module) -> list[str]:
@@ -293,6 +299,7 @@ PLANTED = [
     (only_strategy_uses_seedable_generators, "measurement/a.py", "stats.norm.rvs(3)"),
     (only_the_operating_system_gives_random_bits, "measurement/a.py", "f('x', 2.0, entropy=g)"),
     (only_the_operating_system_gives_random_bits, "release/a.py", "bulk.BulkSampler('x', 2.0)"),
+    (only_the_operating_system_gives_random_bits, "measurement/a.py", "s.ExactChance(g)"),
     (strategy_and_reconstruction_cannot_open_data, "strategy/a.py", "import pyarrow.csv"),
     (strategy_and_reconstruction_cannot_open_data, "strategy/a.py", "open('data.csv')"),
     (strategy_and_reconstruction_cannot_open_data, "reconstruction/a.py", "path.read_text()"),
