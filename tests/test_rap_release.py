@@ -63,7 +63,7 @@ ITEMS = (
     Item("any", (Table(((0, TEENS), SEX), at_least=1), Table(((1, TotalSet(2)),)))),
 )
 SIMULATED = SimulatedFacts("the prior", 5, 31.4, 2.5, 160.2, 12.0)
-RAP = RapFacts(4, 16, 3, 1234.0, 7.5, 12.5, SIMULATED)
+RAP = RapFacts(4, 16, 3, 1234.0, 7.5, 12.5, (20.0, 35.5, 20.0, 20.0), SIMULATED)
 
 
 def answers(item):
@@ -169,7 +169,8 @@ def test_the_statement_says_in_words_that_there_are_no_error_bars():
         "There are no error bars",
         "ε = 1 at δ = 1e-9",
         "zero-concentrated differential privacy",
-        "In 4 rounds the 16 counts",
+        "In each of 4 rounds, 16 counts",
+        "of standard deviation 20 to 35.5",
         "simulated, not measured: RMSE 31.4 ± 2.5",
         "5 runs on the prior",
         "measured too: 1,234",

@@ -77,7 +77,8 @@ class NoiseFacts:
     Attributes:
         scale: in grid steps of 2^shift.
         shift: of the grid.
-        sensitivity: what it hides, in grid steps: D1, or D2 squared.
+        sensitivity: what it hides, in grid steps: D1, or D2 squared; where there were rounds, this
+            and the scale are those of the round with the most noise.
         source: what drew it; where that was not kept, there was OpenDP alone.
     """
 
@@ -145,8 +146,9 @@ class RapFacts:
         relaxed_rows: rows of the relaxed data that every answer is read from.
         total: the number of records that answers are scaled to: measured with noise, or declared.
         total_std: standard deviation of the noise on it; None where it was declared.
-        selection_scale: scale of the Gumbel noise on each score, in counts; None where no query had
-            to be chosen.
+        selection_scale: a query is e times as likely to be chosen as one whose answer was this
+            many counts less wrong; None where no query had to be chosen.
+        noise_std: for each round the standard deviation of the noise on its counts, in counts.
         simulated: errors on public data at this guarantee; None where the plan has none.
     """
 
@@ -156,6 +158,7 @@ class RapFacts:
     total: float
     total_std: float | None
     selection_scale: float | None
+    noise_std: tuple[float, ...]
     simulated: SimulatedFacts | None
 
 

@@ -17,7 +17,7 @@ from dpquery.release.wording import count, figure, power
 UNPROTECTED = """\
 The following is public and was never protected: the dataset's name, the names and lists of \
 categories, the limits of ranges and bins, the questions asked, the strategy, the scale of the \
-noise, and all of this release but its estimates. None of it was derived from the records. \
+noise, and all of this release but {noisy}. None of it was derived from the records. \
 Every combination that was asked for has a row, whether or not anyone is in it."""
 
 UNCOVERED = """\
@@ -115,7 +115,7 @@ def statement(manifest: Manifest) -> str:
         guarantee=guarantee_line(manifest.guarantee),
         odds=odds_words(manifest.guarantee, manifest.privacy),
         cumulative=_one_line(manifest.guarantee.cumulative).rstrip("."),
-        unprotected=UNPROTECTED,
+        unprotected=UNPROTECTED.format(noisy=_noisy_parts(manifest)),
         uncovered=UNCOVERED,
         noise=_noise_words(manifest) if known else _rap_words(manifest),
         postprocessing=manifest.postprocessing,
@@ -186,6 +186,13 @@ def odds_words(guarantee: GuaranteeFacts, privacy: PrivacyFacts) -> str:
     )
 
 
+def _noisy_parts(manifest: Manifest) -> str:
+    """Return what of a release comes from the records, by way of noise."""
+    if manifest.error_bars:
+        return "its estimates and noisy measurements"
+    return "its estimates, its noisy measurements, which of them were made, and its relaxed rows"
+
+
 def simulated_words(rap: RapFacts) -> str:
     """Return what the plan's simulation said of the errors, and that it is no more than that."""
     own = rap.simulated
@@ -211,7 +218,7 @@ def _rap_words(manifest: Manifest) -> str:
         "all noisy counts so far; everything between the rounds was "
         f"computed from noisy values. {_total_words(rap)} The promise above covers the whole run: "
         "every choice and every count is paid for in zero-concentrated differential privacy, and "
-        f"its ρ was charged at once, before the first round. {_source_words(manifest)}\n\n"
+        f"its ρ was charged at once, before the first round. {_source_words(manifest, rap)}\n\n"
         f"What the plan knew beforehand: {simulated_words(rap)}. "
         "A simulation on other data says what to expect if the records resemble it."
     )
@@ -221,9 +228,10 @@ def _measured_words(rap: RapFacts) -> str:
     if rap.selection_scale is None:
         return "Every count that was asked for was measured with noise, once."
     return (
-        f"In {count(rap.rounds, 'round')} the {count(rap.selected, 'count')} on which the relaxed "
-        "rows seemed furthest from the records were chosen by an exact noisy maximum (scale "
-        f"{rap.selection_scale:.6g}) and measured with noise."
+        f"In each of {count(rap.rounds, 'round')}, {count(rap.selected, 'count')} on which the "
+        "relaxed rows were far from the records were drawn by lot, a count "
+        f"{figure(rap.selection_scale)} further off being e times as likely (the exponential "
+        "mechanism), and measured with noise."
     )
 
 
@@ -236,12 +244,16 @@ def _total_words(rap: RapFacts) -> str:
     )
 
 
-def _source_words(manifest: Manifest) -> str:
+def _source_words(manifest: Manifest, rap: RapFacts) -> str:
     own = manifest.noise
+    least, most = figure(min(rap.noise_std)), figure(max(rap.noise_std))
+    spread = most if least == most else f"{least} to {most}"
     return (
-        f"To each measured count, noise of the discrete Gaussian distribution of scale "
-        f"{own.scale:.6g} was added once. The noise comes from {_one_line(own.source)}, which "
-        "draws it exactly, in whole numbers, from a cryptographic random generator: no "
+        "To each measured count, noise of the discrete Gaussian distribution of standard deviation "
+        f"{spread} was added once. Choices and noise come from "
+        f"{_one_line(own.source)}, which "
+        f"draws them exactly, in whole steps of {2.0**own.shift:g}, from a cryptographic random "
+        "generator: no "
         "floating-point noise is used, and no seed exists from which it could be drawn again. "
         "The proofs and tests behind this reduce the risk of an implementation error; they do not "
         "remove it."
