@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 from strategies_support import MIXED, random_block, random_workload
 
-from dpquery.operators.blocks import Block, marginal
+from dpquery.measurement.adaptive import AdaptiveMeasurement, Round
+from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.operators.factors import Identity
+from dpquery.reconstruction.measured import Measured
+from dpquery.reconstruction.partition import Partition
+from dpquery.reconstruction.projection import softmax
+from dpquery.reconstruction.rap import RapProjection, replay
 from dpquery.reconstruction.relaxed import RelaxedRows
+from dpquery.reconstruction.surrogates import tail
+from dpquery.strategy.rap import RapSettings
 
 
 def random_rows(rng, shape, n, *, alpha=0.5):
@@ -85,3 +92,144 @@ def test_malformed_relaxed_rows_are_refused():
     for values in (np.ones((2, 4), np.float32), np.ones((2, 5)), np.ones((0, 5), np.float32)):
         with pytest.raises(ValueError, match="relaxed rows"):
             RelaxedRows((3, 2), values)
+
+
+def measured_of(blocks, rng, *, each=6):
+    """A few random queries of every block, as (block, row)."""
+    asked = [block for block in blocks if block.attributes]
+    return [(b, int(j)) for b in asked for j in rng.integers(b.queries, size=each)]
+
+
+def surrogates_of(queries, shape, *, noisy):
+    measured = Measured()
+    for (block, row), answer in zip(queries, noisy, strict=True):
+        measured.add(block, row, noisy=answer, std=0.01)
+    partition = Partition.whole(shape).refine(measured.predicates)
+    return measured.surrogates(partition)[0], partition
+
+
+def random_masses(rng, partition, n):
+    logits = rng.normal(size=(partition.count, n))
+    return softmax(logits, partition.spans)[1]
+
+
+def test_surrogates_answer_as_the_relaxed_rows_do_to_every_kind_of_block():
+    rng = np.random.default_rng(4)
+    for _ in range(30):
+        workload = random_workload(rng)
+        queries = measured_of(workload.blocks, rng)
+        if not queries:
+            continue
+        zeros = np.zeros(len(queries))
+        surrogates, partition = surrogates_of(queries, workload.shape_of_domain, noisy=zeros)
+        masses = random_masses(rng, partition, 9)
+        rows = partition.rows(masses.astype(np.float32))
+        expected = [rows.answer(block).ravel()[row] for block, row in queries]
+        error = surrogates.error(masses)[0]
+        assert error == pytest.approx(np.sum(np.square(expected)), rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_gradient_of_the_surrogates_is_that_of_finite_differences(seed):
+    rng = np.random.default_rng(seed)
+    blocks = [random_block(rng, (4, 3, 5, 3), most=4) for _ in range(4)]
+    queries = measured_of(blocks, rng)
+    surrogates, partition = surrogates_of(queries, (4, 3, 5, 3), noisy=rng.random(len(queries)))
+    masses = random_masses(rng, partition, 3)
+    gradient = surrogates.error(masses)[1]
+    for g in range(partition.count):
+        for row in range(3):
+            step = np.zeros_like(masses)
+            step[g, row] = 1e-6
+            rise = surrogates.error(masses + step)[0] - surrogates.error(masses - step)[0]
+            assert 3 * rise / 2e-6 == pytest.approx(gradient[g, row], rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize(("k", "r"), [(k, r) for k in range(1, 6) for r in range(1, k + 1)])
+def test_the_programme_of_a_tail_equals_its_sum_over_all_outcomes(k, r):
+    p = np.random.default_rng(5).random((k, 4))
+    expected = np.zeros(4)
+    for held in product((0, 1), repeat=k):
+        each = [own if h else 1 - own for own, h in zip(p, held, strict=True)]
+        expected += np.multiply.reduce(each, axis=0) * (sum(held) >= r)
+    np.testing.assert_allclose(tail(p, r)[0], expected, atol=1e-12)
+
+
+def records_of(shape, n, rng):
+    """Records with attributes that depend on each other."""
+    records = np.stack([rng.binomial(size - 1, 0.3, n) for size in shape], axis=1)
+    records[:, 1] = np.where(rng.random(n) < 0.7, records[:, 0] % shape[1], records[:, 1])
+    x = np.zeros(shape)
+    np.add.at(x, tuple(records.T), 1)
+    return x
+
+
+def rounds_of(workload, x, *, rounds, size, std, rng):
+    """Rounds of queries drawn without order, as a run would measure them."""
+    places = [(p, j) for p, block in enumerate(workload.blocks) for j in range(block.queries)]
+    order = rng.permutation(len(places))[: rounds * size].reshape(rounds, size)
+    answers = [block.matvec(x.ravel()) for block in workload.blocks]
+    for own in order:
+        chosen = np.array([places[i] for i in own])
+        exact = np.array([answers[p][j] for p, j in chosen])
+        yield Round(chosen, exact + std * rng.normal(size=size), max(std, 0.1))
+
+
+def test_relaxed_rows_meet_answers_without_noise():
+    rng = np.random.default_rng(6)
+    x = records_of(MIXED.shape_of_domain, 1000, rng)
+    projection = RapProjection(MIXED, RapSettings(1, 40, 200, 0), x.sum())
+    for own in rounds_of(MIXED, x, rounds=1, size=40, std=0.0, rng=rng):
+        projection.add(own.places, own.noisy, own.std)
+        met = [projection.answers(p)[j] for p, j in own.places]
+        np.testing.assert_allclose(met, own.noisy, atol=2)
+
+
+def test_a_replay_gives_the_same_rows_byte_for_byte():
+    rng = np.random.default_rng(7)
+    x = records_of(MIXED.shape_of_domain, 500, rng)
+    settings = RapSettings(3, 5, 50, 3)
+    projection = RapProjection(MIXED, settings, x.sum())
+    rounds = tuple(rounds_of(MIXED, x, rounds=3, size=5, std=4.0, rng=rng))
+    for own in rounds:
+        projection.add(own.places, own.noisy, own.std)
+        projection.answers(0)
+    again = replay(MIXED, settings, AdaptiveMeasurement(float(x.sum()), 0.0, rounds))
+    assert again.rows.values.tobytes() == projection.rows.values.tobytes()
+    other = RapProjection(MIXED, RapSettings(3, 5, 50, 4), x.sum())
+    other.add(rounds[0].places, rounds[0].noisy, rounds[0].std)
+    assert other.rows.values.tobytes() != projection.rows.values.tobytes()
+
+
+def test_every_relaxed_row_holds_distributions():
+    rng = np.random.default_rng(8)
+    x = records_of(MIXED.shape_of_domain, 500, rng)
+    projection = RapProjection(MIXED, RapSettings(2, 8, 30, 0), x.sum())
+    for own in rounds_of(MIXED, x, rounds=2, size=8, std=1.0, rng=rng):
+        projection.add(own.places, own.noisy, own.std)
+    for i in range(3):
+        own = projection.rows.distribution(i)
+        assert own.min() >= 0
+        np.testing.assert_allclose(own.sum(axis=1), 1, atol=1e-5)
+
+
+def test_what_no_query_tells_apart_stays_spread_evenly():
+    shape = (6, 3)
+    block = marginal(shape, (0, 1))
+    projection = RapProjection(Workload(shape, (block,), (1.0,)), RapSettings(1, 1, 20, 0), 100.0)
+    np.testing.assert_allclose(projection.answers(0), 100 / 18, rtol=1e-5)
+    projection.add(np.array([[0, 4]]), np.array([40.0]), 0.5)  # code 1 and code 1
+    table = projection.answers(0).reshape(shape)
+    assert table[1, 1] == pytest.approx(40, abs=1)
+    rest = np.delete(table, 1, axis=0)
+    np.testing.assert_allclose(rest, np.broadcast_to(rest[0], rest.shape), rtol=1e-5)
+    np.testing.assert_allclose(rest[:, 0], rest[:, 2], rtol=1e-5)
+
+
+def test_precise_answers_weigh_more_than_noisy_ones():
+    block = marginal((2, 2), (0,))
+    workload = Workload((2, 2), (block,), (1.0,))
+    projection = RapProjection(workload, RapSettings(2, 1, 20, 0), 100.0)
+    projection.add(np.array([[0, 0]]), np.array([30.0]), 1.0)
+    projection.add(np.array([[0, 0]]), np.array([60.0]), 10.0)
+    assert projection.answers(0)[0] == pytest.approx(30.3, abs=1.5)

@@ -1,0 +1,81 @@
+"""The queries that were measured one by one, with their noisy answers, as surrogates take them."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dpquery.operators.blocks import Block
+from dpquery.operators.factors import Array, Factor
+from dpquery.reconstruction.partition import Partition
+from dpquery.reconstruction.surrogates import Alike, Surrogates
+
+
+@dataclass(eq=False)
+class _Form:
+    """Queries with as many plain and counted predicates each, by the numbers of these."""
+
+    plain: list[list[int]] = field(default_factory=list)
+    counted: list[list[int]] = field(default_factory=list)
+    noisy: list[float] = field(default_factory=list)
+    std: list[float] = field(default_factory=list)
+
+
+class Measured:
+    """Grows with every measured query by a few numbers, and by a row for each new predicate."""
+
+    def __init__(self) -> None:
+        self.predicates: list[tuple[int, Array]] = []
+        self._numbers: dict[tuple[int, bytes], int] = {}
+        self._forms: dict[tuple[int, int, int], _Form] = defaultdict(_Form)
+
+    def add(self, block: Block, row: int, *, noisy: float, std: float) -> None:
+        """Take in one query: row `row` of a block, with its answer as a fraction of one.
+
+        The total, of a block without attributes, is one whatever the rows hold.
+        """
+        if not block.attributes:
+            return
+        places = np.unravel_index(row, block.row_shape)
+        numbers = [
+            self._number(attribute, factor, int(place))
+            for attribute, factor, place in zip(
+                block.attributes, block.factors, places, strict=True
+            )
+        ]
+        counts = [own and not block.is_product for own in block.counted]
+        plain = [number for number, own in zip(numbers, counts, strict=True) if not own]
+        counted = [number for number, own in zip(numbers, counts, strict=True) if own]
+        form = self._forms[len(plain), len(counted), block.at_least if counted else 0]
+        form.plain.append(plain)
+        form.counted.append(counted)
+        form.noisy.append(noisy)
+        form.std.append(std)
+
+    def surrogates(self, partition: Partition) -> tuple[Surrogates, float]:
+        """Return their error over groups of classes, and how much of it noise explains.
+
+        Queries weigh by the inverse variance of their noise, 1 on average.
+        """
+        scale = np.mean([1 / std**2 for form in self._forms.values() for std in form.std])
+        queries = tuple(
+            Alike(
+                np.array(form.plain, dtype=np.int64).reshape(len(form.noisy), k).T,
+                np.array(form.counted, dtype=np.int64).reshape(len(form.noisy), counted).T,
+                r,
+                np.array(form.noisy),
+                1 / (scale * np.square(form.std)),
+            )
+            for (k, counted, r), form in self._forms.items()
+        )
+        explained = sum(len(form.noisy) for form in queries) / scale
+        return Surrogates(partition.over_groups(self.predicates), queries), float(explained)
+
+    def _number(self, attribute: int, factor: Factor, row: int) -> int:
+        unit = np.zeros(factor.shape[0], dtype=np.int64)
+        unit[row] = 1
+        predicate = np.asarray(factor.rmatvec(unit), dtype=np.float64)
+        number = self._numbers.setdefault((attribute, predicate.tobytes()), len(self.predicates))
+        if number == len(self.predicates):
+            self.predicates.append((attribute, predicate))
+        return number

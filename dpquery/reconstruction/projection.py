@@ -1,0 +1,123 @@
+"""RAP's projection: of all relaxed rows that explain the noisy answers, those closest to the start.
+
+The seed lowers the squared error by thousands of Adam steps on logits that sparsemax maps to
+distributions [RAP]; many rows do so, and which of them the steps end at decides what the rows say
+about all that was not measured. Here it is said: minimise error + pull * D(rows || start), D the
+relative entropy, and let the pull go down until the error is what noise explains. The descent is by
+mirror steps with momentum: a step adds minus the gradient by the distributions to the logits of a
+softmax, so no class at 0 or 1 is stuck. tests/bench_rap.py measures both.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpquery.reconstruction.relaxed import Floats
+
+MOST_STEPS = 1000
+WINDOW, PROGRESS = 100, 0.01  # so many steps have to lower the error by this part of it
+FIRST_MOVE = 0.1  # of a logit in the first step, at most
+MOMENTUM = 0.9
+GROWTH, CUT = 1.1, 0.5  # of the step after one that helped, and after one that did not
+FIRST_PULL = 0.2  # of the first round, as a part of the error at the start
+EASE, RETURN = 0.97, 3.0  # of the pull after a step that helped, and for another round
+LEAST_LOG = -25.0  # of a mass: what is at exp(-25) can come back
+
+Error = Callable[[Floats], tuple[float, Floats]]
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Where a projection ended.
+
+    Attributes:
+        masses: (g, n') distributions along each span.
+        pull: towards the start, when it ended; None before the first projection.
+        steps: that it tried, and all before it.
+    """
+
+    masses: Floats
+    pull: float | None
+    steps: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """Relaxed rows with their error, n' times its gradient, and their distance from the start."""
+
+    logs: Floats
+    masses: Floats
+    error: float
+    gradient: Floats
+    distance: float
+
+    def objective(self, pull: float) -> float:
+        return self.error + pull * self.distance
+
+
+def project(
+    error: Error,
+    masses: Floats,
+    *,
+    start: Floats,
+    spans: Sequence[slice],
+    enough: float,
+    last: Fit,
+) -> Fit:
+    """Lower the error of relaxed rows until it is no more than what noise explains.
+
+    Args:
+        error: returns the error at masses (g, n') and n' times its gradient by them.
+        masses: (g, n') to go on from, distributions along each span.
+        start: (g, n') to stay close to.
+        spans: the groups of each attribute.
+        enough: the error to stop at; it also stops when `WINDOW` steps gain less than `PROGRESS`.
+        last: where the last projection ended.
+
+    Privacy:
+        Post-processing: a function of noisy answers and public inputs.
+    """
+    anchor: Floats = np.log(start)
+    here = _point(error, np.log(np.maximum(masses, np.float32(1e-30))), anchor, spans)
+    pull = FIRST_PULL * here.error if last.pull is None else RETURN * last.pull
+    velocity: Floats = np.zeros_like(anchor)
+    step, mark, tried = 0.0, math.inf, 0
+    while here.error > enough and tried < MOST_STEPS:
+        if tried % WINDOW == 0:
+            if here.error > (1 - PROGRESS) * mark:
+                break
+            mark = here.error
+        tried += 1
+        slope = here.gradient + pull * (here.logs - anchor)
+        step = step or FIRST_MOVE / max(float(np.abs(slope).max()), 1e-30)
+        velocity = MOMENTUM * velocity - step * slope
+        there = _point(error, here.logs + velocity, anchor, spans)
+        if there.objective(pull) <= here.objective(pull):
+            here, step, pull = there, step * GROWTH, pull * EASE
+        else:
+            velocity, step = np.zeros_like(velocity), step * CUT
+    return Fit(here.masses, pull, last.steps + tried)
+
+
+def _point(error: Error, logits: Floats, anchor: Floats, spans: Sequence[slice]) -> _Point:
+    logs, masses = softmax(logits, spans)
+    value, gradient = error(masses)
+    for span in spans:
+        if span.stop - span.start == 1:
+            gradient[span] = 0
+    distance = float(np.vdot(masses, logs - anchor)) / masses.shape[1]
+    return _Point(logs, masses, value, gradient, distance)
+
+
+def softmax(logits: Floats, spans: Sequence[slice]) -> tuple[Floats, Floats]:
+    """Return distributions along each span: their logarithms, bounded, and the masses. (g, n')."""
+    logs, masses = np.zeros_like(logits), np.ones_like(logits)
+    for span in (span for span in spans if span.stop - span.start > 1):
+        own = logits[span] - logits[span].max(axis=0)
+        np.exp(own, out=masses[span])
+        sums = masses[span].sum(axis=0)
+        masses[span] /= sums
+        np.maximum(own - np.log(sums), LEAST_LOG, out=logs[span])
+    return logs, masses

@@ -1,0 +1,87 @@
+"""The public side of Relaxed Adaptive Projection (RAP): synthetic rows that follow noisy answers.
+
+It is told what was measured and never sees data; the same measurements give the same rows.
+"""
+
+import numpy as np
+
+from dpquery.measurement.adaptive import AdaptiveMeasurement
+from dpquery.operators.blocks import Workload
+from dpquery.operators.factors import Array
+from dpquery.reconstruction.measured import Measured
+from dpquery.reconstruction.partition import Partition
+from dpquery.reconstruction.projection import Fit, project
+from dpquery.reconstruction.relaxed import RelaxedRows
+from dpquery.strategy.rap import RapSettings
+from dpquery.strategy.rap_start import start_rows
+
+
+class RapProjection:
+    """Relaxed rows that are fitted, round by round, to all noisy answers so far.
+
+    Attributes:
+        workload: what is asked.
+        settings: of the run.
+        total: the number of records, as it was measured or declared.
+
+    Privacy:
+        Post-processing: a function of noisy answers, the settings and the workload.
+    """
+
+    def __init__(self, workload: Workload, settings: RapSettings, total: float) -> None:
+        self.workload, self.settings, self.total = workload, settings, total
+        self._start = start_rows(settings, workload.shape_of_domain)
+        self._measured = Measured()
+        self._partition = Partition.whole(workload.shape_of_domain)
+        self._fit = Fit(self._partition.members @ self._start, None, 0)
+        self._rows = self._partition.rows(self._fit.masses)
+
+    @property
+    def rows(self) -> RelaxedRows:
+        """The relaxed rows."""
+        return self._rows
+
+    @property
+    def steps(self) -> int:
+        """Steps of all projections so far."""
+        return self._fit.steps
+
+    def answers(self, position: int) -> Array:
+        """Return the synthetic answers of the workload block at a position: (m,) counts."""
+        answers = self._rows.answer(self.workload.blocks[position]).ravel()
+        return answers * np.float32(self.total)
+
+    def add(self, places: Array, noisy: Array, std: float) -> None:
+        """Take in the noisy answers of a round, and fit again.
+
+        Args:
+            places: (k, 2) int64: position of a workload block, number of a row in it.
+            noisy: (k,) noisy counts.
+            std: the standard deviation of their noise, in counts.
+        """
+        for (position, row), answer in zip(places.tolist(), noisy.tolist(), strict=True):
+            block = self.workload.blocks[position]
+            self._measured.add(block, row, noisy=answer / self.total, std=std / self.total)
+        if not self._measured.predicates:
+            return
+        finer = self._partition.refine(self._measured.predicates)
+        surrogates, explained = self._measured.surrogates(finer)
+        self._fit = project(
+            surrogates.error,
+            self._partition.split(self._fit.masses, finer, self._start),
+            start=finer.members @ self._start,
+            spans=finer.spans,
+            enough=explained,
+            last=self._fit,
+        )
+        self._partition, self._rows = finer, finer.rows(self._fit.masses)
+
+
+def replay(
+    workload: Workload, settings: RapSettings, measurement: AdaptiveMeasurement
+) -> RapProjection:
+    """Return the relaxed rows that a run ended with, from what it measured."""
+    projection = RapProjection(workload, settings, measurement.total)
+    for own in measurement.rounds:
+        projection.add(own.places, own.noisy, own.std)
+    return projection

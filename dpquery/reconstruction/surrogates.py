@@ -1,0 +1,144 @@
+"""Surrogates of single queries: what relaxed rows answer to them, and the gradient of that.
+
+A query holds in a relaxed row with the chance that its predicates do, drawn independently: the
+product of the plain ones' probabilities, times the chance that at least r of the counted ones hold.
+That tail is linear in each p_i: a programme over "a of the first i hold" gives it, and its
+derivative by p_i is the chance that exactly r - 1 of the others hold ([MATH] 10). Only queries that
+were measured are kept, a few numbers each.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dpquery.operators.factors import Array
+from dpquery.reconstruction.relaxed import Floats
+
+Indices = NDArray[np.int64]
+ENTRIES = 1 << 15  # of an array over queries and rows: the few that a programme holds stay in cache
+
+
+@dataclass(frozen=True, eq=False)
+class Alike:
+    """Measured queries of one form: as many plain and as many counted predicates each.
+
+    Attributes:
+        plain: (k, q) the predicates that must hold, as numbers of distinct predicates.
+        counted: (k', q) the predicates of which `r` must hold at least.
+        r: how many; 0 if none are counted.
+        noisy: (q,) measured answers, as fractions of one.
+        weights: (q,) of their squared errors.
+    """
+
+    plain: Indices
+    counted: Indices
+    r: int
+    noisy: Array
+    weights: Array
+
+    def pieces(self, size: int) -> Iterator["Alike"]:
+        """Split into pieces of at most so many queries."""
+        for start in range(0, len(self.noisy), size):
+            own = np.s_[start : start + size]
+            plain, counted = self.plain[:, own], self.counted[:, own]
+            yield Alike(plain, counted, self.r, self.noisy[own], self.weights[own])
+
+
+@dataclass(frozen=True, eq=False)
+class Surrogates:
+    """The weighted squared error of relaxed rows on measured queries.
+
+    Attributes:
+        predicates: (p, g) the distinct predicates, over the groups of classes that they tell apart.
+        queries: the measured queries, by form.
+    """
+
+    predicates: "sp.csr_array[np.float32, tuple[int, int]]"
+    queries: tuple[Alike, ...]
+
+    def answers(self, masses: Floats) -> list[Array]:
+        """Return the synthetic answers by form, as fractions. masses: (g, n')."""
+        chances = self.predicates @ masses
+        size = max(1, ENTRIES // masses.shape[1])
+        return [
+            np.concatenate([_values(own, chances)[0].mean(axis=1) for own in form.pieces(size)])
+            for form in self.queries
+        ]
+
+    def error(self, masses: Floats) -> tuple[float, Floats]:
+        """Return the squared error, and n' times its gradient by the masses: (g, n').
+
+        O((p + k r q) n'), and O((p + g) n') memory.
+        """
+        chances = self.predicates @ masses
+        total, gradient = 0.0, np.zeros_like(chances)
+        size = max(1, ENTRIES // masses.shape[1])
+        for own in (piece for form in self.queries for piece in form.pieces(size)):
+            values, slopes = _values(own, chances)
+            residuals = values.mean(axis=1) - own.noisy
+            total += float(own.weights @ residuals**2)
+            gradient += _gathered(own, 2 * own.weights * residuals, len(chances)) @ slopes
+        return total, self.predicates.T @ gradient
+
+
+def tail(p: Floats, r: int) -> tuple[Floats, Floats]:
+    """Return the chance that at least r of k independent predicates hold, with its gradient.
+
+    Args:
+        p: (k, ...) their probabilities.
+        r: from 1 to k.
+
+    Returns:
+        (...) the chance; (k, ...) its derivative by every probability.
+    """
+    k = len(p)
+    before, after = _exactly(p, r), _exactly(p[::-1], r)
+    slopes = np.empty_like(p)
+    for i in range(k):
+        ways = [state * after[k - 1 - i][r - 1 - a] for a, state in before[i].items()]
+        slopes[i] = sum(ways[1:], start=ways[0])
+    last = [before[i][r - 1] * p[i] for i in range(r - 1, k)]  # the r-th to hold is the i-th
+    return np.asarray(sum(last[1:], start=last[0])), slopes
+
+
+def _exactly(p: Floats, r: int) -> list[dict[int, Array]]:
+    """Return by i < k the chance that exactly a of the first i hold, where r - 1 of k - 1 may."""
+    k = len(p)
+    states: list[dict[int, Array]] = [{0: np.ones((1,) * (p.ndim - 1), dtype=p.dtype)}]
+    for i in range(k - 1):
+        last, states_of = states[-1], {}
+        for a in range(max(0, r - k + i + 1), min(i + 1, r - 1) + 1):
+            ways = [last[a] * (1 - p[i])] if a in last else []
+            ways += [last[a - 1] * p[i]] if a - 1 in last else []
+            states_of[a] = sum(ways[1:], start=ways[0])
+        states.append(states_of)
+    return states
+
+
+def _values(own: Alike, chances: Floats) -> tuple[Floats, Floats]:
+    """Return (q, n') values, and (k q, n') derivatives by the plain and the counted predicates."""
+    plain, counted = chances[own.plain], chances[own.counted]
+    rows = chances.shape[1]
+    if not len(counted):
+        values, slopes = tail(plain, len(plain))
+        return values, slopes.reshape(-1, rows)
+    values, slopes = tail(counted, own.r)
+    if not len(plain):
+        return values, slopes.reshape(-1, rows)
+    others, by_plain = tail(plain, len(plain))
+    both = np.concatenate([by_plain * values, slopes * others])
+    return values * others, both.reshape(-1, rows)
+
+
+def _gathered(
+    own: Alike, coefs: Array, predicates: int
+) -> "sp.csr_array[np.float32, tuple[int, int]]":
+    """Return the sparse matrix that adds the derivatives up by predicate, times each query's."""
+    uses = np.concatenate([own.plain, own.counted]).ravel()
+    order = np.argsort(uses, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(uses, minlength=predicates))])
+    values = coefs.astype(np.float32)[order % len(own.noisy)]
+    return sp.csr_array((values, order, starts), shape=(predicates, len(uses)))
