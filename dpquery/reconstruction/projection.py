@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpquery.operators.factors import Array
 from dpquery.reconstruction.relaxed import Floats
 
 MOST_STEPS = 1000
@@ -82,7 +83,7 @@ def project(
     anchor: Floats = np.log(start)
     here = _point(error, np.log(np.maximum(masses, np.float32(1e-30))), anchor, spans)
     pull = FIRST_PULL * here.error if last.pull is None else RETURN * last.pull
-    velocity: Floats = np.zeros_like(anchor)
+    velocity: Array = np.zeros_like(anchor)
     step, mark, tried = 0.0, math.inf, 0
     while here.error > enough and tried < MOST_STEPS:
         if tried % WINDOW == 0:
