@@ -102,7 +102,7 @@ def project(
     return Fit(here.masses, pull, last.steps + tried)
 
 
-def _point(error: Error, logits: Floats, anchor: Floats, spans: Sequence[slice]) -> _Point:
+def _point(error: Error, logits: Array, anchor: Floats, spans: Sequence[slice]) -> _Point:
     logs, masses = softmax(logits, spans)
     value, gradient = error(masses)
     for span in spans:
@@ -112,7 +112,7 @@ def _point(error: Error, logits: Floats, anchor: Floats, spans: Sequence[slice])
     return _Point(logs, masses, value, gradient, distance)
 
 
-def softmax(logits: Floats, spans: Sequence[slice]) -> tuple[Floats, Floats]:
+def softmax(logits: Array, spans: Sequence[slice]) -> tuple[Floats, Floats]:
     """Return distributions along each span: their logarithms, bounded, and the masses. (g, n')."""
     logs, masses = np.zeros_like(logits), np.ones_like(logits)
     for span in (span for span in spans if span.stop - span.start > 1):
