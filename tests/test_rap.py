@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from strategies_support import MIXED, random_block, random_workload
 
-from dpquery.measurement.adaptive import AdaptiveMeasurement, Round
+from dpquery.measurement.adaptive import AdaptiveMeasurement, Round, all_places
 from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.operators.factors import Identity
 from dpquery.reconstruction.measured import Measured
@@ -15,6 +15,7 @@ from dpquery.reconstruction.projection import softmax
 from dpquery.reconstruction.rap import RapProjection, replay
 from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.reconstruction.surrogates import tail
+from dpquery.reconstruction.tables import WholeTables
 from dpquery.strategy.rap import RapSettings
 
 
@@ -233,3 +234,38 @@ def test_precise_answers_weigh_more_than_noisy_ones():
     projection.add(np.array([[0, 0]]), np.array([30.0]), 1.0)
     projection.add(np.array([[0, 0]]), np.array([60.0]), 10.0)
     assert projection.answers(0)[0] == pytest.approx(30.3, abs=1.5)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_gradient_by_whole_tables_is_that_of_the_same_queries_one_by_one(seed):
+    rng = np.random.default_rng(seed)
+    shape = (4, 3, 2, 3)
+    blocks = tuple(random_block(rng, shape, most=4) for _ in range(4))
+    noisy = tuple(rng.random(block.queries) for block in blocks)
+    tables = WholeTables(Workload(shape, blocks, (1.0,) * 4), noisy)
+    masses = random_masses(rng, tables.partition, 5)
+    error, gradient = tables.error(masses)
+    asked = [(block, j) for block in blocks if block.attributes for j in range(block.queries)]
+    answers = np.concatenate([own for own, b in zip(noisy, blocks, strict=True) if b.attributes])
+    measured = Measured()
+    for (block, row), answer in zip(asked, answers, strict=True):
+        measured.add(block, row, noisy=answer, std=1.0)
+    surrogates, _ = measured.surrogates(tables.partition)
+    one_by_one, slopes = surrogates.error(masses)
+    assert error == pytest.approx(one_by_one, rel=1e-6)
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-5, atol=1e-6)
+
+
+def test_all_queries_measured_at_once_are_fitted_as_whole_tables():
+    rng = np.random.default_rng(9)
+    x = records_of(MIXED.shape_of_domain, 2000, rng)
+    exact = MIXED.matvec(x.ravel())
+    noisy = exact + 3 * rng.normal(size=len(exact))
+    settings = RapSettings(1, 0, 1500, 0)
+    measurement = AdaptiveMeasurement(2000.0, 0.0, (Round(all_places(MIXED), noisy, 3.0),))
+    projection = replay(MIXED, settings, measurement)
+    answers = np.concatenate([projection.answers(p) for p in range(len(MIXED.blocks))])
+    assert np.sqrt(np.mean((answers - noisy) ** 2)) < 3.5
+    assert np.sqrt(np.mean((answers - exact) ** 2)) < 3
+    with pytest.raises(ValueError, match="answers for"):
+        RapProjection(MIXED, settings, 2000.0).add(all_places(MIXED), noisy[1:], 3.0)

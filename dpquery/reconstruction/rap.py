@@ -10,8 +10,9 @@ from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.measured import Measured
 from dpquery.reconstruction.partition import Partition
-from dpquery.reconstruction.projection import Fit, project
+from dpquery.reconstruction.projection import Error, Fit, project
 from dpquery.reconstruction.relaxed import RelaxedRows
+from dpquery.reconstruction.tables import WholeTables
 from dpquery.strategy.rap import RapSettings
 from dpquery.strategy.rap_start import start_rows
 
@@ -59,19 +60,33 @@ class RapProjection:
             noisy: (k,) noisy counts.
             std: the standard deviation of their noise, in counts.
         """
+        if not self.settings.adaptive:
+            self._fit_to_all(noisy, std)
+            return
         for (position, row), answer in zip(places.tolist(), noisy.tolist(), strict=True):
             block = self.workload.blocks[position]
             self._measured.add(block, row, noisy=answer / self.total, std=std / self.total)
-        if not self._measured.predicates:
-            return
-        finer = self._partition.refine(self._measured.predicates)
-        surrogates, explained = self._measured.surrogates(finer)
+        if self._measured.predicates:
+            finer = self._partition.refine(self._measured.predicates)
+            surrogates, explained = self._measured.surrogates(finer)
+            self._project(finer, surrogates.error, explained)
+
+    def _fit_to_all(self, noisy: Array, std: float) -> None:
+        """Fit to the answers of all queries, in the order of the blocks and of their rows."""
+        ends = np.cumsum([block.queries for block in self.workload.blocks])
+        if len(noisy) != ends[-1]:
+            raise ValueError(f"{len(noisy)} answers for {ends[-1]} queries")
+        fractions = np.asarray(noisy / self.total, dtype=np.float32)
+        tables = WholeTables(self.workload, tuple(np.split(fractions, ends[:-1])))
+        self._project(tables.partition, tables.error, len(noisy) * (std / self.total) ** 2)
+
+    def _project(self, finer: Partition, error: Error, enough: float) -> None:
         self._fit = project(
-            surrogates.error,
+            error,
             self._partition.split(self._fit.masses, finer, self._start),
             start=finer.members @ self._start,
             spans=finer.spans,
-            enough=explained,
+            enough=enough,
             last=self._fit,
         )
         self._partition, self._rows = finer, finer.rows(self._fit.masses)

@@ -141,18 +141,23 @@ def mean_product(chances: Sequence[Floats]) -> Floats:
         chances: for each axis (m_i, n') the probability of every predicate in every row.
     """
     rows = chances[0].shape[1]
-    chances = [*chances, np.ones((1, rows), dtype=np.float32)]
-    shape = [len(p) for p in chances]
-    cut = min(range(1, len(shape)), key=lambda i: math.prod(shape[:i]) + math.prod(shape[i:]))
     total: Floats | None = None
     for start in range(0, rows, ROWS_AT_ONCE):
-        some = [p[:, start : start + ROWS_AT_ONCE] for p in chances]
-        product = half_table(some[:cut]) @ half_table(some[cut:]).T
+        left, right = halves([p[:, start : start + ROWS_AT_ONCE] for p in chances])
+        product = half_table(left) @ half_table(right).T
         total = product if total is None else np.add(total, product, out=total)
     if total is None:
         raise ValueError("no rows")
-    total *= np.float32(1 / rows)
-    return total.reshape(shape[:-1])
+    total /= rows
+    return total.reshape([len(p) for p in chances])
+
+
+def halves(chances: Sequence[Floats]) -> tuple[Sequence[Floats], Sequence[Floats]]:
+    """Split axes into two groups with as few products of each as can be; one axis has all ones."""
+    both = [*chances, np.ones_like(chances[0][:1])] if len(chances) == 1 else chances
+    sizes = [len(p) for p in both]
+    cut = min(range(1, len(both)), key=lambda i: math.prod(sizes[:i]) + math.prod(sizes[i:]))
+    return both[:cut], both[cut:]
 
 
 def half_table(chances: Sequence[Floats]) -> Floats:
