@@ -23,7 +23,7 @@ SCHEMA = pa.schema(
     [
         pa.field("measurement", pa.int32(), nullable=False),
         pa.field("attributes", pa.dictionary(pa.int32(), pa.string()), nullable=False),
-        pa.field("weight", pa.int64(), nullable=False),
+        pa.field("weight", pa.dictionary(pa.int32(), pa.string()), nullable=False),
         pa.field("value", pa.int64(), nullable=False),
     ]
 )
@@ -31,7 +31,10 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Measured:
-    """One measurement: of the table over which attributes, times what weight, so many rows."""
+    """One measurement: of the table over which attributes, times what weight, so many rows.
+
+    The weight may be past 64 bits: the file holds its decimal digits.
+    """
 
     attributes: str
     weight: int
@@ -75,20 +78,24 @@ def write_measurements(
             place = _places(ends, start, len(own))
             first, last = int(place[0]), int(place[-1])
             here = measured[first : last + 1]
-            names = {name: k for k, name in enumerate(dict.fromkeys(o.attributes for o in here))}
-            name_of = np.array([names[group.attributes] for group in here])
-            weights = np.array([group.weight for group in here], dtype=int64)
             columns = [
                 pa.array(place, pa.int32()),
-                pa.DictionaryArray.from_arrays(
-                    pa.array(name_of[place - first], pa.int32()), pa.array(names, pa.string())
-                ),
-                pa.array(weights[place - first]),
+                _repeated([group.attributes for group in here], place - first),
+                _repeated([str(group.weight) for group in here], place - first),
                 pa.array(own),
             ]
             writer.write_batch(
                 pa.RecordBatch.from_arrays(columns, schema=writer.schema), row_group_size=BATCH_ROWS
             )
+
+
+def _repeated(texts: Sequence[str], places: NDArray[int64]) -> pa.Array:
+    """Return the text at each place."""
+    names = {name: k for k, name in enumerate(dict.fromkeys(texts))}
+    name_of = np.array([names[text] for text in texts])
+    return pa.DictionaryArray.from_arrays(
+        pa.array(name_of[places], pa.int32()), pa.array(names, pa.string())
+    )
 
 
 def read_measurements(path: Path, measured: Sequence[Measured], *, digest: str) -> NDArray[int64]:
