@@ -14,9 +14,9 @@ from fractions import Fraction
 from pathlib import Path
 
 from dpquery import __version__
+from dpquery.contracts import Choice, Contract, chosen_contract
 from dpquery.exceptions import SpecError
 from dpquery.figures import planned
-from dpquery.linear_contract import LinearContract, linear_contract
 from dpquery.made import Progress, Terms
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import measure
@@ -40,7 +40,7 @@ class ReleaseReport:
 
     directory: Path
     spec: Spec
-    contract: LinearContract
+    contract: Contract
     account: Account
     free: bool
 
@@ -112,6 +112,7 @@ def release(
     out: Path,
     epsilon: Fraction,
     delta: Fraction | None = None,
+    mechanism: Choice = "auto",
     noise: Noise | None = None,
     also: Sequence[str] = (),
     confidence: float = 0.95,
@@ -119,7 +120,7 @@ def release(
     replace: bool = False,
     progress: Progress = lambda _: None,
 ) -> ReleaseReport:
-    """Carry a plan out on data: charge, measure, reconstruct, write.
+    """Carry a plan out on data: choose a contract, charge and measure, make answers, write.
 
     Args:
         data: the CSV file.
@@ -128,7 +129,8 @@ def release(
         out: the release directory; written whole or not at all.
         epsilon: what this release may spend.
         delta: with it; default: the spec's.
-        noise: one kind, or None for the better one by the plan.
+        mechanism: a linear strategy, RAP, or what the plan prefers.
+        noise: of a linear strategy: one kind, or None for the better one by the plan.
         also: extra columns beside the estimates: see reconstruction.postprocess.parse_columns.
         confidence: level of the noise intervals.
         release_number: another number than before draws fresh noise and pays for it.
@@ -143,7 +145,8 @@ def release(
     content = _bytes_of(plan_path)
     plan, spec = _planned(content, plan_path)
     delta = spec.privacy.delta if delta is None else delta
-    contract = linear_contract(plan, spec, Terms(epsilon, delta, noise, columns, release_number))
+    terms = Terms(epsilon, delta, noise, columns, release_number)
+    contract = chosen_contract(plan, spec, terms, mechanism=mechanism)
     check_target(out, key=contract.query.key, replace=replace)
     with Ledger.open(ledger_path, create=False) as ledger:
         before = ledger.head()

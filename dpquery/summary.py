@@ -3,45 +3,81 @@
 from collections.abc import Sequence
 
 from dpquery.grid import Grid
+from dpquery.linear_contract import LinearContract
 from dpquery.made import spent_text
 from dpquery.measurement.accounting import units_text
 from dpquery.measurement.ledger import Status
 from dpquery.measurement.ledger_events import Event
 from dpquery.pipeline import ReleaseReport
+from dpquery.rap_contract import RapContract
 from dpquery.release.report import Report, headline, to_rows
 from dpquery.release.wording import figure
 
 
 def release_text(done: ReleaseReport) -> str:
     """Return the lines that `release` prints."""
-    priced, guarantee = done.contract.priced, done.contract.query.guarantee
+    contract, guarantee = done.contract, done.contract.query.guarantee
     delta = f", delta = {float(guarantee.delta):g}" if guarantee.delta else ""
-    selection = priced.selection
+    worth = _rap_text(contract) if isinstance(contract, RapContract) else _linear_text(contract)
     return (
         f"{done.directory}: {done.spec.queries:,} answers in {len(done.spec.items)} items, "
         f"epsilon = {float(guarantee.epsilon):g}{delta}\n"
-        f"{selection.best} with {selection.noise.capitalize()} noise: expected RMSE "
-        f"{figure(priced.rmse)}, largest standard error {figure(priced.max_std_error)}\n"
+        f"{worth}\n"
         f"budget: {spent_text(done.account)}"
     )
 
 
+def _linear_text(contract: LinearContract) -> str:
+    priced, selection = contract.priced, contract.priced.selection
+    return (
+        f"{selection.best} with {selection.noise.capitalize()} noise: expected RMSE "
+        f"{figure(priced.rmse)}, largest standard error {figure(priced.max_std_error)}"
+    )
+
+
+def _rap_text(contract: RapContract) -> str:
+    own = contract.simulated
+    if own is None:
+        return "RAP: no error bars, and the plan simulated no errors at this epsilon and delta"
+    return (
+        f"RAP: no error bars; simulated on {own.proxy}: RMSE {figure(own.rmse)}, "
+        f"largest error {figure(own.max_error)}"
+    )
+
+
 def release_json(done: ReleaseReport) -> dict[str, object]:
-    """Return what `release --json` prints; budget amounts are exact decimal text."""
-    priced, guarantee = done.contract.priced, done.contract.query.guarantee
+    """Return what `release --json` prints; budget amounts are exact decimal text.
+
+    Of RAP nobody knows the errors: `rmse` and `max_std_error` are null, and what the plan simulated
+    is under `simulated`.
+    """
+    contract, guarantee = done.contract, done.contract.query.guarantee
     return {
         "directory": str(done.directory),
         "queries": done.spec.queries,
-        "strategy": priced.selection.best,
-        "noise": priced.selection.noise,
+        "mechanism": "rap" if isinstance(contract, RapContract) else "linear",
         "epsilon": float(guarantee.epsilon),
         "delta": float(guarantee.delta),
-        "rmse": priced.rmse,
-        "max_std_error": priced.max_std_error,
+        **(_rap_json(contract) if isinstance(contract, RapContract) else _linear_json(contract)),
         "currency": done.account.cap.currency,
         "spent": units_text(done.account.spent),
         "cap": units_text(done.account.cap.units),
     }
+
+
+def _linear_json(contract: LinearContract) -> dict[str, object]:
+    return {
+        "strategy": contract.priced.selection.best,
+        "noise": contract.priced.selection.noise,
+        "rmse": contract.priced.rmse,
+        "max_std_error": contract.priced.max_std_error,
+    }
+
+
+def _rap_json(contract: RapContract) -> dict[str, object]:
+    simulated = None if contract.simulated is None else vars(contract.simulated)
+    facts = {"strategy": "RAP", "noise": "gaussian", "rmse": None, "max_std_error": None}
+    return facts | {"simulated": simulated}
 
 
 def report_grid(report: Report) -> Grid:

@@ -15,6 +15,7 @@ from dpquery.cli.options import (
     AsJson,
     ChangeCap,
     Confidence,
+    Contract,
     Delta,
     Jobs,
     LedgerPath,
@@ -119,6 +120,7 @@ def release(
     delta: Delta = None,
     plan: Annotated[Path, typer.Option(help="The plan to carry out.")] = Path("dpquery.plan"),
     out: Annotated[Path, typer.Option(help="The release directory.")] = Path("release"),
+    mechanism: Contract = "auto",
     noise: Noise = "auto",
     also: Also = None,
     confidence: Confidence = 0.95,
@@ -131,7 +133,7 @@ def release(
 
     The same release again is free: it comes from the ledger and the data is not opened.
     """
-    from dpquery import pipeline
+    from dpquery import contracts, pipeline
     from dpquery.measurement.accounting import parse_delta, parse_epsilon
     from dpquery.strategy import noise_kinds
 
@@ -145,6 +147,7 @@ def release(
             out=out,
             epsilon=parse_epsilon(epsilon),
             delta=None if delta is None else parse_delta(delta),
+            mechanism=one_of("mechanism", mechanism, get_args(contracts.Choice)),
             noise=noise_kinds.chosen(one_of("noise", noise, noise_kinds.CHOICES)),
             also=also or (),
             confidence=confidence,

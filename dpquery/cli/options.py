@@ -17,6 +17,9 @@ Noise = Annotated[str, typer.Option(help="laplace, gaussian, or auto: the better
 Objective = Annotated[
     str, typer.Option(help="What to minimise: rmse, or max, the largest standard error.")
 ]
+Contract = Annotated[
+    str, typer.Option(help="linear, rap (no error bars), or auto: what the plan prefers.")
+]
 Confidence = Annotated[
     float, typer.Option(help="Level of the noise intervals.", min=0.5, max=0.9999)
 ]

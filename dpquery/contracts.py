@@ -1,0 +1,44 @@
+"""The contracts under which a plan is carried out, and the choice between them.
+
+A contract says what is put to the data, and what a release is made of once noisy values are there:
+least squares with a standard error on every answer, or relaxed rows, whose answers have none.
+"""
+
+from typing import Literal
+
+from dpquery.exceptions import SpecError
+from dpquery.linear_contract import LinearContract, linear_contract
+from dpquery.made import Terms
+from dpquery.rap_contract import RapContract, rap_contract
+from dpquery.spec.model import Spec
+from dpquery.strategy.plan_file import Plan
+from dpquery.strategy.planned_rap import PlannedRap
+
+Contract = LinearContract | RapContract
+Choice = Literal["auto", "linear", "rap"]
+
+
+def chosen_contract(plan: Plan, spec: Spec, terms: Terms, *, mechanism: Choice) -> Contract:
+    """Return the contract that was asked for; "auto" leaves it to the plan.
+
+    A kind of noise is one of linear strategies: who asks for it leaves nothing to the plan.
+
+    Raises:
+        SpecError: the plan has no such contract, or was not made for these terms.
+    """
+    relaxed = plan.relaxed
+    if mechanism == "auto" and relaxed is not None and relaxed.preferred and terms.noise is None:
+        _check_rehearsed(relaxed, terms)
+        mechanism = "rap"
+    own = rap_contract if mechanism == "rap" else linear_contract
+    return own(plan, spec, terms)
+
+
+def _check_rehearsed(relaxed: PlannedRap, terms: Terms) -> None:
+    """Refuse a guarantee at which nobody has seen that RAP is the better choice."""
+    if (relaxed.epsilon, relaxed.delta) != (terms.epsilon, terms.delta):
+        raise SpecError(
+            f"the plan prefers RAP, which it simulated at epsilon {float(relaxed.epsilon):g} and "
+            f"delta {float(relaxed.delta):g}; plan again with --epsilon {float(terms.epsilon):g} "
+            f"--delta {float(terms.delta):g}, or give --mechanism rap or --mechanism linear"
+        )

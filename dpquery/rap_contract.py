@@ -1,0 +1,188 @@
+"""Carry out relaxed adaptive projection (RAP): relaxed rows, and answers without error bars."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dpquery.exceptions import SpecError
+from dpquery.made import Made, Progress, Terms, digest_of, spent_text
+from dpquery.measurement import accounting
+from dpquery.measurement.adaptive import AdaptiveMeasurement, AdaptiveQuery, design_rap, rounds_of
+from dpquery.measurement.ledger import Measurement
+from dpquery.measurement.mechanism import Mechanism
+from dpquery.measurement.rap_mechanism import GRID_BITS
+from dpquery.operators.compile import CompiledSpec, compile_spec
+from dpquery.reconstruction.answers import TableAnswers
+from dpquery.reconstruction.rap import RapProjection, replay
+from dpquery.reconstruction.relaxed import RelaxedRows
+from dpquery.release.manifest import (
+    LedgerFacts,
+    Manifest,
+    RapFacts,
+    SimulatedFacts,
+    StrategyFacts,
+    manifest_of,
+)
+from dpquery.release.measurements import Measured, values_digest
+from dpquery.release.relaxed import relaxed_table
+from dpquery.spec.model import Item, Spec
+from dpquery.strategy.plan_file import Plan
+from dpquery.strategy.planned_rap import PlannedRap
+from dpquery.strategy.rap import encode_settings
+
+
+@dataclass(frozen=True, eq=False)
+class RapContract:
+    """Choose and measure queries in rounds and fit relaxed rows to them: no error bars.
+
+    Attributes:
+        plan: the plan that is carried out.
+        relaxed: what it holds of RAP.
+        query: what is put to the data: the whole run.
+    """
+
+    plan: Plan
+    relaxed: PlannedRap
+    query: AdaptiveQuery
+
+    @property
+    def measured(self) -> tuple[Measured, ...]:
+        """What the noisy values are of, in their order."""
+        settings, total = self.query.settings, Measured("number of records", 1, 1)
+        if not settings.adaptive:
+            return total, Measured("all queries", 1, self.query.compiled.workload.shape[0])
+        rounds = [
+            Measured(f"round {number + 1}: {what}", 1, settings.selected)
+            for number in range(settings.rounds)
+            for what in ("queries chosen", "their counts")
+        ]
+        return total, *rounds
+
+    @cached_property
+    def simulated(self) -> SimulatedFacts | None:
+        """What the plan saw at this very guarantee; None where it looked at another."""
+        own, guarantee = self.relaxed, self.query.guarantee
+        if (own.epsilon, own.delta) != (guarantee.epsilon, guarantee.delta):
+            return None
+        return SimulatedFacts(
+            proxy=own.proxy,
+            repetitions=own.repetitions,
+            rmse=own.rmse,
+            rmse_spread=own.rmse_spread,
+            max_error=own.max_error,
+            max_error_spread=own.max_error_spread,
+        )
+
+    def make(self, measured: Measurement, *, level: float, progress: Progress) -> Made:
+        """Return answers without intervals, their manifest, and the relaxed rows.
+
+        The rows are fitted anew from the noisy values. On one machine they come out the same to
+        the last bit; another linear algebra library may round otherwise.
+        """
+        query = self.query
+        run = rounds_of(query, measured.values)
+        progress("fitting relaxed rows to what was measured")
+        rows = replay(query.compiled.workload, query.settings, run).rows
+        answers = RelaxedAnswers(query.spec, query.compiled, rows, run.total)
+        table = relaxed_table(rows, query.spec.domain, query.compiled.classes)
+        return Made(answers, self._manifest(measured, run, level), table)
+
+    def _manifest(self, measured: Measurement, run: AdaptiveMeasurement, level: float) -> Manifest:
+        strategy = StrategyFacts(
+            name="RAP",
+            kind="relaxed",
+            rmse=None,
+            max_std_error=None,
+            lower_bound=None,
+            bound_kind="",
+            ratio=None,
+            sha256=digest_of(encode_settings(self.query.settings)),
+        )
+        return manifest_of(
+            self.query.spec,
+            mechanism=self._noise(run),
+            noise_source=measured.source,
+            strategy=strategy,
+            plan=self.plan.digest,
+            key=self.query.key,
+            ledger=LedgerFacts(measured.head.seq, measured.head.hash),
+            cumulative=spent_text(measured.account),
+            level=level,
+            measurements=values_digest(measured.values),
+            rap=self._facts(run),
+        )
+
+    def _noise(self, run: AdaptiveMeasurement) -> Mechanism:
+        """Return the noise on the counts of the round that had most of it."""
+        own, workload = self.query.mechanism, self.query.compiled.workload
+        most = max(run.rounds, key=lambda measured: measured.std)
+        sensitivity = own.sensitivity(workload, most.places)
+        scale = own.scale(own.measurement_rho, sensitivity)
+        return Mechanism(own.guarantee, -GRID_BITS, sensitivity, scale)
+
+    def _facts(self, run: AdaptiveMeasurement) -> RapFacts:
+        own, settings = self.query.mechanism, self.query.settings
+        return RapFacts(
+            rounds=settings.rounds,
+            selected=settings.selected,
+            relaxed_rows=settings.relaxed_rows,
+            total=run.total,
+            total_std=run.total_std if own.total is None else None,
+            selection_scale=float(1 / own.rate) if settings.adaptive else None,
+            noise_std=tuple(measured.std for measured in run.rounds),
+            simulated=self.simulated,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RelaxedAnswers:
+    """Reads the answers of an item from relaxed rows, one table at a time."""
+
+    spec: Spec
+    compiled: CompiledSpec
+    rows: RelaxedRows
+    total: float
+
+    def __call__(self, item: Item) -> Iterator[TableAnswers]:
+        """Yield the answers of an item's tables, in order."""
+        places = self.compiled.items[self.spec.items.index(item)]
+        for table, position in zip(item.tables, places, strict=True):
+            shares = self.rows.answer(self.compiled.workload.blocks[position])
+            yield TableAnswers(table, self.total * shares.ravel().astype(np.float64), None, None)
+
+
+def rap_contract(plan: Plan, spec: Spec, terms: Terms) -> RapContract:
+    """Return the contract on some terms.
+
+    Raises:
+        SpecError: the plan holds no RAP, or the terms do not go with it.
+    """
+    relaxed, compiled = plan.relaxed, compile_spec(spec)
+    if relaxed is None:
+        raise SpecError(
+            "the plan holds no RAP; declare `dataset: {rows: about 50000}`, a delta under "
+            "`privacy` and a budget with one, and run `dpquery plan --mechanism rap`"
+        )
+    if terms.noise == "laplace":
+        raise SpecError("RAP takes Gaussian noise; leave --noise out, or give --mechanism linear")
+    if terms.columns:
+        raise SpecError(
+            "the answers of RAP have no columns beside them: they are not negative and agree with "
+            "each other as they are; leave --also out, or give --mechanism linear"
+        )
+    settings = relaxed.settings
+    mechanism = design_rap(
+        compiled.workload,
+        settings,
+        privacy=spec.privacy,
+        guarantee=accounting.guarantee("gaussian", epsilon=terms.epsilon, delta=terms.delta),
+        rows=spec.dataset.rows,
+    )
+
+    def project(total: float) -> RapProjection:
+        return RapProjection(compiled.workload, settings, total)
+
+    query = AdaptiveQuery(spec, compiled, settings, mechanism, terms.release, project)
+    return RapContract(plan, relaxed, query)

@@ -1,0 +1,49 @@
+"""Towns whose plans hold RAP, made by hand: what plan would have simulated is invented."""
+
+import dataclasses
+from fractions import Fraction
+from pathlib import Path
+
+from cli_support import SPEC
+
+from dpquery.strategy.plan_file import read_plan, write_plan
+from dpquery.strategy.planned_rap import PlannedRap
+from dpquery.strategy.rap import RapSettings
+
+MIXED = """\
+  - name: upto
+    product: {age: prefix, sex: identity, region: {is: North}}
+  - name: any
+    any_of: {sex: {is: F}, region: {is: South}, income: {between: [0, 10]}}
+  - name: two
+    threshold: {r: 2, of: [age, sex, region]}
+"""
+ROW_SPEC = SPEC.replace("neighbours: add-remove", "neighbours: add-remove, delta: 1e-6").replace(
+    "{epsilon: 4}", "{epsilon: 4, delta: 1e-6}"
+)
+MIXED_SPEC = ROW_SPEC + MIXED
+PERSON_SPEC = MIXED_SPEC.replace("unit: row", "unit: {person: name, max_rows: 2}")
+REPLACE_SPEC = MIXED_SPEC.replace("add-remove", "replace").replace(
+    "version: 1}", "version: 1, rows: 6}"
+)
+REHEARSED = PlannedRap(
+    settings=RapSettings(rounds=2, selected=3, relaxed_rows=20, seed=0),
+    epsilon=Fraction(1),
+    delta=Fraction(1, 10**6),
+    proxy="the default prior",
+    repetitions=3,
+    rmse=4.5,
+    rmse_spread=0.25,
+    max_error=17.0,
+    max_error_spread=2.0,
+    linear_rmse=11.0,
+    linear_max_error=60.5,
+    preferred=True,
+)
+
+
+def rehearse(plan=Path("dpquery.plan"), **changes):
+    """Put RAP into a plan, as it was rehearsed but for some changes."""
+    own = dataclasses.replace(read_plan(plan.read_bytes()), relaxed=None)
+    relaxed = dataclasses.replace(REHEARSED, **changes)
+    plan.write_bytes(write_plan(dataclasses.replace(own, relaxed=relaxed)))

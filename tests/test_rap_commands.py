@@ -1,0 +1,238 @@
+"""A release by RAP from the command line: charged once, free again, honest about its errors."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from cli_support import CSV, contents, kinds, ok, plan_town, refused, renew, run, spent
+from rap_support import MIXED_SPEC, PERSON_SPEC, REPLACE_SPEC, rehearse
+
+from dpquery.measurement.adaptive import ExactChance
+from dpquery.operators.compile import compile_spec
+from dpquery.release.manifest import read_manifest
+from dpquery.release.relaxed import read_relaxed
+from dpquery.spec.parse import parse
+from dpquery.strategy.rap import RapSettings
+
+RELEASE = ("release", "data.csv", "--epsilon", "1")
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("planned") / "town"
+    plan_town(folder, MIXED_SPEC)
+    rehearse(folder / "dpquery.plan")
+    return folder
+
+
+@pytest.fixture
+def rap_town(template, tmp_path, monkeypatch):
+    return moved_to(tmp_path / "town", template, monkeypatch)
+
+
+def moved_to(folder, template, monkeypatch):
+    renew(folder, template)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(folder / "state" / "ledger.db"))
+    return folder
+
+
+def compiled():
+    return compile_spec(parse(Path("workload.yaml").read_text(), name="workload.yaml", files={}))
+
+
+# ------------------------------------------------------------------------------- end to end
+
+
+def test_a_preferred_rap_is_released_without_being_asked_for(rap_town):
+    done = ok(*RELEASE, "--json")
+    found = json.loads(done.out)
+    assert (found["mechanism"], found["strategy"], found["noise"]) == ("rap", "RAP", "gaussian")
+    assert (found["rmse"], found["max_std_error"]) == (None, None)
+    assert found["simulated"]["rmse"] == 4.5
+    assert kinds() == ["register", "reserve", "commit"]
+    assert ok("ledger", "verify", "--releases", "release").out.startswith("ok")
+    assert "no error bars; simulated on the default prior" in ok(*RELEASE).out
+
+
+def test_every_table_is_there_and_its_errors_are_null(rap_town):
+    ok(*RELEASE)
+    manifest = read_manifest(Path("release"))
+    assert {path.name for path in Path("release").iterdir()} == set(manifest.files)
+    for item in manifest.items:
+        table = pd.read_parquet(Path("release") / item.file)
+        assert len(table) == item.queries
+        assert table["estimate"].between(0, manifest.rap.total * 1.001).all()
+        assert table[["std_error", "ci_low", "ci_high", "rel_error"]].isna().all(axis=None)
+        assert set(table["flag"]) == {"no error bars"}
+
+
+def test_answers_are_those_of_the_relaxed_rows_times_the_total(rap_town):
+    ok(*RELEASE)
+    own = compiled()
+    rows, total = read_relaxed(Path("release"), own), read_manifest(Path("release")).rap.total
+    for item, places in zip(read_manifest(Path("release")).items, own.items, strict=True):
+        blocks = [own.workload.blocks[place] for place in places]
+        wanted = np.concatenate([rows.answer(block).ravel() for block in blocks])
+        found = pq.read_table(Path("release") / item.file)["estimate"].to_numpy()
+        np.testing.assert_allclose(found, total * wanted, rtol=1e-6)
+
+
+def test_the_same_release_again_is_free_and_the_same_to_the_last_byte(rap_town):
+    ok(*RELEASE)
+    first, paid = contents("release"), spent()
+    Path("data.csv").unlink()
+    again = ok(*RELEASE)
+    assert "nothing was charged" in again.err
+    assert contents("release") == first
+    ok(*RELEASE, "--out", "elsewhere")
+    assert contents("elsewhere") == first
+    assert spent() == paid
+
+
+def test_another_release_number_pays_and_draws_afresh(rap_town):
+    ok(*RELEASE)
+    ok(*RELEASE, "--release-number", "2", "--out", "second")
+    assert float(spent()) == pytest.approx(2 * 0.0243559703595, rel=1e-9)
+    first, second = (read_manifest(Path(own)) for own in ("release", "second"))
+    assert first.key != second.key
+    assert first.measurements != second.measurements
+
+
+def test_error_report_says_that_errors_are_unknown(rap_town):
+    ok(*RELEASE)
+    text = ok("error-report").out
+    assert "no error bars" in text
+    assert "simulated, not measured: RMSE 4.5" in text
+    assert "unknown" in text
+    assert "flagged" not in text
+    found = json.loads(ok("error-report", "--json").out)
+    assert {item["rmse"] for item in found["items"]} == {None}
+    assert "no error bars" in Path("report.html").read_text()
+
+
+def test_rap_at_another_epsilon_simulates_nothing(rap_town):
+    done = ok("release", "data.csv", "--epsilon", "0.5", "--mechanism", "rap")
+    assert "the plan simulated no errors" in done.out
+    assert read_manifest(Path("release")).rap.simulated is None
+
+
+def test_all_queries_can_be_measured_at_once(rap_town):
+    rehearse(settings=RapSettings(rounds=1, selected=0, relaxed_rows=20, seed=0))
+    ok(*RELEASE)
+    assert read_manifest(Path("release")).rap.selection_scale is None
+    assert "was measured with noise, once" in Path("release/statement.md").read_text()
+    assert "nothing was charged" in ok(*RELEASE).err
+
+
+@pytest.mark.parametrize("unit", ["person", "replace"])
+def test_persons_and_replaced_records_are_protected_too(tmp_path, monkeypatch, unit):
+    plan_town(tmp_path / "made", PERSON_SPEC if unit == "person" else REPLACE_SPEC)
+    town = moved_to(tmp_path / "town", tmp_path / "made", monkeypatch)
+    rehearse()
+    if unit == "person":
+        lines = CSV.splitlines()
+        named = [
+            lines[0] + b",name",
+            *(b"%s,p%d" % (own, k % 3) for k, own in enumerate(lines[1:])),
+        ]
+        (town / "data.csv").write_bytes(b"\n".join(named) + b"\n")
+    ok(*RELEASE)
+    rap = read_manifest(Path("release")).rap
+    if unit == "replace":
+        assert (rap.total, rap.total_std) == (6.0, None)
+        estimates = pd.read_parquet("release/ages.parquet")["estimate"]
+        assert estimates.max() == pytest.approx(6, rel=1e-5)  # the range of all ages
+    else:
+        assert rap.total_std > 0
+    assert "nothing was charged" in ok(*RELEASE).err
+
+
+# ------------------------------------------------------------------------------- the choice
+
+
+def test_the_linear_strategy_can_be_asked_for(rap_town):
+    found = json.loads(ok(*RELEASE, "--mechanism", "linear", "--json").out)
+    assert found["mechanism"] == "linear"
+    assert found["rmse"] > 0
+    assert "relaxed_rows.parquet" not in contents("release")
+
+
+def test_a_kind_of_noise_asks_for_a_linear_strategy(rap_town):
+    half = ("release", "data.csv", "--epsilon", "0.5")
+    found = json.loads(ok(*half, "--noise", "laplace", "--json").out)
+    assert (found["mechanism"], found["noise"]) == ("linear", "laplace")
+
+
+def test_a_plan_that_does_not_prefer_rap_releases_a_linear_strategy(rap_town):
+    rehearse(preferred=False)
+    assert json.loads(ok(*RELEASE, "--json").out)["mechanism"] == "linear"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--epsilon", "0.5"), "plan again with --epsilon 0.5"),
+        (("--epsilon", "1", "--delta", "1e-7"), "--delta 1e-07, or give --mechanism rap"),
+        (("--epsilon", "1", "--mechanism", "rap", "--noise", "laplace"), "RAP takes Gaussian"),
+        (("--epsilon", "1", "--mechanism", "rap", "--delta", "0"), "needs a delta"),
+        (("--epsilon", "1", "--mechanism", "rap", "--also", "integer"), "leave --also out"),
+        (("--epsilon", "1", "--also", "integer"), "leave --also out"),
+        (("--epsilon", "1", "--mechanism", "other"), "choose one of auto, linear, rap"),
+    ],
+)
+def test_what_rap_cannot_do_is_refused_before_anything_is_charged(rap_town, options, words):
+    assert words in refused("release", "data.csv", *options, code=2)
+    assert kinds() == ["register"]
+
+
+def test_a_plan_without_rap_refuses_it_and_names_the_remedy(gaussian_town):
+    message = refused(*RELEASE, "--mechanism", "rap", code=2)
+    assert "dpquery plan --mechanism rap" in message
+    assert kinds() == ["register"]
+
+
+def test_more_queries_than_there_are_cannot_be_chosen(rap_town):
+    rehearse(settings=RapSettings(rounds=10, selected=100, relaxed_rows=20, seed=0))
+    assert "fewer rounds" in refused(*RELEASE, code=2)
+    assert kinds() == ["register"]
+
+
+# ------------------------------------------------------------------------------- no traces
+
+
+def blind(monkeypatch):
+    """Choose and measure the same whatever the records say."""
+
+    def places(scores, *, blocks, taken, size, rate, chance):
+        return np.array([[0, len(taken) + k] for k in range(size)])
+
+    def same(self, answers, *, budget, sensitivity, scale):
+        return np.arange(len(answers)) * 5000 + 9000
+
+    monkeypatch.setattr("dpquery.measurement.adaptive.select", places)
+    monkeypatch.setattr(ExactChance, "add_noise", same)
+
+
+def test_nothing_depends_on_the_records_but_noisy_values(template, tmp_path, monkeypatch):
+    blind(monkeypatch)
+    secret = b"CANARY_9f3a71"
+    header, *lines = CSV.splitlines(keepends=True)
+    files = {
+        "plain": CSV,
+        "empty": header,
+        "shuffled": header + b"".join(lines[::-1]),
+        "canaries": header + b",".join([secret] * 4) + b"\n",
+        "many": header + b"".join(lines) * 500,
+    }
+    seen = {}
+    for name, data in files.items():
+        town = moved_to(tmp_path / "town", template, monkeypatch)
+        (town / "data.csv").write_bytes(data)
+        done = [run(*RELEASE), run(*RELEASE, "--json"), run("error-report", "--json")]
+        seen[name] = (*done, contents("release"), Path("report.html").read_bytes())
+        assert not any(secret in own for own in contents(town / "release").values())
+    assert all(own == seen["plain"] for own in seen.values())
