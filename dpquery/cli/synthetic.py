@@ -1,0 +1,42 @@
+"""`dpquery synthetic`: records to work with, made of a RAP release."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpquery.cli.options import AsJson
+from dpquery.cli.screen import print_json, say, shown_progress
+
+
+def synthetic(
+    release: Annotated[Path, typer.Argument(help="A release directory, made by RAP.")] = Path(
+        "release"
+    ),
+    rows: Annotated[
+        int | None,
+        typer.Option(min=1, max=10**9, help="How many records; default: the released total."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where the records go.")] = Path("synthetic.csv"),
+    seed: Annotated[int, typer.Option(min=0, help="Public seed of the rounding.")] = 0,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace a file of another content in --out.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write synthetic records of a RAP release as CSV, free of budget.
+
+    The columns are those that the spec declares. Nobody in the file exists; what it says of many
+    is as biased as the release is, and has no error bars.
+    """
+    from dpquery import synthetic as records
+
+    with shown_progress() as progress:
+        done = records.synthetic(
+            release, out=out, records=rows, seed=seed, replace=replace, progress=progress
+        )
+    if as_json:
+        print_json({"file": str(done.file), "records": done.records})
+    else:
+        typer.echo(f"{done.file}: {done.records:,} synthetic records")
+    say("nothing was charged: neither the data nor the ledger was opened")

@@ -1,0 +1,97 @@
+"""From relaxed rows to records: every relaxed row gives some, each with one code an attribute.
+
+A relaxed row is a distribution of records whose attributes are independent. It gives its share of
+the records, and these spread over the values of every attribute as evenly as whole numbers allow:
+systematic sampling, in an order of its own for each attribute. The records of one row so have its
+distributions to within one record, and no attribute tells another. Codes that no query tells apart
+are one class, about which nothing was measured: they share its records evenly.
+
+The chance in this is public: it comes from a seed by a hash, the same on every machine, and says
+nothing about any record. Nothing here is private that the relaxed rows were not.
+"""
+
+from collections.abc import Sequence
+from hashlib import shake_256
+
+import numpy as np
+from numpy import float64, int64, uint64
+from numpy.typing import NDArray
+
+from dpquery.operators.factors import Array
+from dpquery.reconstruction.relaxed import RelaxedRows
+
+_KEY_BITS = 40
+_MANTISSA = 53
+
+
+class PublicChance:
+    """Numbers that follow from a seed and a name: anyone can draw them again."""
+
+    def __init__(self, seed: int, batch: int) -> None:
+        self._start = f"dpquery synthetic {seed} {batch} "
+
+    def bits(self, name: str, size: int) -> NDArray[uint64]:
+        """Return 64 bits each for so many things. (size,)."""
+        digest = shake_256(f"{self._start}{name}".encode()).digest(8 * size)
+        return np.frombuffer(digest, dtype="<u8").astype(uint64)
+
+    def uniform(self, name: str, size: int) -> NDArray[float64]:
+        """Return numbers in [0, 1). (size,)."""
+        return (self.bits(name, size) >> uint64(64 - _MANTISSA)).astype(float64) * 2.0**-_MANTISSA
+
+    def order(self, name: str, groups: NDArray[int64]) -> NDArray[int64]:
+        """Return an order that shuffles within groups, whose numbers do not fall. (m,)."""
+        keys = self.bits(name, len(groups)) >> uint64(64 - _KEY_BITS)
+        return np.argsort(groups.astype(uint64) << uint64(_KEY_BITS) | keys, kind="stable")
+
+
+def rounded(
+    rows: RelaxedRows, classes: Sequence[Array], *, records: int, chance: PublicChance
+) -> list[NDArray[int64]]:
+    """Return the codes of each attribute in so many records, in an order that says nothing.
+
+    Args:
+        rows: the relaxed rows, over classes of codes.
+        classes: for each attribute the class of every code.
+        records: how many to make.
+        chance: what decides.
+
+    Privacy:
+        Post-processing: a function of the relaxed rows and a public seed.
+    """
+    relaxed = len(rows.values)
+    start = int(chance.bits("rows", 1)[0] % uint64(relaxed))
+    ends = (np.arange(relaxed + 1) * records + start) // relaxed
+    given = np.diff(ends)  # of each row; the floor or the ceiling of its share
+    row = np.repeat(np.arange(relaxed), given)
+    first = ends[:-1][row]
+    shuffled = chance.order("records", np.zeros(records, dtype=int64))
+    codes = []
+    for i, own in enumerate(classes):
+        rank = np.empty(records, dtype=int64)
+        rank[chance.order(f"ranks {i}", row)] = np.arange(records)
+        offset = chance.uniform(f"offsets {i}", relaxed)[row]
+        place = (rank - first + offset) / given[row]
+        found = _classes_at(rows.distribution(i), row, place)
+        codes.append(_codes_of(own, found, chance.uniform(f"codes {i}", records))[shuffled])
+    return codes
+
+
+def _classes_at(
+    distribution: NDArray[np.float32], row: NDArray[int64], place: NDArray[float64]
+) -> NDArray[int64]:
+    """Return the class in which each place of [0, 1) of a row's distribution falls. (m,)."""
+    n = distribution.shape[1]
+    reached = np.cumsum(distribution, axis=1, dtype=float64)
+    reached /= reached[:, -1:]
+    last = n - 1 - np.argmax(distribution[:, ::-1] > 0, axis=1)
+    laid_out = (reached + np.arange(len(reached))[:, None]).ravel()
+    found = np.searchsorted(laid_out, row + place, side="right") - row * n
+    return np.asarray(np.clip(found, 0, last[row]))  # a sum of floats may fall short of one
+
+
+def _codes_of(classes: Array, found: NDArray[int64], uniform: NDArray[float64]) -> NDArray[int64]:
+    """Return a code of each class, every one of it as likely. (m,)."""
+    order, sizes = np.argsort(classes, kind="stable"), np.bincount(classes)
+    starts = np.cumsum(sizes) - sizes
+    return np.asarray(order[starts[found] + (uniform * sizes[found]).astype(int64)])

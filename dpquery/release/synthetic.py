@@ -1,0 +1,159 @@
+"""Synthetic records of a RAP release, as a CSV file that its spec could have been written for.
+
+The columns are those that the spec declares, in its order, each value written so that the same spec
+reads it back: listed values as they stand in the data, whole numbers as digits, a bin by its
+middle, yes and no by the first text of each, an `other` bin by a text that nothing else accepts.
+Where the unit is a person, every record gets a person of its own: who belongs to whom is not known.
+"""
+
+import csv
+import filecmp
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import assert_never
+
+import numpy as np
+from numpy import int64
+from numpy.typing import NDArray
+
+from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
+from dpquery.measurement.codes import code_of
+from dpquery.operators.compile import CompiledSpec
+from dpquery.reconstruction.relaxed import RelaxedRows
+from dpquery.release.rounding import PublicChance, rounded
+from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
+from dpquery.spec.model import Spec
+
+BATCH = 1 << 18
+"""Records that are made together: each batch has the distributions of the relaxed rows."""
+_OTHER = ("other", "(other)", "-", "?", "none of these", "x" * 80)
+
+
+def write_synthetic(
+    path: Path,
+    spec: Spec,
+    compiled: CompiledSpec,
+    rows: RelaxedRows,
+    *,
+    records: int,
+    seed: int,
+    replace: bool,
+    progress: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Write synthetic records, whole or not at all; the same call writes the same bytes.
+
+    Args:
+        path: of the CSV file.
+        spec: declares the columns.
+        compiled: the classes that the relaxed rows are over.
+        rows: the relaxed rows.
+        records: how many to write.
+        seed: of the rounding; public.
+        replace: whether a file of another content gives way.
+        progress: told how many records have been written.
+
+    Privacy:
+        Post-processing: a function of the relaxed rows and public inputs.
+
+    Raises:
+        SpecError: a value cannot be written.
+        PlanConflictError: another file is in the way.
+        DpqueryError: the file cannot be written.
+    """
+    values = [[texts(column) for column in own.columns] for own in spec.domain.attributes]
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(header(spec))
+            for batch, start in enumerate(range(0, records, BATCH)):
+                size = min(BATCH, records - start)
+                chance = PublicChance(seed, batch)
+                codes = rounded(rows, compiled.classes, records=size, chance=chance)
+                writer.writerows(_lines(spec, values, codes, first=start + 1))
+                progress(start + size)
+        if path.exists() and not replace and not filecmp.cmp(draft, path, shallow=False):
+            raise PlanConflictError(
+                f"{path} holds something else; add --replace, or name another file"
+            )
+        draft.replace(path)
+    except OSError as problem:
+        reason = os.strerror(problem.errno or 0)
+        raise DpqueryError(f"cannot write {path}: {reason}; name another place") from None
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def header(spec: Spec) -> list[str]:
+    """Return the columns that a spec declares, in its order; the person's last."""
+    names = [column.name for own in spec.domain.attributes for column in own.columns]
+    return names if spec.privacy.person is None else [*names, spec.privacy.person]
+
+
+def _lines(
+    spec: Spec,
+    values: Sequence[Sequence[Sequence[str]]],
+    codes: Sequence[NDArray[int64]],
+    *,
+    first: int,
+) -> Iterator[tuple[str, ...]]:
+    columns: list[list[str]] = []
+    for attribute, own, found in zip(spec.domain.attributes, values, codes, strict=True):
+        for column, texts_of in zip(_column_codes(attribute, found), own, strict=True):
+            columns.append(np.array(texts_of, dtype=object)[column].tolist())
+    if spec.privacy.person is not None:
+        columns.append([str(first + k) for k in range(len(codes[0]))])
+    return zip(*columns, strict=True)
+
+
+def _column_codes(attribute: Attribute, codes: NDArray[int64]) -> list[NDArray[int64]]:
+    """Split the codes of an attribute into those of its columns; the first is the slowest."""
+    found = []
+    for column in reversed(attribute.columns):
+        codes, own = np.divmod(codes, column.size)
+        found.append(own)
+    return found[::-1]
+
+
+def texts(column: Column) -> list[str]:
+    """Return for each code of a column a text that is read as that code.
+
+    >>> texts(Column("income", Bins((0.0, 10.0, 20.5)), other=True))
+    ['5', '15.25', 'other']
+    """
+    read = code_of(column)
+    found = []
+    for code in range(column.size):
+        wanted = _OTHER if code == column.length else _candidates(column, code)
+        fitting = (text for text in wanted if read(text.encode()) == code)
+        own = next((text for text in fitting if not set(text) & set("\n\r")), None)
+        if own is None:
+            raise SpecError(
+                f"no line of a CSV file could hold {column.label(code)!r} in column "
+                f"{column.name!r}, so that no record can be written with it; declare another text"
+            )
+        found.append(own)
+    return found
+
+
+def _candidates(column: Column, code: int) -> Sequence[str]:
+    """Return texts for a code of the column's kind, the best first."""
+    match column.kind:
+        case Categorical(values=values):
+            return (values[code],)
+        case Integers(low=low):
+            return (str(low + code),)
+        case Bins(edges=edges):
+            middle = edges[code] / 2 + edges[code + 1] / 2
+            return _number(middle), _number(edges[code])
+        case Boolean(true=true, false=false):
+            return true if code else false
+    assert_never(column.kind)
+
+
+def _number(value: float) -> str:
+    """Return the shortest text of a number that reads back as it."""
+    return repr(value).removesuffix(".0")

@@ -1,0 +1,300 @@
+"""Synthetic records lie in the declared domain and say what the relaxed rows say."""
+
+import csv
+import io
+import json
+import math
+from fractions import Fraction
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_support import contents, ok, plan_town, refused, renew
+from rap_support import MIXED_SPEC, PERSON_SPEC, rehearse
+
+from dpquery.exceptions import PlanConflictError, SpecError
+from dpquery.measurement.codes import code_of
+from dpquery.measurement.tabulate import tabulate
+from dpquery.operators.blocks import marginal
+from dpquery.operators.compile import compile_spec
+from dpquery.reconstruction.relaxed import RelaxedRows
+from dpquery.release import synthetic
+from dpquery.release.manifest import read_manifest
+from dpquery.release.relaxed import read_relaxed
+from dpquery.release.rounding import PublicChance, rounded
+from dpquery.release.synthetic import texts, write_synthetic
+from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
+from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
+from dpquery.spec.parse import parse
+from dpquery.spec.predicates import GroupSet, IdentitySet
+
+AWKWARD = Categorical(("", "a,b", 'say "x"', "é ü", "0", "other"), tuple("uvwxyz"))
+KINDS = {
+    "listed": Column("c", AWKWARD),
+    "listed, other": Column("c", AWKWARD, other=True),
+    "all of ours are taken": Column("c", Categorical(synthetic._OTHER[:-1], tuple("abcde")), True),
+    "integers": Column("c", Integers(-12, 7)),
+    "integers, other": Column("c", Integers(10**17, 10**17 + 3), other=True),
+    "bins": Column("c", Bins((-1e300, -0.5, 0.0, 1e-300, 0.1, 0.3, 1e15, 1.7e308)), other=True),
+    "bins of one float": Column("c", Bins((1.0, math.nextafter(1.0, 2.0), 2.0))),
+    "boolean": Column("c", Boolean(), other=True),
+    "boolean, own words": Column("c", Boolean(("ja", "oui"), ("nein",))),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_code_has_a_text_that_reads_back_as_it(kind):
+    column = KINDS[kind]
+    read = code_of(column)
+    assert [read(text.encode()) for text in texts(column)] == list(range(column.size))
+
+
+def test_a_value_that_no_line_can_hold_is_refused_by_its_label():
+    column = Column("c", Categorical(("a", "b\nc"), ("a", "the second")))
+    with pytest.raises(SpecError, match="'the second' in column 'c'"):
+        texts(column)
+
+
+# ------------------------------------------------------------------------------- the records
+
+DOMAIN = Domain(
+    (
+        Attribute("age", (Column("age", Integers(0, 9)),)),
+        Attribute("word", (Column("the word", AWKWARD),)),
+        Attribute("income", (Column("income", Bins((0.0, 10.0, 20.5, 50.0)), other=True),)),
+        Attribute("home", (Column("owns", Boolean()), Column("rooms", Integers(1, 3)))),
+        Attribute("unasked", (Column("unasked", Integers(1, 7)),)),
+    )
+)
+AGES = GroupSet(10, (("teens", (3, 4, 5)), ("ends", (0, 1, 9))))
+ASKED = Item(
+    "asked",
+    (
+        Table(((0, AGES), (1, IdentitySet(6)))),
+        Table(((2, IdentitySet(4)), (3, GroupSet(6, (("own", (3, 4, 5)),))))),
+    ),
+)
+
+
+def spec(**privacy):
+    return Spec(Dataset("people"), Privacy(**privacy), Budget(Fraction(1)), DOMAIN, (ASKED,))
+
+
+def relaxed(count=40, seed=0):
+    """Sparse rows: what the attributes say of each other is strong."""
+    rng = np.random.default_rng(seed)
+    shape = compile_spec(spec()).workload.shape_of_domain
+    values = [rng.dirichlet(np.full(n, 0.15), size=count) for n in shape]
+    values = [np.where(own < 0.01, 0, own) for own in values]
+    values = [own / own.sum(axis=1, keepdims=True) for own in values]
+    return RelaxedRows(shape, np.concatenate(values, axis=1).astype(np.float32))
+
+
+def written(path, *, rows=None, records=5000, seed=0, own=None, replace=False):
+    own = spec() if own is None else own
+    rows = relaxed() if rows is None else rows
+    compiled = compile_spec(own)
+    write_synthetic(path, own, compiled, rows, records=records, seed=seed, replace=replace)
+    return path
+
+
+def counted(path, own, subsets):
+    return tabulate(path, spec=own, subsets=subsets, classes=compile_spec(own).classes)
+
+
+def distances(path, rows, records):
+    """For every pair of attributes Pearson's chi-square over its degrees of freedom."""
+    shape = rows.shape
+    pairs = [pair for pair in combinations(range(len(shape)), 2) if min(shape[i] for i in pair) > 1]
+    found = counted(path, spec(), pairs)
+    for pair in pairs:
+        wanted = records * rows.answer(marginal(shape, pair)).astype(float)
+        likely = wanted > 5
+        freedom = max(1, int(likely.sum()) - 1)
+        yield float(((found[pair] - wanted)[likely] ** 2 / wanted[likely]).sum()) / freedom
+
+
+def test_records_read_by_our_own_reader_have_the_answers_of_the_relaxed_rows(tmp_path):
+    rows, records = relaxed(), 5000
+    path = written(tmp_path / "s.csv", rows=rows, records=records)
+    assert counted(path, spec(), [()])[()] == records  # every record is inside the domain
+    for i, size in enumerate(rows.shape):
+        found = counted(path, spec(), [(i,)])[(i,)]
+        wanted = records * rows.distribution(i).mean(axis=0)
+        assert found.shape == (size,)
+        assert np.abs(found - wanted).max() <= len(rows.values)  # one record a relaxed row
+    assert max(distances(path, rows, records)) < 2
+
+
+def test_attributes_that_follow_each_other_within_a_row_would_be_noticed(tmp_path, monkeypatch):
+    plain = PublicChance.order
+    monkeypatch.setattr(PublicChance, "order", lambda self, name, own: plain(self, "one", own))
+    rows = relaxed()
+    path = written(tmp_path / "s.csv", rows=rows)
+    assert max(distances(path, rows, 5000)) > 4
+
+
+def test_one_relaxed_row_gives_its_distributions_to_within_a_record():
+    rows = RelaxedRows((3, 2), np.array([[0.25, 0.0, 0.75, 0.4, 0.6]], dtype=np.float32))
+    classes = (np.arange(3), np.arange(2))
+    for records in (1, 7, 1000):
+        codes = rounded(rows, classes, records=records, chance=PublicChance(0, 0))
+        for own, shares in zip(codes, ([0.25, 0, 0.75], [0.4, 0.6]), strict=True):
+            counts = np.bincount(own, minlength=len(shares))
+            assert np.abs(counts - records * np.array(shares)).max() < 1 + 1e-4
+            assert counts[np.array(shares) == 0].sum() == 0
+
+
+@pytest.mark.parametrize("records", [1, 39, 40, 41, 1000])
+def test_relaxed_rows_give_equal_numbers_of_records(records):
+    values = np.eye(40, dtype=np.float32)
+    (codes,) = rounded(
+        RelaxedRows((40,), values), (np.arange(40),), records=records, chance=PublicChance(3, 0)
+    )
+    given = np.bincount(codes, minlength=40)
+    assert given.sum() == records
+    assert given.max() - given.min() <= 1
+
+
+def test_codes_of_one_class_share_its_records(tmp_path):
+    path = written(tmp_path / "s.csv", records=20_000)
+    found = tabulate(path, spec=spec(), subsets=[(0,), (4,)])
+    ages, unasked = found[(0,)], found[(4,)]
+    for members in ([0, 1, 9], [3, 4, 5], [2, 6, 7, 8]):
+        even = ages[members].mean()
+        assert np.abs(ages[members] - even).max() < 5 * np.sqrt(even)
+    assert np.abs(unasked - 20_000 / 7).max() < 5 * np.sqrt(20_000 / 7)
+
+
+def test_the_order_of_records_says_nothing(tmp_path):
+    path = written(tmp_path / "s.csv", records=4000)
+    lines = path.read_text().splitlines()
+    half = tmp_path / "half.csv"
+    half.write_text("\n".join(lines[:2001]) + "\n")
+    assert max(distances(half, relaxed(), 2000)) < 2.5
+
+
+def test_the_same_seed_writes_the_same_bytes_and_another_seed_others(tmp_path):
+    first = written(tmp_path / "a.csv").read_bytes()
+    assert written(tmp_path / "b.csv").read_bytes() == first
+    assert written(tmp_path / "c.csv", seed=1).read_bytes() != first
+
+
+def test_the_rounding_is_the_same_on_every_machine():
+    chance = PublicChance(5, 2)
+    assert chance.bits("rows", 2).tolist() == [14204234529567778019, 9116448555546078170]
+    assert chance.uniform("rows", 2).tolist() == [
+        own / 2**64 for own in (14204234529567776768, 9116448555546077184)
+    ]
+
+
+def test_batches_are_made_one_after_the_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(synthetic, "BATCH", 700)
+    path = written(tmp_path / "s.csv")
+    assert counted(path, spec(), [()])[()] == 5000
+    assert max(distances(path, relaxed(), 5000)) < 2
+
+
+def test_every_record_has_a_person_of_its_own(tmp_path):
+    own = spec(person="who", max_rows=1)
+    path = written(tmp_path / "s.csv", own=own, records=500)
+    assert counted(path, own, [()])[()] == 500
+    rows = list(csv.DictReader(io.StringIO(path.read_text())))
+    assert len({row["who"] for row in rows}) == 500
+
+
+def test_another_file_in_the_way_is_kept(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text("precious")
+    with pytest.raises(PlanConflictError, match="add --replace"):
+        written(path)
+    assert [own.name for own in tmp_path.iterdir()] == ["data.csv"]
+    assert path.read_text() == "precious"
+    written(path, replace=True)
+    written(path)
+
+
+# ------------------------------------------------------------------------------- the command
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("released") / "town"
+    plan_town(folder, MIXED_SPEC)
+    rehearse(folder / "dpquery.plan")
+    ledger = ("--ledger", folder / "state" / "ledger.db")
+    command = ("release", folder / "data.csv", "--epsilon", "1", "--plan", folder / "dpquery.plan")
+    ok(*command, "--out", folder / "release", *ledger)
+    for name in ("data.csv", "dpquery.plan", "workload.yaml"):
+        (folder / name).unlink()
+    return folder
+
+
+@pytest.fixture
+def released(template, tmp_path, monkeypatch):
+    """A folder with a release alone: no data, no plan, no ledger that is named."""
+    renew(tmp_path / "town", template)
+    monkeypatch.chdir(tmp_path / "town")
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "no ledger"))
+    return tmp_path / "town"
+
+
+def test_synthetic_records_take_the_release_alone(released):
+    before = contents("release")
+    done = ok("synthetic", "--rows", "2000")
+    assert "synthetic.csv: 2,000 synthetic records" in done.out
+    assert "nothing was charged" in done.err
+    assert contents("release") == before
+    own = parse(MIXED_SPEC, name="workload.yaml", files={})
+    compiled = compile_spec(own)
+    rows = read_relaxed(Path("release"), compiled)
+    found = counted(Path("synthetic.csv"), own, [(), (0,), (1, 2)])
+    assert found[()] == 2000
+    for subset in ((0,), (1, 2)):
+        wanted = 2000 * rows.answer(marginal(rows.shape, subset))
+        assert np.abs(found[subset] - wanted).max() < 5 * np.sqrt(2000 / found[subset].size)
+
+
+def test_as_many_records_are_made_as_the_release_says_there_are(released):
+    found = json.loads(ok("synthetic", "release", "--json").out)
+    total = read_manifest(Path("release")).rap.total
+    assert found == {"file": "synthetic.csv", "records": max(1, round(total))}
+    first = Path("synthetic.csv").read_bytes()
+    assert first.count(b"\n") == found["records"] + 1
+    ok("synthetic")
+    assert Path("synthetic.csv").read_bytes() == first
+    assert "add --replace" in refused("synthetic", "--rows", "7", code=5)
+    ok("synthetic", "--rows", "7", "--seed", "4", "--replace")
+
+
+def test_persons_of_their_own_can_be_released_again(tmp_path, monkeypatch):
+    plan_town(tmp_path, PERSON_SPEC)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    rehearse()
+    (tmp_path / "data.csv").write_text("age,sex,region,income,name\n" + "1,F,1,5,p\n" * 2)
+    ok("release", "data.csv", "--epsilon", "1")
+    ok("synthetic", "--rows", "50")
+    ok("release", "synthetic.csv", "--epsilon", "1", "--release-number", "2", "--out", "second")
+
+
+def test_a_linear_release_has_no_records_to_make(town):
+    ok("release", "data.csv", "--epsilon", "1")
+    assert "--mechanism rap" in refused("synthetic", code=2)
+
+
+@pytest.mark.parametrize("name", ["release.plan", "relaxed_rows.parquet", "release.json"])
+def test_a_damaged_release_is_refused_with_the_remedy(released, name):
+    path = Path("release") / name
+    path.write_bytes(path.read_bytes()[:-20])
+    assert "`dpquery release` again" in refused("synthetic", code=2)
+
+
+@pytest.mark.parametrize("rows", ["0", "-3", "many"])
+def test_a_number_of_records_that_is_none_is_refused(released, rows):
+    refused("synthetic", "--rows", rows, code=2)
+
+
+def test_a_folder_that_is_missing_is_named(released):
+    assert "cannot write" in refused("synthetic", "--out", "no/where.csv", code=70)
