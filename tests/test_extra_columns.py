@@ -9,10 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 from cli_support import contents, ok, plan_town, refused, spent
 
-from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.reconstruction.graphical import check_graphical, junction_tree_cells
-from dpquery.strategy.strategies import MarginalsStrategy
-
 ITEMS = ("age_by_sex", "pairs", "ages")
 OLD = ("estimate", "std_error", "ci_low", "ci_high", "rel_error", "flag")
 RELEASE = ("release", "data.csv", "--epsilon", "1")
@@ -138,23 +134,6 @@ def test_a_graphical_model_without_the_extra_is_refused_before_the_charge(town):
     message = refused(*RELEASE, "--also", "graphical", code=2)
     assert "pip install 'dpquery[mbi]'" in message
     assert spent() == "0"
-
-
-def test_the_cells_of_a_junction_tree_are_those_of_its_cliques():
-    shape = (2, 3, 5, 7)
-    assert junction_tree_cells(shape, [()]) == 0
-    assert junction_tree_cells(shape, [(0, 1), (2, 3)]) == 6 + 35
-    assert junction_tree_cells(shape, [(0, 1), (1, 2), (2, 3)]) == 6 + 15 + 35
-    assert junction_tree_cells(shape, [(0, 1), (0, 2), (0, 3), (0,)]) == 6 + 10 + 14
-    square = [(0, 1), (1, 2), (2, 3), (0, 3)]  # one chord makes two triangles
-    assert junction_tree_cells(shape, square) in (30 + 70, 42 + 105)
-
-
-def test_a_junction_tree_that_cannot_be_held_is_refused_with_its_size(monkeypatch):
-    monkeypatch.setattr("dpquery.reconstruction.graphical.find_spec", lambda _: object())
-    pairs = {(i, j): 1 for i in range(6) for j in range(i + 1, 6)}
-    with pytest.raises(UnsupportedWorkloadError, match=r"1\.0e\+12 cells"):
-        check_graphical(MarginalsStrategy("x", "gaussian", (100,) * 6, pairs))
 
 
 @needs_mbi

@@ -7,6 +7,10 @@ enter as they were made, through their integer queries: their noise is independe
 the log-likelihood under Gaussian noise (under Laplace noise, least squares with the right weights).
 Reconstructed tables share their noise, and would be weighed as if they did not.
 
+Mirror descent runs until the sum stands still, or ITERATIONS long. To stop it where the sum is what
+it would be at the true counts (the discrepancy principle) takes half the time, and on Adult was no
+better under Gaussian noise and worse by a quarter under Laplace noise: large cells come last.
+
 Everything is post-processing. What a model of junction trees cannot hold is refused beforehand.
 """
 

@@ -25,8 +25,8 @@ NAMES: tuple[Name, ...] = get_args(Name)
 MEANINGS: dict[Name, str] = {
     "nonnegative": "the estimate, or zero where it is negative",
     "consistent": "the nearest answers, in standard errors, that a table of counts without "
-    "negative cells could have; all records together stay as many as estimated, or none if that is "
-    "negative",
+    "negative cells could have, totals before what they are made of; all records together stay as "
+    "many as estimated, or none if that is negative",
     "thresholded": "the estimate, or zero where it is below {z}",
     "integer": "the consistent answers rounded up or down to whole numbers that add up",
     "graphical": "the answers of the graphical model (Private-PGM) that fits all measurements best",
