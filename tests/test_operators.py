@@ -1,5 +1,6 @@
 """Factors, blocks and workloads against matrices made by hand: a new operator is one line."""
 
+import math
 from itertools import combinations, product
 
 import numpy as np
@@ -16,7 +17,6 @@ from strategies_support import (
 from dpquery.operators.blocks import (
     Block,
     Workload,
-    kron_apply,
     marginal,
     threshold_terms,
 )
@@ -35,6 +35,7 @@ from dpquery.operators.factors import (
 )
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
+from dpquery.operators.tensors import broadcast_sum, kron_apply, sum_along
 
 
 def prefix_bounds(n):
@@ -297,6 +298,55 @@ def test_kron_apply_is_one_product_along_each_axis():
     assert found.shape == (2, 5, 1)
     assert np.allclose(found.ravel(), expected)
     assert kron_apply([], np.array(7)) == 7
+
+
+@pytest.mark.parametrize("piece", [1, 7, 64])
+def test_kron_apply_in_pieces_is_the_same_to_the_last_integer(monkeypatch, piece):
+    monkeypatch.setattr("dpquery.operators.tensors.PIECE", piece)
+    X = np.random.default_rng(9).integers(-99, 99, (3, 5, 1, 4))
+    factors = [Prefix(3), Centered(5), None, AllRanges(4)]
+    matrices = [np.eye(1, dtype=int) if own is None else own.dense() for own in factors]
+    found = kron_apply([None if own is None else own.matmat for own in factors], X)
+    assert found.dtype == np.int64
+    assert np.array_equal(found, np.einsum("ai,bj,ck,dl,ijkl->abcd", *matrices, X))
+
+
+@pytest.mark.parametrize("short", [0, 99])
+def test_a_broadcast_sum_spreads_every_part_over_the_axes_that_it_lacks(monkeypatch, short):
+    monkeypatch.setattr("dpquery.operators.tensors.SHORT", short)
+    rng = np.random.default_rng(10)
+    shape, spreads = (3, 2, 4), [rng.normal(size=(3, 1, 1)), 1, np.array(0.25)]
+    sets = [b for size in range(4) for b in combinations(range(3), size)]
+    for first in (0, 4):  # all sets; and those from some two-element ones upwards
+        parts = {
+            b: rng.normal(size=[n if i in b else 1 for i, n in enumerate(shape)])
+            for b in sets[first:]
+        }
+        expected = sum(
+            own * math.prod(spreads[i] for i in range(3) if i not in b) for b, own in parts.items()
+        )
+        assert np.allclose(broadcast_sum(parts, spreads), expected)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_sums_along_short_and_long_axes_are_the_same(monkeypatch, axis):
+    X = np.random.default_rng(11).integers(0, 99, (3, 4, 5))
+    for short in (0, 99):
+        monkeypatch.setattr("dpquery.operators.tensors.SHORT", short)
+        assert np.array_equal(sum_along(X, axis), X.sum(axis=axis, keepdims=True))
+
+
+@pytest.mark.parametrize("counted", list(product([False, True], repeat=3)))
+def test_blocks_of_every_mixture_answer_as_their_matrix(counted):
+    shape, rng = (3, 2, 4), np.random.default_rng(12)
+    factors = (Prefix(3), Identity(2), Groups.of(((0, 1), (2,), (1, 3)), 4))
+    table = rng.integers(0, 99, shape)
+    for r in range(min(1, sum(counted)), sum(counted) + 1):
+        block = Block(shape, (0, 1, 2), factors, counted, r)
+        W = dense_block(block)
+        assert np.array_equal(block.apply(table).ravel(), W @ table.ravel())
+        rows = rng.integers(-9, 9, block.row_shape)
+        assert np.array_equal(block.adjoint(rows).ravel(), W.T @ rows.ravel())
 
 
 def test_product_sorts_attributes_and_sums_the_others():

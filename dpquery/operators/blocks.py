@@ -16,7 +16,8 @@ from itertools import combinations
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.operators.factors import Array, Factor, Identity, Ones
+from dpquery.operators.factors import Array, Factor, Identity
+from dpquery.operators.tensors import broadcast_sum, kron_apply, sum_along
 
 MAX_SIGNED_TERMS = 64  # of a block: its Gram has the square of that
 SignedTerms = tuple[tuple[int, tuple[bool, ...]], ...]
@@ -81,7 +82,7 @@ class Block:
         return np.result_type(np.int64, *(factor.dtype for factor in self.factors))
 
     def apply(self, table: Array) -> Array:
-        """Answer from the marginal over S. table: table_shape -> row_shape."""
+        """Answer from the marginal over S, which may be the answer. table_shape -> row_shape."""
         return self._sum(table, lambda factor: factor.matmat)
 
     def adjoint(self, rows: Array) -> Array:
@@ -89,14 +90,23 @@ class Block:
         return self._sum(rows, lambda factor: factor.rmatmat)
 
     def _sum(self, tensor: Array, product: Callable[[Factor], Callable[[Array], Array]]) -> Array:
-        total: Array = np.zeros((), dtype=np.int64)
-        for coef, mask in self.terms:
-            factors = [
-                factor if inside else Ones(*factor.shape)
-                for factor, inside in zip(self.factors, mask, strict=True)
-            ]
-            total = total + coef * kron_apply([product(factor) for factor in factors], tensor)
-        return total
+        """Return sum_u coef_u of the products of the factors in u with the sums over the others.
+
+        Sums over more axes are taken from those over fewer, and are broadcast only at the end.
+        """
+        every = tuple(range(len(self.factors)))
+        steps = [None if isinstance(own, Identity) else product(own) for own in self.factors]
+        if self.is_product:
+            return kron_apply(steps, tensor)
+        sums, parts = {every: tensor}, {}
+        for coef, mask in reversed(self.terms):  # larger sets first
+            u = tuple(i for i in every if mask[i])
+            if u not in sums:
+                i = min((i for i in every if i not in u), key=lambda i: tensor.shape[i])
+                sums[u] = sum_along(sums[tuple(sorted((*u, i)))], i)
+            own = kron_apply([steps[i] if i in u else None for i in every], sums[u])
+            parts[u] = coef * own
+        return broadcast_sum(parts, [1] * len(every))
 
     def matvec(self, x: Array) -> Array:
         """Answer from the count vector. x: (N,) -> (m,)."""
@@ -194,14 +204,3 @@ def threshold_terms(counted: Sequence[bool], r: int) -> SignedTerms:
             mask = tuple(i in chosen or not inside for i, inside in enumerate(counted))
             terms.append((coef, mask))
     return tuple(terms)
-
-
-def kron_apply(products: Sequence[Callable[[Array], Array]], tensor: Array) -> Array:
-    """Apply one matrix product along each axis of a tensor."""
-    for axis, apply in enumerate(products):
-        moved = np.moveaxis(tensor, axis, 0)
-        flat = apply(
-            np.ascontiguousarray(moved).reshape(moved.shape[0], math.prod(moved.shape[1:]))
-        )
-        tensor = np.moveaxis(flat.reshape(flat.shape[0], *moved.shape[1:]), 0, axis)
-    return tensor

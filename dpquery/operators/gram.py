@@ -14,9 +14,10 @@ from functools import cached_property, partial
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.operators.blocks import Block, Workload, kron_apply
+from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, Stacked, Weighted
 from dpquery.operators.ranges import Columns
+from dpquery.operators.tensors import kron_apply
 
 MAX_CLASSES = 8192  # of an attribute whose (n, n) matrices are held as arrays
 

@@ -8,14 +8,15 @@ and part by part beyond that: what the expected errors describe is what is done.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from functools import cache, cached_property, partial
+from collections.abc import Sequence
+from functools import cached_property, lru_cache, partial
 from typing import Protocol, assert_never
 
 import numpy as np
 
-from dpquery.operators.blocks import Block, kron_apply
+from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array
+from dpquery.operators.tensors import broadcast_sum, kron_apply
 from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.marginal_algebra import inverse_eigenvalue
 from dpquery.strategy.splits import Split
@@ -28,6 +29,9 @@ from dpquery.strategy.strategies import (
     Strategy,
     UnionStrategy,
 )
+
+KEPT = 1 << 16  # numbers of a component that is kept to serve other tables
+RECENT = 1 << 10  # components kept
 
 
 class Estimates(Protocol):
@@ -87,28 +91,42 @@ class _SplitEstimates(ABC):
         splits: Sequence[Split | None],
         answers: Sequence[Array],
     ) -> None:
-        self.splits, self.shape = splits, strategy.shape
-        self.noisy = {
-            own.block.attributes: (own.weight, noisy.reshape(own.block.row_shape))
-            for own, noisy in zip(strategy.measurements, answers, strict=True)
-        }
-        self.component = cache(self._component)
+        self.splits, self.shape, self.answers = splits, strategy.shape, answers
+        self.places = {own.block.attributes: k for k, own in enumerate(strategy.measurements)}
+        self.measurements = strategy.measurements
+        self.recent = lru_cache(maxsize=RECENT)(self._component)
 
     @abstractmethod
     def _component(self, b: Subset) -> Array:
         """Return what the measurements say of b beyond its subsets, as a tensor over b."""
 
     def answer(self, block: Block, position: int) -> Array:
-        shape, S = self.shape, block.attributes
-        table = np.zeros(block.table_shape)
-        for b in subsets_of(tuple(i for i in S if shape[i] > 1)):
-            own = self.component(b).reshape([shape[i] if i in b else 1 for i in S])
-            table += kron_apply([_same if i in b else self._spread(i) for i in S], own)
-        return block.apply(table)
+        return block.apply(self._table(block.attributes))
 
-    def _spread(self, i: int) -> Callable[[Array], Array]:
-        own = self.splits[i]
-        return _same if own is None or self.shape[i] == 1 else own.spread
+    def _table(self, S: Subset) -> Array:
+        """Return the estimated table over some attributes."""
+        several = tuple(k for k, i in enumerate(S) if self.shape[i] > 1)
+        parts = {}
+        for axes in subsets_of(several):
+            own = self._own_component(tuple(S[k] for k in axes))
+            parts[axes] = own.reshape([self.shape[i] if k in axes else 1 for k, i in enumerate(S)])
+        return broadcast_sum(parts, [self._spread(S, k) for k in range(len(S))])
+
+    def _own_component(self, b: Subset) -> Array:
+        """Return a component that may be written to; large ones serve few tables."""
+        large = math.prod(self.shape[i] for i in b) > KEPT
+        return np.ascontiguousarray(self._component(b)) if large else self.recent(b).copy()
+
+    def _spread(self, S: Subset, k: int) -> Array:
+        """Return z of an attribute along its axis in a table, or one number where all are equal."""
+        own = self.splits[S[k]]
+        z = np.ones(1) if own is None else own.spread(np.ones((1, 1)))
+        return z.reshape([-1 if axis == k else 1 for axis in range(len(S))])
+
+    def _noisy(self, a: Subset, scale: float) -> Array:
+        """Return the noisy answers of a measured subset, times a scale, as a tensor."""
+        shape = self.measurements[self.places[a]].block.row_shape
+        return (self.answers[self.places[a]] * scale).reshape(shape)
 
 
 class _MarginalEstimates(_SplitEstimates):
@@ -122,9 +140,9 @@ class _MarginalEstimates(_SplitEstimates):
         """Return sum_{a >= b} kron_{i in b} H_i A_i' kron_{i in a - b} z_i'A_i' y_a / lambda_b."""
         own = [self.strategy.splits[i] for i in b]
         total = np.zeros([split.factor.shape[0] for split in own])
-        for a, (weight, noisy) in self.noisy.items():
+        for a, weight in self.strategy.weights.items():
             if set(b) <= set(a):
-                total += weight * self._read(noisy, a, b)
+                total += self._read(self._noisy(a, weight), a, b)
         recovered = kron_apply([split.recover for split in own], total)
         return recovered * inverse_eigenvalue(self.strategy, b)
 
@@ -146,12 +164,9 @@ class _ResidualEstimates(_SplitEstimates):
         self.strategy = strategy
 
     def _component(self, b: Subset) -> Array:
-        weight, noisy = self.noisy[b]
-        return kron_apply([self.strategy.core(i).recover for i in b], noisy / weight)
-
-
-def _same(X: Array) -> Array:
-    return X
+        return kron_apply(
+            [self.strategy.core(i).recover for i in b], self._noisy(b, 1 / self.strategy.weights[b])
+        )
 
 
 class _QuadTreeEstimates:

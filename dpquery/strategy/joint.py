@@ -17,8 +17,9 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 
-from dpquery.operators.blocks import Block, kron_apply
+from dpquery.operators.blocks import Block
 from dpquery.operators.factors import ROW_CHUNK, Array, Dense, Factor
+from dpquery.operators.tensors import kron_apply
 
 CELLS_LIMIT = 1 << 24  # over the attributes measured
 DENSE_LIMIT = 1 << 22  # those cells, times the cells of the dense attributes, or the parts
