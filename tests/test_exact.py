@@ -14,7 +14,7 @@ from dpquery.measurement.exact import (
     largest_entry,
 )
 from dpquery.operators.blocks import Block, product
-from dpquery.operators.factors import Dense, Identity, PIdentity
+from dpquery.operators.factors import Centered, Dense, Identity, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.ranges import Prefix
 from dpquery.strategy.strategies import Measurement
@@ -47,6 +47,18 @@ def test_answers_equal_python_integers_at_every_width(bits, attributes):
         shift = grid_shift((measurement,))
         answers = exact_answers(measurement, table, shift=shift)
         assert answers.tolist() == python_answers(measurement, table, shift)
+
+
+@pytest.mark.parametrize("weight", [1, 3 << 16, (1 << 20) - 1, 77 << 30])
+def test_answers_whose_weight_alone_is_wide_are_exact(weight):
+    rng = np.random.default_rng(weight.bit_length())
+    shape = (20, 3, 9)  # with records of 2^36 some 47 bits, before the weight
+    block = product(shape, {i: Centered(n) for i, n in enumerate(shape)})
+    measurement = Measurement(weight, block)
+    table = rng.integers(0, 2**22, shape)
+    shift = grid_shift((measurement,))
+    found = exact_answers(measurement, table, shift=shift)
+    assert found.tolist() == python_answers(measurement, table, shift)
 
 
 def test_signed_blocks_and_structured_factors_are_exact_too():

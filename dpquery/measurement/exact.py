@@ -2,15 +2,18 @@
 
 The entries of a Kronecker product of rounded factors can need 80 bits and more. Answers are then
 computed in digits of 24 bits, one int64 array a digit, with carries after every factor, and cut
-down to a grid of 2^shift by flooring. Which path is taken depends on the strategy alone.
+down to a grid of 2^shift by flooring; where the answers fit 62 bits until the weight makes them
+wider, they alone are taken apart. Which path is taken depends on the strategy alone.
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
 from dpquery.operators.factors import Array, Factor, Ones
+from dpquery.operators.tensors import PIECE
 from dpquery.strategy.strategies import Measurement
 
 RECORD_BITS = 36  # a declared limit: 2^36 records, more than there are people
@@ -48,9 +51,12 @@ def exact_answers(measurement: Measurement, table: Array, *, shift: int) -> Arra
     """
     if table.size and int(table.sum()) >= 1 << RECORD_BITS:
         raise DataError(f"the data file holds more than 2^{RECORD_BITS} records; split it")
-    block, bits = measurement.block, _bits(measurement)
+    block, weight, bits = measurement.block, measurement.weight, _bits(measurement)
     if bits <= 62:
-        return np.asarray(block.apply(table).ravel() * measurement.weight >> shift)
+        answers = np.multiply(block.apply(table).ravel(), weight)
+        return np.right_shift(answers, shift, out=answers)
+    if _bits(replace(measurement, weight=1)) <= 62 and weight.bit_length() + shift <= 62:
+        return _scaled(block.apply(table).ravel(), weight, shift)
     count = bits // _DIGIT + 2
     total = [np.zeros(block.row_shape, dtype=np.int64) for _ in range(count)]
     for coef, mask in block.terms:
@@ -59,9 +65,22 @@ def exact_answers(measurement: Measurement, table: Array, *, shift: int) -> Arra
             own = factor if inside else Ones(*factor.shape)
             digits = _carried([_along(own, axis, digit) for digit in digits])
         total = [own + coef * digit for own, digit in zip(total, digits, strict=True)]
-    odd, twos = _split(measurement.weight)
+    odd, twos = _split(weight)
     scaled = _carried([odd * digit for digit in _carried(total)])
     return _floor_shift(scaled, shift - twos).ravel()
+
+
+def _scaled(answers: Array, weight: int, shift: int) -> Array:
+    """Return floor(weight * answers / 2^shift), which is known to fit 62 bits, as the answers do.
+
+    With answers = 2^shift high + low that is weight * high + floor(weight * low / 2^shift): piece
+    by piece, so that what is in between stays in a core's cache.
+    """
+    out, low = np.empty_like(answers), (1 << shift) - 1
+    for start in range(0, len(answers), PIECE):
+        own = answers[start : start + PIECE]
+        out[start : start + PIECE] = weight * (own >> shift) + (weight * (own & low) >> shift)
+    return out
 
 
 def check_width(measurements: tuple[Measurement, ...]) -> None:

@@ -1,7 +1,7 @@
 """What may be put to the data: the small interface of a question, and the key that names it."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -18,7 +18,7 @@ from dpquery.strategy.lattice import Subset
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-Tables = Mapping[Subset, NDArray[np.int64]]
+Tables = MutableMapping[Subset, NDArray[np.int64]]
 
 
 class Question(Protocol):
@@ -54,7 +54,7 @@ class Question(Protocol):
     def noisy(
         self, tables: Tables, *, draft: Draft, progress: Callable[[str], None]
     ) -> NDArray[np.int64]:
-        """Return the noisy values to commit, (m,), from the true tables.
+        """Return the noisy values to commit, (m,), from the true tables, which may be used up.
 
         Privacy: the guarantee holds for these values. Whatever is computed from noisy values on the
         way, is computed from values that are in the draft.

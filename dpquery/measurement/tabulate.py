@@ -167,7 +167,7 @@ class _Tally:
         group = self._homes[subset]
         tensor = self._counts[group].reshape([self._shape[i] for i in group])
         axes = tuple(axis for axis, i in enumerate(group) if i not in subset)
-        return np.asarray(tensor.sum(axis=axes, dtype=np.int64))
+        return np.asarray(tensor.sum(axis=axes, dtype=np.int64)) if axes else tensor
 
     def _attribute_codes(
         self, i: int, texts: Mapping[str, Texts], inside: NDArray[np.bool_]
