@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from dpquery.extra_columns import ExtraColumns, check_columns, extra_columns
 from dpquery.figures import Priced, chosen_price, error_curve
 from dpquery.made import Made, Progress, Terms, digest_of, spent_text
@@ -13,8 +11,8 @@ from dpquery.measurement.curator import Query
 from dpquery.measurement.ledger import Measurement
 from dpquery.measurement.mechanism import design
 from dpquery.operators.compile import compile_spec
-from dpquery.operators.factors import Array
 from dpquery.reconstruction.answers import TableAnswers
+from dpquery.reconstruction.grid import OffTheGrid
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.postprocess import Column
@@ -99,11 +97,10 @@ class LinearContract:
             measurements=values_digest(measured.values),
         )
 
-    def _off_the_grid(self, measured: Measurement) -> list[Array]:
+    def _off_the_grid(self, measured: Measurement) -> OffTheGrid:
         """Split the noisy values by measurement, in units of the integer strategy."""
-        sizes = [own.block.shape[0] for own in self.query.strategy.measurements]
-        values = measured.values.astype(np.float64) * 2.0**self.query.mechanism.shift
-        return np.split(values, np.cumsum(sizes)[:-1])
+        sizes = [own.block.queries for own in self.query.strategy.measurements]
+        return OffTheGrid(measured.values, sizes, shift=self.query.mechanism.shift)
 
 
 @dataclass(frozen=True, eq=False)
