@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import local
 from typing import Any
 
-from dpquery import pipeline
+from dpquery import linear_contract, pipeline
 from dpquery.measurement import curator
 from dpquery.measurement.ledger import Ledger
 from dpquery.reconstruction import least_squares
@@ -93,11 +93,12 @@ def run(job: str, folder: Path) -> None:
         (curator, "draw", "noise"),
         (Ledger, "commit", "ledger"),
         (Ledger, "lookup", "ledger"),
-        (pipeline, "_off_the_grid", "reconstruct"),
-        (pipeline, "reconstruct", "reconstruct"),
+        (linear_contract, "values_digest", "write: noisy values"),
+        (write, "write_measurements", "write: noisy values"),
+        (linear_contract, "reconstruct", "reconstruct"),
         (least_squares._SplitEstimates, "answer", "reconstruct"),
-        (pipeline, "standard_errors", "standard errors"),
-        (pipeline, "half_widths", "half widths"),
+        (linear_contract, "standard_errors", "standard errors"),
+        (linear_contract, "half_widths", "half widths"),
         (write, "write_release", "write: the rest"),
         (table.Layout, "_batch", "write: columns"),
         (write.Tally, "add", "write: summary"),
