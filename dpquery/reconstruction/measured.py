@@ -52,7 +52,7 @@ class Measured:
         form.noisy.append(noisy)
         form.std.append(std)
 
-    def surrogates(self, partition: Partition) -> tuple[Surrogates, float]:
+    def surrogates(self, partition: Partition, *, rows: int) -> tuple[Surrogates, float]:
         """Return their error over groups of classes, and how much of it noise explains.
 
         Queries weigh by the inverse variance of their noise, 1 on average.
@@ -69,7 +69,7 @@ class Measured:
             for (k, counted, r), form in self._forms.items()
         )
         explained = sum(len(form.noisy) for form in queries) / scale
-        return Surrogates(partition.over_groups(self.predicates), queries), float(explained)
+        return Surrogates(rows, partition.over_groups(self.predicates), queries), float(explained)
 
     def _number(self, attribute: int, factor: Factor, row: int) -> int:
         unit = np.zeros(factor.shape[0], dtype=np.int64)

@@ -74,7 +74,8 @@ def project(
         masses: (g, n') to go on from, distributions along each span.
         start: (g, n') to stay close to.
         spans: the groups of each attribute.
-        enough: the error to stop at; it also stops when `WINDOW` steps gain less than `PROGRESS`.
+        enough: the error to stop at; it also stops when `WINDOW` steps gain less than `PROGRESS`
+            though the pull is no matter any more, and after `MOST_STEPS`.
         last: where the last projection ended.
 
     Privacy:
@@ -87,7 +88,7 @@ def project(
     step, mark, tried = 0.0, math.inf, 0
     while here.error > enough and tried < MOST_STEPS:
         if tried % WINDOW == 0:
-            if here.error > (1 - PROGRESS) * mark:
+            if here.error > (1 - PROGRESS) * mark and pull * here.distance < PROGRESS * mark:
                 break
             mark = here.error
         tried += 1

@@ -68,7 +68,8 @@ class RapProjection:
             self._measured.add(block, row, noisy=answer / self.total, std=std / self.total)
         if self._measured.predicates:
             finer = self._partition.refine(self._measured.predicates)
-            surrogates, explained = self._measured.surrogates(finer)
+            rows = self.settings.relaxed_rows
+            surrogates, explained = self._measured.surrogates(finer, rows=rows)
             self._project(finer, surrogates.error, explained)
 
     def _fit_to_all(self, noisy: Array, std: float) -> None:

@@ -9,12 +9,14 @@ were measured are kept, a few numbers each.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dpquery.operators.factors import Array
+from dpquery.reconstruction.partition import Sparse
 from dpquery.reconstruction.relaxed import Floats
 
 Indices = NDArray[np.int64]
@@ -46,42 +48,49 @@ class Alike:
             plain, counted = self.plain[:, own], self.counted[:, own]
             yield Alike(plain, counted, self.r, self.noisy[own], self.weights[own])
 
+    @cached_property
+    def uses(self) -> tuple[Indices, Indices, Indices]:
+        """The predicates used; their uses in (k + k', q), one predicate's after another's; ends."""
+        used = np.concatenate([self.plain, self.counted]).ravel()
+        predicates, counts = np.unique(used, return_counts=True)
+        return predicates, np.argsort(used, kind="stable"), np.cumsum([0, *counts])
+
 
 @dataclass(frozen=True, eq=False)
 class Surrogates:
     """The weighted squared error of relaxed rows on measured queries.
 
     Attributes:
+        rows: n'.
         predicates: (p, g) the distinct predicates, over the groups of classes that they tell apart.
         queries: the measured queries, by form.
     """
 
-    predicates: "sp.csr_array[np.float32, tuple[int, int]]"
+    rows: int
+    predicates: Sparse
     queries: tuple[Alike, ...]
-
-    def answers(self, masses: Floats) -> list[Array]:
-        """Return the synthetic answers by form, as fractions. masses: (g, n')."""
-        chances = self.predicates @ masses
-        size = max(1, ENTRIES // masses.shape[1])
-        return [
-            np.concatenate([_values(own, chances)[0].mean(axis=1) for own in form.pieces(size)])
-            for form in self.queries
-        ]
 
     def error(self, masses: Floats) -> tuple[float, Floats]:
         """Return the squared error, and n' times its gradient by the masses: (g, n').
 
-        O((p + k r q) n'), and O((p + g) n') memory.
+        O((p + k r q) n') time and O((p + g) n') memory.
         """
         chances = self.predicates @ masses
         total, gradient = 0.0, np.zeros_like(chances)
-        size = max(1, ENTRIES // masses.shape[1])
-        for own in (piece for form in self.queries for piece in form.pieces(size)):
+        for own in self._pieces:
             values, slopes = _values(own, chances)
             residuals = values.mean(axis=1) - own.noisy
             total += float(own.weights @ residuals**2)
-            gradient += _gathered(own, 2 * own.weights * residuals, len(chances)) @ slopes
+            predicates, order, ends = own.uses
+            coefs = (2 * own.weights * residuals).astype(masses.dtype)[order % len(residuals)]
+            by_use = (coefs, order, ends)
+            gradient[predicates] += sp.csr_array(by_use, (len(predicates), len(order))) @ slopes
         return total, self.predicates.T @ gradient
+
+    @cached_property
+    def _pieces(self) -> tuple[Alike, ...]:
+        size = max(1, ENTRIES // self.rows)
+        return tuple(own for form in self.queries for own in form.pieces(size))
 
 
 def tail(p: Floats, r: int) -> tuple[Floats, Floats]:
@@ -131,14 +140,3 @@ def _values(own: Alike, chances: Floats) -> tuple[Floats, Floats]:
     others, by_plain = tail(plain, len(plain))
     both = np.concatenate([by_plain * values, slopes * others])
     return values * others, both.reshape(-1, rows)
-
-
-def _gathered(
-    own: Alike, coefs: Array, predicates: int
-) -> "sp.csr_array[np.float32, tuple[int, int]]":
-    """Return the sparse matrix that adds the derivatives up by predicate, times each query's."""
-    uses = np.concatenate([own.plain, own.counted]).ravel()
-    order = np.argsort(uses, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(uses, minlength=predicates))])
-    values = coefs.astype(np.float32)[order % len(own.noisy)]
-    return sp.csr_array((values, order, starts), shape=(predicates, len(uses)))
