@@ -65,8 +65,19 @@ def test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction(spec, s
     own = ask(settings, spec=spec).mechanism
     whole = own.total_rho + settings.rounds * (own.selection_rho + own.measurement_rho)
     assert whole == own.guarantee.amount
-    drawn = settings.selected * (own.rate * own.records) ** 2 / 2
+    span = own.records * (2 if own.replace else 1)
+    drawn = settings.selected * (own.rate * span) ** 2 / 8
     assert drawn <= own.selection_rho <= drawn * (1 + Fraction(1, 10**9))
+
+
+def test_a_quarter_is_drawn_among_counts_too_high_where_that_is_sharper():
+    own = ask(RapSettings(6, 3, 10, 0)).mechanism
+    sides = [own.sides(number) for number in range(6)]
+    assert all(under + over == 3 for (_, under), (_, over) in sides)
+    assert [over for _, (_, over) in sides] == [0, 1, 1, 1, 0, 1]
+    replacing = ask(RapSettings(6, 3, 10, 0), spec=REPLACE).mechanism
+    assert replacing.sides(5) == (("either", 3),)
+    assert own.rate == pytest.approx(float(2 * replacing.rate), rel=1e-12)
 
 
 @pytest.mark.parametrize(("spec", "settings"), MANY)
@@ -443,10 +454,10 @@ class FixedChance(ExactChance):
         return np.full(answers.size, 7 * STEPS)
 
 
-def fixed_selection(scores, *, size, taken, **_):
+def fixed_selection(differences, *, sides, taken, **_):
     """A selection that looks at the data and hides everything."""
-    scores(0)
-    return np.array([[0, len(taken) + k] for k in range(size)])
+    differences(0)
+    return np.array([[0, len(taken) + k] for k in range(sum(size for _, size in sides))])
 
 
 def test_nothing_but_noisy_values_reaches_the_projection_the_ledger_or_the_screen(

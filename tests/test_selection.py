@@ -16,43 +16,50 @@ import pytest
 from noise_support import chi_square
 
 from dpquery.measurement.selection import (
+    _TAKEN,
     ExactChance,
     _decided,
-    _draw,
     _histogram,
+    _Urn,
     _weight,
+    differences_of,
     scores_of,
     select,
 )
 
-BLOCKS = ([0, 3, 3, 5], [2, 5, 1])
-FLAT = [score for block in BLOCKS for score in block]
+BLOCKS = ([0, 3, -3, 5], [2, -5, 1])
+FLAT = [own for block in BLOCKS for own in block]
+EITHER = [abs(own) for own in FLAT]
 RATE = Fraction(1, 2)
 NOBODY = np.zeros((0, 2), dtype=np.int64)
 RARE = 1e-9
 
 
-def scores(position):
+def differences(position):
     return np.array(BLOCKS[position])
 
 
-def chosen(size, *, rate=RATE, taken=NOBODY):
+def chosen(size, *, sides=None, taken=NOBODY):
     """Flat numbers of the queries selected, in order."""
     places = select(
-        scores, blocks=2, taken=taken, size=size, rate=rate, chance=ExactChance()
+        differences,
+        blocks=2,
+        taken=taken,
+        sides=sides or [("either", size)],
+        rate=RATE,
+        chance=ExactChance(),
     ).tolist()
     return tuple(4 * block + row for block, row in places)
 
 
-def sequential_law(flat, rate, size):
-    """Probability of every ordered selection, drawing one query after another."""
-    weights = [math.exp(rate * own) for own in flat]
+def sequential_law(rate, *scores):
+    """Probability of every ordered selection: the scores of all queries, once for each draw."""
     law = {}
-    for order in permutations(range(len(flat)), size):
-        left, probability = sum(weights), 1.0
-        for own in order:
-            probability *= weights[own] / left
-            left -= weights[own]
+    for order in permutations(range(len(scores[0])), len(scores)):
+        left, probability = set(range(len(scores[0]))), 1.0
+        for own, score in zip(order, scores, strict=True):
+            probability *= 1 / sum(math.exp(rate * (score[other] - score[own])) for other in left)
+            left.remove(own)
         law[order] = probability
     return law
 
@@ -141,17 +148,25 @@ def test_every_number_below_a_bound_has_as_many_bytes(bound):
 @pytest.mark.statistical
 def test_selections_follow_the_law_of_one_exponential_mechanism_after_another():
     sample = [chosen(2) for _ in range(10_000)]
-    assert p_value(sample, sequential_law(FLAT, 0.5, 2)) > RARE
+    assert p_value(sample, sequential_law(0.5, EITHER, EITHER)) > RARE
     for factor in (1 / 1.2, 1.2):
-        assert p_value(sample, sequential_law(FLAT, 0.5 * factor, 2)) < RARE
+        assert p_value(sample, sequential_law(0.5 * factor, EITHER, EITHER)) < RARE
+
+
+@pytest.mark.statistical
+def test_draws_on_two_sides_follow_the_scores_of_each_and_never_meet():
+    under, over = [max(own, 0) for own in FLAT], [max(-own, 0) for own in FLAT]
+    sample = [chosen(3, sides=[("under", 2), ("over", 1)]) for _ in range(10_000)]
+    assert p_value(sample, sequential_law(0.5, under, under, over)) > RARE
+    for wrong in ((under, over, over), (EITHER, EITHER, over), (under, under, EITHER)):
+        assert p_value(sample, sequential_law(0.5, *wrong)) < RARE
 
 
 @pytest.mark.statistical
 def test_selections_follow_the_law_of_the_largest_with_gumbel_noise():
-    size = 50_000
-    noise = np.random.default_rng(0).gumbel(scale=2.0, size=(size, len(FLAT)))
-    largest = np.argsort(-(np.array(FLAT) + noise), axis=1)[:, :3]
-    law = sequential_law(FLAT, 0.5, 3)
+    noise = np.random.default_rng(0).gumbel(scale=2.0, size=(50_000, len(FLAT)))
+    largest = np.argsort(-(np.array(EITHER) + noise), axis=1)[:, :3]
+    law = sequential_law(0.5, EITHER, EITHER, EITHER)
     assert p_value([tuple(own) for own in largest.tolist()], law) > RARE
     assert p_value([chosen(3) for _ in range(5_000)], law) > RARE
 
@@ -165,8 +180,8 @@ def test_openDPs_noisy_maximum_has_the_same_law_and_the_same_cost():
         dp.zero_concentrated_divergence(),
         scale=float(1 / RATE),
     )
-    law = sequential_law(FLAT, 0.5, 1)
-    assert p_value([(theirs(FLAT),) for _ in range(5_000)], law) > RARE
+    law = sequential_law(0.5, EITHER)
+    assert p_value([(theirs(EITHER),) for _ in range(5_000)], law) > RARE
     assert p_value([chosen(1) for _ in range(5_000)], law) > RARE
     for records in (1, 2, 7):
         assert theirs.map(records) == pytest.approx(float((RATE * records) ** 2 / 2), rel=1e-12)
@@ -178,25 +193,49 @@ def renyi(p, q, order):
     )
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5, 2.0])
-def test_neighbours_differ_by_no_more_than_the_stated_cost_whatever_their_scores_do(rate):
-    flat, worst = [3, 5, 2, 2], 0.0
-    law = sequential_law(flat, rate, 2)
-    for move in product((-1, 0, 1), repeat=4):
-        other = sequential_law([s + d for s, d in zip(flat, move, strict=True)], rate, 2)
-        single, moved = (
-            list(sequential_law([s + d for s, d in zip(flat, by, strict=True)], rate, 1).values())
-            for by in ((0,) * 4, move)
-        )
-        ratios = [math.log(b / a) for a, b in zip(single, moved, strict=True)]
-        assert max(ratios) - min(ratios) <= 2 * rate + 1e-9
-        for order in (1.01, 2.0, 8.0, 50.0):
-            cost = renyi(moved, single, order) / order
-            assert cost <= rate**2 / 2 + 1e-9
-            assert renyi(other.values(), law.values(), order) / order <= 2 * rate**2 / 2 + 1e-9
-            worst = max(worst, cost)
-    # A quarter of it, as for scores that all move the same way, would not do.
-    assert worst > rate**2 / 8 or rate > 1
+def worst_costs(side, moves, rate):
+    """The largest span of the log ratio of one draw, and rho of one and of two draws."""
+    flat = np.array([3, 5, -2, 2, -4])
+    score = scores_of(flat, side).tolist()
+    laws = [sequential_law(rate, score), sequential_law(rate, score, score)]
+    span, costs = 0.0, [0.0, 0.0]
+    for move in moves:
+        moved = scores_of(flat + move, side).tolist()
+        others = [sequential_law(rate, moved), sequential_law(rate, moved, moved)]
+        ratios = [math.log(others[0][own] / laws[0][own]) for own in laws[0]]
+        span = max(span, max(ratios) - min(ratios))
+        for k, (law, other) in enumerate(zip(laws, others, strict=True)):
+            p, q = law.values(), other.values()
+            for order in (1.01, 2.0, 8.0, 50.0):
+                own = max(renyi(p, q, order), renyi(q, p, order)) / order
+                costs[k] = max(costs[k], own)
+    return span, costs
+
+
+UP, DOWN, ANY = ([*product(own, repeat=5)] for own in ((0, 1), (0, -1), (-1, 0, 1)))
+
+
+@pytest.mark.parametrize("rate", [0.1, 1.0])
+def test_neighbours_differ_by_no_more_than_the_stated_cost_whatever_their_counts_do(rate):
+    tight = 1e-9
+    for side, moves in product(("under", "over"), (UP, DOWN)):
+        span, (one, two) = worst_costs(side, moves, rate)
+        assert span <= rate + tight
+        assert one <= rate**2 / 8 + tight
+        assert two <= 2 * rate**2 / 8 + tight
+    for side in ("under", "over", "either"):
+        span, (one, two) = worst_costs(side, ANY[:: 1 if rate == 1.0 else 5], rate)
+        assert span <= 2 * rate + tight
+        assert one <= rate**2 / 2 + tight
+        assert two <= 2 * rate**2 / 2 + tight
+
+
+def test_one_sided_draws_cost_more_where_counts_move_both_ways_and_two_sided_ones_always():
+    rate = 0.1
+    for side, moves in (("either", UP), ("under", ANY), ("over", ANY)):
+        span, (one, _) = worst_costs(side, moves, rate)
+        assert span > 1.5 * rate
+        assert one > 1.5 * rate**2 / 8
 
 
 def test_queries_of_earlier_rounds_are_never_selected_again():
@@ -213,48 +252,41 @@ def test_every_block_is_asked_once_and_the_blocks_of_the_selected_once_more():
         asked[position] += 1
         return tables[position].astype(np.int64)
 
-    places = select(asking, blocks=4, taken=NOBODY, size=4, rate=Fraction(1), chance=ExactChance())
+    sides = [("under", 3), ("over", 0), ("either", 1)]
+    places = select(
+        asking, blocks=4, taken=NOBODY, sides=sides, rate=Fraction(1), chance=ExactChance()
+    )
     assert sorted(places.tolist()) == [[1, 0], [1, 1], [1, 2], [3, 0]]
     assert asked == {0: 1, 1: 2, 2: 1, 3: 2}
 
 
-def test_ranks_among_the_members_of_a_level_are_drawn_without_replacement():
-    class Lowest(ExactChance):
-        def level(self, *_):
-            return 0
-
-        def below(self, bound):
-            return (bound - 1) // 2
-
-    drawn = _draw([4], [7], size=7, rate=Fraction(1), chance=Lowest())
-    assert [rank for _, rank in drawn] == [3, 2, 4, 1, 5, 0, 6]
+def test_queries_of_one_score_are_taken_by_rank_whatever_was_taken_before():
+    urn = _Urn(np.array([3, 0, 4]))
+    both = np.array([0, 2])
+    assert urn.counts(np.array([1, 1, 0])).tolist() == [4, 3]
+    ranks = [3, 2, 3, 0, 2, 1, 0]
+    places = [urn.take(both, rank) for rank in ranks]
+    assert places == [(2, 0), (0, 2), (2, 2), (0, 0), (2, 3), (2, 1), (0, 1)]
+    assert urn.counts(np.array([1, 1, 0])).tolist() == [0, 0]
 
 
-def test_scores_are_whole_distances_whatever_the_public_side_answers():
+def test_differences_are_whole_whatever_the_public_side_answers():
     exact = np.array([0, 5, 7, 2**36, 3, 4])
     synthetic = np.array([0.49, 7.6, np.nan, -np.inf, np.inf, -1e300])
-    assert scores_of(exact, synthetic).tolist() == [
-        0,
-        3,
-        7,
-        2**36 + 2**40,
-        2**40 - 3,
-        2**40 + 4,
-    ]
+    far = 2**40
+    assert differences_of(exact, synthetic).tolist() == [0, -3, 7, 2**36 + far, 3 - far, 4 + far]
 
 
 @pytest.mark.parametrize("top", [10, 2**40])
-def test_scores_are_counted_alike_in_a_dense_and_in_a_sparse_range(top):
-    own = np.array([3, 0, top, 3, -1, 0, 0])
+def test_differences_are_counted_alike_in_a_dense_and_in_a_sparse_range(top):
+    own = np.array([3, -7, top, 3, _TAKEN, -7, -7])
     levels, counts = _histogram(own)
-    assert levels.tolist() == [0, 3, top]
+    assert levels.tolist() == [-7, 3, top]
     assert counts.tolist() == [3, 2, 1]
-    assert [part.tolist() for part in _histogram(np.array([-1, -1]))] == [[], []]
+    assert [part.tolist() for part in _histogram(np.array([_TAKEN]))] == [[], []]
 
 
 def test_a_level_far_below_the_largest_is_reached_once_that_is_empty():
-    levels, members = [0, 48_842], [1, 1]
-    assert _draw(levels, members, size=2, rate=Fraction(3), chance=ExactChance()) == [
-        (1, 0),
-        (0, 0),
-    ]
+    rate, scores = Fraction(3), [0, 48_842]
+    assert ExactChance().level(scores, [1, 1], rate) == 1
+    assert ExactChance().level(scores, [1, 0], rate) == 0

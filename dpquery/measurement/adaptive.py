@@ -28,7 +28,7 @@ from dpquery.measurement.questions import Tables, add_block, public_digest
 from dpquery.measurement.rap_mechanism import GRID_BITS, STEPS, RapMechanism
 from dpquery.measurement.rap_mechanism import design_rap as design_rap
 from dpquery.measurement.selection import Chance as Chance
-from dpquery.measurement.selection import ExactChance, Integers, scores_of, select
+from dpquery.measurement.selection import ExactChance, Integers, differences_of, select
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
@@ -291,11 +291,12 @@ def _measured(
 ) -> Round:
     """Select queries, or take all, and measure them: these lines hold true values."""
     if mechanism.settings.adaptive:
+        number = len(taken) // mechanism.settings.selected
         places = select(
-            lambda position: scores_of(answers(position), projection.answers(position).ravel()),
+            lambda own: differences_of(answers(own), projection.answers(own).ravel()),
             blocks=len(workload.blocks),
             taken=taken,
-            size=mechanism.settings.selected,
+            sides=mechanism.sides(number),
             rate=mechanism.rate,
             chance=chance,
         )

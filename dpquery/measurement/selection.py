@@ -1,20 +1,25 @@
 """Choose the queries that are worst answered: exact exponential mechanisms without replacement.
 
-The score of a query is s = |true count - rounded synthetic count|, a whole number. A round draws K
-queries, one after another and none twice, each with probability proportional to exp(eta s) among
-those that are left. That is the law of the K largest s + Gumbel(1 / eta), in their order [DR19]; no
-Gumbel noise is drawn, for the law does not tell queries of one score apart: a score is drawn first,
-with probability proportional to (queries left at it) exp(eta s), and then one of its queries, each
-as likely. The scores are counted block by block, so memory is that of one block's answers.
+A query is off by d = true count - rounded synthetic count, a whole number. Its score is max(d, 0)
+among those answered too low ("under"), max(-d, 0) among those answered too high ("over"), or |d|
+("either"). A round draws queries one after another and none twice, each with probability
+proportional to exp(eta score) among those that are left. That is the law of the largest
+score + Gumbel(1 / eta), in their order [DR19]; no Gumbel noise is drawn, for the law does not tell
+queries of one score apart: a score is drawn first, with probability proportional to
+(queries left at it) exp(eta score), and then one of its queries, each as likely. The scores are
+counted block by block, so memory is that of one block's answers.
 
 Privacy: let neighbours move every count by at most D: D is 1 for rows, and the most rows of a
 person for persons; replacing records moves a count by no more than that, since the records taken
-out and those put in pull it in opposite directions. The synthetic counts are public, so every score
-moves by at most D, up or down: |.| is not monotone. One draw has log ratio
-eta (s'_q - s_q) - ln(Z' / Z) at query q, and over all q the first term spans at most 2 eta D: the
-draw is (2 eta D)-bounded-range, hence ((2 eta D)^2 / 8)-zCDP [CR21]. Given the queries drawn before
-it, which are public by then, every draw is such a mechanism on those left, so that K draws cost
-    rho = K (eta D)^2 / 2.
+out and those put in pull it in opposite directions. The synthetic counts are public. One draw has
+log ratio eta (s'_q - s_q) - ln(Z' / Z) at query q, and over all q the first term spans at most
+    2 eta D   for "either", where scores move up and down, by D at most;
+    eta D     for "under" and "over" where records are added or removed: all counts that move at
+              all move the same way then, hence all scores, and by D at most.
+A mechanism whose log ratio spans at most r is r-bounded-range, hence (r^2 / 8)-zCDP [CR21]. Given
+the queries drawn before it, which are public by then, every draw is such a mechanism on those left,
+so that K draws cost rho = K (eta D)^2 / 2, or a quarter of that on one side: one-sided draws are
+twice as sharp at the same cost, and those of one round may be split between the two sides.
 
 Exactness: with the scores from the largest down, a uniform real U in [0, 1) chooses the first score
 whose cumulative weight passes U times the total. Weights are held between whole numbers of 2^-B,
@@ -30,7 +35,7 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +45,10 @@ from dpquery.measurement.bulk_noise import Entropy, SlowSampler
 from dpquery.measurement.noise import draw
 
 Integers = NDArray[np.int64]
+Side = Literal["under", "over", "either"]
 
 LARGEST_COUNT = 2**40  # synthetic counts beyond it count as that: every true count is below 2^36
-_TAKEN = -1
+_TAKEN = -(2**63)
 
 
 class Chance(Protocol):
@@ -104,44 +110,75 @@ class ExactChance:
 
 
 def select(
-    scores: Callable[[int], Integers],
+    differences: Callable[[int], Integers],
     *,
     blocks: int,
     taken: Integers,
-    size: int,
+    sides: Sequence[tuple[Side, int]],
     rate: Fraction,
     chance: Chance,
 ) -> Integers:
-    """Return the places of `size` queries drawn one after another, (size, 2) in that order.
+    """Return the places of queries drawn one after another, (k, 2) in that order.
 
     Args:
-        scores: scores of the queries of the block at a position, (m,) and not negative; asked for
-            every block once, and once more for those that hold a query drawn.
+        differences: d of the queries of the block at a position, (m,); asked for every block once,
+            and once more for those that hold a query drawn.
         blocks: their number.
         taken: (k, 2) places, of a block and a row in it, that were drawn in earlier rounds.
-        size: K; at least so many queries are left.
+        sides: how many to draw on which side; at least so many queries are left in all.
         rate: eta.
         chance: decides.
     """
-    found = [_histogram(_open_scores(scores(block), block, taken)) for block in range(blocks)]
+    found = [_histogram(_left(differences(block), block, taken)) for block in range(blocks)]
     block_of = np.repeat(np.arange(blocks), [len(levels) for levels, _ in found])
-    entries = np.concatenate([levels for levels, _ in found])
-    members = np.concatenate([counts for _, counts in found])
-    levels, place = np.unique(entries, return_inverse=True)
-    left = np.zeros(len(levels), dtype=np.int64)
-    np.add.at(left, place, members)
+    levels = np.concatenate([own for own, _ in found])
+    urn = _Urn(np.concatenate([counts for _, counts in found]))
     picked = []
-    for level, rank in _draw(levels.tolist(), left.tolist(), size=size, rate=rate, chance=chance):
-        there = np.flatnonzero(place == level)
-        ends = np.cumsum(members[there])
-        own = int(np.searchsorted(ends, rank, side="right"))
-        first = int(ends[own] - members[there[own]])
-        picked.append((int(block_of[there[own]]), int(levels[level]), rank - first))
-    return _rows(picked, scores, taken)
+    for side, size in sides:
+        own, group = np.unique(scores_of(levels, side), return_inverse=True)
+        scores, members = own.tolist(), urn.counts(group).tolist()
+        for _ in range(size):
+            level = chance.level(scores, members, rate)
+            entry, rank = urn.take(np.flatnonzero(group == level), chance.below(members[level]))
+            members[level] -= 1
+            picked.append((int(block_of[entry]), int(levels[entry]), rank))
+    return _rows(picked, differences, taken)
 
 
-def scores_of(exact: Integers, synthetic: NDArray[np.floating]) -> Integers:
-    """Return |true count - rounded synthetic count|: whole numbers, whatever the public side says.
+class _Urn:
+    """The queries that are left, as their number at each entry: a block and a difference in it."""
+
+    def __init__(self, left: Integers) -> None:
+        """Fill it with so many queries at each entry."""
+        self._left = left
+        self._gone: dict[int, list[int]] = {}
+
+    def counts(self, group: Integers) -> Integers:
+        """Return how many queries are left in each group of entries."""
+        counts = np.zeros(int(group.max()) + 1, dtype=np.int64)
+        np.add.at(counts, group, self._left)
+        return counts
+
+    def take(self, entries: Integers, rank: int) -> tuple[int, int]:
+        """Take the query of a rank among those left at some entries.
+
+        Returns:
+            Its entry, and its rank among all that the entry ever held.
+        """
+        ends = np.cumsum(self._left[entries])
+        place = int(np.searchsorted(ends, rank, side="right"))
+        entry = int(entries[place])
+        rank -= int(ends[place] - self._left[entry])
+        self._left[entry] -= 1
+        earlier = self._gone.setdefault(entry, [])
+        for other in sorted(earlier):
+            rank += rank >= other
+        earlier.append(rank)
+        return entry, rank
+
+
+def differences_of(exact: Integers, synthetic: NDArray[np.floating]) -> Integers:
+    """Return true counts less rounded synthetic ones: whole, whatever the public side says.
 
     Args:
         exact: (m,) true counts.
@@ -149,57 +186,46 @@ def scores_of(exact: Integers, synthetic: NDArray[np.floating]) -> Integers:
     """
     limit = float(LARGEST_COUNT)
     rounded = np.rint(np.nan_to_num(synthetic, nan=0.0, posinf=limit, neginf=-limit))
-    public = np.clip(rounded, -limit, limit).astype(np.int64)
-    return np.asarray(np.abs(exact - public))
+    return np.asarray(exact - np.clip(rounded, -limit, limit).astype(np.int64))
 
 
-def _draw(
-    levels: list[int], left: list[int], *, size: int, rate: Fraction, chance: Chance
-) -> list[tuple[int, int]]:
-    """Draw (number of the level, rank among all its members) `size` times, none twice."""
-    gone: dict[int, list[int]] = {}
-    drawn = []
-    for _ in range(size):
-        level = chance.level(levels, left, rate)
-        rank = chance.below(left[level])
-        earlier = gone.setdefault(level, [])
-        for other in sorted(earlier):
-            rank += rank >= other
-        earlier.append(rank)
-        left[level] -= 1
-        drawn.append((level, rank))
-    return drawn
+def scores_of(differences: Integers, side: Side) -> Integers:
+    """Return the scores of queries that are off by so much."""
+    if side == "either":
+        return np.abs(differences)
+    return np.maximum(differences if side == "under" else -differences, 0)
 
 
-def _open_scores(scores: Integers, block: int, taken: Integers) -> Integers:
-    """Return the scores with those of queries already drawn struck."""
-    struck = scores.copy()
+def _left(differences: Integers, block: int, taken: Integers) -> Integers:
+    """Return the differences with those of queries already drawn struck."""
+    struck = differences.copy()
     struck[taken[taken[:, 0] == block, 1]] = _TAKEN
     return struck
 
 
-def _histogram(scores: Integers) -> tuple[Integers, Integers]:
-    """Return the distinct scores, increasing, and the number of queries at each."""
-    scores = scores[scores != _TAKEN]
-    if not scores.size:
-        return scores, scores
-    if int(scores.max()) < 4 * scores.size + 2**16:
-        counts = np.bincount(scores)
+def _histogram(differences: Integers) -> tuple[Integers, Integers]:
+    """Return the distinct differences, increasing, and the number of queries at each."""
+    own = differences[differences != _TAKEN]
+    if not own.size:
+        return own, own
+    least = int(own.min())
+    if int(own.max()) - least < 4 * own.size + 2**16:
+        counts = np.bincount(own - least)
         levels = np.flatnonzero(counts)
-        return levels, counts[levels]
-    return np.unique(scores, return_counts=True)
+        return levels + least, counts[levels]
+    return np.unique(own, return_counts=True)
 
 
 def _rows(
-    picked: list[tuple[int, int, int]], scores: Callable[[int], Integers], taken: Integers
+    picked: list[tuple[int, int, int]], differences: Callable[[int], Integers], taken: Integers
 ) -> Integers:
-    """Return the places of the queries at (block, score, rank among those of the score in it)."""
+    """Return the places of the queries at (block, difference, rank among those of it there)."""
     places = np.empty((len(picked), 2), dtype=np.int64)
     for block in sorted({block for block, _, _ in picked}):
-        own = _open_scores(scores(block), block, taken)
-        for k, (where, score, rank) in enumerate(picked):
+        own = _left(differences(block), block, taken)
+        for k, (where, difference, rank) in enumerate(picked):
             if where == block:
-                places[k] = block, np.flatnonzero(own == score)[rank]
+                places[k] = block, np.flatnonzero(own == difference)[rank]
     return places
 
 
