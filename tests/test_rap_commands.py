@@ -207,7 +207,8 @@ def test_more_queries_than_there_are_cannot_be_chosen(rap_town):
 def blind(monkeypatch):
     """Choose and measure the same whatever the records say."""
 
-    def places(scores, *, blocks, taken, size, rate, chance):
+    def places(differences, *, blocks, taken, sides, rate, chance):
+        size = sum(drawn for _, drawn in sides)
         return np.array([[0, len(taken) + k] for k in range(size)])
 
     def same(self, answers, *, budget, sensitivity, scale):
