@@ -23,7 +23,9 @@ FIRST_MOVE = 0.1  # of a logit in the first step, at most
 MOMENTUM = 0.9
 GROWTH, CUT = 1.1, 0.5  # of the step after one that helped, and after one that did not
 FIRST_PULL = 0.2  # of the first round, as a part of the error at the start
-EASE, RETURN = 0.97, 3.0  # of the pull after a step that helped, and for another round
+EASE, RETURN = 0.98, 3.0  # of the pull after every step, and for another round
+SPENT = 1e-3  # a pull of this part of the error holds nothing back: distances are a few nats
+ROUNDING = 1e-6  # of the objective in float32: a step that is worse by less is no worse
 LEAST_LOG = -25.0  # of a mass: what is at exp(-25) can come back
 
 Error = Callable[[Floats], tuple[float, Floats]]
@@ -88,7 +90,7 @@ def project(
     step, mark, tried = 0.0, math.inf, 0
     while here.error > enough and tried < MOST_STEPS:
         if tried % WINDOW == 0:
-            if here.error > (1 - PROGRESS) * mark and pull * here.distance < PROGRESS * mark:
+            if here.error > (1 - PROGRESS) * mark and pull < SPENT * here.error:
                 break
             mark = here.error
         tried += 1
@@ -96,10 +98,11 @@ def project(
         step = step or FIRST_MOVE / max(float(np.abs(slope).max()), 1e-30)
         velocity = MOMENTUM * velocity - step * slope
         there = _point(error, here.logs + velocity, anchor, spans)
-        if there.objective(pull) <= here.objective(pull):
-            here, step, pull = there, step * GROWTH, pull * EASE
+        if there.objective(pull) <= here.objective(pull) * (1 + ROUNDING):
+            here, step = there, step * GROWTH
         else:
             velocity, step = np.zeros_like(velocity), step * CUT
+        pull *= EASE
     return Fit(here.masses, pull, last.steps + tried)
 
 
