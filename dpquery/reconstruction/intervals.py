@@ -26,13 +26,15 @@ GRID = 129  # roots of concentration at which the quantile is solved; linear bet
 NODES = 4096  # of the average over the gamma law
 
 
-def standard_errors(strategy: Strategy, block: Block, *, position: int, noise_std: float) -> Array:
+def standard_errors(
+    strategy: Strategy, block: Block, *, position: int | None, noise_std: float
+) -> Array:
     """Return the standard error of every query of a block, in counts. (m,).
 
     Args:
         strategy: the strategy measured.
-        block: a block of the workload, at `position`.
-        position: its place.
+        block: a block that it supports.
+        position: its place in the workload; None where it is not of the workload.
         noise_std: standard deviation of the noise on each measured row.
     """
     terms = variances(strategy, block, position=position)
@@ -40,7 +42,7 @@ def standard_errors(strategy: Strategy, block: Block, *, position: int, noise_st
 
 
 def half_widths(
-    strategy: Strategy, block: Block, std_errors: Array, *, position: int, level: float
+    strategy: Strategy, block: Block, std_errors: Array, *, position: int | None, level: float
 ) -> Array:
     """Return the half width of the noise interval of every query at a confidence level. (m,).
 

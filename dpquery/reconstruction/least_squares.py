@@ -14,11 +14,14 @@ from typing import Protocol, assert_never
 
 import numpy as np
 
+from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array
 from dpquery.operators.tensors import broadcast_sum, kron_apply
+from dpquery.strategy.combinations import combination
 from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.marginal_algebra import inverse_eigenvalue
+from dpquery.strategy.row_errors import serving_part
 from dpquery.strategy.splits import Split
 from dpquery.strategy.strategies import (
     DirectStrategy,
@@ -37,8 +40,11 @@ RECENT = 1 << 10  # components kept
 class Estimates(Protocol):
     """Unbiased answers to any block that the measurements support."""
 
-    def answer(self, block: Block, position: int) -> Array:
-        """Return the answers of the workload block at a position, of shape block.row_shape."""
+    def answer(self, block: Block, position: int | None) -> Array:
+        """Return the answers of a block, of shape block.row_shape.
+
+        The position is its place in the workload; None for one that the workload does not hold.
+        """
 
 
 def reconstruct(strategy: Strategy, answers: Sequence[Array]) -> Estimates:
@@ -78,7 +84,7 @@ class _ProductEstimates:
         products = [partial(self.strategy.recover, i) for i in self.strategy.attributes]
         return kron_apply(products, self.noisy / self.weight)
 
-    def answer(self, block: Block, position: int) -> Array:
+    def answer(self, block: Block, position: int | None) -> Array:
         return _answer_from(self.cells, self.strategy.attributes, block)
 
 
@@ -100,7 +106,7 @@ class _SplitEstimates(ABC):
     def _component(self, b: Subset) -> Array:
         """Return what the measurements say of b beyond its subsets, as a tensor over b."""
 
-    def answer(self, block: Block, position: int) -> Array:
+    def answer(self, block: Block, position: int | None) -> Array:
         return block.apply(self._table(block.attributes))
 
     def _table(self, S: Subset) -> Array:
@@ -188,7 +194,7 @@ class _QuadTreeEstimates:
             total += share / math.prod(level.sizes) * own.block.adjoint(own.block.apply(summed))
         return total
 
-    def answer(self, block: Block, position: int) -> Array:
+    def answer(self, block: Block, position: int | None) -> Array:
         return _answer_from(self.cells, self.strategy.pair, block)
 
 
@@ -198,8 +204,14 @@ class _DirectEstimates:
     def __init__(self, strategy: DirectStrategy, answers: Sequence[Array]) -> None:
         self.strategy, self.noisy = strategy, answers
 
-    def answer(self, block: Block, position: int) -> Array:
-        return (self.noisy[position] / self.strategy.weights[position]).reshape(block.row_shape)
+    def answer(self, block: Block, position: int | None) -> Array:
+        if position is not None:
+            return (self.noisy[position] / self.strategy.weights[position]).reshape(block.row_shape)
+        found = combination(self.strategy, block)
+        if found is None:
+            raise UnsupportedWorkloadError("no measured question has the rows that are asked for")
+        own = self.strategy.workload.blocks[found.place]
+        return found.answer(self.noisy[found.place].reshape(own.row_shape), block)
 
 
 class _UnionEstimates:
@@ -219,10 +231,11 @@ class _UnionEstimates:
             raise ValueError("the parts are too large to be solved together")
         return self.strategy.joint.solve([part.noisy for part in self.parts])
 
-    def answer(self, block: Block, position: int) -> Array:
+    def answer(self, block: Block, position: int | None) -> Array:
         joint = self.strategy.joint_for(block)
         if joint is None:
-            return self.parts[self.strategy.part_of(position)].answer(block, position)
+            part = serving_part(self.strategy, block, position)
+            return self.parts[part].answer(block, position)
         return _answer_from(self.cells, joint.attributes, block)
 
 

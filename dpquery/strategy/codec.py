@@ -41,6 +41,7 @@ from dpquery.strategy.strategies import (
     UnionStrategy,
     check_size,
 )
+from dpquery.strategy.support import supports
 
 MAX_BYTES = 1 << 30
 _RESIDUAL = 1e-3  # of an inverse times its matrix, off the identity
@@ -134,31 +135,19 @@ def _check_support(strategy: Strategy, workload: Workload) -> None:
 
     A release would find it out too, but only when it writes: after the charge.
     """
-    sizes = workload.shape_of_domain
     match strategy:
-        case ProductStrategy():
-            served = all(strategy.supports(block) for block in workload.blocks)
         case UnionStrategy():
             served = all(
                 strategy.parts[strategy.part_of(position)].supports(block)
                 for position, block in enumerate(workload.blocks)
             )
-        case MarginalsStrategy(squares_above=held):
-            served = all(
-                tuple(i for i in block.attributes if sizes[i] > 1) in held
-                for block in workload.blocks
-            )
-        case ResidualStrategy(weights=measured):
-            served = all(a in measured for b in measured for a in subsets_of(b)) and all(
-                tuple(i for i in block.attributes if sizes[i] > 1) in measured
-                for block in workload.blocks
-            )
-        case QuadTreeStrategy(pair=pair):
-            served = all(
-                i in pair or sizes[i] == 1 for block in workload.blocks for i in block.attributes
-            )
         case DirectStrategy():
             served = True
+        case _:
+            served = all(supports(strategy, block) for block in workload.blocks)
+    if isinstance(strategy, ResidualStrategy):
+        measured = strategy.weights
+        served = served and all(a in measured for b in measured for a in subsets_of(b))
     if not served:
         raise ValueError("unsupported")
 

@@ -17,6 +17,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array, Factor, Identity
 from dpquery.operators.inverses import inverse_times, quadratic
+from dpquery.strategy.combinations import Combination, Rows, combination
 from dpquery.strategy.cores import Core
 from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.marginal_algebra import (
@@ -42,13 +43,15 @@ RowSums = RowTerms | Array
 """A figure for every row of a block: outer products, or the tensor that they would add up to."""
 
 
-def power_sums(strategy: Strategy, block: Block, *, position: int, order: int) -> RowSums | None:
+def power_sums(
+    strategy: Strategy, block: Block, *, position: int | None, order: int
+) -> RowSums | None:
     """Return sum_r c_r^order for every query of a block.
 
     Args:
         strategy: an integer strategy that supports the block.
-        block: a block of the workload.
-        position: its place in the workload.
+        block: a block.
+        position: its place in the workload; None for a question that the workload does not ask.
         order: 2 for the variance under unit noise on every measured row, 4 for the kurtosis.
 
     Returns:
@@ -80,7 +83,7 @@ def power_sums(strategy: Strategy, block: Block, *, position: int, order: int) -
             joint = strategy.joint_for(block)
             if joint is not None:
                 return joint.variances(block) if order == 2 else None
-            part = strategy.part_of(position)
+            part = serving_part(strategy, block, position)
             if _is_large(strategy.parts[part], block, order):
                 return None
             terms = _product_power_sums(strategy.parts[part], block, order)
@@ -88,12 +91,35 @@ def power_sums(strategy: Strategy, block: Block, *, position: int, order: int) -
         case QuadTreeStrategy():
             return _quad_tree_variance(strategy, block) if order == 2 else None
         case DirectStrategy():
+            if position is None:
+                return _combined(strategy, block).power_sums(block, order)
             unit = np.ones(1)
             return [(strategy.weights[position] ** -float(order), [unit] * len(block.factors))]
     assert_never(strategy)
 
 
-def variances(strategy: Strategy, block: Block, *, position: int) -> RowSums:
+def serving_part(strategy: UnionStrategy, block: Block, position: int | None) -> int:
+    """Return the part that answers a block alone; of those that can, the one with least noise."""
+    if position is not None:
+        return strategy.part_of(position)
+    totals = {
+        k: total_of(_product_power_sums(part, block, 2), block) / float(weight) ** 2
+        for k, (part, weight) in enumerate(zip(strategy.parts, strategy.weights, strict=True))
+        if part.supports(block)
+    }
+    if not totals:
+        raise UnsupportedWorkloadError("no part measures all attributes that are asked for")
+    return min(totals, key=lambda k: totals[k])
+
+
+def _combined(strategy: DirectStrategy, block: Block) -> Rows | Combination:
+    found = combination(strategy, block)
+    if found is None:
+        raise UnsupportedWorkloadError("no measured question has the rows that are asked for")
+    return found
+
+
+def variances(strategy: Strategy, block: Block, *, position: int | None) -> RowSums:
     """Return the variance of every query of a block under unit noise on every measured row."""
     sums = power_sums(strategy, block, position=position, order=2)
     if sums is None:

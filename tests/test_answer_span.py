@@ -1,0 +1,184 @@
+"""Questions asked later: what the measured rows span is answered exactly, all else is refused."""
+
+import numpy as np
+import pytest
+from strategies_support import (
+    coefficients,
+    dense_block,
+    dense_strategy,
+    random_block,
+    random_strategies,
+)
+
+from dpquery.operators.blocks import Block, Workload, product
+from dpquery.operators.factors import Groups, Identity, Stacked, total
+from dpquery.operators.hierarchies import equal_blocks
+from dpquery.operators.ranges import AllRanges, Prefix
+from dpquery.reconstruction.intervals import half_widths, standard_errors
+from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.strategy.row_errors import serving_part
+from dpquery.strategy.strategies import (
+    DirectStrategy,
+    Level,
+    MarginalsStrategy,
+    ProductStrategy,
+    QuadTreeStrategy,
+    UnionStrategy,
+)
+from dpquery.strategy.support import measured_sets, supports
+
+
+def weights_of_noise(strategy, block, position=None):
+    """C of the answers C y, one unit vector of noise at a time."""
+    sizes = [own.block.shape[0] for own in strategy.measurements]
+    columns = []
+    for unit in np.eye(sum(sizes)):
+        noisy = np.split(unit, np.cumsum(sizes)[:-1])
+        columns.append(reconstruct(strategy, noisy).answer(block, position).ravel())
+    return np.array(columns).T
+
+
+def in_span(strategy, block):
+    A = dense_strategy(strategy.measurements).astype(float)
+    A, W = A / np.abs(A).max(), dense_block(block).astype(float)
+    return np.abs(W @ np.linalg.pinv(A, rcond=1e-10) @ A - W).max() < 1e-6
+
+
+def check(strategy, block):
+    """The answers are unbiased, their standard errors those of the noise in them."""
+    C = weights_of_noise(strategy, block)
+    W = dense_block(block).astype(float)
+    A = dense_strategy(strategy.measurements).astype(float)
+    np.testing.assert_allclose(C @ A, W, atol=1e-7)
+    own = standard_errors(strategy, block, position=None, noise_std=3.0)
+    np.testing.assert_allclose(own, 3 * np.sqrt((C**2).sum(axis=1)), rtol=1e-7, atol=1e-12)
+    half = half_widths(strategy, block, own, position=None, level=0.9)
+    assert half.shape == own.shape
+    assert np.all(half >= 1.6 * own)
+    return C
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_new_question_is_answered_by_least_squares_or_refused_as_the_span_says(seed, noise):
+    rng = np.random.default_rng([seed, noise == "laplace"])
+    shape = tuple(rng.integers(1, 4, 3).tolist())
+    for strategy, _ in random_strategies(rng, shape, noise):
+        for _ in range(4):
+            block = random_block(rng, shape)
+            if not supports(strategy, block):
+                # Rows that hold for every record, or for none, depend on nothing.
+                constant = any(set(np.ptp(own.dense(), axis=1)) == {0} for own in block.factors)
+                direct = isinstance(strategy, DirectStrategy)
+                assert direct or constant or not in_span(strategy, block)
+                continue
+            C = check(strategy, block)
+            if not isinstance(strategy, DirectStrategy):
+                dense = coefficients(strategy, dense_block(block).astype(float))
+                np.testing.assert_allclose(C, dense, atol=1e-8)
+
+
+def test_a_quad_tree_answers_any_question_of_its_pair():
+    shape = (4, 1, 8)
+    levels = (Level((1, 1), 3), Level((2, 2), 5), Level((4, 8), 2))
+    strategy = QuadTreeStrategy("q", "laplace", shape, (0, 2), levels)
+    blocks = [
+        product(shape, {0: Prefix(4), 2: Stacked((equal_blocks(8, 4), total(8)))}),
+        Block(shape, (0, 2), (Identity(4), Prefix(8)), (True, True), 1),
+        product(shape, {2: AllRanges(8)}),
+    ]
+    for block in blocks:
+        assert supports(strategy, block)
+        C = check(strategy, block)
+        np.testing.assert_allclose(
+            C, coefficients(strategy, dense_block(block).astype(float)), atol=1e-9
+        )
+
+
+def test_of_the_parts_of_a_union_that_can_answer_the_one_with_least_noise_does(monkeypatch):
+    shape = (3, 2)
+    everything = ProductStrategy("all", "laplace", (Identity(3), Identity(2)))
+    ages = ProductStrategy("ages", "laplace", (Identity(3), total(2)))
+    union = UnionStrategy("u", "laplace", (everything, ages), (1, 1), ((0,), (1,)))
+    monkeypatch.setattr(UnionStrategy, "joint_for", lambda *_: None)
+    age, both = product(shape, {0: Prefix(3)}), product(shape, {0: Prefix(3), 1: Identity(2)})
+    assert serving_part(union, age, None) == 1
+    assert serving_part(union, both, None) == 0
+    assert serving_part(union, age, 0) == 0
+    for block in (age, both):
+        check(union, block)
+    few = UnionStrategy("u", "laplace", (everything, ages), (100, 1), ((0,), (1,)))
+    assert serving_part(few, age, None) == 0
+
+
+SHAPE = (4, 3)
+OWN = Workload(
+    SHAPE,
+    (
+        product(SHAPE, {0: Stacked((Identity(4), total(4))), 1: Prefix(3)}),
+        Block(SHAPE, (0, 1), (Identity(4), Identity(3)), (True, True), 1),
+        product(SHAPE, {0: Prefix(4)}),
+    ),
+    (1.0, 1.0, 1.0),
+)
+
+
+def direct():
+    return DirectStrategy("d", "laplace", OWN, (3, 1, 4))
+
+
+@pytest.mark.parametrize("position", range(3))
+def test_a_question_that_was_measured_as_it_stands_keeps_its_answer(position):
+    block = OWN.blocks[position]
+    own = weights_of_noise(direct(), block, position)
+    np.testing.assert_array_equal(weights_of_noise(direct(), block), own)
+
+
+def test_rows_that_were_measured_are_those_very_rows():
+    asked = product(SHAPE, {0: Identity(4), 1: Prefix(3)})
+    C = check(direct(), asked)
+    assert np.count_nonzero(C) == len(C)
+    some = Block(
+        SHAPE,
+        (0, 1),
+        (Groups.of(((2,), (0,)), 4), Groups.of(((1,),), 3)),
+        (True, True),
+        1,
+    )
+    C = check(direct(), some)
+    assert np.count_nonzero(C) == len(C) == 2
+
+
+@pytest.mark.parametrize(
+    ("block", "answered"),
+    [
+        (product(SHAPE, {0: AllRanges(4)}), True),
+        (product(SHAPE, {1: Identity(3)}), True),
+        (product(SHAPE, {}), True),
+        (Block(SHAPE, (0, 1), (Prefix(4), Identity(3)), (True, True), 1), True),
+        (
+            Block((2, 2, 3), (0, 1, 2), tuple(map(Identity, (2, 2, 3))), (True,) * 3, 2),
+            None,
+        ),
+    ],
+)
+def test_combinations_of_measured_rows_are_answered_with_their_exact_error(block, answered):
+    if answered:
+        assert supports(direct(), block)
+        check(direct(), block)
+        return
+    shape = block.shape_of_domain
+    own = Workload(shape, (block, product(shape, {0: Identity(2)})), (1.0, 1.0))
+    strategy = DirectStrategy("d", "gaussian", own, (2, 5))
+    assert supports(strategy, block)
+    assert not supports(strategy, product(shape, {0: Identity(2), 1: Identity(2)}))
+    assert supports(strategy, product(shape, {0: Prefix(2)}))
+    check(strategy, block)
+
+
+def test_measured_sets_are_the_largest():
+    weights = {(): 1, (0,): 1, (0, 1): 2, (2,): 3, (1, 2): 1, (3,): 1}
+    strategy = MarginalsStrategy("m", "laplace", (2, 2, 2, 1), weights)
+    assert measured_sets(strategy) == ((0, 1), (1, 2))
+    only = MarginalsStrategy("m", "laplace", (2, 2), {(): 1})
+    assert measured_sets(only) == ((),)
