@@ -5,7 +5,7 @@ that asks for five-year bands is planned, measured and reconstructed on bands. T
 (every column of W repeats within a class) and lowers the error of every strategy.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import xor
@@ -49,7 +49,11 @@ class CompiledSpec:
 def compile_spec(spec: Spec) -> CompiledSpec:
     """Build the operators of a spec's workload."""
     tables = [table for item in spec.items for table in item.tables]
-    classes = _all_classes(spec.domain.shape, tables)
+    return compile_questions(spec, _all_classes(spec.domain.shape, tables))
+
+
+def compile_questions(spec: Spec, classes: tuple[Array, ...]) -> CompiledSpec:
+    """Build the operators of a spec's workload over classes that none of its queries splits."""
     shape = tuple(int(own.max()) + 1 for own in classes)
     cache: dict[tuple[int, PredicateSet], Factor] = {}
 
@@ -130,6 +134,17 @@ def _all_classes(shape: tuple[int, ...], tables: Iterable[Table]) -> tuple[Array
         for i, predicates in (*table.axes, *table.where):
             used[i][predicates] = None
     return tuple(_classes(n, own) for n, own in zip(shape, used, strict=True))
+
+
+def merged_codes(table: Table, classes: Sequence[Array]) -> Iterator[tuple[int, int, int]]:
+    """Yield (attribute, code, code) for each set of predicates that splits a class: two codes."""
+    for i, predicates in (*table.axes, *table.where):
+        finer = _refine(classes[i], predicates)
+        if int(finer.max()) > int(classes[i].max()):
+            _, first = np.unique(classes[i], return_index=True)
+            first = first[classes[i]]  # of each code, the first of its class
+            code = int(np.argmax(finer != finer[first]))
+            yield i, int(first[code]), code
 
 
 def _classes(n: int, used: Iterable[PredicateSet]) -> Array:

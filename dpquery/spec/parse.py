@@ -35,6 +35,11 @@ def load(path: Path) -> Spec:
         SpecError: a file cannot be read, or the spec has mistakes: one line for each, with its
             place.
     """
+    return parse(read_text(path), name=str(path), files=beside(path))
+
+
+def beside(path: Path) -> Callable[[str], str]:
+    """Return how to get the value lists that a spec names: from its own folder, and no other."""
 
     def read_file(name: str) -> str:
         inside, target = path.parent.resolve(), path.parent / name
@@ -44,9 +49,9 @@ def load(path: Path) -> Spec:
             leaves = True
         if leaves:
             raise SpecError(f"{target} leads out of the spec's folder; put the file itself there")
-        return _read(target)
+        return read_text(target)
 
-    return parse(_read(path), name=str(path), files=read_file)
+    return read_file
 
 
 def parse(text: str, *, name: str, files: Callable[[str], str] | Mapping[str, str]) -> Spec:
@@ -83,7 +88,8 @@ def parse(text: str, *, name: str, files: Callable[[str], str] | Mapping[str, st
     return Spec(dataset, privacy, budget, domain, workload, text=text, files=used)
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return the text of a spec or of a value list; SpecError if it cannot be read."""
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
@@ -114,9 +120,9 @@ def _spec(
     attributes = [own for own in declared.values() if own is not None]
     positions = {name: (i, own) for i, (name, own) in enumerate(declared.items())}
     scope = Scope(problems, positions)
-    dataset = section("dataset", lambda node: _dataset(node, problems))
-    privacy = section("privacy", lambda node: _privacy(node, attributes, problems))
-    budget = section("budget", lambda node: _budget(node, problems))
+    dataset = section("dataset", lambda node: read_dataset(node, problems))
+    privacy = section("privacy", lambda node: read_privacy(node, attributes, problems))
+    budget = section("budget", lambda node: read_budget(node, problems))
     workload = section("workload", lambda node: read_workload(node, scope))
     if dataset and dataset.rows and privacy:
         with problems.collected():
@@ -126,7 +132,8 @@ def _spec(
     return dataset, privacy, budget, Domain(tuple(attributes)), workload
 
 
-def _dataset(node: Node, problems: Problems) -> Dataset:
+def read_dataset(node: Node, problems: Problems) -> Dataset:
+    """Return the `dataset` section."""
     given = fields(
         node, "dataset", problems=problems, required=("id",), optional=("version", "rows")
     )
@@ -173,7 +180,8 @@ def _check_public(rows: Rows, privacy: Privacy, node: Node) -> None:
         )
 
 
-def _privacy(node: Node, attributes: Iterable[Attribute], problems: Problems) -> Privacy:
+def read_privacy(node: Node, attributes: Iterable[Attribute], problems: Problems) -> Privacy:
+    """Return the `privacy` section; `attributes` are those of the domain."""
     given = fields(
         node,
         "privacy",
@@ -224,7 +232,8 @@ def _unit(
     return person, max_rows
 
 
-def _budget(node: Node, problems: Problems) -> Budget:
+def read_budget(node: Node, problems: Problems) -> Budget:
+    """Return the `budget` section."""
     given = fields(node, "budget", problems=problems, optional=("epsilon", "rho", "delta"))
     kind, own = only_one(given, node, "the budget", kinds=("epsilon", "rho"))
     delta = Fraction(0)
