@@ -12,13 +12,12 @@ from dpquery.measurement.ledger import Measurement
 from dpquery.measurement.mechanism import design
 from dpquery.operators.compile import compile_spec
 from dpquery.reconstruction.answers import TableAnswers
-from dpquery.reconstruction.grid import OffTheGrid
-from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
+from dpquery.reconstruction.linear import off_the_grid, table_answers
 from dpquery.reconstruction.postprocess import Column
 from dpquery.release.extra import with_extra
 from dpquery.release.manifest import LedgerFacts, Manifest, StrategyFacts, manifest_of
-from dpquery.release.measurements import Measured, values_digest
+from dpquery.release.measurements import Measured, measured_of, values_digest
 from dpquery.spec.model import Item, Spec
 from dpquery.strategy.codec import decode_strategy
 from dpquery.strategy.plan_file import Plan
@@ -43,13 +42,7 @@ class LinearContract:
     @property
     def measured(self) -> tuple[Measured, ...]:
         """What the noisy values are of, in their order."""
-        names = [own.name for own in self.query.spec.domain.attributes]
-        return tuple(
-            Measured(
-                " x ".join(names[i] for i in own.block.attributes), own.weight, own.block.queries
-            )
-            for own in self.query.strategy.measurements
-        )
+        return measured_of(self.query.spec, self.query.strategy)
 
     def make(self, measured: Measurement, *, level: float, progress: Progress) -> Made:
         """Return answers with intervals of a level, and their manifest."""
@@ -58,7 +51,8 @@ class LinearContract:
         return Made(answers, with_extra(manifest, self.query.spec, self.columns))
 
     def _answers(self, measured: Measurement, level: float, progress: Progress) -> "LinearAnswers":
-        query, noisy = self.query, self._off_the_grid(measured)
+        query = self.query
+        noisy = off_the_grid(query.strategy, measured.values, shift=query.mechanism.shift)
         estimates = reconstruct(query.strategy, noisy)
         extra = extra_columns(
             self.columns,
@@ -97,11 +91,6 @@ class LinearContract:
             measurements=values_digest(measured.values),
         )
 
-    def _off_the_grid(self, measured: Measurement) -> OffTheGrid:
-        """Split the noisy values by measurement, in units of the integer strategy."""
-        sizes = [own.block.queries for own in self.query.strategy.measurements]
-        return OffTheGrid(measured.values, sizes, shift=self.query.mechanism.shift)
-
 
 @dataclass(frozen=True, eq=False)
 class LinearAnswers:
@@ -118,12 +107,16 @@ class LinearAnswers:
         places = compiled.items[query.spec.items.index(item)]
         for table, position in zip(item.tables, places, strict=True):
             block = compiled.workload.blocks[position]
-            std = standard_errors(
-                strategy, block, position=position, noise_std=query.mechanism.noise_std
+            answers = table_answers(
+                table,
+                block,
+                self.estimates,
+                strategy=strategy,
+                position=position,
+                noise_std=query.mechanism.noise_std,
+                level=self.level,
             )
-            half = half_widths(strategy, block, std, position=position, level=self.level)
-            estimate = self.estimates.answer(block, position).ravel()
-            yield self.extra.added_to(TableAnswers(table, estimate, std, half), block)
+            yield self.extra.added_to(answers, block)
 
 
 def linear_contract(plan: Plan, spec: Spec, terms: Terms) -> LinearContract:

@@ -9,9 +9,10 @@ from dpquery.measurement.accounting import units_text
 from dpquery.measurement.ledger import Status
 from dpquery.measurement.ledger_events import Event
 from dpquery.pipeline import ReleaseReport
+from dpquery.questions import AnswerReport
 from dpquery.rap_contract import RapContract
 from dpquery.release.report import Report, headline, to_rows
-from dpquery.release.wording import figure
+from dpquery.release.wording import count, figure
 
 
 def release_text(done: ReleaseReport) -> str:
@@ -78,6 +79,24 @@ def _rap_json(contract: RapContract) -> dict[str, object]:
     simulated = None if contract.simulated is None else vars(contract.simulated)
     facts = {"strategy": "RAP", "noise": "gaussian", "rmse": None, "max_std_error": None}
     return facts | {"simulated": simulated}
+
+
+def answer_text(done: AnswerReport) -> str:
+    """Return the lines that `answer` prints."""
+    head = f"{done.directory}: {count(done.queries, 'answer')} in {count(done.items, 'item')}"
+    if done.rmse is None or done.max_std_error is None:
+        errors = "no error bars: the release is of relaxed rows"
+    else:
+        largest = figure(done.max_std_error)
+        errors = f"RMSE {figure(done.rmse)}, largest standard error {largest}"
+    return f"{head}, from the release {done.release}\n{errors}"
+
+
+def answer_json(done: AnswerReport) -> dict[str, object]:
+    """Return what `answer --json` prints."""
+    paths = {"directory": str(done.directory), "release": str(done.release)}
+    figures = {"rmse": done.rmse, "max_std_error": done.max_std_error, "charged": "0"}
+    return {**paths, "queries": done.queries, "items": done.items, **figures}
 
 
 def report_grid(report: Report) -> Grid:

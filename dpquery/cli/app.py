@@ -8,6 +8,7 @@ import typer
 
 from dpquery import __version__
 from dpquery.cli import commands
+from dpquery.cli.answering import answer
 from dpquery.cli.ledger import ledger_app
 from dpquery.cli.synthetic import synthetic
 from dpquery.exceptions import DpqueryError
@@ -20,7 +21,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (commands.init, commands.schema, commands.plan, commands.release, synthetic):
+for command in (
+    commands.init,
+    commands.schema,
+    commands.plan,
+    commands.release,
+    answer,
+    synthetic,
+):
     app.command()(command)
 app.command("error-report")(commands.error_report)
 app.add_typer(ledger_app, name="ledger")

@@ -163,6 +163,21 @@ class RapFacts:
 
 
 @dataclass(frozen=True)
+class AnsweredFacts:
+    """What answers to later questions were computed from: the same plan and its noisy values.
+
+    Attributes:
+        release: key of the release.
+        measurements: digest of its noisy values.
+        charged: what the questions took of any budget: nothing.
+    """
+
+    release: str
+    measurements: str
+    charged: str
+
+
+@dataclass(frozen=True)
 class LedgerFacts:
     """The event of the ledger that committed this release."""
 
@@ -229,6 +244,7 @@ class Manifest:
             integers, as the ledger has it; empty where the folder does not hold them.
         rap: the run of relaxed adaptive projection; None where least squares made the answers.
         extra: the columns that post-processing added, in file order.
+        answered: of answers to questions asked later; None for a release.
     """
 
     schema_version: str
@@ -249,6 +265,7 @@ class Manifest:
     measurements: str = ""
     rap: RapFacts | None = None
     extra: tuple[ColumnFacts, ...] = ()
+    answered: AnsweredFacts | None = None
 
     @property
     def error_bars(self) -> bool:
@@ -260,7 +277,7 @@ class Manifest:
         """Names of all files of the release, the manifest last."""
         items = tuple(item.file for item in self.items)
         sources = (MEASUREMENTS_FILE, PLAN_FILE) if self.measurements else ()
-        relaxed = () if self.rap is None else (RELAXED_ROWS_FILE,)
+        relaxed = () if self.rap is None or self.answered else (RELAXED_ROWS_FILE,)
         return (*items, *relaxed, *sources, ERRORS_FILE, STATEMENT_FILE, MANIFEST_FILE)
 
 
@@ -299,7 +316,7 @@ def manifest_of(
     return Manifest(
         schema_version=SCHEMA_VERSION,
         tool=dpquery.__version__,
-        libraries=tuple((name, version(name)) for name in LIBRARIES),
+        libraries=library_versions(),
         dataset=DatasetFacts(spec.dataset.id, spec.dataset.version),
         privacy=_privacy_facts(spec.privacy),
         guarantee=_guarantee_facts(mechanism.guarantee, cumulative, adaptive=rap is not None),
@@ -319,6 +336,11 @@ def manifest_of(
         measurements=measurements,
         rap=rap,
     )
+
+
+def library_versions() -> tuple[tuple[str, str], ...]:
+    """Return name and version of every library that has a part in the numbers."""
+    return tuple((name, version(name)) for name in LIBRARIES)
 
 
 def _privacy_facts(privacy: Privacy) -> PrivacyFacts:
@@ -341,10 +363,9 @@ def _guarantee_facts(own: Guarantee, cumulative: str, *, adaptive: bool) -> Guar
 def manifest_text(manifest: Manifest) -> str:
     """Return the text of release.json: sorted keys, two spaces, a newline at the end."""
     content = asdict(manifest) | {"libraries": dict(manifest.libraries)}
-    if manifest.rap is None:
-        del content["rap"]  # only a release that it says something of names it
-    if not manifest.extra:
-        del content["extra"]
+    for name in ("rap", "extra", "answered"):
+        if not content[name]:
+            del content[name]  # only a release that it says something of names it
     return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -17,6 +17,8 @@ from numpy import int64
 from numpy.typing import NDArray
 
 from dpquery.exceptions import SpecError
+from dpquery.spec.model import Spec
+from dpquery.strategy.strategies import Strategy
 
 BATCH_ROWS = 1 << 20
 SCHEMA = pa.schema(
@@ -39,6 +41,15 @@ class Measured:
     attributes: str
     weight: int
     rows: int
+
+
+def measured_of(spec: Spec, strategy: Strategy) -> tuple[Measured, ...]:
+    """Return what the noisy values of a strategy are of, in their order."""
+    names = [own.name for own in spec.domain.attributes]
+    return tuple(
+        Measured(" x ".join(names[i] for i in own.block.attributes), own.weight, own.block.queries)
+        for own in strategy.measurements
+    )
 
 
 def values_digest(values: NDArray[int64]) -> str:

@@ -4,6 +4,8 @@ import math
 
 from dpquery.release.extra import extra_lines
 from dpquery.release.manifest import (
+    MEASUREMENTS_FILE,
+    PLAN_FILE,
     RAP,
     RELAXED_ROWS_FILE,
     GuaranteeFacts,
@@ -117,7 +119,7 @@ def statement(manifest: Manifest) -> str:
         cumulative=_one_line(manifest.guarantee.cumulative).rstrip("."),
         unprotected=UNPROTECTED.format(noisy=_noisy_parts(manifest)),
         uncovered=UNCOVERED,
-        noise=_noise_words(manifest) if known else _rap_words(manifest),
+        noise=_answered_words(manifest) + (_noise_words if known else _rap_words)(manifest),
         postprocessing=manifest.postprocessing,
         unbiased=UNBIASED if known else BIASED,
         columns="\n".join([columns, *extra_lines(manifest)]),
@@ -260,6 +262,17 @@ def _source_words(manifest: Manifest, rap: RapFacts) -> str:
     )
 
 
+def _answered_words(manifest: Manifest) -> str:
+    if manifest.answered is None:
+        return ""
+    return (
+        "These are answers to questions that were asked later, of the release with the key "
+        f"`{manifest.answered.release}`. They were computed from its noisy measurements alone: "
+        "the records were not looked at again, nothing was charged, and what is promised above is "
+        "that release's promise, for the release and these answers together.\n\n"
+    )
+
+
 def _noise_words(manifest: Manifest) -> str:
     own = manifest.noise
     return (
@@ -277,13 +290,23 @@ def _noise_words(manifest: Manifest) -> str:
 
 def _file_lines(manifest: Manifest) -> list[str]:
     lines = [_file_line(item) for item in manifest.items]
-    if manifest.rap is not None:
+    if RELAXED_ROWS_FILE in manifest.files and manifest.rap is not None:
         rows = count(manifest.rap.relaxed_rows, "relaxed row")
         lines.append(
             f"- `{RELAXED_ROWS_FILE}`: {rows}, a probability for each value of each attribute; "
             "`dpquery synthetic` makes records of them, without budget"
         )
-    return lines
+    return lines + _source_lines(manifest)
+
+
+def _source_lines(manifest: Manifest) -> list[str]:
+    if not manifest.measurements:
+        return []
+    return [
+        f"- `{MEASUREMENTS_FILE}`: the noisy measurements that every answer comes from; "
+        "`dpquery answer` answers new questions from them, without budget",
+        f"- `{PLAN_FILE}`: the plan, which says what was measured",
+    ]
 
 
 def _file_line(item: ItemFacts) -> str:

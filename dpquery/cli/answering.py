@@ -1,0 +1,42 @@
+"""`dpquery answer`: new questions about an old release."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpquery.cli.options import AsJson, Confidence
+from dpquery.cli.screen import print_json, say, shown_progress
+
+
+def answer(
+    release: Annotated[Path, typer.Argument(help="The release directory.")],
+    questions: Annotated[Path, typer.Argument(help="A YAML file with a `workload` section.")],
+    out: Annotated[Path, typer.Option(help="Where the answers go.")] = Path("answers"),
+    confidence: Confidence = 0.95,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace answers to other questions in --out.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Answer new questions from an old release, free of budget.
+
+    Needs the release's folder alone: neither the data nor the ledger is opened.
+    """
+    from dpquery import questions as later
+    from dpquery import summary
+
+    with shown_progress() as progress:
+        done = later.answer(
+            release,
+            questions,
+            out=out,
+            confidence=confidence,
+            replace=replace,
+            progress=progress,
+        )
+    if as_json:
+        print_json(summary.answer_json(done))
+    else:
+        typer.echo(summary.answer_text(done))
+    say("nothing was charged: neither the data nor the ledger was opened")

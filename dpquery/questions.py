@@ -1,0 +1,244 @@
+"""answer() as a straight line: questions asked later of a release, from its folder alone.
+
+    release folder -> spec and classes -> strategy and noisy values -> answers -> folder
+
+Nothing here opens data or a ledger: what comes out is a function of what is published already, so
+it takes nothing of any budget.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dpquery.exceptions import SpecError
+from dpquery.made import Progress, digest_of
+from dpquery.operators.compile import CompiledSpec, compile_questions, compile_spec
+from dpquery.reconstruction.answers import TableAnswers
+from dpquery.reconstruction.least_squares import Estimates, reconstruct
+from dpquery.reconstruction.linear import off_the_grid, positions_of, table_answers
+from dpquery.reconstruction.relaxed import RelaxedRows
+from dpquery.release.answered import answers_manifest, check_answers_target, read_answerable
+from dpquery.release.manifest import MEASUREMENTS_FILE, MECHANISMS, PLAN_FILE, Manifest
+from dpquery.release.measurements import measured_of, read_measurements
+from dpquery.release.relaxed import read_relaxed
+from dpquery.release.write import write_release
+from dpquery.spec.model import Item, Spec
+from dpquery.spec.parse import parse
+from dpquery.spec.parse_questions import Questions, load_questions
+from dpquery.strategy.codec import decode_strategy
+from dpquery.strategy.expected_error import largest_of
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.plan_file import Plan, read_plan
+from dpquery.strategy.row_errors import total_of, variances
+from dpquery.strategy.strategies import Strategy
+from dpquery.unanswerable import refuse_merged, refuse_unmeasured
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerReport:
+    """What was answered; no errors are known where the release is of relaxed rows.
+
+    Attributes:
+        directory: where the answers are.
+        release: the release that was asked.
+        queries: how many answers there are.
+        items: in how many items.
+        rmse: root mean square standard error, in counts.
+        max_std_error: the largest.
+    """
+
+    directory: Path
+    release: Path
+    queries: int
+    items: int
+    rmse: float | None
+    max_std_error: float | None
+
+
+def answer(
+    release: Path,
+    questions: Path,
+    *,
+    out: Path,
+    confidence: float = 0.95,
+    replace: bool = False,
+    progress: Progress = lambda _: None,
+) -> AnswerReport:
+    """Answer new questions from a release's noisy measurements; free, and as often as wanted.
+
+    Args:
+        release: the folder of the release, which is not changed.
+        questions: a YAML file with a `workload` section, or a whole spec that agrees with the
+            release's.
+        out: where the answers go, laid out as a release; written whole or not at all.
+        confidence: level of the noise intervals.
+        replace: whether answers to other questions in `out` give way.
+        progress: told what is being done.
+
+    Privacy:
+        Post-processing: a function of the release and public inputs.
+
+    Raises:
+        SpecError: the questions have mistakes, or ask for what the measurements do not hold.
+        PlanConflictError: `out` is in use for something else.
+    """
+    manifest, content = read_answerable(release)
+    plan, spec = _planned(content, release)
+    compiled = compile_spec(spec)
+    asked = load_questions(questions, of=spec)
+    refuse_merged(asked, compiled.classes)
+    new = compile_questions(asked.spec, compiled.classes)
+    found = (_relaxed if manifest.rap else _linear)(
+        _Release(release, manifest, plan, spec, compiled), asked, new, confidence
+    )
+    made = answers_manifest(
+        manifest,
+        asked.spec.items,
+        level=confidence,
+        rmse=found.rmse,
+        max_std_error=found.max_std_error,
+    )
+    check_answers_target(out, release=release, key=made.key, replace_other=replace)
+    write_release(
+        out,
+        spec=asked.spec,
+        answers=found.answers,
+        manifest=made,
+        replace=replace,
+        progress=lambda done: progress(f"writing answers: {done / asked.spec.queries:.0%}"),
+    )
+    queries, items = asked.spec.queries, len(asked.spec.items)
+    return AnswerReport(out, release, queries, items, found.rmse, found.max_std_error)
+
+
+@dataclass(frozen=True, eq=False)
+class _Release:
+    """A release as its folder has it; `compiled` is the workload that it was made for."""
+
+    directory: Path
+    manifest: Manifest
+    plan: Plan
+    spec: Spec
+    compiled: CompiledSpec
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """The answers of an item, and what their errors come to; None where they are not known."""
+
+    answers: Callable[[Item], Iterator[TableAnswers]]
+    rmse: float | None
+    max_std_error: float | None
+
+
+def _linear(of: _Release, asked: Questions, new: CompiledSpec, level: float) -> _Found:
+    """Answer by least squares, with exact errors, what the measurements span."""
+    strategy = _strategy(of)
+    refuse_unmeasured(asked, new, strategy)
+    positions = positions_of(new.workload.blocks, of.compiled.workload.blocks)
+    std = _noise_std(of.manifest, strategy.noise)
+    rmse, largest = _errors(new, strategy, positions, std)
+    estimates = _estimates(of, strategy)
+    answers = _LinearAnswers(asked.spec, new, strategy, estimates, positions, std, level)
+    return _Found(answers, rmse, largest)
+
+
+def _relaxed(of: _Release, asked: Questions, new: CompiledSpec, level: float) -> _Found:
+    """Read any question off the relaxed rows; there are no intervals to have a level."""
+    if of.manifest.rap is None:
+        raise ValueError("not a release of relaxed rows")
+    rows = read_relaxed(of.directory, of.compiled)
+    return _Found(_RelaxedAnswers(asked.spec, new, rows, of.manifest.rap.total), None, None)
+
+
+@dataclass(frozen=True, eq=False)
+class _LinearAnswers:
+    """Computes the answers of an item by least squares, one table at a time."""
+
+    spec: Spec
+    compiled: CompiledSpec
+    strategy: Strategy
+    estimates: Estimates
+    positions: tuple[int | None, ...]
+    noise_std: float
+    level: float
+
+    def __call__(self, item: Item) -> Iterator[TableAnswers]:
+        places = self.compiled.items[self.spec.items.index(item)]
+        for table, place in zip(item.tables, places, strict=True):
+            yield table_answers(
+                table,
+                self.compiled.workload.blocks[place],
+                self.estimates,
+                strategy=self.strategy,
+                position=self.positions[place],
+                noise_std=self.noise_std,
+                level=self.level,
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class _RelaxedAnswers:
+    """Reads the answers of an item off relaxed rows, one table at a time; their errors unknown."""
+
+    spec: Spec
+    compiled: CompiledSpec
+    rows: RelaxedRows
+    total: float
+
+    def __call__(self, item: Item) -> Iterator[TableAnswers]:
+        places = self.compiled.items[self.spec.items.index(item)]
+        for table, place in zip(item.tables, places, strict=True):
+            fractions = self.rows.answer(self.compiled.workload.blocks[place])
+            estimate = np.asarray(self.total * fractions.ravel(), dtype=np.float64)
+            yield TableAnswers(table, estimate, None, None)
+
+
+def _planned(content: bytes, release: Path) -> tuple[Plan, Spec]:
+    plan = read_plan(content)
+    name = f"{release / PLAN_FILE}, {plan.spec_name}"
+    return plan, parse(plan.spec_text, name=name, files=plan.spec_files)
+
+
+def _strategy(of: _Release) -> Strategy:
+    """Return what was measured: of the plan's strategies the one that the manifest names."""
+    manifest = of.manifest
+    for own in of.plan.selections:
+        named = digest_of(own.strategy) == manifest.strategy.sha256
+        if named and MECHANISMS[own.noise] == manifest.guarantee.mechanism:
+            return decode_strategy(own.strategy, noise=own.noise, workload=of.compiled.workload)
+    raise SpecError(
+        f"the release's {PLAN_FILE} does not hold the strategy that its manifest names; run "
+        "`dpquery release` again, which is free: the ledger holds the measurements"
+    )
+
+
+def _noise_std(manifest: Manifest, noise: Noise) -> float:
+    """Return the standard deviation of the noise on a row of the integer strategy."""
+    scale, shift = manifest.noise.scale, manifest.noise.shift
+    if not (scale > 0 and 0 <= shift < 64):
+        raise SpecError(
+            "the release's manifest is damaged; run `dpquery release` again: it is free"
+        )
+    return scale * (math.sqrt(2) if noise == "laplace" else 1.0) * 2.0**shift
+
+
+def _estimates(of: _Release, strategy: Strategy) -> Estimates:
+    path, measured = of.directory / MEASUREMENTS_FILE, measured_of(of.spec, strategy)
+    values = read_measurements(path, measured, digest=of.manifest.measurements)
+    return reconstruct(strategy, off_the_grid(strategy, values, shift=of.manifest.noise.shift))
+
+
+def _errors(
+    compiled: CompiledSpec, strategy: Strategy, positions: tuple[int | None, ...], std: float
+) -> tuple[float, float]:
+    """Return the root mean square of all standard errors and the largest, in counts."""
+    total, largest = 0.0, 0.0
+    for block, position in zip(compiled.workload.blocks, positions, strict=True):
+        own = variances(strategy, block, position=position)
+        total += total_of(own, block)
+        largest = max(largest, largest_of(own))
+    return std * math.sqrt(total / compiled.workload.shape[0]), std * math.sqrt(largest)
