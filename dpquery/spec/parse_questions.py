@@ -65,7 +65,7 @@ def load_questions(path: Path, *, of: Spec) -> Questions:
         root = read_yaml(text, file=str(path), problems=problems)
         others = tuple(name for name in SECTIONS if name != "workload")
         given = fields_of(
-            root, "questions", problems=problems, required=("workload",), optional=others
+            root, "a file of questions", problems=problems, required=("workload",), optional=others
         )
         declared = _declared(given, of, problems, read_file)
         _compare_sections(given, of, problems)

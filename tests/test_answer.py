@@ -1,0 +1,410 @@
+"""`dpquery answer`: new questions about an old release, from its folder alone, without budget."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from cli_support import contents, kinds, ok, refused
+from strategies_support import dense_block, dense_strategy
+
+from dpquery.operators.compile import compile_questions, compile_spec
+from dpquery.operators.factors import Identity, PIdentity, total
+from dpquery.release.measurements import Measured, values_digest, write_measurements
+from dpquery.spec.parse import load, parse
+from dpquery.spec.parse_questions import load_questions
+from dpquery.strategy.codec import decode_strategy, encode_strategy
+from dpquery.strategy.cores import CenteredCore, DenseCore
+from dpquery.strategy.lattice import subsets_of
+from dpquery.strategy.strategies import (
+    DirectStrategy,
+    MarginalsStrategy,
+    ProductStrategy,
+    ResidualStrategy,
+    UnionStrategy,
+)
+
+MORE = """\
+workload:
+  - name: young_by_sex
+    description: Asked later
+    product: {age: prefix, sex: identity}
+    weight: 3
+  - name: either
+    threshold: {r: 1, of: [sex, region], targets: {sex: F, region: North}}
+  - name: two_of
+    threshold: {r: 2, of: [sex, income]}
+    where: {region: South}
+  - name: everybody
+    product: {}
+  - name: mixed
+    union:
+      - any_of: {age: {ranges: [[0, 1]]}, sex: {is: F}}
+      - marginals: {up_to: 1, over: [region, income]}
+  - name: rich
+    ranges: {income: all}
+"""
+
+
+@pytest.fixture
+def more(town):
+    Path("more.yaml").write_text(MORE)
+
+
+def strategies(compiled):
+    """One strategy of each shape for the town's workload."""
+    workload = compiled.workload
+    shape, noise = workload.shape_of_domain, "laplace"
+    cells = tuple(Identity(n) for n in shape)
+    (ages, *_, income) = shape
+    optimised = PIdentity(np.arange(100, 100 + ages), np.arange(ages)[None, :] * 7)
+    only = (optimised, Identity(2), *(total(n) for n in shape[2:]))
+    rest = (total(ages), *cells[1:])
+    groups = tuple(
+        tuple(k for k, b in enumerate(workload.blocks) if (0 in b.attributes) == with_age)
+        for with_age in (True, False)
+    )
+    parts = (ProductStrategy("a", noise, only), ProductStrategy("b", noise, rest))
+    sets = {b: 5 + len(b) for b in ((0, 1), (0,), (1, 2), (1, 2, 3))}
+    below = sorted({a for b in sets for a in subsets_of(b)})
+    skew = np.tril(np.ones((income - 1, income), dtype=np.int64))
+    cores = (*(CenteredCore(n) for n in shape[:-1]), DenseCore(skew))
+    return {
+        "product": ProductStrategy("p", noise, (optimised, *cells[1:])),
+        "marginals": MarginalsStrategy("m", noise, shape, sets),
+        "factors": MarginalsStrategy("f", noise, shape, sets, {0: optimised}),
+        "residual": ResidualStrategy("r", noise, cores, {b: 3 + len(b) for b in below}),
+        "union": UnionStrategy("u", noise, parts, (3, 2), groups),
+        "direct": DirectStrategy("d", noise, workload, tuple(range(2, 2 + len(workload.blocks)))),
+    }
+
+
+def replan(shape):
+    """Put a strategy of a shape into the plan."""
+    raw = json.loads(Path("dpquery.plan").read_text())
+    own = strategies(compile_spec(load(Path("workload.yaml"))))[shape]
+    raw["selections"][0]["strategy"] = encode_strategy(own)
+    Path("dpquery.plan").write_text(json.dumps(raw))
+
+
+def measured(folder="release"):
+    """The strategy of a release and its noisy values, in units of the integer strategy."""
+    folder = Path(folder)
+    raw, facts = (json.loads((folder / f"release.{own}").read_text()) for own in ("plan", "json"))
+    spec = parse(raw["spec"]["text"], name="spec", files={})
+    compiled = compile_spec(spec)
+    strategy = decode_strategy(
+        raw["selections"][0]["strategy"], noise="laplace", workload=compiled.workload
+    )
+    values = pq.read_table(folder / "measurements.parquet")["value"].to_numpy()
+    step = 2.0 ** facts["noise"]["shift"]
+    return spec, compiled, strategy, values * step, facts["noise"]["scale"] * step * np.sqrt(2)
+
+
+def columns(folder, name):
+    read = pq.read_table(Path(folder, f"{name}.parquet"))
+    return read["estimate"].to_numpy(), read["std_error"].to_numpy()
+
+
+SHAPES = ("product", "marginals", "factors", "residual", "union", "direct")
+
+
+@pytest.mark.parametrize("shape", SHAPES[:-1])
+def test_new_questions_are_answered_by_least_squares_with_their_exact_errors(more, shape):
+    replan(shape)
+    ok("release", "data.csv", "--epsilon", "1")
+    ok("answer", "release", "more.yaml")
+    spec, compiled, strategy, y, std = measured()
+    asked = load_questions(Path("more.yaml"), of=spec).spec
+    new = compile_questions(asked, compiled.classes)
+    A = dense_strategy(strategy.measurements).astype(float)
+    plus = np.linalg.pinv(A / np.abs(A).max(), rcond=1e-10) / np.abs(A).max()
+    for item, places in zip(asked.items, new.items, strict=True):
+        W = np.vstack([dense_block(new.workload.blocks[k]) for k in places]).astype(float)
+        estimate, errors = columns("answers", item.name)
+        np.testing.assert_allclose(estimate, W @ plus @ y, rtol=1e-7, atol=1e-6)
+        np.testing.assert_allclose(errors, std * np.linalg.norm(W @ plus, axis=1), rtol=1e-7)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_question_of_the_release_asked_again_has_the_release_s_own_answers(town, shape):
+    replan(shape)
+    ok("release", "data.csv", "--epsilon", "1")
+    ok("answer", "release", "workload.yaml")
+    for name in ("age_by_sex", "pairs", "ages"):
+        own, again = (pq.read_table(Path(f, f"{name}.parquet")) for f in ("release", "answers"))
+        assert own.equals(again), name
+
+
+def test_nothing_but_the_folder_is_needed_and_it_stays_as_it_is(more):
+    ok("release", "data.csv", "--epsilon", "1")
+    events = kinds()
+    shutil.rmtree("state")
+    for name in ("data.csv", "dpquery.plan", "workload.yaml"):
+        Path(name).unlink()
+    before = contents("release")
+    done = json.loads(ok("answer", "release", "more.yaml", "--json").out)
+    assert (done["charged"], done["items"], done["queries"]) == ("0", 6, 32)
+    assert contents("release") == before
+    assert not Path("state").exists()
+    assert events.count("commit") == 1
+    first = contents("answers")
+    ok("answer", "release", "more.yaml")
+    ok("answer", "release", "more.yaml", "--out", "twice")
+    assert contents("answers") == first == contents("twice")
+    grid = ok("error-report", "answers").out
+    assert "young_by_sex" in grid
+    assert Path("report.html").exists()
+
+
+def test_the_manifest_says_what_the_answers_come_from_and_that_nothing_was_charged(more):
+    ok("release", "data.csv", "--epsilon", "1")
+    ok("answer", "release", "more.yaml", "--confidence", "0.9")
+    own, facts = (json.loads(Path(f, "release.json").read_text()) for f in ("release", "answers"))
+    assert facts["answered"] == {
+        "release": own["key"],
+        "measurements": own["measurements"],
+        "charged": "0",
+    }
+    for name in ("guarantee", "dataset", "privacy", "plan", "ledger", "noise"):
+        assert facts[name] == own[name]
+    assert facts["key"] != own["key"]
+    assert facts["level"] == 0.9
+    statement = " ".join(Path("answers/statement.md").read_text().split())
+    assert f"asked later, of the release with the key `{own['key']}`" in statement
+    assert "nothing was charged" in statement
+    everything = np.concatenate([columns("answers", i["name"])[1] for i in facts["items"]])
+    assert facts["strategy"]["rmse"] == pytest.approx(np.sqrt(np.mean(everything**2)))
+    assert facts["strategy"]["max_std_error"] == pytest.approx(everything.max())
+
+
+def test_a_release_from_before_it_could_be_asked_says_so(more):
+    ok("release", "data.csv", "--epsilon", "1")
+    facts = json.loads(Path("release/release.json").read_text())
+    del facts["measurements"]
+    Path("release/release.json").write_text(json.dumps(facts))
+    for name in ("measurements.parquet", "release.plan"):
+        Path("release", name).unlink()
+    ok("error-report", "release")
+    message = refused("answer", "release", "more.yaml", code=2)
+    assert "made by an older dpquery: run `dpquery release` again, which is free" in message
+    ok("release", "data.csv", "--epsilon", "1")
+    ok("answer", "release", "more.yaml")
+
+
+def test_every_question_that_the_measurements_do_not_hold_is_named_at_its_line(town):
+    replan("marginals")
+    ok("release", "data.csv", "--epsilon", "1")
+    Path("more.yaml").write_text(
+        "workload:\n"
+        "  - {name: fine, product: {age: prefix}}\n"
+        "  - name: missing\n"
+        "    product: {age: identity, income: {ranges: [[0, 10]]}}\n"
+        "  - {name: many, marginals: {ways: 2}}\n"
+        "  - {name: three, threshold: {r: 2, of: [age, sex, region]}}\n"
+    )
+    message = refused("answer", "release", "more.yaml", code=2)
+    assert "more.yaml:3:5: 'missing': no measured table holds age x income together" in message
+    assert "plan again with `marginals: {sets: [[age, income]]}`" in message
+    assert "measured: age x sex, sex x region x income" in message
+    assert "more.yaml:5:5: 'many': no measured table holds age x region together" in message
+    assert "more.yaml:6:5: 'three': no measured table holds age x sex x region together" in message
+    assert "'fine'" not in message
+    assert not Path("answers").exists()
+
+
+def test_of_its_own_questions_a_release_answers_combinations_and_refuses_the_rest(town):
+    replan("direct")
+    ok("release", "data.csv", "--epsilon", "1")
+    Path("more.yaml").write_text(
+        "workload:\n"
+        "  - {name: some, product: {age: {between: [1, 3]}, sex: {is: M}}}\n"
+        "  - {name: either, any_of: {age: {between: [1, 3]}, sex: {is: M}}}\n"
+        "  - {name: three, marginals: {sets: [[sex, region, income]]}}\n"
+    )
+    message = refused("answer", "release", "more.yaml", code=2)
+    assert message.count("more.yaml:") == 1
+    assert "more.yaml:4:5: 'three': no measured table holds sex x region x income" in message
+    Path("more.yaml").write_text("\n".join(Path("more.yaml").read_text().splitlines()[:-1]))
+    ok("answer", "release", "more.yaml")
+    by_sex = pq.read_table("release/age_by_sex.parquet")
+    cells = {(r["age"], r["sex"]): r["estimate"] for r in by_sex.to_pylist()}
+    assert columns("answers", "some")[0] == pytest.approx(
+        [sum(cells[age, "M"] for age in (1, 2, 3))], abs=40
+    )
+
+
+BANDS = """\
+dataset: {id: bands}
+privacy: {unit: row}
+budget: {epsilon: 4}
+domain:
+  age: {range: [0, 99]}
+  sex: {values: [F, M]}
+  race: {values: [a, b, c]}
+workload:
+  - name: bands
+    product: {age: {ranges: [[0, 17], [18, 64], [65, 99]]}, sex: identity}
+"""
+
+
+@pytest.fixture
+def bands(town):
+    Path("workload.yaml").write_text(BANDS)
+    Path("data.csv").write_text("age,sex,race\n3,F,a\n40,M,b\n70,F,c\n")
+    ok("plan", "workload.yaml")
+    ok("release", "data.csv", "--epsilon", "1")
+
+
+def test_codes_that_were_counted_as_one_are_named(bands):
+    Path("more.yaml").write_text(
+        "workload:\n"
+        "  - {name: grown, product: {age: {between: [18, 99]}}}\n"
+        "  - name: young\n"
+        "    product: {age: {between: [0, 36]}, race: identity}\n"
+    )
+    message = refused("answer", "release", "more.yaml", code=2)
+    assert "more.yaml:3:5: 'young' tells '18' from '37' of 'age'" in message
+    assert "'young' tells 'a' from 'b' of 'race'" in message
+    assert "no question of its spec told them apart" in message
+    assert "'grown'" not in message
+
+
+def test_bands_of_the_release_can_be_joined(bands):
+    Path("more.yaml").write_text(
+        "workload:\n"
+        "  - {name: grown, product: {age: {between: [18, 99]}, sex: identity+total}}\n"
+        "  - {name: child, any_of: {age: {between: [0, 17]}, sex: {is: F}}}\n"
+    )
+    ok("answer", "release", "more.yaml")
+    read = pq.read_table("release/bands.parquet").to_pylist()
+    cells = {(row["age"], row["sex"]): row["estimate"] for row in read}
+    women, men = (cells["18-64", sex] + cells["65-99", sex] for sex in "FM")
+    np.testing.assert_allclose(columns("answers", "grown")[0], [women, men, women + men])
+
+
+MISTAKES = {
+    "dataset: {id: city}\n": "more.yaml:1:10: the dataset's id is 'city' here and 'town' in the",
+    "privacy: {unit: row, neighbours: replace}\n": "neighbours is 'replace' here and 'add-remove'",
+    "budget: {epsilon: 9}\n": "the budget's epsilon is '9' here and '4' in the release",
+    "domain: {age: {range: [0, 9]}}\n": "attribute 'age' is declared otherwise in the release: "
+    "10 codes (0, 1, 2, ... 9) here, 5 codes (0, 1, 2, ... 4) there",
+    "domain: {shoe: {range: [0, 9]}}\n": "attribute 'shoe' is not in the release's domain",
+    "domain: {age: {range: [0, 4]}}\n": "the release's domain has 'sex' too",
+    "epsilon: 3\n": "a file of questions has no key 'epsilon'",
+}
+
+
+@pytest.mark.parametrize("section", MISTAKES)
+def test_what_a_spec_says_beside_its_workload_must_be_the_release_s(town, section):
+    ok("release", "data.csv", "--epsilon", "1")
+    Path("more.yaml").write_text(
+        section + "workload:\n  - {name: a, product: {age: prefix}}\n  - {name: b, product: 3}\n"
+    )
+    message = refused("answer", "release", "more.yaml", code=2)
+    assert MISTAKES[section] in message
+    assert "more.yaml:4:24: expected the product" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "the file is empty"),
+        ("workload: []\n", "a list with at least one entry"),
+        ("dataset: {id: town}\n", "needs the key 'workload'"),
+        ("workload: [{name: a, product: {aeg: identity}}]", "did you mean 'age'?"),
+        ("workload: [{name: measurements, product: {age: identity}}]", "cannot name an item"),
+        ("workload: [", "this is not YAML"),
+    ],
+)
+def test_mistakes_in_questions_are_told_as_in_a_spec(town, text, expected):
+    ok("release", "data.csv", "--epsilon", "1")
+    Path("more.yaml").write_text(text)
+    assert expected in refused("answer", "release", "more.yaml", code=2)
+    Path("more.yaml").unlink()
+    assert "more.yaml cannot be read" in refused("answer", "release", "more.yaml", code=2)
+
+
+def forge(**changes):
+    """Change facts of the manifest."""
+    path = Path("release/release.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def other_values():
+    path = Path("release/measurements.parquet")
+    table = pq.read_table(path)
+    changed = [table["value"].to_numpy() + 1]
+    pq.write_table(table.set_column(3, table.schema.field(3), changed), path)
+
+
+def fewer_values():
+    """A file of other values whose digest the manifest confirms."""
+    path = Path("release/measurements.parquet")
+    values = pq.read_table(path)["value"].to_numpy()[:-1]
+    write_measurements(path, values, (Measured("age", 1, len(values)),), metadata={"dpquery": "{}"})
+    forge(measurements=values_digest(values))
+
+
+def another_plan():
+    path = Path("release/release.plan")
+    raw = json.loads(path.read_text())
+    raw["selections"][0]["strategy"]["name"] = "another"
+    path.write_text(json.dumps(raw))
+    forge(plan=hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def a_plan_that_is_none():
+    path = Path("release/release.plan")
+    path.write_bytes(b"\xff\x00")
+    forge(plan=hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+NOISE = {"shift": 0, "sensitivity": "1", "source": "OpenDP"}
+DAMAGE = {
+    "values changed": other_values,
+    "values missing": lambda: Path("release/measurements.parquet").unlink(),
+    "values cut": lambda: Path("release/measurements.parquet").write_bytes(b"PAR1"),
+    "fewer values": fewer_values,
+    "another digest": lambda: forge(measurements="0" * 64),
+    "plan missing": lambda: Path("release/release.plan").unlink(),
+    "plan changed": lambda: Path("release/release.plan").write_bytes(b"{}"),
+    "another plan": another_plan,
+    "no plan": a_plan_that_is_none,
+    "no noise": lambda: forge(noise=NOISE | {"scale": -1.0}),
+    "a grid beyond all numbers": lambda: forge(noise=NOISE | {"scale": 1.0, "shift": 10**9}),
+    "no manifest": lambda: Path("release/release.json").unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_or_forged_release_is_refused(more, damage):
+    ok("release", "data.csv", "--epsilon", "1")
+    DAMAGE[damage]()
+    refused("answer", "release", "more.yaml", code=2)
+    assert not Path("answers").exists()
+
+
+def test_answers_are_never_written_over_a_release(more):
+    ok("release", "data.csv", "--epsilon", "1")
+    ok("release", "data.csv", "--epsilon", "0.5", "--out", "other")
+    ask = ("answer", "release", "more.yaml", "--replace", "--out")
+    Path("link").symlink_to("release")
+    for out in ("release", "release/answers", ".", "link"):
+        assert "name another folder" in refused(*ask, out, code=5)
+    assert "holds a release, not answers" in refused(*ask, "other", code=5)
+    ok("answer", "release", "more.yaml")
+    assert "name the release itself" in refused("answer", "answers", "more.yaml", code=2)
+
+
+def test_answers_to_other_questions_give_way_only_when_asked(more):
+    ok("release", "data.csv", "--epsilon", "1")
+    ok("answer", "release", "more.yaml")
+    Path("more.yaml").write_text("workload: [{name: a, product: {age: prefix}}]")
+    assert "add --replace" in refused("answer", "release", "more.yaml", code=5)
+    ok("answer", "release", "more.yaml", "--replace")
+    written = ["a.parquet", "errors.parquet", "release.json", "statement.md"]
+    assert sorted(contents("answers")) == written
