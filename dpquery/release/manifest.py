@@ -7,16 +7,16 @@ made again, anywhere, has the same bytes.
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path, PurePath
-from types import UnionType
-from typing import cast, get_args, get_origin, get_type_hints
+from typing import cast
 
 import dpquery
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import UNIT, Guarantee, units_text
 from dpquery.measurement.mechanism import Mechanism
+from dpquery.release.json_facts import decode
 from dpquery.spec.model import Privacy, Spec
 
 SCHEMA_VERSION = "dpquery.release/1"
@@ -376,7 +376,7 @@ def read_manifest(directory: Path) -> Manifest:
         written = raw["schema_version"]
         if written == SCHEMA_VERSION:
             raw["libraries"] = sorted(raw["libraries"].items())
-            return _checked(cast(Manifest, _decode(Manifest, raw)))
+            return _checked(cast(Manifest, decode(Manifest, raw)))
     except FileNotFoundError:
         raise SpecError(
             f"{directory} is not a release: it has no {MANIFEST_FILE}; "
@@ -398,21 +398,3 @@ def _checked(manifest: Manifest) -> Manifest:
     if any(PurePath(item.file).name != item.file for item in manifest.items):
         raise ValueError("file")
     return manifest
-
-
-def _decode(kind: object, raw: object) -> object:
-    """Turn JSON values into a dataclass, a tuple or a plain value of the type asked for."""
-    if isinstance(kind, type) and is_dataclass(kind) and isinstance(raw, dict):
-        hints = get_type_hints(kind)
-        return kind(**{name: _decode(hints[name], value) for name, value in raw.items()})
-    if get_origin(kind) is tuple and isinstance(raw, list | tuple):
-        members = get_args(kind)
-        members = members[:1] * len(raw) if Ellipsis in members else members
-        return tuple(_decode(own, value) for own, value in zip(members, raw, strict=True))
-    if isinstance(kind, UnionType):
-        return None if raw is None else _decode(get_args(kind)[0], raw)
-    if kind is float and type(raw) in (int, float) and math.isfinite(cast(float, raw)):
-        return float(cast(float, raw))
-    if kind in (str, int, bool) and type(raw) is kind:
-        return raw
-    raise TypeError(f"{kind} expected")
