@@ -11,15 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from dpquery.exceptions import SpecError
 from dpquery.made import Progress, digest_of
 from dpquery.operators.compile import CompiledSpec, compile_questions, compile_spec
+from dpquery.rap_contract import RelaxedAnswers
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.linear import off_the_grid, positions_of, table_answers
-from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.release.answered import answers_manifest, check_answers_target, read_answerable
 from dpquery.release.manifest import MEASUREMENTS_FILE, MECHANISMS, PLAN_FILE, Manifest
 from dpquery.release.measurements import measured_of, read_measurements
@@ -151,7 +149,7 @@ def _relaxed(of: _Release, asked: Questions, new: CompiledSpec, level: float) ->
     if of.manifest.rap is None:
         raise ValueError("not a release of relaxed rows")
     rows = read_relaxed(of.directory, of.compiled)
-    return _Found(_RelaxedAnswers(asked.spec, new, rows, of.manifest.rap.total), None, None)
+    return _Found(RelaxedAnswers(asked.spec, new, rows, of.manifest.rap.total), None, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,23 +176,6 @@ class _LinearAnswers:
                 noise_std=self.noise_std,
                 level=self.level,
             )
-
-
-@dataclass(frozen=True, eq=False)
-class _RelaxedAnswers:
-    """Reads the answers of an item off relaxed rows, one table at a time; their errors unknown."""
-
-    spec: Spec
-    compiled: CompiledSpec
-    rows: RelaxedRows
-    total: float
-
-    def __call__(self, item: Item) -> Iterator[TableAnswers]:
-        places = self.compiled.items[self.spec.items.index(item)]
-        for table, place in zip(item.tables, places, strict=True):
-            fractions = self.rows.answer(self.compiled.workload.blocks[place])
-            estimate = np.asarray(self.total * fractions.ravel(), dtype=np.float64)
-            yield TableAnswers(table, estimate, None, None)
 
 
 def _planned(content: bytes, release: Path) -> tuple[Plan, Spec]:
