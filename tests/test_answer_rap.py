@@ -1,0 +1,98 @@
+"""Questions asked later of a RAP release: any at all, read off its relaxed rows, without errors."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from cli_support import contents, ok, plan_town, refused, renew
+from rap_support import MIXED_SPEC, rehearse
+
+from dpquery.operators.compile import compile_questions, compile_spec
+from dpquery.release.relaxed import read_relaxed
+from dpquery.spec.parse import load
+from dpquery.spec.parse_questions import load_questions
+
+MORE = """\
+workload:
+  - name: everything
+    marginals: {ways: 4}
+  - name: two_of
+    threshold: {r: 2, of: [age, region, income]}
+    where: {sex: F}
+  - name: cumulative
+    ranges: {age: prefix, income: all}
+"""
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("released") / "town"
+    plan_town(folder, MIXED_SPEC)
+    rehearse(folder / "dpquery.plan")
+    (folder / "more.yaml").write_text(MORE)
+    own = ("--ledger", folder / "state" / "ledger.db", "--out", folder / "release")
+    ok("release", folder / "data.csv", "--plan", folder / "dpquery.plan", "--epsilon", "1", *own)
+    return folder
+
+
+@pytest.fixture
+def released(template, tmp_path, monkeypatch):
+    renew(tmp_path / "town", template)
+    monkeypatch.chdir(tmp_path / "town")
+    shutil.rmtree("state")
+    Path("data.csv").unlink()
+
+
+def test_any_question_is_answered_from_the_relaxed_rows(released):
+    spec = load(Path("workload.yaml"))
+    compiled = compile_spec(spec)
+    before = contents("release")
+    done = json.loads(ok("answer", "release", "more.yaml", "--json").out)
+    assert (done["rmse"], done["max_std_error"], done["charged"]) == (None, None, "0")
+    assert contents("release") == before
+    rows = read_relaxed(Path("release"), compiled)
+    facts = json.loads(Path("release/release.json").read_text())
+    asked = load_questions(Path("more.yaml"), of=spec).spec
+    new = compile_questions(asked, compiled.classes)
+    for item, places in zip(asked.items, new.items, strict=True):
+        answers = [rows.answer(new.workload.blocks[k]).ravel() for k in places]
+        found = pq.read_table(f"answers/{item.name}.parquet").to_pandas()
+        np.testing.assert_allclose(
+            found["estimate"], facts["rap"]["total"] * np.concatenate(answers), rtol=1e-6
+        )
+        assert found[["std_error", "ci_low", "ci_high", "rel_error"]].isna().all(axis=None)
+        assert set(found["flag"]) == {"no error bars"}
+
+
+def test_a_question_of_the_release_asked_again_has_the_release_s_own_answers(released):
+    ok("answer", "release", "workload.yaml")
+    for item in load(Path("workload.yaml")).items:
+        own, again = (
+            pq.read_table(f"{folder}/{item.name}.parquet") for folder in ("release", "answers")
+        )
+        assert own.equals(again), item.name
+
+
+def test_the_folder_is_told_from_a_release_and_says_that_there_are_no_error_bars(released):
+    assert "no error bars" in ok("answer", "release", "more.yaml").out
+    first = contents("answers")
+    ok("answer", "release", "more.yaml")
+    assert contents("answers") == first
+    assert "relaxed_rows.parquet" not in first
+    facts = json.loads(first["release.json"])
+    assert facts["answered"]["charged"] == "0"
+    assert facts["rap"]["simulated"] is None
+    statement = " ".join(first["statement.md"].decode().split())
+    assert "asked later" in statement
+    assert "There are no error bars" in statement
+    assert "no error bars" in ok("error-report", "answers").out
+
+
+def test_relaxed_rows_that_are_missing_or_damaged_are_refused(released):
+    Path("release/relaxed_rows.parquet").write_bytes(b"PAR1")
+    refused("answer", "release", "more.yaml", code=2)
+    Path("release/relaxed_rows.parquet").unlink()
+    refused("answer", "release", "more.yaml", code=2)
