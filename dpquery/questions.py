@@ -13,11 +13,17 @@ from pathlib import Path
 
 from dpquery.exceptions import SpecError
 from dpquery.made import Progress, digest_of
-from dpquery.operators.compile import CompiledSpec, compile_questions, compile_spec
+from dpquery.operators.compile import (
+    CompiledSpec,
+    compile_questions,
+    compile_spec,
+    finer_classes,
+)
 from dpquery.rap_contract import RelaxedAnswers
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.linear import off_the_grid, positions_of, table_answers
+from dpquery.reconstruction.spread import spread_evenly
 from dpquery.release.answered import answers_manifest, check_answers_target, read_answerable
 from dpquery.release.manifest import MEASUREMENTS_FILE, MECHANISMS, PLAN_FILE, Manifest
 from dpquery.release.measurements import measured_of, read_measurements
@@ -46,6 +52,7 @@ class AnswerReport:
         items: in how many items.
         rmse: root mean square standard error, in counts.
         max_std_error: the largest.
+        guessed: see AnsweredFacts.
     """
 
     directory: Path
@@ -54,6 +61,7 @@ class AnswerReport:
     items: int
     rmse: float | None
     max_std_error: float | None
+    guessed: tuple[str, ...]
 
 
 def answer(
@@ -87,10 +95,8 @@ def answer(
     plan, spec = _planned(content, release)
     compiled = compile_spec(spec)
     asked = load_questions(questions, of=spec)
-    refuse_merged(asked, compiled.classes)
-    new = compile_questions(asked.spec, compiled.classes)
     found = (_relaxed if manifest.rap else _linear)(
-        _Release(release, manifest, plan, spec, compiled), asked, new, confidence
+        _Release(release, manifest, plan, spec, compiled), asked, confidence
     )
     made = answers_manifest(
         manifest,
@@ -98,6 +104,7 @@ def answer(
         level=confidence,
         rmse=found.rmse,
         max_std_error=found.max_std_error,
+        guessed=found.guessed,
     )
     check_answers_target(out, release=release, key=made.key, replace_other=replace)
     write_release(
@@ -109,7 +116,8 @@ def answer(
         progress=lambda done: progress(f"writing answers: {done / asked.spec.queries:.0%}"),
     )
     queries, items = asked.spec.queries, len(asked.spec.items)
-    return AnswerReport(out, release, queries, items, found.rmse, found.max_std_error)
+    figures = found.rmse, found.max_std_error
+    return AnswerReport(out, release, queries, items, *figures, found.guessed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,12 +136,15 @@ class _Found:
     """The answers of an item, and what their errors come to; None where they are not known."""
 
     answers: Callable[[Item], Iterator[TableAnswers]]
-    rmse: float | None
-    max_std_error: float | None
+    rmse: float | None = None
+    max_std_error: float | None = None
+    guessed: tuple[str, ...] = ()
 
 
-def _linear(of: _Release, asked: Questions, new: CompiledSpec, level: float) -> _Found:
+def _linear(of: _Release, asked: Questions, level: float) -> _Found:
     """Answer by least squares, with exact errors, what the measurements span."""
+    refuse_merged(asked, of.compiled.classes)
+    new = compile_questions(asked.spec, of.compiled.classes)
     strategy = _strategy(of)
     refuse_unmeasured(asked, new, strategy)
     positions = positions_of(new.workload.blocks, of.compiled.workload.blocks)
@@ -144,12 +155,18 @@ def _linear(of: _Release, asked: Questions, new: CompiledSpec, level: float) -> 
     return _Found(answers, rmse, largest)
 
 
-def _relaxed(of: _Release, asked: Questions, new: CompiledSpec, level: float) -> _Found:
+def _relaxed(of: _Release, asked: Questions, level: float) -> _Found:
     """Read any question off the relaxed rows; there are no intervals to have a level."""
     if of.manifest.rap is None:
         raise ValueError("not a release of relaxed rows")
-    rows = read_relaxed(of.directory, of.compiled)
-    return _Found(RelaxedAnswers(asked.spec, new, rows, of.manifest.rap.total), None, None)
+    classes = of.compiled.classes
+    finer = finer_classes(classes, [table for item in asked.spec.items for table in item.tables])
+    rows = spread_evenly(read_relaxed(of.directory, of.compiled), classes, finer)
+    new = compile_questions(asked.spec, finer)
+    pairs = zip(asked.spec.domain.attributes, classes, finer, strict=True)
+    guessed = tuple(own.name for own, before, after in pairs if after.max() > before.max())
+    answers = RelaxedAnswers(asked.spec, new, rows, of.manifest.rap.total)
+    return _Found(answers, guessed=guessed)
 
 
 @dataclass(frozen=True, eq=False)

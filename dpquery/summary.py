@@ -86,6 +86,9 @@ def answer_text(done: AnswerReport) -> str:
     head = f"{done.directory}: {count(done.queries, 'answer')} in {count(done.items, 'item')}"
     if done.rmse is None or done.max_std_error is None:
         errors = "no error bars: the release is of relaxed rows"
+        if done.guessed:
+            names = ", ".join(done.guessed)
+            errors += f"\na guess: values of {names} that it does not tell apart are taken as equal"
     else:
         largest = figure(done.max_std_error)
         errors = f"RMSE {figure(done.rmse)}, largest standard error {largest}"
@@ -96,7 +99,8 @@ def answer_json(done: AnswerReport) -> dict[str, object]:
     """Return what `answer --json` prints."""
     paths = {"directory": str(done.directory), "release": str(done.release)}
     figures = {"rmse": done.rmse, "max_std_error": done.max_std_error, "charged": "0"}
-    return {**paths, "queries": done.queries, "items": done.items, **figures}
+    sizes = {"queries": done.queries, "items": done.items, "guessed": list(done.guessed)}
+    return {**paths, **sizes, **figures}
 
 
 def report_grid(report: Report) -> Grid:

@@ -168,6 +168,7 @@ def test_the_manifest_says_what_the_answers_come_from_and_that_nothing_was_charg
         "release": own["key"],
         "measurements": own["measurements"],
         "charged": "0",
+        "guessed": [],
     }
     for name in ("guarantee", "dataset", "privacy", "plan", "ledger", "noise"):
         assert facts[name] == own[name]

@@ -11,9 +11,12 @@ from cli_support import contents, ok, plan_town, refused, renew
 from rap_support import MIXED_SPEC, rehearse
 
 from dpquery.operators.compile import compile_questions, compile_spec
+from dpquery.reconstruction.relaxed import RelaxedRows
+from dpquery.reconstruction.spread import spread_evenly
 from dpquery.release.relaxed import read_relaxed
 from dpquery.spec.parse import load
 from dpquery.spec.parse_questions import load_questions
+from dpquery.strategy.rap import RapSettings
 
 MORE = """\
 workload:
@@ -96,3 +99,49 @@ def test_relaxed_rows_that_are_missing_or_damaged_are_refused(released):
     refused("answer", "release", "more.yaml", code=2)
     Path("release/relaxed_rows.parquet").unlink()
     refused("answer", "release", "more.yaml", code=2)
+
+
+BANDS = """\
+workload:
+  - name: both
+    product: {age: {between: [0, 2]}}
+"""
+
+
+def test_values_that_nothing_measured_tells_apart_are_equally_likely_and_said_to_be(released):
+    spec = load(Path("workload.yaml"))
+    rows = read_relaxed(Path("release"), compile_spec(spec))
+    halves = [own // 2 for own in compile_spec(spec).classes]
+    shape = tuple(int(own.max()) + 1 for own in halves)
+    parts = [
+        np.stack([rows.distribution(i)[:, own == k].sum(axis=1) for k in range(n)], axis=1)
+        for i, (own, n) in enumerate(zip(halves, shape, strict=True))
+    ]
+    merged = RelaxedRows(shape, np.concatenate(parts, axis=1).astype(np.float32))
+    again = spread_evenly(merged, halves, compile_spec(spec).classes)
+    assert again.shape == rows.shape
+    for i, own in enumerate(halves):
+        for code in range(len(own)):
+            share = merged.distribution(i)[:, own[code]] / (own == own[code]).sum()
+            np.testing.assert_allclose(again.distribution(i)[:, code], share, rtol=1e-6)
+    assert spread_evenly(merged, halves, halves) is merged
+
+
+def test_a_rap_release_says_what_it_guesses(template, tmp_path, monkeypatch):
+    renew(tmp_path / "town", template)
+    monkeypatch.chdir(tmp_path / "town")
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "town" / "state" / "ledger.db"))
+    text = Path("workload.yaml").read_text()
+    head = text[: text.index("workload:")]
+    Path("few.yaml").write_text(head + BANDS)
+    ok("plan", "few.yaml", "--out", "few.plan")
+    rehearse(Path("few.plan"), settings=RapSettings(1, 0, 20, 0))
+    ok("release", "data.csv", "--plan", "few.plan", "--epsilon", "1", "--out", "few")
+    done = ok("answer", "few", "more.yaml", "--json")
+    assert json.loads(done.out)["guessed"] == ["age", "sex", "region", "income"]
+    assert "a guess: values of age, sex, region, income" in ok("answer", "few", "more.yaml").out
+    statement = Path("answers/statement.md").read_text()
+    assert statement.count("**A guess:**") == 4
+    answers = pq.read_table("answers/everything.parquet").to_pandas()
+    by_sex = answers.groupby("sex", observed=True)["estimate"].sum()
+    assert by_sex["F"] == pytest.approx(by_sex["M"])

@@ -49,7 +49,8 @@ class CompiledSpec:
 def compile_spec(spec: Spec) -> CompiledSpec:
     """Build the operators of a spec's workload."""
     tables = [table for item in spec.items for table in item.tables]
-    return compile_questions(spec, _all_classes(spec.domain.shape, tables))
+    everything = [np.zeros(n, dtype=np.int64) for n in spec.domain.shape]
+    return compile_questions(spec, finer_classes(everything, tables))
 
 
 def compile_questions(spec: Spec, classes: tuple[Array, ...]) -> CompiledSpec:
@@ -128,12 +129,13 @@ def _members(codes: Iterable[int], classes: Array) -> tuple[int, ...]:
     return tuple(sorted({int(classes[code]) for code in codes}))
 
 
-def _all_classes(shape: tuple[int, ...], tables: Iterable[Table]) -> tuple[Array, ...]:
-    used: list[dict[PredicateSet, None]] = [{} for _ in shape]
+def finer_classes(classes: Sequence[Array], tables: Iterable[Table]) -> tuple[Array, ...]:
+    """Split classes of codes until no query of some tables tells the codes of one apart."""
+    used: list[dict[PredicateSet, None]] = [{} for _ in classes]
     for table in tables:
         for i, predicates in (*table.axes, *table.where):
             used[i][predicates] = None
-    return tuple(_classes(n, own) for n, own in zip(shape, used, strict=True))
+    return tuple(_split_by(start, own) for start, own in zip(classes, used, strict=True))
 
 
 def merged_codes(table: Table, classes: Sequence[Array]) -> Iterator[tuple[int, int, int]]:
@@ -147,9 +149,8 @@ def merged_codes(table: Table, classes: Sequence[Array]) -> Iterator[tuple[int, 
             yield i, int(first[code]), code
 
 
-def _classes(n: int, used: Iterable[PredicateSet]) -> Array:
-    """Number the classes of codes that the predicate sets tell apart."""
-    classes = np.zeros(n, dtype=np.int64)
+def _split_by(classes: Array, used: Iterable[PredicateSet]) -> Array:
+    """Number the classes of codes that the predicate sets tell apart too."""
     for predicates in used:
         classes = _refine(classes, predicates)
     return classes

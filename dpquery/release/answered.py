@@ -12,10 +12,10 @@ from pathlib import Path
 
 import dpquery
 from dpquery.exceptions import PlanConflictError, SpecError
+from dpquery.release.answered_facts import AnsweredFacts
 from dpquery.release.manifest import (
     MANIFEST_FILE,
     PLAN_FILE,
-    AnsweredFacts,
     ItemFacts,
     Manifest,
     library_versions,
@@ -60,6 +60,7 @@ def answers_manifest(
     level: float,
     rmse: float | None,
     max_std_error: float | None,
+    guessed: tuple[str, ...],
 ) -> Manifest:
     """Return the manifest of answers.
 
@@ -69,6 +70,7 @@ def answers_manifest(
         level: of the noise intervals.
         rmse: root mean square standard error of all answers; None where errors are not known.
         max_std_error: the largest of them.
+        guessed: see AnsweredFacts.
     """
     asked = repr((of.key, of.measurements, tuple(items)))
     before = of.strategy.rmse
@@ -97,7 +99,7 @@ def answers_manifest(
         measurements="",
         extra=(),
         rap=None if of.rap is None else replace(of.rap, simulated=None),
-        answered=AnsweredFacts(release=of.key, measurements=of.measurements, charged="0"),
+        answered=AnsweredFacts(of.key, of.measurements, guessed=guessed),
     )
 
 

@@ -16,6 +16,7 @@ import dpquery
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import UNIT, Guarantee, units_text
 from dpquery.measurement.mechanism import Mechanism
+from dpquery.release.answered_facts import AnsweredFacts
 from dpquery.release.json_facts import decode
 from dpquery.spec.model import Privacy, Spec
 
@@ -160,21 +161,6 @@ class RapFacts:
     selection_scale: float | None
     noise_std: tuple[float, ...]
     simulated: SimulatedFacts | None
-
-
-@dataclass(frozen=True)
-class AnsweredFacts:
-    """What answers to later questions were computed from: the same plan and its noisy values.
-
-    Attributes:
-        release: key of the release.
-        measurements: digest of its noisy values.
-        charged: what the questions took of any budget: nothing.
-    """
-
-    release: str
-    measurements: str
-    charged: str
 
 
 @dataclass(frozen=True)

@@ -265,11 +265,16 @@ def _source_words(manifest: Manifest, rap: RapFacts) -> str:
 def _answered_words(manifest: Manifest) -> str:
     if manifest.answered is None:
         return ""
+    guess = "".join(
+        f" **A guess:** it does not tell all values of `{_one_line(name)}` apart; those were taken "
+        "to be equally likely."
+        for name in manifest.answered.guessed
+    )
     return (
         "These are answers to questions that were asked later, of the release with the key "
         f"`{manifest.answered.release}`. They were computed from its noisy measurements alone: "
         "the records were not looked at again, nothing was charged, and what is promised above is "
-        "that release's promise, for the release and these answers together.\n\n"
+        f"that release's promise, for the release and these answers together.{guess}\n\n"
     )
 
 

@@ -1,0 +1,326 @@
+"""Questions that nobody had asked: how well a release answers them, and from how much history.
+
+The partial-knowledge study of [RAP] section 5 (Table 5, Figures 10 to 15) on Adult: 1-of-3
+thresholds at epsilon = 0.1, delta = 1 / n^2. A historical workload is drawn by a distribution over
+attributes (a set of three in proportion to the product of its attributes' probabilities), planned
+and released; `dpquery answer` is then asked future thresholds, drawn from the same distribution or
+from one that has drifted by gamma. Future error is the mean over future thresholds of the largest
+error of one, as a share of the records. A linear release refuses what it did not measure: its share
+of answerable questions is a result of its own, and where it refuses, 0 is the answer in its line.
+
+    python tests/bench_future.py [figures.json [chart.svg]]
+"""
+
+import json
+import math
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+
+from dpquery import pipeline, questions
+from dpquery.operators.compile import compile_spec
+from dpquery.release.preview import Point, Series
+from dpquery.release.style import STYLE
+from dpquery.release.svg import lines
+from dpquery.spec.parse import parse
+from dpquery.strategy.plan_file import read_plan, write_plan
+from dpquery.strategy.planned_rap import PlannedRap
+from dpquery.strategy.rap import RapSettings
+
+ROOT = Path(__file__).parents[1]
+ADULT = ROOT.parent / "shared" / "data" / "adult.csv"
+DOMAIN = (ROOT / "workloads" / "adult_basic.yaml").read_text()
+DOMAIN = DOMAIN[DOMAIN.index("domain:") : DOMAIN.index("workload:")]
+RECORDS = 48_842
+EPSILON, DELTA = Fraction(1, 10), Fraction(1, RECORDS**2)
+R, K = 1, 3
+SIZES = (1, 4, 16, 64)
+DRIFTS, DRIFTED_SIZE = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0), 4
+FUTURE, REPETITIONS = 32, 3
+SETTINGS = RapSettings(rounds=16, selected=16, relaxed_rows=1000, seed=0)
+DISTRIBUTIONS = {
+    "uniform": lambda d: np.ones(d),
+    "zipf": lambda d: 1 / np.arange(1, d + 1),
+    "geometric": lambda d: 0.5 ** np.arange(1, d + 1),
+}
+
+Triple = tuple[int, ...]
+
+
+class Adult:
+    """The records, and the true answers of a threshold."""
+
+    def __init__(self) -> None:
+        self.data = pd.read_csv(ADULT)
+        self.names = list(self.data.columns)
+        self.sizes = [int(line) for line in domain_sizes()]
+
+    def truth(self, triple: Triple) -> np.ndarray:
+        """Return the answers of all rows of the 1-of-3 threshold over some attributes."""
+        block = compiled([triple], self.names).workload.blocks[0]
+        codes = [self.data[self.names[i]].to_numpy() for i in block.attributes]
+        cells = np.ravel_multi_index(codes, block.table_shape)
+        table = np.bincount(cells, minlength=math.prod(block.table_shape))
+        return block.apply(table.reshape(block.table_shape)).ravel()
+
+
+def domain_sizes() -> list[int]:
+    """Return the sizes of the attributes."""
+    shape = parse(spec_text([(0, 1, 2)], ["age", "workclass", "fnlwgt"]), name="", files={})
+    return list(shape.domain.shape)
+
+
+def workload_text(triples: list[Triple], names: list[str]) -> str:
+    """Return a workload of thresholds; one drawn several times weighs as much."""
+    items = []
+    for triple, times in sorted(Counter(triples).items()):
+        of = ", ".join(names[i] for i in triple)
+        items.append(
+            f"  - {{name: {item_name(triple)}, weight: {times}, "
+            f"threshold: {{r: {R}, of: [{of}]}}}}\n"
+        )
+    return "workload:\n" + "".join(items)
+
+
+def item_name(triple: Triple) -> str:
+    """Return the name of a threshold's item."""
+    return "t" + "_".join(map(str, triple))
+
+
+def spec_text(triples: list[Triple], names: list[str]) -> str:
+    """Return a spec over Adult whose workload is some thresholds."""
+    delta = f"{float(DELTA):.20f}".rstrip("0")
+    return (
+        f"dataset: {{id: adult, rows: about 50000}}\nprivacy: {{unit: row, delta: {delta}}}\n"
+        f"budget: {{epsilon: 100, delta: {delta}}}\n{DOMAIN}{workload_text(triples, names)}"
+    )
+
+
+def compiled(triples: list[Triple], names: list[str]):
+    """Return the operators of some thresholds over Adult."""
+    return compile_spec(parse(spec_text(triples, names), name="", files={}))
+
+
+def drifted(masses: np.ndarray, gamma: float, rng: np.random.Generator) -> np.ndarray:
+    """Return the masses put in another order: [RAP] Definition 5.2. masses: (d,), falling."""
+    d = len(masses)
+    order = (d - np.arange(1, d + 1)) / (d - 1)
+    keys = (1 - 2 * gamma) * order + (1 - abs(1 - 2 * gamma)) * rng.random(d)
+    found = np.empty(d)
+    found[np.argsort(-keys, kind="stable")] = masses
+    return found
+
+
+def drawn(masses: np.ndarray, count: int, rng: np.random.Generator) -> list[Triple]:
+    """Draw sets of attributes in proportion to the products of their masses."""
+    sets = list(combinations(range(len(masses)), K))
+    weights = np.array([math.prod(masses[i] for i in own) for own in sets])
+    return [sets[k] for k in rng.choice(len(sets), count, p=weights / weights.sum())]
+
+
+def planned(home: Path, triples: list[Triple], names: list[str]) -> Path:
+    """Plan a historical workload, and let the plan hold RAP at the guarantee of the study."""
+    spec, path = home / "workload.yaml", home / "dpquery.plan"
+    spec.write_text(spec_text(triples, names))
+    pipeline.plan(
+        spec,
+        plan_path=path,
+        ledger_path=home / "ledger" / "ledger.db",
+        objective="max",
+        epsilon=EPSILON,
+        delta=DELTA,
+        time_limit=20.0,
+        **PLAN_OPTIONS,
+    )
+    plan = read_plan(path.read_bytes())
+    rap = PlannedRap(SETTINGS, EPSILON, DELTA, "none", 1, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0, False)
+    path.write_bytes(write_plan(replace(plan, relaxed=rap)))
+    return path
+
+
+PLAN_OPTIONS = {"mechanism": "linear"}
+
+
+def released(home: Path, plan: Path, mechanism: str) -> Path:
+    """Release by one mechanism."""
+    out = home / mechanism
+    pipeline.release(
+        ADULT,
+        plan_path=plan,
+        ledger_path=home / "ledger" / "ledger.db",
+        out=out,
+        epsilon=EPSILON,
+        delta=DELTA,
+        mechanism=mechanism,
+    )
+    return out
+
+
+def errors(
+    home: Path, release: Path, future: list[Triple], truths: dict[Triple, np.ndarray], names
+) -> dict[Triple, float]:
+    """Ask a release thresholds; return the largest error of each, as a share of the records."""
+    if not future:
+        return {}
+    asked, out = home / "more.yaml", home / "answers"
+    asked.write_text(workload_text(future, names))
+    questions.answer(release, asked, out=out, replace=True)
+    found = {}
+    for triple in set(future):
+        estimate = pq.read_table(out / f"{item_name(triple)}.parquet")["estimate"].to_numpy()
+        found[triple] = float(np.abs(estimate - truths[triple]).max()) / RECORDS
+    return found
+
+
+class Study:
+    """Runs of the study; every true answer is worked out once."""
+
+    def __init__(self) -> None:
+        self.adult = Adult()
+        self.truths: dict[Triple, np.ndarray] = {}
+
+    def know(self, triples: list[Triple]) -> None:
+        """Work out the true answers of thresholds."""
+        for triple in set(triples) - self.truths.keys():
+            self.truths[triple] = self.adult.truth(triple)
+
+    def run(self, name: str, size: int, repetition: int, drifts) -> list[dict[str, object]]:
+        """Return a line of figures for each drift, from one historical workload."""
+        rng = np.random.default_rng([size, repetition, list(DISTRIBUTIONS).index(name)])
+        names = self.adult.names
+        masses = DISTRIBUTIONS[name](len(names))
+        history = drawn(masses, size, rng)
+        with tempfile.TemporaryDirectory() as folder:
+            home, start = Path(folder), time.process_time()
+            plan = planned(home, history, names)
+            linear, rap = (released(home, plan, own) for own in ("linear", "rap"))
+            made = time.process_time() - start
+            rows = []
+            for gamma in drifts:
+                future = drawn(drifted(masses, gamma, rng), FUTURE, rng)
+                rows.append(self.line(home, linear, rap, history, future))
+                head = {"distribution": name, "size": size, "repetition": repetition}
+                rows[-1] = head | {"gamma": gamma, "cpu_seconds": made} | rows[-1]
+        return rows
+
+    def line(self, home, linear, rap, history, future) -> dict[str, float]:
+        """Return the errors of one set of future thresholds."""
+        names = self.adult.names
+        self.know(history + future)
+        zero = {own: float(self.truths[own].max()) / RECORDS for own in {*future, *history}}
+        asked = [own for own in future if own in set(history)]
+        exact = errors(home, linear, asked, self.truths, names)
+        relaxed = errors(home, rap, future, self.truths, names)
+        present = errors(home, rap, history, self.truths, names)
+        unseen = [own for own in future if own not in set(history)]
+        return {
+            "rap": mean([relaxed[own] for own in future]),
+            "rap_unseen": mean([relaxed[own] for own in unseen]),
+            "rap_present": mean([present[own] for own in history]),
+            "linear_answerable": len(asked) / len(future),
+            "linear_answered": mean([exact[own] for own in asked]),
+            "linear_or_zero": mean([exact.get(own, zero[own]) for own in future]),
+            "all_0": mean([zero[own] for own in future]),
+        }
+
+
+def mean(values) -> float | None:
+    """Return the mean; None of nothing."""
+    return float(np.mean(values)) if len(values) else None
+
+
+FIGURES = (
+    "rap",
+    "rap_unseen",
+    "rap_present",
+    "linear_answerable",
+    "linear_answered",
+    "linear_or_zero",
+    "all_0",
+)
+
+
+def summarised(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Return mean and standard deviation over the repetitions."""
+    found = []
+    for key in dict.fromkeys((r["distribution"], r["size"], r["gamma"]) for r in rows):
+        own = [r for r in rows if (r["distribution"], r["size"], r["gamma"]) == key]
+        line: dict[str, object] = dict(zip(("distribution", "size", "gamma"), key, strict=True))
+        for name in FIGURES:
+            values = [r[name] for r in own if r[name] is not None]
+            line[name] = round(float(np.mean(values)), 4) if values else None
+            line[f"{name}_spread"] = round(float(np.std(values)), 4) if values else None
+        found.append(line)
+    return found
+
+
+def chart(lines_of: list[dict[str, object]]) -> str:
+    """Draw future error against the size of the history, for each distribution: Figure 12."""
+    series = [
+        Series(f"RAP, {name}", tuple(point(own, "rap") for own in lines_of if own_of(own, name)))
+        for name in DISTRIBUTIONS
+    ]
+    zipf = [own for own in lines_of if own_of(own, "zipf")]
+    series.append(Series("linear or 0, zipf", tuple(point(o, "linear_or_zero") for o in zipf)))
+    drawn_lines = lines(
+        series,
+        axis="historical thresholds, as a power of 4",
+        title="Largest error of a future threshold, % of the records, by size of the history",
+    )
+    head = '<svg xmlns="http://www.w3.org/2000/svg"'
+    styled = f"<style>{STYLE}</style><desc>"
+    return drawn_lines.replace("<svg", head, 1).replace("<desc>", styled, 1)
+
+
+def own_of(line: dict[str, object], name: str) -> bool:
+    """Return whether a line is of a distribution without drift."""
+    return line["distribution"] == name and line["gamma"] == 0.0
+
+
+def point(line: dict[str, object], name: str) -> Point:
+    """Return a mean with its spread, in percent."""
+    middle, spread = 100 * float(line[name]), 100 * float(line[f"{name}_spread"])
+    place = math.log(int(line["size"]), 4)
+    return Point(f"{line['size']}", place, middle, (middle - spread, middle + spread), "")
+
+
+def main() -> None:
+    """Run the study; print a line for each cell, and write the files that were named."""
+    study, rows = Study(), []
+    for name in DISTRIBUTIONS:
+        for size in SIZES:
+            drifts = DRIFTS if (name, size) == ("geometric", DRIFTED_SIZE) else (0.0,)
+            for repetition in range(REPETITIONS):
+                rows += study.run(name, size, repetition, drifts)
+            for own in summarised(rows)[-len(drifts) :]:
+                print(json.dumps(own), flush=True)
+    about = {
+        "data": "Adult, 48,842 records",
+        "thresholds": f"{R} of {K}",
+        "epsilon": float(EPSILON),
+        "delta": float(DELTA),
+        "rap": {"rounds": SETTINGS.rounds, "selected": SETTINGS.selected},
+        "future_thresholds": FUTURE,
+        "repetitions": REPETITIONS,
+        "error": "mean over thresholds of the largest error, as a share of the records",
+        "cpu_seconds": round(time.process_time(), 1),
+    }
+    figures, picture = (*sys.argv[1:], None, None)[:2]
+    if figures:
+        content = {"about": about, "figures": summarised(rows)}
+        Path(figures).write_text(json.dumps(content, indent=1) + "\n")
+    if picture:
+        Path(picture).write_text(chart(summarised(rows)))
+
+
+if __name__ == "__main__":
+    main()
