@@ -231,11 +231,8 @@ def test_of_its_own_questions_a_release_answers_combinations_and_refuses_the_res
     assert "more.yaml:4:5: 'three': no measured table holds sex x region x income" in message
     Path("more.yaml").write_text("\n".join(Path("more.yaml").read_text().splitlines()[:-1]))
     ok("answer", "release", "more.yaml")
-    by_sex = pq.read_table("release/age_by_sex.parquet")
-    cells = {(r["age"], r["sex"]): r["estimate"] for r in by_sex.to_pylist()}
-    assert columns("answers", "some")[0] == pytest.approx(
-        [sum(cells[age, "M"] for age in (1, 2, 3))], abs=40
-    )
+    women, men, both = columns("release", "age_by_sex")[0].reshape(5, 3)[1:4].sum(axis=0)
+    assert columns("answers", "some")[0] == pytest.approx([(2 * men - women + both) / 3])
 
 
 BANDS = """\
