@@ -29,7 +29,7 @@ NODES = 4096  # of the average over the gamma law
 def standard_errors(
     strategy: Strategy, block: Block, *, position: int | None, noise_std: float
 ) -> Array:
-    """Return the standard error of every query of a block, in counts. (m,).
+    """Return the standard error of every query of a block, in counts. (m,): see `_over_rows`.
 
     Args:
         strategy: the strategy measured.
@@ -38,7 +38,7 @@ def standard_errors(
         noise_std: standard deviation of the noise on each measured row.
     """
     terms = variances(strategy, block, position=position)
-    return noise_std * np.sqrt(expand(terms, block.row_shape)).ravel()
+    return _over_rows(noise_std * np.sqrt(expand(terms)), block)
 
 
 def half_widths(
@@ -51,14 +51,30 @@ def half_widths(
     cover too much, never too little.
     """
     if strategy.noise == "gaussian":
-        return std_errors * float(ndtri((1 + level) / 2))
+        return _times(std_errors, float(ndtri((1 + level) / 2)))
     fourth = power_sums(strategy, block, position=position, order=4)
     if fourth is None:
-        return std_errors * laplace_quantile(np.ones(1), level)
+        return _times(std_errors, float(laplace_quantile(np.ones(1), level)[0]))
     second = variances(strategy, block, position=position)
     ratio = expand(fourth) / expand(second) ** 2
-    factor = laplace_quantile(np.clip(ratio, 0, 1), level)
-    return np.asarray(std_errors * np.broadcast_to(factor, block.row_shape).ravel())
+    factor = _over_rows(laplace_quantile(np.clip(ratio, 0, 1), level), block)
+    if factor.strides == (0,):
+        return _times(std_errors, float(factor[0]))
+    return np.asarray(std_errors * factor)
+
+
+def _over_rows(values: Array, block: Block) -> Array:
+    """Return values that broadcast to the row shape for every row; a view where all are one."""
+    if values.size == 1:
+        return np.broadcast_to(values.ravel()[0], (block.queries,))
+    return np.ravel(np.broadcast_to(values, block.row_shape))
+
+
+def _times(values: Array, factor: float) -> Array:
+    """Return the product; one number for all rows stays so."""
+    if values.strides == (0,) and len(values):
+        return np.broadcast_to(values[0] * factor, values.shape)
+    return np.asarray(values * factor)
 
 
 def laplace_quantile(concentration: Array, level: float) -> Array:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-from numpy import float64, int64
+from numpy import float64, int32, int64
 from numpy.typing import NDArray
 
 from dpquery.spec.model import Item
@@ -49,12 +49,15 @@ UNKNOWN_SCHEMA = pa.schema([field.with_nullable(True) for field in ERRORS_SCHEMA
 def relative_errors(estimate: NDArray[float64], std_error: NDArray[float64]) -> NDArray[float64]:
     """Return std_error / |estimate|: infinite at an estimate of zero, zero without noise. (m,)."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(std_error == 0, 0.0, std_error / np.abs(estimate))
+        relative = np.abs(estimate)
+        np.divide(std_error, relative, out=relative)
+    relative[std_error == 0] = 0.0
+    return relative
 
 
-def flags(relative: NDArray[float64]) -> NDArray[int64]:
+def flags(relative: NDArray[float64]) -> NDArray[int32]:
     """Return for each relative error its place in FLAGS. (m,)."""
-    return (relative >= NOISY).astype(int64) + (relative >= VERY_NOISY)
+    return np.add(relative >= NOISY, relative >= VERY_NOISY, dtype=int32)
 
 
 class Tally:
@@ -113,10 +116,22 @@ class _Median:
         self.high = 0.0
 
     def add(self, values: NDArray[float64]) -> None:
-        bins = np.ascontiguousarray(values, dtype=float64).view(int64) >> _DROPPED_BITS
-        self.counts += np.bincount(bins, minlength=_BINS)
-        self.sums += np.bincount(bins, weights=values, minlength=_BINS)
-        self.high = max(self.high, float(values.max(initial=0.0)))
+        if not len(values):
+            return
+        if values.strides == (0,):  # one number for all rows
+            self._add(values[:1], len(values))
+            return
+        self._add(np.ascontiguousarray(values, dtype=float64), 1)
+
+    def _add(self, values: NDArray[float64], times: int) -> None:
+        bins = values.view(int64) >> _DROPPED_BITS
+        low = int(bins.min())
+        bins -= low
+        counts = np.bincount(bins)
+        here = slice(low, low + len(counts))
+        self.counts[here] += times * counts
+        self.sums[here] += times * np.bincount(bins, weights=values)
+        self.high = max(self.high, float(values.max()))
 
     @property
     def median(self) -> float:

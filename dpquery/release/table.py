@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy import float64, int64
+from numpy import float64, int32, int64
 from numpy.typing import NDArray
 
 from dpquery.reconstruction.answers import TableAnswers
+from dpquery.release.columns import Blank, Filling, Runs, encoded, masked
 from dpquery.release.errors import FLAGS, NO_ERROR_BARS, flags, relative_errors
 from dpquery.release.labels import LABEL, AttributeColumns, attribute_columns
 from dpquery.spec.domain import Domain
 from dpquery.spec.model import Item, Table
-from dpquery.spec.predicates import PredicateSet
 
 BATCH_ROWS = 1 << 18
 WHOLE = frozenset({"integer"})
@@ -97,9 +97,10 @@ class Layout:
         Raises:
             ValueError: the answers are not those of the item's tables.
         """
-        place, current = -1, None
+        place, current, blank = -1, None, Blank(min(rows, self.item.size))
         for segments in _batches_of([table.size for table in self.item.tables], rows):
-            pieces, extra = [], []
+            pieces: list[list[Values]] = []
+            extra = []
             for segment in segments:
                 while place < segment.table:
                     place, current = place + 1, next(answers, None)
@@ -111,10 +112,8 @@ class Layout:
                 fields = (current.estimate, current.std_error, current.half_width)
                 pieces.append([values[part] for values in fields if values is not None])
                 extra.append([_part(values, segment) for values in current.extra])
-            batch = self._batch(
-                segments, *(np.concatenate(own) for own in zip(*pieces, strict=True))
-            )
-            yield self._extended(batch, extra)
+            batch = self._batch(segments, blank, *map(_joined, zip(*pieces, strict=True)))
+            yield self._extended(batch, extra) if self.extra else batch
 
     def _extended(self, batch: Batch, extra: Sequence[Sequence[pa.Array]]) -> Batch:
         """Add the extra columns, given for each segment, to a batch."""
@@ -127,45 +126,47 @@ class Layout:
     def _batch(
         self,
         segments: Sequence[_Segment],
+        blank: Blank,
         estimate: Values,
         std_error: Values | None = None,
         half_width: Values | None = None,
     ) -> Batch:
         arrays = [
-            *(self._constant(texts, segments) for texts in (self.tables, self.queries) if texts),
-            *self._attribute_arrays(segments),
+            *(_by_table(texts, segments) for texts in (self.tables, self.queries) if texts),
+            *self._attribute_arrays(segments, blank),
             pa.array(estimate),
         ]
         if std_error is None or half_width is None:
             unknown = pa.nulls(len(estimate), pa.float64())
-            flagged = _encoded(np.zeros(len(estimate), dtype=int64), pa.array([NO_ERROR_BARS]))
+            flagged = encoded(np.zeros(len(estimate), dtype=int32), pa.array([NO_ERROR_BARS]))
             arrays += [unknown, unknown, unknown, unknown, flagged]
             return Batch(pa.RecordBatch.from_arrays(arrays, schema=self.schema), None, None)
         relative = relative_errors(estimate, std_error)
         arrays += [
-            *(pa.array(v) for v in (std_error, estimate - half_width, estimate + half_width)),
-            pa.array(relative, mask=(estimate == 0) | np.isinf(relative)),
-            _encoded(flags(relative), pa.array(FLAGS)),
+            pa.array(np.ascontiguousarray(std_error)),
+            *(pa.array(v) for v in (estimate - half_width, estimate + half_width)),
+            masked(relative, (estimate == 0) | np.isinf(relative)),
+            encoded(flags(relative), pa.array(FLAGS)),
         ]
         return Batch(pa.RecordBatch.from_arrays(arrays, schema=self.schema), std_error, relative)
 
-    def _constant(self, texts: Sequence[str], segments: Sequence[_Segment]) -> pa.Array:
-        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-        own = np.array([places[texts[segment.table]] for segment in segments], dtype=int64)
-        counts = [segment.stop - segment.start for segment in segments]
-        return _encoded(np.repeat(own, counts), pa.array(list(places), pa.string()))
-
-    def _attribute_arrays(self, segments: Sequence[_Segment]) -> list[pa.Array]:
+    def _attribute_arrays(self, segments: Sequence[_Segment], blank: Blank) -> list[pa.Array]:
         total = sum(segment.stop - segment.start for segment in segments)
-        filling = {index: _Filling(own, total) for index, own in self.attributes.items()}
+        here = {i for segment in segments for i in self.item.tables[segment.table].attributes}
+        filling = {i: Filling(self.attributes[i], total) for i in sorted(here)}
         begin = 0
-        for segment in segments:
-            table = self.item.tables[segment.table]
-            end = begin + segment.stop - segment.start
-            for index, predicates, own in _query_numbers(table, segment):
-                filling[index].fill(slice(begin, end), predicates, own)
-            begin = end
-        return [array for own in filling.values() for array in own.arrays()]
+        for place, start, stop in segments:
+            table = self.item.tables[place]
+            length = table.size
+            for i, predicates in table.axes:
+                length //= len(predicates)
+                filling[i].fill(predicates, Runs(begin, start, stop, length))
+            for i, predicates in table.where:
+                filling[i].fill(predicates, Runs(begin, start, stop, table.size))
+            begin += stop - start
+        columns = self.attributes.items()
+        filled = [filling[i].arrays() if i in here else blank.arrays(c, total) for i, c in columns]
+        return [array for own in filled for array in own]
 
 
 def layout(
@@ -205,35 +206,22 @@ def layout(
     )
 
 
-class _Filling:
-    """The columns of one attribute over the rows of a batch; zero, "all", until filled."""
-
-    def __init__(self, columns: AttributeColumns, rows: int) -> None:
-        self.columns = columns
-        self.value = np.zeros(rows, dtype=int64)
-        if columns.ends is not None:
-            dtype = columns.ends.to_pandas_dtype()
-            self.low, self.high = np.zeros(rows, dtype=dtype), np.zeros(rows, dtype=dtype)
-            self.missing = np.ones(rows, dtype=np.bool_)
-
-    def fill(self, rows: slice, predicates: PredicateSet, queries: NDArray[int64]) -> None:
-        coding = self.columns.codings[predicates]
-        self.value[rows] = coding.value[queries]
-        if coding.low is not None and coding.high is not None:
-            self.low[rows], self.high[rows] = coding.low[queries], coding.high[queries]
-            self.missing[rows] = ~coding.is_range[queries]
-
-    def arrays(self) -> list[pa.Array]:
-        if self.columns.dictionary is None:
-            return [pa.array(self.value).cast(self.columns.type)]
-        main = _encoded(self.value, self.columns.dictionary)
-        if self.columns.ends is None:
-            return [main]
-        return [main, *(pa.array(own, mask=self.missing) for own in (self.low, self.high))]
-
-
 def _extra_type(name: str) -> pa.DataType:
     return pa.int64() if name in WHOLE else pa.float64()
+
+
+def _joined(parts: Sequence[Values]) -> Values:
+    """Return the parts end to end: a view where there is one, so that one number stays one."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _by_table(texts: Sequence[str], segments: Sequence[_Segment]) -> pa.Array:
+    """Return the column that says one thing in all rows of a table."""
+    own = [texts[segment.table] for segment in segments]
+    places = {text: place for place, text in enumerate(dict.fromkeys(own))}
+    counts = [segment.stop - segment.start for segment in segments]
+    numbers = np.array([places[text] for text in own], dtype=int32)
+    return encoded(np.repeat(numbers, counts), pa.array(list(places), pa.string()))
 
 
 def _part(values: NDArray[float64] | NDArray[int64] | None, segment: _Segment) -> pa.Array:
@@ -241,23 +229,6 @@ def _part(values: NDArray[float64] | NDArray[int64] | None, segment: _Segment) -
     if values is None:
         return pa.nulls(segment.stop - segment.start)
     return pa.array(values[segment.start : segment.stop])
-
-
-def _encoded(places: NDArray[int64], dictionary: pa.Array) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(places.astype(np.int32)), dictionary)
-
-
-def _query_numbers(
-    table: Table, segment: _Segment
-) -> Iterator[tuple[int, PredicateSet, NDArray[int64]]]:
-    """Yield each condition of some rows of a table: attribute index, set, query of every row."""
-    rows = np.arange(segment.start, segment.stop, dtype=int64)
-    inner = table.size
-    for index, predicates in table.axes:
-        inner //= len(predicates)
-        yield index, predicates, rows // inner % len(predicates)
-    for index, predicates in table.where:
-        yield index, predicates, np.zeros(len(rows), dtype=int64)
 
 
 def _batches_of(sizes: Sequence[int], rows: int) -> Iterator[list[_Segment]]:

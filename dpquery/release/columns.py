@@ -1,0 +1,106 @@
+"""The columns that show one attribute, filled for the rows of a batch.
+
+A query's values come in runs of one length, the rows of the axes after its own, again and again: so
+they are repeated and copied, and never looked up row by row.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy import int32
+from numpy.typing import NDArray
+
+from dpquery.operators.factors import Array
+from dpquery.release.labels import AttributeColumns
+from dpquery.spec.predicates import PredicateSet
+
+_LONG = 1 << 9  # values: copies of fewer cost more than what is copied
+
+
+class Runs(NamedTuple):
+    """Rows start..stop-1 of a table, which begin a batch's row `begin`, in runs of one query."""
+
+    begin: int
+    start: int
+    stop: int
+    length: int
+
+    @property
+    def rows(self) -> slice:
+        """The rows of the batch."""
+        return slice(self.begin, self.begin + self.stop - self.start)
+
+
+def repeat_runs(values: Array, runs: Runs, out: Array) -> None:
+    """Write values[row // length % n] for each row of a table to out. values: (n,)."""
+    start, stop, length = runs.start, runs.stop, runs.length
+    n, rows = len(values), stop - start
+    if rows < n * length:
+        first = start // length
+        own = values[np.arange(first, -(-stop // length)) % n]
+        out[:] = np.repeat(own, length)[start - first * length :][:rows]
+        return
+    cycle = np.tile(np.repeat(values, length), -(-_LONG // (n * length)))
+    cycle = np.roll(cycle, -(start % len(cycle)))
+    whole = rows - rows % len(cycle)
+    out[:whole].reshape(-1, len(cycle))[:] = cycle
+    out[whole:] = cycle[: rows - whole]
+
+
+class Blank:
+    """What columns hold in rows whose table does not have their attribute, made once for a file."""
+
+    def __init__(self, rows: int) -> None:
+        """Prepare for batches of at most so many rows."""
+        self._first = pa.array(np.zeros(rows, dtype=int32))
+        self._nulls = {kind: pa.nulls(rows, kind) for kind in (pa.int64(), pa.float64())}
+
+    def arrays(self, columns: AttributeColumns, rows: int) -> list[pa.Array]:
+        """Return the first label, "all", and no ends."""
+        first = self._first.slice(0, rows)
+        main = pa.DictionaryArray.from_arrays(first, columns.dictionary, safe=False)
+        if columns.ends is None:
+            return [main]
+        return [main, *[self._nulls[columns.ends].slice(0, rows)] * 2]
+
+
+class Filling:
+    """The columns of one attribute over the rows of a batch, "all" where they are not filled."""
+
+    def __init__(self, columns: AttributeColumns, rows: int) -> None:
+        """Make room for so many rows."""
+        self.columns = columns
+        self.value: Array = np.zeros(rows, dtype=np.int64 if columns.dictionary is None else int32)
+        if columns.ends is not None:
+            dtype = columns.ends.to_pandas_dtype()
+            self.low, self.high = np.zeros(rows, dtype=dtype), np.zeros(rows, dtype=dtype)
+            self.missing = np.ones(rows, dtype=np.bool_)
+
+    def fill(self, predicates: PredicateSet, runs: Runs) -> None:
+        """Fill the rows of a table with the values of a predicate set."""
+        coding = self.columns.codings[predicates]
+        repeat_runs(coding.value.astype(self.value.dtype), runs, self.value[runs.rows])
+        if coding.low is not None and coding.high is not None:
+            repeat_runs(coding.low, runs, self.low[runs.rows])
+            repeat_runs(coding.high, runs, self.high[runs.rows])
+            repeat_runs(~coding.is_range, runs, self.missing[runs.rows])
+
+    def arrays(self) -> list[pa.Array]:
+        """Return the main column and, where there are such, those of the ends of ranges."""
+        if self.columns.dictionary is None:
+            return [pa.array(self.value).cast(self.columns.type)]
+        main = encoded(self.value, self.columns.dictionary)
+        if self.columns.ends is None:
+            return [main]
+        return [main, *(masked(own, self.missing) for own in (self.low, self.high))]
+
+
+def encoded(places: NDArray[int32], dictionary: pa.Array) -> pa.Array:
+    """Return a column of labels: (m,) places in a dictionary, all of them inside it."""
+    return pa.DictionaryArray.from_arrays(pa.array(places), dictionary, safe=False)
+
+
+def masked(values: Array, missing: NDArray[np.bool_]) -> pa.Array:
+    """Return a column with nulls where values are missing, without a mask where none is."""
+    return pa.array(values, mask=missing) if missing.any() else pa.array(values)
