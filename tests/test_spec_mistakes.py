@@ -8,7 +8,7 @@ import pytest
 from spec_base import BASE
 
 from dpquery.exceptions import SpecError
-from dpquery.spec import parse_workload
+from dpquery.spec import tables
 from dpquery.spec.parse import load, parse
 from dpquery.spec.starter import STARTER
 
@@ -155,7 +155,7 @@ def test_workloads_past_the_limits_are_refused(item: str, message: str) -> None:
 
 
 def test_tables_are_counted_over_the_whole_workload(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parse_workload, "MAX_TABLES", 20)
+    monkeypatch.setattr(tables, "MAX_TABLES", 20)
     items = "  - {name: a, union: [&u {marginals: {ways: 2}}]}\n"
     parse(BASE + items, name="w.yaml", files={})
     (found,) = mistakes(f"{BASE}{items}  - {{name: b, union: [*u]}}\n")

@@ -8,18 +8,17 @@ from collections.abc import Mapping
 from dpquery.spec.domain import Attribute
 from dpquery.spec.model import Item, Table
 from dpquery.spec.parse_predicates import read_ranges
+from dpquery.spec.parse_threshold import read_threshold
 from dpquery.spec.predicates import IdentitySet, PredicateSet, TotalSet
 from dpquery.spec.problems import UnreadableError, quoted
 from dpquery.spec.reading import described, entries, fields, items, only_one, real, text, whole
 from dpquery.spec.scope import Scope, Sets
-from dpquery.spec.source import Node, TextNode
+from dpquery.spec.source import Node
+from dpquery.spec.tables import limit_tables, over, table
 
 ITEM_KINDS = ("product", "marginals", "ranges", "union", "any_of", "threshold")
 MARGINAL_KINDS = ("ways", "up_to", "sets", "max_cells")
 NAME = r"[a-z0-9_][a-z0-9_-]{0,99}"  # becomes a file name
-
-MAX_TABLES = 1_000_000
-MAX_QUERIES = 2**40  # of one table
 
 _RESERVED = ("errors", "measurements", "relaxed_rows")  # a release has files of these names
 
@@ -33,7 +32,7 @@ def read_workload(node: Node, scope: Scope) -> tuple[Item, ...]:
         with scope.problems.collected():
             item = _item(own, scope, taken)
             tables += len(item.tables)
-            _limit_tables(tables, own)
+            limit_tables(tables, own)
             read.append(item)
     return tuple(read)
 
@@ -106,18 +105,7 @@ def _tables(node: Node, given: Mapping[str, Node], scope: Scope, outer: Sets) ->
         case "any_of":
             return [_any_of(own, scope, where)]
         case _:
-            return [_threshold(own, scope, where)]
-
-
-def _table(node: Node, axes: Sets, where: Sets, at_least: int | None = None) -> Table:
-    table = Table(tuple(sorted(axes.items())), tuple(sorted(where.items())), at_least)
-    if table.size > MAX_QUERIES:
-        raise UnreadableError(
-            node.place,
-            f"one table asks {table.size:,} queries, more than the limit of {MAX_QUERIES:,}; "
-            "name fewer attributes or coarser sets",
-        )
-    return table
+            return read_threshold(own, scope, where)
 
 
 def _product(node: Node, scope: Scope, where: Sets) -> Table:
@@ -125,7 +113,7 @@ def _product(node: Node, scope: Scope, where: Sets) -> Table:
         node, "the product, attributes with predicate sets", fixed=where, read=scope.read_set
     )
     asked: Sets = {i: own for i, own in axes.items() if not isinstance(own, TotalSet)}
-    return _table(node, asked, where)
+    return table(node, asked, where)
 
 
 def _ranges(node: Node, scope: Scope, where: Sets) -> Table:
@@ -136,7 +124,7 @@ def _ranges(node: Node, scope: Scope, where: Sets) -> Table:
     axes = scope.sets(node, what, fixed=where, read=read)
     if not entries(node, what):
         raise UnreadableError(node.place, "no attribute is named; name at least one")
-    return _table(node, axes, where)
+    return table(node, axes, where)
 
 
 def _any_of(node: Node, scope: Scope, where: Sets) -> Table:
@@ -144,7 +132,7 @@ def _any_of(node: Node, scope: Scope, where: Sets) -> Table:
     axes = scope.sets(node, what, fixed=where, read=scope.read_choosing)
     if not entries(node, what):
         raise UnreadableError(node.place, "no alternative is given; name at least one attribute")
-    return _table(node, axes, where, at_least=1)
+    return table(node, axes, where, at_least=1)
 
 
 def _union(node: Node, scope: Scope, where: Sets) -> list[Table]:
@@ -158,90 +146,30 @@ def _union(node: Node, scope: Scope, where: Sets) -> list[Table]:
                 optional=("where", *ITEM_KINDS),
             )
             own = _tables(part, given, scope, where)
-            _limit_tables(len(tables) + len(own), part)
+            limit_tables(len(tables) + len(own), part)
             tables += own
     return tables
-
-
-def _limit_tables(count: int, node: Node) -> None:
-    if count > MAX_TABLES:
-        raise UnreadableError(
-            node.place,
-            f"this makes {count:,} tables or more, past the limit of {MAX_TABLES:,}; ask for fewer "
-            "ways, or for fewer attributes with `over`",
-        )
-
-
-def _threshold(node: Node, scope: Scope, where: Sets) -> Table:
-    given = fields(
-        node,
-        "a threshold",
-        problems=scope.problems,
-        required=("r", "of"),
-        optional=("targets",),
-    )
-    if not {"r", "of"} <= given.keys():
-        raise UnreadableError(None)
-    of = items(given["of"], "the attributes to count over")
-    r = 1
-    with scope.problems.collected():
-        r = whole(given["r"], "how many of the attributes must meet their target")
-        if not 1 <= r <= len(of):
-            raise UnreadableError(
-                given["r"].place, f"r is {r}; expected 1 to {len(of)}, the number of attributes"
-            )
-    attributes = scope.attributes(given["of"], "the attributes to count over", fixed=where)
-    axes: Sets = {i: IdentitySet(own.size) for i, own in attributes.items()}
-    targets = given.get("targets")
-    if targets is not None and not (isinstance(targets, TextNode) and targets.text == "all"):
-        axes = _targets(targets, scope, attributes)
-    return _table(node, axes, where, at_least=r)
-
-
-def _targets(node: Node, scope: Scope, attributes: Mapping[int, Attribute]) -> Sets:
-    names = [own.name for own in attributes.values()]
-
-    def read(own: Node, attribute: Attribute) -> PredicateSet:
-        if attribute.name not in names:
-            raise UnreadableError(
-                own.place, f"{quoted(attribute.name)} has a target but is not in `of`; add it there"
-            )
-        return scope.read_condition(own, attribute)
-
-    what = "`all`, or a target for each attribute in `of`"
-    targets = scope.sets(node, what, fixed=(), read=read)
-    named = {key.text for key, _ in entries(node, what)}
-    missing = [name for name in names if name not in named]
-    if missing:
-        raise UnreadableError(
-            node.place, f"no target for {quoted(missing[0])}, which is in `of`; give each one"
-        )
-    return targets
 
 
 def _marginals(node: Node, scope: Scope, where: Sets) -> list[Table]:
     optional = (*MARGINAL_KINDS, "over", "predicates")
     given = fields(node, "marginals", problems=scope.problems, optional=optional)
-    over = _over(given, scope, where)
-    sets: Sets = {i: IdentitySet(own.size) for i, own in over.items()}
-    sets |= _replaced(given, scope, over)
+    combined = _over(given, scope, where)
+    sets: Sets = {i: IdentitySet(own.size) for i, own in combined.items()}
+    sets |= _replaced(given, scope, combined)
     kind, own = only_one(given, node, "marginals", kinds=MARGINAL_KINDS)
-    subsets = _subsets(kind, own, scope, over, where)
-    _limit_tables(len(subsets), own)
-    return [_table(node, {i: sets[i] for i in subset}, where) for subset in subsets]
+    subsets = _subsets(kind, own, scope, combined, where)
+    limit_tables(len(subsets), own)
+    return [table(node, {i: sets[i] for i in subset}, where) for subset in subsets]
 
 
 def _over(given: Mapping[str, Node], scope: Scope, where: Sets) -> dict[int, Attribute]:
-    """Return the attributes that marginals are made of: all that are not fixed, unless said."""
-    if "over" not in given:
-        declared = scope.declared.values()
-        return {i: own for i, own in declared if own is not None and i not in where}
-    if "sets" in given:
+    """Return the attributes that marginals are made of, in domain order."""
+    if "over" in given and "sets" in given:
         raise UnreadableError(
             given["over"].place, "`sets` names its attributes itself; leave out `over`"
         )
-    over = scope.attributes(given["over"], "the attributes to combine", fixed=where)
-    return dict(sorted(over.items()))
+    return dict(sorted(over(given, scope, where).items()))
 
 
 def _replaced(given: Mapping[str, Node], scope: Scope, over: Mapping[int, Attribute]) -> Sets:
@@ -283,7 +211,7 @@ def _subsets(
             f"{kind} is {ways}; expected 0 to {len(over)}, the number of attributes to combine",
         )
     counts = range(ways if kind == "ways" else 0, ways + 1)
-    _limit_tables(sum(math.comb(len(over), k) for k in counts), node)
+    limit_tables(sum(math.comb(len(over), k) for k in counts), node)
     return list(itertools.chain.from_iterable(itertools.combinations(over, k) for k in counts))
 
 
@@ -303,7 +231,7 @@ def _small_subsets(sizes: Mapping[int, int], cells: int, node: Node) -> list[tup
     while todo:
         subset, held, start = todo.pop()
         found.append(tuple(sorted(subset)))
-        _limit_tables(len(found) + len(todo), node)
+        limit_tables(len(found) + len(todo), node)
         for position in range(start, len(rising)):
             i = rising[position]
             if held * sizes[i] > cells:

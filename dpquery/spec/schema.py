@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dpquery.spec.parse import IDENTIFIER, NEIGHBOURS, ROWS, SECTIONS
 from dpquery.spec.parse_domain import COLUMN_KINDS
 from dpquery.spec.parse_predicates import CONDITIONS, SET_KINDS, SET_WORDS
+from dpquery.spec.parse_threshold import DISTRIBUTIONS, THRESHOLD_KINDS
 from dpquery.spec.parse_workload import ITEM_KINDS, MARGINAL_KINDS, NAME
 
 Schema = dict[str, object]
@@ -315,8 +316,29 @@ def _threshold() -> Schema:
         "r": _whole("How many of the attributes must meet their target.", minimum=1),
         "of": _ref("names", "The attributes to count over.") | {"minItems": 1},
         "targets": {
-            "description": "all: every combination of values. Or a value for each attribute.",
+            "description": "all: every combination of values. Or a target for each attribute: a "
+            "value, or a group of values such as {in: [1, 2]} or {between: [5, 9]}.",
             "anyOf": [{"const": "all"}, _by_attribute(_ref("condition"), "Attribute: target.")],
         },
+        "sample": _whole("So many random sets of attributes, one table each.", minimum=1),
+        "k": _whole("The number of attributes of each random set.", minimum=1),
+        "seed": _whole("Another seed draws other sets; it is public, and no noise has one."),
+        "over": _ref("names", "The attributes to draw from; all unless said."),
+        "distribution": _distribution(),
+        "max_cells": _whole("Sets whose table has more cells are not drawn.", minimum=1),
     }
-    return _mapping(properties, "Records that meet at least r targets.", required=("r", "of"))
+    return _mapping(
+        properties, "Records that meet at least r targets.", required=("r",), one_of=THRESHOLD_KINDS
+    )
+
+
+def _distribution() -> Schema:
+    p = _number("p, 1/4 unless said.", exclusiveMinimum=0, exclusiveMaximum=1)
+    return {
+        "description": "How a set's chance goes with its attributes, the first named the likeliest:"
+        " the product of 1 for each, of 1/rank, or of (1 - p)^rank.",
+        "anyOf": [
+            {"enum": list(DISTRIBUTIONS)},
+            _mapping({"geometric": p}, "Geometric.", required=("geometric",)),
+        ],
+    }

@@ -107,8 +107,10 @@ workload:
     any_of: {disabled: {is: yes}, employed: {is: no}}
     where: {age: {between: [18, 114]}}
 
-  # threshold: records that meet at least r of the targets; `targets: all` (or none given) asks for
-  #   every combination of values.
+  # threshold: records that meet at least r of the targets, each a value or a group of values;
+  #   `targets: all` (or none given) asks for every combination of values. Random sets of k
+  #   attributes: {r: 2, k: 3, sample: 16, seed: 0}, also with `over`, `max_cells` and
+  #   `distribution` (uniform, zipf or geometric: the first attributes are drawn most often).
   - name: two_of_three
     description: At least two of disabled, out of work and on a low income
     threshold:

@@ -1,0 +1,167 @@
+"""Random sets of attributes, the same on every machine: exact draws from hashes, in integers.
+
+A set of k attributes is drawn with probability in proportion to the product of its attributes'
+weights, among the sets that fit a limit on their cells, and none twice: the historical workloads of
+[RAP] 5. The draws are a function of the seed and the weights alone. No generator is involved whose
+stream could change with a library, and no float.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import accumulate
+from operator import mul
+
+MAX_STATES = 200_000  # of the sums over sets
+State = tuple[int, int, int]
+"""(attribute, how many are still to be chosen from it on, room left for their cells)."""
+_BLOCK = 256  # bits of one hash
+
+
+class TooManySetsError(Exception):
+    """There are too many sets of attributes to count."""
+
+
+class Draws:
+    """Uniform whole numbers from SHA-256 of a seed and a counter.
+
+    >>> draws = Draws(0)
+    >>> [draws.below(10) for _ in range(8)]
+    [0, 0, 5, 7, 8, 1, 7, 2]
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed, self._counter = seed, 0
+        self._bits, self._held = 0, 0
+
+    def below(self, bound: int) -> int:
+        """Return a number below a bound, all alike: what is not below is drawn again."""
+        size = (bound - 1).bit_length()
+        while True:
+            found = self._take(size)
+            if found < bound:
+                return found
+
+    def _take(self, size: int) -> int:
+        while self._held < size:
+            text = f"dpquery sample {self._seed} {self._counter}"
+            block = int.from_bytes(hashlib.sha256(text.encode()).digest())
+            self._bits, self._held = self._bits << _BLOCK | block, self._held + _BLOCK
+            self._counter += 1
+        self._held -= size
+        found = self._bits >> self._held
+        self._bits &= (1 << self._held) - 1
+        return found
+
+
+class WeightedSets:
+    """All sets of k attributes that fit, laid end to end, each as long as its weight."""
+
+    def __init__(
+        self, sizes: Sequence[int], weights: Sequence[int], k: int, max_cells: int | None
+    ) -> None:
+        """Take the number of values and the weight of every attribute, in order.
+
+        Raises:
+            TooManySetsError: they cannot be counted in MAX_STATES sums.
+        """
+        self.sizes, self.weights, self.k = sizes, weights, k
+        self.room = math.prod(sizes) if max_cells is None else max_cells
+        self._most = [
+            list(accumulate(sorted(sizes[i:], reverse=True), mul, initial=1))
+            for i in range(len(sizes) + 1)
+        ]
+        self._sums: dict[State, tuple[int, int]] = {}
+        self._sum_all()
+        self.total, self.count = self._sum(0, k, self.room)
+
+    def at(self, place: int) -> tuple[tuple[int, ...], int, int]:
+        """Return the set at a place below `total`: its attributes, its start and its weight."""
+        chosen: list[int] = []
+        start, weight, room = 0, 1, self.room
+        for i, (size, own) in enumerate(zip(self.sizes, self.weights, strict=True)):
+            left = self.k - len(chosen)
+            if not left:
+                break
+            inside = weight * own * self._sum(i + 1, left - 1, room // size)[0]
+            if place - start < inside:
+                chosen.append(i)
+                weight, room = weight * own, room // size
+            else:
+                start += inside
+        return tuple(chosen), start, weight
+
+    def _sum_all(self) -> None:
+        """Find what there is to sum, from the first attribute on, and add it up from the last."""
+        levels: list[set[State]] = [{self._state(0, self.k, self.room)}]
+        states = 0
+        for _ in self.sizes:
+            levels.append({own for state in levels[-1] for own in self._next(*state)})
+            states += len(levels[-1])
+            if states > MAX_STATES:
+                raise TooManySetsError
+        for level in reversed(levels):
+            for i, left, room in level:
+                if left and len(self.sizes) - i >= left and room:
+                    weight, count = self._sum(i + 1, left - 1, room // self.sizes[i])
+                    beside, more = self._sum(i + 1, left, room)
+                    self._sums[i, left, room] = self.weights[i] * weight + beside, count + more
+
+    def _next(self, i: int, left: int, room: int) -> Iterator[State]:
+        if left and len(self.sizes) - i >= left and room:
+            yield self._state(i + 1, left - 1, room // self.sizes[i])
+            yield self._state(i + 1, left, room)
+
+    def _state(self, i: int, left: int, room: int) -> State:
+        """Return the state, its room no more than any set of so many from i on takes."""
+        most = self._most[i]
+        return i, left, min(room, most[min(left, len(most) - 1)])
+
+    def _sum(self, i: int, left: int, room: int) -> tuple[int, int]:
+        """Return the weight and the number of sets of so many of the attributes from i on."""
+        if not left and room:
+            return 1, 1
+        return self._sums.get(self._state(i, left, room), (0, 0))
+
+
+def drawn(sets: WeightedSets, count: int, seed: int) -> list[tuple[int, ...]]:
+    """Return so many sets, none twice, in the order drawn: fewer are the beginning of more."""
+    draws, taken = Draws(seed), list[tuple[int, int]]()
+    found = []
+    left = sets.total
+    for _ in range(count):
+        place = draws.below(left)
+        for start, weight in sorted(taken):
+            if place >= start:
+                place += weight
+        chosen, start, weight = sets.at(place)
+        found.append(chosen)
+        taken.append((start, weight))
+        left -= weight
+    return found
+
+
+def uniform(count: int) -> list[int]:
+    """Return equal weights."""
+    return [1] * count
+
+
+def zipf(count: int) -> list[int]:
+    """Return weights in proportion to 1, 1/2, 1/3, ...
+
+    >>> zipf(4)
+    [12, 6, 4, 3]
+    """
+    whole = math.lcm(*range(1, count + 1))
+    return [whole // rank for rank in range(1, count + 1)]
+
+
+def geometric(count: int, p: Fraction) -> list[int]:
+    """Return weights in proportion to 1, 1 - p, (1 - p)^2, ...
+
+    >>> geometric(3, Fraction(1, 4))
+    [16, 12, 9]
+    """
+    top, bottom = (1 - p).as_integer_ratio()
+    return [top**rank * bottom ** (count - 1 - rank) for rank in range(count)]
