@@ -102,16 +102,19 @@ def reweighted(goal: Goal, build: Build, problem: Problem) -> Found:
     """Select with another candidate's optimiser, for weights that follow its own worst queries."""
     workload = problem.workload
     shares = even_shares(goal, workload)
-    best, least, latest = None, math.inf, 0
+    best, least, latest, strategy = None, math.inf, 0, None
     for turn in range(ROUNDS):
         tuned = tuning_workload(workload, goal, shares)
-        found = build(replace(problem, workload=tuned, gram=gram(tuned)))
+        found = build(replace(problem, workload=tuned, gram=gram(tuned), before=strategy))
+        strategy = found.strategy
         own = score(goal, expected_error(found.strategy, workload), workload)
         problem.progress(f"{found.strategy.name} minimax round {turn + 1}: score {own:.6g}")
         if own < least:
             best, least, latest = found, own, turn
         shares, mean = raised(shares, goal, workload, found.strategy, power=1 / (1 + turn))
         if own**2 <= mean * (1 + SETTLED) or turn - latest >= PATIENCE:
+            break
+        if mean >= problem.beaten**2:  # no strategy of this kind scores less than it does on mean
             break
     if best is None:
         raise ValueError("at least one round")

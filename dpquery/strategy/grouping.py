@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import Generator
 
 from dpquery.operators.factors import Array
-from dpquery.operators.gram import Gram, array_of, is_mixture, trace
+from dpquery.operators.gram import Gram, Mixture, array_of, is_mixture, trace
 from dpquery.operators.inverses import inverse_trace
 from dpquery.strategy.factor_selection import FactorSelection
 from dpquery.strategy.noise_kinds import Noise
@@ -69,8 +69,14 @@ def palettes(
         for M in grams or asked[:1]:
             for share in TOTALS:
                 goal = M * (n / np.trace(M)) + share
-                p = 1 if is_mixture(goal) else max(1, n // divisor)
-                selected = opt_0(goal, noise=noise, rng=rng, p=p, max_iterations=ROUGH)
+                even = Mixture(n, float(goal[0, 0] - goal[0, -1]), float(goal[0, -1]))
+                selected = opt_0(
+                    even if is_mixture(goal) else goal,
+                    noise=noise,
+                    rng=rng,
+                    p=max(1, n // divisor),
+                    max_iterations=ROUGH,
+                )
                 factors.append(selected)
                 rows.append(np.array([inverse_trace(selected.inverse, V) for V in own]))
                 progress(f"OPT_+ factors of attribute {i + 1}: {len(factors) - 1}")

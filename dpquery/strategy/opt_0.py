@@ -13,12 +13,12 @@ import numpy as np
 from numpy.random import Generator
 
 from dpquery.operators.factors import Array, Dense, Factor, PIdentity
-from dpquery.operators.gram import Matrix, classes, natural_order, restricted
+from dpquery.operators.gram import Matrix, Mixture, classes, natural_order, restricted
 from dpquery.operators.inverses import DiagonalLessRows, Inverse, array_of
 from dpquery.strategy.factor_selection import FactorSelection
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_0_gaussian import fixed_point
-from dpquery.strategy.opt_0_laplace import BASE, best_p_identity, p_identity_from
+from dpquery.strategy.opt_0_laplace import BASE, best_p_identity, even_p_identity, p_identity_from
 
 ITERATIONS = 450
 ENTRIES = 1 << 23  # of a p-Identity: L-BFGS-B holds twenty times as many numbers
@@ -55,6 +55,8 @@ def opt_0(
     start = None if start is None else start[..., order]
     if noise == "gaussian":
         found = fixed_point(V, start, max_iterations or ITERATIONS, progress)
+    elif isinstance(V, Mixture):
+        found = even_p_identity(V)
     else:
         most = max_iterations or (1000 if classes(V) <= BASE else ITERATIONS)
         rows = max(1, min(classes(V) // 16 if p is None else p, ENTRIES // classes(V)))

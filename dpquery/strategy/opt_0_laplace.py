@@ -15,7 +15,17 @@ from scipy.linalg import lapack
 from scipy.optimize import OptimizeResult, minimize
 
 from dpquery.operators.factors import Array, PIdentity
-from dpquery.operators.gram import Matrix, array_of, classes, diagonal, restricted, times, trace
+from dpquery.operators.gram import (
+    Matrix,
+    Mixture,
+    array_of,
+    classes,
+    diagonal,
+    restricted,
+    times,
+    total_sum,
+    trace,
+)
 from dpquery.operators.inverses import inverse_trace, p_identity_inverse
 from dpquery.strategy.factor_selection import FactorSelection
 
@@ -85,6 +95,25 @@ def p_identity_from(
 ) -> FactorSelection:
     """Return the p-Identity that L-BFGS-B reaches from a start, never worse than the identity."""
     Theta, converged = _descend(V, start, max_iterations, progress)
+    return _selection(Theta, V, converged=converged)
+
+
+def even_p_identity(V: Mixture) -> FactorSelection:
+    """Return the best p-Identity for a I + b 11': the total beside the identity, or not.
+
+    With one even row theta, t = tr V and S = 1'V1 the loss is (1 + theta)^2 (t - theta^2 S / (1 +
+    n theta^2)), of which the derivative is a quartic over a square. No start of L-BFGS-B ends lower
+    on any such Gram that was tried.
+    """
+    t, S, n = trace(V), total_sum(V), V.n
+    quartic = [n * (t * n - S), 0.0, 2 * (t * n - S), -S, t]
+    real = [float(x.real) for x in np.roots(quartic) if abs(x.imag) <= 1e-9 * abs(x)]
+    tried = [0.0, *(x for x in real if 0 < x < THETA_LIMIT), THETA_LIMIT]
+    theta = min(tried, key=lambda x: (1 + x) ** 2 * (t - x**2 * S / (1 + n * x**2)))
+    return _selection(np.full((1, n), theta), V, converged=True)
+
+
+def _selection(Theta: Array, V: Matrix, *, converged: bool) -> FactorSelection:
     factor = p_identity(Theta)
     inverse = p_identity_inverse(factor)
     return FactorSelection(

@@ -7,7 +7,7 @@ sums for the loss and subset sums for its gradient ([MATH] 3). Both eigenvalues 
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -29,6 +29,7 @@ WIDEST = 8  # attributes of such a union
 SEARCHED = 2048  # subsets asked for, up to which supports are searched
 THINNING = 40  # steps from a start before what has vanished is left out
 HOPS = 600  # of the local search
+AGAIN = 4  # part of those hops from what was found for other weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +96,18 @@ class MarginalsProblem:
         moved = theta * np.cbrt(slope)
         return np.asarray(moved / moved.sum())
 
+    @property
+    def searched(self) -> bool:
+        """Whether there are few enough subsets for a local search."""
+        return int(np.count_nonzero(self.target)) <= SEARCHED
+
+    def spread(self, weights: Mapping[Subset, float]) -> Array:
+        """Return weights by subset of the domain's attributes over the family."""
+        place = {i: k for k, i in enumerate(self.attributes)}
+        compact = {tuple(place[i] for i in a): float(v) for a, v in weights.items()}
+        theta = self.lattice.spread(compact)
+        return np.asarray(theta / theta.sum())
+
     def named(self, weights: Iterable[tuple[int, float]]) -> dict[Subset, float]:
         """Return weights by place as weights by subset of the domain's attributes."""
         return {
@@ -110,6 +123,7 @@ def opt_marginals(
     restarts: int | None = None,
     hops: int = HOPS,
     max_cells: float = 1e8,
+    start: Mapping[Subset, float] | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> MarginalsSelection:
     """Select weights for marginals of at most `max_cells` cells.
@@ -117,17 +131,20 @@ def opt_marginals(
     Starts from equal weights on the sets the workload asks for and from random weights. For
     Gaussian noise the problem is convex in theta^2 and one start does. Under Laplace noise it has
     many local minima: the best of `restarts` (default: 32 on small families, 8 on large) is
-    improved by `hops` of a local search, where the family is small enough for one.
+    improved by `hops` of a local search, where the family is small enough for one; from weights
+    that are near already, `start`, a part of them does.
     """
     problem = MarginalsProblem(gram, noise=noise, max_cells=max_cells)
+    if start is not None and noise == "laplace" and problem.searched:
+        return _search(problem, [problem.spread(start)], hops // AGAIN, rng, progress)
     if restarts is None:
         restarts = 32 if len(problem.lattice) <= 1024 else 8
     starts = _starts(problem, rng, restarts if noise == "laplace" else 1)
-    if noise == "laplace" and np.count_nonzero(problem.target) <= SEARCHED:
+    if noise == "laplace" and problem.searched:
         return _search(problem, starts, hops, rng, progress)
     found = []
-    for number, start in enumerate(starts):
-        found.append(_descend(problem, start, progress))
+    for number, theta in enumerate(starts):
+        found.append(_descend(problem, theta, progress))
         progress(f"OPT_M start {number + 1}: loss {found[-1].loss:.6g}")
     return min(found, key=lambda own: own.loss)
 

@@ -13,7 +13,7 @@ from dpquery.operators.gram import Gram
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.opt_marginals import MarginalsSelection, opt_marginals
 from dpquery.strategy.opt_product import ProductSelection, opt_product
-from dpquery.strategy.strategies import Strategy
+from dpquery.strategy.strategies import MarginalsStrategy, Strategy
 
 MAX_CELLS = 1 << 26  # of a table that is tabulated and measured in memory
 
@@ -37,6 +37,8 @@ class Problem:
         noise: the kind of noise that will be added.
         seed: of the starting points; every optimiser starts its own generator from it.
         progress: told what is being tried; may raise OutOfTimeError.
+        beaten: the score of a goal that some candidate has reached already.
+        before: what was selected for other weights of the same questions, to start from.
     """
 
     workload: Workload
@@ -44,6 +46,8 @@ class Problem:
     noise: Noise
     seed: int
     progress: Callable[[str], None]
+    beaten: float = math.inf
+    before: Strategy | None = None
 
     @cached_property
     def product(self) -> ProductSelection:
@@ -65,6 +69,7 @@ class Problem:
             self.gram,
             noise=self.noise,
             rng=np.random.default_rng(self.seed),
+            start=self.before.weights if isinstance(self.before, MarginalsStrategy) else None,
             max_cells=MAX_CELLS,
             progress=self.progress,
         )

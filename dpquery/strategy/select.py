@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
@@ -19,10 +19,10 @@ from dpquery.operators.gram import Gram, gram
 from dpquery.strategy.bounds import Bound, lower_bound
 from dpquery.strategy.candidates import CANDIDATES
 from dpquery.strategy.expected_error import ExpectedError, expected_error, weighted_queries
-from dpquery.strategy.goal_candidates import goal_bound, goal_candidates
+from dpquery.strategy.goal_candidates import SETTLED, goal_bound, goal_candidates
 from dpquery.strategy.goals import Goal, largest_standard_error, score
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.problem import Found, Problem
+from dpquery.strategy.problem import MAX_CELLS, Found, Problem
 from dpquery.strategy.strategies import check_size
 
 LONG_ATTRIBUTE, LONG_WORKLOAD = 128, 32  # classes of an attribute, blocks: seconds of search
@@ -128,11 +128,22 @@ class _Search:
             tell(text)
 
         problem = Problem(self.workload, self.gram, noise, self.seed, tell_in_time)
-        candidates = []
-        for name, build in (*CANDIDATES, *goal_candidates(self.goal)):
+        candidates: list[Candidate] = []
+        for name, build in CANDIDATES:
             tell(name)  # what is cheap is tried even when time is up: it never asks the clock
             candidates.append(_try(name, build, problem, self.goal))
-        return _best(candidates, self.bound, problem, self.goal)
+        bound = _best_bound(candidates, self.bound)
+        score_bound = _score_bound(problem, self.goal, bound)
+        for name, build in goal_candidates(self.goal):
+            tell(name)
+            best = min(candidates, key=lambda own: own.score)
+            if score_bound and best.score <= math.sqrt(score_bound.loss) * (1 + SETTLED):
+                reason = f"{best.name} is as good as proven optimal"
+                candidates.append(Candidate(name, None, None, reason))
+                continue
+            within = replace(problem, beaten=best.score)
+            candidates.append(_try(name, build, within, self.goal))
+        return _best(candidates, problem, bound, score_bound)
 
 
 def _try(name: str, build: Callable[[Problem], Found], problem: Problem, goal: Goal) -> Candidate:
@@ -149,20 +160,37 @@ def _try(name: str, build: Callable[[Problem], Found], problem: Problem, goal: G
 
 
 def _best(
-    candidates: Sequence[Candidate], bound: Bound | None, problem: Problem, goal: Goal
+    candidates: Sequence[Candidate],
+    problem: Problem,
+    bound: Bound | None,
+    score_bound: Bound | None,
 ) -> Selection:
     best = min(candidates, key=lambda own: own.score)
     if best.found is None:
+        _refuse_wide_tables(problem.workload)
         reasons = "; ".join(f"{own.name}: {own.reason}" for own in candidates)
         raise UnsupportedWorkloadError(f"no strategy fits this workload ({reasons})")
+    return Selection(problem.noise, tuple(candidates), best, bound, score_bound)
+
+
+def _refuse_wide_tables(workload: Workload) -> None:
+    """Say how large the largest table would be, where that is why nothing can be measured."""
+    widest = max(workload.blocks, key=lambda own: math.prod(own.table_shape))
+    cells = math.prod(widest.table_shape)
+    if cells > MAX_CELLS:
+        raise UnsupportedWorkloadError(
+            f"a table over {len(widest.attributes)} attributes would have {cells:,} cells to "
+            f"measure, and the limit is {MAX_CELLS:,}; ask it of fewer attributes, or of coarser "
+            "sets of their values"
+        )
+
+
+def _best_bound(candidates: Sequence[Candidate], bound: Bound | None) -> Bound | None:
     bounds = [bound] + [
         Bound(own.found.bound, "dual bound") for own in candidates if own.found and own.found.bound
     ]
     known = [bound for bound in bounds if bound is not None]
-    bound = max(known, key=lambda own: own.loss, default=None)
-    return Selection(
-        problem.noise, tuple(candidates), best, bound, _score_bound(problem, goal, bound)
-    )
+    return max(known, key=lambda own: own.loss, default=None)
 
 
 def _score_bound(problem: Problem, goal: Goal, bound: Bound | None) -> Bound | None:
