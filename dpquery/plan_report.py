@@ -23,7 +23,6 @@ class PlanReport:
         least: for each noise the least epsilon that meets the targets, if there are any.
         reached: the targets with what the better noise reaches.
         sweep: the selections at the epsilons that were asked for.
-        remark: what a rehearsal of RAP left unfinished, or why there is none; see plan.relaxed.
     """
 
     spec: Spec
@@ -34,7 +33,6 @@ class PlanReport:
     least: tuple[LeastEpsilon, ...]
     reached: tuple[Reached, ...]
     sweep: tuple[Sweep, ...]
-    remark: str = ""
 
 
 def report_of(

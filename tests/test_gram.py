@@ -5,7 +5,7 @@ import pytest
 from strategies_support import dense_workload, random_workload
 
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.operators.blocks import Block, Workload, marginal, product, threshold_terms
+from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import array_of, gram, is_mixture, trace
 from dpquery.operators.ranges import Prefix
@@ -87,8 +87,3 @@ def test_an_array_over_too_many_values_is_refused_before_memory_is():
     assert trace(V) == n * (n + 1) / 2
     with pytest.raises(UnsupportedWorkloadError, match="20,000 distinct values"):
         array_of(V)
-
-
-def test_a_threshold_over_too_many_attributes_is_refused_at_once():
-    with pytest.raises(UnsupportedWorkloadError, match="6 attributes or fewer"):
-        threshold_terms([True] * 60, 3)

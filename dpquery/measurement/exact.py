@@ -25,8 +25,10 @@ _MASK = (1 << _DIGIT) - 1
 def largest_entry(measurement: Measurement) -> int:
     """Return a bound on the absolute entries of a measurement's matrix."""
     block = measurement.block
-    signs = sum(abs(coef) for coef, _ in block.terms)
-    return measurement.weight * signs * math.prod(max(1, own.max_abs()) for own in block.factors)
+    largest = measurement.weight * math.prod(max(1, own.max_abs()) for own in block.factors)
+    if block.is_product or all(own.zero_one for own in block.factors):
+        return largest  # of an r-of-k block: its rows count records that meet r predicates or not
+    return largest * sum(abs(coef) for coef, _ in block.terms)
 
 
 def grid_shift(measurements: tuple[Measurement, ...]) -> int:

@@ -4,7 +4,8 @@ A block over attributes S with one factor each is the r-of-k query set: the pred
 must hold, at least r of them. It is the signed sum
     sum_u coef_u  kron_{i in u} F_i  kron_{i in S \ u} 1 1'
 over attribute sets u ([MATH] 5: inclusion-exclusion); r = k leaves the one term u = S, the ordinary
-Kronecker product. Attributes outside S are summed over.
+Kronecker product. Attributes outside S are summed over. Who needs whole Kronecker products takes
+k + 1 of them (summands), not 2^k.
 """
 
 import math
@@ -15,11 +16,12 @@ from itertools import combinations
 
 import numpy as np
 
-from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.counting import node_weights, nodes
 from dpquery.operators.factors import Array, Factor, Identity
 from dpquery.operators.tensors import broadcast_sum, kron_apply, sum_along
 
-MAX_SIGNED_TERMS = 64  # of a block: its Gram has the square of that
+Side = tuple[float, float]
+"""(a, b) stands for the matrix a 11' + b F of a factor F."""
 SignedTerms = tuple[tuple[int, tuple[bool, ...]], ...]
 
 
@@ -56,6 +58,18 @@ class Block:
     def terms(self) -> SignedTerms:
         """(coef, mask): mask[i] says whether factor i stands in the term, or all ones do."""
         return threshold_terms(self.counted, self.at_least)
+
+    @cached_property
+    def summands(self) -> tuple[tuple[float, tuple[Side, ...]], ...]:
+        """The block as a sum of k + 1 Kronecker products for k counted factors; one for r = k."""
+        if self.is_product:
+            return ((1.0, ((0.0, 1.0),) * len(self.factors)),)
+        k = sum(self.counted)
+        weights = node_weights((np.arange(k + 1) >= self.at_least).astype(np.float64))
+        return tuple(
+            (float(alpha), tuple((1.0, x - 1.0) if own else (0.0, 1.0) for own in self.counted))
+            for alpha, x in zip(weights.tolist(), nodes(k).tolist(), strict=True)
+        )
 
     @cached_property
     def row_shape(self) -> tuple[int, ...]:
@@ -191,12 +205,6 @@ def threshold_terms(counted: Sequence[bool], r: int) -> SignedTerms:
     places = [i for i, inside in enumerate(counted) if inside]
     if len(places) == r:
         return ((1, tuple(True for _ in counted)),)
-    count = sum(math.comb(len(places), t) for t in range(r, len(places) + 1))
-    if count > MAX_SIGNED_TERMS:
-        raise UnsupportedWorkloadError(
-            f"{r} of {len(places)} attributes takes {count:,} signed terms, and the limit is "
-            f"{MAX_SIGNED_TERMS}; ask it of 6 attributes or fewer"
-        )
     terms = []
     for t in range(r, len(places) + 1):
         coef = (-1) ** (t - r) * math.comb(t - 1, t - r)

@@ -2,8 +2,9 @@
 
 Strategy selection sees the workload through this alone: the error of any linear strategy is
 tr((A'A)^-1 V). Each attribute keeps its few distinct matrices once; a term names one for each.
-Mixtures a I + b 11', which is all that marginals have, are kept as two numbers; Grams of ranges and
-groups, and their sums, as the query matrices they come from: both take any number of classes.
+Mixtures a I + b 11', which is all that marginals and thresholds of them have, are kept as two
+numbers; Grams of ranges and groups, and their sums, as the query matrices they come from: both take
+any number of classes.
 Other matrices are arrays, of at most MAX_CLASSES classes, and so is what asks for an array.
 """
 
@@ -16,6 +17,7 @@ import numpy as np
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, Stacked, Weighted
+from dpquery.operators.gram_terms import Sides, column_sums, gram_terms, is_even
 from dpquery.operators.ranges import Columns
 from dpquery.operators.tensors import kron_apply
 
@@ -107,6 +109,9 @@ def trace(V: Matrix) -> float:
 
 def total_sum(V: Matrix) -> float:
     """Return 1'V1."""
+    if isinstance(V, Mixture):
+        level = V.a + V.b * V.n
+        return V.n * level if abs(level) > EVEN * abs(V.a) else 0.0
     return float(times(V, np.ones((classes(V), 1))).sum())
 
 
@@ -227,31 +232,30 @@ class _Attribute:
         self.matrices: list[Matrix] = [Mixture(n, 0.0, 1.0)]
         self.places: dict[Hashable, int] = {}
 
-    def place(self, block: Block, i: int, left: bool, right: bool) -> int:
-        factor = block.factors[i]
-        if not (left or right) and factor.shape[0] == 1:
+    def place(self, factor: Factor, sides: Sides | None) -> int:
+        if sides is None:
             return 0
-        key = (factor.key, left, right)
+        key = (factor.key, sides)
         if key not in self.places:
             self.places[key] = len(self.matrices)
-            self.matrices.append(_cross_gram(block, i, left, right))
+            self.matrices.append(_cross_gram(factor, sides))
         return self.places[key]
 
 
-def _cross_gram(block: Block, i: int, left: bool, right: bool) -> Matrix:
-    """Return L'R, where L and R are factor i or, outside the term, all ones."""
-    factor = block.factors[i]
+def _cross_gram(factor: Factor, sides: Sides) -> Matrix:
+    """Return L'R for L = a 11' + b F and R likewise."""
+    (a, b), (c, d) = sides
     m, n = factor.shape
-    if left and right:
+    if a == c == 0:
         return _gram_of(factor)
-    if not (left or right):
-        return Mixture(n, 0.0, float(m))
-    if isinstance(factor, Identity):
-        return Mixture(n, 0.0, 1.0)
+    columns = column_sums(factor)
+    if is_even(columns):
+        level = float(columns[0])
+        ones = Mixture(n, 0.0, a * c * m + (a * d + b * c) * level)
+        return weighted_sum(np.array([1.0, b * d]), [ones, _gram_of(factor)])
     _check_classes(n)
-    columns = factor.rmatvec(np.ones(m, dtype=factor.dtype)).astype(np.float64)
-    ones = np.ones(n)
-    return np.outer(columns, ones) if left else np.outer(ones, columns)
+    beside = a * d * columns[None, :] + b * c * columns[:, None] + a * c * m
+    return np.asarray(beside + b * d * array_of(_gram_of(factor)))
 
 
 def _gram_of(factor: Factor) -> Matrix:
@@ -315,15 +319,11 @@ def _terms(
 ) -> dict[Places, float]:
     terms: dict[Places, float] = {}
     for weight, block in blocks:
-        for left_coef, left in block.terms:
-            for right_coef, right in block.terms:
-                triples = zip(block.attributes, left, right, strict=True)
-                places = (
-                    (axis, attributes[axis].place(block, i, u, v))
-                    for i, (axis, u, v) in enumerate(triples)
-                )
-                key = tuple(own for own in places if own[1])
-                terms[key] = terms.get(key, 0.0) + weight * left_coef * right_coef
+        for coef, sides in gram_terms(block):
+            triples = zip(block.attributes, block.factors, sides, strict=True)
+            places = ((i, attributes[i].place(factor, own)) for i, factor, own in triples)
+            key = tuple(own for own in places if own[1])
+            terms[key] = terms.get(key, 0.0) + weight * coef
     return terms
 
 

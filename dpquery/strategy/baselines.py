@@ -11,6 +11,7 @@ import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
+from dpquery.operators.counting import tail
 from dpquery.operators.factors import Array, Identity
 from dpquery.strategy.block_sums import MAX_WIDTH
 from dpquery.strategy.budgets import split_budget
@@ -171,18 +172,18 @@ def _marginals(
 def _squared_norm(block: Block) -> float:
     """Return the sum of squares of a block's entries over its own table.
 
-    Those of an r-of-k block are 0 or 1, so their sum does.
+    Those of an r-of-k block are 0 or 1, so that it is a count of entries.
     """
     if block.is_product:
         return math.prod(float(factor.row_squares.sum()) for factor in block.factors)
-    total = 0.0
-    for coef, mask in block.terms:
-        sums = (
-            float(factor.row_sums.sum()) if inside else float(math.prod(factor.shape))
-            for factor, inside in zip(block.factors, mask, strict=True)
-        )
-        total += coef * math.prod(sums)
-    return total
+    scale, pairs = 1, []
+    for factor, counted in zip(block.factors, block.counted, strict=True):
+        hits = int(factor.row_sums.sum())
+        if counted:
+            pairs.append((math.prod(factor.shape) - hits, hits))
+        else:
+            scale *= hits
+    return float(scale * int(tail(pairs, block.at_least)))
 
 
 def _greedy(problem: Problem) -> dict[Subset, Subset]:

@@ -16,8 +16,8 @@ import numpy as np
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array, Factor
 from dpquery.operators.tensors import kron_apply
-from dpquery.strategy.polynomials import block_polynomial, nonzero_places, polynomial_power
 from dpquery.strategy.strategies import DirectStrategy
+from dpquery.strategy.threshold_errors import mixed_powers
 
 DENSE_LIMIT = 1 << 22  # entries of a factor that is written out
 _TOLERANCE = 1e-7  # of the combination of 0/1 rows that is to give a 0/1 row
@@ -91,14 +91,10 @@ class Combination:
             float((self.totals[i] ** order).sum()) for i in self.attributes if i not in self.queries
         )
         forms = [
-            [((C**c) * self.totals[i] ** (order - c)).sum(axis=1) for c in range(order + 1)]
+            {c: ((C**c) * self.totals[i] ** (order - c)).sum(axis=1) for c in range(order + 1)}
             for i, C in sorted(self.queries.items())
         ]
-        places = nonzero_places(polynomial_power(block_polynomial(block), order))
-        return [
-            (outside * coef, [own[c] for own, c in zip(forms, place, strict=True)])
-            for place, coef in places
-        ]
+        return [(outside * coef, vectors) for coef, vectors in mixed_powers(block, forms, order)]
 
 
 @lru_cache(maxsize=64)

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 
-from dpquery.operators.blocks import Block
+from dpquery.operators.blocks import Block, Side
 from dpquery.operators.factors import ROW_CHUNK, Array, Dense, Factor
 from dpquery.operators.tensors import kron_apply
 
@@ -120,25 +120,26 @@ class JointInverse:
     def variances(self, block: Block) -> Array:
         """Return the variance of every query of a block under unit noise, of shape row_shape.
 
-        A signed block sums q (A'A)^- r' over all pairs of its terms q and r.
+        An r-of-k block sums q (A'A)^- r' over all pairs of the products that it consists of.
         """
         total = np.zeros(block.row_shape)
-        for j, (left_coef, left) in enumerate(block.terms):
-            for right_coef, right in block.terms[: j + 1]:
+        for j, (left_coef, left) in enumerate(block.summands):
+            for right_coef, right in block.summands[: j + 1]:
                 coef = left_coef * right_coef * (1 if right is left else 2)
                 total += coef * self._bilinear(block, left, right)
         return np.asarray(np.maximum(total, 0.0))
 
-    def _bilinear(self, block: Block, left: Sequence[bool], right: Sequence[bool]) -> Array:
+    def _bilinear(self, block: Block, left: Sequence[Side], right: Sequence[Side]) -> Array:
         """Return q (A'A)^- r' for all rows; an axis has length 1 where both take the total."""
         place = {i: k for k, i in enumerate(block.attributes)}
         products: list[Callable[[Array], Array]] = []
+        sizes = []
         for i in self.attributes:
             k = place.get(i)
-            own = None if k is None else block.factors[k]
-            sides = (own if k is not None and u[k] else None for u in (left, right))
-            products.append(_quadratic(self.axes[i], *sides))
-        sizes = [1 if k is None else block.row_shape[k] for k in map(place.get, self.attributes)]
+            sides = [(1.0, 0.0), (1.0, 0.0)] if k is None else [left[k], right[k]]
+            factor = None if k is None or not any(b for _, b in sides) else block.factors[k]
+            products.append(_quadratic(self.axes[i], factor, sides))
+            sizes.append(1 if factor is None else factor.shape[0])
         tensor = self.paired
         for k in sorted(range(len(sizes)), key=lambda k: sizes[k] / tensor.shape[k]):
             tensor = _along(products[k], tensor, k)
@@ -147,21 +148,25 @@ class JointInverse:
         for k, i in enumerate(block.attributes):
             if i not in self.axes:  # one class, whose predicates are their row sums
                 sums = block.factors[k].row_sums.astype(np.float64)
+                (a, b), (c, d) = left[k], right[k]
                 rows = np.expand_dims(rows, k)
-                rows = rows * _on_axis(sums ** (left[k] + right[k]), k, rows.ndim)
+                rows = rows * _on_axis((a + b * sums) * (c + d * sums), k, rows.ndim)
         return rows
 
 
-def _quadratic(axis: _Axis, left: Factor | None, right: Factor | None) -> Callable[[Array], Array]:
+def _quadratic(
+    axis: _Axis, factor: Factor | None, sides: Sequence[Side]
+) -> Callable[[Array], Array]:
     """Return what maps an axis of the inverse to q V [.] V'r' for all rows; None is the total."""
+    left, right = sides
 
-    def rows(factor: Factor | None, columns: slice) -> Array:
-        if factor is None:
-            return axis.total[None, columns]
-        return factor.matmat(axis.basis[:, columns])
+    def rows(side: Side, columns: slice) -> Array:
+        a, b = side
+        total = a * axis.total[None, columns]
+        return total if factor is None else total + b * factor.matmat(axis.basis[:, columns])
 
     def diagonal(X: Array) -> Array:
-        m = max(1 if own is None else own.shape[0] for own in (left, right))
+        m = 1 if factor is None else factor.shape[0]
         return sum_of((rows(left, c) * rows(right, c)) @ X[c] for c in _chunks(axis.n, m))
 
     def dense(X: Array) -> Array:

@@ -116,5 +116,7 @@ def _met(strategy: MarginalsStrategy, S: Subset) -> dict[Subset, float]:
 
 
 def distinct_or_all(vector: Array) -> Array:
-    """Return one entry where all are equal: constant axes then cost nothing."""
-    return vector[:1] if len(vector) and np.all(vector == vector[0]) else vector
+    """Return one entry where all are equal but for rounding: constant axes then cost nothing."""
+    if len(vector) and np.ptp(vector) <= ROUNDING * np.abs(vector).max():
+        return vector[:1]
+    return vector

@@ -1,23 +1,13 @@
-"""Powers of multilinear polynomials: how signed sums of Kronecker products are squared.
+"""Powers of multilinear polynomials, (sum_u coef_u prod_i z_i^{u_i})^order.
 
-(sum_u coef_u kron_i z_i^{u_i})^order has one term for each vector of counts, how many of the
-`order` copies took predicate i; the counts are all that its value depends on.
+They have one term for each vector of counts, how many of the `order` copies took variable i.
 """
 
 from collections.abc import Iterator
 
 import numpy as np
 
-from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array
-
-
-def block_polynomial(block: Block) -> Array:
-    """Return a block's coefficients as an array of shape (2,)*k, indexed by its masks."""
-    g = np.zeros((2,) * len(block.factors))
-    for coef, mask in block.terms:
-        g[tuple(int(inside) for inside in mask)] = coef
-    return g
 
 
 def polynomial_power(g: Array, order: int) -> Array:

@@ -26,7 +26,6 @@ from dpquery.strategy.marginal_algebra import (
     fourth_powers,
     inverse_eigenvalue,
 )
-from dpquery.strategy.polynomials import block_polynomial, nonzero_places, polynomial_power
 from dpquery.strategy.splits import Split
 from dpquery.strategy.strategies import (
     DirectStrategy,
@@ -37,6 +36,7 @@ from dpquery.strategy.strategies import (
     Strategy,
     UnionStrategy,
 )
+from dpquery.strategy.threshold_errors import SplitPowers, counts, mixed_powers
 
 FOURTH_LIMIT = 1 << 34  # queries times measured rows of one attribute
 RowSums = RowTerms | Array
@@ -164,8 +164,9 @@ def _split_terms(
     """Return sum_{b <= S} share(b) prod_{i in b} rest_i prod_{i not in b} (q z)^order."""
     terms: RowTerms = []
     for b, own in split_terms(splits, rests, block, order=order):
-        scale = share(b)
-        terms += [(coef * scale, vectors) for coef, vectors in own]
+        if own:
+            scale = share(b)
+            terms += [(coef * scale, vectors) for coef, vectors in own]
     return terms
 
 
@@ -181,23 +182,17 @@ def split_terms(
     The rest is q H q', or the sum of fourth powers of q R. Where an r-of-k block takes all ones
     instead of the predicate, q z is 1 and the rest is 0.
     """
-    S, levels, inside = block.attributes, [], {}
-    for i, factor in zip(S, block.factors, strict=True):
+    levels, inside = [], {}
+    for i, factor in zip(block.attributes, block.factors, strict=True):
         own, rest = splits[i], rests[i]
         if own is None or rest is None or factor.shape[1] == 1:
             levels.append(distinct_or_all(factor.row_sums.astype(np.float64)))
         else:
             levels.append(distinct_or_all(own.levels(factor)))
             inside[i] = distinct_or_all(rest(factor))
-    places = list(nonzero_places(polynomial_power(block_polynomial(block), order)))
+    powers = SplitPowers(block, levels, inside, order=order)
     for b in subsets_of(tuple(inside)):
-        terms: RowTerms = []
-        for place, coef in places:
-            if all(c == order for i, c in zip(S, place, strict=True) if i in b):
-                pairs = zip(S, place, levels, strict=True)
-                vectors = [inside[i] if i in b else level**c for i, c, level in pairs]
-                terms.append((coef, vectors))
-        yield b, terms
+        yield b, powers.terms(b)
 
 
 def _rest(core: Core, order: int) -> Callable[[Factor], Array]:
@@ -208,7 +203,6 @@ def _quad_tree_variance(strategy: QuadTreeStrategy, block: Block) -> RowTerms:
     """Return sum_l shares[l] prod_i q Q_il q', Q_il the mean over the blocks of level l."""
     if any(strategy.shape[i] > 1 and i not in strategy.pair for i in block.attributes):
         raise UnsupportedWorkloadError("the strategy sums over an attribute that is asked for")
-    places = list(nonzero_places(polynomial_power(block_polynomial(block), 2)))
     terms: RowTerms = []
     for share, level in zip(strategy.shares, strategy.levels, strict=True):
         sizes = dict(zip(strategy.pair, level.sizes, strict=True))
@@ -217,13 +211,12 @@ def _quad_tree_variance(strategy: QuadTreeStrategy, block: Block) -> RowTerms:
             _block_forms(factor, sizes.get(i, 1))
             for i, factor in zip(block.attributes, block.factors, strict=True)
         ]
-        for place, coef in places:
-            vectors = [own[count] for own, count in zip(forms, place, strict=True)]
+        for coef, vectors in mixed_powers(block, forms, 2):
             terms.append((coef * share * outside, vectors))
     return terms
 
 
-def _block_forms(factor: Factor, size: int) -> tuple[Array, Array, Array]:
+def _block_forms(factor: Factor, size: int) -> dict[int, Array]:
     """Return 1 Q 1', 1 Q q' and q Q q' of every query, Q the mean over blocks of a size."""
     n = factor.shape[1]
     if size == 1:
@@ -232,7 +225,8 @@ def _block_forms(factor: Factor, size: int) -> tuple[Array, Array, Array]:
         means = np.repeat(np.eye(n // size), size, axis=0) / math.sqrt(size)
         squares = factor.row_power_sums(means, 2)
     sums = factor.row_sums.astype(np.float64)
-    return np.full(1, float(n)), distinct_or_all(sums), distinct_or_all(squares.astype(np.float64))
+    forms = (np.full(1, float(n)), sums, squares.astype(np.float64))
+    return {c: distinct_or_all(own) for c, own in enumerate(forms)}
 
 
 def _product_power_sums(strategy: ProductStrategy, block: Block, order: int) -> RowTerms:
@@ -243,16 +237,13 @@ def _product_power_sums(strategy: ProductStrategy, block: Block, order: int) -> 
         if i not in block.attributes:
             outside *= _total_form(strategy, i, order)
     outside /= float(strategy.measurements[0].weight) ** order
-    places = list(nonzero_places(polynomial_power(block_polynomial(block), order)))
-    needed = [sorted({place[k] for place, _ in places}) for k in range(len(block.factors))]
     forms = [
-        _forms(strategy, i, factor, order, counts)
-        for i, factor, counts in zip(block.attributes, block.factors, needed, strict=True)
+        _forms(strategy, i, factor, order, needed)
+        for i, factor, needed in zip(
+            block.attributes, block.factors, counts(block, order), strict=True
+        )
     ]
-    return [
-        (outside * coef, [own[c] for own, c in zip(forms, place, strict=True)])
-        for place, coef in places
-    ]
+    return [(outside * coef, vectors) for coef, vectors in mixed_powers(block, forms, order)]
 
 
 def _is_large(strategy: ProductStrategy, block: Block, order: int) -> bool:
@@ -285,6 +276,13 @@ def _forms(
     f is the coefficient vector of the row's predicate and t that of the total: the two that an
     r-of-k block mixes. An attribute of one class is not measured; its coefficients are row sums.
     """
+    found = _all_forms(strategy, i, factor, order, counts)
+    return {c: distinct_or_all(own) for c, own in found.items()}
+
+
+def _all_forms(
+    strategy: ProductStrategy, i: int, factor: Factor, order: int, counts: list[int]
+) -> dict[int, Array]:
     if i not in strategy.attributes:
         sums = factor.row_sums.astype(np.float64)
         return {c: sums**c for c in counts}

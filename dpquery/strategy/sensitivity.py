@@ -2,21 +2,64 @@
 
 Adding one record to class j of the domain moves the answers by column j. For a union of Kronecker
 products the squared (or absolute) column norms are a sum of Kronecker products of per-attribute
-vectors; classes of codes with equal vectors are merged before the maximum is searched.
+vectors; classes of codes with equal vectors are merged before the maximum is searched. The entries
+of an r-of-k block are 0 or 1, so that its columns are counted: the rows of which at least r of the
+predicates hold, a number that only grows with how many hold on each attribute.
 """
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from dpquery.operators.blocks import Block
+from dpquery.operators.counting import tail
 from dpquery.operators.factors import Array, Factor
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.strategies import Measurement
 
-Term = tuple[int, dict[int, list[int]]]
 SEARCH_LIMIT = 200_000  # column classes searched exactly; beyond, a sum of maxima bounds it
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The column norms of one measured block, as functions of one code an attribute.
+
+    Attributes:
+        scale: power of the weight, and the norms that are the same for every code.
+        fixed: for each attribute whose predicate must hold, the norm of every column.
+        counted: for each attribute whose predicates are counted, how many each code meets.
+        rows: how many predicates each counted attribute has.
+        at_least: how many must hold.
+    """
+
+    scale: int
+    fixed: dict[int, list[int]]
+    counted: dict[int, list[int]]
+    rows: dict[int, int]
+    at_least: int
+
+    @property
+    def vectors(self) -> dict[int, list[int]]:
+        """All vectors that tell codes apart."""
+        told = {i: own for i, own in self.counted.items() if len(own) > 1}
+        return self.fixed | told
+
+    def at(self, codes: Mapping[int, Array]) -> Array:
+        """Return the norms where each attribute takes the entries given, as objects."""
+        held: Array = np.array(self.scale, dtype=object)
+        for i in self.fixed:
+            held = held * codes[i]
+        if not self.counted:
+            return held
+        hits = ((i, codes[i] if i in codes else own[0]) for i, own in self.counted.items())
+        return held * tail([(self.rows[i] - hit, hit) for i, hit in hits], self.at_least)
+
+    def largest(self) -> int:
+        """Return the largest norm: every entry at its most."""
+        vectors = self.vectors
+        most = {i: np.array(max(own), dtype=object) for i, own in vectors.items()}
+        return int(self.at(most))
 
 
 def sensitivity(measurements: Sequence[Measurement], noise: Noise) -> int:
@@ -31,14 +74,13 @@ def sensitivity(measurements: Sequence[Measurement], noise: Noise) -> int:
     power = 1 if noise == "laplace" else 2
     constant, varying, norms = 0, [], _Norms()
     for measurement in measurements:
-        for coef, vectors in _column_terms(measurement.block, power, norms):
-            scale, left = _without_constants(coef * measurement.weight**power, vectors)
-            if left:
-                varying.append((scale, left))
-            else:
-                constant += scale
-    if len(varying) == 1 and varying[0][0] > 0:
-        return constant + _sum_of_maxima(varying)
+        own = _columns(measurement, power, norms)
+        if own.vectors:
+            varying.append(own)
+        else:
+            constant += own.largest()
+    if len(varying) == 1:
+        return constant + varying[0].largest()
     return constant + _largest(varying)
 
 
@@ -57,23 +99,20 @@ def column_support(measurements: Sequence[Measurement]) -> int:
     return total
 
 
-def _column_terms(block: Block, power: int, norms: "_Norms") -> Iterator[Term]:
-    """Yield the column norms of a block as a sum of products of per-attribute vectors.
-
-    The entries of an r-of-k block are all 0 or 1, so its column sums serve both norms.
-    """
-    signed = not block.is_product
-    own = [norms.of(factor, 1 if signed else power) for factor in block.factors]
-    for coef, mask in block.terms:
-        yield (
-            coef,
-            {
-                i: columns if inside else [factor.shape[0]]
-                for i, columns, factor, inside in zip(
-                    block.attributes, own, block.factors, mask, strict=True
-                )
-            },
-        )
+def _columns(measurement: Measurement, power: int, norms: "_Norms") -> Columns:
+    """Return the column norms of a measurement, with those that are one number in the scale."""
+    block, scale = measurement.block, measurement.weight**power
+    fixed, counted, rows = {}, {}, {}
+    for i, factor, own in zip(block.attributes, block.factors, block.counted, strict=True):
+        if own and not block.is_product:
+            counted[i], rows[i] = norms.of(factor, 1), factor.shape[0]
+            continue
+        columns = norms.of(factor, power)
+        if len(columns) == 1:
+            scale *= columns[0]
+        else:
+            fixed[i] = columns
+    return Columns(scale, fixed, counted, rows, block.at_least if counted else 0)
 
 
 class _Norms:
@@ -99,44 +138,26 @@ def _norms(factor: Factor, power: int) -> list[int]:
     return [sum(abs(v) ** power for v in column) for column in columns]
 
 
-def _without_constants(scale: int, vectors: dict[int, list[int]]) -> Term:
-    """Move the vectors with equal entries into the scale: marginals have no others."""
-    left = {}
-    for i, vector in vectors.items():
-        if len(vector) == 1:
-            scale *= vector[0]
-        else:
-            left[i] = vector
-    return scale, left
-
-
-def _largest(terms: list[Term]) -> int:
-    attributes = sorted({i for _, vectors in terms for i in vectors})
-    distinct = {i: _distinct_columns(terms, i) for i in attributes}
+def _largest(blocks: Sequence[Columns]) -> int:
+    told = [own.vectors for own in blocks]
+    attributes = sorted({i for vectors in told for i in vectors})
+    distinct = {i: _distinct_columns(told, i) for i in attributes}
     if math.prod(len(columns) for columns in distinct.values()) > SEARCH_LIMIT:
-        return _sum_of_maxima(terms)
+        return sum(own.largest() for own in blocks)
     total: Array = np.zeros((), dtype=object)
-    for j, (scale, vectors) in enumerate(terms):
-        term: Array = np.array(scale, dtype=object)
-        for i in attributes:
-            own = [column[j] for column in distinct[i]] if i in vectors else [1] * len(distinct[i])
-            term = np.multiply.outer(term, np.array(own, dtype=object))
-        total = total + term
+    for j, own in enumerate(blocks):
+        codes = {}
+        for axis, i in enumerate(attributes):
+            if i in told[j]:
+                entries = np.array([column[j] for column in distinct[i]], dtype=object)
+                codes[i] = entries.reshape([-1, *[1] * (len(attributes) - axis - 1)])
+        total = total + own.at(codes)
     return int(np.max(total))
 
 
-def _distinct_columns(terms: list[Term], i: int) -> list[tuple[int, ...]]:
-    """Return the distinct tuples, one entry a term, that the codes of attribute i contribute."""
-    present = [vectors.get(i) for _, vectors in terms]
+def _distinct_columns(told: Sequence[dict[int, list[int]]], i: int) -> list[tuple[int, ...]]:
+    """Return the distinct tuples, one entry a block, that the codes of attribute i contribute."""
+    present = [vectors.get(i) for vectors in told]
     n = next(len(vector) for vector in present if vector is not None)
     filled = [[1] * n if vector is None else vector for vector in present]
     return list(dict.fromkeys(zip(*filled, strict=True)))
-
-
-def _sum_of_maxima(terms: list[Term]) -> int:
-    """Bound the sum from above; negative terms count at their least."""
-    total = 0
-    for scale, vectors in terms:
-        pick = max if scale > 0 else min
-        total += scale * math.prod(pick(vector) for vector in vectors.values())
-    return total

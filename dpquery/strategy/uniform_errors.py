@@ -3,7 +3,8 @@ r"""Variances of tables whose queries all have the same one: one number a table,
 The marginals of a workload are such tables, by the hundred thousand. Under marginals and under
 cores the variance of a query over attributes S is sum_{b <= S} share_b prod_{i in b} v_i
 prod_{i in S \ b} u_i^2 ([MATH] 6, 7): where u_i and v_i are one number for all predicates of an
-attribute, it is a number for the whole table.
+attribute, it is a number for the whole table. In an r-of-k block the u_i^2 of what is counted give
+way to the squared difference of the threshold in b.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpquery.operators.blocks import Block
+from dpquery.operators.counting import differences
 from dpquery.operators.factors import Array, Factor
 from dpquery.strategy.lattice import Below, Subset, outer_products
 from dpquery.strategy.marginal_algebra import distinct_or_all, inverse_eigenvalue
@@ -30,8 +32,8 @@ def uniform_variances(strategy: Strategy, blocks: Iterable[Block]) -> dict[int, 
     if not isinstance(strategy, MarginalsStrategy | ResidualStrategy):
         return {}
     known = _Pairs(strategy)
-    numbers = {position: known.of(block) for position, block in enumerate(blocks)}
-    found = {position: own for position, own in numbers.items() if own is not None}
+    tables_of = {position: known.of(block) for position, block in enumerate(blocks)}
+    found = {position: own for position, own in tables_of.items() if own is not None}
     sets = [own.attributes for own in found.values()]
     below, out = Below(sets), np.zeros(len(sets))
     shares = np.array([_share(strategy, b) for b in below.subsets])
@@ -39,8 +41,11 @@ def uniform_variances(strategy: Strategy, blocks: Iterable[Block]) -> dict[int, 
     for group in below.groups:
         own = [tables[place] for place in group.positions.tolist()]
         pairs = np.array([table.pairs for table in own]).reshape(*group.members.shape, 2)
-        scales = np.array([table.scale for table in own])
-        products = outer_products(list(pairs.transpose(1, 0, 2)), scales)
+        scales = [t.scale if isinstance(t.scale, float) else 1.0 for t in own]
+        products = outer_products(list(pairs.transpose(1, 0, 2)), np.array(scales))
+        for row, table in zip(products, own, strict=True):
+            if not isinstance(table.scale, float):
+                row *= table.scale
         out[group.positions] = (products * shares[group.below]).sum(axis=1)
     return dict(zip(found, out.tolist(), strict=True))
 
@@ -53,15 +58,19 @@ def _share(strategy: MarginalsStrategy | ResidualStrategy, b: Subset) -> float:
 
 @dataclass(frozen=True)
 class _Table:
-    """A block's attributes of several classes, (u_i^2, v_i) of each, and what the others scale."""
+    """A block's attributes of several classes, (u_i^2, v_i) of each, and a scale of their products.
+
+    The scale is one number, or one for every subset in the order of an outer product; u_i is one
+    for what is counted, since the scale holds the differences of the threshold.
+    """
 
     attributes: Subset
     pairs: list[Pair]
-    scale: float
+    scale: float | Array
 
 
 class _Pairs:
-    """The two numbers of each factor, computed once; None where a table has no single variance."""
+    """u and v of each factor, computed once; None where a table has no single variance."""
 
     def __init__(self, strategy: MarginalsStrategy | ResidualStrategy) -> None:
         own: Sequence[Split | None]
@@ -71,26 +80,31 @@ class _Pairs:
 
     def of(self, block: Block) -> _Table | None:
         """Return the numbers of a block."""
-        if not block.is_product:
-            return None
         inside, values, scale = [], [], 1.0
-        for i, factor in zip(block.attributes, block.factors, strict=True):
-            pair = self._pair(i, factor)
+        alone: list[float] = []  # levels of what is counted on attributes of one class
+        held: list[float | None] = []  # levels of what is counted; None for what must hold
+        for i, factor, own in zip(block.attributes, block.factors, block.counted, strict=True):
+            pair, counted = self._pair(i, factor), own and not block.is_product
             if pair is None:
                 return None
+            level, variance = pair
             if self.splits[i] is not None:
                 inside.append(i)
-                values.append(pair)
+                held.append(level if counted else None)
+                values.append((1.0 if counted else level**2, variance))
+            elif counted:
+                alone.append(level)
             else:
-                scale *= pair[0]
-        return _Table(tuple(inside), values, scale)
+                scale *= level**2
+        spread = 1.0 if block.is_product else _differences(alone, held, block.at_least) ** 2
+        return _Table(tuple(inside), values, scale * spread)
 
     def _pair(self, i: int, factor: Factor) -> Pair | None:
         key = (i, factor.key)
         if key not in self.known:
             level, variance = map(distinct_or_all, self._vectors(i, factor))
             single = len(level) == len(variance) == 1
-            self.known[key] = (float(level[0]) ** 2, float(variance[0])) if single else None
+            self.known[key] = (float(level[0]), float(variance[0])) if single else None
         return self.known[key]
 
     def _vectors(self, i: int, factor: Factor) -> tuple[Array, Array]:
@@ -99,3 +113,15 @@ class _Pairs:
         if own is None:
             return factor.row_sums, np.zeros(1)
         return own.levels(factor), own.variances(factor)
+
+
+def _differences(alone: list[float], held: Sequence[float | None], r: int) -> Array:
+    """Return the differences of a threshold in all subsets of the attributes with a level.
+
+    Returns:
+        One number for every subset of all attributes held: (2^w,).
+    """
+    levels = [own for own in held if own is not None]
+    values = differences([*alone, *levels], r)[: 1 << len(levels), 0]
+    values = values.reshape([1 if own is None else 2 for own in held])
+    return np.broadcast_to(values, (2,) * len(held)).ravel()

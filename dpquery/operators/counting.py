@@ -1,0 +1,89 @@
+r"""At least r of k: how predicates are counted, without a term for each of 2^k sets of them.
+
+With hits s the threshold is the function [s >= r]. Its mean over independent predicates that hold
+with p_i, and its differences in some of them, take one pass over the attributes, O(k r) each. Where
+the p_i differ from row to row the function is written as a sum of k + 1 products instead,
+    [s >= r] = sum_j alpha_j x_j^s    (s = 0..k, any k + 1 distinct nodes x_j),
+since x^s = prod_i x^{h_i}: as an operator prod_i (1 1' + (x - 1) F_i), a Kronecker product.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpquery.operators.factors import Array
+
+ROUNDING = 1e-13  # relative to what cancelled
+
+
+def tail(pairs: Sequence[tuple[Array | int, Array | int]], r: int) -> Array:
+    """Return the sum over all ways to hit at least r of the pairs (miss, hit), of the products.
+
+    Entries broadcast against each other; Python ints and arrays of them stay exact.
+
+    >>> int(tail([(1, 2), (3, 4), (5, 6)], 2))  # 1*4*6 + 2*3*6 + 2*4*5 + 2*4*6
+    148
+    """
+    below: list[Array] = [np.asarray(1 if j == 0 else 0, dtype=object) for j in range(r)]
+    held = np.asarray(int(r == 0), dtype=object)
+    for miss, hit in pairs:
+        held = held * (miss + hit) + (below[-1] * hit if r else 0)
+        below = [own * miss + (below[j - 1] * hit if j else 0) for j, own in enumerate(below)]
+    return np.asarray(held)
+
+
+def differences(levels: Sequence[float], r: int, *, beside: int = 0) -> Array:
+    r"""Return the differences of [s >= r] in every set of predicates, with s more that hold.
+
+    Entry (a, s) is sum_{u >= a} coef_u prod_{i in u \ a} p_i of the signed terms of a threshold
+    ([MATH] 5): how much of the predicates in a alone is in it, the others at their levels p_i.
+
+    Args:
+        levels: p_i of every predicate.
+        r: how many must hold.
+        beside: number of further predicates.
+
+    Returns:
+        (2^k, beside + 1): sets as an outer product of k pairs (not a member, a member) lists them.
+
+    >>> differences([0.5, 0.5], 1)[:, 0].tolist()  # of any-of: 1 - 1/4, 1/2, 1/2, -1
+    [0.75, 0.5, 0.5, -1.0]
+    """
+    k = len(levels)
+    masses, sizes = np.zeros((1, k + 1)), np.zeros(1, dtype=np.int64)
+    masses[0, 0] = 1.0
+    for p in levels:
+        outside = masses * (1 - p)
+        outside[:, 1:] += masses[:, :-1] * p
+        masses = np.stack([outside, masses], axis=1).reshape(-1, k + 1)
+        sizes = np.stack([sizes, sizes + 1], axis=1).ravel()
+    steps = np.array([_steps(k, w, r, beside) for w in range(k + 1)])[sizes]
+    found = np.einsum("ax,axs->as", masses, steps)
+    held = np.einsum("ax,axs->as", np.abs(masses), np.abs(steps))
+    return np.where(np.abs(found) > ROUNDING * held, found, 0.0)
+
+
+def _steps(k: int, w: int, r: int, beside: int) -> Array:
+    """Return the w-th difference of [x + s >= r]: (k + 1, beside + 1)."""
+    out = np.zeros((k + 1, beside + 1))
+    for x in range(k + 1):
+        for s in range(beside + 1):
+            j = r - 1 - s - x
+            if w == 0:
+                out[x, s] = j < 0
+            elif 0 <= j < w:
+                out[x, s] = (-1) ** (w - 1 - j) * math.comb(w - 1, j)
+    return out
+
+
+def nodes(k: int) -> Array:
+    """Return k + 1 nodes, the first of them 1, in which sums of powers are well conditioned."""
+    return np.cos(np.pi * np.arange(k + 1) / max(k, 1))
+
+
+def node_weights(values: Array) -> Array:
+    """Return alpha with sum_j alpha_j x_j^s = values[..., s]. values: (..., k + 1)."""
+    k = values.shape[-1] - 1
+    powers = nodes(k)[None, :] ** np.arange(k + 1)[:, None]
+    return np.asarray(np.linalg.solve(powers, values[..., None])[..., 0])
