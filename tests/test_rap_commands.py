@@ -201,6 +201,12 @@ def test_more_queries_than_there_are_cannot_be_chosen(rap_town):
     assert kinds() == ["register"]
 
 
+def test_relaxed_rows_that_would_not_fit_are_refused_with_their_size(rap_town, monkeypatch):
+    monkeypatch.setattr("dpquery.rap_contract.MAX_CELLS", 20 * 13 - 1)
+    assert "20 relaxed rows over 13 values hold 260 numbers" in refused(*RELEASE, code=2)
+    assert kinds() == ["register"]
+
+
 # ------------------------------------------------------------------------------- no traces
 
 
