@@ -24,18 +24,22 @@ from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.linear import off_the_grid, positions_of, table_answers
 from dpquery.reconstruction.spread import spread_evenly
-from dpquery.release.answered import answers_manifest, check_answers_target, read_answerable
+from dpquery.release.answered import (
+    answers_manifest,
+    check_answers_target,
+    planned,
+    read_answerable,
+)
 from dpquery.release.manifest import MEASUREMENTS_FILE, MECHANISMS, PLAN_FILE, Manifest
 from dpquery.release.measurements import measured_of, read_measurements
 from dpquery.release.relaxed import read_relaxed
 from dpquery.release.write import write_release
 from dpquery.spec.model import Item, Spec
-from dpquery.spec.parse import parse
 from dpquery.spec.parse_questions import Questions, load_questions
 from dpquery.strategy.codec import decode_strategy
 from dpquery.strategy.expected_error import largest_of
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.plan_file import Plan, read_plan
+from dpquery.strategy.plan_file import Plan
 from dpquery.strategy.row_errors import total_of, variances
 from dpquery.strategy.strategies import Strategy
 from dpquery.unanswerable import refuse_merged, refuse_unmeasured
@@ -92,7 +96,7 @@ def answer(
         PlanConflictError: `out` is in use for something else.
     """
     manifest, content = read_answerable(release)
-    plan, spec = _planned(content, release)
+    plan, spec = planned(content, release)
     compiled = compile_spec(spec)
     asked = load_questions(questions, of=spec)
     found = (_relaxed if manifest.rap else _linear)(
@@ -193,12 +197,6 @@ class _LinearAnswers:
                 noise_std=self.noise_std,
                 level=self.level,
             )
-
-
-def _planned(content: bytes, release: Path) -> tuple[Plan, Spec]:
-    plan = read_plan(content)
-    name = f"{release / PLAN_FILE}, {plan.spec_name}"
-    return plan, parse(plan.spec_text, name=name, files=plan.spec_files)
 
 
 def _strategy(of: _Release) -> Strategy:

@@ -1,21 +1,19 @@
 """synthetic() as a straight line: records from the relaxed rows of a release, free of budget.
 
-release folder -> spec and classes -> relaxed rows -> records -> CSV file
+    release folder -> spec and classes -> relaxed rows -> records -> CSV file
+
+Nothing here opens data or a ledger: what comes out is a function of what is published already.
 """
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpquery.exceptions import SpecError
 from dpquery.made import Progress
 from dpquery.operators.compile import compile_spec
-from dpquery.release.manifest import PLAN_FILE, Manifest, read_manifest
+from dpquery.release.answered import planned, read_answerable
 from dpquery.release.relaxed import read_relaxed
 from dpquery.release.synthetic import write_synthetic
-from dpquery.spec.model import Spec
-from dpquery.spec.parse import parse
-from dpquery.strategy.plan_file import read_plan
 
 
 @dataclass(frozen=True)
@@ -52,13 +50,13 @@ def synthetic(
     Raises:
         SpecError: the release is not one of RAP, or is damaged.
     """
-    manifest = read_manifest(release)
+    manifest, content = read_answerable(release)
     if manifest.rap is None:
         raise SpecError(
             f"{release} has no relaxed rows to make records of: its answers come from a linear "
             "strategy; plan and release with --mechanism rap to have some"
         )
-    spec = _spec_of(release, manifest)
+    _, spec = planned(content, release)
     compiled = compile_spec(spec)
     rows = read_relaxed(release, compiled)
     wanted = max(1, round(manifest.rap.total)) if records is None else records
@@ -73,19 +71,3 @@ def synthetic(
         progress=lambda done: progress(f"writing records: {done / wanted:.0%}"),
     )
     return SyntheticReport(out, wanted)
-
-
-def _spec_of(release: Path, manifest: Manifest) -> Spec:
-    """Return the spec in the plan that a release was made by."""
-    try:
-        content = (release / PLAN_FILE).read_bytes()
-    except OSError:
-        content = b""
-    if hashlib.sha256(content).hexdigest() != manifest.plan:
-        raise SpecError(
-            f"{release / PLAN_FILE} is missing, damaged, or not of this release; run "
-            "`dpquery release` again, which is free: the ledger holds the measurements"
-        )
-    plan = read_plan(content)
-    name = f"{release / PLAN_FILE}, {plan.spec_name}"
-    return parse(plan.spec_text, name=name, files=plan.spec_files)

@@ -284,6 +284,12 @@ def test_a_linear_release_has_no_records_to_make(town):
     assert "--mechanism rap" in refused("synthetic", code=2)
 
 
+def test_answers_to_later_questions_are_not_what_records_are_made_of(released):
+    Path("more.yaml").write_text("workload:\n  - {name: sexes, product: {sex: identity}}\n")
+    ok("answer", "release", "more.yaml")
+    assert "name the release itself" in refused("synthetic", "answers", code=2)
+
+
 @pytest.mark.parametrize("name", ["release.plan", "relaxed_rows.parquet", "release.json"])
 def test_a_damaged_release_is_refused_with_the_remedy(released, name):
     path = Path("release") / name
