@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 from adaptive_support import AT_ONCE, ROWS, SPEC, TWO, Frozen, ask, open_ledger, write_csv
 
-from dpquery.exceptions import BudgetExceededError, DataError, DpqueryError, SpecError
+from dpquery.exceptions import (
+    BudgetExceededError,
+    DataError,
+    DpqueryError,
+    LedgerError,
+    SpecError,
+)
 from dpquery.measurement import adaptive, curator
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.adaptive import AdaptiveQuery, offsets, rounds_of, run_rounds
@@ -29,6 +35,7 @@ from dpquery.strategy.rap import RapSettings, decode_settings, encode_settings
 REPLACE = SPEC.replace("add-remove", "replace")
 DECLARED = REPLACE.replace("version: 1}", "version: 1, rows: 48}")
 PERSON = SPEC.replace("unit: row", "unit: {person: id, max_rows: 3}")
+WIDE = str(list(range(999)))
 MANY = [
     (SPEC, TWO),
     (SPEC, RapSettings(5, 1, 10, 0)),
@@ -166,6 +173,8 @@ def test_no_neighbour_moves_a_count_or_the_total_by_more_than_declared(tmp_path,
         (RapSettings(100, 100, 10, 0), SPEC, 1, "fewer rounds"),
         (AT_ONCE, SPEC.replace("[0, 5]", "[0, 999999]"), 1, "select some in rounds"),
         (TWO, SPEC, 10**8, "smaller epsilon"),
+        (TWO, SPEC.replace("[0, 5]", "[0, 99999]").replace("[a, b, c]", WIDE), 1, "coarser sets"),
+        (RapSettings(1, 1, 2**20, 0), SPEC.replace("[0, 5]", "[0, 99]"), 1, "fewer relaxed rows"),
     ],
 )
 def test_a_run_that_cannot_be_made_is_refused_from_public_inputs(settings, spec, epsilon, error):
@@ -261,7 +270,7 @@ def test_the_same_run_is_free_the_second_time_and_does_not_open_the_data(data, s
     np.testing.assert_array_equal(first.values, again.values)
     assert spent_on(path) == before
     assert first.source == again.source
-    assert re.search("OpenDP" if settings.adaptive else "", again.source)
+    assert re.fullmatch(r"OpenDP [0-9.]+(, and dpquery [0-9.]+ to select)?", again.source)
     assert ("to select" in again.source) == settings.adaptive
 
 
@@ -301,6 +310,18 @@ def test_a_run_whose_projection_fails_goes_on_from_its_round_at_no_charge(data):
     assert [len(own) for own in runs] == [2, 2, 2, 4]
     assert all(own == whole[: len(own)] for own in runs)
     assert not list(path.with_name("ledger.db.measurements").iterdir())
+
+
+def test_a_run_whose_parts_were_damaged_says_so_and_draws_nothing(data, monkeypatch):
+    question = ask(project=lambda _: (_ for _ in ()).throw(RuntimeError("no fit")))
+    path = open_ledger(data.parent, question)
+    with pytest.raises(RuntimeError):
+        measured(data, question, path)
+    (part,) = path.with_name("ledger.db.measurements").iterdir()
+    part.write_bytes(part.read_bytes() * 2)
+    monkeypatch.setattr(ExactChance, "add_noise", lambda *_, **__: pytest.fail("drawn"))
+    with pytest.raises(LedgerError, match="ledger abandon"):
+        measured(data, question, path)
 
 
 def test_a_run_that_fails_four_times_is_given_up_and_leaves_no_parts(data):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dpquery.measurement.disjoint import _clashes, _slack, family_sizes, squared_move
+from dpquery.measurement.rap_mechanism import _joint
 from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.operators.factors import Groups, Identity
 from dpquery.operators.ranges import AllRanges, Prefix
@@ -110,6 +111,17 @@ def test_thresholds_are_disjoint_where_too_many_targets_differ_and_only_there():
         families[r] = sorted(family_sizes(Workload(shape, (block,), (1.0,)), places))
     # With 3 of 4 to hold, two targets that differ in 3 places or more share no record.
     assert families == {1: [1] * 4, 2: [1] * 4, 3: [1, 1, 2], 4: [4]}
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_the_bound_for_all_queries_at_once_holds_for_every_neighbour(replace):
+    for seed in range(20):
+        workload, _, _ = selected(seed)
+        rows = np.stack([workload.matvec(cell) for cell in CELL_VECTORS], axis=1)
+        worst = worst_move(rows, replace=replace, records=1)
+        bound = _joint(workload, replace=replace)
+        assert worst <= bound <= len(rows)
+        assert replace or bound == worst
 
 
 def test_families_that_take_thresholds_for_products_would_be_caught():

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpquery import __version__
+from dpquery.exceptions import LedgerError
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.exact import exact_answers
 from dpquery.measurement.ledger_draft import Draft
@@ -175,11 +176,17 @@ class AdaptiveQuery:
         own = dict.fromkeys(block.attributes for block in self.compiled.workload.blocks)
         return list(own if self.mechanism.total is not None else own | {(): None})
 
+    @property
+    def round_size(self) -> int:
+        """Number of values that a round commits."""
+        return 2 * self.settings.selected or self.compiled.workload.shape[0]
+
     def source(self) -> str:
         """Name what draws; DpqueryError if it is too old to trust."""
-        if not self.settings.adaptive:
-            return source(self.compiled.workload.shape[0])
-        return f"{source(self.settings.selected)}, and dpquery {__version__} to select"
+        if self.settings.adaptive:
+            return f"{source(self.settings.selected)}, and dpquery {__version__} to select"
+        sizes = [self.compiled.workload.shape[0], *([1] if self.mechanism.total is None else [])]
+        return " and ".join(dict.fromkeys(source(size) for size in sizes))
 
     def noisy(
         self, tables: Tables, *, draft: Draft, progress: Callable[[str], None]
@@ -188,7 +195,7 @@ class AdaptiveQuery:
 
         Chance is the exact one, whoever asks.
         """
-        chance, parts = ExactChance(), draft.parts()
+        chance, parts = ExactChance(), self._parts(draft)
         if not parts:
             parts = [_total(tables, self.mechanism, chance)]
             draft.append(parts[0])
@@ -207,6 +214,17 @@ class AdaptiveQuery:
             progress(f"RAP: {len(parts) - 1} of {self.settings.rounds} rounds measured")
         return np.concatenate(parts)
 
+    def _parts(self, draft: Draft) -> list[Integers]:
+        """Return the total and the rounds that an earlier run left; LedgerError if damaged."""
+        parts = draft.parts()
+        sizes = [1, *[self.round_size] * self.settings.rounds]
+        if [len(own) for own in parts] != sizes[: len(parts)]:
+            raise LedgerError(
+                f"the parts of the unfinished measurement {self.key} are damaged; "
+                "`dpquery ledger abandon` it: its charge stays spent, and a new run pays anew"
+            )
+        return parts
+
 
 def rounds_of(query: AdaptiveQuery, values: NDArray[np.int64]) -> AdaptiveMeasurement:
     """Return what a committed vector says.
@@ -214,12 +232,10 @@ def rounds_of(query: AdaptiveQuery, values: NDArray[np.int64]) -> AdaptiveMeasur
     Raises:
         ValueError: it is not of the layout of this query.
     """
-    settings, workload = query.settings, query.compiled.workload
-    size = 2 * settings.selected or workload.shape[0]
-    if len(values) != 1 + settings.rounds * size:
+    if len(values) != 1 + query.settings.rounds * query.round_size:
         raise ValueError("these are not the values of this query")
-    parts = np.split(values, range(1, len(values), size))
-    return _decoded(parts, workload, query.mechanism)
+    parts = np.split(values, range(1, len(values), query.round_size))
+    return _decoded(parts, query.compiled.workload, query.mechanism)
 
 
 def all_places(workload: Workload) -> Integers:

@@ -27,6 +27,7 @@ class Draft:
     def __init__(self, ledger: Path, file: Callable[[int], MeasurementFile]) -> None:
         """Read nothing yet."""
         self._ledger, self._file = ledger, file
+        self._known = 0
 
     def parts(self) -> list[NDArray[np.int64]]:
         """Return the parts that are durable."""
@@ -34,15 +35,16 @@ class Draft:
         with scrubbed(self._ledger):
             while (file := self._file(len(found))).exists():
                 found.append(np.frombuffer(file.read(), dtype="<i8").astype(np.int64))
+        self._known = len(found)
         return found
 
     def append(self, values: NDArray[np.int64]) -> None:
-        """Make the next part durable."""
-        number = len(self.parts())
+        """Make the next part durable, after those that `parts` returned and were appended since."""
         with scrubbed(self._ledger):
-            file = self._file(number)
+            file = self._file(self._known)
             file.write_pending(np.ascontiguousarray(values, dtype="<i8"))
             file.publish()
+        self._known += 1
 
     def clear(self) -> None:
         """Remove all parts, the last first, so that those left are always the first ones."""

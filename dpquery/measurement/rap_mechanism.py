@@ -36,6 +36,10 @@ GRID_BITS = 10
 STEPS = 1 << GRID_BITS
 MAX_AT_ONCE = 1 << 22
 """Queries that the non-adaptive case measures at most."""
+MAX_BLOCK = 1 << 26
+"""Queries of one table: its answers are held at once, true and synthetic."""
+MAX_MASSES = 1 << 25
+"""Relaxed rows times classes: a fit holds several copies of that."""
 OVER = 4
 """One in so many queries is drawn among those answered too high."""
 _LEAST_TOTAL = Fraction(1, 20)
@@ -175,7 +179,8 @@ def design_rap(
         rate=_rate(selection_rho, settings.selected, span) if settings.adaptive else Fraction(0),
         whole=joint * records**2 or None,
     )
-    _check(mechanism, workload.shape[0])
+    _check_size(workload, settings)
+    _check_noise(mechanism)
     return mechanism
 
 
@@ -200,10 +205,9 @@ def _rate(rho: Fraction, selected: int, span: int) -> Fraction:
     return Fraction(math.isqrt(math.floor(square)), 1 << _RATE_BITS)
 
 
-def _check(mechanism: RapMechanism, queries: int) -> None:
-    """Find here, from public inputs, what would otherwise be found after the charge."""
-    settings, epsilon = mechanism.settings, float(mechanism.guarantee.epsilon)
-    measured = settings.rounds * settings.selected
+def _check_size(workload: Workload, settings: RapSettings) -> None:
+    """Find here, from public inputs, what could otherwise exhaust the memory after the charge."""
+    queries, measured = workload.shape[0], settings.rounds * settings.selected
     if measured > queries:
         raise SpecError(
             f"RAP is to select {measured:,} queries in all and the workload has {queries:,}; "
@@ -214,14 +218,27 @@ def _check(mechanism: RapMechanism, queries: int) -> None:
             f"RAP without selection measures all {queries:,} queries, and the limit is "
             f"{MAX_AT_ONCE:,}; let it select some in rounds"
         )
+    largest = max(block.queries for block in workload.blocks)
+    if largest > MAX_BLOCK:
+        raise UnsupportedWorkloadError(
+            f"one table asks {largest:,} queries, and RAP looks at up to {MAX_BLOCK:,} at a time; "
+            "name fewer attributes or coarser sets"
+        )
+    masses = settings.relaxed_rows * sum(workload.shape_of_domain)
+    if masses > MAX_MASSES:
+        raise UnsupportedWorkloadError(
+            f"{settings.relaxed_rows:,} relaxed rows over this domain hold {masses:,} numbers, and "
+            f"the limit is {MAX_MASSES:,}; take fewer relaxed rows"
+        )
+
+
+def _check_noise(mechanism: RapMechanism) -> None:
+    """Find here, from public inputs, what the draw would refuse after the charge."""
     scales = [std * STEPS for std in mechanism.std_bounds]
     scales += [mechanism.total_scale] if mechanism.total is None else []
-    if (
-        min(scales) < 1
-        or max(scales) >= LARGEST_SCALE
-        or (settings.adaptive and not mechanism.rate)
-    ):
+    drawable = min(scales) >= 1 and max(scales) < LARGEST_SCALE
+    if not drawable or (mechanism.settings.adaptive and mechanism.rate == 0):
         raise SpecError(
-            f"epsilon {epsilon:g} asks RAP for noise that cannot be drawn; "
-            f"ask for a {'smaller' if min(scales) < 1 else 'larger'} epsilon"
+            f"epsilon {float(mechanism.guarantee.epsilon):g} asks RAP for noise that cannot be "
+            f"drawn; ask for a {'smaller' if min(scales) < 1 else 'larger'} epsilon"
         )
