@@ -14,6 +14,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from dpquery import __version__
+from dpquery.choice import LINEAR, Wanted, stage_for, with_rap
 from dpquery.contracts import Choice, Contract, chosen_contract
 from dpquery.exceptions import SpecError
 from dpquery.figures import planned
@@ -59,6 +60,7 @@ def plan(
     change_cap: bool = False,
     epsilon: Fraction | None = None,
     delta: Fraction | None = None,
+    compare: Wanted = LINEAR,
     progress: Progress = lambda _: None,
 ) -> PlanReport:
     """Choose the best strategy for a spec's workload, register the dataset and write the plan.
@@ -71,12 +73,14 @@ def plan(
         targets: or what it is to meet with the least epsilon: see tuning.parse_targets.
         sweep: epsilons at which errors are wanted too, such as "0.1,0.5,1,2".
         seed: of the optimisers' starting points.
-        time_limit: CPU seconds for each kind of noise, after which the best found so far stands.
+        time_limit: CPU seconds for each kind of noise, after which the best found so far stands;
+            and for the rehearsal of RAP.
         jobs: processes to use.
         change_cap: replace a cap on record by the spec's.
         epsilon: the report's figures are in counts at this epsilon; default: 1, or the least one
             that meets the targets.
         delta: and this delta; default: the spec's.
+        compare: whether RAP is compared, and on what it is rehearsed.
         progress: told what is being tried.
     """
     spec = load(spec_path)
@@ -84,6 +88,7 @@ def plan(
     cap = accounting.budget_cap(spec.budget, spec.privacy)
     delta = spec.privacy.delta if delta is None else delta
     wanted, points = parse_targets(targets, spec, objective), parse_sweep(sweep)
+    stage = stage_for(spec, compiled, compare, epsilon=epsilon, delta=delta, targets=bool(wanted))
     selections = select(
         compiled.workload,
         noises=_noises(spec, cap),
@@ -97,11 +102,16 @@ def plan(
     chosen = tuple(planned(own, spec, compiled) for own in selections.values())
     made = Plan(__version__, spec_path.name, spec.text, spec.files, objective, wanted, seed, chosen)
     report = report_of(made, spec, epsilon=epsilon, delta=delta, sweep=points)
-    with Ledger.open(ledger_path, create=True) as ledger:
-        put_on_record = ledger.change_cap if change_cap else ledger.register
-        put_on_record(spec.dataset.id, cap)
-    _write_atomically(plan_path, write_plan(made))
+    report = with_rap(report, stage, wanted=compare, time_limit=time_limit, progress=progress)
+    _register(ledger_path, spec, cap, change=change_cap)
+    _write_atomically(plan_path, write_plan(report.plan))
     return report
+
+
+def _register(ledger_path: Path, spec: Spec, cap: accounting.Cap, *, change: bool) -> None:
+    with Ledger.open(ledger_path, create=True) as ledger:
+        put_on_record = ledger.change_cap if change else ledger.register
+        put_on_record(spec.dataset.id, cap)
 
 
 def release(

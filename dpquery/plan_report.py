@@ -23,6 +23,7 @@ class PlanReport:
         least: for each noise the least epsilon that meets the targets, if there are any.
         reached: the targets with what the better noise reaches.
         sweep: the selections at the epsilons that were asked for.
+        remark: what a rehearsal of RAP left unfinished, or why there is none; see plan.relaxed.
     """
 
     spec: Spec
@@ -33,6 +34,7 @@ class PlanReport:
     least: tuple[LeastEpsilon, ...]
     reached: tuple[Reached, ...]
     sweep: tuple[Sweep, ...]
+    remark: str = ""
 
 
 def report_of(

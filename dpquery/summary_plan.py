@@ -38,10 +38,13 @@ def plan_grids(report: PlanReport) -> list[Grid]:
     notes = [_chosen(report), *(_cost(own) for own in report.priced), *_least(report)]
     if any(own.stopped for priced in report.priced for own in priced.selection.candidates):
         notes.append("what was not finished may be better: give --time-limit more seconds")
+    if report.remark:
+        notes.append(report.remark)
     if report.epsilon == 1:
         notes.append("figures are counts at epsilon = 1; those of Laplace noise go with 1/epsilon")
     grids = [Grid(title, columns, tuple(rows), tuple(notes), strong), _item_grid(best)]
-    return grids + [_target_grid(report)] * bool(report.reached) + _sweep_grids(report)
+    grids += [_target_grid(report)] * bool(report.reached) + _sweep_grids(report)
+    return grids + _rap_grids(report)
 
 
 def _columns(report: PlanReport) -> tuple[str, ...]:
@@ -112,6 +115,53 @@ def _sweep_grids(report: PlanReport) -> list[Grid]:
     return [Grid("error by epsilon", columns, tuple(rows))]
 
 
+def _rap_grids(report: PlanReport) -> list[Grid]:
+    """Return the comparison with RAP, if there was one: expected against simulated errors."""
+    rap, best = report.plan.relaxed, report.priced[0]
+    if rap is None:
+        return []
+    T, K = rap.settings.rounds, rap.settings.selected
+    how = f"T = {T}, K = {K}" if rap.settings.adaptive else "all queries measured at once"
+    linear = (
+        f"{best.selection.best}, {best.selection.noise.capitalize()} (expected)",
+        figure(rap.linear_rmse),
+        "",
+        figure(rap.linear_max_error),
+        "",
+        "every answer with its error",
+    )
+    simulated = (
+        "RAP (simulated)",
+        figure(rap.rmse),
+        f"± {figure(rap.rmse_spread)}",
+        figure(rap.max_error),
+        f"± {figure(rap.max_error_spread)}",
+        f"{how}; answers without error bars",
+    )
+    runs = "once" if rap.repetitions == 1 else f"{rap.repetitions} times"
+    title = f"linear or RAP, {_guarantee(report)}: RAP rehearsed {runs} on {rap.proxy}"
+    columns = ("mechanism", "RMSE", "", "largest error", "", "remark")
+    own, other = (
+        (rap.rmse, rap.linear_rmse)
+        if report.plan.objective == "rmse"
+        else (rap.max_error, rap.linear_max_error)
+    )
+    what = "RMSE" if report.plan.objective == "rmse" else "largest error"
+    notes = [f"preferred by {what}: {'RAP' if rap.preferred else 'the linear strategy'}"]
+    if rap.preferred and own >= other:
+        notes = ["preferred: RAP, as it was asked for"]
+    rows = (linear, simulated)
+    return [Grid(title, columns, rows, tuple(notes), int(rap.preferred))]
+
+
+def _rap_json(report: PlanReport) -> dict[str, object] | None:
+    rap = report.plan.relaxed
+    if rap is None:
+        return None
+    own = vars(rap) | {"settings": vars(rap.settings)}
+    return own | {"epsilon": float(rap.epsilon), "delta": float(rap.delta)}
+
+
 def plan_json(report: PlanReport) -> dict[str, object]:
     """Return the plan's figures, in counts at the report's epsilon and delta."""
     return {
@@ -136,6 +186,8 @@ def plan_json(report: PlanReport) -> dict[str, object]:
             {"epsilon": float(point.epsilon), "noises": [_noise_json(own) for own in point.priced]}
             for point in report.sweep
         ],
+        **({} if report.plan.relaxed is None else {"rap": _rap_json(report)}),
+        **({"remark": report.remark} if report.remark else {}),
     }
 
 

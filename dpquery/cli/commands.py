@@ -19,9 +19,12 @@ from dpquery.cli.options import (
     Delta,
     Jobs,
     LedgerPath,
+    Mechanism,
     Noise,
     Number,
     Objective,
+    ProxyPath,
+    RapSearch,
     Replace,
     Shown,
     SweepList,
@@ -32,6 +35,10 @@ from dpquery.cli.options import (
 from dpquery.cli.screen import print_grids, print_json, say, shown_progress
 from dpquery.exceptions import SpecError
 from dpquery.spec.problems import one_of
+
+if TYPE_CHECKING:
+    from dpquery.choice import Wanted
+    from dpquery.plan_report import PlanReport
 
 if TYPE_CHECKING:
     from dpquery.pipeline import ReleaseReport
@@ -74,6 +81,9 @@ def plan(
     objective: Objective = "rmse",
     target: Targets = None,
     sweep: SweepList = None,
+    mechanism: Mechanism = "auto",
+    proxy: ProxyPath = None,
+    rap_search: RapSearch = False,
     out: Annotated[Path, typer.Option(help="Where the plan goes.")] = Path("dpquery.plan"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of the optimisers' starts.")] = 0,
     time_limit: TimeLimit = 60.0,
@@ -87,7 +97,7 @@ def plan(
     Shows what each candidate is worth, writes the plan, and puts the dataset and its cap on record
     in the ledger.
     """
-    from dpquery import pipeline, summary_plan
+    from dpquery import pipeline
     from dpquery.measurement.accounting import parse_delta, parse_epsilon
     from dpquery.strategy import select
 
@@ -105,13 +115,26 @@ def plan(
             change_cap=change_cap,
             epsilon=None if epsilon is None else parse_epsilon(epsilon),
             delta=None if delta is None else parse_delta(delta),
+            compare=_wanted(mechanism, proxy, rap_search),
             progress=progress,
         )
+    _show_plan(report, out, ledger_path(ledger), as_json=as_json)
+
+
+def _wanted(mechanism: str, proxy: Path | None, search: bool) -> "Wanted":
+    from dpquery.choice import Mechanism, Wanted
+
+    return Wanted(one_of("mechanism", mechanism, get_args(Mechanism)), proxy, search)
+
+
+def _show_plan(report: "PlanReport", out: Path, ledger: Path, *, as_json: bool) -> None:
+    from dpquery.summary_plan import plan_grids, plan_json
+
     if as_json:
-        print_json(summary_plan.plan_json(report))
+        print_json(plan_json(report))
     else:
-        print_grids(summary_plan.plan_grids(report))
-    say(f"wrote {out}; ledger: {ledger_path(ledger)}")
+        print_grids(plan_grids(report))
+    say(f"wrote {out}; ledger: {ledger}")
 
 
 def release(

@@ -38,6 +38,20 @@ Also = Annotated[
         "or graphical; can be repeated.",
     ),
 ]
+Mechanism = Annotated[
+    str,
+    typer.Option(help="linear, rap, or auto: the better one, where the spec says how many rows."),
+]
+ProxyPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--proxy",
+        help="Public data to rehearse RAP on: a CSV file of the same columns, or a release folder.",
+    ),
+]
+RapSearch = Annotated[
+    bool, typer.Option("--rap-search", help="Search RAP's rounds and queries on the proxy.")
+]
 ChangeCap = Annotated[
     bool, typer.Option("--change-cap", help="Replace the cap on record by the spec's.")
 ]

@@ -108,7 +108,7 @@ def whiskers(points: Sequence[Point], *, title: str) -> str:
     for k, point in enumerate(points):
         middle = TOP + LINE_HEIGHT * (k + 0.5)
         tip = _tip(point)
-        flagged = " flagged" if point.flag else ""
+        flagged = " flagged" if point.flag and point.interval is not None else ""
         body.append(_label(point.label, start, middle))
         if point.interval is not None:
             low, high = map(own, point.interval)

@@ -3,6 +3,7 @@
 They are public and fixed in advance. A plan holds them, so what is decoded here may be hostile.
 """
 
+import math
 from dataclasses import dataclass
 
 from dpquery.exceptions import SpecError
@@ -14,6 +15,8 @@ MAX_SELECTED = 1 << 12
 MAX_MEASURED = 1 << 16
 """In all rounds together."""
 MAX_ROWS = 1 << 20
+RELAXED_ROWS = 1_000
+SELECTED, LEAST_ROUNDS, MOST_ROUNDS = 4, 2, 32
 _FIELDS = ("rounds", "selected", "relaxed_rows", "seed")
 
 
@@ -51,6 +54,28 @@ class RapSettings:
     def adaptive(self) -> bool:
         """Whether queries are selected; if not, all are measured at once."""
         return self.selected > 0
+
+
+def default_settings(*, rho: float, rows: int, queries: int) -> RapSettings:
+    """Return the settings of the rule of thumb: from the budget, the rows and the workload alone.
+
+    RAP's error depends on T K, the number of queries measured, before all else [RAP, 3.4.2]: too
+    few leave much unsaid, too many spread the budget thin. The best T K grows slowly with the
+    signal, n sqrt(rho): the rows over the noise of one query that has all of the budget to itself.
+    Along the ridge many rounds of few queries are better than few rounds of many, the more so the
+    more queries overlap (measured: 2-of-4 and 3-of-4 thresholds of Adult), at the price of a fit
+    for every round.
+
+    Args:
+        rho: the budget of the whole run, in zCDP.
+        rows: n, declared or on a proxy.
+        queries: m.
+    """
+    signal = rows * math.sqrt(rho)
+    rounds = round(min(max(math.cbrt(signal), LEAST_ROUNDS), MOST_ROUNDS))
+    if queries <= rounds * SELECTED:
+        return RapSettings(1, 0, RELAXED_ROWS, 0)
+    return RapSettings(rounds, SELECTED, RELAXED_ROWS, 0)
 
 
 def encode_settings(settings: RapSettings) -> dict[str, JsonValue]:

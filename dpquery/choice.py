@@ -1,0 +1,185 @@
+"""The choice between a linear strategy and RAP: expected errors against simulated ones.
+
+A linear strategy's error is known exactly before any data are seen; RAP's depends on the data, so
+that it is rehearsed on a public proxy. Looking at the private data to choose is not an option: the
+choice itself would tell of them.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from time import process_time
+from typing import Literal
+
+from dpquery.exceptions import OutOfTimeError, SpecError, UnsupportedWorkloadError
+from dpquery.figures import Priced
+from dpquery.measurement import accounting
+from dpquery.operators.blocks import Workload
+from dpquery.operators.compile import CompiledSpec
+from dpquery.plan_report import PlanReport
+from dpquery.proxy import proxy_for
+from dpquery.reconstruction.extremes import expected_largest
+from dpquery.rehearsal import Rehearsed, Stage, rehearse, search
+from dpquery.spec.model import Spec
+from dpquery.strategy.codec import decode_strategy
+from dpquery.strategy.expected_error import squared_sensitivity
+from dpquery.strategy.planned_rap import PlannedRap
+from dpquery.strategy.rap import default_settings
+from dpquery.strategy.select import Objective
+
+Mechanism = Literal["auto", "linear", "rap"]
+REPETITIONS = 3
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What plan was asked to choose between, and on what to rehearse.
+
+    Attributes:
+        mechanism: "linear" rehearses nothing; "rap" prefers RAP whatever it reaches.
+        proxy: a public CSV file or an earlier release; None for the default prior.
+        search: whether RAP's settings are searched on the proxy; otherwise by the rule.
+    """
+
+    mechanism: Mechanism = "auto"
+    proxy: Path | None = None
+    search: bool = False
+
+
+LINEAR = Wanted("linear")
+
+
+def stage_for(
+    spec: Spec,
+    compiled: CompiledSpec,
+    wanted: Wanted,
+    *,
+    epsilon: Fraction | None,
+    delta: Fraction,
+    targets: bool,
+) -> Stage | None:
+    """Return what the rehearsal needs, at epsilon 1 unless said; None where there is no choice.
+
+    Raises:
+        SpecError: RAP, or a proxy to rehearse it on, was asked for and cannot be had.
+    """
+    if wanted.mechanism == "linear":
+        if wanted != LINEAR:
+            raise SpecError("--proxy and --rap-search are for RAP; leave --mechanism linear out")
+        return None
+    rows, reason = spec.dataset.rows, _missing(spec, delta, targets=targets)
+    if rows is None or reason:
+        if wanted == Wanted():
+            return None
+        raise SpecError(f"RAP cannot be rehearsed: {reason}")
+    return Stage(
+        compiled.workload,
+        proxy_for(wanted.proxy, spec, compiled, rows=rows.count),
+        spec.privacy,
+        accounting.guarantee("gaussian", epsilon=epsilon or Fraction(1), delta=delta),
+        rows,
+    )
+
+
+def with_rap(
+    report: PlanReport,
+    stage: Stage | None,
+    *,
+    wanted: Wanted,
+    time_limit: float,
+    progress: Callable[[str], None],
+) -> PlanReport:
+    """Rehearse RAP and set it beside the better linear strategy, in the plan and in the report.
+
+    Args:
+        report: of the linear strategies, at the guarantee of the rehearsal.
+        stage: what the rehearsal needs; without one the report stays as it is.
+        wanted: see there.
+        time_limit: CPU seconds, half of them for the search of settings where one is wanted.
+        progress: told what is being done.
+
+    Raises:
+        SpecError: RAP was asked for, and cannot answer this workload, or not in time.
+    """
+    if stage is None:
+        return report
+    stage = replace(stage, progress=progress)
+    objective = report.plan.objective
+    try:
+        done, remark = _rehearsed(stage, wanted, objective=objective, time_limit=time_limit)
+    except (OutOfTimeError, UnsupportedWorkloadError) as reason:
+        if wanted.mechanism == "rap":
+            raise SpecError(f"RAP cannot be rehearsed: {reason}") from None
+        return replace(report, remark=f"RAP was not compared: {reason}")
+    relaxed = _compared(done, stage, report.priced[0], objective)
+    if wanted.mechanism == "rap":
+        relaxed = replace(relaxed, preferred=True)
+    return replace(report, plan=replace(report.plan, relaxed=relaxed), remark=remark)
+
+
+def _rehearsed(
+    stage: Stage, wanted: Wanted, *, objective: Objective, time_limit: float
+) -> tuple[Rehearsed, str]:
+    """Return the rehearsal, and what of it was left unfinished."""
+    start = process_time()
+    settings = default_settings(
+        rho=float(stage.guarantee.amount),
+        rows=stage.rows.count,
+        queries=stage.workload.shape[0],
+    )
+    remarks = []
+    if wanted.search:
+        half = replace(stage, end=start + time_limit / 2)
+        settings, finished = search(half, settings, objective=objective)
+        remarks += [] if finished else ["the search for RAP's settings was not finished"]
+    whole = replace(stage, end=start + time_limit)
+    done = rehearse(whole, settings, repetitions=REPETITIONS)
+    if done.stopped:
+        remarks.append(f"{len(done.runs)} of {REPETITIONS} rehearsals of RAP were finished")
+    return done, "; ".join(remarks) + "; give --time-limit more seconds" * bool(remarks)
+
+
+def _compared(done: Rehearsed, stage: Stage, best: Priced, objective: Objective) -> PlannedRap:
+    """Compare by the objective: weighted RMSEs, or largest absolute errors over all queries."""
+    largest = linear_largest(best, stage.workload)
+    linear = best.weighted_rmse if objective == "rmse" else largest
+    simulated = done.rmse if objective == "rmse" else done.largest
+    return PlannedRap(
+        settings=done.settings,
+        epsilon=stage.guarantee.epsilon,
+        delta=stage.guarantee.delta,
+        proxy=stage.proxy.words,
+        repetitions=len(done.runs),
+        rmse=done.rmse[0],
+        rmse_spread=done.rmse[1],
+        max_error=done.largest[0],
+        max_error_spread=done.largest[1],
+        linear_rmse=best.weighted_rmse,
+        linear_max_error=largest,
+        preferred=simulated[0] < linear,
+    )
+
+
+def linear_largest(best: Priced, workload: Workload) -> float:
+    """Return the expected largest absolute error of a linear selection, in counts."""
+    selection = best.selection
+    strategy = decode_strategy(selection.strategy, noise=selection.noise, workload=workload)
+    noise_std = best.std * math.sqrt(squared_sensitivity(strategy))
+    return expected_largest(strategy, workload, noise_std=noise_std)
+
+
+def _missing(spec: Spec, delta: Fraction, *, targets: bool) -> str:
+    """Return what stands in the way of a rehearsal, with its remedy; nothing if nothing does."""
+    cap = accounting.budget_cap(spec.budget, spec.privacy)
+    if targets:
+        return "targets bound standard errors, and RAP has none; leave --target out"
+    if delta == 0 or cap.currency != "rho":
+        return "it takes `delta` under `privacy`, and a budget with a delta or in rho"
+    if spec.dataset.rows is None:
+        return (
+            "the spec does not say how many rows the dataset holds; declare "
+            "`dataset: {rows: about 50000}`, from public knowledge"
+        )
+    return ""

@@ -1,0 +1,103 @@
+"""Public stand-ins for the data, on which plan rehearses mechanisms whose error depends on it.
+
+Nothing here is private, and nothing of it may come from the data that is to be protected: a public
+CSV file in the declared schema, an earlier release of dpquery, or the default prior of
+strategy/prior.py. A proxy's counts are scaled to the declared number of rows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpquery.exceptions import DataError, SpecError
+from dpquery.measurement.tabulate import Subset, check_size, tabulate
+from dpquery.operators.blocks import Block
+from dpquery.operators.compile import CompiledSpec
+from dpquery.operators.factors import Array
+from dpquery.proxy_release import draw_records
+from dpquery.spec.model import Privacy, Spec
+from dpquery.strategy.prior import sample_prior
+
+SAMPLED = 200_000  # records at most that are drawn from a distribution; more rows are scaled to
+
+
+@dataclass(frozen=True, eq=False)
+class Proxy:
+    """Public records to rehearse on.
+
+    Attributes:
+        words: what they are, for people.
+        records: how many of them the tables count.
+        rows: how many records the dataset is declared to hold: answers are scaled to it.
+        table: returns the counts of a set of attributes, over classes of codes.
+    """
+
+    words: str
+    records: int
+    rows: int
+    table: Callable[[Subset], Array]
+
+    def answers(self, block: Block) -> NDArray[np.int64]:
+        """Return the answers of a block, (m,), scaled to the declared rows and rounded."""
+        counts = block.apply(self.table(block.attributes)).ravel()
+        if self.records == self.rows:
+            return counts.astype(np.int64, copy=False)
+        return np.rint(counts * (self.rows / self.records)).astype(np.int64)
+
+
+def proxy_for(path: Path | None, spec: Spec, compiled: CompiledSpec, *, rows: int) -> Proxy:
+    """Return the proxy that a path names; the default prior where there is none.
+
+    Raises:
+        SpecError: the file or release does not have the declared schema, or holds no records.
+        UnsupportedWorkloadError: the tables that the workload asks for are too large to be counted.
+    """
+    subsets = sorted({block.attributes for block in compiled.workload.blocks})
+    check_size(subsets, compiled.workload.shape_of_domain)
+    if path is None:
+        codes = sample_prior(spec.domain.shape, records=min(rows, SAMPLED))
+        return _of_records("the default prior", codes, compiled, rows=rows)
+    if path.is_dir():
+        codes = draw_records(path, spec, records=min(rows, SAMPLED))
+        return _of_records(f"the release {_printable(path)}", codes, compiled, rows=rows)
+    return _of_csv(path, spec, compiled, subsets, rows=rows)
+
+
+def _of_csv(
+    path: Path, spec: Spec, compiled: CompiledSpec, subsets: list[Subset], *, rows: int
+) -> Proxy:
+    """Count a PUBLIC file: it has the schema of the data, so that the same reader serves.
+
+    Whose rows they are plays no part, and no column for it is asked for.
+    """
+    public = replace(spec, privacy=Privacy())
+    try:
+        tables = tabulate(path, spec=public, subsets=[*subsets, ()], classes=compiled.classes)
+    except DataError as error:
+        raise SpecError(f"the proxy {error}") from None
+    records = int(tables[()])
+    if records == 0:
+        raise SpecError(f"the proxy {path} has no record inside the declared domain; name another")
+    return Proxy(f"the public file {_printable(path)}", records, rows, tables.__getitem__)
+
+
+def _of_records(words: str, codes: Array, compiled: CompiledSpec, *, rows: int) -> Proxy:
+    """Count records in codes, (records, d), when a table is asked for: none is kept."""
+    classes = [own[codes[:, i]] for i, own in enumerate(compiled.classes)]
+    shape = compiled.workload.shape_of_domain
+
+    def table(subset: Subset) -> Array:
+        sizes = [shape[i] for i in subset]
+        counts = np.zeros(sizes, dtype=np.int64)
+        np.add.at(counts, tuple(classes[i] for i in subset), 1)
+        return counts if subset else np.array(len(codes))
+
+    return Proxy(words, len(codes), rows, table)
+
+
+def _printable(path: Path) -> str:
+    """Return a file's name as text that can be written: names may hold any bytes."""
+    return path.resolve().name.encode("utf-8", "replace").decode()

@@ -1,0 +1,153 @@
+"""Records drawn from an earlier release, to rehearse on: nothing but what was published is read.
+
+A RAP release has relaxed rows, which are a distribution: records are drawn from them. A linear
+release has noisy tables: those over every value of their attributes are made non-negative, by
+projection onto tables of their total, and records follow them one after another. A table with more
+cells than people has more noise than signal; its attributes are taken from smaller ones instead.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpquery.exceptions import SpecError
+from dpquery.operators.compile import compile_spec
+from dpquery.operators.factors import Array
+from dpquery.reconstruction.projections import onto_simplex
+from dpquery.release.manifest import PLAN_FILE, RELAXED_ROWS_FILE, read_manifest
+from dpquery.release.relaxed import read_relaxed
+from dpquery.spec.model import Spec, Table
+from dpquery.spec.parse import parse
+from dpquery.spec.predicates import (
+    IdentitySet,
+    PredicateSet,
+    PrefixSet,
+    StackedSet,
+    TotalSet,
+)
+from dpquery.strategy.lattice import Subset
+from dpquery.strategy.plan_file import read_plan
+from dpquery.strategy.prior import sample_rows, sample_tables, spread
+
+
+def draw_records(directory: Path, spec: Spec, *, records: int) -> Array:
+    """Draw records of a spec's domain from a release of the same attributes. (records, d) codes.
+
+    Raises:
+        SpecError: the folder is no release, or its attributes are not those of the spec.
+    """
+    read_manifest(directory)
+    released = _spec_of(directory)
+    names = [own.name for own in spec.domain.attributes]
+    known = {own.name: (i, own) for i, own in enumerate(released.domain.attributes)}
+    wrong = [o.name for o in spec.domain.attributes if known.get(o.name, (0, None))[1] != o]
+    if wrong:
+        raise SpecError(
+            f"the proxy {directory} does not have these attributes as the spec declares them: "
+            f"{', '.join(wrong)}; name a release of the same domain, or a public CSV file"
+        )
+    if (directory / RELAXED_ROWS_FILE).exists():
+        codes = _from_relaxed(directory, released, records)
+    else:
+        shape, cells = released.domain.shape, records
+        codes = sample_tables(shape, _tables(directory, released, cells), records=records)
+    return codes[:, [known[name][0] for name in names]]
+
+
+def _spec_of(directory: Path) -> Spec:
+    try:
+        plan = read_plan((directory / PLAN_FILE).read_bytes())
+    except OSError:
+        raise SpecError(
+            f"the proxy {directory} has no {PLAN_FILE}: an older dpquery made it; run "
+            "`dpquery release` again, which is free"
+        ) from None
+    return parse(plan.spec_text, name=f"{directory}, {plan.spec_name}", files=plan.spec_files)
+
+
+def _from_relaxed(directory: Path, released: Spec, records: int) -> Array:
+    """Draw from relaxed rows; the codes of a class are as likely as each other."""
+    compiled = compile_spec(released)
+    rows = read_relaxed(directory, compiled)
+    distributions = [rows.distribution(i) for i in range(len(rows.shape))]
+    drawn = sample_rows(distributions, records=records)
+    columns = [spread(drawn[:, i], own) for i, own in enumerate(compiled.classes)]
+    return np.stack(columns, axis=1)
+
+
+def _tables(directory: Path, released: Spec, cells: int) -> list[tuple[Subset, Array]]:
+    """Return the tables of every value that the release holds, none negative: small ones whole.
+
+    Of a table with more cells than allowed only the one-way sums are taken.
+    """
+    found: dict[Subset, Array] = {}
+    for item in released.items:
+        estimates = _estimates(directory / f"{item.name}.parquet", item.size)
+        ends = np.cumsum([table.size for table in item.tables])[:-1]
+        for table, own in zip(item.tables, np.split(estimates, ends), strict=True):
+            subset, counts = _every_value(table, own)
+            parts = [(subset, counts)]
+            if counts.size > cells:
+                parts = [
+                    ((i,), counts.sum(axis=tuple(j for j in range(len(subset)) if j != k)))
+                    for k, i in enumerate(subset)
+                ]
+            for part, tensor in parts:
+                if part and part not in found:
+                    found[part] = _not_negative(tensor)
+    return list(found.items())
+
+
+def _every_value(table: Table, estimates: Array) -> tuple[Subset, Array]:
+    """Return a table as counts of every value of its attributes; over () where it is not that."""
+    subset: list[int] = []
+    counts = estimates.reshape(table.shape)
+    if table.where or table.threshold < len(table.axes):
+        return (), np.zeros(())
+    for i, predicates in table.axes:
+        own = _values(predicates, np.moveaxis(counts, len(subset), 0))
+        if own is None:
+            return (), np.zeros(())
+        if isinstance(predicates, TotalSet):
+            counts = own[0]
+            continue
+        counts = np.moveaxis(own, 0, len(subset))
+        subset.append(i)
+    return tuple(subset), counts
+
+
+def _values(predicates: PredicateSet, counts: Array) -> Array | None:
+    """Return the counts of single values along the first axis, where the queries give them."""
+    match predicates:
+        case IdentitySet() | TotalSet():
+            return counts
+        case PrefixSet(size=size, length=length) if size == length:
+            return np.diff(counts, axis=0, prepend=0)
+        case StackedSet(parts=parts):
+            start = 0
+            for part in parts:
+                if isinstance(part, IdentitySet):
+                    return counts[start : start + len(part)]
+                start += len(part)
+        case _:
+            pass
+    return None
+
+
+def _not_negative(counts: Array) -> Array:
+    """Return the nearest table of the same total without negative counts."""
+    flat = counts.reshape(1, -1)
+    total = np.maximum(flat.sum(axis=1), 1.0)
+    return onto_simplex(flat, np.ones_like(flat), total).reshape(counts.shape)
+
+
+def _estimates(path: Path, queries: int) -> Array:
+    try:
+        values = pq.read_table(path, columns=["estimate"]).column(0).to_numpy()
+        if len(values) == queries and np.isfinite(values).all():
+            return np.asarray(values, dtype=np.float64)
+    except (OSError, ValueError, TypeError, LookupError, pa.ArrowException):
+        pass
+    raise SpecError(f"the proxy's {path} is missing or not as it was written; release it again")

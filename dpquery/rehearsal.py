@@ -1,0 +1,207 @@
+"""RAP rehearsed on a public proxy: what its errors are likely to be, without looking at the data.
+
+The loop is the curator's own (measurement.adaptive.run_rounds), at the guarantee that is planned,
+with a seeded chance in place of the curator's: the same plan comes out the same every time.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from statistics import fmean, stdev
+from time import process_time
+
+import numpy as np
+
+from dpquery.exceptions import OutOfTimeError
+from dpquery.measurement.accounting import Guarantee
+from dpquery.measurement.adaptive import Projection, run_rounds
+from dpquery.measurement.rap_mechanism import GRID_BITS, STEPS, RapMechanism, design_rap
+from dpquery.operators.blocks import Workload
+from dpquery.operators.factors import Array
+from dpquery.proxy import Proxy
+from dpquery.reconstruction.rap import RapProjection
+from dpquery.spec.model import Privacy, Rows
+from dpquery.strategy.expected_error import weighted_queries
+from dpquery.strategy.rap import MAX_MEASURED, RapSettings
+from dpquery.strategy.seeded_chance import SeededChance
+from dpquery.strategy.select import Objective
+
+MAX_SEARCHED = 64  # rounds that a search tries at most: each fits all relaxed rows again
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors of one run over all queries, in counts: weighted RMSE, and the largest."""
+
+    rmse: float
+    largest: float
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """Errors of the repetitions that were finished; `stopped` says that more were wanted."""
+
+    settings: RapSettings
+    runs: tuple[Errors, ...]
+    stopped: bool
+
+    @property
+    def rmse(self) -> tuple[float, float]:
+        """Mean and standard deviation of the weighted RMSE over the repetitions."""
+        return _spread([own.rmse for own in self.runs])
+
+    @property
+    def largest(self) -> tuple[float, float]:
+        """Mean and standard deviation of the largest absolute error over the repetitions."""
+        return _spread([own.largest for own in self.runs])
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """What a rehearsal needs, all of it public.
+
+    Attributes:
+        workload: what is asked.
+        proxy: stands in for the data.
+        privacy: whom the release protects.
+        guarantee: the rho that is planned.
+        rows: the declared number of records.
+        end: CPU seconds of this process at which a rehearsal is broken off.
+        progress: told what is being done.
+    """
+
+    workload: Workload
+    proxy: Proxy
+    privacy: Privacy
+    guarantee: Guarantee
+    rows: Rows
+    end: float = math.inf
+    progress: Callable[[str], None] = lambda _: None
+
+
+def rehearse(stage: Stage, settings: RapSettings, *, repetitions: int) -> Rehearsed:
+    """Run RAP on the proxy so many times, each with noise of its own.
+
+    Raises:
+        OutOfTimeError: not even one repetition was finished in time.
+        UnsupportedWorkloadError, SpecError: RAP cannot be carried out so.
+    """
+    runs: list[Errors] = []
+    for seed in range(repetitions):
+        try:
+            runs.append(_run(stage, settings, seed))
+        except OutOfTimeError:
+            if not runs:
+                raise
+            return Rehearsed(settings, tuple(runs), stopped=True)
+    return Rehearsed(settings, tuple(runs), stopped=False)
+
+
+def search(stage: Stage, start: RapSettings, *, objective: Objective) -> tuple[RapSettings, bool]:
+    """Search the number of rounds T and of queries in each K, one repetition for each pair tried.
+
+    The error depends on T K before all else, and has one valley along it [RAP, 3.4.2]: K goes up or
+    down fourfold while that helps, and then T and K change against each other, twofold.
+
+    Returns:
+        The best settings found, and whether the search came to its end.
+
+    Raises:
+        OutOfTimeError: not even the first pair was finished in time.
+    """
+
+    def score(settings: RapSettings) -> float:
+        run = rehearse(stage, settings, repetitions=1).runs[0]
+        return run.rmse if objective == "rmse" else run.largest
+
+    best, least = start, score(start)
+    try:
+        for moves in (((1, 4), (1, Fraction(1, 4))), ((2, Fraction(1, 2)), (Fraction(1, 2), 2))):
+            for more_rounds, more_selected in moves:
+                before = best
+                while (own := _moved(best, more_rounds, more_selected, stage)) is not None:
+                    found = score(own)
+                    if found >= least:
+                        break
+                    best, least = own, found
+                if best != before:
+                    break  # one valley: what helped one way does not help the other
+    except OutOfTimeError:
+        return best, False
+    return best, True
+
+
+def _moved(
+    own: RapSettings, rounds: Fraction | int, selected: Fraction | int, stage: Stage
+) -> RapSettings | None:
+    """Return the settings with T and K multiplied; None where that is no setting."""
+    T, K = own.rounds * rounds, own.selected * selected
+    allowed = int(T) == T and int(K) == K and K >= 1 and stage.workload.shape[0] >= T * K
+    if not allowed or T > MAX_SEARCHED or T * K > MAX_MEASURED:
+        return None
+    return replace(own, rounds=int(T), selected=int(K))
+
+
+def _run(stage: Stage, settings: RapSettings, seed: int) -> Errors:
+    workload, proxy = stage.workload, stage.proxy
+    mechanism = design_rap(
+        workload, settings, privacy=stage.privacy, guarantee=stage.guarantee, rows=stage.rows
+    )
+    chance = SeededChance(seed)
+    total = _total(stage, mechanism, chance)
+    projection = _Timed(RapProjection(workload, settings, total), stage.end)
+    rounds = run_rounds(
+        lambda position: proxy.answers(workload.blocks[position]),
+        workload=workload,
+        mechanism=mechanism,
+        projection=projection,
+        chance=chance,
+    )
+    for number, _ in enumerate(rounds):
+        stage.progress(f"rehearsing RAP: run {seed + 1}, round {number + 1} of {settings.rounds}")
+    squares, largest = 0.0, 0.0
+    for position, (block, weight) in enumerate(zip(workload.blocks, workload.weights, strict=True)):
+        error = projection.answers(position).ravel() - proxy.answers(block)
+        squares += weight * float(np.square(error).sum())
+        largest = max(largest, float(np.abs(error).max()))
+    return Errors(math.sqrt(squares / weighted_queries(workload)), largest)
+
+
+def _total(stage: Stage, mechanism: RapMechanism, chance: SeededChance) -> float:
+    """Return the number of records as a release has it: declared, or with noise."""
+    if mechanism.total is not None:
+        return float(mechanism.total)
+    noisy = chance.add_noise(
+        np.array([stage.rows.count << GRID_BITS]),
+        budget=mechanism.budget(mechanism.total_rho),
+        sensitivity=mechanism.total_sensitivity,
+        scale=mechanism.total_scale,
+    )
+    return max(1.0, float(noisy[0]) / STEPS)
+
+
+@dataclass(frozen=True, eq=False)
+class _Timed:
+    """A projection that gives up when time is up: between rounds, and between tables."""
+
+    projection: Projection
+    end: float
+
+    def answers(self, position: int) -> Array:
+        """Return the projection's answers, if there is time left."""
+        self._check()
+        return self.projection.answers(position)
+
+    def add(self, places: Array, noisy: Array, std: float) -> None:
+        """Pass a round on, if there is time left."""
+        self._check()
+        self.projection.add(places, noisy, std)
+
+    def _check(self) -> None:
+        if process_time() > self.end:
+            raise OutOfTimeError("not finished within the CPU seconds of --time-limit")
+
+
+def _spread(values: list[float]) -> tuple[float, float]:
+    return fmean(values), stdev(values) if len(values) > 1 else 0.0

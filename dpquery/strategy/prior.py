@@ -1,0 +1,120 @@
+"""Made-up records for where no public data are named: skewed, and a little correlated.
+
+Nothing private is known here, and nothing is claimed of any real population. Six latent classes
+with Zipf weights; within a class attributes are independent, and each falls off from some code as a
+Zipf law, 1 / rank^s with s = 1/2, 1, 2 by turns. In the largest class that code is the first one;
+in the others it is drawn, which is what correlates attributes. The seed is fixed: the prior is the
+same for every user, and for every plan of the same domain.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpquery.operators.factors import Array
+from dpquery.strategy.lattice import Subset
+
+CLASSES = 6
+EXPONENTS = (0.5, 1.0, 2.0)
+SEED = 2026
+
+
+def sample_prior(shape: Sequence[int], *, records: int) -> Array:
+    """Draw records of the default prior over a domain of codes. (records, d) int64."""
+    rng = np.random.default_rng(SEED)
+    latent = rng.choice(CLASSES, size=records, p=_zipf(CLASSES, 1.0))
+    codes = np.empty((records, len(shape)), dtype=np.int64)
+    for i, n in enumerate(shape):
+        starts = np.where(np.arange(CLASSES) == 0, 0, rng.integers(n, size=CLASSES))
+        ranks = rng.choice(n, size=records, p=_zipf(n, EXPONENTS[i % len(EXPONENTS)]))
+        codes[:, i] = (starts[latent] + ranks) % n
+    return codes
+
+
+def sample_tables(
+    shape: Sequence[int], tables: Sequence[tuple[Subset, Array]], *, records: int
+) -> Array:
+    """Draw records that follow tables one after another. (records, d) int64.
+
+    The table with the most attributes comes first; then, again and again, the one that shares the
+    most attributes with those drawn already adds its others, given the shared ones. An attribute of
+    no table is uniform. Attributes that no table holds together are independent but through others.
+
+    Args:
+        shape: sizes of the attributes.
+        tables: attribute subsets, each with its counts: (n_i for i in subset), not negative.
+        records: how many.
+    """
+    rng = np.random.default_rng(SEED)
+    codes = np.empty((records, len(shape)), dtype=np.int64)
+    done: set[int] = set()
+    while left := [own for own in tables if not done.issuperset(own[0])]:
+        subset, table = max(left, key=lambda own: (len(done & {*own[0]}), len(own[0])))
+        known = [i for i in subset if i in done]
+        new = [i for i in subset if i not in done]
+        order = [subset.index(i) for i in (*known, *new)]
+        wide = math.prod(shape[i] for i in new)
+        rows = np.transpose(table, order).reshape(-1, wide)
+        given = _numbers(codes, known, shape)
+        drawn = _draw_given(rng, rows, given)
+        for i, column in zip(new, np.unravel_index(drawn, [shape[i] for i in new]), strict=True):
+            codes[:, i] = column
+        done.update(new)
+    for i in set(range(len(shape))) - done:
+        codes[:, i] = rng.integers(shape[i], size=records)
+    return codes
+
+
+def sample_rows(distributions: Sequence[Array], *, records: int) -> Array:
+    """Draw records from relaxed rows: one row, each as likely, then each attribute by its chances.
+
+    Args:
+        distributions: for each attribute (n', n_i) what each row gives each of its values.
+        records: how many.
+
+    Returns:
+        (records, d) int64.
+    """
+    rng = np.random.default_rng(SEED)
+    rows = rng.integers(len(distributions[0]), size=records)
+    columns = [_draw_given(rng, own, rows) for own in distributions]
+    return np.stack(columns, axis=1)
+
+
+def spread(values: Array, classes: Array) -> Array:
+    """Draw a code for the class of each value, all codes of a class as likely."""
+    rng = np.random.default_rng(SEED)
+    order = np.argsort(classes, kind="stable")
+    sizes = np.bincount(classes)
+    starts = np.cumsum(sizes) - sizes
+    places = starts[values] + (rng.random(len(values)) * sizes[values]).astype(np.int64)
+    return np.asarray(order[places])
+
+
+def _numbers(codes: Array, attributes: Sequence[int], shape: Sequence[int]) -> Array:
+    """Return the C-order number of each record's values of some attributes."""
+    number = np.zeros(len(codes), dtype=np.int64)
+    for i in attributes:
+        number = number * shape[i] + codes[:, i]
+    return number
+
+
+def _draw_given(rng: np.random.Generator, rows: Array, given: Array) -> Array:
+    """Draw a column for each record by the weights of its row; by all rows' where it has none."""
+    everywhere = rows.sum(axis=0)
+    everywhere = everywhere if everywhere.any() else np.ones(rows.shape[1])
+    drawn = np.empty(len(given), dtype=np.int64)
+    order = np.argsort(given, kind="stable")
+    present, starts = np.unique(given[order], return_index=True)
+    for row, here in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
+        weights = rows[row] if rows[row].any() else everywhere
+        ends = np.cumsum(weights, dtype=np.float64)
+        places = np.searchsorted(ends, rng.random(len(here)) * ends[-1], side="right")
+        drawn[here] = np.minimum(places, len(ends) - 1)
+    return drawn
+
+
+def _zipf(n: int, exponent: float) -> Array:
+    weights = np.arange(1, n + 1, dtype=np.float64) ** -exponent
+    return np.asarray(weights / weights.sum())

@@ -1,0 +1,37 @@
+"""Chance with a seed, for rehearsals on public data: the same plan comes out the same every time.
+
+It gives NO privacy: whoever knows the seed takes the noise off. The curator makes a chance of its
+own, and has no argument through which it could be handed this one.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class SeededChance:
+    """The selection and the noise of RAP's loop in floats, by a seed: fair, but not private."""
+
+    def __init__(self, seed: int) -> None:
+        """Start the stream of a seed."""
+        self._rng = np.random.default_rng(seed)
+
+    def level(self, scores: Sequence[int], members: Sequence[int], rate: Fraction) -> int:
+        """Return i with probability proportional to members[i] exp(rate scores[i])."""
+        with np.errstate(divide="ignore"):  # nobody of no members is chosen
+            weights = np.log(np.array(members, dtype=np.float64))
+        weights += float(rate) * np.array(scores, dtype=np.float64)
+        return int(np.argmax(weights + self._rng.gumbel(size=weights.size)))
+
+    def below(self, bound: int) -> int:
+        """Return a whole number from 0 to below the bound, each as likely."""
+        return int(self._rng.integers(bound))
+
+    def add_noise(
+        self, answers: NDArray[np.int64], *, budget: object, sensitivity: int, scale: float
+    ) -> NDArray[np.int64]:
+        """Return answers with rounded normal noise of a scale; the budget plays no part."""
+        noise = self._rng.normal(scale=scale, size=answers.shape)
+        return answers + np.rint(noise).astype(np.int64)
