@@ -141,13 +141,15 @@ def _rap_grids(report: PlanReport) -> list[Grid]:
     runs = "once" if rap.repetitions == 1 else f"{rap.repetitions} times"
     title = f"linear or RAP, {_guarantee(report)}: RAP rehearsed {runs} on {rap.proxy}"
     columns = ("mechanism", "RMSE", "", "largest error", "", "remark")
-    own, other = (
-        (rap.rmse, rap.linear_rmse)
+    own, spread, other = (
+        (rap.rmse, rap.rmse_spread, rap.linear_rmse)
         if report.plan.objective == "rmse"
-        else (rap.max_error, rap.linear_max_error)
+        else (rap.max_error, rap.max_error_spread, rap.linear_max_error)
     )
     what = "RMSE" if report.plan.objective == "rmse" else "largest error"
     notes = [f"preferred by {what}: {'RAP' if rap.preferred else 'the linear strategy'}"]
+    if abs(own - other) < spread:
+        notes.append("the difference is within the spread of the rehearsals")
     if rap.preferred and own >= other:
         notes = ["preferred: RAP, as it was asked for"]
     rows = (linear, simulated)

@@ -7,7 +7,10 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
+import rehearsal_support
 from cli_support import GAUSSIAN_SPEC, PERSON_SPEC, plan_town, renew
+
+from dpquery import rehearsal
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +44,18 @@ def town(planned_town, tmp_path, monkeypatch):
 def gaussian_town(planned_gaussian_town, tmp_path, monkeypatch):
     """The same, with Gaussian noise to choose."""
     return _move_in(tmp_path / "town", planned_gaussian_town, monkeypatch)
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A folder of one's own with the spec and its public data, where RAP is the dense twin."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(rehearsal, "RapProjection", rehearsal_support.Learner)
+    (tmp_path / "workload.yaml").write_text(rehearsal_support.SPEC)
+    rehearsal_support.write_csv(tmp_path / "public.csv", rehearsal_support.records(1500, seed=3))
+    return tmp_path
 
 
 def _move_in(folder, template, monkeypatch):

@@ -1,6 +1,12 @@
 """A small town of about 2,000 records, and a dense public side: multiplicative weights on cells."""
 
+import json
+
 import numpy as np
+from cli_support import ok
+
+from dpquery.operators.compile import compile_spec
+from dpquery.spec.parse import parse
 
 SPEC = """\
 dataset: {id: town, version: 1, rows: about 2000}
@@ -15,6 +21,10 @@ workload:
   - name: pairs
     marginals: {ways: 2}
 """
+
+
+SPEC_READ = parse(SPEC, name="w.yaml", files={})
+COMPILED = compile_spec(SPEC_READ)
 
 
 class Learner:
@@ -54,3 +64,8 @@ def records(count, seed=0):
 def write_csv(path, rows, header="age,job,region,sex"):
     path.write_text("\n".join([header, *(",".join(row) for row in rows), ""]))
     return path
+
+
+def plan(*arguments):
+    """Plan the spec in the working directory; what `--json` prints."""
+    return json.loads(ok("plan", "workload.yaml", "--json", *arguments).out)

@@ -7,23 +7,16 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from cli_support import kinds, ok, refused
-from rehearsal_support import SPEC, Learner, records, write_csv
+from rehearsal_support import COMPILED, SPEC, SPEC_READ, Learner, plan
 
-from dpquery import proxy_release, rehearsal
+from dpquery import rehearsal
 from dpquery.choice import Wanted, stage_for
 from dpquery.exceptions import OutOfTimeError
-from dpquery.operators.compile import compile_spec
-from dpquery.proxy import proxy_for
-from dpquery.reconstruction.relaxed import RelaxedRows
-from dpquery.release.manifest import RELAXED_ROWS_FILE
-from dpquery.release.relaxed import relaxed_table
-from dpquery.spec.parse import parse
+from dpquery.reconstruction.rap import RapProjection
 from dpquery.strategy.plan_file import read_plan, write_plan
 from dpquery.strategy.planned_rap import PlannedRap
-from dpquery.strategy.prior import sample_prior, sample_rows, sample_tables, spread
 from dpquery.strategy.rap import RapSettings, default_settings
 
 REHEARSED = PlannedRap(
@@ -40,27 +33,16 @@ REHEARSED = PlannedRap(
     linear_max_error=60.5,
     preferred=True,
 )
-SPEC_READ = parse(SPEC, name="w.yaml", files={})
-COMPILED = compile_spec(SPEC_READ)
-
-
-@pytest.fixture
-def small(tmp_path, monkeypatch):
-    """A folder of one's own with the spec and its public data, where RAP is the dense twin."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "nowhere"))
-    monkeypatch.setattr(rehearsal, "RapProjection", Learner)
-    (tmp_path / "workload.yaml").write_text(SPEC)
-    write_csv(tmp_path / "public.csv", records(1500, seed=3))
-    return tmp_path
-
-
-def plan(*arguments):
-    return json.loads(ok("plan", "workload.yaml", "--json", *arguments).out)
 
 
 # The choice.
+
+
+def test_the_choice_goes_both_ways_with_relaxed_rows(small, monkeypatch):
+    monkeypatch.setattr(rehearsal, "RapProjection", RapProjection)
+    for epsilon, preferred in (("0.01", True), ("10", False)):
+        arguments = ("--epsilon", epsilon, "--proxy", "public.csv")
+        assert plan(*arguments)["rap"]["preferred"] is preferred
 
 
 @pytest.mark.parametrize(("epsilon", "preferred"), [("0.01", True), ("10", False)])
@@ -191,180 +173,6 @@ def test_a_proxy_for_the_linear_mechanism_is_a_mistake(small):
     assert "choose one of auto" in refused("plan", "workload.yaml", "--mechanism", "best", code=2)
 
 
-# The proxies.
-
-
-def answers_of(codes, rows):
-    """The dense twin: count the codes of every cell, and ask the workload of them."""
-    x = np.zeros(SPEC_READ.domain.shape)
-    np.add.at(x, tuple(codes.T), 1)
-    return COMPILED.workload.matvec(x.ravel()) * rows / len(codes)
-
-
-def all_answers(proxy):
-    return np.concatenate([proxy.answers(own) for own in COMPILED.workload.blocks])
-
-
-def codes_of(rows):
-    places = ({str(a): a for a in range(6)}, "abcde", "nesw", "FM")
-    index = [own if isinstance(own, dict) else {c: k for k, c in enumerate(own)} for own in places]
-    return np.array([[own[text] for own, text in zip(index, row, strict=True)] for row in rows])
-
-
-def test_a_public_file_is_counted_and_scaled_to_the_declared_rows(small):
-    rows = records(1500, seed=3)
-    proxy = proxy_for(Path("public.csv"), SPEC_READ, COMPILED, rows=2000)
-    assert (proxy.words, proxy.records, proxy.rows) == ("the public file public.csv", 1500, 2000)
-    assert np.abs(all_answers(proxy) - answers_of(codes_of(rows), 2000)).max() <= 0.5
-
-
-def test_whose_the_public_rows_are_plays_no_part(small):
-    text = SPEC.replace("unit: row", "unit: {person: name, max_rows: 2}")
-    spec = parse(text, name="w.yaml", files={})
-    proxy = proxy_for(Path("public.csv"), spec, compile_spec(spec), rows=1500)
-    assert proxy.records == 1500
-
-
-def test_the_default_prior_is_skewed_hangs_together_and_is_always_the_same():
-    codes = sample_prior((100, 7, 2, 16), records=20_000)
-    assert np.array_equal(codes, sample_prior((100, 7, 2, 16), records=20_000))
-    assert (codes.min(axis=0) == 0).all()
-    assert (codes.max(axis=0) == [99, 6, 1, 15]).all()
-    assert np.bincount(codes[:, 1]).max() > 1.5 * 20_000 / 7
-    together = np.zeros((7, 2))
-    np.add.at(together, (codes[:, 1], codes[:, 2]), 1)
-    alone = np.outer(together.sum(1), together.sum(0)) / 20_000
-    assert np.square(together - alone).sum() > 20 * alone.sum()
-    proxy = proxy_for(None, SPEC_READ, COMPILED, rows=2000)
-    assert proxy.words == "the default prior"
-    drawn = sample_prior(SPEC_READ.domain.shape, records=2000)
-    assert np.array_equal(all_answers(proxy), answers_of(drawn, 2000))
-
-
-def test_more_rows_than_are_drawn_are_scaled_to():
-    proxy = proxy_for(None, SPEC_READ, COMPILED, rows=10_000_000)
-    assert proxy.records == 200_000
-    assert proxy.answers(COMPILED.workload.blocks[0]).sum() == 10_000_000
-
-
-def test_classes_of_codes_are_counted_as_one():
-    text = SPEC.replace("marginals: {ways: 2}", "product: {age: {ranges: [[0, 2], [3, 5]]}}")
-    spec = parse(text, name="w.yaml", files={})
-    compiled = compile_spec(spec)
-    assert compiled.workload.shape_of_domain == (2, 1, 1, 1)
-    proxy = proxy_for(None, spec, compiled, rows=2000)
-    drawn = sample_prior(spec.domain.shape, records=2000)
-    young = int((drawn[:, 0] <= 2).sum())
-    assert proxy.answers(compiled.workload.blocks[0]).tolist() == [young, 2000 - young]
-
-
-BAD_PROXIES = {
-    "other columns": ("age,job,sex\n1,a,F\n", "declared columns exactly once: region"),
-    "a column twice": ("age,job,region,sex,sex\n", "declared columns exactly once: sex"),
-    "no header": ("", "the first line is not a header"),
-    "no records": ("age,job,region,sex\n", "no record inside the declared domain"),
-    "records outside": ("age,job,region,sex\n99,x,y,z\n", "no record inside the declared domain"),
-}
-
-
-@pytest.mark.parametrize("bad", BAD_PROXIES)
-def test_a_bad_proxy_is_refused_by_name(small, bad):
-    text, message = BAD_PROXIES[bad]
-    Path("bad.csv").write_text(text)
-    found = refused("plan", "workload.yaml", "--proxy", "bad.csv", code=2)
-    assert message in found
-    assert "the proxy bad.csv" in found
-
-
-def test_a_proxy_that_is_not_there_is_refused(small):
-    assert "nowhere.csv" in refused("plan", "workload.yaml", "--proxy", "nowhere.csv", code=2)
-    Path("folder").mkdir()
-    assert "is not a release" in refused("plan", "workload.yaml", "--proxy", "folder", code=2)
-
-
-@pytest.fixture
-def released(small):
-    """A linear release of 3,000 records of the same town, with hardly any noise."""
-    write_csv(Path("data.csv"), records(3000, seed=5))
-    ok("plan", "workload.yaml", "--mechanism", "linear")
-    ok("release", "data.csv", "--epsilon", "10")
-    return Path("release")
-
-
-def test_an_earlier_release_stands_in_for_the_data(released):
-    proxy = proxy_for(released, SPEC_READ, COMPILED, rows=20_000)
-    assert proxy.words == "the release release"
-    true = answers_of(codes_of(records(3000, seed=5)), 20_000)
-    found = all_answers(proxy)
-    sizes = np.cumsum([own.queries for own in COMPILED.workload.blocks])[:-1]
-    # Pairs that the tree of tables holds are met; the others are as it makes them, and not far off.
-    distances = [
-        np.abs(own - other).sum() / 20_000
-        for own, other in zip(np.split(found, sizes), np.split(true, sizes), strict=True)
-    ]
-    assert sorted(distances)[2] < 0.1
-    assert max(distances) < 0.4
-    rap = plan("--epsilon", "0.01", "--proxy", "release")["rap"]
-    assert rap["proxy"] == "the release release"
-    assert rap["preferred"] is True
-
-
-def test_relaxed_rows_of_an_earlier_release_stand_in_for_the_data(released):
-    shape = COMPILED.workload.shape_of_domain
-    rng = np.random.default_rng(1)
-    values = np.concatenate([rng.dirichlet(np.full(n, 0.3), 40) for n in shape], axis=1)
-    rows = RelaxedRows(shape, values.astype(np.float32))
-    table = relaxed_table(rows, SPEC_READ.domain, COMPILED.classes)
-    pq.write_table(table, released / RELAXED_ROWS_FILE)
-    proxy = proxy_for(released, SPEC_READ, COMPILED, rows=100_000)
-    for block in COMPILED.workload.blocks:
-        expected = 100_000 * np.asarray(rows.answer(block)).ravel()
-        assert np.abs(proxy.answers(block) - expected).max() < 6 * np.sqrt(expected.max())
-
-
-def test_a_release_of_another_domain_is_refused_by_its_attributes(released):
-    changed = SPEC.replace("[n, e, s, w]", "[n, e, s]").replace("sex:", "gender:")
-    Path("workload.yaml").write_text(changed)
-    message = refused("plan", "workload.yaml", "--proxy", "release", code=2)
-    assert "does not have these attributes as the spec declares them: region, gender" in message
-
-
-def test_a_damaged_release_is_no_proxy(released):
-    (released / "pairs.parquet").write_bytes(b"PAR1")
-    message = refused("plan", "workload.yaml", "--proxy", "release", code=2)
-    assert "pairs.parquet is missing or not as it was written" in message
-    (released / "release.plan").unlink()
-    assert "has no release.plan" in refused("plan", "workload.yaml", "--proxy", "release", code=2)
-
-
-def values_of(predicates, counts):
-    spec = parse(SPEC[: SPEC.index("workload:")] + predicates, name="w.yaml", files={})
-    (table,) = spec.items[0].tables
-    true = compile_spec(spec).workload.blocks[0].apply(counts)
-    return proxy_release._every_value(table, true.ravel().astype(float))
-
-
-@pytest.mark.parametrize(
-    ("predicates", "subset"),
-    [
-        ("{age: identity, job: identity}", (0, 1)),
-        ("{age: prefix, job: identity+total}", (0, 1)),
-        ("{age: total, job: [total, identity]}", (1,)),
-        ("{age: all-ranges, job: identity}", ()),
-        ("{age: {width: 2}, job: identity}", ()),
-    ],
-)
-def test_tables_of_every_value_are_found_in_what_was_released(predicates, subset):
-    counts = np.random.default_rng(0).integers(0, 50, (6, 5))
-    item = f"workload:\n  - {{name: it, product: {predicates}}}\n"
-    if subset == (1,):
-        counts = counts[:1].sum(axis=0)
-    found, table = values_of(item, counts)
-    assert found == subset
-    if subset:
-        assert np.array_equal(table, counts)
-
-
 # The figures of both sides.
 
 
@@ -415,34 +223,6 @@ def test_the_rule_measures_more_where_there_is_more_signal():
     assert counts[0] >= 8
     few = default_settings(rho=1.0, rows=50_000, queries=20)
     assert not few.adaptive
-
-
-# Records drawn from tables.
-
-
-def test_records_follow_the_tables_they_are_drawn_from():
-    rng = np.random.default_rng(0)
-    joint = rng.random((3, 4, 2)) ** 3
-    pair, other = joint.sum(axis=2), joint.sum(axis=0)
-    drawn = sample_tables((3, 4, 2, 5), [((0, 1), pair), ((1, 2), other)], records=200_000)
-    found = np.zeros((3, 4, 2, 5))
-    np.add.at(found, tuple(drawn.T), 1 / 200_000)
-    assert found.sum(axis=(2, 3)) == pytest.approx(pair / pair.sum(), abs=0.005)
-    assert found.sum(axis=(0, 3)) == pytest.approx(other / other.sum(), abs=0.005)
-    assert found.sum(axis=(0, 1, 2)) == pytest.approx(np.full(5, 0.2), abs=0.005)
-
-
-def test_records_follow_relaxed_rows_and_classes_are_spread_over_their_codes():
-    first = np.array([[1.0, 0.0], [0.25, 0.75]])
-    second = np.array([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5]])
-    drawn = sample_rows([first, second], records=100_000)
-    found = np.zeros((2, 3))
-    np.add.at(found, tuple(drawn.T), 1 / 100_000)
-    expected = (np.outer(first[0], second[0]) + np.outer(first[1], second[1])) / 2
-    assert found == pytest.approx(expected, abs=0.01)
-    codes = spread(drawn[:, 0], np.array([0, 1, 0, 1, 1]))
-    shares = np.bincount(codes, minlength=5) / 100_000
-    assert shares == pytest.approx([5 / 16, 1 / 8, 5 / 16, 1 / 8, 1 / 8], abs=0.01)
 
 
 # The plan file.
