@@ -27,6 +27,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from dpquery import pipeline, questions
+from dpquery.measurement import accounting
 from dpquery.operators.compile import compile_spec
 from dpquery.release.preview import Point, Series
 from dpquery.release.style import STYLE
@@ -34,7 +35,7 @@ from dpquery.release.svg import lines
 from dpquery.spec.parse import parse
 from dpquery.strategy.plan_file import read_plan, write_plan
 from dpquery.strategy.planned_rap import PlannedRap
-from dpquery.strategy.rap import RapSettings
+from dpquery.strategy.rap import default_settings
 
 ROOT = Path(__file__).parents[1]
 ADULT = ROOT.parent / "shared" / "data" / "adult.csv"
@@ -45,8 +46,8 @@ EPSILON, DELTA = Fraction(1, 10), Fraction(1, RECORDS**2)
 R, K = 1, 3
 SIZES = (1, 4, 16, 64)
 DRIFTS, DRIFTED_SIZE = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0), 4
-FUTURE, REPETITIONS = 32, 3
-SETTINGS = RapSettings(rounds=16, selected=16, relaxed_rows=1000, seed=0)
+FUTURE, REPETITIONS = 24, 2
+RHO = float(accounting.guarantee("gaussian", epsilon=EPSILON, delta=DELTA).amount)
 DISTRIBUTIONS = {
     "uniform": lambda d: np.ones(d),
     "zipf": lambda d: 1 / np.arange(1, d + 1),
@@ -138,16 +139,14 @@ def planned(home: Path, triples: list[Triple], names: list[str]) -> Path:
         objective="max",
         epsilon=EPSILON,
         delta=DELTA,
-        time_limit=20.0,
-        **PLAN_OPTIONS,
+        time_limit=5.0,
     )
     plan = read_plan(path.read_bytes())
-    rap = PlannedRap(SETTINGS, EPSILON, DELTA, "none", 1, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0, False)
+    queries = compiled(sorted(set(triples)), names).workload.shape[0]
+    settings = default_settings(rho=RHO, rows=RECORDS, queries=queries)
+    rap = PlannedRap(settings, EPSILON, DELTA, "none", 1, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0, False)
     path.write_bytes(write_plan(replace(plan, relaxed=rap)))
     return path
-
-
-PLAN_OPTIONS = {"mechanism": "linear"}
 
 
 def released(home: Path, plan: Path, mechanism: str) -> Path:
@@ -308,7 +307,7 @@ def main() -> None:
         "thresholds": f"{R} of {K}",
         "epsilon": float(EPSILON),
         "delta": float(DELTA),
-        "rap": {"rounds": SETTINGS.rounds, "selected": SETTINGS.selected},
+        "rap": "T and K by the rule of thumb of `dpquery plan`",
         "future_thresholds": FUTURE,
         "repetitions": REPETITIONS,
         "error": "mean over thresholds of the largest error, as a share of the records",

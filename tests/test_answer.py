@@ -157,6 +157,7 @@ def test_nothing_but_the_folder_is_needed_and_it_stays_as_it_is(more):
     assert contents("answers") == first == contents("twice")
     grid = ok("error-report", "answers").out
     assert "young_by_sex" in grid
+    assert "32 answers in 6 items, asked later of the release" in grid
     assert Path("report.html").exists()
 
 

@@ -190,9 +190,11 @@ def headline(report: Report) -> list[str]:
     """Return what to say above and below the table: whose, how private, how good."""
     manifest = report.manifest
     notes = [extra_note(manifest)] if manifest.extra else []
+    own = manifest.answered
+    later = "" if own is None else f", asked later of the release {own.release[:12]}"
     return [
         f"{manifest.dataset.id}, version {manifest.dataset.version}: "
-        f"{report.queries:,} answers in {len(report.items):,} items",
+        f"{report.queries:,} answers in {len(report.items):,} items{later}",
         guarantee_line(manifest.guarantee),
         worth(report),
         *notes,

@@ -169,12 +169,17 @@ def _shortest(measured: Factor, asked: Factor | None, *, needs_total: bool) -> A
     """Return C with C F = Q, the total last, of least norm; None where there is none."""
     if not _is_small(measured, *(() if asked is None else (asked,))):
         return None
-    F, n = measured.dense().astype(np.float64), measured.shape[1]
+    n = measured.shape[1]
     total = np.ones((1, n))
     Q = total if asked is None else np.concatenate([asked.dense().astype(np.float64), total])
-    C = Q @ np.linalg.pinv(F)
-    wrong = np.abs(C @ F - Q).max(axis=1, initial=0.0) > _TOLERANCE
+    C = Q @ _plus(measured)
+    wrong = np.abs(C @ measured.dense() - Q).max(axis=1, initial=0.0) > _TOLERANCE
     return None if wrong[:-1].any() or (needs_total and wrong[-1]) else np.asarray(C)
+
+
+@lru_cache(maxsize=64)
+def _plus(measured: Factor) -> Array:
+    return np.linalg.pinv(measured.dense().astype(np.float64))
 
 
 def _is_small(*factors: Factor) -> bool:
