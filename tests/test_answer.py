@@ -392,6 +392,8 @@ def test_answers_are_never_written_over_a_release(more):
     ok("release", "data.csv", "--epsilon", "0.5", "--out", "other")
     ask = ("answer", "release", "more.yaml", "--replace", "--out")
     Path("link").symlink_to("release")
+    Path("loop").symlink_to("loop")
+    assert "is not a folder" in refused(*ask, "loop", code=5)
     for out in ("release", "release/answers", ".", "link"):
         assert "name another folder" in refused(*ask, out, code=5)
     assert "holds a release, not answers" in refused(*ask, "other", code=5)

@@ -6,6 +6,7 @@ noisy measurements.
 """
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -124,7 +125,7 @@ def check_answers_target(directory: Path, *, release: Path, key: str, replace_ot
     Raises:
         PlanConflictError: the target is something else than a folder of answers.
     """
-    target, own = directory.resolve(), release.resolve()
+    target, own = Path(os.path.realpath(directory)), Path(os.path.realpath(release))
     if target == own or own in target.parents or target in own.parents:
         raise PlanConflictError(
             f"{directory} is, holds or lies in the release {release}, which is not changed; "
