@@ -1,12 +1,12 @@
 """Carry out relaxed adaptive projection (RAP): relaxed rows, and answers without error bars."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from dpquery.exceptions import SpecError, UnsupportedWorkloadError
+from dpquery.exceptions import SpecError
 from dpquery.made import Made, Progress, Terms, digest_of, spent_text
 from dpquery.measurement import accounting
 from dpquery.measurement.adaptive import AdaptiveMeasurement, AdaptiveQuery, design_rap, rounds_of
@@ -30,10 +30,7 @@ from dpquery.release.relaxed import relaxed_table
 from dpquery.spec.model import Item, Spec
 from dpquery.strategy.plan_file import Plan
 from dpquery.strategy.planned_rap import PlannedRap
-from dpquery.strategy.rap import RapSettings, encode_settings
-
-MAX_CELLS = 1 << 28
-"""Probabilities that all relaxed rows may hold together: a gigabyte."""
+from dpquery.strategy.rap import encode_settings
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,16 +153,6 @@ class RelaxedAnswers:
             yield TableAnswers(table, self.total * shares.ravel().astype(np.float64), None, None)
 
 
-def check_rows(settings: RapSettings, shape: Sequence[int]) -> None:
-    """Refuse relaxed rows that would not fit; UnsupportedWorkloadError says how large they are."""
-    cells = settings.relaxed_rows * sum(shape)
-    if cells > MAX_CELLS:
-        raise UnsupportedWorkloadError(
-            f"{settings.relaxed_rows:,} relaxed rows over {sum(shape):,} values hold {cells:,} "
-            f"numbers, and the limit is {MAX_CELLS:,}; declare wider bins, or plan fewer rows"
-        )
-
-
 def rap_contract(plan: Plan, spec: Spec, terms: Terms) -> RapContract:
     """Return the contract on some terms.
 
@@ -186,7 +173,6 @@ def rap_contract(plan: Plan, spec: Spec, terms: Terms) -> RapContract:
             "each other as they are; leave --also out, or give --mechanism linear"
         )
     settings = relaxed.settings
-    check_rows(settings, compiled.workload.shape_of_domain)
     mechanism = design_rap(
         compiled.workload,
         settings,

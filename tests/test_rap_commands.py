@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -201,9 +202,10 @@ def test_more_queries_than_there_are_cannot_be_chosen(rap_town):
     assert kinds() == ["register"]
 
 
-def test_relaxed_rows_that_would_not_fit_are_refused_with_their_size(rap_town, monkeypatch):
-    monkeypatch.setattr("dpquery.rap_contract.MAX_CELLS", 20 * 13 - 1)
-    assert "20 relaxed rows over 13 values hold 260 numbers" in refused(*RELEASE, code=2)
+def test_relaxed_rows_that_would_not_fit_are_refused_before_anything_is_charged(rap_town):
+    rehearse(settings=RapSettings(rounds=2, selected=3, relaxed_rows=2**20, seed=0))
+    with mock.patch("dpquery.measurement.rap_mechanism.MAX_MASSES", 2**20 * 12):
+        assert "relaxed rows" in refused(*RELEASE, code=2)
     assert kinds() == ["register"]
 
 

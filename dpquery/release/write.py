@@ -144,9 +144,9 @@ def write_release(
             (workshop / NEW).mkdir()
             if sources is not None:
                 _write_sources(workshop / NEW, sources, manifest)
-            _write_files(workshop / NEW, spec, answers, manifest, progress)
             if relaxed is not None:
                 _write_table(workshop / NEW / RELAXED_ROWS_FILE, relaxed, manifest)
+            _write_files(workshop / NEW, spec, answers, manifest, progress)
             _sync(workshop / NEW, manifest)
             _put_in_place(workshop, directory)
     except OSError as problem:
