@@ -7,7 +7,6 @@ has been charged; all that follows is a function of noisy answers and public inp
 """
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -26,6 +25,7 @@ from dpquery.measurement.ledger_events import Account
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_report import PlanReport, report_of
 from dpquery.reconstruction.postprocess import parse_columns
+from dpquery.release.replacing import replace_file
 from dpquery.release.write import Sources, check_target, write_release
 from dpquery.spec.model import Spec
 from dpquery.spec.parse import load, parse
@@ -104,7 +104,7 @@ def plan(
     report = report_of(made, spec, epsilon=epsilon, delta=delta, sweep=points)
     report = with_rap(report, stage, wanted=compare, time_limit=time_limit, progress=progress)
     _register(ledger_path, spec, cap, change=change_cap)
-    _write_atomically(plan_path, write_plan(report.plan))
+    replace_file(plan_path, write_plan(report.plan))
     return report
 
 
@@ -197,17 +197,3 @@ def _planned(content: bytes, plan_path: Path) -> tuple[Plan, Spec]:
     plan = read_plan(content)
     name = f"{plan_path}, {plan.spec_name}"
     return plan, parse(plan.spec_text, name=name, files=plan.spec_files)
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file whole or not at all; the same content only makes it newer, for Make."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        if path.exists() and path.read_bytes() == content:
-            path.touch()
-            return
-        draft.write_bytes(content)
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise SpecError(f"{path} cannot be written: {error.strerror}") from None

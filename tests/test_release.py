@@ -31,6 +31,7 @@ from dpquery.release.manifest import (
     manifest_text,
     read_manifest,
 )
+from dpquery.release.replacing import replacing
 from dpquery.release.statement import statement
 from dpquery.release.table import layout
 from dpquery.release.write import check_target, write_release
@@ -731,3 +732,42 @@ def test_a_target_that_cannot_be_written_is_found_before_anything_is_charged(tmp
     (tmp_path / "file").write_text("")
     with pytest.raises(PlanConflictError, match="cannot be written to"):
         check_target(tmp_path / "file" / "release", key="k", replace=False)
+
+
+# ------------------------------------------------------------------------------- one file
+
+
+def fail_halfway(path):
+    with replacing(path) as draft:
+        draft.write_text("half")
+        raise OSError(errno.ENOSPC, "full")
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "a.txt"
+    with replacing(path) as draft:
+        draft.write_text("old")
+    with pytest.raises(DpqueryError, match="cannot write"):
+        fail_halfway(path)
+    assert [own.name for own in tmp_path.iterdir()] == ["a.txt"]
+    assert path.read_text() == "old"
+
+
+def test_the_same_file_again_only_gets_newer(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("same")
+    os.utime(path, (1, 1))
+    before = path.stat()
+    with replacing(path) as draft:
+        draft.write_text("same")
+    assert path.stat().st_ino == before.st_ino
+    assert path.stat().st_mtime > before.st_mtime
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    missing = tmp_path / "none" / "a.txt"
+    with (
+        pytest.raises(DpqueryError, match=r"cannot write .*: No such file"),
+        replacing(missing) as draft,
+    ):
+        draft.write_text("new")

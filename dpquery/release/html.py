@@ -1,15 +1,13 @@
 """The report as one page that needs nothing else: no network, no script, readable in print."""
 
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from html import escape
 from pathlib import Path
 
-from dpquery.exceptions import DpqueryError
 from dpquery.release.errors import NOISY, VERY_NOISY
 from dpquery.release.extra import extra_note
 from dpquery.release.manifest import Manifest
+from dpquery.release.replacing import replace_file
 from dpquery.release.report import ItemReport, Report, optimality, to_rows
 from dpquery.release.statement import (
     BIASED,
@@ -90,16 +88,7 @@ UNKNOWN_GLOSSARY = (
 
 def write_html(report: Report, path: Path) -> None:
     """Write the page of a report, whole or not at all; DpqueryError if it cannot be written."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_text(page(report), encoding="utf-8")
-        part.replace(path)
-    except OSError as problem:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise DpqueryError(
-            f"cannot write {path}: {os.strerror(problem.errno or 0)}; name another place"
-        ) from None
+    replace_file(path, page(report).encode())
 
 
 def page(report: Report) -> str:

@@ -8,9 +8,7 @@ Where the unit is a person, every record gets a person of its own: who belongs t
 
 import csv
 import filecmp
-import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import assert_never
 
@@ -18,10 +16,11 @@ import numpy as np
 from numpy import int64
 from numpy.typing import NDArray
 
-from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
+from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.measurement.codes import code_of
 from dpquery.operators.compile import CompiledSpec
 from dpquery.reconstruction.relaxed import RelaxedRows
+from dpquery.release.replacing import replacing
 from dpquery.release.rounding import PublicChance, rounded
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
 from dpquery.spec.model import Spec
@@ -63,8 +62,7 @@ def write_synthetic(
         DpqueryError: the file cannot be written.
     """
     values = [[texts(column) for column in own.columns] for own in spec.domain.attributes]
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with replacing(path) as draft:
         with draft.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(header(spec))
@@ -78,13 +76,6 @@ def write_synthetic(
             raise PlanConflictError(
                 f"{path} holds something else; add --replace, or name another file"
             )
-        draft.replace(path)
-    except OSError as problem:
-        reason = os.strerror(problem.errno or 0)
-        raise DpqueryError(f"cannot write {path}: {reason}; name another place") from None
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
 
 
 def header(spec: Spec) -> list[str]:
