@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 from pathlib import Path
 
+import bench_choice
 import numpy as np
 import pytest
 from cli_support import kinds, ok, refused
@@ -276,3 +277,15 @@ def test_a_hostile_rehearsal_is_refused_before_anything_is_charged(town, hostile
     Path("dpquery.plan").write_text(json.dumps(raw))
     assert "plan" in refused("release", "data.csv", "--epsilon", "1", code=2)
     assert kinds() == ["register"]
+
+
+# The benchmark's figures, as they were written down.
+
+
+def test_at_least_20_of_24_choices_on_adult_are_right():
+    lines = bench_choice.cells(json.loads(bench_choice.RESULTS.read_text()))
+    for pair in bench_choice.PAIRS:
+        own = [line for line in lines if line["pair"] == pair]
+        assert len(own) == 24
+        assert sum(line["right"] for line in own) >= 20
+        assert {line["chosen"] for line in own} == {"linear", "RAP"}
