@@ -67,20 +67,24 @@ def slow_answer(strategy, noisy, block):
     return total
 
 
-@pytest.mark.parametrize("kept", [0, 1 << 16])
+@pytest.mark.parametrize(("kept", "wide"), [(0, 8), (7, 8), (1 << 16, 8), (1 << 16, 3)])
 @pytest.mark.parametrize("strategy", [residual((4, 3, 5, 2), dense=(2,)), marginals((4, 3, 5, 2))])
-def test_thresholds_are_signed_sums_of_the_tables_below(strategy, kept, monkeypatch):
-    monkeypatch.setattr("dpquery.reconstruction.least_squares.KEPT", kept)
+def test_thresholds_are_signed_sums_of_the_tables_below(strategy, kept, wide, monkeypatch):
     shape, noisy = strategy.shape, noisy_answers(strategy)
-    factors = (Prefix(4), Identity(3), Prefix(5), Identity(2))
+    prefixes = (Prefix(4), Identity(3), Prefix(5), Identity(2))
+    blocks = [
+        threshold(shape, r, counted, factors)
+        for factors in (None, prefixes)
+        for counted in ((True,) * 4, (True, False, True, True))
+        for r in range(1, sum(counted) + 1)
+    ]
+    expected = [slow_answer(strategy, noisy, block) for block in blocks]
+    monkeypatch.setattr("dpquery.reconstruction.least_squares.KEPT", kept)
+    monkeypatch.setattr("dpquery.reconstruction.least_squares.WIDE", wide)
     estimates = reconstruct(strategy, noisy)
-    for own in (None, factors):
-        for counted in ((True,) * 4, (True, False, True, True)):
-            for r in range(1, sum(counted) + 1):
-                block = threshold(shape, r, counted, own)
-                expected = slow_answer(strategy, noisy, block)
-                for _ in range(2):  # what is kept serves again, unchanged
-                    assert np.allclose(estimates.answer(block, 0), expected, rtol=1e-9)
+    for _ in range(2):  # what is kept serves again, unchanged
+        for block, own in zip(blocks, expected, strict=True):
+            assert np.allclose(estimates.answer(block, 0), own, rtol=1e-9)
 
 
 def test_pieces_change_nothing(monkeypatch):

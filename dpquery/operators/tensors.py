@@ -20,27 +20,30 @@ Axes = tuple[int, ...]
 def kron_apply(products: Sequence[Callable[[Array], Array] | None], tensor: Array) -> Array:
     """Apply one matrix product along each axis of a tensor; None leaves an axis as it is.
 
-    A product takes (n, k) to (m, k), column by column: it is given some columns at a time.
+    A product takes (n, k) to (m, k), column by column: it is given some columns at a time. Only
+    the first one needs new memory, where all are square.
     """
+    given = tensor
     for axis, apply in enumerate(products):
         if apply is not None:
-            tensor = _along(axis, apply, tensor)
+            tensor = _along(axis, apply, tensor, reuse=tensor is not given)
     return tensor
 
 
-def _along(axis: int, apply: Callable[[Array], Array], tensor: Array) -> Array:
+def _along(axis: int, apply: Callable[[Array], Array], tensor: Array, *, reuse: bool) -> Array:
+    """Apply a product along one axis; the result may take the tensor's own memory if it fits."""
     before, (n, *after) = tensor.shape[:axis], tensor.shape[axis:]
     flat = np.ascontiguousarray(tensor).reshape(math.prod(before), n, math.prod(after))
     outer, _, inner = flat.shape
-    columns = max(1, PIECE // n)
-    out: Array | None = None
+    columns, out = max(1, PIECE // n), None
     for start in range(0, outer, rows := max(1, columns // inner)):
         for left in range(0, inner, columns):
             piece = flat[start : start + rows, :, left : left + columns].transpose(1, 0, 2)
             own = apply(np.ascontiguousarray(piece).reshape(n, piece.shape[1] * piece.shape[2]))
             m = own.shape[0]
             if out is None:
-                out = np.empty((outer, m, inner), own.dtype)
+                fits = reuse and m == n and own.dtype == flat.dtype
+                out = flat if fits else np.empty((outer, m, inner), own.dtype)
             back = own.reshape(m, *piece.shape[1:]).transpose(1, 0, 2)
             out[start : start + rows, :, left : left + columns] = back
     if out is None:

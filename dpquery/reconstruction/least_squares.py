@@ -35,6 +35,7 @@ from dpquery.strategy.strategies import (
 
 KEPT = 1 << 16  # numbers of a component that is kept to serve other tables
 RECENT = 1 << 10  # components kept
+WIDE = 8  # attributes of a measured table whose subsets are not all read
 
 
 class Estimates(Protocol):
@@ -129,10 +130,10 @@ class _SplitEstimates(ABC):
         z = np.ones(1) if own is None else own.spread(np.ones((1, 1)))
         return z.reshape([-1 if axis == k else 1 for axis in range(len(S))])
 
-    def _noisy(self, a: Subset, scale: float) -> Array:
-        """Return the noisy answers of a measured subset, times a scale, as a tensor."""
-        shape = self.measurements[self.places[a]].block.row_shape
-        return (self.answers[self.places[a]] * scale).reshape(shape)
+    def _noisy(self, a: Subset) -> Array:
+        """Return the noisy answers of a measured subset as a tensor."""
+        place = self.places[a]
+        return self.answers[place].reshape(self.measurements[place].block.row_shape)
 
 
 class _MarginalEstimates(_SplitEstimates):
@@ -144,21 +145,56 @@ class _MarginalEstimates(_SplitEstimates):
 
     def _component(self, b: Subset) -> Array:
         """Return sum_{a >= b} kron_{i in b} H_i A_i' kron_{i in a - b} z_i'A_i' y_a / lambda_b."""
-        own = [self.strategy.splits[i] for i in b]
-        total = np.zeros([split.factor.shape[0] for split in own])
-        for a, weight in self.strategy.weights.items():
-            if set(b) <= set(a):
-                total += self._read(self._noisy(a, weight), a, b)
+        share = inverse_eigenvalue(self.strategy, b)
+        own, weights = [self.strategy.splits[i] for i in b], self.strategy.weights
+        large = math.prod(split.factor.shape[0] for split in own) > KEPT
+        total = np.zeros(()) if large else self._readings.get(b, np.zeros(()))
+        for a in self._large if large else self._wide:
+            if set(b) < set(a):
+                total = total + self._read(weights[a] * self._noisy(a), a, b)
+        if b in weights:
+            total = total + weights[b] * self._noisy(b)
         recovered = kron_apply([split.recover for split in own], total)
-        return recovered * inverse_eigenvalue(self.strategy, b)
+        return np.multiply(recovered, share, out=recovered if b else None)
+
+    @cached_property
+    def _large(self) -> list[Subset]:
+        """The measured sets of so many answers that a component below them may be large."""
+        return [own.block.attributes for own in self.measurements if own.block.queries > KEPT]
+
+    @cached_property
+    def _wide(self) -> list[Subset]:
+        """The measured sets that have too many subsets to read them all."""
+        return [a for a in self.places if len(a) > WIDE]
+
+    @cached_property
+    def _readings(self) -> dict[Subset, Array]:
+        """Sums over all other measured a > b of what they say of b, for every b of few answers.
+
+        Every a is looked at once: it is read down to smaller sets by way of larger ones.
+        """
+        found: dict[Subset, Array] = {}
+        for a, weight in self.strategy.weights.items():
+            if len(a) > WIDE:
+                continue
+            read = {a: weight * self._noisy(a)}
+            for b in sorted(subsets_of(a), key=len, reverse=True)[1:]:
+                above = [tuple(sorted((*b, i))) for i in a if i not in b]
+                parent = min(above, key=lambda own: read[own].size)
+                read[b] = self._read(read[parent], parent, b)
+                if read[b].size <= KEPT:
+                    found[b] = found[b] + read[b] if b in found else read[b]
+        return found
 
     def _read(self, noisy: Array, a: Subset, b: Subset) -> Array:
         """Contract the attributes of a that are not in b with their readings, last ones first."""
         for axis in reversed(range(len(a))):
             if a[axis] not in b:
                 reading, shape = self.strategy.splits[a[axis]].reading, noisy.shape
-                flat = noisy.reshape(math.prod(shape[:axis]), len(reading), -1)
-                noisy = (reading @ flat).reshape(shape[:axis] + shape[axis + 1 :])
+                outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+                flat = noisy.reshape(outer, len(reading), inner)
+                noisy = flat[:, :, 0] @ reading if inner == 1 else reading @ flat
+                noisy = noisy.reshape(shape[:axis] + shape[axis + 1 :])
         return noisy
 
 
@@ -170,9 +206,9 @@ class _ResidualEstimates(_SplitEstimates):
         self.strategy = strategy
 
     def _component(self, b: Subset) -> Array:
-        return kron_apply(
-            [self.strategy.core(i).recover for i in b], self._noisy(b, 1 / self.strategy.weights[b])
-        )
+        scale = 1 / self.strategy.weights[b]
+        own = kron_apply([self.strategy.core(i).recover for i in b], self._noisy(b))
+        return np.multiply(own, scale, out=own if b else None)
 
 
 class _QuadTreeEstimates:

@@ -163,4 +163,6 @@ def _ends(measured: Sequence[Measured], rows: int) -> NDArray[int64]:
 
 def _places(ends: NDArray[int64], start: int, count: int) -> NDArray[int64]:
     """Return which measurement each of some rows belongs to."""
-    return np.searchsorted(ends, np.arange(start, start + count), side="right")
+    inside = np.clip(ends, start, start + count)
+    counts = inside - np.append([start], inside[:-1])
+    return np.repeat(np.arange(len(ends)), counts)
