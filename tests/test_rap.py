@@ -1,9 +1,11 @@
 """The public side of RAP: what relaxed rows answer, and how they are fitted to noisy answers."""
 
+import tracemalloc
 from itertools import product
 
 import numpy as np
 import pytest
+from seed_projection import sparsemax, sparsemax_product
 from strategies_support import MIXED, random_block, random_workload
 
 from dpquery.measurement.adaptive import AdaptiveMeasurement, Round, all_places
@@ -269,3 +271,67 @@ def test_all_queries_measured_at_once_are_fitted_as_whole_tables():
     assert np.sqrt(np.mean((answers - exact) ** 2)) < 3
     with pytest.raises(ValueError, match="answers for"):
         RapProjection(MIXED, settings, 2000.0).add(all_places(MIXED), noisy[1:], 3.0)
+
+
+def test_sparsemax_by_newton_equals_its_definition_by_sorting():
+    rng = np.random.default_rng(10)
+    logits = rng.normal(scale=2, size=(9, 40))
+    spans = (slice(0, 1), slice(1, 4), slice(4, 9))
+    masses = sparsemax(logits, spans)
+    for span in spans:
+        for row in range(40):
+            z = np.sort(logits[span, row])[::-1]
+            sums = np.cumsum(z)
+            support = np.flatnonzero(1 + np.arange(1, len(z) + 1) * z > sums)[-1]
+            tau = (sums[support] - 1) / (support + 1)
+            expected = np.maximum(logits[span, row] - tau, 0)
+            np.testing.assert_allclose(masses[span, row], expected, atol=1e-9)
+
+
+def test_the_product_with_sparsemax_s_jacobian_is_that_of_finite_differences():
+    rng = np.random.default_rng(11)
+    logits, gradient = rng.normal(size=(2, 7, 5))
+    spans = (slice(0, 3), slice(3, 7))
+    product = sparsemax_product(sparsemax(logits, spans), gradient, spans)
+    for place in np.ndindex(logits.shape):
+        step = np.zeros_like(logits)
+        step[place] = 1e-6
+        rise = sparsemax(logits + step, spans) - sparsemax(logits - step, spans)
+        assert np.vdot(rise, gradient) / 2e-6 == pytest.approx(product[place], abs=1e-6)
+
+
+def test_measured_queries_are_held_and_not_those_they_were_chosen_from():
+    shape = (5000, 4000, 3000)
+    block = marginal(shape, (0, 1, 2))  # 6e10 queries
+    workload = Workload(shape, (block,), (1.0,))
+    tracemalloc.start()
+    projection = RapProjection(workload, RapSettings(1, 3, 20, 0), 1000.0)
+    projection.add(np.array([[0, 5], [0, 10**9], [0, 6 * 10**10 - 1]]), np.full(3, 300.0), 1.0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12 * 20 * sum(shape) * 4
+
+
+def test_a_whole_table_is_answered_within_the_memory_of_two():
+    shape = (60, 50, 40, 30)
+    rows = random_rows(np.random.default_rng(12), shape, 40)
+    block = Block(shape, (0, 1, 2, 3), tuple(map(Identity, shape)), (True,) * 4, 2)
+    rows.answer(marginal(shape, (0,)))
+    tracemalloc.start()
+    answers = rows.answer(block)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2.2 * answers.nbytes
+
+
+def test_a_descent_ends_at_the_noise_level_or_where_answers_contradict_each_other():
+    block = marginal((3,), (0,))
+    workload = Workload((3,), (block,), (1.0,))
+    places = np.array([[0, 0], [0, 1], [0, 2]])
+    for answers, std, met in (([50, 30, 20], 1.0, True), ([90, 90, 90], 1.0, False)):
+        projection = RapProjection(workload, RapSettings(1, 3, 20, 0), 100.0)
+        projection.add(places, np.array(answers, dtype=float), std)
+        residual = np.sum(np.square(projection.answers(0) - answers))
+        assert (residual <= 3 * std**2 * 1.01) == met
+        assert projection.steps <= 1000
+    np.testing.assert_allclose(projection.answers(0), 100 / 3, rtol=0.01)
