@@ -3,11 +3,12 @@
 The product fits by projection.project instead; bench_rap.py measures what either is worth.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from dpquery.operators.factors import Array
+from dpquery.reconstruction.projection import Target
 
 
 def sparsemax(logits: Array, spans: Sequence[slice]) -> Array:
@@ -40,22 +41,16 @@ def sparsemax_product(masses: Array, gradient: Array, spans: Sequence[slice]) ->
 
 
 def adam(
-    error: Callable[[Array], tuple[float, Array]],
-    masses: Array,
-    *,
-    spans: Sequence[slice],
-    enough: float,
-    rate: float,
-    most: int,
+    target: Target, masses: Array, *, spans: Sequence[slice], rate: float, most: int
 ) -> tuple[Array, int]:
     """Lower the error by Adam; return the masses and the steps taken."""
     logits, first, second = masses.copy(), np.zeros_like(masses), np.zeros_like(masses)
     for step in range(1, most + 1):
         masses = sparsemax(logits, spans)
-        value, gradient = error(masses)
-        if value <= enough:
+        misfit = target.misfit(masses)
+        if misfit.error <= target.noise:
             return masses, step
-        slope = sparsemax_product(masses, gradient, spans)
+        slope = sparsemax_product(masses, misfit.gradient, spans)
         first += 0.1 * (slope - first)
         second += 0.001 * (slope**2 - second)
         scale = np.sqrt(second / (1 - 0.999**step)) + 1e-8

@@ -108,7 +108,7 @@ def surrogates_of(queries, shape, *, noisy):
     for (block, row), answer in zip(queries, noisy, strict=True):
         measured.add(block, row, noisy=answer, std=0.01)
     partition = Partition.whole(shape).refine(measured.predicates)
-    return measured.surrogates(partition, rows=9)[0], partition
+    return measured.surrogates(partition, rows=9), partition
 
 
 def random_masses(rng, partition, n):
@@ -128,7 +128,7 @@ def test_surrogates_answer_as_the_relaxed_rows_do_to_every_kind_of_block():
         masses = random_masses(rng, partition, 9)
         rows = partition.rows(masses.astype(np.float32))
         expected = [rows.answer(block).ravel()[row] for block, row in queries]
-        error = surrogates.error(masses)[0]
+        error = surrogates.misfit(masses).error
         assert error == pytest.approx(np.sum(np.square(expected)), rel=1e-4, abs=1e-6)
 
 
@@ -139,12 +139,13 @@ def test_the_gradient_of_the_surrogates_is_that_of_finite_differences(seed):
     queries = measured_of(blocks, rng)
     surrogates, partition = surrogates_of(queries, (4, 3, 5, 3), noisy=rng.random(len(queries)))
     masses = random_masses(rng, partition, 3)
-    gradient = surrogates.error(masses)[1]
+    gradient = surrogates.misfit(masses).gradient
     for g in range(partition.count):
         for row in range(3):
             step = np.zeros_like(masses)
             step[g, row] = 1e-6
-            rise = surrogates.error(masses + step)[0] - surrogates.error(masses - step)[0]
+            ends = [surrogates.misfit(masses + own).error for own in (step, -step)]
+            rise = ends[0] - ends[1]
             assert 3 * rise / 2e-6 == pytest.approx(gradient[g, row], rel=1e-5, abs=1e-6)
 
 
@@ -244,18 +245,18 @@ def test_the_gradient_by_whole_tables_is_that_of_the_same_queries_one_by_one(see
     shape = (4, 3, 2, 3)
     blocks = tuple(random_block(rng, shape, most=4) for _ in range(4))
     noisy = tuple(rng.random(block.queries) for block in blocks)
-    tables = WholeTables(Workload(shape, blocks, (1.0,) * 4), noisy)
+    tables = WholeTables(Workload(shape, blocks, (1.0,) * 4), noisy, 1.0)
     masses = random_masses(rng, tables.partition, 5)
-    error, gradient = tables.error(masses)
+    by_table = tables.misfit(masses)
     asked = [(block, j) for block in blocks if block.attributes for j in range(block.queries)]
     answers = np.concatenate([own for own, b in zip(noisy, blocks, strict=True) if b.attributes])
     measured = Measured()
     for (block, row), answer in zip(asked, answers, strict=True):
         measured.add(block, row, noisy=answer, std=1.0)
-    surrogates, _ = measured.surrogates(tables.partition, rows=5)
-    one_by_one, slopes = surrogates.error(masses)
-    assert error == pytest.approx(one_by_one, rel=1e-6)
-    np.testing.assert_allclose(gradient, slopes, rtol=1e-5, atol=1e-6)
+    one_by_one = measured.surrogates(tables.partition, rows=5).misfit(masses)
+    assert by_table.error == pytest.approx(one_by_one.error, rel=1e-6)
+    assert by_table.worst == pytest.approx(one_by_one.worst, rel=1e-6)
+    np.testing.assert_allclose(by_table.gradient, one_by_one.gradient, rtol=1e-5, atol=1e-6)
 
 
 def test_all_queries_measured_at_once_are_fitted_as_whole_tables():

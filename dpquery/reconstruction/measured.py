@@ -52,24 +52,19 @@ class Measured:
         form.noisy.append(noisy)
         form.std.append(std)
 
-    def surrogates(self, partition: Partition, *, rows: int) -> tuple[Surrogates, float]:
-        """Return their error over groups of classes, and how much of it noise explains.
-
-        Queries weigh by the inverse variance of their noise, 1 on average.
-        """
-        scale = np.mean([1 / std**2 for form in self._forms.values() for std in form.std])
+    def surrogates(self, partition: Partition, *, rows: int) -> Surrogates:
+        """Return them over groups of classes, for so many relaxed rows."""
         queries = tuple(
             Alike(
                 np.array(form.plain, dtype=np.int64).reshape(len(form.noisy), k).T,
                 np.array(form.counted, dtype=np.int64).reshape(len(form.noisy), counted).T,
                 r,
                 np.array(form.noisy),
-                1 / (scale * np.square(form.std)),
+                np.array(form.std),
             )
             for (k, counted, r), form in self._forms.items()
         )
-        explained = sum(len(form.noisy) for form in queries) / scale
-        return Surrogates(rows, partition.over_groups(self.predicates), queries), float(explained)
+        return Surrogates(rows, partition.over_groups(self.predicates), queries)
 
     def _number(self, attribute: int, factor: Factor, row: int) -> int:
         unit = np.zeros(factor.shape[0], dtype=np.int64)

@@ -28,7 +28,43 @@ SPENT = 1e-3  # a pull of this part of the error holds nothing back: distances a
 ROUNDING = 1e-6  # of the objective in float32: a step that is worse by less is no worse
 LEAST_LOG = -25.0  # of a mass: what is at exp(-25) can come back
 
-Error = Callable[[Floats], tuple[float, Floats]]
+
+@dataclass(frozen=True, eq=False)
+class Misfit:
+    """How far relaxed rows are from noisy answers.
+
+    Attributes:
+        error: the weighted squared error.
+        worst: the largest difference, in standard deviations of its answer's noise.
+        gradient: n' times the gradient of the error by the masses, (g, n').
+    """
+
+    error: float
+    worst: float
+    gradient: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What relaxed rows are to explain: noisy answers, and what noise there is in them.
+
+    Attributes:
+        misfit: from masses, (g, n').
+        noise: the error that the noise alone makes on average.
+        answers: how many there are.
+    """
+
+    misfit: Callable[[Floats], Misfit]
+    noise: float
+    answers: int
+
+    def is_met(self, own: Misfit) -> bool:
+        """Whether noise explains the error as a whole, and the worst answer too.
+
+        The largest of m normal deviates is below sqrt(2 ln 2m), more often than not. Of millions of
+        answers a few that are clearly wrong do not show in the sum.
+        """
+        return own.error <= self.noise and own.worst <= math.sqrt(2 * math.log(2 * self.answers))
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,56 +84,49 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """Relaxed rows with their error, n' times its gradient, and their distance from the start."""
+    """Relaxed rows, how far they are from the answers, and how far from the start."""
 
     logs: Floats
     masses: Floats
-    error: float
-    gradient: Floats
+    misfit: Misfit
     distance: float
 
     def objective(self, pull: float) -> float:
-        return self.error + pull * self.distance
+        return self.misfit.error + pull * self.distance
 
 
 def project(
-    error: Error,
-    masses: Floats,
-    *,
-    start: Floats,
-    spans: Sequence[slice],
-    enough: float,
-    last: Fit,
+    target: Target, masses: Floats, *, start: Floats, spans: Sequence[slice], last: Fit
 ) -> Fit:
-    """Lower the error of relaxed rows until it is no more than what noise explains.
+    """Move relaxed rows towards noisy answers until noise explains how far they are from them.
 
     Args:
-        error: returns the error at masses (g, n') and n' times its gradient by them.
+        target: the noisy answers; it also stops when `WINDOW` steps gain less than `PROGRESS`
+            though the pull is no matter any more, and after `MOST_STEPS`.
         masses: (g, n') to go on from, distributions along each span.
         start: (g, n') to stay close to.
         spans: the groups of each attribute.
-        enough: the error to stop at; it also stops when `WINDOW` steps gain less than `PROGRESS`
-            though the pull is no matter any more, and after `MOST_STEPS`.
         last: where the last projection ended.
 
     Privacy:
         Post-processing: a function of noisy answers and public inputs.
     """
     anchor: Floats = np.log(start)
-    here = _point(error, np.log(np.maximum(masses, np.float32(1e-30))), anchor, spans)
-    pull = FIRST_PULL * here.error if last.pull is None else RETURN * last.pull
+    here = _point(target, np.log(np.maximum(masses, np.float32(1e-30))), anchor, spans)
+    pull = FIRST_PULL * here.misfit.error if last.pull is None else RETURN * last.pull
     velocity: Array = np.zeros_like(anchor)
     step, mark, tried = 0.0, math.inf, 0
-    while here.error > enough and tried < MOST_STEPS:
+    while not target.is_met(here.misfit) and tried < MOST_STEPS:
+        error = here.misfit.error
         if tried % WINDOW == 0:
-            if here.error > (1 - PROGRESS) * mark and pull < SPENT * here.error:
+            if error > (1 - PROGRESS) * mark and pull < SPENT * error:
                 break
-            mark = here.error
+            mark = error
         tried += 1
-        slope = here.gradient + pull * (here.logs - anchor)
+        slope = here.misfit.gradient + pull * (here.logs - anchor)
         step = step or FIRST_MOVE / max(float(np.abs(slope).max()), 1e-30)
         velocity = MOMENTUM * velocity - step * slope
-        there = _point(error, here.logs + velocity, anchor, spans)
+        there = _point(target, here.logs + velocity, anchor, spans)
         if there.objective(pull) <= here.objective(pull) * (1 + ROUNDING):
             here, step = there, step * GROWTH
         else:
@@ -106,14 +135,14 @@ def project(
     return Fit(here.masses, pull, last.steps + tried)
 
 
-def _point(error: Error, logits: Array, anchor: Floats, spans: Sequence[slice]) -> _Point:
+def _point(target: Target, logits: Array, anchor: Floats, spans: Sequence[slice]) -> _Point:
     logs, masses = softmax(logits, spans)
-    value, gradient = error(masses)
+    misfit = target.misfit(masses)
     for span in spans:
         if span.stop - span.start == 1:
-            gradient[span] = 0
+            misfit.gradient[span] = 0
     distance = float(np.vdot(masses, logs - anchor)) / masses.shape[1]
-    return _Point(logs, masses, value, gradient, distance)
+    return _Point(logs, masses, misfit, distance)
 
 
 def softmax(logits: Array, spans: Sequence[slice]) -> tuple[Floats, Floats]:

@@ -10,7 +10,7 @@ from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.measured import Measured
 from dpquery.reconstruction.partition import Partition
-from dpquery.reconstruction.projection import Error, Fit, project
+from dpquery.reconstruction.projection import Fit, Target, project
 from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.reconstruction.tables import WholeTables
 from dpquery.strategy.rap import RapSettings
@@ -69,8 +69,7 @@ class RapProjection:
         if self._measured.predicates:
             finer = self._partition.refine(self._measured.predicates)
             rows = self.settings.relaxed_rows
-            surrogates, explained = self._measured.surrogates(finer, rows=rows)
-            self._project(finer, surrogates.error, explained)
+            self._project(finer, self._measured.surrogates(finer, rows=rows).target)
 
     def _fit_to_all(self, noisy: Array, std: float) -> None:
         """Fit to the answers of all queries, in the order of the blocks and of their rows."""
@@ -78,18 +77,14 @@ class RapProjection:
         if len(noisy) != ends[-1]:
             raise ValueError(f"{len(noisy)} answers for {ends[-1]} queries")
         fractions = np.asarray(noisy / self.total, dtype=np.float32)
-        tables = WholeTables(self.workload, tuple(np.split(fractions, ends[:-1])))
-        self._project(tables.partition, tables.error, len(noisy) * (std / self.total) ** 2)
+        pieces = tuple(np.split(fractions, ends[:-1]))
+        tables = WholeTables(self.workload, pieces, std / self.total)
+        self._project(tables.partition, tables.target)
 
-    def _project(self, finer: Partition, error: Error, enough: float) -> None:
-        self._fit = project(
-            error,
-            self._partition.split(self._fit.masses, finer, self._start),
-            start=finer.members @ self._start,
-            spans=finer.spans,
-            enough=enough,
-            last=self._fit,
-        )
+    def _project(self, finer: Partition, target: Target) -> None:
+        masses = self._partition.split(self._fit.masses, finer, self._start)
+        start = finer.members @ self._start
+        self._fit = project(target, masses, start=start, spans=finer.spans, last=self._fit)
         self._partition, self._rows = finer, finer.rows(self._fit.masses)
 
 

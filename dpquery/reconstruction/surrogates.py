@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.partition import Sparse
+from dpquery.reconstruction.projection import Misfit, Target
 from dpquery.reconstruction.relaxed import Floats
 
 Indices = NDArray[np.int64]
@@ -32,21 +33,21 @@ class Alike:
         counted: (k', q) the predicates of which `r` must hold at least.
         r: how many; 0 if none are counted.
         noisy: (q,) measured answers, as fractions of one.
-        weights: (q,) of their squared errors.
+        std: (q,) standard deviations of their noise.
     """
 
     plain: Indices
     counted: Indices
     r: int
     noisy: Array
-    weights: Array
+    std: Array
 
     def pieces(self, size: int) -> Iterator["Alike"]:
         """Split into pieces of at most so many queries."""
         for start in range(0, len(self.noisy), size):
             own = np.s_[start : start + size]
             plain, counted = self.plain[:, own], self.counted[:, own]
-            yield Alike(plain, counted, self.r, self.noisy[own], self.weights[own])
+            yield Alike(plain, counted, self.r, self.noisy[own], self.std[own])
 
     @cached_property
     def uses(self) -> tuple[Indices, Indices, Indices]:
@@ -58,34 +59,47 @@ class Alike:
 
 @dataclass(frozen=True, eq=False)
 class Surrogates:
-    """The weighted squared error of relaxed rows on measured queries.
+    """How far relaxed rows are from the noisy answers of measured queries.
 
     Attributes:
         rows: n'.
         predicates: (p, g) the distinct predicates, over the groups of classes that they tell apart.
-        queries: the measured queries, by form.
+        queries: the measured queries, by form. They weigh by the inverse variance of their noise.
     """
 
     rows: int
     predicates: Sparse
     queries: tuple[Alike, ...]
 
-    def error(self, masses: Floats) -> tuple[float, Floats]:
-        """Return the squared error, and n' times its gradient by the masses: (g, n').
+    @property
+    def target(self) -> Target:
+        """The answers with their noise, for the projection."""
+        count = sum(len(form.noisy) for form in self.queries)
+        return Target(self.misfit, count * self._variance, count)
+
+    def misfit(self, masses: Floats) -> Misfit:
+        """Compare with the answers; squared errors weigh 1 on average. masses: (g, n').
 
         O((p + k r q) n') time and O((p + g) n') memory.
         """
         chances = self.predicates @ masses
-        total, gradient = 0.0, np.zeros_like(chances)
+        total, worst, gradient = 0.0, 0.0, np.zeros_like(chances)
         for own in self._pieces:
             values, slopes = _values(own, chances)
             residuals = values.mean(axis=1) - own.noisy
-            total += float(own.weights @ residuals**2)
+            weighted = residuals * (self._variance / own.std**2)
+            total += float(weighted @ residuals)
+            worst = max(worst, float(np.abs(residuals / own.std).max()))
             predicates, order, ends = own.uses
-            coefs = (2 * own.weights * residuals).astype(masses.dtype)[order % len(residuals)]
+            coefs = (2 * weighted).astype(masses.dtype)[order % len(residuals)]
             by_use = (coefs, order, ends)
             gradient[predicates] += sp.csr_array(by_use, (len(predicates), len(order))) @ slopes
-        return total, self.predicates.T @ gradient
+        return Misfit(total, worst, self.predicates.T @ gradient)
+
+    @cached_property
+    def _variance(self) -> float:
+        """The harmonic mean of the variances: weights over it are 1 on average."""
+        return float(1 / np.mean(np.concatenate([form.std**-2.0 for form in self.queries])))
 
     @cached_property
     def _pieces(self) -> tuple[Alike, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.partition import Partition
+from dpquery.reconstruction.projection import Misfit, Target
 from dpquery.reconstruction.relaxed import (
     ROWS_AT_ONCE,
     Floats,
@@ -24,15 +25,23 @@ from dpquery.reconstruction.relaxed import (
 
 @dataclass(frozen=True, eq=False)
 class WholeTables:
-    """The squared error of relaxed rows on all queries of a workload.
+    """How far relaxed rows are from the noisy answers of all queries of a workload.
 
     Attributes:
         workload: the blocks that were measured.
         noisy: for each the measured answers, as fractions of one.
+        std: standard deviation of their noise.
     """
 
     workload: Workload
     noisy: tuple[Array, ...]
+    std: float
+
+    @property
+    def target(self) -> Target:
+        """The answers with their noise, for the projection."""
+        count = self.workload.shape[0]
+        return Target(self.misfit, count * self.std**2, count)
 
     @property
     def partition(self) -> Partition:
@@ -40,9 +49,9 @@ class WholeTables:
         shape = self.workload.shape_of_domain
         return Partition(shape, np.arange(sum(shape)))
 
-    def error(self, masses: Floats) -> tuple[float, Floats]:
-        """Return the squared error, and n' times its gradient by the masses: (sum of shape, n')."""
-        total, gradient = 0.0, np.zeros_like(masses)
+    def misfit(self, masses: Floats) -> Misfit:
+        """Compare with the answers. masses: (sum of shape, n')."""
+        total, worst, gradient = 0.0, 0.0, np.zeros_like(masses)
         spans = self.partition.spans
         for block, noisy in zip(self.workload.blocks, self.noisy, strict=True):
             if not block.attributes:
@@ -53,10 +62,11 @@ class WholeTables:
             answers = at_least(chances, block.counted, block.at_least)
             residuals = answers - noisy.reshape(block.row_shape)
             total += float(np.vdot(residuals, residuals))
+            worst = max(worst, float(np.abs(residuals).max()) / self.std)
             slopes = at_least_slopes(chances, block.counted, block.at_least, 2 * residuals)
             for (factor, span), slope in zip(factors, slopes, strict=True):
                 gradient[span] += factor.rmatmat(slope)
-        return total, gradient
+        return Misfit(total, worst, gradient)
 
 
 def at_least_slopes(
