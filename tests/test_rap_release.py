@@ -187,7 +187,7 @@ def test_the_statement_tells_what_was_declared_and_what_was_not_simulated():
     text = " ".join(statement(manifest(own)).split())
     assert "scaled to the declared number of records, 1,234" in text
     assert "Every count that was asked for was measured with noise, once." in text
-    assert "no simulation at this epsilon and delta" in text
+    assert "none were simulated for these questions" in text
 
 
 def test_the_report_calls_errors_unknown_and_simulated_ones_simulated(tmp_path):

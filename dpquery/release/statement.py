@@ -199,7 +199,7 @@ def simulated_words(rap: RapFacts) -> str:
     """Return what the plan's simulation said of the errors, and that it is no more than that."""
     own = rap.simulated
     if own is None:
-        return "errors are unknown, and the plan has no simulation at this epsilon and delta"
+        return "errors are unknown; none were simulated for these questions at this guarantee"
     return (
         "errors are unknown; simulated, not measured: RMSE "
         f"{figure(own.rmse)} ± {figure(own.rmse_spread)} and largest error "
@@ -213,7 +213,7 @@ def _rap_words(manifest: Manifest) -> str:
     if rap is None:
         raise ValueError("not a release of relaxed rows")
     return (
-        f"{count(len(manifest.items), 'table file')} were read from "
+        f"{_tables(manifest)} read from "
         f"{count(rap.relaxed_rows, 'relaxed row')}, made by relaxed adaptive projection (RAP). A "
         "relaxed row is a record whose every attribute is a probability distribution over its "
         f"values. {_measured_words(rap)} After each measurement the relaxed rows were fitted to "
@@ -221,9 +221,15 @@ def _rap_words(manifest: Manifest) -> str:
         f"computed from noisy values. {_total_words(rap)} The promise above covers the whole run: "
         "every choice and every count is paid for in zero-concentrated differential privacy, and "
         f"its ρ was charged at once, before the first round. {_source_words(manifest, rap)}\n\n"
-        f"What the plan knew beforehand: {simulated_words(rap)}. "
-        "A simulation on other data says what to expect if the records resemble it."
+        f"What is known of the errors: {simulated_words(rap)}."
+        + " What other data say is to be expected if the records resemble them."
+        * (rap.simulated is not None)
     )
+
+
+def _tables(manifest: Manifest) -> str:
+    files = len(manifest.items)
+    return f"{count(files, 'table file')} {'was' if files == 1 else 'were'}"
 
 
 def _measured_words(rap: RapFacts) -> str:
@@ -242,7 +248,7 @@ def _total_words(rap: RapFacts) -> str:
         return f"Answers are scaled to the declared number of records, {figure(rap.total)}."
     return (
         "Answers are scaled to the number of records, which was measured too: "
-        f"{figure(rap.total)}, with noise of standard deviation {rap.total_std:.4g}."
+        f"{figure(rap.total)}, with noise of standard deviation {figure(rap.total_std)}."
     )
 
 
@@ -281,7 +287,7 @@ def _answered_words(manifest: Manifest) -> str:
 def _noise_words(manifest: Manifest) -> str:
     own = manifest.noise
     return (
-        f"{count(len(manifest.items), 'table file')} were computed from noisy measurements alone "
+        f"{_tables(manifest)} computed from noisy measurements alone "
         f'(strategy "{_one_line(manifest.strategy.name)}"). To the exact whole-number answer of '
         f"each measurement, noise of the {manifest.guarantee.mechanism} distribution of scale "
         f"{own.scale:.6g} was added once, in steps of {2**own.shift}; the sensitivity it hides is "
