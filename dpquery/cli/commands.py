@@ -154,6 +154,7 @@ def release(
 ) -> None:
     """Carry out a plan: charge, measure, and write every answer.
 
+    By RAP, answers have no error bars and relaxed rows lie beside them: see `dpquery synthetic`.
     The same release again is free: it comes from the ledger and the data is not opened.
     """
     from dpquery import contracts, pipeline
