@@ -1,12 +1,13 @@
 """Questions that nobody had asked: how well a release answers them, and from how much history.
 
 The partial-knowledge study of [RAP] section 5 (Table 5, Figures 10 to 15) on Adult: 1-of-3
-thresholds at epsilon = 0.1, delta = 1 / n^2. A historical workload is drawn by a distribution over
-attributes (a set of three in proportion to the product of its attributes' probabilities), planned
-and released; `dpquery answer` is then asked future thresholds, drawn from the same distribution or
-from one that has drifted by gamma. Future error is the mean over future thresholds of the largest
-error of one, as a share of the records. A linear release refuses what it did not measure: its share
-of answerable questions is a result of its own, and where it refuses, 0 is the answer in its line.
+thresholds at epsilon = 0.1, delta = 1 / n^2. A historical workload is drawn as a spec draws it, by
+a distribution over attributes (a set of three in proportion to the product of its attributes'
+weights), planned and released; `dpquery answer` is then asked future thresholds, drawn from the
+same distribution or from one that has drifted by gamma. Future error is the mean over future
+thresholds of the largest error of one, as a share of the records. A linear release refuses what it
+did not measure: its share of answerable questions is a result of its own, and where it refuses, 0
+is the answer in its line.
 
     python tests/bench_future.py [figures.json [chart.svg]]
 """
@@ -16,7 +17,6 @@ import math
 import sys
 import tempfile
 import time
-from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
@@ -33,6 +33,7 @@ from dpquery.release.preview import Point, Series
 from dpquery.release.style import STYLE
 from dpquery.release.svg import lines
 from dpquery.spec.parse import parse
+from dpquery.spec.sampling import geometric, uniform, zipf
 from dpquery.strategy.plan_file import read_plan, write_plan
 from dpquery.strategy.planned_rap import PlannedRap
 from dpquery.strategy.rap import default_settings
@@ -49,10 +50,11 @@ DRIFTS, DRIFTED_SIZE = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0), 4
 FUTURE, REPETITIONS = 24, 2
 RHO = float(accounting.guarantee("gaussian", epsilon=EPSILON, delta=DELTA).amount)
 DISTRIBUTIONS = {
-    "uniform": lambda d: np.ones(d),
-    "zipf": lambda d: 1 / np.arange(1, d + 1),
-    "geometric": lambda d: 0.5 ** np.arange(1, d + 1),
+    "uniform": uniform,
+    "zipf": zipf,
+    "geometric": lambda count: geometric(count, Fraction(1, 2)),
 }
+WORDS = {"uniform": "uniform", "zipf": "zipf", "geometric": "{geometric: 0.5}"}
 
 Triple = tuple[int, ...]
 
@@ -76,20 +78,23 @@ class Adult:
 
 def domain_sizes() -> list[int]:
     """Return the sizes of the attributes."""
-    shape = parse(spec_text([(0, 1, 2)], ["age", "workclass", "fnlwgt"]), name="", files={})
-    return list(shape.domain.shape)
+    spec = parse(spec_text(workload_text([(0,)], ["age"])), name="", files={})
+    return list(spec.domain.shape)
 
 
 def workload_text(triples: list[Triple], names: list[str]) -> str:
-    """Return a workload of thresholds; one drawn several times weighs as much."""
+    """Return a workload of thresholds."""
     items = []
-    for triple, times in sorted(Counter(triples).items()):
+    for triple in sorted(set(triples)):
         of = ", ".join(names[i] for i in triple)
-        items.append(
-            f"  - {{name: {item_name(triple)}, weight: {times}, "
-            f"threshold: {{r: {R}, of: [{of}]}}}}\n"
-        )
+        items.append(f"  - {{name: {item_name(triple)}, threshold: {{r: {R}, of: [{of}]}}}}\n")
     return "workload:\n" + "".join(items)
+
+
+def history_text(name: str, size: int, seed: int) -> str:
+    """Return a workload of thresholds drawn by a distribution."""
+    drawn_by = f"sample: {size}, seed: {seed}, distribution: {WORDS[name]}"
+    return f"workload:\n  - {{name: history, threshold: {{r: {R}, k: {K}, {drawn_by}}}}}\n"
 
 
 def item_name(triple: Triple) -> str:
@@ -97,18 +102,18 @@ def item_name(triple: Triple) -> str:
     return "t" + "_".join(map(str, triple))
 
 
-def spec_text(triples: list[Triple], names: list[str]) -> str:
-    """Return a spec over Adult whose workload is some thresholds."""
+def spec_text(workload: str) -> str:
+    """Return a spec over Adult."""
     delta = f"{float(DELTA):.20f}".rstrip("0")
     return (
         f"dataset: {{id: adult, rows: about 50000}}\nprivacy: {{unit: row, delta: {delta}}}\n"
-        f"budget: {{epsilon: 100, delta: {delta}}}\n{DOMAIN}{workload_text(triples, names)}"
+        f"budget: {{epsilon: 100, delta: {delta}}}\n{DOMAIN}{workload}"
     )
 
 
 def compiled(triples: list[Triple], names: list[str]):
     """Return the operators of some thresholds over Adult."""
-    return compile_spec(parse(spec_text(triples, names), name="", files={}))
+    return compile_spec(parse(spec_text(workload_text(triples, names)), name="", files={}))
 
 
 def drifted(masses: np.ndarray, gamma: float, rng: np.random.Generator) -> np.ndarray:
@@ -128,11 +133,15 @@ def drawn(masses: np.ndarray, count: int, rng: np.random.Generator) -> list[Trip
     return [sets[k] for k in rng.choice(len(sets), count, p=weights / weights.sum())]
 
 
-def planned(home: Path, triples: list[Triple], names: list[str]) -> Path:
-    """Plan a historical workload, and let the plan hold RAP at the guarantee of the study."""
+def planned(home: Path, text: str) -> tuple[Path, list[Triple]]:
+    """Plan a historical workload, and let the plan hold RAP at the guarantee of the study.
+
+    Returns:
+        The plan, and the attributes of each historical threshold.
+    """
     spec, path = home / "workload.yaml", home / "dpquery.plan"
-    spec.write_text(spec_text(triples, names))
-    pipeline.plan(
+    spec.write_text(text)
+    report = pipeline.plan(
         spec,
         plan_path=path,
         ledger_path=home / "ledger" / "ledger.db",
@@ -142,11 +151,10 @@ def planned(home: Path, triples: list[Triple], names: list[str]) -> Path:
         time_limit=5.0,
     )
     plan = read_plan(path.read_bytes())
-    queries = compiled(sorted(set(triples)), names).workload.shape[0]
-    settings = default_settings(rho=RHO, rows=RECORDS, queries=queries)
+    settings = default_settings(rho=RHO, rows=RECORDS, queries=report.spec.queries)
     rap = PlannedRap(settings, EPSILON, DELTA, "none", 1, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0, False)
     path.write_bytes(write_plan(replace(plan, relaxed=rap)))
-    return path
+    return path, [table.attributes for item in report.spec.items for table in item.tables]
 
 
 def released(home: Path, plan: Path, mechanism: str) -> Path:
@@ -196,11 +204,10 @@ class Study:
         """Return a line of figures for each drift, from one historical workload."""
         rng = np.random.default_rng([size, repetition, list(DISTRIBUTIONS).index(name)])
         names = self.adult.names
-        masses = DISTRIBUTIONS[name](len(names))
-        history = drawn(masses, size, rng)
+        masses = np.array(DISTRIBUTIONS[name](len(names)), dtype=np.float64)
         with tempfile.TemporaryDirectory() as folder:
             home, start = Path(folder), time.process_time()
-            plan = planned(home, history, names)
+            plan, history = planned(home, spec_text(history_text(name, size, repetition)))
             linear, rap = (released(home, plan, own) for own in ("linear", "rap"))
             made = time.process_time() - start
             rows = []
