@@ -42,7 +42,7 @@ from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.plan_file import Plan
 from dpquery.strategy.row_errors import total_of, variances
 from dpquery.strategy.strategies import Strategy
-from dpquery.unanswerable import refuse_merged, refuse_unmeasured
+from dpquery.unanswerable import check_answerable
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,10 +147,8 @@ class _Found:
 
 def _linear(of: _Release, asked: Questions, level: float) -> _Found:
     """Answer by least squares, with exact errors, what the measurements span."""
-    refuse_merged(asked, of.compiled.classes)
-    new = compile_questions(asked.spec, of.compiled.classes)
     strategy = _strategy(of)
-    refuse_unmeasured(asked, new, strategy)
+    new = check_answerable(asked, of.compiled.classes, strategy)
     positions = positions_of(new.workload.blocks, of.compiled.workload.blocks)
     std = _noise_std(of.manifest, strategy.noise)
     rmse, largest = _errors(new, strategy, positions, std)

@@ -5,12 +5,14 @@ and no later question can split them. And what was measured spans some tables an
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from dpquery.operators.compile import CompiledSpec, merged_codes
+from dpquery.operators.compile import CompiledSpec, compile_questions, merged_codes
 from dpquery.operators.factors import Array
 from dpquery.spec.domain import Domain
+from dpquery.spec.model import Item
 from dpquery.spec.parse_questions import Questions
-from dpquery.spec.problems import quoted
+from dpquery.spec.problems import Place, quoted
 from dpquery.strategy.lattice import Subset
 from dpquery.strategy.strategies import DirectStrategy, Strategy
 from dpquery.strategy.support import measured_sets, supports, wide_attributes
@@ -18,35 +20,29 @@ from dpquery.strategy.support import measured_sets, supports, wide_attributes
 SHOWN = 4  # tables of one item, and measured sets, that a message names
 
 
-def refuse_merged(asked: Questions, classes: Sequence[Array]) -> None:
-    """Refuse questions that tell codes apart which the release counts as one.
+def check_answerable(
+    asked: Questions, classes: tuple[Array, ...], strategy: Strategy
+) -> CompiledSpec:
+    """Return the operators of questions that a release by least squares can answer.
+
+    Args:
+        asked: the questions.
+        classes: what the release counts as one, for each attribute the class of every code.
+        strategy: what it measured.
 
     Raises:
-        SpecError: a line for each item and attribute, at the item's place.
+        SpecError: a line for each item and attribute whose codes are not told apart, and for each
+            set of attributes that is not measured together, at the item's place.
     """
-    attributes = asked.spec.domain.attributes
-    for item, place in zip(asked.spec.items, asked.places, strict=True):
-        for table in item.tables:
-            for i, code, other in merged_codes(table, classes):
-                own = attributes[i]
-                asked.problems.add(
-                    place,
-                    f"{quoted(item.name)} tells {quoted(own.label(code))} from "
-                    f"{quoted(own.label(other))} of {quoted(own.name)}, and the release counts "
-                    "them as one: no question of its spec told them apart; plan again with this "
-                    "question in the spec",
-                )
-    asked.problems.raise_if_any()
-
-
-def refuse_unmeasured(asked: Questions, compiled: CompiledSpec, strategy: Strategy) -> None:
-    """Refuse questions that the measurements of a strategy do not span.
-
-    Raises:
-        SpecError: a line for each missing set of attributes, at the item's place.
-    """
+    pairs = zip(asked.spec.items, asked.places, strict=True)
+    told = [(item, place) for item, place in pairs if not _merges(item, place, asked, classes)]
+    if not told:
+        asked.problems.raise_if_any()
+    compiled = compile_questions(
+        replace(asked.spec, items=tuple(item for item, _ in told)), classes
+    )
     held: tuple[Subset, ...] | None = None
-    for item, place, places in zip(asked.spec.items, asked.places, compiled.items, strict=True):
+    for (item, place), places in zip(told, compiled.items, strict=True):
         blocks = [compiled.workload.blocks[position] for position in places]
         missing = {wide_attributes(own): None for own in blocks if not supports(strategy, own)}
         if missing and held is None:
@@ -59,6 +55,24 @@ def refuse_unmeasured(asked: Questions, compiled: CompiledSpec, strategy: Strate
                 place, f"{quoted(item.name)}: and {len(missing) - SHOWN} tables more are not held"
             )
     asked.problems.raise_if_any()
+    return compiled
+
+
+def _merges(item: Item, place: Place, asked: Questions, classes: tuple[Array, ...]) -> bool:
+    """Note the codes that an item tells apart and a release does not; say whether there are any."""
+    found: dict[int, tuple[int, int]] = {}
+    for table in item.tables:
+        for i, code, other in merged_codes(table, classes):
+            found.setdefault(i, (code, other))
+    for i, (code, other) in found.items():
+        own = asked.spec.domain.attributes[i]
+        asked.problems.add(
+            place,
+            f"{quoted(item.name)} tells {quoted(own.label(code))} from {quoted(own.label(other))} "
+            f"of {quoted(own.name)}, and the release counts them as one: no question of its spec "
+            "told them apart; plan again with this question in the spec",
+        )
+    return bool(found)
 
 
 def _message(S: Subset, held: Sequence[Subset], domain: Domain, strategy: Strategy) -> str:

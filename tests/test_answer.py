@@ -84,8 +84,12 @@ def strategies(compiled):
 
 def replan(shape):
     """Put a strategy of a shape into the plan."""
+    put(strategies(compile_spec(load(Path("workload.yaml"))))[shape])
+
+
+def put(own):
+    """Put a strategy into the plan."""
     raw = json.loads(Path("dpquery.plan").read_text())
-    own = strategies(compile_spec(load(Path("workload.yaml"))))[shape]
     raw["selections"][0]["strategy"] = encode_strategy(own)
     Path("dpquery.plan").write_text(json.dumps(raw))
 
@@ -264,12 +268,31 @@ def test_codes_that_were_counted_as_one_are_named(bands):
         "  - {name: grown, product: {age: {between: [18, 99]}}}\n"
         "  - name: young\n"
         "    product: {age: {between: [0, 36]}, race: identity}\n"
+        "  - {name: sexes, product: {sex: identity}}\n"
     )
     message = refused("answer", "release", "more.yaml", code=2)
     assert "more.yaml:3:5: 'young' tells '18' from '37' of 'age'" in message
     assert "'young' tells 'a' from 'b' of 'race'" in message
     assert "no question of its spec told them apart" in message
     assert "'grown'" not in message
+
+
+def test_refusals_of_both_kinds_come_at_once(bands):
+    Path("workload.yaml").write_text(BANDS + "  - {name: races, product: {race: identity}}\n")
+    ok("plan", "workload.yaml")
+    workload = compile_spec(load(Path("workload.yaml"))).workload
+    put(DirectStrategy("d", "laplace", workload, (1, 1)))
+    ok("release", "data.csv", "--epsilon", "1", "--out", "own")
+    Path("more.yaml").write_text(
+        "workload:\n"
+        "  - {name: young, product: {age: prefix}}\n"
+        "  - {name: pair, product: {age: {between: [0, 17]}, race: identity}}\n"
+        "  - {name: fine, product: {race: identity}}\n"
+    )
+    message = refused("answer", "own", "more.yaml", code=2)
+    assert "more.yaml:2:5: 'young' tells '0' from '1' of 'age'" in message
+    assert "more.yaml:3:5: 'pair': no measured table holds age x race together" in message
+    assert "'fine'" not in message
 
 
 def test_bands_of_the_release_can_be_joined(bands):
