@@ -152,6 +152,20 @@ def test_persons_and_replaced_records_are_protected_too(tmp_path, monkeypatch, u
     assert "nothing was charged" in ok(*RELEASE).err
 
 
+def test_plan_release_report_answer_and_synthetic_follow_each_other(rap_town):
+    spec = MIXED_SPEC.replace("version: 1}", "version: 1, rows: about 1000}")
+    Path("workload.yaml").write_text(spec)
+    ok("plan", "workload.yaml", "--mechanism", "rap", "--epsilon", "0.1")
+    done = ok("release", "data.csv", "--epsilon", "0.1")
+    assert "simulated on the default prior" in done.out
+    assert "simulated, not measured" in ok("error-report").out
+    Path("more.yaml").write_text("workload:\n  - {name: sexes, product: {sex: identity}}\n")
+    assert "no error bars" in ok("answer", "release", "more.yaml").out
+    ok("synthetic", "--rows", "10")
+    assert len(pd.read_csv("synthetic.csv")) == 10
+    assert ok("ledger", "verify", "--releases", "release").out.startswith("ok")
+
+
 # ------------------------------------------------------------------------------- the choice
 
 
