@@ -18,13 +18,13 @@ from dpquery.operators.factors import Array
 from dpquery.reconstruction.relaxed import Floats
 
 MOST_STEPS = 1000
-WINDOW, PROGRESS = 100, 0.01  # so many steps have to lower the error by this part of it
+WINDOW, PROGRESS = 100, 0.01  # so many steps have to lower the excess by this part of it
 FIRST_MOVE = 0.1  # of a logit in the first step, at most
 MOMENTUM = 0.9
 GROWTH, CUT = 1.1, 0.5  # of the step after one that helped, and after one that did not
-FIRST_PULL = 0.2  # of the first round, as a part of the error at the start
+FIRST_PULL = 0.2  # of the first round, as a part of the excess at the start
 EASE, RETURN = 0.98, 3.0  # of the pull after every step, and for another round
-SPENT = 1e-3  # a pull of this part of the error holds nothing back: distances are a few nats
+SPENT = 1e-3  # a pull of this part of the excess holds nothing back: distances are a few nats
 ROUNDING = 1e-6  # of the objective in float32: a step that is worse by less is no worse
 LEAST_LOG = -25.0  # of a mass: what is at exp(-25) can come back
 
@@ -65,6 +65,10 @@ class Target:
         answers a few that are clearly wrong do not show in the sum.
         """
         return own.error <= self.noise and own.worst <= math.sqrt(2 * math.log(2 * self.answers))
+
+    def excess(self, own: Misfit) -> float:
+        """Return how much of the error noise does not explain, or the worst answer's error."""
+        return max(own.error - self.noise, own.worst**2 * self.noise / self.answers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,15 +117,15 @@ def project(
     """
     anchor: Floats = np.log(start)
     here = _point(target, np.log(np.maximum(masses, np.float32(1e-30))), anchor, spans)
-    pull = FIRST_PULL * here.misfit.error if last.pull is None else RETURN * last.pull
+    pull = FIRST_PULL * target.excess(here.misfit) if last.pull is None else RETURN * last.pull
     velocity: Array = np.zeros_like(anchor)
     step, mark, tried = 0.0, math.inf, 0
     while not target.is_met(here.misfit) and tried < MOST_STEPS:
-        error = here.misfit.error
         if tried % WINDOW == 0:
-            if error > (1 - PROGRESS) * mark and pull < SPENT * error:
+            excess = target.excess(here.misfit)
+            if excess > (1 - PROGRESS) * mark and pull < SPENT * excess:
                 break
-            mark = error
+            mark = excess
         tried += 1
         slope = here.misfit.gradient + pull * (here.logs - anchor)
         step = step or FIRST_MOVE / max(float(np.abs(slope).max()), 1e-30)
