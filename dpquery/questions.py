@@ -7,11 +7,12 @@ it takes nothing of any budget.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpquery.exceptions import SpecError
+from dpquery.extra_columns import ExtraColumns, check_columns, extra_columns
 from dpquery.made import Progress, digest_of
 from dpquery.operators.compile import (
     CompiledSpec,
@@ -19,10 +20,12 @@ from dpquery.operators.compile import (
     compile_spec,
     finer_classes,
 )
+from dpquery.operators.factors import Array
 from dpquery.rap_contract import RelaxedAnswers
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.linear import off_the_grid, positions_of, table_answers
+from dpquery.reconstruction.postprocess import Column, parse_columns
 from dpquery.reconstruction.spread import spread_evenly
 from dpquery.release.answered import (
     answers_manifest,
@@ -30,6 +33,7 @@ from dpquery.release.answered import (
     planned,
     read_answerable,
 )
+from dpquery.release.extra import with_extra
 from dpquery.release.manifest import MEASUREMENTS_FILE, MECHANISMS, PLAN_FILE, Manifest
 from dpquery.release.measurements import measured_of, read_measurements
 from dpquery.release.relaxed import read_relaxed
@@ -73,6 +77,7 @@ def answer(
     questions: Path,
     *,
     out: Path,
+    also: Sequence[str] = (),
     confidence: float = 0.95,
     replace: bool = False,
     progress: Progress = lambda _: None,
@@ -84,6 +89,7 @@ def answer(
         questions: a YAML file with a `workload` section, or a whole spec that agrees with the
             release's.
         out: where the answers go, laid out as a release; written whole or not at all.
+        also: extra columns beside the answers: see reconstruction.postprocess.parse_columns.
         confidence: level of the noise intervals.
         replace: whether answers to other questions in `out` give way.
         progress: told what is being done.
@@ -95,12 +101,14 @@ def answer(
         SpecError: the questions have mistakes, or ask for what the measurements do not hold.
         PlanConflictError: `out` is in use for something else.
     """
+    columns = parse_columns(also)
     manifest, content = read_answerable(release)
     plan, spec = planned(content, release)
     compiled = compile_spec(spec)
     asked = load_questions(questions, of=spec)
+    asking = _Asking(asked, confidence, columns, progress)
     found = (_relaxed if manifest.rap else _linear)(
-        _Release(release, manifest, plan, spec, compiled), asked, confidence
+        _Release(release, manifest, plan, spec, compiled), asking
     )
     made = answers_manifest(
         manifest,
@@ -115,7 +123,7 @@ def answer(
         out,
         spec=asked.spec,
         answers=found.answers,
-        manifest=made,
+        manifest=with_extra(made, asked.spec, columns),
         replace=replace,
         progress=lambda done: progress(f"writing answers: {done / asked.spec.queries:.0%}"),
     )
@@ -136,6 +144,16 @@ class _Release:
 
 
 @dataclass(frozen=True, eq=False)
+class _Asking:
+    """What is asked of it, and how the answers are to look."""
+
+    questions: Questions
+    level: float
+    columns: tuple[Column, ...]
+    progress: Progress
+
+
+@dataclass(frozen=True, eq=False)
 class _Found:
     """The answers of an item, and what their errors come to; None where they are not known."""
 
@@ -145,22 +163,36 @@ class _Found:
     guessed: tuple[str, ...] = ()
 
 
-def _linear(of: _Release, asked: Questions, level: float) -> _Found:
+def _linear(of: _Release, asking: _Asking) -> _Found:
     """Answer by least squares, with exact errors, what the measurements span."""
+    asked, columns = asking.questions, asking.columns
     strategy = _strategy(of)
     new = check_answerable(asked, of.compiled.classes, strategy)
     positions = positions_of(new.workload.blocks, of.compiled.workload.blocks)
     std = _noise_std(of.manifest, strategy.noise)
     rmse, largest = _errors(new, strategy, positions, std)
-    estimates = _estimates(of, strategy)
-    answers = _LinearAnswers(asked.spec, new, strategy, estimates, positions, std, level)
+    check_columns(columns, strategy)
+    noisy = _noisy(of, strategy)
+    estimates = reconstruct(strategy, noisy)
+    extra = extra_columns(
+        columns, strategy, noisy, estimates, noise_std=std, progress=asking.progress
+    )
+    answers = _LinearAnswers(
+        asked.spec, new, strategy, estimates, positions, std, asking.level, extra
+    )
     return _Found(answers, rmse, largest)
 
 
-def _relaxed(of: _Release, asked: Questions, level: float) -> _Found:
+def _relaxed(of: _Release, asking: _Asking) -> _Found:
     """Read any question off the relaxed rows; there are no intervals to have a level."""
     if of.manifest.rap is None:
         raise ValueError("not a release of relaxed rows")
+    if asking.columns:
+        raise SpecError(
+            "the answers of RAP have no columns beside them: they are not negative and agree with "
+            "each other as they are; leave --also out"
+        )
+    asked = asking.questions
     classes = of.compiled.classes
     finer = finer_classes(classes, [table for item in asked.spec.items for table in item.tables])
     rows = spread_evenly(read_relaxed(of.directory, of.compiled), classes, finer)
@@ -182,19 +214,22 @@ class _LinearAnswers:
     positions: tuple[int | None, ...]
     noise_std: float
     level: float
+    extra: ExtraColumns
 
     def __call__(self, item: Item) -> Iterator[TableAnswers]:
         places = self.compiled.items[self.spec.items.index(item)]
         for table, place in zip(item.tables, places, strict=True):
-            yield table_answers(
+            block = self.compiled.workload.blocks[place]
+            plain = table_answers(
                 table,
-                self.compiled.workload.blocks[place],
+                block,
                 self.estimates,
                 strategy=self.strategy,
                 position=self.positions[place],
                 noise_std=self.noise_std,
                 level=self.level,
             )
+            yield self.extra.added_to(plain, block)
 
 
 def _strategy(of: _Release) -> Strategy:
@@ -220,10 +255,10 @@ def _noise_std(manifest: Manifest, noise: Noise) -> float:
     return scale * (math.sqrt(2) if noise == "laplace" else 1.0) * 2.0**shift
 
 
-def _estimates(of: _Release, strategy: Strategy) -> Estimates:
+def _noisy(of: _Release, strategy: Strategy) -> Sequence[Array]:
     path, measured = of.directory / MEASUREMENTS_FILE, measured_of(of.spec, strategy)
     values = read_measurements(path, measured, digest=of.manifest.measurements)
-    return reconstruct(strategy, off_the_grid(strategy, values, shift=of.manifest.noise.shift))
+    return off_the_grid(strategy, values, shift=of.manifest.noise.shift)
 
 
 def _errors(

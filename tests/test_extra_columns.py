@@ -126,6 +126,25 @@ def test_an_attribute_may_not_have_the_name_of_an_extra_column(town):
     assert "is the name of a column" in refused("plan", "other.yaml", code=2)
 
 
+def test_later_answers_have_extra_columns_too_whatever_the_release_has(town):
+    Path("more.yaml").write_text(
+        "workload:\n  - {name: sexes, product: {sex: identity}}\n"
+        "  - {name: old, product: {age: identity, sex: identity}}\n"
+    )
+    ok(*RELEASE, *asked("nonnegative"))
+    ok("answer", "release", "more.yaml", *asked("integer", "consistent"))
+    own = pq.read_table("answers/old.parquet").to_pandas()
+    assert list(own.columns[-2:]) == ["integer", "consistent"]
+    assert own["consistent"].sum() == pytest.approx(max(0, own["estimate"].sum()))
+    found = json.loads(Path("answers/release.json").read_text())
+    assert [column["name"] for column in found["extra"]] == ["integer", "consistent"]
+    ok("answer", "release", "more.yaml")
+    plain = pq.read_table("answers/old.parquet").to_pandas()
+    assert list(plain.columns) == list(own.columns[:-2])
+    wrong = refused("answer", "release", "more.yaml", "--also", "consistant", code=2)
+    assert "did you mean 'consistent'?" in wrong
+
+
 # ------------------------------------------------------------------------- graphical model
 
 

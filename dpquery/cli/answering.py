@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dpquery.cli.options import AsJson, Confidence
+from dpquery.cli.options import Also, AsJson, Confidence
 from dpquery.cli.screen import print_json, say, shown_progress
 
 
@@ -13,6 +13,7 @@ def answer(
     release: Annotated[Path, typer.Argument(help="The release directory.")],
     questions: Annotated[Path, typer.Argument(help="A YAML file with a `workload` section.")],
     out: Annotated[Path, typer.Option(help="Where the answers go.")] = Path("answers"),
+    also: Also = None,
     confidence: Confidence = 0.95,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace answers to other questions in --out.")
@@ -31,6 +32,7 @@ def answer(
             release,
             questions,
             out=out,
+            also=also or (),
             confidence=confidence,
             replace=replace,
             progress=progress,

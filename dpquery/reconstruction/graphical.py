@@ -30,10 +30,10 @@ from dpquery.strategy.lattice import Subset
 from dpquery.strategy.strategies import DirectStrategy, Measurement, Strategy
 
 LIBRARIES = ("jax", "mbi")
-MAX_CELLS = 1 << 21  # of all tables of the junction tree: minutes to fit
+MAX_CELLS = 1 << 20  # of all tables of the junction tree: minutes to fit
 MAX_ENTRIES = 1 << 24  # of all query matrices, written out
-ITERATIONS = 1000
-TOLERANCE = 1e-6  # relative fall of the loss over 50 iterations, twice in a row, that ends the fit
+ITERATIONS = 2000
+TOLERANCE = 1e-4  # relative fall of the loss over 50 iterations, twice in a row, that ends the fit
 
 
 class _Marginal(Protocol):
