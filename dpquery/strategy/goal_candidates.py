@@ -33,6 +33,7 @@ from dpquery.strategy.strategies import BITS, ResidualStrategy, significant
 
 ROUNDS = 8
 PATIENCE = 2  # rounds without a better strategy
+WORTH = 0.01  # relative gain below which a round was the last
 SETTLED = 1e-3  # relative gap of score and weighted mean at which no weights help further
 Build = Callable[[Problem], Found]
 
@@ -109,8 +110,11 @@ def reweighted(goal: Goal, build: Build, problem: Problem) -> Found:
         strategy = found.strategy
         own = score(goal, expected_error(found.strategy, workload), workload)
         problem.progress(f"{found.strategy.name} minimax round {turn + 1}: score {own:.6g}")
+        settled = least * (1 - WORTH) < own < least
         if own < least:
             best, least, latest = found, own, turn
+        if settled:
+            break
         shares, mean = raised(shares, goal, workload, found.strategy, power=1 / (1 + turn))
         if own**2 <= mean * (1 + SETTLED) or turn - latest >= PATIENCE:
             break

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array, Dense
-from dpquery.operators.gram import MAX_CLASSES, Matrix, array_of, classes
+from dpquery.operators.gram import MAX_CLASSES, Matrix, Mixture, array_of, classes
 from dpquery.strategy.eigenvalues import above_rounding, eigh
 from dpquery.strategy.factor_selection import FactorSelection
 from dpquery.strategy.tridiagonal import TridiagonalInverse
@@ -51,6 +51,8 @@ def fixed_point(
         raise UnsupportedWorkloadError(
             f"a strategy of {classes(V):,} classes by as many rows; the limit is {MAX_CLASSES:,}"
         )
+    if isinstance(V, Mixture):
+        return even_root(V)
     inverse = TridiagonalInverse.of(V)
     if inverse is None:
         return _dense(V, start, max_iterations, progress)
@@ -100,6 +102,32 @@ def _written_out(inverse: TridiagonalInverse, point: Point) -> FactorSelection:
         bound=point.bound,
         state=v,
         converged=point.loss <= point.bound * (1 + GAP),
+    )
+
+
+def even_root(V: Mixture) -> FactorSelection:
+    """Return the optimum for a I + b 11': its root, scaled, which has one diagonal entry.
+
+    The strategy is the symmetric root of that, so that all codes stay alike when it is rounded.
+    """
+    n = V.n
+    values = np.maximum([V.a, V.a + V.b * n], 0.0)  # n - 1 times, and once on the total
+    times = np.array([n - 1.0, 1.0])
+    roots = np.sqrt(values)
+    floored = np.maximum(roots, FLOOR * float(times @ roots) / n)
+    peak = float(times @ floored) / n
+    loss = peak * float(times @ (values / floored))
+
+    def written(alone: float, total: float) -> Array:
+        return np.eye(n) * alone + (total - alone) / n
+
+    return FactorSelection(
+        factor=Dense(written(*np.sqrt(floored / peak))),
+        inverse=written(*(peak / floored)),
+        loss=loss,
+        bound=float(times @ roots) ** 2 / n,
+        state=np.ones(n),
+        converged=True,
     )
 
 
