@@ -359,6 +359,16 @@ def test_thresholds_take_all_targets_or_one_an_attribute() -> None:
     assert [queries(own) for _, own in one.axes] == [[[1, 2]], [[1]]]
 
 
+def test_a_union_holds_as_many_thresholds_as_it_lists() -> None:
+    part = (
+        "{threshold: {r: 2, of: [hispanic, sex, age], targets: {age: 3, sex: Male, hispanic: no}}}"
+    )
+    other = "{threshold: {r: 1, of: [sex, age]}}"
+    (item,) = workload(f"  - {{name: a, union: [{', '.join([part, other] * 32)}]}}\n").items
+    assert len(item.tables) == 64
+    assert [(own.at_least, own.shape) for own in item.tables[:2]] == [(2, (1, 1, 1)), (1, (10, 2))]
+
+
 def test_any_of_demands_one_of_its_predicates() -> None:
     found = table("any_of: {sex: identity, age: {between: [0, 4]}}")
     assert (found.at_least, found.shape, found.threshold) == (1, (1, 2), 1)

@@ -50,6 +50,7 @@ def test_every_example_is_a_readable_spec(file: Path) -> None:
         ("all_ranges.yaml", 1, 115 * 116 // 2),
         ("width.yaml", 1, 111),
         ("thresholds.yaml", 6, 5 * 2 * 2 + 7 * 6 * 5 + 9 * 7 * 6 * 2 + 1 + 2),
+        ("adult_thresholds.yaml", 64 + 16 + 1, 11_763_141),
     ],
 )
 def test_examples_ask_as_many_queries_as_published(name: str, tables: int, queries: int) -> None:
@@ -140,7 +141,10 @@ def test_examples_have_the_published_domains(name: str, domain: str) -> None:
     assert list(spec(name).domain.shape) == published("anchors/published.json")["domains"][domain]
 
 
-@pytest.mark.parametrize("name", ["adult_basic.yaml", "adult_marginals.yaml", "thresholds.yaml"])
+@pytest.mark.parametrize(
+    "name",
+    ["adult_basic.yaml", "adult_marginals.yaml", "thresholds.yaml", "adult_thresholds.yaml"],
+)
 def test_adult_examples_declare_the_columns_of_the_file(name: str) -> None:
     sizes = published("data/adult-domain.json")
     assert {own.name: own.size for own in spec(name).domain.attributes} == sizes
