@@ -43,6 +43,10 @@ EPSILONS = ("0.01", "0.1", "1")
 OBJECTIVES = {"rmse": "rmse", "max": "largest"}
 PAIRS = {"prior": ("prior", "adult"), "half": ("first half", "second half")}
 TIME_LIMIT = 60.0
+WHAT = (
+    "python tests/bench_choice.py: linear figures at unit noise, RAP's errors in counts, on the "
+    "attribute tuples of k4_lim1e6_seed0, delta = 1/48842^2"
+)
 
 
 def spec_text(r: int, tables: int) -> str:
@@ -192,7 +196,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=1)
     parser.add_argument("--tables", type=int, default=64)
     given = parser.parse_args()
-    fresh = {"tables": given.tables, "linear": {}, "rap": {}}
+    fresh = {"what": WHAT, "tables": given.tables, "linear": {}, "rap": {}}
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else fresh
     if results["tables"] != given.tables:
         raise SystemExit(f"{RESULTS} is of {results['tables']} tables; move it away first")

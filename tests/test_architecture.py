@@ -197,6 +197,17 @@ def only_the_operating_system_gives_random_bits(module: Module) -> list[str]:
     return passed + named + chance
 
 
+def only_the_rehearsal_takes_chance_with_a_seed(module: Module) -> list[str]:
+    """RAP's loop on private data must never be handed the chance that public rehearsals have."""
+    if module.path == "rehearsal.py":
+        return []
+    return [
+        module.offence(line, f"imports {name}")
+        for line, name in module.imports()
+        if name.startswith("dpquery.strategy.seeded_chance")
+    ]
+
+
 def strategy_and_reconstruction_cannot_open_data(module: Module) -> list[str]:
     if module.room not in {"strategy", "reconstruction"}:
         return []
@@ -271,6 +282,7 @@ RULES: tuple[Callable[[Module], list[str]], ...] = (
     only_cli_knows_the_screen,
     only_strategy_uses_seedable_generators,
     only_the_operating_system_gives_random_bits,
+    only_the_rehearsal_takes_chance_with_a_seed,
     strategy_and_reconstruction_cannot_open_data,
     asserts_never_validate,
     errors_are_caught_by_name,
@@ -300,6 +312,16 @@ PLANTED = [
     (only_the_operating_system_gives_random_bits, "measurement/a.py", "f('x', 2.0, entropy=g)"),
     (only_the_operating_system_gives_random_bits, "release/a.py", "bulk.BulkSampler('x', 2.0)"),
     (only_the_operating_system_gives_random_bits, "measurement/a.py", "s.ExactChance(g)"),
+    (
+        only_the_rehearsal_takes_chance_with_a_seed,
+        "measurement/a.py",
+        "from dpquery.strategy.seeded_chance import SeededChance",
+    ),
+    (
+        only_the_rehearsal_takes_chance_with_a_seed,
+        "pipeline.py",
+        "import dpquery.strategy.seeded_chance",
+    ),
     (strategy_and_reconstruction_cannot_open_data, "strategy/a.py", "import pyarrow.csv"),
     (strategy_and_reconstruction_cannot_open_data, "strategy/a.py", "open('data.csv')"),
     (strategy_and_reconstruction_cannot_open_data, "reconstruction/a.py", "path.read_text()"),
