@@ -31,7 +31,7 @@ from dpquery.measurement import accounting
 from dpquery.operators.compile import compile_spec
 from dpquery.release.preview import Point, Series
 from dpquery.release.style import STYLE
-from dpquery.release.svg import lines
+from dpquery.release.svg import WIDTH, lines
 from dpquery.spec.parse import parse
 from dpquery.spec.sampling import geometric, uniform, zipf
 from dpquery.strategy.plan_file import read_plan, write_plan
@@ -47,7 +47,7 @@ EPSILON, DELTA = Fraction(1, 10), Fraction(1, RECORDS**2)
 R, K = 1, 3
 SIZES = (1, 4, 16, 64)
 DRIFTS, DRIFTED_SIZE = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0), 4
-FUTURE, REPETITIONS = 24, 2
+FUTURE, REPETITIONS = 24, 4
 RHO = float(accounting.guarantee("gaussian", epsilon=EPSILON, delta=DELTA).amount)
 DISTRIBUTIONS = {
     "uniform": uniform,
@@ -269,33 +269,42 @@ def summarised(rows: list[dict[str, object]]) -> list[dict[str, object]]:
     return found
 
 
-def chart(lines_of: list[dict[str, object]]) -> str:
-    """Draw future error against the size of the history, for each distribution: Figure 12."""
-    series = [
-        Series(f"RAP, {name}", tuple(point(own, "rap") for own in lines_of if own_of(own, name)))
+def chart(figures: list[dict[str, object]]) -> str:
+    """Draw RAP's future error against the size of the history, and against drift, one below."""
+    growing = [
+        Series(name, tuple(point(o, log4(o["size"])) for o in figures if still(o, name)))
         for name in DISTRIBUTIONS
     ]
-    zipf = [own for own in lines_of if own_of(own, "zipf")]
-    series.append(Series("linear or 0, zipf", tuple(point(o, "linear_or_zero") for o in zipf)))
-    drawn_lines = lines(
-        series,
-        axis="historical thresholds, as a power of 4",
-        title="Largest error of a future threshold, % of the records, by size of the history",
-    )
-    head = '<svg xmlns="http://www.w3.org/2000/svg"'
-    styled = f"<style>{STYLE}</style><desc>"
-    return drawn_lines.replace("<svg", head, 1).replace("<desc>", styled, 1)
+    moving = [o for o in figures if o["size"] == DRIFTED_SIZE and o["distribution"] == "geometric"]
+    drifting = [Series("geometric", tuple(point(o, float(o["gamma"])) for o in moving))]
+    error = "largest error of a future threshold, % of the records"
+    charts = [
+        lines(growing, axis="log4 of the number of historical thresholds", title=error),
+        lines(drifting, axis="drift", title=f"{error}, after {DRIFTED_SIZE} historical ones"),
+    ]
+    height = 300
+    placed = [
+        own.replace("<svg", f'<svg y="{k * height}" width="{WIDTH}" height="{height}"', 1)
+        for k, own in enumerate(charts)
+    ]
+    size = f'viewBox="0 0 {WIDTH} {len(charts) * height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{STYLE}</style>'
+    return f"{head}{''.join(placed)}</svg>\n"
 
 
-def own_of(line: dict[str, object], name: str) -> bool:
+def log4(size: object) -> float:
+    """Return the place of a size on the axis."""
+    return math.log(int(str(size)), 4)
+
+
+def still(line: dict[str, object], name: str) -> bool:
     """Return whether a line is of a distribution without drift."""
     return line["distribution"] == name and line["gamma"] == 0.0
 
 
-def point(line: dict[str, object], name: str) -> Point:
-    """Return a mean with its spread, in percent."""
-    middle, spread = 100 * float(line[name]), 100 * float(line[f"{name}_spread"])
-    place = math.log(int(line["size"]), 4)
+def point(line: dict[str, object], place: float) -> Point:
+    """Return the mean error of RAP with its spread, in percent."""
+    middle, spread = 100 * float(line["rap"]), 100 * float(line["rap_spread"])
     return Point(f"{line['size']}", place, middle, (middle - spread, middle + spread), "")
 
 

@@ -432,3 +432,13 @@ def test_answers_to_other_questions_give_way_only_when_asked(more):
     ok("answer", "release", "more.yaml", "--replace")
     written = ["a.parquet", "errors.parquet", "release.json", "statement.md"]
     assert sorted(contents("answers")) == written
+
+
+def test_extra_columns_of_the_release_are_not_promised_for_the_answers(more):
+    ok("release", "data.csv", "--epsilon", "1", "--also", "nonnegative")
+    ok("answer", "release", "more.yaml")
+    facts = json.loads(Path("answers/release.json").read_text())
+    assert "extra" not in facts
+    assert facts["postprocessing"] == "none"
+    assert "nonnegative" not in pq.read_schema("answers/rich.parquet").names
+    ok("error-report", "answers")
