@@ -11,6 +11,7 @@ from cli_support import contents, ok, plan_town, refused, renew
 from rap_support import MIXED_SPEC, rehearse
 
 from dpquery.operators.compile import compile_questions, compile_spec
+from dpquery.reconstruction import spread
 from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.reconstruction.spread import spread_evenly
 from dpquery.release.relaxed import read_relaxed
@@ -139,6 +140,10 @@ def test_a_rap_release_says_what_it_guesses(template, tmp_path, monkeypatch):
     ok("release", "data.csv", "--plan", "few.plan", "--epsilon", "1", "--out", "few")
     done = ok("answer", "few", "more.yaml", "--json")
     assert json.loads(done.out)["guessed"] == ["age", "sex", "region", "income"]
+    with monkeypatch.context() as patched:
+        patched.setattr(spread, "MAX_NUMBERS", 20 * 13 - 1)
+        message = refused("answer", "few", "more.yaml", code=2)
+        assert "13 values apart, which takes relaxed rows of 260 numbers" in message
     assert "a guess: values of age, sex, region, income" in ok("answer", "few", "more.yaml").out
     statement = Path("answers/statement.md").read_text()
     assert statement.count("**A guess:**") == 4

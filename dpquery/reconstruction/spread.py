@@ -4,8 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.relaxed import RelaxedRows
+
+MAX_NUMBERS = 1 << 28  # of relaxed rows: a gigabyte
 
 
 def spread_evenly(
@@ -23,10 +26,19 @@ def spread_evenly(
 
     Returns:
         Relaxed rows over `finer`; the very same ones where that is no finer.
+
+    Raises:
+        UnsupportedWorkloadError: they would be too many numbers to hold.
     """
     parts, shape = [], tuple(int(own.max()) + 1 for own in finer)
     if shape == rows.shape:
         return rows
+    numbers = len(rows.values) * sum(shape)
+    if numbers > MAX_NUMBERS:
+        raise UnsupportedWorkloadError(
+            f"the questions tell {sum(shape):,} values apart, which takes relaxed rows of "
+            f"{numbers:,} numbers, and the limit is {MAX_NUMBERS:,}; ask for wider ranges"
+        )
     for i, (before, after) in enumerate(zip(classes, finer, strict=True)):
         _, first = np.unique(after, return_index=True)
         parent = before[first]
