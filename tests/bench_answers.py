@@ -21,7 +21,7 @@ from typing import Any
 from dpquery import linear_contract, pipeline
 from dpquery.measurement import curator
 from dpquery.measurement.ledger import Ledger
-from dpquery.reconstruction import least_squares
+from dpquery.reconstruction import least_squares, linear
 from dpquery.release import table, write
 
 ROOT = Path(__file__).parents[1]
@@ -33,6 +33,25 @@ privacy: {unit: row, neighbours: add-remove, delta: 1e-9}
 budget: {epsilon: 8, delta: 1e-9}
 domain:
 """
+WATCHED: list[tuple[Any, str, str]] = [
+    (curator, "tabulate", "tabulate"),
+    (curator, "exact_answers", "exact answers"),
+    (curator, "draw", "noise"),
+    (Ledger, "commit", "ledger"),
+    (Ledger, "lookup", "ledger"),
+    (linear_contract, "values_digest", "write: noisy values"),
+    (write, "write_measurements", "write: noisy values"),
+    (linear_contract, "reconstruct", "reconstruct"),
+    (least_squares._SplitEstimates, "answer", "reconstruct"),
+    (linear, "standard_errors", "standard errors"),
+    (linear, "half_widths", "half widths"),
+    (write, "write_release", "write: the rest"),
+    (table.Layout, "_batch", "write: columns"),
+    (write.Tally, "add", "write: summary"),
+    (write.pq.ParquetWriter, "write_batch", "write: Parquet"),
+    (write, "sync_path", "write: to disk"),
+    (write, "_put_in_place", "write: into place"),
+]
 
 
 class Stages:
@@ -87,26 +106,7 @@ def spec_of(job: str) -> str:
 def run(job: str, folder: Path) -> None:
     """Plan and release one job in a folder, and print what each stage took."""
     stages = Stages()
-    watched: list[tuple[Any, str, str]] = [
-        (curator, "tabulate", "tabulate"),
-        (curator, "exact_answers", "exact answers"),
-        (curator, "draw", "noise"),
-        (Ledger, "commit", "ledger"),
-        (Ledger, "lookup", "ledger"),
-        (linear_contract, "values_digest", "write: noisy values"),
-        (write, "write_measurements", "write: noisy values"),
-        (linear_contract, "reconstruct", "reconstruct"),
-        (least_squares._SplitEstimates, "answer", "reconstruct"),
-        (linear_contract, "standard_errors", "standard errors"),
-        (linear_contract, "half_widths", "half widths"),
-        (write, "write_release", "write: the rest"),
-        (table.Layout, "_batch", "write: columns"),
-        (write.Tally, "add", "write: summary"),
-        (write.pq.ParquetWriter, "write_batch", "write: Parquet"),
-        (write, "sync_path", "write: to disk"),
-        (write, "_put_in_place", "write: into place"),
-    ]
-    for place, name, stage in watched:
+    for place, name, stage in WATCHED:
         stages.watch(place, name, stage)
     spec, plan, ledger = folder / "spec.yaml", folder / "x.plan", folder / "ledger.db"
     spec.write_text(spec_of(job))

@@ -351,7 +351,7 @@ class Ledger:
                 f"the measurement of event {seq} was changed or damaged; restore the ledger at "
                 f"{self._store.path} from a backup"
             )
-        values = np.frombuffer(payload, dtype="<i8").astype(np.int64)
+        values = np.frombuffer(payload, dtype="<i8").astype(np.int64, copy=False)
         return Measurement(values, entry.committed, entry.account, entry.source)
 
     def _file(self, entry: Entry) -> MeasurementFile:
