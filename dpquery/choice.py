@@ -13,7 +13,7 @@ from pathlib import Path
 from time import process_time
 from typing import Literal
 
-from dpquery.exceptions import OutOfTimeError, SpecError, UnsupportedWorkloadError
+from dpquery.exceptions import OutOfTimeError, SpecError
 from dpquery.figures import Priced
 from dpquery.measurement import accounting
 from dpquery.operators.blocks import Workload
@@ -109,7 +109,7 @@ def with_rap(
     objective = report.plan.objective
     try:
         done, remark = _rehearsed(stage, wanted, objective=objective, time_limit=time_limit)
-    except (OutOfTimeError, UnsupportedWorkloadError) as reason:
+    except (OutOfTimeError, SpecError) as reason:
         if wanted.mechanism == "rap":
             raise SpecError(f"RAP cannot be rehearsed: {reason}") from None
         return replace(report, remark=f"RAP was not compared: {reason}")

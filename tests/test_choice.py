@@ -14,7 +14,7 @@ from rehearsal_support import COMPILED, SPEC, SPEC_READ, Learner, plan
 
 from dpquery import rehearsal
 from dpquery.choice import Wanted, stage_for
-from dpquery.exceptions import OutOfTimeError
+from dpquery.exceptions import OutOfTimeError, SpecError
 from dpquery.reconstruction.rap import RapProjection
 from dpquery.strategy.plan_file import read_plan, write_plan
 from dpquery.strategy.planned_rap import PlannedRap
@@ -83,6 +83,18 @@ def test_more_time_is_asked_for_where_the_rehearsal_was_cut_short(small, monkeyp
     assert found["remark"].startswith("RAP was not compared: not finished within")
     arguments = ("workload.yaml", "--mechanism", "rap", "--time-limit", "0.01")
     assert "--time-limit" in refused("plan", *arguments, code=2)
+
+
+def test_what_rap_cannot_do_does_not_keep_the_linear_plan_from_being_made(small, monkeypatch):
+    def refuse(*_, **__):
+        raise SpecError("the noise cannot be drawn")
+
+    monkeypatch.setattr(rehearsal, "design_rap", refuse)
+    found = plan()
+    assert "rap" not in found
+    assert found["remark"] == "RAP was not compared: the noise cannot be drawn"
+    message = refused("plan", "workload.yaml", "--mechanism", "rap", code=2)
+    assert "RAP cannot be rehearsed: the noise cannot be drawn" in message
 
 
 def test_a_mechanism_can_be_asked_for(small):
