@@ -25,7 +25,7 @@ from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.problem import MAX_CELLS, Found, Problem
 from dpquery.strategy.strategies import check_size
 
-LONG_ATTRIBUTE, LONG_WORKLOAD = 128, 32  # classes of an attribute, blocks: seconds of search
+LONG_ATTRIBUTE, LONG_WORKLOAD = 128, 64  # classes of an attribute, blocks: seconds of search
 Objective = Literal["rmse", "max"]
 
 
