@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from dpquery.extra_columns import ExtraColumns, check_columns, extra_columns
 from dpquery.figures import Priced, chosen_price, error_curve
@@ -21,6 +22,7 @@ from dpquery.release.measurements import Measured, measured_of, values_digest
 from dpquery.spec.model import Item, Spec
 from dpquery.strategy.codec import decode_strategy
 from dpquery.strategy.plan_file import Plan
+from dpquery.strategy.uniform_errors import uniform_variances
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +103,11 @@ class LinearAnswers:
     level: float
     extra: ExtraColumns
 
+    @cached_property
+    def variances(self) -> dict[int, float]:
+        """Of the blocks whose queries all have one: found for all of them at once."""
+        return uniform_variances(self.query.strategy, self.query.compiled.workload.blocks)
+
     def __call__(self, item: Item) -> Iterator[TableAnswers]:
         """Yield the answers of an item's tables, in order."""
         query, compiled, strategy = self.query, self.query.compiled, self.query.strategy
@@ -115,6 +122,7 @@ class LinearAnswers:
                 position=position,
                 noise_std=query.mechanism.noise_std,
                 level=self.level,
+                variance=self.variances.get(position),
             )
             yield self.extra.added_to(answers, block)
 

@@ -9,7 +9,7 @@ and part by part beyond that: what the expected errors describe is what is done.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from typing import Protocol, assert_never
 
 import numpy as np
@@ -34,7 +34,7 @@ from dpquery.strategy.strategies import (
 )
 
 KEPT = 1 << 16  # numbers of a component that is kept to serve other tables
-RECENT = 1 << 10  # components kept
+ROOM = 1 << 24  # numbers of all components that are kept
 WIDE = 8  # attributes of a measured table whose subsets are not all read
 
 
@@ -101,7 +101,8 @@ class _SplitEstimates(ABC):
         self.splits, self.shape, self.answers = splits, strategy.shape, answers
         self.places = {own.block.attributes: k for k, own in enumerate(strategy.measurements)}
         self.measurements = strategy.measurements
-        self.recent = lru_cache(maxsize=RECENT)(self._component)
+        self._kept: dict[Subset, Array] = {}
+        self._room = ROOM
 
     @abstractmethod
     def _component(self, b: Subset) -> Array:
@@ -115,14 +116,19 @@ class _SplitEstimates(ABC):
         several = tuple(k for k, i in enumerate(S) if self.shape[i] > 1)
         parts = {}
         for axes in subsets_of(several):
-            own = self._own_component(tuple(S[k] for k in axes))
+            own = self._own_component(tuple(S[k] for k in axes), keep=axes != several)
             parts[axes] = own.reshape([self.shape[i] if k in axes else 1 for k, i in enumerate(S)])
         return broadcast_sum(parts, [self._spread(S, k) for k in range(len(S))])
 
-    def _own_component(self, b: Subset) -> Array:
-        """Return a component that may be written to; large ones serve few tables."""
-        large = math.prod(self.shape[i] for i in b) > KEPT
-        return np.ascontiguousarray(self._component(b)) if large else self.recent(b).copy()
+    def _own_component(self, b: Subset, *, keep: bool) -> Array:
+        """Return a component that may be written to; small ones are kept, as most tables share."""
+        if b in self._kept:
+            return self._kept[b].copy()
+        own = np.ascontiguousarray(self._component(b))
+        if keep and own.size <= min(KEPT, self._room):
+            self._room -= own.size
+            self._kept[b] = own.copy()
+        return own
 
     def _spread(self, S: Subset, k: int) -> Array:
         """Return z of an attribute along its axis in a table, or one number where all are equal."""

@@ -1,6 +1,9 @@
 """The answers of one table by least squares, with the error of each."""
 
+import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array
@@ -33,6 +36,7 @@ def table_answers(
     position: int | None,
     noise_std: float,
     level: float,
+    variance: float | None = None,
 ) -> TableAnswers:
     """Return the answers of a table with their standard errors and noise intervals.
 
@@ -44,8 +48,12 @@ def table_answers(
         position: of the block in the workload; None where it is not of the workload.
         noise_std: standard deviation of the noise on each measured row.
         level: of the noise intervals.
+        variance: of every query of the block under unit noise, where it is known to be one number.
     """
-    std = standard_errors(strategy, block, position=position, noise_std=noise_std)
+    if variance is None:
+        std = standard_errors(strategy, block, position=position, noise_std=noise_std)
+    else:
+        std = np.broadcast_to(noise_std * math.sqrt(variance), (block.queries,))
     half = half_widths(strategy, block, std, position=position, level=level)
     return TableAnswers(table, estimates.answer(block, position).ravel(), std, half)
 
