@@ -48,6 +48,8 @@ from dpquery.strategy.row_errors import total_of, variances
 from dpquery.strategy.strategies import Strategy
 from dpquery.unanswerable import check_answerable
 
+WIDEST_SHIFT = 512  # bits of a strategy's integers below the grid; plans have some 75 at most
+
 
 @dataclass(frozen=True, eq=False)
 class AnswerReport:
@@ -248,11 +250,13 @@ def _strategy(of: _Release) -> Strategy:
 def _noise_std(manifest: Manifest, noise: Noise) -> float:
     """Return the standard deviation of the noise on a row of the integer strategy."""
     scale, shift = manifest.noise.scale, manifest.noise.shift
-    if not (scale > 0 and 0 <= shift < 64):
+    spread = math.sqrt(2) if noise == "laplace" else 1.0
+    std = scale * spread * 2.0**shift if 0 <= shift <= WIDEST_SHIFT else math.inf
+    if not 0 < std < math.inf:
         raise SpecError(
             "the release's manifest is damaged; run `dpquery release` again: it is free"
         )
-    return scale * (math.sqrt(2) if noise == "laplace" else 1.0) * 2.0**shift
+    return std
 
 
 def _noisy(of: _Release, strategy: Strategy) -> Sequence[Array]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -141,6 +142,17 @@ def test_a_question_of_the_release_asked_again_has_the_release_s_own_answers(tow
     for name in ("age_by_sex", "pairs", "ages"):
         own, again = (pq.read_table(Path(f, f"{name}.parquet")) for f in ("release", "answers"))
         assert own.equals(again), name
+
+
+def test_a_release_whose_integers_are_wide_is_asked_like_any_other(town):
+    own = strategies(compile_spec(load(Path("workload.yaml"))))["residual"]
+    put(replace(own, weights={b: weight << 110 for b, weight in own.weights.items()}))
+    ok("release", "data.csv", "--epsilon", "1")
+    assert json.loads(Path("release/release.json").read_text())["noise"]["shift"] > 64
+    ok("answer", "release", "workload.yaml")
+    for name in ("age_by_sex", "pairs", "ages"):
+        for asked, before in zip(columns("answers", name), columns("release", name), strict=True):
+            np.testing.assert_allclose(asked, before, rtol=1e-9, atol=1e-9)
 
 
 def test_nothing_but_the_folder_is_needed_and_it_stays_as_it_is(more):
