@@ -313,16 +313,42 @@ def test_a_run_whose_projection_fails_goes_on_from_its_round_at_no_charge(data):
     assert not list(path.with_name("ledger.db.measurements").iterdir())
 
 
-def test_a_run_whose_parts_were_damaged_says_so_and_draws_nothing(data, monkeypatch):
-    question = ask(project=lambda _: (_ for _ in ()).throw(RuntimeError("no fit")))
+def changed(place, value):
+    def change(content):
+        values = np.frombuffer(content, "<i8").copy()
+        values[place] = value
+        return values.tobytes()
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content * 2,
+        lambda content: content[:-3],
+        lambda _: b"",
+        changed(0, -5),
+        changed(0, 10**6),
+        changed(slice(0, 2), 1),
+    ],
+)
+def test_a_run_whose_parts_were_damaged_says_so_draws_nothing_and_can_be_given_up(
+    data, monkeypatch, damage
+):
+    falls = [1]
+    question = ask(project=lambda total: Crashing(total, question.compiled.workload, falls, []))
     path = open_ledger(data.parent, question)
     with pytest.raises(RuntimeError):
         measured(data, question, path)
-    (part,) = path.with_name("ledger.db.measurements").iterdir()
-    part.write_bytes(part.read_bytes() * 2)
+    _, part = sorted(path.with_name("ledger.db.measurements").iterdir())
+    part.write_bytes(damage(part.read_bytes()))
     monkeypatch.setattr(ExactChance, "add_noise", lambda *_, **__: pytest.fail("drawn"))
     with pytest.raises(LedgerError, match="ledger abandon"):
         measured(data, question, path)
+    with Ledger.open(path, create=False) as ledger:
+        ledger.abandon(question.key)
+    assert not list(path.with_name("ledger.db.measurements").iterdir())
 
 
 def test_a_run_that_fails_four_times_is_given_up_and_leaves_no_parts(data):

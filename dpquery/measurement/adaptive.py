@@ -218,12 +218,20 @@ class AdaptiveQuery:
         """Return the total and the rounds that an earlier run left; LedgerError if damaged."""
         parts = draft.parts()
         sizes = [1, *[self.round_size] * self.settings.rounds]
-        if [len(own) for own in parts] != sizes[: len(parts)]:
+        if [len(own) for own in parts] != sizes[: len(parts)] or not self._numbered(parts[1:]):
             raise LedgerError(
                 f"the parts of the unfinished measurement {self.key} are damaged; "
                 "`dpquery ledger abandon` it: its charge stays spent, and a new run pays anew"
             )
         return parts
+
+    def _numbered(self, rounds: Sequence[Integers]) -> bool:
+        """Whether the queries that rounds name are those of the workload, none of them twice."""
+        if not rounds:
+            return True
+        numbers = np.concatenate([own[: self.settings.selected] for own in rounds])
+        known = (numbers >= 0) & (numbers < self.compiled.workload.shape[0])
+        return bool(known.all()) and len(np.unique(numbers)) == len(numbers)
 
 
 def rounds_of(query: AdaptiveQuery, values: NDArray[np.int64]) -> AdaptiveMeasurement:

@@ -7,11 +7,13 @@ anything is computed from it, and the run that continues the reservation begins 
 """
 
 from collections.abc import Callable
+from itertools import count, takewhile
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpquery.exceptions import LedgerError
 from dpquery.measurement.ledger_files import MeasurementFile
 from dpquery.measurement.ledger_store import scrubbed
 
@@ -30,11 +32,18 @@ class Draft:
         self._known = 0
 
     def parts(self) -> list[NDArray[np.int64]]:
-        """Return the parts that are durable."""
+        """Return the parts that are durable; LedgerError where one is not as it was written."""
         found: list[NDArray[np.int64]] = []
         with scrubbed(self._ledger):
             while (file := self._file(len(found))).exists():
-                found.append(np.frombuffer(file.read(), dtype="<i8").astype(np.int64))
+                content = file.read()
+                if len(content) % 8:
+                    raise LedgerError(
+                        f"the parts of an unfinished measurement beside {self._ledger} are damaged;"
+                        " `dpquery ledger status` names it, and `dpquery ledger abandon` gives it "
+                        "up: its charge stays spent, and a new run pays anew"
+                    )
+                found.append(np.frombuffer(content, dtype="<i8").astype(np.int64))
         self._known = len(found)
         return found
 
@@ -47,7 +56,11 @@ class Draft:
         self._known += 1
 
     def clear(self) -> None:
-        """Remove all parts, the last first, so that those left are always the first ones."""
+        """Remove all parts, the last first, so that those left are always the first ones.
+
+        They are not read: what is damaged can be given up too.
+        """
         with scrubbed(self._ledger):
-            for number in reversed(range(len(self.parts()))):
+            there = takewhile(lambda number: self._file(number).exists(), count())
+            for number in reversed(list(there)):
                 self._file(number).remove()
