@@ -145,8 +145,9 @@ def _not_negative(counts: Array) -> Array:
 
 def _estimates(path: Path, queries: int) -> Array:
     try:
-        values = pq.read_table(path, columns=["estimate"]).column(0).to_numpy()
-        if len(values) == queries and np.isfinite(values).all():
+        known = pq.read_metadata(path).num_rows == queries  # before a small file unfolds
+        values = pq.read_table(path, columns=["estimate"]).column(0).to_numpy() if known else None
+        if values is not None and np.isfinite(values).all():
             return np.asarray(values, dtype=np.float64)
     except (OSError, ValueError, TypeError, LookupError, pa.ArrowException):
         pass

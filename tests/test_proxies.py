@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cli_support import ok, refused
@@ -155,9 +156,16 @@ def test_a_release_of_another_domain_is_refused_by_its_attributes(released):
     assert "does not have these attributes as the spec declares them: region, gender" in message
 
 
-def test_a_damaged_release_is_no_proxy(released):
+def test_a_damaged_release_is_no_proxy(released, monkeypatch):
+    (released / "kept.parquet").write_bytes((released / "pairs.parquet").read_bytes())
     (released / "pairs.parquet").write_bytes(b"PAR1")
     message = refused("plan", "workload.yaml", "--proxy", "release", code=2)
+    assert "pairs.parquet is missing or not as it was written" in message
+    table = pq.read_table(released / "kept.parquet")
+    pq.write_table(pa.concat_tables([table, table]), released / "pairs.parquet")
+    with monkeypatch.context() as patched:
+        patched.setattr(pq, "read_table", lambda *_, **__: pytest.fail("read"))
+        message = refused("plan", "workload.yaml", "--proxy", "release", code=2)
     assert "pairs.parquet is missing or not as it was written" in message
     (released / "release.plan").unlink()
     assert "has no release.plan" in refused("plan", "workload.yaml", "--proxy", "release", code=2)

@@ -261,8 +261,8 @@ def test_classes_are_named_by_their_values():
     ]
 
 
-@pytest.mark.parametrize("damage", ["missing", "cut", "nan", "negative", "narrow"])
-def test_damaged_relaxed_rows_are_found_and_the_remedy_named(tmp_path, damage):
+@pytest.mark.parametrize("damage", ["missing", "cut", "nan", "negative", "narrow", "endless"])
+def test_damaged_relaxed_rows_are_found_and_the_remedy_named(tmp_path, monkeypatch, damage):
     release(tmp_path / "out")
     path = tmp_path / "out" / "relaxed_rows.parquet"
     table = pd.read_parquet(path)
@@ -276,6 +276,9 @@ def test_damaged_relaxed_rows_are_found_and_the_remedy_named(tmp_path, damage):
             table.to_parquet(path)
         case "narrow":
             table.iloc[:, 1:].to_parquet(path)
+        case "endless":
+            monkeypatch.setattr("dpquery.release.relaxed.MAX_MASSES", table.size - 1)
+            monkeypatch.setattr(pq, "read_table", lambda *_, **__: pytest.fail("read"))
     spec = replace(
         CLASSES,
         items=tuple(

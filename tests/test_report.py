@@ -1,11 +1,14 @@
 """The report says what a release is worth, needs nothing but itself, and trusts no label."""
 
 import json
+import math
 import re
 import xml.etree.ElementTree as ElementTree
 from fractions import Fraction
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dpquery.exceptions import DpqueryError, SpecError
@@ -162,6 +165,69 @@ def test_damage_is_found_and_the_remedy_named(tmp_path, name, damage):
     if damage == "swapped":
         path.write_bytes((tmp_path / "out" / "pyramid.parquet").read_bytes())
     with pytest.raises(SpecError, match="run `dpquery release` again, which is free"):
+        load(tmp_path / "out")
+
+
+def rewritten(path, **columns):
+    table = pq.read_table(path)
+    for name, value in columns.items():
+        place = table.schema.get_field_index(name)
+        values = pa.array([value] * table.num_rows)
+        table = table.set_column(place, table.schema.field(place).with_type(values.type), values)
+    pq.write_table(table, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        ("ages.parquet", {"estimate": "many"}),
+        ("ages.parquet", {"estimate": math.inf}),
+        ("ages.parquet", {"ci_high": math.nan}),
+        ("ages.parquet", {"ci_low": "few"}),
+        ("ages.parquet", {"age": 1e308}),
+        ("errors.parquet", {"rmse": math.nan}),
+        ("errors.parquet", {"worst_rel_error": -1.0}),
+    ],
+)
+def test_what_is_no_number_is_damage_too(tmp_path, name, columns):
+    release(tmp_path / "out")
+    rewritten(tmp_path / "out" / name, **columns)
+    with pytest.raises(SpecError, match="run `dpquery release` again, which is free"):
+        load(tmp_path / "out")
+
+
+def test_a_summary_of_more_items_than_there_are_is_not_read(tmp_path, monkeypatch):
+    release(tmp_path / "out")
+    path = tmp_path / "out" / "errors.parquet"
+    table = pq.read_table(path)
+    pq.write_table(pa.concat_tables([table, table]), path)
+    monkeypatch.setattr(pq, "read_table", lambda *_, **__: pytest.fail("read"))
+    with pytest.raises(SpecError, match="is damaged"):
+        load(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        pytest.param(("level",), 10**400, id="huge level"),
+        pytest.param(("dataset", "id"), "\ud800", id="no text"),
+        (("dataset", "id"), "\ud800"),
+        pytest.param(("strategy", "ratio"), 10**400, id="huge ratio"),
+        (("noise", "scale"), 1e308),
+        (("error_by_epsilon", 0), [0, 1.0]),
+        (("error_by_epsilon", 0), [1.0, -1.0]),
+    ],
+)
+def test_a_manifest_of_figures_that_cannot_be_is_damaged(tmp_path, place, value):
+    release(tmp_path / "out")
+    path = tmp_path / "out" / "release.json"
+    own = raw = json.loads(path.read_text())
+    *way, last = place
+    for name in way:
+        own = own[name]
+    own[last] = value
+    path.write_text(json.dumps(raw))
+    with pytest.raises(SpecError, match="is damaged"):
         load(tmp_path / "out")
 
 

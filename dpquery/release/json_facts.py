@@ -1,9 +1,10 @@
 """From JSON values to frozen dataclasses of facts, as their annotations say; input from outside."""
 
-import math
 from dataclasses import is_dataclass
 from types import UnionType
 from typing import cast, get_args, get_origin, get_type_hints
+
+from dpquery.strategy.json_values import MOST
 
 
 def decode(kind: object, raw: object) -> object:
@@ -17,8 +18,11 @@ def decode(kind: object, raw: object) -> object:
         return tuple(decode(own, value) for own, value in zip(members, raw, strict=True))
     if isinstance(kind, UnionType):
         return None if raw is None else decode(get_args(kind)[0], raw)
-    if kind is float and type(raw) in (int, float) and math.isfinite(cast(float, raw)):
+    if kind is float and type(raw) in (int, float) and abs(cast(float, raw)) < MOST:
         return float(cast(float, raw))
-    if kind in (str, int, bool) and type(raw) is kind:
+    if kind is str and isinstance(raw, str):
+        raw.encode()  # a lone surrogate can be read, but never written: UnicodeEncodeError
+        return raw
+    if kind in (int, bool) and type(raw) is kind:
         return raw
     raise TypeError(f"{kind} expected")

@@ -380,7 +380,9 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def _checked(manifest: Manifest) -> Manifest:
-    """Refuse file names that lead out of the directory."""
+    """Refuse file names that lead out of the directory, and a curve of no errors."""
     if any(PurePath(item.file).name != item.file for item in manifest.items):
         raise ValueError("file")
+    if any(min(point) <= 0 for point in manifest.error_by_epsilon):
+        raise ValueError("error_by_epsilon")
     return manifest

@@ -7,6 +7,8 @@ from typing import cast
 
 import pyarrow.parquet as pq
 
+from dpquery.strategy.json_values import MOST
+
 MAX_ROWS = 500
 MAX_DOTS = 60
 MAX_SERIES = 4
@@ -84,7 +86,7 @@ def _along(rows: Sequence[Row], *, axis: str, place: str, others: Sequence[str])
         points = series.setdefault(_words(row, varying) if varying else "", {})
         if value in points:
             return None
-        points[value] = _point(row, str(row[axis]), float(value))
+        points[value] = _point(row, str(row[axis]), _number(value))
     fewest = min((len(points) for points in series.values()), default=0)
     if fewest < MIN_POINTS or len(series) > MAX_SERIES:
         return None
@@ -94,9 +96,16 @@ def _along(rows: Sequence[Row], *, axis: str, place: str, others: Sequence[str])
 
 
 def _point(row: Row, label: str, place: float) -> Point:
-    low, high = (cast(float | None, row[name]) for name in ("ci_low", "ci_high"))
-    interval = None if low is None or high is None else (low, high)
-    return Point(label, place, cast(float, row["estimate"]), interval, str(row["flag"]))
+    low, high = row["ci_low"], row["ci_high"]
+    interval = None if low is None or high is None else (_number(low), _number(high))
+    return Point(label, place, _number(row["estimate"]), interval, str(row["flag"]))
+
+
+def _number(value: str | float | bool | None) -> float:
+    """Return a number that can be drawn; ValueError if it is none: files come from outside."""
+    if isinstance(value, bool | str) or value is None or not abs(value) < MOST:
+        raise ValueError("number")
+    return float(value)
 
 
 def _varying(rows: Sequence[Row], names: Sequence[str]) -> list[str]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpquery.exceptions import SpecError
+from dpquery.measurement.rap_mechanism import MAX_MASSES
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.relaxed import RelaxedRows
@@ -66,7 +67,7 @@ def read_relaxed(directory: Path, compiled: CompiledSpec) -> RelaxedRows:
     """Read the relaxed rows of a release; SpecError if they are missing or not as written."""
     shape = compiled.workload.shape_of_domain
     try:
-        table = pq.read_table(directory / RELAXED_ROWS_FILE)
+        table = _read(directory / RELAXED_ROWS_FILE, most=MAX_MASSES // sum(shape))
         values = np.column_stack([column.to_numpy() for column in table.columns])
         rows = RelaxedRows(shape, np.ascontiguousarray(values))
         bounded = np.isfinite(values).all() and (values >= 0).all() and (values <= 2).all()
@@ -78,3 +79,10 @@ def read_relaxed(directory: Path, compiled: CompiledSpec) -> RelaxedRows:
         f"{directory / RELAXED_ROWS_FILE} is missing or not as it was written; run "
         "`dpquery release` again, which is free: the ledger holds the measurements"
     )
+
+
+def _read(path: Path, *, most: int) -> pa.Table:
+    """Read a file of so many rows at most: a small file may unfold to numbers without end."""
+    if pq.read_metadata(path).num_rows > most:
+        raise ValueError("rows")
+    return pq.read_table(path)

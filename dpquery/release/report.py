@@ -15,6 +15,7 @@ from dpquery.release.manifest import ERRORS_FILE, ItemFacts, Manifest, read_mani
 from dpquery.release.preview import Preview, preview
 from dpquery.release.statement import guarantee_line, simulated_words
 from dpquery.release.wording import figure, percent, within
+from dpquery.strategy.json_values import MOST
 
 GOOD_ERROR, GOOD_SHARE, WEAK_SHARE = 0.1, 0.1, 0.5
 COLUMNS = ("item", "answers", "rms error", "typical", "worst", "flagged", "verdict")
@@ -116,7 +117,7 @@ def load(directory: Path) -> Report:
     """Read a release back; SpecError if the folder is not a release or is damaged."""
     manifest = read_manifest(directory)
     try:
-        rows = _read_errors(directory / ERRORS_FILE, known=manifest.error_bars)
+        rows = _read_errors(directory / ERRORS_FILE, manifest)
         items = tuple(_item(directory, own, rows[own.name]) for own in manifest.items)
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException):
         raise SpecError(
@@ -126,9 +127,12 @@ def load(directory: Path) -> Report:
     return Report(manifest, items)
 
 
-def _read_errors(path: Path, *, known: bool) -> dict[str, dict[str, float | None]]:
+def _read_errors(path: Path, manifest: Manifest) -> dict[str, dict[str, float | None]]:
+    if pq.read_metadata(path).num_rows != len(manifest.items):
+        raise ValueError("rows")
     errors = pq.read_table(path)
-    if errors.schema.remove_metadata() != (ERRORS_SCHEMA if known else UNKNOWN_SCHEMA):
+    schema = ERRORS_SCHEMA if manifest.error_bars else UNKNOWN_SCHEMA
+    if errors.schema.remove_metadata() != schema:
         raise ValueError("schema")
     return {row["item"]: row for row in errors.to_pylist()}
 
@@ -140,6 +144,8 @@ def _item(directory: Path, facts: ItemFacts, row: dict[str, float | None]) -> It
         raise ValueError("rows")
     labels = json.loads(metadata.metadata[b"dpquery"])["labels"]
     figures = {name: value for name, value in row.items() if name != "item"}
+    if not all(value is None or 0 <= value < MOST for value in figures.values()):
+        raise ValueError("figure")
     return ItemReport(
         name=facts.name,
         description=facts.description,
