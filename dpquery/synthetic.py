@@ -15,6 +15,9 @@ from dpquery.release.answered import planned, read_answerable
 from dpquery.release.relaxed import read_relaxed
 from dpquery.release.synthetic import write_synthetic
 
+UNASKED = 1 << 30
+"""Records that are written at most where nobody said how many."""
+
 
 @dataclass(frozen=True)
 class SyntheticReport:
@@ -60,6 +63,11 @@ def synthetic(
     compiled = compile_spec(spec)
     rows = read_relaxed(release, compiled)
     wanted = max(1, round(manifest.rap.total)) if records is None else records
+    if records is None and wanted > UNASKED:
+        raise SpecError(
+            f"the release says that there are {float(wanted):.3g} records, which would fill a "
+            "disk; say how many to write with --rows"
+        )
     write_synthetic(
         out,
         spec,

@@ -176,6 +176,7 @@ def test_no_neighbour_moves_a_count_or_the_total_by_more_than_declared(tmp_path,
         (TWO, SPEC, 10**8, "smaller epsilon"),
         (TWO, SPEC.replace("[0, 5]", "[0, 99999]").replace("[a, b, c]", WIDE), 1, "coarser sets"),
         (RapSettings(1, 1, 2**20, 0), SPEC.replace("[0, 5]", "[0, 99]"), 1, "fewer relaxed rows"),
+        (RapSettings(1, 4096, 1, 0), SPEC.replace("[0, 5]", "[0, 9999]"), 1, "queries a round"),
     ],
 )
 def test_a_run_that_cannot_be_made_is_refused_from_public_inputs(settings, spec, epsilon, error):

@@ -173,6 +173,7 @@ def test_the_statement_says_in_words_that_there_are_no_error_bars():
         "of standard deviation 20 to 35.5",
         "simulated, not measured: RMSE 31.4 ± 2.5",
         "5 runs on the prior",
+        "public by the word of whoever planned the release",
         "measured too: 1,234",
         "dpquery synthetic",
         "`relaxed_rows.parquet`: 3 relaxed rows",

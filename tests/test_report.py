@@ -214,6 +214,7 @@ def test_a_summary_of_more_items_than_there_are_is_not_read(tmp_path, monkeypatc
         (("dataset", "id"), "\ud800"),
         pytest.param(("strategy", "ratio"), 10**400, id="huge ratio"),
         (("noise", "scale"), 1e308),
+        (("guarantee", "epsilon"), -1.0),
         (("error_by_epsilon", 0), [0, 1.0]),
         (("error_by_epsilon", 0), [1.0, -1.0]),
     ],

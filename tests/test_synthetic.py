@@ -297,6 +297,15 @@ def test_a_damaged_release_is_refused_with_the_remedy(released, name):
     assert "`dpquery release` again" in refused("synthetic", code=2)
 
 
+def test_records_without_end_are_written_only_when_asked_for(released):
+    path = Path("release/release.json")
+    raw = json.loads(path.read_text())
+    raw["rap"]["total"] = 1e99
+    path.write_text(json.dumps(raw))
+    assert "say how many to write with --rows" in refused("synthetic", code=2)
+    ok("synthetic", "--rows", "7")
+
+
 @pytest.mark.parametrize("rows", ["0", "-3", "many"])
 def test_a_number_of_records_that_is_none_is_refused(released, rows):
     refused("synthetic", "--rows", rows, code=2)

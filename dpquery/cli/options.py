@@ -46,7 +46,8 @@ ProxyPath = Annotated[
     Path | None,
     typer.Option(
         "--proxy",
-        help="Public data to rehearse RAP on: a CSV file of the same columns, or a release folder.",
+        help="PUBLIC data to rehearse RAP on: a CSV file of the same columns, or a release folder. "
+        "Never the records to be protected: the plan says how RAP did on it.",
     ),
 ]
 RapSearch = Annotated[

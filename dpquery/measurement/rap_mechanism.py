@@ -230,6 +230,12 @@ def _check_size(workload: Workload, settings: RapSettings) -> None:
             f"{settings.relaxed_rows:,} relaxed rows over this domain hold {masses:,} numbers, and "
             f"the limit is {MAX_MASSES:,}; take fewer relaxed rows"
         )
+    compared = settings.selected * max(workload.shape_of_domain, default=0)
+    if compared > MAX_MASSES:
+        raise UnsupportedWorkloadError(
+            f"to compare the predicates of {settings.selected:,} queries takes {compared:,} "
+            f"numbers, and the limit is {MAX_MASSES:,}; select fewer queries a round"
+        )
 
 
 def _check_noise(mechanism: RapMechanism) -> None:

@@ -380,9 +380,10 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def _checked(manifest: Manifest) -> Manifest:
-    """Refuse file names that lead out of the directory, and a curve of no errors."""
+    """Refuse file names that lead out of the directory, and figures that nothing has."""
     if any(PurePath(item.file).name != item.file for item in manifest.items):
         raise ValueError("file")
-    if any(min(point) <= 0 for point in manifest.error_by_epsilon):
-        raise ValueError("error_by_epsilon")
+    figures = [manifest.guarantee.epsilon, *(x for own in manifest.error_by_epsilon for x in own)]
+    if min(figures) <= 0:
+        raise ValueError("figure")
     return manifest

@@ -222,7 +222,8 @@ def _rap_words(manifest: Manifest) -> str:
         "every choice and every count is paid for in zero-concentrated differential privacy, and "
         f"its ρ was charged at once, before the first round. {_source_words(manifest, rap)}\n\n"
         f"What is known of the errors: {simulated_words(rap)}."
-        + " What other data say is to be expected if the records resemble them."
+        + " What other data say is to be expected if the records resemble them. Those data are "
+        "public by the word of whoever planned the release: nothing here protects them."
         * (rap.simulated is not None)
     )
 
@@ -316,7 +317,7 @@ def _source_lines(manifest: Manifest) -> list[str]:
     return [
         f"- `{MEASUREMENTS_FILE}`: the noisy measurements that every answer comes from; "
         "`dpquery answer` answers new questions from them, without budget",
-        f"- `{PLAN_FILE}`: the plan, which says what was measured",
+        f"- `{PLAN_FILE}`: the plan, which says what was measured and holds the spec word for word",
     ]
 
 
