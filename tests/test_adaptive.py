@@ -35,6 +35,7 @@ from dpquery.strategy.rap import RapSettings, decode_settings, encode_settings
 REPLACE = SPEC.replace("add-remove", "replace")
 DECLARED = REPLACE.replace("version: 1}", "version: 1, rows: 48}")
 PERSON = SPEC.replace("unit: row", "unit: {person: id, max_rows: 3}")
+ALL_RANGES = "  - name: spans\n    ranges: {age: all}\n"
 WIDE = str(list(range(999)))
 MANY = [
     (SPEC, TWO),
@@ -176,6 +177,12 @@ def test_no_neighbour_moves_a_count_or_the_total_by_more_than_declared(tmp_path,
         (TWO, SPEC, 10**8, "smaller epsilon"),
         (TWO, SPEC.replace("[0, 5]", "[0, 99999]").replace("[a, b, c]", WIDE), 1, "coarser sets"),
         (RapSettings(1, 1, 2**20, 0), SPEC.replace("[0, 5]", "[0, 99]"), 1, "fewer relaxed rows"),
+        (
+            RapSettings(1, 0, 10_000, 0),
+            SPEC.replace("[0, 5]", "[0, 255]") + ALL_RANGES,
+            1,
+            "name fewer ranges",
+        ),
         (RapSettings(1, 4096, 1, 0), SPEC.replace("[0, 5]", "[0, 9999]"), 1, "queries a round"),
     ],
 )

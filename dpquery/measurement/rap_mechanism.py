@@ -40,6 +40,8 @@ MAX_BLOCK = 1 << 26
 """Queries of one table: its answers are held at once, true and synthetic."""
 MAX_MASSES = 1 << 25
 """Relaxed rows times classes: a fit holds several copies of that."""
+MAX_HELD = 1 << 28
+"""Relaxed rows times predicates of one attribute: a gigabyte."""
 OVER = 4
 """One in so many queries is drawn among those answered too high."""
 _LEAST_TOTAL = Fraction(1, 20)
@@ -230,11 +232,33 @@ def _check_size(workload: Workload, settings: RapSettings) -> None:
             f"{settings.relaxed_rows:,} relaxed rows over this domain hold {masses:,} numbers, and "
             f"the limit is {MAX_MASSES:,}; take fewer relaxed rows"
         )
+    _check_predicates(workload, settings)
+
+
+def _check_predicates(workload: Workload, settings: RapSettings) -> None:
+    """Find here what predicates could take: written out for one round, or held for every row."""
     compared = settings.selected * max(workload.shape_of_domain, default=0)
     if compared > MAX_MASSES:
         raise UnsupportedWorkloadError(
             f"to compare the predicates of {settings.selected:,} queries takes {compared:,} "
             f"numbers, and the limit is {MAX_MASSES:,}; select fewer queries a round"
+        )
+    predicates = max(
+        (
+            own.shape[0]
+            for block in workload.blocks
+            for own in block.factors
+            # Of a product, more predicates than values are worked out from a table of the values.
+            if not (settings.adaptive and block.is_product and own.shape[0] > own.shape[1])
+        ),
+        default=0,
+    )
+    held = settings.relaxed_rows * predicates
+    if held > MAX_HELD:
+        raise UnsupportedWorkloadError(
+            f"{predicates:,} predicates on one attribute take {held:,} numbers for "
+            f"{settings.relaxed_rows:,} relaxed rows, and the limit is {MAX_HELD:,}; name fewer "
+            "ranges, or take fewer relaxed rows"
         )
 
 

@@ -222,8 +222,8 @@ def _rap_words(manifest: Manifest) -> str:
         "every choice and every count is paid for in zero-concentrated differential privacy, and "
         f"its ρ was charged at once, before the first round. {_source_words(manifest, rap)}\n\n"
         f"What is known of the errors: {simulated_words(rap)}."
-        + " What other data say is to be expected if the records resemble them. Those data are "
-        "public by the word of whoever planned the release: nothing here protects them."
+        + " What other data say is to be expected if the records resemble them. A file of them is "
+        "public by the word of whoever planned the release: nothing here protects it."
         * (rap.simulated is not None)
     )
 
