@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import math
 import re
+import sqlite3
 from fractions import Fraction
 from itertools import pairwise
 
@@ -26,6 +27,7 @@ from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.adaptive import AdaptiveQuery, offsets, rounds_of, run_rounds
 from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.ledger_draft import Draft
+from dpquery.measurement.ledger_store import Store
 from dpquery.measurement.rap_mechanism import STEPS
 from dpquery.measurement.selection import ExactChance
 from dpquery.measurement.tabulate import tabulate
@@ -372,6 +374,22 @@ def test_a_run_that_fails_four_times_is_given_up_and_leaves_no_parts(data):
     with Ledger.open(path, create=False) as ledger:
         ledger.abandon(question.key)
     assert not list(folder.iterdir())
+
+
+def test_a_run_that_could_not_be_given_up_keeps_its_parts(data, monkeypatch):
+    question = ask(project=lambda _: (_ for _ in ()).throw(RuntimeError("no fit")))
+    path = open_ledger(data.parent, question)
+    with pytest.raises(RuntimeError):
+        measured(data, question, path)
+    (part,) = path.with_name("ledger.db.measurements").iterdir()
+    before = part.read_bytes()
+    full = sqlite3.OperationalError("disk full")
+    with monkeypatch.context() as patched, Ledger.open(path, create=False) as ledger:
+        patched.setattr(Store, "append", lambda *_: (_ for _ in ()).throw(full))
+        with pytest.raises(LedgerError):
+            ledger.abandon(question.key)
+    assert part.read_bytes() == before
+    assert spent_on(path)[1] == ["register", "reserve"]
 
 
 def test_parts_that_a_run_killed_after_its_commit_left_are_removed_by_the_next(data, monkeypatch):

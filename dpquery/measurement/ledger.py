@@ -268,15 +268,18 @@ class Ledger:
             PlanConflictError: the key has no unfinished run.
             LedgerLockedError: its run is still going on.
         """
-        with self.hold(key, timeout=0), self._store.writing() as state:
-            entry = state.entries.get(key)
-            if entry is None or entry.state != "reserved":
-                raise PlanConflictError(
-                    f"key {key} has no unfinished run; `dpquery ledger status` lists those"
-                )
-            self._file(entry).remove()
+        with self.hold(key, timeout=0):
+            with self._store.writing() as state:
+                entry = state.entries.get(key)
+                if entry is None or entry.state != "reserved":
+                    raise PlanConflictError(
+                        f"key {key} has no unfinished run; `dpquery ledger status` lists those"
+                    )
+                self._store.append(state, "abandon", {"key": key})
+            # Only now: a run that is still to be continued must find what it drew.
+            with scrubbed(self._store.path):
+                self._file(entry).remove()
             self._draft(entry).clear()
-            self._store.append(state, "abandon", {"key": key})
 
     def status(self) -> tuple[Status, ...]:
         """Return every dataset's account, in order of registration."""
