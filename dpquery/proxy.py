@@ -61,8 +61,11 @@ def proxy_for(path: Path | None, spec: Spec, compiled: CompiledSpec, *, rows: in
         codes = sample_prior(spec.domain.shape, records=min(rows, SAMPLED))
         return _of_records("the default prior", codes, compiled, rows=rows)
     if path.is_dir():
-        codes = draw_records(path, spec, records=min(rows, SAMPLED))
-        return _of_records(f"the release {_printable(path)}", codes, compiled, rows=rows)
+        codes, made_up = draw_records(path, spec, records=min(rows, SAMPLED))
+        words = f"the release {_printable(path)}"
+        if made_up:
+            words += f", with the default prior for {', '.join(made_up)}"
+        return _of_records(words, codes, compiled, rows=rows)
     return _of_csv(path, spec, compiled, subsets, rows=rows)
 
 

@@ -32,13 +32,20 @@ from dpquery.strategy.plan_file import read_plan
 from dpquery.strategy.prior import sample_rows, sample_tables, spread
 
 
-def draw_records(directory: Path, spec: Spec, *, records: int) -> Array:
-    """Draw records of a spec's domain from a release of the same attributes. (records, d) codes.
+def draw_records(directory: Path, spec: Spec, *, records: int) -> tuple[Array, tuple[str, ...]]:
+    """Draw records of a spec's domain from a release of the same attributes.
+
+    Returns:
+        (records, d) codes; and the attributes that no table of the release tells of, whose codes
+        are those of the default prior: flat ones would flatter RAP, which starts from them.
 
     Raises:
         SpecError: the folder is no release, or its attributes are not those of the spec.
     """
-    read_manifest(directory)
+    if read_manifest(directory).answered is not None:
+        raise SpecError(
+            f"the proxy {directory} holds answers to questions; name the release itself"
+        )
     released = _spec_of(directory)
     names = [own.name for own in spec.domain.attributes]
     known = {own.name: (i, own) for i, own in enumerate(released.domain.attributes)}
@@ -48,12 +55,14 @@ def draw_records(directory: Path, spec: Spec, *, records: int) -> Array:
             f"the proxy {directory} does not have these attributes as the spec declares them: "
             f"{', '.join(wrong)}; name a release of the same domain, or a public CSV file"
         )
+    order = [known[name][0] for name in names]
     if (directory / RELAXED_ROWS_FILE).exists():
-        codes = _from_relaxed(directory, released, records)
-    else:
-        shape, cells = released.domain.shape, records
-        codes = sample_tables(shape, _tables(directory, released, cells), records=records)
-    return codes[:, [known[name][0] for name in names]]
+        return _from_relaxed(directory, released, records)[:, order], ()
+    tables = _tables(directory, released, records)
+    told = {i for subset, _ in tables for i in subset}
+    codes = sample_tables(released.domain.shape, tables, records=records)
+    made_up = (name for name, i in zip(names, order, strict=True) if i not in told)
+    return codes[:, order], tuple(made_up)
 
 
 def _spec_of(directory: Path) -> Spec:

@@ -156,6 +156,13 @@ def test_a_release_of_another_domain_is_refused_by_its_attributes(released):
     assert "does not have these attributes as the spec declares them: region, gender" in message
 
 
+def test_answers_are_no_proxy(released):
+    Path("more.yaml").write_text("workload: [{name: all, product: {}}]")
+    ok("answer", "release", "more.yaml")
+    message = refused("plan", "workload.yaml", "--proxy", "answers", code=2)
+    assert "holds answers to questions; name the release itself" in message
+
+
 def test_a_damaged_release_is_no_proxy(released, monkeypatch):
     (released / "kept.parquet").write_bytes((released / "pairs.parquet").read_bytes())
     (released / "pairs.parquet").write_bytes(b"PAR1")
@@ -169,6 +176,26 @@ def test_a_damaged_release_is_no_proxy(released, monkeypatch):
     assert "pairs.parquet is missing or not as it was written" in message
     (released / "release.plan").unlink()
     assert "has no release.plan" in refused("plan", "workload.yaml", "--proxy", "release", code=2)
+
+
+def test_what_a_release_holds_no_table_of_is_of_the_default_prior(small):
+    """Made up flat, it would be what relaxed rows start from: RAP would seem to make no error."""
+    text = Path("workload.yaml").read_text()
+    held = """\
+  - {name: ages, marginals: {sets: [[age, job], [region]]}}
+  - {name: either, threshold: {r: 1, of: [region, sex]}}
+"""
+    Path("workload.yaml").write_text(text[: text.index("  - name: pairs")] + held)
+    write_csv(Path("data.csv"), records(3000, seed=5))
+    ok("plan", "workload.yaml", "--mechanism", "linear")
+    ok("release", "data.csv", "--epsilon", "10")
+    words = "the release release, with the default prior for sex"
+    assert plan("--proxy", "release")["rap"]["proxy"] == words
+    codes, made_up = proxy_release.draw_records(Path("release"), SPEC_READ, records=2000)
+    assert made_up == ("sex",)
+    assert np.array_equal(codes[:, 3], sample_prior(SPEC_READ.domain.shape, records=2000)[:, 3])
+    true = np.bincount(codes_of(records(3000, seed=5))[:, 2], minlength=4) / 3000
+    assert np.abs(np.bincount(codes[:, 2], minlength=4) / 2000 - true).max() < 0.05
 
 
 def values_of(predicates, counts):
@@ -211,7 +238,8 @@ def test_records_follow_the_tables_they_are_drawn_from():
     np.add.at(found, tuple(drawn.T), 1 / 200_000)
     assert found.sum(axis=(2, 3)) == pytest.approx(pair / pair.sum(), abs=0.005)
     assert found.sum(axis=(0, 3)) == pytest.approx(other / other.sum(), abs=0.005)
-    assert found.sum(axis=(0, 1, 2)) == pytest.approx(np.full(5, 0.2), abs=0.005)
+    prior = np.bincount(sample_prior((3, 4, 2, 5), records=200_000)[:, 3]) / 200_000
+    assert found.sum(axis=(0, 1, 2)) == pytest.approx(prior, abs=0.005)
 
 
 def test_records_follow_relaxed_rows_and_classes_are_spread_over_their_codes():

@@ -38,8 +38,8 @@ def sample_tables(
     """Draw records that follow tables one after another. (records, d) int64.
 
     The table with the most attributes comes first; then, again and again, the one that shares the
-    most attributes with those drawn already adds its others, given the shared ones. An attribute of
-    no table is uniform. Attributes that no table holds together are independent but through others.
+    most attributes with those drawn already adds its others, given the shared ones. Attributes that
+    no table holds together are independent but through others; those of no table are of the prior.
 
     Args:
         shape: sizes of the attributes.
@@ -47,7 +47,7 @@ def sample_tables(
         records: how many.
     """
     rng = np.random.default_rng(SEED)
-    codes = np.empty((records, len(shape)), dtype=np.int64)
+    codes = sample_prior(shape, records=records)
     done: set[int] = set()
     while left := [own for own in tables if not done.issuperset(own[0])]:
         subset, table = max(left, key=lambda own: (len(done & {*own[0]}), len(own[0])))
@@ -61,8 +61,6 @@ def sample_tables(
         for i, column in zip(new, np.unravel_index(drawn, [shape[i] for i in new]), strict=True):
             codes[:, i] = column
         done.update(new)
-    for i in set(range(len(shape))) - done:
-        codes[:, i] = rng.integers(shape[i], size=records)
     return codes
 
 
