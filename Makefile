@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all check lint types bench-strategies bench-tuning bench-noise pipeline clean
+.PHONY: help install demo test test-all check lint types bench-strategies bench-tuning bench-thresholds bench-rap bench-answers bench-postprocess bench-noise pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,21 @@ bench-strategies: $(READY) ## our errors against the published ones and the boun
 
 bench-tuning: $(READY) ## what a weight on a part of a workload does to the rest
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_tuning.py
+
+bench-thresholds: $(READY) ## thresholds on Adult: planned, measured and simulated errors
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_thresholds.py
+
+bench-rap: $(READY) ## RAP on Adult against published runs, the choice, and later questions (plots bench/future.svg)
+	@mkdir -p bench
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_rap.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_choice.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_future.py bench/future.json bench/future.svg
+
+bench-answers: $(READY) ## 126 million answers, from the file to Parquet, stage by stage
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_answers.py
+
+bench-postprocess: $(READY) ## what the columns beside the estimates gain on Adult
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_postprocess.py
 
 bench-noise: $(READY) ## draws of exact noise a CPU second
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_noise.py
