@@ -318,9 +318,19 @@ def test_a_run_whose_projection_fails_goes_on_from_its_round_at_no_charge(data):
     # All four runs heard the same total and rounds, as far as they came.
     told = rounds_of(question, done.values)
     whole = [told.total, *((r.places.tolist(), r.noisy.tolist(), r.std) for r in told.rounds)]
-    assert [len(own) for own in runs] == [2, 2, 2, 4]
+    assert [len(own) for own in runs] == [2, 2, 2, 3]  # the last round decides nothing more here
     assert all(own == whole[: len(own)] for own in runs)
     assert not list(path.with_name("ledger.db.measurements").iterdir())
+
+
+def test_a_run_is_committed_once_its_last_round_is_measured_whatever_its_fit_would_do(data):
+    def project(total):
+        return Crashing(total, question.compiled.workload, [1], [])
+
+    question = ask(AT_ONCE, project=project)
+    path = open_ledger(data.parent, question)
+    measured(data, question, path)
+    assert spent_on(path)[1] == ["register", "reserve", "commit"]
 
 
 def changed(place, value):

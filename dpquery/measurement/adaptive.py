@@ -13,7 +13,7 @@ they follow from this.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Protocol
 
 import numpy as np
@@ -208,7 +208,8 @@ class AdaptiveQuery:
             chance=chance,
             done=measured.rounds,
         )
-        for own in rounds:
+        # Nothing is asked after the last round: who makes the answers fits it, from the ledger.
+        for own in islice(rounds, self.settings.rounds - len(measured.rounds)):
             parts.append(_encoded(own, self.compiled.workload, self.mechanism))
             draft.append(parts[-1])
             progress(f"RAP: {len(parts) - 1} of {self.settings.rounds} rounds measured")
