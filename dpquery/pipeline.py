@@ -13,17 +13,18 @@ from fractions import Fraction
 from pathlib import Path
 
 from dpquery import __version__
-from dpquery.choice import LINEAR, Wanted, stage_for, with_rap
-from dpquery.contracts import Choice, Contract, chosen_contract
+from dpquery.contracts.choose import Choice, Contract, chosen_contract
+from dpquery.contracts.made import Progress, Terms
 from dpquery.exceptions import SpecError
-from dpquery.figures import planned
-from dpquery.made import Progress, Terms
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.ledger_events import Account
 from dpquery.operators.compile import compile_spec
-from dpquery.plan_report import PlanReport, report_of
+from dpquery.planning.choice import LINEAR, Wanted, stage_for, with_rap
+from dpquery.planning.figures import planned
+from dpquery.planning.report import PlanReport, report_of
+from dpquery.planning.tuning import goal_of, parse_sweep, parse_targets
 from dpquery.reconstruction.postprocess import parse_columns
 from dpquery.release.replacing import replace_file
 from dpquery.release.write import Sources, check_target, write_release
@@ -32,7 +33,6 @@ from dpquery.spec.parse import load, parse
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.plan_file import Plan, read_plan, write_plan
 from dpquery.strategy.select import Objective, select
-from dpquery.tuning import goal_of, parse_sweep, parse_targets
 
 
 @dataclass(frozen=True, eq=False)

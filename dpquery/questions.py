@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpquery.contracts.extra_columns import ExtraColumns, check_columns, extra_columns
+from dpquery.contracts.made import Progress, digest_of
+from dpquery.contracts.rap import RelaxedAnswers
 from dpquery.exceptions import SpecError
-from dpquery.extra_columns import ExtraColumns, check_columns, extra_columns
-from dpquery.made import Progress, digest_of
 from dpquery.operators.compile import (
     CompiledSpec,
     compile_questions,
@@ -21,7 +22,6 @@ from dpquery.operators.compile import (
     finer_classes,
 )
 from dpquery.operators.factors import Array
-from dpquery.rap_contract import RelaxedAnswers
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.linear import off_the_grid, positions_of, table_answers

@@ -8,8 +8,8 @@ Nothing here opens data or a ledger: what comes out is a function of what is pub
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpquery.contracts.made import Progress
 from dpquery.exceptions import SpecError
-from dpquery.made import Progress
 from dpquery.operators.compile import compile_spec
 from dpquery.release.answered import planned, read_answerable
 from dpquery.release.relaxed import read_relaxed

@@ -25,9 +25,9 @@ import numpy as np
 
 from dpquery.measurement import accounting
 from dpquery.operators.compile import compile_spec
-from dpquery.proxy import proxy_for
+from dpquery.planning.proxy import proxy_for
+from dpquery.planning.rehearsal import Stage, rehearse
 from dpquery.reconstruction.extremes import expected_largest
-from dpquery.rehearsal import Stage, rehearse
 from dpquery.spec.model import Rows
 from dpquery.spec.parse import parse
 from dpquery.strategy.expected_error import squared_sensitivity

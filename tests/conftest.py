@@ -10,7 +10,7 @@ import pytest
 import rehearsal_support
 from cli_support import GAUSSIAN_SPEC, PERSON_SPEC, plan_town, renew
 
-from dpquery import rehearsal
+from dpquery.planning import rehearsal
 
 
 @pytest.fixture(scope="session")

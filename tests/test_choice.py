@@ -12,9 +12,9 @@ import pytest
 from cli_support import kinds, ok, refused
 from rehearsal_support import COMPILED, SPEC, SPEC_READ, Learner, plan
 
-from dpquery import rehearsal
-from dpquery.choice import Wanted, stage_for
 from dpquery.exceptions import OutOfTimeError, SpecError
+from dpquery.planning import rehearsal
+from dpquery.planning.choice import Wanted, stage_for
 from dpquery.reconstruction.rap import RapProjection
 from dpquery.strategy.plan_file import read_plan, write_plan
 from dpquery.strategy.planned_rap import PlannedRap
@@ -74,7 +74,7 @@ def test_the_same_plan_has_the_same_bytes(small):
 def test_more_time_is_asked_for_where_the_rehearsal_was_cut_short(small, monkeypatch):
     clock = iter(range(10**6))
     monkeypatch.setattr(rehearsal, "process_time", lambda: next(clock) / 100)
-    monkeypatch.setattr("dpquery.choice.process_time", lambda: 0.0)
+    monkeypatch.setattr("dpquery.planning.choice.process_time", lambda: 0.0)
     found = plan("--epsilon", "1", "--time-limit", "1")
     assert found["rap"]["repetitions"] < 3
     assert "of 3 rehearsals of RAP were finished; give --time-limit more" in found["remark"]
@@ -142,7 +142,7 @@ def test_a_search_that_is_out_of_time_keeps_the_best_found(stage, monkeypatch):
 
 def test_the_settings_are_searched_where_that_is_asked_for(small, monkeypatch):
     found = RapSettings(3, 7, 10, 0)
-    monkeypatch.setattr("dpquery.choice.search", lambda *_, objective: (found, False))
+    monkeypatch.setattr("dpquery.planning.choice.search", lambda *_, objective: (found, False))
     seen = plan("--epsilon", "1", "--rap-search")
     assert seen["rap"]["settings"] == vars(found)
     assert "the search for RAP's settings was not finished" in seen["remark"]

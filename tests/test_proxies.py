@@ -9,9 +9,9 @@ import pytest
 from cli_support import ok, refused
 from rehearsal_support import COMPILED, SPEC, SPEC_READ, plan, records, write_csv
 
-from dpquery import proxy_release
 from dpquery.operators.compile import compile_spec
-from dpquery.proxy import proxy_for
+from dpquery.planning import proxy_release
+from dpquery.planning.proxy import proxy_for
 from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.release.manifest import RELAXED_ROWS_FILE
 from dpquery.release.relaxed import relaxed_table

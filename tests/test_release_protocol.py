@@ -41,7 +41,7 @@ MOMENTS = {
     "before the draw": f"dies({CURATOR!r}, 'draw')",
     "after the draw": "dies('dpquery.measurement.ledger', 'Ledger.commit')",
     "inside the commit's transaction": "dies('dpquery.measurement.ledger_store', 'Store.put')",
-    "after the commit": "dies('dpquery.linear_contract', 'reconstruct')",
+    "after the commit": "dies('dpquery.contracts.linear', 'reconstruct')",
     "while writing the tables": f"dies({WRITE!r}, 'errors_table')",
     "before the manifest": f"dies({WRITE!r}, 'manifest_text')",
     "before the swap": f"dies({WRITE!r}, '_put_in_place')",
@@ -192,7 +192,8 @@ def test_a_full_disk_in_the_ledger_is_no_charge(released, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "place", [f"{CURATOR}.tabulate", "dpquery.linear_contract.reconstruct", f"{WRITE}.errors_table"]
+    "place",
+    [f"{CURATOR}.tabulate", "dpquery.contracts.linear.reconstruct", f"{WRITE}.errors_table"],
 )
 def test_an_interrupt_says_what_became_of_the_charge_and_leaves_nothing_half_done(
     released, monkeypatch, place

@@ -25,7 +25,7 @@ def answer(
     Needs the release's folder alone: neither the data nor the ledger is opened.
     """
     from dpquery import questions as later
-    from dpquery import summary
+    from dpquery.cli import summary
 
     with shown_progress() as progress:
         done = later.answer(

@@ -37,8 +37,8 @@ from dpquery.exceptions import SpecError
 from dpquery.spec.problems import one_of
 
 if TYPE_CHECKING:
-    from dpquery.choice import Wanted
-    from dpquery.plan_report import PlanReport
+    from dpquery.planning.choice import Wanted
+    from dpquery.planning.report import PlanReport
 
 if TYPE_CHECKING:
     from dpquery.pipeline import ReleaseReport
@@ -122,13 +122,13 @@ def plan(
 
 
 def _wanted(mechanism: str, proxy: Path | None, search: bool) -> "Wanted":
-    from dpquery.choice import Mechanism, Wanted
+    from dpquery.planning.choice import Mechanism, Wanted
 
     return Wanted(one_of("mechanism", mechanism, get_args(Mechanism)), proxy, search)
 
 
 def _show_plan(report: "PlanReport", out: Path, ledger: Path, *, as_json: bool) -> None:
-    from dpquery.summary_plan import plan_grids, plan_json
+    from dpquery.cli.summary_plan import plan_grids, plan_json
 
     if as_json:
         print_json(plan_json(report))
@@ -157,7 +157,8 @@ def release(
     By RAP, answers have no error bars and relaxed rows lie beside them: see `dpquery synthetic`.
     The same release again is free: it comes from the ledger and the data is not opened.
     """
-    from dpquery import contracts, pipeline
+    from dpquery import pipeline
+    from dpquery.contracts.choose import Choice
     from dpquery.measurement.accounting import parse_delta, parse_epsilon
     from dpquery.strategy import noise_kinds
 
@@ -171,7 +172,7 @@ def release(
             out=out,
             epsilon=parse_epsilon(epsilon),
             delta=None if delta is None else parse_delta(delta),
-            mechanism=one_of("mechanism", mechanism, get_args(contracts.Choice)),
+            mechanism=one_of("mechanism", mechanism, get_args(Choice)),
             noise=noise_kinds.chosen(one_of("noise", noise, noise_kinds.CHOICES)),
             also=also or (),
             confidence=confidence,
@@ -184,7 +185,7 @@ def release(
 
 
 def _show_release(done: "ReleaseReport", *, as_json: bool) -> None:
-    from dpquery import summary
+    from dpquery.cli import summary
 
     if as_json:
         print_json(summary.release_json(done))
@@ -205,7 +206,7 @@ def error_report(
 
     Prints a table, and writes a page with plots.
     """
-    from dpquery import summary
+    from dpquery.cli import summary
     from dpquery.release import html as page
     from dpquery.release import report
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from dpquery.grid import Grid
+    from dpquery.cli.grid import Grid
 
 
 @contextmanager

@@ -6,10 +6,10 @@ least squares with a standard error on every answer, or relaxed rows, whose answ
 
 from typing import Literal
 
+from dpquery.contracts.linear import LinearContract, linear_contract
+from dpquery.contracts.made import Terms
+from dpquery.contracts.rap import RapContract, rap_contract
 from dpquery.exceptions import SpecError
-from dpquery.linear_contract import LinearContract, linear_contract
-from dpquery.made import Terms
-from dpquery.rap_contract import RapContract, rap_contract
 from dpquery.spec.model import Spec
 from dpquery.strategy.plan_file import Plan
 from dpquery.strategy.planned_rap import PlannedRap

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from dpquery.extra_columns import ExtraColumns, check_columns, extra_columns
-from dpquery.figures import Priced, chosen_price, error_curve
-from dpquery.made import Made, Progress, Terms, digest_of, spent_text
+from dpquery.contracts.extra_columns import ExtraColumns, check_columns, extra_columns
+from dpquery.contracts.made import Made, Progress, Terms, digest_of, spent_text
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import Query
 from dpquery.measurement.ledger import Measurement
 from dpquery.measurement.mechanism import design
 from dpquery.operators.compile import compile_spec
+from dpquery.planning.figures import Priced, chosen_price, error_curve
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.linear import off_the_grid, table_answers

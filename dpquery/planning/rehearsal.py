@@ -19,7 +19,7 @@ from dpquery.measurement.adaptive import Projection, run_rounds
 from dpquery.measurement.rap_mechanism import GRID_BITS, STEPS, RapMechanism, design_rap
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
-from dpquery.proxy import Proxy
+from dpquery.planning.proxy import Proxy
 from dpquery.reconstruction.rap import RapProjection
 from dpquery.spec.model import Privacy, Rows
 from dpquery.strategy.expected_error import weighted_queries

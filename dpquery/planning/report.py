@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpquery.figures import Priced, prices
+from dpquery.planning.figures import Priced, prices
+from dpquery.planning.tuning import LeastEpsilon, Reached, Sweep, least_epsilons, reached, swept
 from dpquery.spec.model import Spec
 from dpquery.strategy.plan_file import Plan
-from dpquery.tuning import LeastEpsilon, Reached, Sweep, least_epsilons, reached, swept
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from dpquery.grid import Grid
-from dpquery.linear_contract import LinearContract
-from dpquery.made import spent_text
+from dpquery.cli.grid import Grid
+from dpquery.contracts.linear import LinearContract
+from dpquery.contracts.made import spent_text
+from dpquery.contracts.rap import RapContract
 from dpquery.measurement.accounting import units_text
 from dpquery.measurement.ledger import Status
 from dpquery.measurement.ledger_events import Event
 from dpquery.pipeline import ReleaseReport
 from dpquery.questions import AnswerReport
-from dpquery.rap_contract import RapContract
 from dpquery.release.report import Report, headline, to_rows
 from dpquery.release.wording import count, figure
 

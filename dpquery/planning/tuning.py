@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpquery.exceptions import SpecError
-from dpquery.figures import Priced, prices, share_of_budget, unit_std
 from dpquery.measurement import accounting
 from dpquery.measurement.mechanism import steps
 from dpquery.operators.compile import CompiledSpec
+from dpquery.planning.figures import Priced, prices, share_of_budget, unit_std
 from dpquery.spec.model import Spec
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.strategy.goals import Figure, Goal, Limit

@@ -6,8 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
+from dpquery.contracts.made import Made, Progress, Terms, digest_of, spent_text
 from dpquery.exceptions import SpecError
-from dpquery.made import Made, Progress, Terms, digest_of, spent_text
 from dpquery.measurement import accounting
 from dpquery.measurement.adaptive import AdaptiveMeasurement, AdaptiveQuery, design_rap, rounds_of
 from dpquery.measurement.ledger import Measurement

@@ -17,7 +17,7 @@ from dpquery.measurement.tabulate import Subset, check_size, tabulate
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
-from dpquery.proxy_release import draw_records
+from dpquery.planning.proxy_release import draw_records
 from dpquery.spec.model import Privacy, Spec
 from dpquery.strategy.prior import sample_prior
 

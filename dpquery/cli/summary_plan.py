@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from dpquery.figures import Priced
-from dpquery.grid import Grid
-from dpquery.plan_report import PlanReport
+from dpquery.cli.grid import Grid
+from dpquery.planning.figures import Priced
+from dpquery.planning.report import PlanReport
 from dpquery.release.wording import figure
 from dpquery.strategy.candidates import BASELINES
 from dpquery.strategy.plan_file import CandidateFigures

@@ -14,14 +14,14 @@ from time import process_time
 from typing import Literal
 
 from dpquery.exceptions import OutOfTimeError, SpecError
-from dpquery.figures import Priced
 from dpquery.measurement import accounting
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
-from dpquery.plan_report import PlanReport
-from dpquery.proxy import proxy_for
+from dpquery.planning.figures import Priced
+from dpquery.planning.proxy import proxy_for
+from dpquery.planning.rehearsal import Rehearsed, Stage, rehearse, search
+from dpquery.planning.report import PlanReport
 from dpquery.reconstruction.extremes import expected_largest
-from dpquery.rehearsal import Rehearsed, Stage, rehearse, search
 from dpquery.spec.model import Spec
 from dpquery.strategy.codec import decode_strategy
 from dpquery.strategy.expected_error import squared_sensitivity
