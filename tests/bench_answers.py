@@ -19,7 +19,7 @@ from threading import local
 from typing import Any
 
 from dpquery import pipeline
-from dpquery.contracts.choose import linear as linear_contract
+from dpquery.contracts import linear as linear_contract
 from dpquery.measurement import curator
 from dpquery.measurement.ledger import Ledger
 from dpquery.reconstruction import least_squares, linear

@@ -103,6 +103,9 @@ def test_a_mechanism_can_be_asked_for(small):
     shown = ok("plan", "workload.yaml", "--epsilon", "10", "--mechanism", "rap").out
     assert "RAP (simulated)" in shown
     assert "preferred: RAP, as it was asked for" in shown
+    assert "\nbest linear strategy: " in shown
+    assert "\nchosen: " not in shown
+    assert "\nchosen: " in ok("plan", "workload.yaml", "--epsilon", "10").out
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def answer_text(done: AnswerReport) -> str:
     else:
         largest = figure(done.max_std_error)
         errors = f"RMSE {figure(done.rmse)}, largest standard error {largest}"
-    return f"{head}, from the release {done.release}\n{errors}"
+    return f"{head}, from {done.release}\n{errors}"
 
 
 def answer_json(done: AnswerReport) -> dict[str, object]:

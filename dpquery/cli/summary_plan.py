@@ -249,7 +249,9 @@ def _ratio(priced: Priced, own: CandidateFigures) -> float | None:
 def _chosen(report: PlanReport) -> str:
     best = report.priced[0]
     own = best.selection.figures
-    text = f"chosen: {own.name} with {best.selection.noise.capitalize()} noise"
+    relaxed = report.plan.relaxed
+    chosen = "best linear strategy" if relaxed is not None and relaxed.preferred else "chosen"
+    text = f"{chosen}: {own.name} with {best.selection.noise.capitalize()} noise"
     ratio, kind = _ratio(best, own), best.selection.bound_score_kind
     what = "RMSE" if report.plan.objective == "rmse" else "maximum standard error"
     what = "what the targets take" if report.plan.targets else what
