@@ -46,7 +46,7 @@ from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.plan_file import Plan
 from dpquery.strategy.row_errors import total_of, variances
 from dpquery.strategy.strategies import Strategy
-from dpquery.unanswerable import check_answerable
+from dpquery.unanswerable import check_answerable, check_size
 
 WIDEST_SHIFT = 512  # bits of a strategy's integers below the grid; plans have some 75 at most
 
@@ -197,8 +197,10 @@ def _relaxed(of: _Release, asking: _Asking) -> _Found:
     asked = asking.questions
     classes = of.compiled.classes
     finer = finer_classes(classes, [table for item in asked.spec.items for table in item.tables])
-    rows = spread_evenly(read_relaxed(of.directory, of.compiled), classes, finer)
     new = compile_questions(asked.spec, finer)
+    released = read_relaxed(of.directory, of.compiled)
+    check_size(asked, new, relaxed_rows=len(released.values))
+    rows = spread_evenly(released, classes, finer)
     pairs = zip(asked.spec.domain.attributes, classes, finer, strict=True)
     guessed = tuple(own.name for own, before, after in pairs if after.max() > before.max())
     answers = RelaxedAnswers(asked.spec, new, rows, of.manifest.rap.total)

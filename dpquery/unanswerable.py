@@ -1,12 +1,14 @@
 """What a release cannot answer, said at the place where it is asked: all of it at once.
 
-There are two kinds. Codes that no question of the release's spec told apart were counted as one,
-and no later question can split them. And what was measured spans some tables and not others.
+Of a release by least squares there are two kinds. Codes that no question of its spec told apart
+were counted as one, and no later question can split them. And what was measured spans some tables
+and not others. A release by RAP has a guess at everything, as long as it fits into memory.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from dpquery.measurement.rap_mechanism import MAX_BLOCK, MAX_HELD
 from dpquery.operators.compile import CompiledSpec, compile_questions, merged_codes
 from dpquery.operators.factors import Array
 from dpquery.spec.domain import Domain
@@ -56,6 +58,34 @@ def check_answerable(
             )
     asked.problems.raise_if_any()
     return compiled
+
+
+def check_size(asked: Questions, compiled: CompiledSpec, *, relaxed_rows: int) -> None:
+    """Refuse questions whose tables are larger than what RAP holds when it makes a release.
+
+    Raises:
+        SpecError: a line for each such item, at its place.
+    """
+    for item, place, places in zip(asked.spec.items, asked.places, compiled.items, strict=True):
+        blocks = [compiled.workload.blocks[position] for position in places]
+        queries = max(block.queries for block in blocks)
+        # Those of a product are no more than its queries, and none is held for every relaxed row.
+        thresholds = (factor for own in blocks if not own.is_product for factor in own.factors)
+        predicates = max((factor.shape[0] for factor in thresholds), default=0)
+        if queries > MAX_BLOCK:
+            asked.problems.add(
+                place,
+                f"{quoted(item.name)} has a table of {queries:,} queries, and the limit of a "
+                f"release by RAP is {MAX_BLOCK:,}; name fewer attributes or coarser sets",
+            )
+        elif relaxed_rows * predicates > MAX_HELD:
+            asked.problems.add(
+                place,
+                f"{quoted(item.name)} has {predicates:,} predicates on one attribute, and the "
+                f"limit with {relaxed_rows:,} relaxed rows is {MAX_HELD // relaxed_rows:,}; name "
+                "fewer ranges",
+            )
+    asked.problems.raise_if_any()
 
 
 def _merges(item: Item, place: Place, asked: Questions, classes: tuple[Array, ...]) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from cli_support import contents, ok, plan_town, refused, renew
 from rap_support import MIXED_SPEC, rehearse
 
+from dpquery import unanswerable
 from dpquery.operators.compile import compile_questions, compile_spec
 from dpquery.reconstruction import spread
 from dpquery.reconstruction.relaxed import RelaxedRows
@@ -107,6 +108,19 @@ workload:
   - name: both
     product: {age: {between: [0, 2]}}
 """
+
+
+def test_questions_that_would_not_fit_into_memory_are_refused_at_their_lines(released, monkeypatch):
+    monkeypatch.setattr(unanswerable, "MAX_BLOCK", 20)
+    message = refused("answer", "release", "more.yaml", code=2)
+    assert "more.yaml:2:5: 'everything' has a table of" in message
+    assert "'cumulative'" in message
+    monkeypatch.setattr(unanswerable, "MAX_BLOCK", 1 << 26)
+    monkeypatch.setattr(unanswerable, "MAX_HELD", 1)
+    message = refused("answer", "release", "more.yaml", code=2)
+    assert "more.yaml:4:5: 'two_of' has" in message
+    assert "'everything'" not in message
+    assert not Path("answers").exists()
 
 
 def test_values_that_nothing_measured_tells_apart_are_equally_likely_and_said_to_be(released):
