@@ -17,6 +17,7 @@ from dpquery.measurement.mechanism import Mechanism
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.release.html import page, write_html
 from dpquery.release.manifest import LedgerFacts, StrategyFacts, manifest_of
+from dpquery.release.preview import preview
 from dpquery.release.report import COLUMNS, headline, load, to_json, to_rows
 from dpquery.release.svg import Scale, bars, curve, log_scale, scale
 from dpquery.release.write import write_release
@@ -143,6 +144,23 @@ def test_previews_are_drawn_along_ordered_axes_and_stay_small(report):
     assert drawn["many"] is None
     assert drawn["pairs"].axis == ""
     assert [p.label for p in drawn["pairs"].series[0].points[:3]] == ["Male", EVIL, "0"]
+
+
+def test_a_plot_of_thresholds_says_how_many_conditions_are_to_be_met(tmp_path):
+    """Whoever reads `Male, yes` takes it for those who are both."""
+    row = {"table": "sex, poor", "query": "any of", "sex": "Male", "poor": "yes", "flag": ""}
+    row |= {"estimate": 3.0, "ci_low": 1.0, "ci_high": 5.0}
+    rows = [row, row | {"sex": "Female"}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "either.parquet")
+    drawn = preview(tmp_path / "either.parquet", ["table", "query", "sex", "poor"])
+    assert drawn.query == "any of"
+    assert [own.label for own in drawn.series[0].points] == ["Male", "Female"]
+    pq.write_table(
+        pa.Table.from_pylist([row, row | {"query": "all of"}]), tmp_path / "either.parquet"
+    )
+    drawn = preview(tmp_path / "either.parquet", ["table", "query", "sex", "poor"])
+    assert drawn.query == ""
+    assert [own.label for own in drawn.series[0].points] == ["any of", "all of"]
 
 
 # ------------------------------------------------------------------------------- damage

@@ -229,6 +229,9 @@ def _preview(item: ItemReport, level: str) -> str:
         drawing = whiskers(own.series[0].points, title=title)
     caption = f"{item.name}. {item.description}" if item.description else item.name
     note = f"{_sentence(intervals)[:-1]}; {item.verdict}." if known else _sentence(intervals)
+    if own.query:
+        how_many = f"{own.query} the" if own.query == "any of" else f"at least {own.query}"
+        note += f" Counted are records that meet {how_many} conditions."
     return _figure(caption, drawing, note)
 
 

@@ -1,7 +1,7 @@
 """A bounded look at the file of one item: what a chart of it would show."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -44,10 +44,13 @@ class Preview:
         axis: the ordered attribute that the points run along; "" where there is none: then there
             is one series, to be drawn as a list.
         series: of points in file order.
+        query: how many of its conditions a record must meet, such as "2 of 4", where that is the
+            same for all and not all of them.
     """
 
     axis: str
     series: tuple[Series, ...]
+    query: str = ""
 
 
 def preview(path: Path, labels: Sequence[str]) -> Preview | None:
@@ -61,18 +64,20 @@ def preview(path: Path, labels: Sequence[str]) -> Preview | None:
         if file.metadata.num_rows > MAX_ROWS:
             return None
         rows = cast(list[Row], file.read().to_pylist())
+    queries = {str(row["query"]) for row in rows} if "query" in labels else set()
+    query = queries.pop() if len(queries) == 1 else ""
     for name in labels:
         for place in (name, f"{name}_from", f"{name}_to"):
             found = _along(rows, axis=name, place=place, others=[o for o in labels if o != name])
             if found is not None:
-                return found
+                return replace(found, query=query)
     if len(rows) > MAX_DOTS:
         return None
     varying = _varying(rows, labels)
     points = tuple(
         _point(row, _words(row, varying), float(place)) for place, row in enumerate(rows)
     )
-    return Preview("", (Series("", points),))
+    return Preview("", (Series("", points),), query)
 
 
 def _along(rows: Sequence[Row], *, axis: str, place: str, others: Sequence[str]) -> Preview | None:
