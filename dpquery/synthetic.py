@@ -5,11 +5,12 @@
 Nothing here opens data or a ledger: what comes out is a function of what is published already.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpquery.contracts.made import Progress
-from dpquery.exceptions import SpecError
+from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.operators.compile import compile_spec
 from dpquery.release.answered import planned, read_answerable
 from dpquery.release.relaxed import read_relaxed
@@ -52,7 +53,12 @@ def synthetic(
 
     Raises:
         SpecError: the release is not one of RAP, or is damaged.
+        PlanConflictError: the file is to lie in the release, or another one is in the way.
     """
+    if Path(os.path.realpath(release)) in Path(os.path.realpath(out)).parents:
+        raise PlanConflictError(
+            f"{out} lies in the release {release}, which is not changed; name a file elsewhere"
+        )
     manifest, content = read_answerable(release)
     if manifest.rap is None:
         raise SpecError(

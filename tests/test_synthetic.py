@@ -306,6 +306,13 @@ def test_records_without_end_are_written_only_when_asked_for(released):
     ok("synthetic", "--rows", "7")
 
 
+@pytest.mark.parametrize("out", ["release/release.json", "link/records.csv"])
+def test_the_release_is_not_changed(released, out):
+    Path("link").symlink_to("release")
+    message = refused("synthetic", "--out", out, "--replace", code=5)
+    assert "lies in the release release, which is not changed" in message
+
+
 @pytest.mark.parametrize("rows", ["0", "-3", "many"])
 def test_a_number_of_records_that_is_none_is_refused(released, rows):
     refused("synthetic", "--rows", rows, code=2)
