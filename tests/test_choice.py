@@ -16,6 +16,8 @@ from dpquery.exceptions import OutOfTimeError, SpecError
 from dpquery.planning import rehearsal
 from dpquery.planning.choice import Wanted, stage_for
 from dpquery.reconstruction.rap import RapProjection
+from dpquery.release.manifest import RapFacts, SimulatedFacts
+from dpquery.release.statement import simulated_words
 from dpquery.strategy.plan_file import read_plan, write_plan
 from dpquery.strategy.planned_rap import PlannedRap
 from dpquery.strategy.rap import RapSettings, default_settings
@@ -141,6 +143,18 @@ def test_a_search_that_is_out_of_time_keeps_the_best_found(stage, monkeypatch):
     monkeypatch.setattr(rehearsal, "rehearse", slow)
     start = RapSettings(2, 4, 10, 0)
     assert rehearsal.search(stage, start, objective="rmse") == (start, False)
+
+
+def test_one_rehearsal_says_nothing_of_the_spread(small, monkeypatch):
+    assert "±" in ok("plan", "workload.yaml", "--epsilon", "0.01").out
+    monkeypatch.setattr("dpquery.planning.choice.REPETITIONS", 1)
+    printed = ok("plan", "workload.yaml", "--epsilon", "0.01").out
+    assert "RAP rehearsed once" in printed
+    assert "±" not in printed
+    assert "takes 0.00%" not in printed  # of the budget: something is spent
+    facts = dict.fromkeys(("rmse", "rmse_spread", "max_error", "max_error_spread"), 1.0)
+    rap = RapFacts(1, 1, 1, 1.0, 1.0, 1.0, (1.0,), SimulatedFacts("it", 1, **facts))
+    assert simulated_words(rap).endswith("RMSE 1 and largest error 1 in 1 run on it")
 
 
 def test_the_settings_are_searched_where_that_is_asked_for(small, monkeypatch):

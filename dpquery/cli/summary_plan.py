@@ -8,6 +8,7 @@ from dpquery.planning.report import PlanReport
 from dpquery.release.wording import figure
 from dpquery.strategy.candidates import BASELINES
 from dpquery.strategy.plan_file import CandidateFigures
+from dpquery.strategy.planned_rap import PlannedRap
 
 PUBLISHED = {name for name, _ in BASELINES}
 WEIGHTED, TARGETS = "weighted RMSE", "x targets"
@@ -88,7 +89,7 @@ def _least(report: PlanReport) -> list[str]:
     """Say what each kind of noise needs to meet the targets."""
     return [
         f"all targets are met from epsilon = {float(own.epsilon):g} with "
-        f"{own.noise.capitalize()} noise: {own.share:.2%} of the whole budget"
+        f"{own.noise.capitalize()} noise: {_share(own.share)} of the whole budget"
         + (", which cannot pay for it" if own.share > 1 else "")
         for own in report.least
     ]
@@ -107,7 +108,7 @@ def _sweep_grids(report: PlanReport) -> list[Grid]:
                     own.selection.best,
                     figure(own.rmse),
                     figure(own.max_std_error),
-                    f"{own.share:.2%}",
+                    _share(own.share),
                     "better" if place == 0 else "",
                 )
             )
@@ -133,9 +134,9 @@ def _rap_grids(report: PlanReport) -> list[Grid]:
     simulated = (
         "RAP (simulated)",
         figure(rap.rmse),
-        f"± {figure(rap.rmse_spread)}",
+        _spread(rap, rap.rmse_spread),
         figure(rap.max_error),
-        f"± {figure(rap.max_error_spread)}",
+        _spread(rap, rap.max_error_spread),
         f"{how}; answers without error bars",
     )
     runs = "once" if rap.repetitions == 1 else f"{rap.repetitions} times"
@@ -154,6 +155,10 @@ def _rap_grids(report: PlanReport) -> list[Grid]:
         notes = ["preferred: RAP, as it was asked for"]
     rows = (linear, simulated)
     return [Grid(title, columns, rows, tuple(notes), int(rap.preferred))]
+
+
+def _spread(rap: PlannedRap, spread: float) -> str:
+    return f"± {figure(spread)}" if rap.repetitions > 1 else ""  # one run says nothing of it
 
 
 def _rap_json(report: PlanReport) -> dict[str, object] | None:
@@ -266,7 +271,11 @@ def _cost(priced: Priced) -> str:
     noise = priced.selection.noise.capitalize()
     if priced.share > 1:
         return f"{noise} noise would take {priced.share:.2g} times the whole budget"
-    return f"a release with {noise} noise takes {priced.share:.2%} of the whole budget"
+    return f"a release with {noise} noise takes {_share(priced.share)} of the whole budget"
+
+
+def _share(share: float) -> str:
+    return f"{share:.2%}" if share >= 0.0001 else "under 0.01%"
 
 
 def _guarantee(report: PlanReport) -> str:

@@ -200,11 +200,13 @@ def simulated_words(rap: RapFacts) -> str:
     own = rap.simulated
     if own is None:
         return "errors are unknown; none were simulated for these questions at this guarantee"
+    spreads = (own.rmse_spread, own.max_error_spread)
+    # One run says nothing of the spread.
+    rmse, largest = (f" ± {figure(each)}" * (own.repetitions > 1) for each in spreads)
     return (
-        "errors are unknown; simulated, not measured: RMSE "
-        f"{figure(own.rmse)} ± {figure(own.rmse_spread)} and largest error "
-        f"{figure(own.max_error)} ± {figure(own.max_error_spread)} in "
-        f"{count(own.repetitions, 'run')} on {_one_line(own.proxy)}"
+        f"errors are unknown; simulated, not measured: RMSE {figure(own.rmse)}{rmse} and largest "
+        f"error {figure(own.max_error)}{largest} in {count(own.repetitions, 'run')} on "
+        f"{_one_line(own.proxy)}"
     )
 
 
