@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from dpquery import __version__
-from dpquery.contracts.choose import Choice, Contract, chosen_contract
+from dpquery.contracts.choose import Contract, chosen_contract
 from dpquery.contracts.made import Progress, Terms
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
@@ -21,17 +21,18 @@ from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.ledger_events import Account
 from dpquery.operators.compile import compile_spec
-from dpquery.planning.choice import LINEAR, Wanted, stage_for, with_rap
+from dpquery.planning.choice import LINEAR, Mechanism, Wanted, stage_for, with_rap
 from dpquery.planning.figures import planned
 from dpquery.planning.report import PlanReport, report_of
 from dpquery.planning.tuning import goal_of, parse_sweep, parse_targets
 from dpquery.reconstruction.postprocess import parse_columns
+from dpquery.release.carried import plan_and_spec
 from dpquery.release.replacing import replace_file
 from dpquery.release.write import Sources, check_target, write_release
 from dpquery.spec.model import Spec
-from dpquery.spec.parse import load, parse
+from dpquery.spec.parse import load
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.plan_file import Plan, read_plan, write_plan
+from dpquery.strategy.plan_file import Plan, write_plan
 from dpquery.strategy.select import Objective, select
 
 
@@ -122,7 +123,7 @@ def release(
     out: Path,
     epsilon: Fraction,
     delta: Fraction | None = None,
-    mechanism: Choice = "auto",
+    mechanism: Mechanism = "auto",
     noise: Noise | None = None,
     also: Sequence[str] = (),
     confidence: float = 0.95,
@@ -153,7 +154,7 @@ def release(
     """
     columns = parse_columns(also)
     content = _bytes_of(plan_path)
-    plan, spec = _planned(content, plan_path)
+    plan, spec = plan_and_spec(content, plan_path)
     delta = spec.privacy.delta if delta is None else delta
     terms = Terms(epsilon, delta, noise, columns, release_number)
     contract = chosen_contract(plan, spec, terms, mechanism=mechanism)
@@ -190,10 +191,3 @@ def _bytes_of(plan_path: Path) -> bytes:
             f"{plan_path} cannot be read; run `dpquery plan workload.yaml` first, or name the plan "
             "with --plan"
         ) from None
-
-
-def _planned(content: bytes, plan_path: Path) -> tuple[Plan, Spec]:
-    """Return a plan and the spec that it carries."""
-    plan = read_plan(content)
-    name = f"{plan_path}, {plan.spec_name}"
-    return plan, parse(plan.spec_text, name=name, files=plan.spec_files)

@@ -30,9 +30,9 @@ from dpquery.reconstruction.spread import spread_evenly
 from dpquery.release.answered import (
     answers_manifest,
     check_answers_target,
-    planned,
     read_answerable,
 )
+from dpquery.release.carried import plan_and_spec
 from dpquery.release.extra import with_extra
 from dpquery.release.manifest import MEASUREMENTS_FILE, MECHANISMS, PLAN_FILE, Manifest
 from dpquery.release.measurements import measured_of, read_measurements
@@ -105,7 +105,7 @@ def answer(
     """
     columns = parse_columns(also)
     manifest, content = read_answerable(release)
-    plan, spec = planned(content, release)
+    plan, spec = plan_and_spec(content, release / PLAN_FILE)
     compiled = compile_spec(spec)
     asked = load_questions(questions, of=spec)
     asking = _Asking(asked, confidence, columns, progress)

@@ -12,7 +12,9 @@ from pathlib import Path
 from dpquery.contracts.made import Progress
 from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.operators.compile import compile_spec
-from dpquery.release.answered import planned, read_answerable
+from dpquery.release.answered import read_answerable
+from dpquery.release.carried import plan_and_spec
+from dpquery.release.manifest import PLAN_FILE
 from dpquery.release.relaxed import read_relaxed
 from dpquery.release.synthetic import write_synthetic
 
@@ -65,7 +67,7 @@ def synthetic(
             f"{release} has no relaxed rows to make records of: its answers come from a linear "
             "strategy; plan and release with --mechanism rap to have some"
         )
-    _, spec = planned(content, release)
+    _, spec = plan_and_spec(content, release / PLAN_FILE)
     compiled = compile_spec(spec)
     rows = read_relaxed(release, compiled)
     wanted = max(1, round(manifest.rap.total)) if records is None else records

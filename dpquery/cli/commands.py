@@ -15,16 +15,16 @@ from dpquery.cli.options import (
     AsJson,
     ChangeCap,
     Confidence,
-    Contract,
     Delta,
     Jobs,
     LedgerPath,
-    Mechanism,
     Noise,
     Number,
     Objective,
+    PlanMechanism,
     ProxyPath,
     RapSearch,
+    ReleaseMechanism,
     Replace,
     Shown,
     SweepList,
@@ -81,7 +81,7 @@ def plan(
     objective: Objective = "rmse",
     target: Targets = None,
     sweep: SweepList = None,
-    mechanism: Mechanism = "auto",
+    mechanism: PlanMechanism = "auto",
     proxy: ProxyPath = None,
     rap_search: RapSearch = False,
     out: Annotated[Path, typer.Option(help="Where the plan goes.")] = Path("dpquery.plan"),
@@ -143,7 +143,7 @@ def release(
     delta: Delta = None,
     plan: Annotated[Path, typer.Option(help="The plan to carry out.")] = Path("dpquery.plan"),
     out: Annotated[Path, typer.Option(help="The release directory.")] = Path("release"),
-    mechanism: Contract = "auto",
+    mechanism: ReleaseMechanism = "auto",
     noise: Noise = "auto",
     also: Also = None,
     confidence: Confidence = 0.95,
@@ -158,8 +158,8 @@ def release(
     The same release again is free: it comes from the ledger and the data is not opened.
     """
     from dpquery import pipeline
-    from dpquery.contracts.choose import Choice
     from dpquery.measurement.accounting import parse_delta, parse_epsilon
+    from dpquery.planning.choice import Mechanism
     from dpquery.strategy import noise_kinds
 
     # A crash must not leave the records on disk.
@@ -172,7 +172,7 @@ def release(
             out=out,
             epsilon=parse_epsilon(epsilon),
             delta=None if delta is None else parse_delta(delta),
-            mechanism=one_of("mechanism", mechanism, get_args(Choice)),
+            mechanism=one_of("mechanism", mechanism, get_args(Mechanism)),
             noise=noise_kinds.chosen(one_of("noise", noise, noise_kinds.CHOICES)),
             also=also or (),
             confidence=confidence,

@@ -17,7 +17,7 @@ Noise = Annotated[str, typer.Option(help="laplace, gaussian, or auto: the better
 Objective = Annotated[
     str, typer.Option(help="What to minimise: rmse, or max, the largest standard error.")
 ]
-Contract = Annotated[
+ReleaseMechanism = Annotated[
     str, typer.Option(help="linear, rap (no error bars), or auto: what the plan prefers.")
 ]
 Confidence = Annotated[
@@ -38,7 +38,7 @@ Also = Annotated[
         "or graphical; can be repeated.",
     ),
 ]
-Mechanism = Annotated[
+PlanMechanism = Annotated[
     str,
     typer.Option(help="linear, rap, or auto: the better one, where the spec says how many rows."),
 ]
@@ -68,7 +68,10 @@ Jobs = Annotated[
 ]
 
 Shown = Annotated[
-    str | None, typer.Option(help="Show errors at this epsilon; default: 1, or what targets take.")
+    str | None,
+    typer.Option(
+        help="Show errors, and rehearse RAP, at this epsilon; default: 1, or what targets take."
+    ),
 ]
 Targets = Annotated[
     list[str] | None,

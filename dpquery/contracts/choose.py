@@ -4,21 +4,19 @@ A contract says what is put to the data, and what a release is made of once nois
 least squares with a standard error on every answer, or relaxed rows, whose answers have none.
 """
 
-from typing import Literal
-
 from dpquery.contracts.linear import LinearContract, linear_contract
 from dpquery.contracts.made import Terms
 from dpquery.contracts.rap import RapContract, rap_contract
 from dpquery.exceptions import SpecError
+from dpquery.planning.choice import Mechanism
 from dpquery.spec.model import Spec
 from dpquery.strategy.plan_file import Plan
 from dpquery.strategy.planned_rap import PlannedRap
 
 Contract = LinearContract | RapContract
-Choice = Literal["auto", "linear", "rap"]
 
 
-def chosen_contract(plan: Plan, spec: Spec, terms: Terms, *, mechanism: Choice) -> Contract:
+def chosen_contract(plan: Plan, spec: Spec, terms: Terms, *, mechanism: Mechanism) -> Contract:
     """Return the contract that was asked for; "auto" leaves it to the plan.
 
     A kind of noise is one of linear strategies: who asks for it leaves nothing to the plan.

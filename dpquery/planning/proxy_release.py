@@ -16,10 +16,10 @@ from dpquery.exceptions import SpecError
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.projections import onto_simplex
+from dpquery.release.carried import plan_and_spec
 from dpquery.release.manifest import PLAN_FILE, RELAXED_ROWS_FILE, read_manifest
 from dpquery.release.relaxed import read_relaxed
 from dpquery.spec.model import Spec, Table
-from dpquery.spec.parse import parse
 from dpquery.spec.predicates import (
     IdentitySet,
     PredicateSet,
@@ -28,7 +28,6 @@ from dpquery.spec.predicates import (
     TotalSet,
 )
 from dpquery.strategy.lattice import Subset
-from dpquery.strategy.plan_file import read_plan
 from dpquery.strategy.prior import sample_rows, sample_tables, spread
 
 
@@ -67,13 +66,14 @@ def draw_records(directory: Path, spec: Spec, *, records: int) -> tuple[Array, t
 
 def _spec_of(directory: Path) -> Spec:
     try:
-        plan = read_plan((directory / PLAN_FILE).read_bytes())
+        content = (directory / PLAN_FILE).read_bytes()
     except OSError:
         raise SpecError(
             f"the proxy {directory} has no {PLAN_FILE}: an older dpquery made it; run "
             "`dpquery release` again, which is free"
         ) from None
-    return parse(plan.spec_text, name=f"{directory}, {plan.spec_name}", files=plan.spec_files)
+    _, spec = plan_and_spec(content, directory / PLAN_FILE)
+    return spec
 
 
 def _from_relaxed(directory: Path, released: Spec, records: int) -> Array:

@@ -23,9 +23,7 @@ from dpquery.release.manifest import (
     read_manifest,
 )
 from dpquery.release.write import check_target
-from dpquery.spec.model import Item, Spec
-from dpquery.spec.parse import parse
-from dpquery.strategy.plan_file import Plan, read_plan
+from dpquery.spec.model import Item
 
 
 def read_answerable(directory: Path) -> tuple[Manifest, bytes]:
@@ -54,13 +52,6 @@ def read_answerable(directory: Path) -> tuple[Manifest, bytes]:
             "`dpquery release` again, which is free: the ledger holds the measurements"
         )
     return manifest, plan
-
-
-def planned(content: bytes, directory: Path) -> tuple[Plan, Spec]:
-    """Return the plan in a release's folder, and the spec that it carries."""
-    plan = read_plan(content)
-    name = f"{directory / PLAN_FILE}, {plan.spec_name}"
-    return plan, parse(plan.spec_text, name=name, files=plan.spec_files)
 
 
 def answers_manifest(

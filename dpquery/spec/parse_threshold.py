@@ -110,6 +110,10 @@ def _sampled(node: Node, given: Mapping[str, Node], scope: Scope, where: Sets) -
             given["k"].place, f"too many sets of {k} to count; name fewer attributes in `over`"
         ) from None
     fitting = "" if cells is None else f" with at most {cells:,} cells"
+    if not sets.count:
+        raise UnreadableError(
+            given["max_cells"].place, f"no set of {k} attributes has so few cells; allow more"
+        )
     if not 1 <= count <= sets.count:
         raise UnreadableError(
             given["sample"].place,
