@@ -141,6 +141,12 @@ def test_the_transpose_is_the_adjoint(factor, F):
 
 
 @every_factor
+def test_a_row_is_that_of_the_matrix(factor, F):
+    for number in {0, len(F) // 2, len(F) - 1}:
+        np.testing.assert_array_equal(factor.row(number), F[number])
+
+
+@every_factor
 def test_summaries_equal_the_matrix(factor, F):
     A = np.random.default_rng(4).normal(size=(F.shape[1], F.shape[1]))
     assert np.allclose(factor.gram(), F.T @ F)

@@ -105,8 +105,6 @@ def _predicates(workload: Workload, places: Array, i: int) -> tuple[Array, Array
         where = int(np.unravel_index(row, block.row_shape)[axis])
         if (factor.key, where) not in known:
             known[factor.key, where] = len(rows)
-            unit = np.zeros(factor.shape[0], dtype=np.int64)
-            unit[where] = 1
-            rows.append(factor.rmatvec(unit).astype(np.float32))
+            rows.append(factor.row(where).astype(np.float32))
         numbers[own] = known[factor.key, where]
     return numbers, np.stack(rows)

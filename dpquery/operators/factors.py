@@ -48,6 +48,12 @@ class Factor(ABC):
     def rmatvec(self, y: Array) -> Array:
         return np.asarray(self.rmatmat(y.reshape(-1, 1))[:, 0])
 
+    def row(self, number: int) -> Array:
+        """Return one row of the matrix: (n,)."""
+        unit = np.zeros(self.shape[0], dtype=np.int64)
+        unit[number] = 1
+        return self.rmatvec(unit)
+
     def dense(self) -> Array:
         """Return the matrix itself. O(m n)."""
         return self.matmat(np.eye(self.shape[1], dtype=self.dtype))

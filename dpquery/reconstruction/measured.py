@@ -67,9 +67,7 @@ class Measured:
         return Surrogates(rows, partition.over_groups(self.predicates), queries)
 
     def _number(self, attribute: int, factor: Factor, row: int) -> int:
-        unit = np.zeros(factor.shape[0], dtype=np.int64)
-        unit[row] = 1
-        predicate = np.asarray(factor.rmatvec(unit), dtype=np.float64)
+        predicate = np.asarray(factor.row(row), dtype=np.float64)
         number = self._numbers.setdefault((attribute, predicate.tobytes()), len(self.predicates))
         if number == len(self.predicates):
             self.predicates.append((attribute, predicate))
