@@ -11,6 +11,7 @@ from dpquery.measurement.accounting import Guarantee, noise_scale
 from dpquery.measurement.exact import check_width, grid_shift
 from dpquery.measurement.noise import LARGEST_SCALE
 from dpquery.spec.model import Privacy
+from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.sensitivity import column_support, sensitivity
 from dpquery.strategy.strategies import Strategy
 
@@ -34,8 +35,7 @@ class Mechanism:
     @property
     def noise_std(self) -> float:
         """Standard deviation of the noise on a row of the integer strategy."""
-        spread = math.sqrt(2) if self.guarantee.noise == "laplace" else 1.0
-        return self.scale * spread * 2.0**self.shift
+        return standard_deviation(self.guarantee.noise, scale=self.scale, shift=self.shift)
 
 
 def design(strategy: Strategy, *, privacy: Privacy, guarantee: Guarantee) -> Mechanism:
@@ -65,6 +65,12 @@ def design(strategy: Strategy, *, privacy: Privacy, guarantee: Guarantee) -> Mec
             f"ask for a {'smaller' if scale < 1 else 'larger'} epsilon"
         )
     return Mechanism(guarantee, shift, exact, scale)
+
+
+def standard_deviation(noise: Noise, *, scale: float, shift: int) -> float:
+    """Return that of noise of a scale in steps of 2^shift, on a row of the integer strategy."""
+    spread = math.sqrt(2) if noise == "laplace" else 1.0
+    return scale * spread * 2.0**shift
 
 
 def steps(privacy: Privacy) -> int:
