@@ -575,7 +575,7 @@ def test_an_answer_that_is_too_large_is_refused_without_a_number(data, monkeypat
         return {own: np.full((1,) * len(own), 2**40) for own in subsets}
 
     monkeypatch.setattr(curator, "tabulate", huge)
-    monkeypatch.setattr(adaptive, "_total", lambda *_: np.array([5 * STEPS]))
+    monkeypatch.setattr(adaptive, "noisy_total", lambda *_: np.array([5 * STEPS]))
     with pytest.raises(DpqueryError) as caught:
         measured(data, ask())
     assert str(2**40) not in str(caught.value)

@@ -197,7 +197,8 @@ class AdaptiveQuery:
         """
         chance, parts = ExactChance(), self._parts(draft)
         if not parts:
-            parts = [_total(tables, self.mechanism, chance)]
+            counted = int(tables[()]) if self.mechanism.total is None else 0
+            parts = [noisy_total(counted, self.mechanism, chance)]
             draft.append(parts[0])
         measured = _decoded(parts, self.compiled.workload, self.mechanism)
         rounds = run_rounds(
@@ -260,12 +261,12 @@ def offsets(workload: Workload) -> Integers:
     return np.array([0, *accumulate(block.queries for block in workload.blocks)], dtype=np.int64)
 
 
-def _total(tables: Tables, mechanism: RapMechanism, chance: Chance) -> Integers:
-    """Return the declared total, or the noisy one: (1,)."""
+def noisy_total(counted: int, mechanism: RapMechanism, chance: Chance) -> Integers:
+    """Return the number of records in grid steps, (1,): as declared, or as counted with noise."""
     if mechanism.total is not None:
         return np.array([mechanism.total << GRID_BITS])
     return chance.add_noise(
-        tables[()].reshape(1) << GRID_BITS,
+        np.array([counted << GRID_BITS]),
         budget=mechanism.budget(mechanism.total_rho),
         sensitivity=mechanism.total_sensitivity,
         scale=mechanism.total_scale,

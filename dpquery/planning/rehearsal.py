@@ -15,8 +15,8 @@ import numpy as np
 
 from dpquery.exceptions import OutOfTimeError
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.adaptive import Projection, run_rounds
-from dpquery.measurement.rap_mechanism import GRID_BITS, STEPS, RapMechanism, design_rap
+from dpquery.measurement.adaptive import Projection, noisy_total, run_rounds
+from dpquery.measurement.rap_mechanism import STEPS, design_rap
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
 from dpquery.planning.proxy import Proxy
@@ -149,7 +149,8 @@ def _run(stage: Stage, settings: RapSettings, seed: int) -> Errors:
         workload, settings, privacy=stage.privacy, guarantee=stage.guarantee, rows=stage.rows
     )
     chance = SeededChance(seed)
-    total = _total(stage, mechanism, chance)
+    (steps,) = noisy_total(stage.rows.count, mechanism, chance)
+    total = max(1.0, float(steps / STEPS))  # as a release has it
     projection = _Timed(RapProjection(workload, settings, total), stage.end)
     rounds = run_rounds(
         lambda position: proxy.answers(workload.blocks[position]),
@@ -166,19 +167,6 @@ def _run(stage: Stage, settings: RapSettings, seed: int) -> Errors:
         squares += weight * float(np.square(error).sum())
         largest = max(largest, float(np.abs(error).max()))
     return Errors(math.sqrt(squares / weighted_queries(workload)), largest)
-
-
-def _total(stage: Stage, mechanism: RapMechanism, chance: SeededChance) -> float:
-    """Return the number of records as a release has it: declared, or with noise."""
-    if mechanism.total is not None:
-        return float(mechanism.total)
-    noisy = chance.add_noise(
-        np.array([stage.rows.count << GRID_BITS]),
-        budget=mechanism.budget(mechanism.total_rho),
-        sensitivity=mechanism.total_sensitivity,
-        scale=mechanism.total_scale,
-    )
-    return max(1.0, float(noisy[0]) / STEPS)
 
 
 @dataclass(frozen=True, eq=False)
