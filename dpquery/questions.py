@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpquery.contracts.extra_columns import ExtraColumns, check_columns, extra_columns
+from dpquery.contracts.extra_columns import check_columns, extra_columns
+from dpquery.contracts.linear import LinearAnswers
 from dpquery.contracts.made import Progress, digest_of
-from dpquery.contracts.rap import RelaxedAnswers
+from dpquery.contracts.rap import NO_COLUMNS, RelaxedAnswers
 from dpquery.exceptions import SpecError
+from dpquery.measurement.mechanism import standard_deviation
 from dpquery.operators.compile import (
     CompiledSpec,
     compile_questions,
@@ -23,8 +25,8 @@ from dpquery.operators.compile import (
 )
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.answers import TableAnswers
-from dpquery.reconstruction.least_squares import Estimates, reconstruct
-from dpquery.reconstruction.linear import off_the_grid, positions_of, table_answers
+from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.reconstruction.linear import off_the_grid, positions_of
 from dpquery.reconstruction.postprocess import Column, parse_columns
 from dpquery.reconstruction.spread import spread_evenly
 from dpquery.release.answered import (
@@ -179,8 +181,15 @@ def _linear(of: _Release, asking: _Asking) -> _Found:
     extra = extra_columns(
         columns, strategy, noisy, estimates, noise_std=std, progress=asking.progress
     )
-    answers = _LinearAnswers(
-        asked.spec, new, strategy, estimates, positions, std, asking.level, extra
+    answers = LinearAnswers(
+        asked.spec,
+        new,
+        strategy,
+        estimates,
+        positions=positions,
+        noise_std=std,
+        level=asking.level,
+        extra=extra,
     )
     return _Found(answers, rmse, largest)
 
@@ -190,10 +199,7 @@ def _relaxed(of: _Release, asking: _Asking) -> _Found:
     if of.manifest.rap is None:
         raise ValueError("not a release of relaxed rows")
     if asking.columns:
-        raise SpecError(
-            "the answers of RAP have no columns beside them: they are not negative and agree with "
-            "each other as they are; leave --also out"
-        )
+        raise SpecError(NO_COLUMNS)
     asked = asking.questions
     classes = of.compiled.classes
     finer = finer_classes(classes, [table for item in asked.spec.items for table in item.tables])
@@ -205,35 +211,6 @@ def _relaxed(of: _Release, asking: _Asking) -> _Found:
     guessed = tuple(own.name for own, before, after in pairs if after.max() > before.max())
     answers = RelaxedAnswers(asked.spec, new, rows, of.manifest.rap.total)
     return _Found(answers, guessed=guessed)
-
-
-@dataclass(frozen=True, eq=False)
-class _LinearAnswers:
-    """Computes the answers of an item by least squares, one table at a time."""
-
-    spec: Spec
-    compiled: CompiledSpec
-    strategy: Strategy
-    estimates: Estimates
-    positions: tuple[int | None, ...]
-    noise_std: float
-    level: float
-    extra: ExtraColumns
-
-    def __call__(self, item: Item) -> Iterator[TableAnswers]:
-        places = self.compiled.items[self.spec.items.index(item)]
-        for table, place in zip(item.tables, places, strict=True):
-            block = self.compiled.workload.blocks[place]
-            plain = table_answers(
-                table,
-                block,
-                self.estimates,
-                strategy=self.strategy,
-                position=self.positions[place],
-                noise_std=self.noise_std,
-                level=self.level,
-            )
-            yield self.extra.added_to(plain, block)
 
 
 def _strategy(of: _Release) -> Strategy:
@@ -252,8 +229,8 @@ def _strategy(of: _Release) -> Strategy:
 def _noise_std(manifest: Manifest, noise: Noise) -> float:
     """Return the standard deviation of the noise on a row of the integer strategy."""
     scale, shift = manifest.noise.scale, manifest.noise.shift
-    spread = math.sqrt(2) if noise == "laplace" else 1.0
-    std = scale * spread * 2.0**shift if 0 <= shift <= WIDEST_SHIFT else math.inf
+    known = 0 <= shift <= WIDEST_SHIFT
+    std = standard_deviation(noise, scale=scale, shift=shift) if known else math.inf
     if not 0 < std < math.inf:
         raise SpecError(
             "the release's manifest is damaged; run `dpquery release` again: it is free"

@@ -10,7 +10,7 @@ from dpquery.measurement import accounting
 from dpquery.measurement.curator import Query
 from dpquery.measurement.ledger import Measurement
 from dpquery.measurement.mechanism import design
-from dpquery.operators.compile import compile_spec
+from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.planning.figures import Priced, chosen_price, error_curve
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
@@ -22,6 +22,7 @@ from dpquery.release.measurements import Measured, measured_of, values_digest
 from dpquery.spec.model import Item, Spec
 from dpquery.strategy.codec import decode_strategy
 from dpquery.strategy.plan_file import Plan
+from dpquery.strategy.strategies import Strategy
 from dpquery.strategy.uniform_errors import uniform_variances
 
 
@@ -64,7 +65,16 @@ class LinearContract:
             noise_std=query.mechanism.noise_std,
             progress=progress,
         )
-        return LinearAnswers(query, estimates, level, extra)
+        return LinearAnswers(
+            query.spec,
+            query.compiled,
+            query.strategy,
+            estimates,
+            positions=tuple(range(len(query.compiled.workload.blocks))),
+            noise_std=query.mechanism.noise_std,
+            level=level,
+            extra=extra,
+        )
 
     def _manifest(self, measured: Measurement, level: float) -> Manifest:
         selection, bound = self.priced.selection, self.priced.bound_rmse
@@ -96,33 +106,47 @@ class LinearContract:
 
 @dataclass(frozen=True, eq=False)
 class LinearAnswers:
-    """Computes the answers of an item, one table at a time."""
+    """Computes the answers of an item, one table at a time.
 
-    query: Query
+    Attributes:
+        spec: what is asked: by the plan, or later.
+        compiled: the same, over the classes that were counted.
+        strategy: what was measured.
+        estimates: what reconstruct made of it.
+        positions: for each block, its own or its twin's in the plan's workload; None without one.
+        noise_std: standard deviation of the noise on each measured row.
+        level: of the noise intervals.
+        extra: columns beside the estimates.
+    """
+
+    spec: Spec
+    compiled: CompiledSpec
+    strategy: Strategy
     estimates: Estimates
+    positions: tuple[int | None, ...]
+    noise_std: float
     level: float
     extra: ExtraColumns
 
     @cached_property
     def variances(self) -> dict[int, float]:
         """Of the blocks whose queries all have one: found for all of them at once."""
-        return uniform_variances(self.query.strategy, self.query.compiled.workload.blocks)
+        return uniform_variances(self.strategy, self.compiled.workload.blocks)
 
     def __call__(self, item: Item) -> Iterator[TableAnswers]:
         """Yield the answers of an item's tables, in order."""
-        query, compiled, strategy = self.query, self.query.compiled, self.query.strategy
-        places = compiled.items[query.spec.items.index(item)]
-        for table, position in zip(item.tables, places, strict=True):
-            block = compiled.workload.blocks[position]
+        places = self.compiled.items[self.spec.items.index(item)]
+        for table, place in zip(item.tables, places, strict=True):
+            block = self.compiled.workload.blocks[place]
             answers = table_answers(
                 table,
                 block,
                 self.estimates,
-                strategy=strategy,
-                position=position,
-                noise_std=query.mechanism.noise_std,
+                strategy=self.strategy,
+                position=self.positions[place],
+                noise_std=self.noise_std,
                 level=self.level,
-                variance=self.variances.get(position),
+                variance=self.variances.get(place),
             )
             yield self.extra.added_to(answers, block)
 

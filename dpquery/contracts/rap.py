@@ -32,6 +32,11 @@ from dpquery.strategy.plan_file import Plan
 from dpquery.strategy.planned_rap import PlannedRap
 from dpquery.strategy.rap import encode_settings
 
+NO_COLUMNS = (
+    "the answers of RAP have no columns beside them: they are not negative and agree with each "
+    "other as they are; leave --also out"
+)
+
 
 @dataclass(frozen=True, eq=False)
 class RapContract:
@@ -168,10 +173,7 @@ def rap_contract(plan: Plan, spec: Spec, terms: Terms) -> RapContract:
     if terms.noise == "laplace":
         raise SpecError("RAP takes Gaussian noise; leave --noise out, or give --mechanism linear")
     if terms.columns:
-        raise SpecError(
-            "the answers of RAP have no columns beside them: they are not negative and agree with "
-            "each other as they are; leave --also out, or give --mechanism linear"
-        )
+        raise SpecError(f"{NO_COLUMNS}, or give --mechanism linear")
     settings = relaxed.settings
     mechanism = design_rap(
         compiled.workload,
