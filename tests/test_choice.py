@@ -9,6 +9,7 @@ from pathlib import Path
 import bench_choice
 import numpy as np
 import pytest
+import rap_support
 from cli_support import kinds, ok, refused
 from rehearsal_support import COMPILED, SPEC, SPEC_READ, Learner, plan
 
@@ -19,22 +20,13 @@ from dpquery.reconstruction.rap import RapProjection
 from dpquery.release.manifest import RapFacts, SimulatedFacts
 from dpquery.release.statement import simulated_words
 from dpquery.strategy.plan_file import read_plan, write_plan
-from dpquery.strategy.planned_rap import PlannedRap
 from dpquery.strategy.rap import RapSettings, default_settings
 
-REHEARSED = PlannedRap(
+REHEARSED = dataclasses.replace(
+    rap_support.REHEARSED,
     settings=RapSettings(rounds=2, selected=3, relaxed_rows=50, seed=0),
     epsilon=Fraction(1, 10),
     delta=Fraction(1, 10**9),
-    proxy="the default prior",
-    repetitions=3,
-    rmse=4.5,
-    rmse_spread=0.25,
-    max_error=17.0,
-    max_error_spread=2.0,
-    linear_rmse=11.0,
-    linear_max_error=60.5,
-    preferred=True,
 )
 
 
