@@ -66,7 +66,10 @@ def test_any_question_is_answered_from_the_relaxed_rows(released):
         answers = [rows.answer(new.workload.blocks[k]).ravel() for k in places]
         found = pq.read_table(f"answers/{item.name}.parquet").to_pandas()
         np.testing.assert_allclose(
-            found["estimate"], facts["rap"]["total"] * np.concatenate(answers), rtol=1e-6
+            found["estimate"],
+            facts["rap"]["total"] * np.concatenate(answers),
+            rtol=1e-6,
+            atol=1e-12,  # shares near 1e-43 are single-precision subnormals of a few bits
         )
         assert found[["std_error", "ci_low", "ci_high", "rel_error"]].isna().all(axis=None)
         assert set(found["flag"]) == {"no error bars"}

@@ -79,7 +79,7 @@ def test_answers_are_those_of_the_relaxed_rows_times_the_total(rap_town):
         blocks = [own.workload.blocks[place] for place in places]
         wanted = np.concatenate([rows.answer(block).ravel() for block in blocks])
         found = pq.read_table(Path("release") / item.file)["estimate"].to_numpy()
-        np.testing.assert_allclose(found, total * wanted, rtol=1e-6)
+        np.testing.assert_allclose(found, total * wanted, rtol=1e-6, atol=1e-12)
 
 
 def test_the_same_release_again_is_free_and_the_same_to_the_last_byte(rap_town):
