@@ -9,6 +9,7 @@ import typer
 from dpquery import __version__
 from dpquery.cli import commands
 from dpquery.cli.answering import answer
+from dpquery.cli.audit import audit
 from dpquery.cli.ledger import ledger_app
 from dpquery.cli.synthetic import synthetic
 from dpquery.exceptions import DpqueryError
@@ -28,6 +29,7 @@ for command in (
     commands.release,
     answer,
     synthetic,
+    audit,
 ):
     app.command()(command)
 app.command("error-report")(commands.error_report)

@@ -1,0 +1,1 @@
+"""The self-test that anyone can run: the installed versions, through the real release path."""

@@ -1,0 +1,47 @@
+"""What a part of the audit found, and how much of it was asked for."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was checked.
+
+    Attributes:
+        part: of the audit.
+        subject: what was put to the test.
+        claim: what must hold of it.
+        passed: whether it held.
+        evidence: the figures behind that, in a few words.
+        draws: noise values that were looked at.
+        neighbours: pairs of neighbouring data sets that were compared.
+        tests: statistical tests behind it; a sound product fails each with probability ALPHA.
+    """
+
+    part: str
+    subject: str
+    claim: str
+    passed: bool
+    evidence: str
+    draws: int = 0
+    neighbours: int = 0
+    tests: int = 0
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is drawn.
+
+    Attributes:
+        draws: from each source of noise at each scale.
+        replicates: of each small measurement.
+        releases: of each made-up dataset, whole.
+    """
+
+    draws: int
+    replicates: int
+    releases: int
+
+
+FULL = Size(draws=100_000, replicates=20_000, releases=20)
+QUICK = Size(draws=20_000, replicates=3_000, releases=5)

@@ -1,0 +1,41 @@
+"""The parts of the audit, and how they are run."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from dpquery.audit.findings import FULL, QUICK, Finding, Size
+from dpquery.audit.sampler import sampler
+from dpquery.exceptions import SpecError
+
+Part = Callable[[Size], Iterator[Finding]]
+
+PARTS: dict[str, Part] = {
+    "sampler": sampler,
+}
+
+
+def audit(
+    parts: Sequence[str] = (),
+    *,
+    quick: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> tuple[Finding, ...]:
+    """Run some parts of the audit, or all, and return what they found.
+
+    Args:
+        parts: names from PARTS; none for all.
+        quick: draw less: mistakes then must be larger to be seen.
+        progress: told what has been checked.
+
+    Raises:
+        SpecError: there is no such part.
+    """
+    unknown = [name for name in parts if name not in PARTS]
+    if unknown:
+        raise SpecError(f"no part is called {unknown[0]!r}; choose from {', '.join(PARTS)}")
+    found: list[Finding] = []
+    for name in parts or PARTS:
+        progress(f"{name}: starting")
+        for finding in PARTS[name](QUICK if quick else FULL):
+            found.append(finding)
+            progress(f"{name}: {finding.subject}")
+    return tuple(found)

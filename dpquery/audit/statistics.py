@@ -1,0 +1,181 @@
+"""The statistics of the audit: exact laws, tests at one level, and what contradicts a claim.
+
+Every test fails a sound product with probability ALPHA at most, and there are no second tries: with
+MOST_TESTS of them the whole audit raises a false alarm less often than once in a million runs.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaincc, ndtr
+from scipy.stats import beta
+
+from dpquery.strategy.noise_kinds import Noise
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+ALPHA = 1e-8
+MOST_TESTS = 100
+_LEAST_EXPECTED = 50  # values a cell
+_MOST_CELLS = 40
+_SMALL = 200  # scales of Gaussian noise below which masses are added up one by one
+_ROUNDING = 1e-12
+_ORDERS = 1 + np.exp(np.linspace(-12, 8, 401))
+
+
+@dataclass(frozen=True)
+class Law:
+    """Discrete noise: P(y) proportional to exp(-|y| / scale), or to exp(-y^2 / (2 scale^2)).
+
+    Attributes:
+        noise: which of the two.
+        scale: in steps of the grid.
+    """
+
+    noise: Noise
+    scale: Fraction
+
+    def below(self, k: Integers) -> Floats:
+        """Return P(y <= k), good to 1e-11."""
+        scale = float(self.scale)
+        if self.noise == "laplace":
+            share = 1 / (1 + math.exp(-1 / scale))
+            upper = -np.expm1(-(np.maximum(k, 0) + 1.0) / scale)
+            upper = share * upper + (1 - share)  # P(y <= k) = 1 - q^(k + 1) / (1 + q)
+            lower = share * np.exp(-np.maximum(-k, 0.0) / scale)
+            return np.asarray(np.where(k >= 0, upper, lower))
+        if scale <= _SMALL:
+            steps, masses = self._masses
+            place = np.clip(k - steps[0], -1, len(steps) - 1)
+            return np.asarray(np.concatenate([[0.0], np.cumsum(masses)])[place + 1])
+        # Euler and Maclaurin's sum from midpoint to midpoint; what is left out is of order scale^-4
+        z = (k + 0.5) / scale
+        density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+        return np.asarray(ndtr(z) + z * density / (24 * scale**2))
+
+    @cached_property
+    def _masses(self) -> tuple[Integers, Floats]:
+        """All values that have a mass to speak of, and their masses, for small Gaussian scales."""
+        reach = math.ceil(12 * float(self.scale)) + 1
+        steps = np.arange(-reach, reach + 1)
+        weights = np.exp(-(steps**2) / (2 * float(self.scale) ** 2))
+        return steps, weights / weights.sum()
+
+    def log_ratio(self, values: Integers, shifts: Integers) -> Floats:
+        """Return ln P(values - 0) - ln P(values - shifts), added up along the last axis."""
+        scale = float(self.scale)
+        own, other = values.astype(np.float64), (values - shifts).astype(np.float64)
+        if self.noise == "laplace":
+            return np.asarray((np.abs(other) - np.abs(own)).sum(axis=-1) / scale)
+        return np.asarray((other**2 - own**2).sum(axis=-1) / (2 * scale**2))
+
+
+def goodness_of_fit(values: Integers, law: Law, *, cells: int = _MOST_CELLS) -> float:
+    """Return the p-value of values being independent draws of a law: likelihood-ratio chi-square.
+
+    The values are counted in cells of about equal mass, each expecting _LEAST_EXPECTED at least.
+    The likelihood ratio is used and not Pearson's statistic, because its tail is that of chi-square
+    far out too, where ALPHA is: Pearson's is ten times too heavy there with 60 values a cell.
+    """
+    cells = min(cells, values.size // _LEAST_EXPECTED)
+    if cells < 2:
+        raise ValueError("too few values to hold against a law")
+    edges = _edges(law, cells)
+    masses = np.diff(np.concatenate([[0.0], law.below(edges), [1.0]]))
+    counted = np.bincount(np.searchsorted(edges, values.ravel()), minlength=masses.size)
+    return chi_square(counted, masses * values.size)
+
+
+def chi_square(counted: Integers, expected: Floats) -> float:
+    """Return the p-value of counts against their expectations, by the likelihood ratio.
+
+    Cells that expect less than _LEAST_EXPECTED are taken together.
+    """
+    rare = expected < _LEAST_EXPECTED
+    if rare.any():
+        counted = np.append(counted[~rare], counted[rare].sum())
+        expected = np.append(expected[~rare], expected[rare].sum())
+    held = counted > 0
+    statistic = 2 * float((counted[held] * np.log(counted[held] / expected[held])).sum())
+    return float(gammaincc((expected.size - 1) / 2, max(0.0, statistic) / 2))
+
+
+def _edges(law: Law, cells: int) -> Integers:
+    """Return where cells of about equal mass end; the last one never ends."""
+    wanted = np.arange(1, cells) / cells
+    low = np.full(wanted.size, -math.ceil(40 * law.scale), dtype=np.int64)
+    high = -low
+    while np.any(high - low > 1):
+        middle = (low + high) // 2
+        enough = law.below(middle) >= wanted
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return np.unique(high)
+
+
+def combined(p_values: Iterable[float]) -> float:
+    """Return the p-value of several tests taken as one [Bonferroni]."""
+    held = list(p_values)
+    return min(1.0, len(held) * min(held, default=1.0))
+
+
+def clopper_pearson(successes: int, trials: int, *, alpha: float) -> tuple[float, float]:
+    """Return bounds on a probability, each of which is wrong with probability alpha / 2 at most."""
+    if not 0 <= successes <= trials or trials < 1:
+        raise ValueError(f"{successes} of {trials}")
+    low = float(beta.ppf(alpha / 2, successes, trials - successes + 1)) if successes else 0.0
+    left = trials - successes
+    high = float(beta.isf(alpha / 2, successes + 1, left)) if left else 1.0
+    return low, high
+
+
+def pure_loss(p_low: float, q_high: float) -> float:
+    """Return the least epsilon of a mechanism that gives an event P >= p_low, or Q <= q_high.
+
+    P and Q are its probabilities on neighbouring data; the event and its complement both count.
+    """
+    if p_low <= q_high:
+        return 0.0
+    if q_high == 0 or p_low == 1:
+        return math.inf
+    return max(math.log(p_low / q_high), math.log1p(-q_high) - math.log1p(-p_low))
+
+
+def zcdp_loss(p_low: float, q_high: float) -> float:
+    """Return the least rho of a mechanism that gives an event P >= p_low, or Q <= q_high.
+
+    That is the largest D_a / a over the orders a: the Renyi divergences, both ways, of the two
+    Bernoulli laws, which no mechanism's own can be below (data processing).
+    """
+    if p_low <= q_high:
+        return 0.0
+    if q_high == 0 or p_low == 1:
+        return math.inf
+    both = [_renyi(p_low, q_high), _renyi(q_high, p_low)]
+    return float(np.max(np.array(both) / _ORDERS))
+
+
+def _renyi(p: float, q: float) -> Floats:
+    """Return D_a(Bernoulli(p) || Bernoulli(q)) for all _ORDERS a."""
+    yes = _ORDERS * math.log(p) + (1 - _ORDERS) * math.log(q)
+    no = _ORDERS * math.log1p(-p) + (1 - _ORDERS) * math.log1p(-q)
+    return np.asarray(np.logaddexp(yes, no) / (_ORDERS - 1))
+
+
+def breaks_pure(p_low: float, q_high: float, epsilon: float) -> bool:
+    """Return whether the bounds contradict epsilon-DP.
+
+    >>> breaks_pure(0.75, 0.25, 1.0), breaks_pure(0.75, 0.25, 1.1)
+    (True, False)
+    """
+    return pure_loss(p_low, q_high) > epsilon * (1 + _ROUNDING)
+
+
+def breaks_zcdp(p_low: float, q_high: float, rho: float) -> bool:
+    """Return whether the bounds contradict rho-zCDP."""
+    return zcdp_loss(p_low, q_high) > rho * (1 + _ROUNDING)
