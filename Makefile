@@ -7,10 +7,10 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all check lint types bench-strategies bench-tuning bench-thresholds bench-rap bench-answers bench-postprocess bench-noise pipeline clean
+.PHONY: help install demo test test-all trust check lint types bench-strategies bench-tuning bench-thresholds bench-rap bench-answers bench-postprocess bench-noise pipeline clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(READY) ## set up .venv with dpquery and the development tools
 
@@ -51,6 +51,9 @@ test: $(READY) ## the tests of every day: some five minutes
 
 test-all: $(READY) ## every test, the slow ones too
 	$(BIN)/pytest -q -m ''
+
+trust: $(READY) ## all that speaks for dpquery in one table: the audit, hostile input, crashes, mutants
+	$(BIN)/python tests/trust.py
 
 lint: $(READY) ## ruff: lint and format
 	$(BIN)/ruff check .

@@ -1,0 +1,99 @@
+"""The table of `make trust` adds up, begins with the longest, and fails when anything fails."""
+
+from collections import Counter
+
+import trust
+from trust import AUDIT, Outcome
+
+REPORT = """<?xml version="1.0" encoding="utf-8"?>
+<testsuites><testsuite name="pytest" tests="4">
+<testcase classname="tests.test_x" name="test_a[1-x]" time="0.1"><properties>
+<property name="draws" value="1000" /><property name="mutants" value="3" />
+<property name="mutants caught" value="2" /></properties></testcase>
+<testcase classname="tests.test_x" name="test_b" time="0.1"><properties>
+<property name="draws" value="24" /><property name="crashes" value="5" /></properties></testcase>
+<testcase classname="tests.test_x" name="test_c" time="0"><skipped message="no file" /></testcase>
+{more}</testsuite></testsuites>"""
+BROKEN = '<testcase classname="tests.test_x" name="test_d[y]"><failure message="no" /></testcase>'
+FINDINGS = """{"findings": [
+{"part": "sampler", "subject": "Laplace 2", "claim": "exact", "passed": true, "evidence": "p",
+ "draws": 70, "neighbours": 0},
+{"part": "neighbours", "subject": "Haar", "claim": "epsilon 1", "passed": %s, "evidence": "q",
+ "draws": 30, "neighbours": 2}]}"""
+
+
+def outcome(name, *, failures=()):
+    return Outcome(name, 1, 0, Counter(), 1.0, failures)
+
+
+def test_tallies_are_summed_over_all_tests_of_a_file():
+    own = trust.of_tests("test_x.py", REPORT.format(more=""), code=0, seconds=12.3)
+    assert own.tallies == {"draws": 1024, "crashes": 5, "mutants": 3, "mutants caught": 2}
+    assert (own.checks, own.skipped, own.failures) == (2, 1, ())
+    cells = dict(zip(trust.COLUMNS, trust.row(own), strict=True))
+    assert cells["draws"] == "1,024"
+    assert cells["mutants"] == "2/3"
+    assert cells["races"] == ""
+    assert cells["result"] == "passed, 1 skipped"
+
+
+def test_findings_of_the_audit_are_counted_and_a_failed_one_is_named_with_its_part():
+    good = trust.of_audit(FINDINGS % "true", code=0, seconds=1)
+    assert (good.checks, good.failures) == (2, ())
+    assert good.tallies == {"draws": 100, "neighbours": 2}
+    (failure,) = trust.of_audit(FINDINGS % "false", code=1, seconds=1).failures
+    assert failure.name == "Haar: epsilon 1"
+    assert failure.command == "dpquery audit --part neighbours"
+
+
+def test_the_last_line_is_the_sum_of_all_others():
+    own = trust.of_tests("test_x.py", REPORT.format(more=""), code=0, seconds=2)
+    both = trust.total([own, own, trust.of_audit(FINDINGS % "true", code=0, seconds=3)])
+    assert both.tallies["draws"] == 2 * 1024 + 100
+    assert (both.checks, both.skipped, both.seconds) == (6, 2, 7)
+    assert "total" in trust.table([own]).splitlines()[-1]
+
+
+def test_a_failing_section_ends_in_exit_code_1_and_says_how_to_run_it_alone(capsys):
+    failed = trust.of_tests("test_x.py", REPORT.format(more=BROKEN), code=1, seconds=1)
+    assert trust.trust(["a", "x"], {"a": outcome("a"), "x": failed}.__getitem__) == 1
+    printed = capsys.readouterr().out
+    assert "1 FAILED" in printed
+    assert "pytest -m '' \"tests/test_x.py::test_d[y]\"" in printed
+    assert trust.trust(["a"], outcome) == 0
+
+
+def test_a_section_that_ends_before_its_first_check_has_failed():
+    for report in ("<testsuites/>", REPORT.format(more="")):
+        assert trust.of_tests("test_x.py", report, code=2, seconds=0).failures
+    for printed in ("", "{}", "[1]", "Traceback"):
+        assert trust.of_audit(printed, code=0, seconds=0).failures
+
+
+def test_the_longest_begin_and_what_was_never_measured_before_them(monkeypatch):
+    monkeypatch.setattr(trust, "SECONDS", {"short": 1, "long": 90, "middle": 20})
+    assert trust.longest_first(["short", "new", "middle", "long"]) == [
+        "new",
+        "long",
+        "middle",
+        "short",
+    ]
+
+
+def test_the_audit_is_a_section_and_every_file_that_is_measured_is_there():
+    assert set(trust.SECONDS) <= set(trust.sections())
+    assert trust.sections()[0] == AUDIT
+
+
+def test_a_section_is_run_in_a_process_of_its_own_and_its_cpu_seconds_are_measured(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_y.py").write_text(
+        "def test_good(record_property):\n    record_property('races', 7)\n"
+        "def test_bad():\n    assert 0\n"
+    )
+    monkeypatch.setattr(trust, "ROOT", tmp_path)
+    own = trust.run("test_y.py", quick=True)
+    assert (own.checks, own.tallies["races"], own.failures[0].name) == (2, 7, "test_bad")
+    assert own.seconds > 0

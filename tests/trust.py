@@ -1,0 +1,204 @@
+"""All that speaks for dpquery in one table: `make trust`, or `python tests/trust.py --quick`.
+
+Runs `dpquery audit` and the test files that guard the privacy promise, slow tests too, a process a
+core, the longest first. The tests say themselves how much they tried, by `record_property` of
+pytest; the tallies are summed here. The exit code is 1 if anything failed, and what failed is named
+with the command that runs it alone.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).parents[1]
+PATTERNS = (
+    "test_audit*.py",
+    "test_mutants.py",
+    "test_non_interference.py",
+    "test_stability.py",
+    "test_fuzz_*.py",
+    "test_ledger*.py",
+    "test_release_protocol.py",
+    "test_crashes.py",
+    "test_accounting*.py",
+    "test_threats.py",
+    "test_supply.py",
+)
+AUDIT = "dpquery audit"
+# CPU seconds as last measured, only to begin with the longest; what is not listed comes first.
+SECONDS = {
+    AUDIT: 100,
+    "test_ledger.py": 20,
+    "test_release_protocol.py": 30,
+    "test_non_interference.py": 20,
+    "test_accounting.py": 10,
+    "test_ledger_storage.py": 5,
+}
+TALLIES = ("draws", "neighbours", "bad inputs", "crashes", "races", "conversions")
+COLUMNS = ("section", "checks", *TALLIES, "mutants", "CPU s", "result")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What failed, and the command that runs it alone."""
+
+    name: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a section of the table found: `checks` made, `skipped` ones not counted among them."""
+
+    section: str
+    checks: int
+    skipped: int
+    tallies: Counter[str]
+    seconds: float
+    failures: tuple[Failure, ...]
+
+
+def sections() -> list[str]:
+    """Return the audit and the test files that there are."""
+    found = (path.name for pattern in PATTERNS for path in (ROOT / "tests").glob(pattern))
+    return [AUDIT, *dict.fromkeys(sorted(found))]
+
+
+def longest_first(names: Iterable[str]) -> list[str]:
+    """Return the names in the order that keeps every core busy to the end."""
+    return sorted(names, key=lambda name: -SECONDS.get(name, 10**6))
+
+
+def run(section: str, *, quick: bool) -> Outcome:
+    """Run one section in processes of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report"
+        if section == AUDIT:
+            command = [sys.executable, "-m", "dpquery", "audit", "--json"]
+            code, seconds = _finished(command + ["--quick"] * quick, report)
+            return of_audit(report.read_text(encoding="utf-8"), code=code, seconds=seconds)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command += [f"--junit-xml={report}", f"tests/{section}"] + ["-m", ""] * (not quick)
+        code, seconds = _finished(command, Path(folder) / "printed")
+        content = report.read_text(encoding="utf-8") if report.exists() else "<testsuites/>"
+        return of_tests(section, content, code=code, seconds=seconds)
+
+
+def _finished(command: Sequence[str], printed: Path) -> tuple[int, float]:
+    """Run a command from the root, its output into a file; return exit code and CPU seconds."""
+    threads = {"OPENBLAS_NUM_THREADS": "1"}
+    with printed.open("wb") as file:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=os.environ | threads, stdout=file, stderr=subprocess.DEVNULL
+        )
+        _, status, used = os.wait4(process.pid, 0)  # with all processes that it waited for
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, used.ru_utime + used.ru_stime
+
+
+def of_audit(printed: str, *, code: int, seconds: float) -> Outcome:
+    """Read the findings of the audit; the same part failing in several places is run once."""
+    try:
+        findings = json.loads(printed)["findings"]
+    except (ValueError, KeyError, TypeError):
+        findings, code = [], code or 1
+    tallies = Counter({name: sum(own[name] for own in findings) for name in TALLIES[:2]})
+    failures = [
+        Failure(f"{own['subject']}: {own['claim']}", f"{AUDIT} --part {own['part']}")
+        for own in findings
+        if not own["passed"]
+    ]
+    if code and not failures:
+        failures = [Failure(f"ended with exit code {code}", AUDIT)]
+    return Outcome(AUDIT, len(findings), 0, tallies, seconds, tuple(failures))
+
+
+def of_tests(section: str, report: str, *, code: int, seconds: float) -> Outcome:
+    """Read pytest's junit report of one test file."""
+    tallies: Counter[str] = Counter()
+    failures, skipped = [], 0
+    cases = list(ElementTree.fromstring(report).iter("testcase"))  # noqa: S314 pytest wrote it
+    for case in cases:
+        skipped += case.find("skipped") is not None
+        for own in case.iter("property"):
+            tallies[own.get("name", "")] += int(float(own.get("value", "0")))
+        if case.find("failure") is not None or case.find("error") is not None:
+            name = case.get("name", "")
+            failures.append(Failure(name, f"pytest -m '' \"tests/{section}::{name}\""))
+    if code and not failures:
+        failures = [Failure(f"ended with exit code {code}", f"pytest -m '' tests/{section}")]
+    return Outcome(section, len(cases) - skipped, skipped, tallies, seconds, tuple(failures))
+
+
+def total(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the last line."""
+    return Outcome(
+        "total",
+        sum(own.checks for own in outcomes),
+        sum(own.skipped for own in outcomes),
+        sum((own.tallies for own in outcomes), Counter()),
+        sum(own.seconds for own in outcomes),
+        tuple(failure for own in outcomes for failure in own.failures),
+    )
+
+
+def row(outcome: Outcome) -> tuple[str, ...]:
+    """Return the cells of a line, an empty one where nothing of the kind was tried."""
+    tallies = outcome.tallies
+    caught = f"{tallies['mutants caught']}/{tallies['mutants']}" if tallies["mutants"] else ""
+    result = f"{len(outcome.failures)} FAILED" if outcome.failures else "passed"
+    if outcome.skipped:
+        result += f", {outcome.skipped} skipped"
+    counts = [f"{tallies[name]:,}" if tallies[name] else "" for name in TALLIES]
+    return outcome.section, f"{outcome.checks:,}", *counts, caught, f"{outcome.seconds:.0f}", result
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """Return all lines, numbers flush right."""
+    rows = [COLUMNS, *(row(own) for own in (*outcomes, total(outcomes)))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    edges = (0, len(COLUMNS) - 1)
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if place in edges else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ).rstrip()
+        for cells in rows
+    )
+
+
+def verdict(outcomes: Sequence[Outcome]) -> int:
+    """Print the table and what failed; return the exit code."""
+    print(table(outcomes))
+    failures = total(outcomes).failures
+    for failure in failures:
+        print(f"\nFAILED: {failure.name}\n  run it alone: {failure.command}")
+    return 1 if failures else 0
+
+
+def trust(names: Sequence[str], runs: Callable[[str], Outcome]) -> int:
+    """Run the sections, a process a core, and print what they found in the order of `names`."""
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        running = {name: pool.submit(runs, name) for name in longest_first(names)}
+        return verdict([running[name].result() for name in names])
+
+
+def main() -> None:
+    """Run everything, or with --quick the tests of every day and the short audit."""
+    parser = argparse.ArgumentParser(description="Run the audit and the tests that guard privacy.")
+    parser.add_argument("--quick", action="store_true", help="the short audit and everyday tests")
+    quick = parser.parse_args().quick
+    sys.exit(trust(sections(), lambda name: run(name, quick=quick)))
+
+
+if __name__ == "__main__":
+    main()
