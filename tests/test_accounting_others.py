@@ -1,0 +1,391 @@
+"""No conversion is more optimistic than OpenDP, dp-accounting, or the exact laws of the noise say.
+
+Three independent judges: OpenDP's privacy maps, Google's dp-accounting, and the definitions written
+out in mpmath at 300 bits or as sums over the exact probabilities, without any bound in between.
+Every check is run on planted mistakes as well, and must refuse them.
+"""
+
+import itertools
+import math
+from fractions import Fraction
+
+import dp_accounting
+import mpmath
+import numpy as np
+import opendp.prelude as dp
+import pytest
+from dp_accounting import rdp
+from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.pld import privacy_loss_mechanism
+from dp_accounting.rdp import rdp_privacy_accountant
+from strategies_support import dense_strategy
+
+from dpquery.measurement import accounting
+from dpquery.measurement.accounting import (
+    UNIT,
+    Guarantee,
+    analytic_gaussian_sigma,
+    budget_cap,
+    charge_units,
+    epsilon_of,
+    guarantee,
+    noise_scale,
+    sensitivity_bound,
+)
+from dpquery.measurement.mechanism import design
+from dpquery.measurement.rap_mechanism import design_rap
+from dpquery.operators.blocks import Workload, marginal
+from dpquery.spec.model import Budget, Privacy
+from dpquery.strategy.rap import RapSettings
+from dpquery.strategy.strategies import MarginalsStrategy
+
+EPSILONS = [
+    *map(Fraction, ["0.001", "0.004", "0.01", "0.05", "0.1", "0.2", "0.3", "0.5", "0.7"]),
+    *map(Fraction, ["1", "1.3", "2", "2.5", "4", "7", "10", "14", "31.7", "100"]),
+]
+DELTAS = [Fraction(1, 10**k) for k in (3, 4, 5, 6, 7, 9, 12)]
+RHOS = [
+    *map(Fraction, ["1e-6", "3e-5", "1e-4", "1e-3", "0.004", "0.017", "0.05", "0.1"]),
+    *map(Fraction, ["0.25", "0.5", "0.77", "1", "2", "3.3", "6", "10", "40"]),
+]
+SENSITIVITIES = [1, 2, 3, 7, 12, 999, 10**6 + 3, 2**40 + 1, 3**40]
+ROUNDING = 1 + 1e-12
+"""A judge that computes in floats may be off by that factor."""
+
+dp.enable_features("contrib")
+mpmath.mp.prec = 300
+
+
+def exact(value):
+    """An exact fraction at 300 bits."""
+    return mpmath.mpf(value.numerator) / value.denominator
+
+
+def least_epsilon(rho, delta):
+    """The bound of [CKS20] at its best order: where its derivative, of one sign change, is zero."""
+    rho, delta = exact(Fraction(rho)), exact(Fraction(delta))
+    low, high = mpmath.mpf(-60), mpmath.mpf(60)  # of ln(alpha - 1)
+    for _ in range(110):
+        middle = (low + high) / 2
+        order = mpmath.exp(middle)
+        rising = rho * order**2 + mpmath.log((1 + order) * delta) > 0
+        low, high = (low, middle) if rising else (middle, high)
+    alpha = 1 + mpmath.exp(low)
+    return alpha * rho + mpmath.log1p(-1 / alpha) - mpmath.log(alpha * delta) / (alpha - 1)
+
+
+def opendp_epsilon(rho, delta):
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
+    curve = dp.c.make_zCDP_to_approxDP(dp.m.make_gaussian(*space, scale=1.0))
+    return curve.map(math.sqrt(2 * rho)).epsilon(float(delta))
+
+
+def orders_near_the_best(rho, delta):
+    best = math.sqrt(-math.log(delta) / rho)
+    return [1 + best * 10 ** (k / 200) for k in range(-300, 60)]
+
+
+def dp_accounting_epsilon(rho, delta):
+    orders = orders_near_the_best(float(rho), float(delta))
+    accountant = rdp.RdpAccountant(orders)
+    accountant.compose(dp_accounting.ZCDpEvent(float(rho)))
+    return accountant.get_epsilon(float(delta))
+
+
+def gaussian_delta(moves, scale, epsilon):
+    """The true delta of discrete Gaussian noise on coordinates that move by so much.
+
+    The privacy loss is (2 S + sum of squared moves) / (2 scale^2) with S = sum of moves * noise.
+    Summed term by term, each positive, so that nothing cancels.
+    """
+    reach = math.ceil(12 * scale)
+    noise = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * scale**2))
+    noise /= noise.sum()
+    law = np.ones(1)
+    for move in moves:
+        spread = np.zeros(2 * reach * abs(move) + 1)
+        spread[:: abs(move)] = noise
+        law = np.convolve(law, spread)
+    sums = np.arange(len(law)) - len(law) // 2
+    loss = (2 * sums + sum(move**2 for move in moves)) / (2 * scale**2)
+    above = loss > epsilon
+    return float(-(law[above] * np.expm1(epsilon - loss[above])).sum())
+
+
+def epsilon_faults(convert):
+    """The points at which a conversion of rho to epsilon is wrong."""
+    for rho, delta in itertools.product(RHOS, DELTAS):
+        ours, truth = Fraction(convert(rho, delta)), max(least_epsilon(rho, delta), mpmath.mpf(0))
+        judges = [opendp_epsilon(rho, delta), dp_accounting_epsilon(rho, delta)]
+        if exact(ours) < truth or ours > truth * ROUNDING:
+            yield rho, delta, "the bound at 300 bits"
+        if ours > judges[0] * ROUNDING or ours < judges[0] / ROUNDING:
+            yield rho, delta, "OpenDP"
+        # Its orders are a grid, and where KL divergence alone is below delta it says 0.
+        if judges[1] and not judges[1] / (1 + 1e-3) <= ours <= judges[1] * ROUNDING:
+            yield rho, delta, "dp-accounting"
+
+
+def rho_faults(convert):
+    """The points at which a conversion of (epsilon, delta) to rho is wrong."""
+    for epsilon, delta in itertools.product(EPSILONS, DELTAS):
+        rho = convert(epsilon, delta)
+        if least_epsilon(rho, delta) > exact(epsilon):
+            yield epsilon, delta, "the bound at 300 bits"
+        if least_epsilon(rho * (1 + Fraction(1, 10**12)) + Fraction(2, UNIT), delta) <= exact(
+            epsilon
+        ):
+            yield epsilon, delta, "wasteful"
+        if opendp_epsilon(rho, delta) > float(epsilon) * ROUNDING:
+            yield epsilon, delta, "OpenDP"
+        orders = orders_near_the_best(float(rho), float(delta))
+        losses = [order * float(rho) for order in orders]
+        theirs, _ = rdp_privacy_accountant.compute_delta(orders, losses, float(epsilon))
+        if theirs > float(delta) * (1 + 1e-2):
+            yield epsilon, delta, "dp-accounting"
+
+
+def scale_faults(scale_of):
+    """The points at which a scale is too small, by the exact rationals or by OpenDP's map."""
+    vectors = dp.vector_domain(dp.atom_domain(T="i64"))
+    for epsilon, delta, step in itertools.product(EPSILONS, DELTAS[::2], SENSITIVITIES):
+        for noise in ("laplace", "gaussian"):
+            budget = guarantee(noise, epsilon=epsilon, delta=delta)
+            laplace = noise == "laplace"
+            sensitivity = step if laplace else step**2
+            scale = scale_of(budget, sensitivity)
+            ratio = step / Fraction(scale)
+            cost = ratio if laplace else ratio**2 / 2
+            if not budget.amount * (1 - Fraction(1, 10**12)) < cost <= budget.amount:
+                yield noise, epsilon, step, "the exact cost"
+            if laplace:
+                judge = dp.m.make_laplace(vectors, dp.l1_distance(T="f64"), scale=scale)
+            else:
+                judge = dp.m.make_gaussian(vectors, dp.l2_distance(T="f64"), scale=scale)
+            if judge.map(sensitivity_bound(noise, sensitivity)) > budget.amount:
+                yield noise, epsilon, step, "OpenDP"
+
+
+def single_release_faults(scale_of):
+    """The releases of one number whose exact privacy loss is above what is promised."""
+    for epsilon, delta, step in itertools.product(EPSILONS[3:], DELTAS[::2], (1, 3, 40)):
+        budget = guarantee("gaussian", epsilon=epsilon, delta=delta)
+        scale = scale_of(budget, step**2)
+        theirs = privacy_loss_mechanism.DiscreteGaussianPrivacyLoss(
+            scale, step, truncation_bound=math.ceil(12 * scale) + step
+        )
+        if theirs.get_delta_for_epsilon(float(epsilon)) > delta:
+            yield "gaussian", epsilon, delta, step, "dp-accounting"
+        if gaussian_delta([step], scale, float(epsilon)) > delta:
+            yield "gaussian", epsilon, delta, step, "the exact law"
+    for epsilon, step in itertools.product(EPSILONS[1:], (1, 3, 40)):
+        budget = guarantee("laplace", epsilon=epsilon, delta=Fraction(0))
+        parameter = 1 / scale_of(budget, step)
+        theirs = privacy_loss_mechanism.DiscreteLaplacePrivacyLoss(parameter, step)
+        # At an epsilon that is just enough, and at one just below, where delta must show.
+        if theirs.get_delta_for_epsilon(float(epsilon) * ROUNDING) > 1e-15:
+            yield "laplace", epsilon, step, "dp-accounting"
+        if theirs.get_delta_for_epsilon(float(epsilon) * 0.99) <= 0:
+            yield "laplace", epsilon, step, "wasteful"
+
+
+def pure_faults(units_of):
+    """The points at which pure epsilon is charged less rho than it may cost, at any order."""
+    vectors = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="f64")
+    orders = [1.0 + 10 ** (k / 4) for k in range(-12, 25)]
+    for epsilon in EPSILONS:
+        rho = Fraction(units_of(guarantee("laplace", epsilon=epsilon, delta=Fraction(0))), UNIT)
+        judge = dp.c.make_pureDP_to_zCDP(dp.m.make_laplace(*vectors, scale=1.0))
+        if judge.map(float(epsilon)) > float(rho) * ROUNDING:
+            yield epsilon, "OpenDP"
+        # Randomized response is the worst of all pure mechanisms: two outcomes, loss +-epsilon.
+        low = 1 / (1 + mpmath.exp(exact(epsilon)))
+        for order in map(mpmath.mpf, orders):
+            high = 1 - low
+            moment = high**order * low ** (1 - order) + low**order * high ** (1 - order)
+            if mpmath.log(moment) / (order - 1) > order * exact(rho):
+                yield epsilon, order, "randomized response"
+
+
+def test_rho_to_epsilon_is_never_below_the_truth(record_property):
+    assert not list(epsilon_faults(epsilon_of))
+    record_property("conversions", 3 * len(RHOS) * len(DELTAS))
+
+
+def test_epsilon_to_rho_is_never_above_the_truth(record_property):
+    assert not list(rho_faults(accounting._largest_rho))
+    record_property("conversions", 4 * len(EPSILONS) * len(DELTAS))
+
+
+def test_scales_meet_their_budget_in_fractions_and_by_opendp(record_property):
+    assert not list(scale_faults(noise_scale))
+    record_property("conversions", 4 * len(EPSILONS) * 4 * len(SENSITIVITIES))
+
+
+def test_the_exact_loss_of_a_release_is_never_above_its_promise(record_property):
+    assert not list(single_release_faults(noise_scale))
+    record_property("conversions", (2 * len(EPSILONS[3:]) * 4 + 2 * len(EPSILONS[1:])) * 3)
+
+
+def test_pure_epsilon_is_charged_at_least_the_rho_that_it_costs(record_property):
+    assert not list(pure_faults(lambda spent: charge_units(spent, "rho")))
+    record_property("conversions", len(EPSILONS) * (1 + 37))
+
+
+def test_every_limit_on_rows_and_both_neighbours_are_paid_for(record_property):
+    weights, checked = {(0, 1): 5, (0,): 3, (1,): 1, (): 2}, 0
+    for noise, rows, neighbours in itertools.product(
+        ("laplace", "gaussian"), (1, 2, 5), ("add-remove", "replace")
+    ):
+        for epsilon in EPSILONS[4:15:2]:
+            budget = guarantee(noise, epsilon=epsilon, delta=Fraction(1, 10**6))
+            privacy = Privacy(max_rows=rows, neighbours=neighbours)
+            strategy = MarginalsStrategy("four", noise, (3, 4), weights)
+            columns = dense_strategy(strategy.measurements).astype(int).T
+            own = design(strategy, privacy=privacy, guarantee=budget)
+            assert own.shift == 0
+            other = columns if neighbours == "replace" else np.zeros_like(columns[:1])
+            for here, there in itertools.product(columns, other):
+                move = rows * (here - there)
+                size = Fraction(int(abs(move).sum() if noise == "laplace" else (move**2).sum()))
+                scale = Fraction(own.scale)
+                cost = size / scale if noise == "laplace" else size / (2 * scale**2)
+                assert cost <= budget.amount
+                checked += 1
+    record_property("conversions", checked)
+
+
+@pytest.mark.parametrize("moves", [(1, 1), (1, -2), (3, 1, 2), (1, 1, 1, 1), (5, -1, 1)])
+def test_a_vector_of_moves_loses_no_more_than_its_length_says(moves, record_property):
+    """The exact law: a sum of spread discrete Gaussians, by convolution."""
+    squared = sum(move**2 for move in moves)
+    for epsilon, delta in itertools.product(EPSILONS[9:14], DELTAS[::2]):
+        scale = noise_scale(guarantee("gaussian", epsilon=epsilon, delta=delta), squared)
+        assert gaussian_delta(moves, scale, float(epsilon)) <= delta
+        # The same noise for the largest coordinate alone is not enough: a planted mistake.
+        short = noise_scale(
+            guarantee("gaussian", epsilon=epsilon, delta=delta), max(map(abs, moves)) ** 2
+        )
+        assert gaussian_delta(moves, short * 0.75, float(epsilon)) > delta
+    record_property("conversions", 2 * 5 * len(DELTAS[::2]))
+
+
+@pytest.mark.parametrize("releases", [2, 5, 16])
+@pytest.mark.parametrize("delta", [Fraction(1, 10**4), Fraction(1, 10**9)])
+def test_a_cap_filled_by_many_releases_holds_by_the_exact_accountant(
+    releases, delta, record_property
+):
+    """Gaussian and Laplace releases share a cap; their losses are convolved by dp-accounting."""
+    whole = Fraction(3)
+    cap = budget_cap(Budget(epsilon=whole, delta=delta), Privacy())
+    share = Fraction(cap.units // releases, UNIT)
+    gaussian = Guarantee("zcdp", share, epsilon=whole, delta=delta)
+    assert releases * charge_units(gaussian, "rho") <= cap.units
+    # Coarser than the true losses, and rounded up.
+    noisy = pld.from_discrete_gaussian_mechanism(
+        noise_scale(gaussian, 9), 3, value_discretization_interval=2e-3, use_connect_dots=True
+    )
+    assert noisy.self_compose(releases).get_delta_for_epsilon(float(whole)) <= delta
+    loss = Fraction(math.isqrt(int(2 * share * 10**12)), 10**6)
+    pure = guarantee("laplace", epsilon=loss, delta=Fraction(0))
+    assert charge_units(pure, "rho") <= share * UNIT
+    laplace = pld.from_discrete_laplace_mechanism(
+        1 / noise_scale(pure, 4), 4, value_discretization_interval=2e-3, use_connect_dots=True
+    )
+    mixed = noisy.self_compose(releases // 2).compose(
+        laplace.self_compose(releases - releases // 2)
+    )
+    assert mixed.get_delta_for_epsilon(float(whole)) <= delta
+    assert noisy.self_compose(4 * releases).get_delta_for_epsilon(float(whole)) > delta
+    record_property("conversions", 3)
+
+
+def test_the_parts_of_rap_add_up_to_its_rho_by_opendps_maps(record_property):
+    integers = dp.atom_domain(T="i64")
+    numbers = dp.vector_domain(integers)
+    shape, checked = (4, 3, 5), 0
+    blocks = (marginal(shape, [0, 1]), marginal(shape, [2]), marginal(shape, [1, 2]))
+    workload = Workload(shape, blocks, (1.0, 1.0, 1.0))
+    for rho, rows, neighbours in itertools.product(RHOS[4:], (1, 3), ("add-remove", "replace")):
+        budget = Guarantee("zcdp", rho, epsilon=Fraction(1), delta=Fraction(1, 10**6))
+        privacy = Privacy(max_rows=rows, neighbours=neighbours)
+        settings = RapSettings(rounds=3, selected=4, relaxed_rows=10, seed=0)
+        own = design_rap(workload, settings, privacy=privacy, guarantee=budget, rows=None)
+
+        def gaussian(part, squared, *, own=own):
+            judge = dp.m.make_gaussian(
+                numbers, dp.l2_distance(T="f64"), scale=own.scale(part, squared)
+            )
+            return judge.map(sensitivity_bound("gaussian", squared))
+
+        metric = dp.linf_distance(T="i64", monotonic=neighbours == "add-remove")
+        pick = dp.m.make_noisy_max(
+            numbers, metric, dp.zero_concentrated_divergence(), scale=float(1 / own.rate)
+        )
+        spent = gaussian(own.total_rho, own.total_sensitivity)
+        for _ in range(settings.rounds):
+            spent += settings.selected * pick.map(rows)
+            places = np.array([[0, 0], [1, 2], [2, 3], [2, 4]])
+            spent += gaussian(own.measurement_rho, own.sensitivity(workload, places))
+        assert float(rho) * 0.999 < spent <= float(rho) * ROUNDING
+        checked += 1
+    record_property("conversions", checked)
+
+
+def test_analytic_gaussian_is_the_sigma_of_dp_accounting(record_property):
+    for epsilon, delta in itertools.product(EPSILONS, DELTAS):
+        ours = analytic_gaussian_sigma(float(epsilon), float(delta))
+        theirs = dp_accounting.get_sigma_gaussian(float(epsilon), float(delta))
+        assert ours == pytest.approx(theirs, rel=1e-6)
+    record_property("conversions", len(EPSILONS) * len(DELTAS))
+
+
+def test_zcdp_costs_at_most_a_quarter_more_noise_than_the_exact_law_allows(record_property):
+    """How much is given away: the least scale by the exact law over ours, one number released."""
+    for epsilon, delta in itertools.product(EPSILONS[3:], DELTAS):
+        ours = noise_scale(guarantee("gaussian", epsilon=epsilon, delta=delta), 100)
+        theirs = 10 * dp_accounting.get_sigma_gaussian(float(epsilon), float(delta))
+        assert 1 < ours / theirs < 1.25
+    record_property("conversions", len(EPSILONS[3:]) * len(DELTAS))
+
+
+def ignores_delta(rho, delta):
+    return epsilon_of(rho, Fraction(1, 2))
+
+
+def outside_the_range(rho, delta):
+    alpha = 1 / (1 + math.sqrt(-math.log(delta) / rho))
+    return alpha * float(rho) - math.log(alpha * delta) / abs(alpha - 1)
+
+
+@pytest.mark.parametrize(
+    ("faults", "planted"),
+    [
+        pytest.param(epsilon_faults, lambda r, d: epsilon_of(r * Fraction(99, 100), d), id="1 %"),
+        pytest.param(epsilon_faults, ignores_delta, id="delta ignored"),
+        pytest.param(epsilon_faults, outside_the_range, id="alpha below 1"),
+        pytest.param(epsilon_faults, lambda r, d: epsilon_of(r / 2, d), id="half of rho"),
+        pytest.param(
+            rho_faults, lambda e, d: accounting._largest_rho(e, d) * Fraction(101, 100), id="1 % up"
+        ),
+        pytest.param(
+            rho_faults, lambda e, d: accounting._largest_rho(e, d) * Fraction(99, 100), id="1 % low"
+        ),
+        pytest.param(
+            rho_faults, lambda e, d: accounting._largest_rho(e, Fraction(1, 2)), id="any delta"
+        ),
+        pytest.param(scale_faults, lambda b, s: noise_scale(b, s) * (1 - 1e-9), id="scale short"),
+        pytest.param(scale_faults, lambda b, s: noise_scale(b, s) * 1.01, id="scale wasteful"),
+        pytest.param(
+            single_release_faults, lambda b, s: noise_scale(b, s) / math.sqrt(2), id="/2 dropped"
+        ),
+        pytest.param(
+            pure_faults, lambda spent: math.floor(spent.amount**2 / 4 * UNIT), id="a quarter"
+        ),
+        pytest.param(
+            pure_faults, lambda spent: math.floor(spent.amount**2 * UNIT * 99 / 200), id="1 % less"
+        ),
+    ],
+)
+def test_a_planted_mistake_is_found(faults, planted):
+    assert next(faults(planted), None) is not None
