@@ -8,6 +8,7 @@ import inspect
 import math
 import re
 import sqlite3
+from contextlib import nullcontext
 from fractions import Fraction
 from itertools import pairwise
 
@@ -21,16 +22,27 @@ from dpquery.exceptions import (
     DpqueryError,
     LedgerError,
     SpecError,
+    UnsupportedWorkloadError,
 )
 from dpquery.measurement import adaptive, curator
 from dpquery.measurement.accounting import guarantee
-from dpquery.measurement.adaptive import AdaptiveQuery, offsets, rounds_of, run_rounds
+from dpquery.measurement.adaptive import (
+    AdaptiveQuery,
+    Round,
+    all_places,
+    offsets,
+    rounds_of,
+    run_rounds,
+)
+from dpquery.measurement.disjoint import family_sizes, squared_move
 from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.ledger_draft import Draft
 from dpquery.measurement.ledger_store import Store
-from dpquery.measurement.rap_mechanism import STEPS
-from dpquery.measurement.selection import ExactChance
+from dpquery.measurement.rap_mechanism import GRID_BITS, STEPS
+from dpquery.measurement.selection import ExactChance, differences_of
 from dpquery.measurement.tabulate import tabulate
+from dpquery.operators.blocks import Workload, product
+from dpquery.operators.factors import Dense
 from dpquery.spec.model import Rows
 from dpquery.strategy.rap import RapSettings, decode_settings, encode_settings
 
@@ -237,6 +249,22 @@ def test_a_query_takes_only_the_mechanism_of_its_settings():
         adaptive.design_rap(workload, TWO, privacy=privacy, guarantee=pure, rows=None)
 
 
+@pytest.mark.parametrize("entries", [[0, 2], [1, -1], [0.5, 1.0], [0, 1]])
+def test_queries_that_are_no_counts_are_refused_as_what_they_are(entries):
+    factor = Dense(np.array([entries]))
+    workload = Workload((2,), (product((2,), {0: factor}),) * 2, (1.0, 1.0))
+    question = ask()
+    counts = entries == [0, 1]
+    with nullcontext() if counts else pytest.raises(UnsupportedWorkloadError, match="0 and 1"):
+        adaptive.design_rap(
+            workload,
+            RapSettings(1, 1, 10, 0),
+            privacy=question.spec.privacy,
+            guarantee=question.guarantee,
+            rows=None,
+        )
+
+
 def test_a_refused_run_charges_nothing_and_opens_nothing(data, monkeypatch):
     path = open_ledger(data.parent, ask())
     before = spent_on(path)
@@ -333,13 +361,32 @@ def test_a_run_is_committed_once_its_last_round_is_measured_whatever_its_fit_wou
     assert spent_on(path)[1] == ["register", "reserve", "commit"]
 
 
-def changed(place, value):
-    def change(content):
-        values = np.frombuffer(content, "<i8").copy()
-        values[place] = value
-        return values.tobytes()
+def flipped(bit):
+    def flip(content):
+        at = bit % (8 * len(content))
+        return (int.from_bytes(content, "little") ^ 1 << at).to_bytes(len(content), "little")
 
-    return change
+    return flip
+
+
+def begun(data):
+    """A question whose run fell over after its first round, and its two parts."""
+    falls = [1]
+    question = ask(project=lambda total: Crashing(total, question.compiled.workload, falls, []))
+    path = open_ledger(data.parent, question)
+    with pytest.raises(RuntimeError):
+        measured(data, question, path)
+    total, part = sorted(path.with_name("ledger.db.measurements").iterdir())
+    return question, path, total, part
+
+
+def refused_and_given_up(data, question, path, monkeypatch):
+    monkeypatch.setattr(ExactChance, "add_noise", lambda *_, **__: pytest.fail("drawn"))
+    with pytest.raises(LedgerError, match="ledger abandon"):
+        measured(data, question, path)
+    with Ledger.open(path, create=False) as ledger:
+        ledger.abandon(question.key)
+    assert not list(path.with_name("ledger.db.measurements").iterdir())
 
 
 @pytest.mark.parametrize(
@@ -347,28 +394,58 @@ def changed(place, value):
     [
         lambda content: content * 2,
         lambda content: content[:-3],
+        lambda content: content[:-8],
+        lambda content: content[8:],
         lambda _: b"",
-        changed(0, -5),
-        changed(0, 10**6),
-        changed(slice(0, 2), 1),
+        lambda content: bytes(len(content)),
+        flipped(0),
+        flipped(8 * 17 + 5),
+        flipped(-1),
     ],
 )
 def test_a_run_whose_parts_were_damaged_says_so_draws_nothing_and_can_be_given_up(
-    data, monkeypatch, damage
+    data, monkeypatch, damage, record_property
 ):
-    falls = [1]
-    question = ask(project=lambda total: Crashing(total, question.compiled.workload, falls, []))
-    path = open_ledger(data.parent, question)
-    with pytest.raises(RuntimeError):
-        measured(data, question, path)
-    _, part = sorted(path.with_name("ledger.db.measurements").iterdir())
+    question, path, _, part = begun(data)
     part.write_bytes(damage(part.read_bytes()))
-    monkeypatch.setattr(ExactChance, "add_noise", lambda *_, **__: pytest.fail("drawn"))
-    with pytest.raises(LedgerError, match="ledger abandon"):
-        measured(data, question, path)
-    with Ledger.open(path, create=False) as ledger:
-        ledger.abandon(question.key)
-    assert not list(path.with_name("ledger.db.measurements").iterdir())
+    refused_and_given_up(data, question, path, monkeypatch)
+    record_property("bad inputs", 1)
+
+
+def test_a_part_of_another_run_or_of_another_place_is_refused(data, monkeypatch, record_property):
+    question, path, total, part = begun(data)
+    other = ask(release=2, project=question.project)
+    with pytest.raises(RuntimeError):  # it falls over before its first round is fitted
+        measured(
+            data,
+            dataclasses.replace(other, project=lambda _: (_ for _ in ()).throw(RuntimeError)),
+            path,
+        )
+    (foreign,) = set(part.parent.iterdir()) - {total, part}
+    kept = {own: own.read_bytes() for own in (total, part)}
+    for here, content in ((total, foreign.read_bytes()), (part, kept[total])):
+        here.write_bytes(content)
+        with pytest.raises(LedgerError, match="ledger abandon"):
+            measured(data, question, path)
+        here.write_bytes(kept[here])
+    foreign.unlink()
+    total.write_bytes(kept[total][::-1])
+    refused_and_given_up(data, question, path, monkeypatch)
+    record_property("bad inputs", 3)
+
+
+@pytest.mark.parametrize("values", [[1, 2], [-5, 1, 2, 0, 0, 0], [72, 1, 2, 0, 0, 0], [1] * 6])
+def test_a_sealed_part_that_no_run_of_this_question_could_have_is_refused(
+    data, monkeypatch, values
+):
+    question, path, _, _ = begun(data)
+    with Ledger.open(path, create=False) as ledger, ledger.hold(question.key):
+        draft = ledger.draft(question.key)
+        total = draft.parts()[0]
+        draft.clear()
+        draft.append(total)
+        draft.append(np.array(values))
+    refused_and_given_up(data, question, path, monkeypatch)
 
 
 def test_a_run_that_fails_four_times_is_given_up_and_leaves_no_parts(data):
@@ -434,6 +511,46 @@ def test_every_public_parameter_is_in_the_key():
     assert len({own.key for own in questions}) == len(questions)
     assert ask().key == ask(spec=SPEC.replace("name: products", "name: other")).key
     assert ask().key == ask(spec=SPEC.replace("version: 1}", "version: 1, rows: about 50}")).key
+
+
+RULES = {
+    "rap/1": {
+        "grid": 10,
+        "drawn among counts too high": [(0, 1, 0, 1), (0, 1, 1, 1)],
+        "differences": [0, -2, -2, 0, 2],
+        "families": [2, 1],
+        "moves": [3, 2, 18],
+        "layout": [0, 3, 71, 1024, -1, 2**40],
+    }
+}
+
+
+def test_what_a_run_asks_or_commits_changes_only_with_the_tag_in_its_key():
+    """Rules that no number of the mechanism tells of: who changes one raises the tag, adds a row.
+
+    The law of a selection is one of them too, and is held by test_selection.
+    """
+    workload = ask().compiled.workload
+    places = all_places(workload)[[0, 3, 71]]
+    mechanism = ask(RapSettings(4, 3, 10, 0)).mechanism
+    halves = np.array([0.5, 1.5, 2.5, -0.5, -1.5])
+    round_ = Round(places, np.array([1.0, -1 / 1024, 2.0**30]), 1.0)
+    sizes = family_sizes(workload, places)
+    sided = [ask(RapSettings(4, k, 10, 0)).mechanism for k in (2, 3)]
+    assert {
+        "grid": GRID_BITS,
+        "drawn among counts too high": [
+            tuple(own.sides(number)[1][1] for number in range(4)) for own in sided
+        ],
+        "differences": differences_of(np.zeros(5, dtype=np.int64), halves).tolist(),
+        "families": sizes,
+        "moves": [
+            squared_move(sizes, replace=True, records=1),
+            squared_move(sizes, replace=False, records=1),
+            squared_move(sizes[:1], replace=True, records=3),
+        ],
+        "layout": adaptive._encoded(round_, workload, mechanism).tolist(),
+    } == RULES[adaptive.LAYOUT]
 
 
 # What chance decides, and who decides on chance.

@@ -38,6 +38,15 @@ from dpquery.strategy.lattice import Subset
 from dpquery.strategy.rap import RapSettings
 from dpquery.strategy.strategies import Measurement
 
+LAYOUT = "rap/1"
+"""Named in the key of every run, beside the settings and all numbers of its mechanism.
+
+Raise it with any change to what the same settings and the same mechanism ask or commit: the grid,
+the split of a round between the sides, the law of a selection, how synthetic counts are rounded,
+the sensitivity of selected queries, the layout of a committed vector. A run begun, or committed,
+by an earlier version is then another question, and is never continued or read by the new rules.
+"""
+
 
 class Projection(Protocol):
     """What the curator asks of the public side between two rounds.
@@ -160,7 +169,7 @@ class AdaptiveQuery:
     def key(self) -> str:
         """Name what is measured: the same key is the same release, and is charged once."""
         digest = public_digest(self.spec, self.compiled, self.mechanism, self.release)
-        digest.update(f"rap/1 {self.settings!r}".encode())
+        digest.update(f"{LAYOUT} {self.settings!r}".encode())
         for block in self.compiled.workload.blocks:
             add_block(digest, 1, block)
         return digest.hexdigest()

@@ -4,8 +4,14 @@ Where a later step follows from the noisy values of an earlier one, a run that e
 must not draw the earlier one again: how it ended may depend on what was drawn, and drawing until a
 run succeeds would be another mechanism than the one charged. So every part is made durable before
 anything is computed from it, and the run that continues the reservation begins where it ended.
+
+No event of the ledger names a part, so every part seals itself: it ends in a digest of its file's
+name, which holds its key, reservation and number, of the seal of the part before, and of its
+values. A part that was damaged, cut, or put in the place of another is refused. The seal has no
+key: it finds accidents, and the ledger's folder is its owner's alone.
 """
 
+import hashlib
 from collections.abc import Callable
 from itertools import count, takewhile
 from pathlib import Path
@@ -16,6 +22,8 @@ from numpy.typing import NDArray
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.ledger_files import MeasurementFile
 from dpquery.measurement.ledger_store import scrubbed
+
+_SEAL = hashlib.sha256().digest_size
 
 
 class Draft:
@@ -29,31 +37,35 @@ class Draft:
     def __init__(self, ledger: Path, file: Callable[[int], MeasurementFile]) -> None:
         """Read nothing yet."""
         self._ledger, self._file = ledger, file
-        self._known = 0
+        self._known, self._seal = 0, b""
 
     def parts(self) -> list[NDArray[np.int64]]:
         """Return the parts that are durable; LedgerError where one is not as it was written."""
+        self._seal = b""
         found: list[NDArray[np.int64]] = []
         with scrubbed(self._ledger):
             while (file := self._file(len(found))).exists():
                 content = file.read()
-                if len(content) % 8:
+                values, seal = content[:-_SEAL], content[-_SEAL:]
+                if len(values) % 8 or seal != self._sealing(file, values):
                     raise LedgerError(
                         f"the parts of an unfinished measurement beside {self._ledger} are damaged;"
                         " `dpquery ledger status` names it, and `dpquery ledger abandon` gives it "
                         "up: its charge stays spent, and a new run pays anew"
                     )
-                found.append(np.frombuffer(content, dtype="<i8").astype(np.int64))
+                self._seal = seal
+                found.append(np.frombuffer(values, dtype="<i8").astype(np.int64))
         self._known = len(found)
         return found
 
     def append(self, values: NDArray[np.int64]) -> None:
         """Make the next part durable, after those that `parts` returned and were appended since."""
         with scrubbed(self._ledger):
-            file = self._file(self._known)
-            file.write_pending(np.ascontiguousarray(values, dtype="<i8"))
+            file, own = self._file(self._known), np.ascontiguousarray(values, dtype="<i8")
+            seal = self._sealing(file, own.tobytes())
+            file.write_pending(np.concatenate([own, np.frombuffer(seal, dtype="<i8")]))
             file.publish()
-        self._known += 1
+        self._known, self._seal = self._known + 1, seal
 
     def clear(self) -> None:
         """Remove all parts, the last first, so that those left are always the first ones.
@@ -64,3 +76,9 @@ class Draft:
             there = takewhile(lambda number: self._file(number).exists(), count())
             for number in reversed(list(there)):
                 self._file(number).remove()
+        self._known, self._seal = 0, b""
+
+    def _sealing(self, file: MeasurementFile, values: bytes) -> bytes:
+        """Return the seal of a part that follows those read and written so far."""
+        named = f"{file.name} {len(values)} ".encode()
+        return hashlib.sha256(named + self._seal + values).digest()

@@ -118,6 +118,11 @@ class MeasurementFile:
         self._final = self._folder / f"{name}.i64"
         self._pending = self._final.with_suffix(".pending")
 
+    @property
+    def name(self) -> str:
+        """Name the final file, without its folder."""
+        return self._final.name
+
     def write_pending(self, values: NDArray[np.int64]) -> None:
         """Write raw little-endian int64 durably, under the pending name."""
         make_private_folder(self._folder)

@@ -19,13 +19,15 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement.accounting import Guarantee, noise_scale
 from dpquery.measurement.disjoint import family_sizes, squared_move
 from dpquery.measurement.noise import LARGEST_SCALE
 from dpquery.measurement.selection import Side
 from dpquery.operators.blocks import Workload
-from dpquery.operators.factors import Array
+from dpquery.operators.factors import Array, Factor
 from dpquery.spec.model import Privacy, Rows
 from dpquery.strategy.rap import RapSettings
 from dpquery.strategy.sensitivity import sensitivity
@@ -155,12 +157,11 @@ def design_rap(
 
     Raises:
         SpecError: more queries are to be selected than there are, or the noise could not be drawn.
-        UnsupportedWorkloadError: too many queries to measure all at once.
+        UnsupportedWorkloadError: too many queries to measure all at once, or others than counts.
     """
     if guarantee.kind != "zcdp":
         raise ValueError("RAP is accounted for in zCDP: give the guarantee of Gaussian noise")
-    if any(factor.max_abs() > 1 for block in workload.blocks for factor in block.factors):
-        raise ValueError("RAP answers queries whose entries are 0 or 1")
+    _check_counts(workload)
     replace, records = privacy.neighbours == "replace", privacy.max_rows
     declared = rows.count if rows is not None and rows.exact and replace else None
     joint = 0 if settings.adaptive else _joint(workload, replace=replace)
@@ -205,6 +206,26 @@ def _rate(rho: Fraction, selected: int, span: int) -> Fraction:
     """
     square = 8 * rho / (selected * span**2) * (1 << 2 * _RATE_BITS)
     return Fraction(math.isqrt(math.floor(square)), 1 << _RATE_BITS)
+
+
+def _check_counts(workload: Workload) -> None:
+    """See to it that a record moves an answer by 0 or 1 and upwards, which all of the above needs.
+
+    All queries that a spec can ask are such counts: the plan that holds another is none of ours.
+    """
+    if not all(_counts(factor) for block in workload.blocks for factor in block.factors):
+        raise UnsupportedWorkloadError(
+            "RAP answers counts, and a query of this workload has an entry other than 0 and 1; "
+            "ask for counts, or leave RAP out"
+        )
+
+
+def _counts(factor: Factor) -> bool:
+    """Return whether all entries are 0 or 1."""
+    if factor.zero_one:
+        return True
+    whole = np.issubdtype(factor.dtype, np.integer) and factor.max_abs() <= 1
+    return whole and int(factor.column_norms(1).sum()) == int(factor.row_sums.sum())
 
 
 def _check_size(workload: Workload, settings: RapSettings) -> None:
