@@ -191,7 +191,7 @@ class AdaptiveQuery:
         return 2 * self.settings.selected or self.compiled.workload.shape[0]
 
     def source(self) -> str:
-        """Name what draws; DpqueryError if it is too old to trust."""
+        """Name what draws."""
         if self.settings.adaptive:
             return f"{source(self.settings.selected)}, and dpquery {__version__} to select"
         sizes = [self.compiled.workload.shape[0], *([1] if self.mechanism.total is None else [])]

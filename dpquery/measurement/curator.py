@@ -15,6 +15,7 @@ from dpquery.measurement.accounting import Guarantee, charge_units, unit_of
 from dpquery.measurement.exact import exact_answers
 from dpquery.measurement.ledger import Ledger, Measurement
 from dpquery.measurement.ledger_draft import Draft
+from dpquery.measurement.libraries import check_libraries
 from dpquery.measurement.mechanism import Mechanism
 from dpquery.measurement.noise import draw, source
 from dpquery.measurement.questions import Question, Tables, add_block, public_digest
@@ -66,7 +67,7 @@ class Query:
         return list(dict.fromkeys(own.block.attributes for own in self.strategy.measurements))
 
     def source(self) -> str:
-        """Name what draws; DpqueryError if it is too old to trust."""
+        """Name what draws."""
         return source(sum(own.block.shape[0] for own in self.strategy.measurements))
 
     def noisy(
@@ -109,8 +110,8 @@ def measure(
     """Return the noisy measurement of a question, charging the ledger before the data is read.
 
     A question whose measurement is in the ledger is answered from there: free, identical, and
-    without opening the file. A refused charge is refused before the file is opened; a noise source
-    that is not to be trusted, tables that are too large to count, and a file that cannot be read or
+    without opening the file. A refused charge is refused before the file is opened; libraries that
+    are not to be trusted, tables that are too large to count, and a file that cannot be read or
     lacks a declared column are found before anything is charged.
 
     Privacy:
@@ -127,6 +128,7 @@ def measure(
             ledger.draft(key).clear()  # a run killed after its commit leaves its parts behind
             progress("stored measurements found: nothing is charged, the data is not opened")
             return stored
+        check_libraries()
         noise_source = query.source()
         check_size(subsets, query.compiled.workload.shape_of_domain)
         check_header(data, query.spec)

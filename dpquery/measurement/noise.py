@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
-from importlib import metadata
 from typing import Protocol
 
 import numpy as np
@@ -20,10 +19,9 @@ from dpquery import __version__
 from dpquery.exceptions import DpqueryError
 from dpquery.measurement.accounting import Guarantee, sensitivity_bound
 from dpquery.measurement.bulk_noise import BulkSampler
+from dpquery.measurement.libraries import check_libraries, installed
 from dpquery.strategy.noise_kinds import Noise
 
-# Before 0.14.2 the sampler is biased; 0.16.0 is the version that the tests and the audit cover.
-OLDEST = (0, 16, 0)
 BULK_ABOVE = 50_000
 LARGEST_ANSWER = 2**62
 LARGEST_SCALE = 2.0**52
@@ -60,8 +58,8 @@ def draw(
 
     Raises:
         ValueError: a scale that does not meet the budget, or outside [1, 2^52).
-        DpqueryError: the installed OpenDP is too old, or it fails; with no library message,
-            since those contain values.
+        DpqueryError: a library is too old, or it fails; with no library message, since those
+            contain values.
     """
     if answers.ndim != 1 or answers.dtype != np.int64:
         raise TypeError("answers must be a vector of int64")
@@ -85,21 +83,10 @@ def draw(
 
 
 def source(size: int) -> str:
-    """Return the name and version of what draws for so many answers.
-
-    Raises:
-        DpqueryError: it is too old to trust.
-    """
+    """Return the name and version of what draws for so many answers."""
     if size > BULK_ABOVE:
         return f"the bulk sampler of dpquery {__version__}"
-    version = metadata.version("opendp")
-    if tuple(int(part) for part in version.split(".")[:3] if part.isdecimal()) < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
-        raise DpqueryError(
-            f"OpenDP {version} is installed and its noise is not trusted here; "
-            f"install opendp>={oldest}"
-        )
-    return f"OpenDP {version}"
+    return f"OpenDP {installed('opendp')}"
 
 
 def _cost(noise: Noise, sensitivity: int, scale: float) -> Fraction:
@@ -128,7 +115,7 @@ def _mechanism(budget: Guarantee, sensitivity: int, scale: float) -> _Measuremen
 
 def _built(noise: Noise, scale: float) -> _Measurement:
     """Build the OpenDP measurement; T="i64", because T=int would mean 32 bits and clip."""
-    source(0)
+    check_libraries()
     import opendp.prelude as dp  # 0.4 s: only a release pays for it
 
     dp.enable_features("contrib")

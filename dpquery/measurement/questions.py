@@ -49,7 +49,7 @@ class Question(Protocol):
         """The attribute subsets whose tables are counted."""
 
     def source(self) -> str:
-        """Name what draws; DpqueryError if it is too old to trust."""
+        """Name what draws."""
 
     def noisy(
         self, tables: Tables, *, draft: Draft, progress: Callable[[str], None]

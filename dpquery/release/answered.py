@@ -13,13 +13,13 @@ from pathlib import Path
 
 import dpquery
 from dpquery.exceptions import PlanConflictError, SpecError
+from dpquery.measurement.libraries import versions
 from dpquery.release.answered_facts import AnsweredFacts
 from dpquery.release.manifest import (
     MANIFEST_FILE,
     PLAN_FILE,
     ItemFacts,
     Manifest,
-    library_versions,
     read_manifest,
 )
 from dpquery.release.write import check_target
@@ -80,7 +80,7 @@ def answers_manifest(
     return replace(
         of,
         tool=dpquery.__version__,
-        libraries=library_versions(),
+        libraries=versions(),
         strategy=replace(
             of.strategy,
             rmse=rmse,

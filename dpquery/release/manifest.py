@@ -8,13 +8,13 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path, PurePath
 from typing import cast
 
 import dpquery
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import UNIT, Guarantee, units_text
+from dpquery.measurement.libraries import versions
 from dpquery.measurement.mechanism import Mechanism
 from dpquery.release.answered_facts import AnsweredFacts
 from dpquery.release.json_facts import decode
@@ -26,7 +26,6 @@ MEASUREMENTS_FILE, PLAN_FILE = "measurements.parquet", "release.plan"
 RELAXED_ROWS_FILE = "relaxed_rows.parquet"
 MECHANISMS = {"laplace": "discrete Laplace", "gaussian": "discrete Gaussian"}
 RAP = "relaxed adaptive projection"
-LIBRARIES = ("numpy", "opendp", "pyarrow", "scipy")
 
 
 @dataclass(frozen=True)
@@ -213,7 +212,9 @@ class Manifest:
     Attributes:
         schema_version: of this file.
         tool: version of dpquery.
-        libraries: (name, version) of every library that has a part in the numbers.
+        libraries: (name, version) of every library that had a part in making these files, and of
+            Python. What drew the noise is in `noise.source`, and never changes; these are newer
+            where a release is made again, from the ledger, with newer ones.
         dataset: whose records.
         privacy: what is protected.
         guarantee: how well.
@@ -302,7 +303,7 @@ def manifest_of(
     return Manifest(
         schema_version=SCHEMA_VERSION,
         tool=dpquery.__version__,
-        libraries=library_versions(),
+        libraries=versions(),
         dataset=DatasetFacts(spec.dataset.id, spec.dataset.version),
         privacy=_privacy_facts(spec.privacy),
         guarantee=_guarantee_facts(mechanism.guarantee, cumulative, adaptive=rap is not None),
@@ -322,11 +323,6 @@ def manifest_of(
         measurements=measurements,
         rap=rap,
     )
-
-
-def library_versions() -> tuple[tuple[str, str], ...]:
-    """Return name and version of every library that has a part in the numbers."""
-    return tuple((name, version(name)) for name in LIBRARIES)
 
 
 def _privacy_facts(privacy: Privacy) -> PrivacyFacts:
