@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all trust check lint types bench-strategies bench-tuning bench-thresholds bench-rap bench-answers bench-postprocess bench-noise pipeline clean
+.PHONY: help install demo test test-all trust lock check lint types bench-strategies bench-tuning bench-thresholds bench-rap bench-answers bench-postprocess bench-noise pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,16 @@ types: $(READY) ## mypy, strict
 	$(BIN)/mypy
 
 check: lint types test ## what CI runs: lint, types, tests
+
+# pip-tools lives in a folder of its own that goes away again: dpquery needs none of it.
+lock: ## lock the newest versions of all dependencies by their hashes (needs Python 3.11)
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet --disable-pip-version-check pip-tools
+	CUSTOM_COMPILE_COMMAND='make lock' build/lock/bin/pip-compile --quiet --upgrade --strip-extras \
+	    --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
+	    --output-file dpquery/audit/requirements.txt pyproject.toml
+	rm -rf build/lock
 
 bench-strategies: $(READY) ## our errors against the published ones and the bound: half an hour
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_strategies.py

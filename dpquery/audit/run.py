@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from dpquery.audit.findings import FULL, QUICK, Finding, Size
 from dpquery.audit.sampler import sampler
+from dpquery.audit.supply import supply
 from dpquery.exceptions import SpecError
 
 Part = Callable[[Size], Iterator[Finding]]
 
 PARTS: dict[str, Part] = {
+    "supply": supply,
     "sampler": sampler,
 }
 

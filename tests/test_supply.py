@@ -1,0 +1,219 @@
+"""What dpquery rests on is locked by hash, checked by version, and audited file by file."""
+
+import base64
+import hashlib
+import platform
+import re
+import sys
+import tomllib
+from importlib import metadata, resources
+from pathlib import Path
+
+import pytest
+from cli_support import ok, refused
+
+from dpquery.audit import supply
+from dpquery.audit.findings import QUICK
+from dpquery.measurement import libraries
+from dpquery.measurement.libraries import ACCEPTED, Accepted, installed, versions
+
+PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+WANTED = {
+    re.match(r"[a-z0-9]+", line)[0]: re.sub(r"^[a-z0-9]+", "", line)
+    for line in PROJECT["dependencies"]
+}
+LOCKED = supply.locked_versions()
+
+
+def accepted(bounds):
+    """The bounds of a dependency, such as ">=1,<2", as the run-time check holds them."""
+    parts = dict(re.match(r"(>=|<)(.+)", part).groups() for part in bounds.split(","))
+    return Accepted(parts[">="], parts.get("<"))
+
+
+def test_the_bounds_checked_at_run_time_are_those_of_the_project():
+    assert {name: ACCEPTED[name] for name in ACCEPTED if name != "python"} == {
+        name: accepted(WANTED[name]) for name in ("numpy", "opendp", "pyarrow", "scipy")
+    }
+    assert str(ACCEPTED["python"]) == PROJECT["requires-python"]
+
+
+def test_every_dependency_is_locked_within_its_bounds():
+    assert set(WANTED) <= set(LOCKED)
+    assert [name for name in WANTED if LOCKED[name] not in accepted(WANTED[name])] == []
+    assert "1.0" not in accepted(">=1.1,<2")
+
+
+def test_every_locked_library_has_its_hashes_and_nothing_else_is_in_the_file():
+    text = resources.files("dpquery.audit").joinpath("requirements.txt").read_text()
+    pins = re.sub(r"^ *#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", "").splitlines()
+    pin = re.compile(r"[a-z0-9-]+==[0-9][0-9a-z.]* +(--hash=sha256:[0-9a-f]{64} *)+")
+    assert [line for line in pins if not pin.fullmatch(line)] == []
+    assert len(pins) == len(LOCKED) >= len(WANTED)
+
+
+def test_what_the_locked_libraries_need_is_locked_too():
+    missing = set()
+    for name in LOCKED:
+        for line in metadata.requires(name) or ():
+            needed, _, marker = line.partition(";")
+            if not marker.strip():
+                missing.add(re.match(r"[A-Za-z0-9_.-]+", needed)[0].lower().replace("_", "-"))
+    assert missing - set(LOCKED) == set()
+
+
+OLDER = [
+    ("numpy", "1.25.2"),
+    ("opendp", "0.14.1"),
+    ("opendp", "0.16.0rc1"),
+    ("opendp", "0.17.0"),
+    ("opendp", "nonsense"),
+    ("pyarrow", "14.0.2"),
+    ("scipy", "1.11.4"),
+    ("python", "3.10.13"),
+    ("numpy", None),
+]
+
+
+@pytest.mark.parametrize(("name", "version"), OLDER)
+def test_a_version_not_to_be_trusted_ends_before_the_charge_and_before_the_data(
+    town, monkeypatch, name, version
+):
+    def reported(wanted):
+        if wanted != name:
+            return real(wanted)
+        if version is None:
+            raise metadata.PackageNotFoundError
+        return version
+
+    real = metadata.version
+    monkeypatch.setattr(metadata, "version", reported)
+    if name == "python":
+        monkeypatch.setattr(platform, "python_version", lambda: version)
+    Path("data.csv").unlink()  # so opening it would be another error
+    message = refused("release", "data.csv", "--epsilon", "1", code=70)
+    assert f"install {name}{ACCEPTED[name]}" in message
+
+
+def test_versions_are_compared_as_numbers():
+    bounds = Accepted("1.26", below="2.10")
+    for good in ("1.26", "1.26.0", "1.100", "2.9.9", "2.0.0rc1", "2.10.0.dev3", "1.26.4+local"):
+        assert good in bounds, good
+    for bad in ("1.9", "1.25.99", "1.26rc1", "1.26.0.dev1", "2.10", "2.10.1", "11", "", "x1.27"):
+        assert bad not in bounds, bad
+
+
+def test_a_release_names_the_versions_that_made_it(town):
+    ok("release", "data.csv", "--epsilon", "1")
+    manifest = Path("release", "release.json").read_text()
+    for name, version in versions():
+        assert f'"{name}": "{version}"' in manifest
+    assert dict(versions())["python"] == platform.python_version()
+
+
+def test_a_stored_release_needs_no_noise_and_so_no_version(town, monkeypatch):
+    ok("release", "data.csv", "--epsilon", "1")
+    monkeypatch.setitem(libraries.ACCEPTED, "opendp", Accepted("99"))
+    ok("release", "data.csv", "--epsilon", "1")
+
+
+def test_the_audit_of_this_installation_passes():
+    findings = list(supply.supply(QUICK))
+    assert [own for own in findings if not own.passed] == []
+    assert {own.subject for own in findings} == {*ACCEPTED, "dpquery", "requirements.txt"}
+
+
+def test_another_version_than_the_locked_is_worth_a_word_and_an_old_one_fails(monkeypatch):
+    accepted_one = supply.version_finding("scipy", Accepted("1"), {"scipy": "1.0"})
+    assert accepted_one.passed
+    assert "1.0 is what was locked" in accepted_one.evidence
+    assert not supply.version_finding("scipy", Accepted("99"), {}).passed
+    assert not supply.version_finding("no-such-library", Accepted("1"), {}).passed
+    assert "locked" not in supply.version_finding("scipy", Accepted("1"), {}).evidence
+    monkeypatch.setitem(LOCKED, "scipy", "1.0")
+    monkeypatch.setattr(supply, "locked_versions", lambda: LOCKED)
+    told = [own for own in supply.supply(QUICK) if own.subject == "requirements.txt"]
+    assert told[0].passed
+    assert f"scipy {installed('scipy')}" in told[0].evidence
+
+
+@pytest.fixture
+def wheel(tmp_path, monkeypatch):
+    """A small library as pip leaves it, where Python finds it."""
+    package = tmp_path / "sealedlib"
+    package.mkdir()
+    (package / "__init__.py").write_text("ANSWER = 42\n")
+    (package / "core.so").write_bytes(b"machine code")
+    facts = tmp_path / "sealedlib-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: sealedlib\nVersion: 1.0\n")
+    lines = [
+        f"{path.relative_to(tmp_path)},sha256={digest(path)},{path.stat().st_size}"
+        for path in package.iterdir()
+    ]
+    own = "sealedlib-1.0.dist-info/RECORD"
+    (facts / "RECORD").write_text("\n".join([*lines, f"{own},,", "sealedlib/made.pyc,,"]) + "\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def digest(path):
+    raw = hashlib.sha256(path.read_bytes()).digest()
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def test_files_as_they_came_pass(wheel):
+    own = supply.files_finding("sealedlib")
+    assert own.passed
+    assert own.evidence == "2 files have their hashes"
+
+
+def edited(folder):
+    (folder / "sealedlib" / "__init__.py").write_text("ANSWER = 43\n")
+
+
+def cut(folder):
+    (folder / "sealedlib" / "core.so").write_bytes(b"machine cod")
+
+
+def lost(folder):
+    (folder / "sealedlib" / "core.so").unlink()
+
+
+def added(folder):
+    (folder / "sealedlib" / "more").mkdir()
+    (folder / "sealedlib" / "more" / "patch.py").write_text("import os\n")
+
+
+def shadowed(folder):
+    (folder / "first" / "sealedlib").mkdir(parents=True)
+    (folder / "first" / "sealedlib" / "__init__.py").write_text("ANSWER = 41\n")
+    sys.path.insert(0, str(folder / "first"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (edited, "__init__.py"),
+        (cut, "core.so"),
+        (lost, "core.so"),
+        (added, "patch.py"),
+        (shadowed, "sealedlib is imported from another folder"),
+    ],
+)
+def test_a_changed_lost_added_or_shadowed_file_is_found(wheel, monkeypatch, damage, named):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    damage(wheel)
+    own = supply.files_finding("sealedlib")
+    assert not own.passed
+    assert named in own.evidence
+
+
+def test_a_library_that_pip_does_not_know_fails_and_one_under_development_is_said_to_be(wheel):
+    assert not supply.files_finding("no-such-library").passed
+    beside = wheel / "sealedlib-1.0.dist-info" / "direct_url.json"
+    beside.write_text('{"url": "file:///x", "dir_info": {"editable":true}}')
+    edited(wheel)
+    own = supply.files_finding("sealedlib")
+    assert own.passed
+    assert "not sealed" in own.evidence
