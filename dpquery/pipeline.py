@@ -160,6 +160,7 @@ def release(
     contract = chosen_contract(plan, spec, terms, mechanism=mechanism)
     check_target(out, key=contract.query.key, replace=replace)
     with Ledger.open(ledger_path, create=False) as ledger:
+        ledger.check_replaced(out)
         before = ledger.head()
         measured = measure(data, contract.query, ledger=ledger, progress=progress)
         free = ledger.head() == before

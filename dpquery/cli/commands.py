@@ -5,6 +5,8 @@ Heavy modules are imported inside commands, so that --help is quick.
 
 import os
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
@@ -101,7 +103,7 @@ def plan(
     from dpquery.measurement.accounting import parse_delta, parse_epsilon
     from dpquery.strategy import select
 
-    with shown_progress() as progress:
+    with _told_if_new(ledger_path(ledger)), shown_progress() as progress:
         report = pipeline.plan(
             spec,
             plan_path=out,
@@ -135,6 +137,19 @@ def _show_plan(report: "PlanReport", out: Path, ledger: Path, *, as_json: bool) 
     else:
         print_grids(plan_grids(report))
     say(f"wrote {out}; ledger: {ledger}")
+
+
+@contextmanager
+def _told_if_new(ledger: Path) -> Iterator[None]:
+    """Say that a new ledger was made: whoever has spent something has another one somewhere."""
+    from dpquery.measurement.ledger_files import risks
+
+    is_new = not ledger.exists()
+    yield
+    if is_new:
+        say(f"{ledger} is a new ledger, in which nothing has been spent")
+        for risk in risks(ledger):
+            say(f"warning: {risk}")
 
 
 def release(

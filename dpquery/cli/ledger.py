@@ -46,17 +46,24 @@ def history(ledger: LedgerPath = None, as_json: AsJson = False) -> None:
 @ledger_app.command()
 def verify(
     releases: Annotated[
-        list[Path] | None, typer.Option("--releases", help="Release directories to look up too.")
+        list[Path] | None,
+        typer.Option("--releases", help="Release directories, or folders of them, to look up too."),
     ] = None,
     ledger: LedgerPath = None,
 ) -> None:
     """Check the hash chain and the stored measurements.
 
-    With --releases, also that these releases are in the chain.
+    With --releases, also that these releases, and all below these folders, are in the chain: one
+    that is not shows that the ledger is an older copy, or one of two copies that were both charged.
     """
+    from dpquery.measurement.ledger_witness import releases_below
+
+    found = [release for folder in releases or () for release in releases_below(folder)]
     with _open_ledger(ledger) as opened:
-        head = opened.verify(releases or [])
+        head = opened.verify(found)
     typer.echo(f"ok: {head.seq} events, head {head.hash}")
+    if found:
+        typer.echo(f"ok: {len(found)} releases are in the chain")
 
 
 @ledger_app.command()

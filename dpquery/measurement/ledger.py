@@ -25,14 +25,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpquery.exceptions import (
-    BudgetExceededError,
-    LedgerError,
-    PlanConflictError,
-    SpecError,
-)
+from dpquery.exceptions import LedgerError, PlanConflictError
 from dpquery.measurement.accounting import Cap, Currency
-from dpquery.measurement.ledger_checks import cap_text, check_funds, check_unit
+from dpquery.measurement.ledger_checks import account_of, admitted, cap_text, check_unit
 from dpquery.measurement.ledger_draft import Draft
 from dpquery.measurement.ledger_events import (
     JSON,
@@ -40,13 +35,12 @@ from dpquery.measurement.ledger_events import (
     Entry,
     Event,
     Head,
-    State,
     cap_fields,
 )
 from dpquery.measurement.ledger_files import MeasurementFile, lock_key
 from dpquery.measurement.ledger_store import Store, open_store, scrubbed
+from dpquery.measurement.ledger_witness import MANIFEST, missing_event
 
-RETRIES = 3
 LARGE = 4 * 2**20
 
 
@@ -132,7 +126,7 @@ class Ledger:
                 bounds the loss must be of one kind from the first charge to the last.
         """
         with self._store.writing() as state:
-            account = self._account(state, dataset)
+            account = account_of(state, dataset, ledger=self._store.path)
             kept, wanted = account.cap, cap
             if account.spent and (kept.currency, kept.unit) != (wanted.currency, wanted.unit):
                 raise PlanConflictError(
@@ -166,7 +160,7 @@ class Ledger:
             LedgerError: the dataset is not registered.
             PlanConflictError: it is, for another unit: losses of rows and of persons do not add up.
         """
-        cap = self._account(self._store.read()[0], dataset).cap
+        cap = account_of(self._store.read()[0], dataset, ledger=self._store.path).cap
         check_unit(dataset, cap, unit)
         return cap.currency
 
@@ -177,7 +171,9 @@ class Ledger:
             BudgetExceededError, LedgerError, PlanConflictError: as `reserve`, before the data
                 are even opened.
         """
-        entry = self._admit(self._store.read()[0], dataset, key, units)
+        entry = admitted(
+            self._store.read()[0], dataset, key=key, units=units, ledger=self._store.path
+        )
         if entry is None or entry.state != "committed":
             return None
         return self._stored(entry)
@@ -210,7 +206,7 @@ class Ledger:
         """
         self._check_held(key)
         with self._store.writing() as state:
-            entry = self._admit(state, dataset, key, units)
+            entry = admitted(state, dataset, key=key, units=units, ledger=self._store.path)
             if entry is None:
                 fields: dict[str, JSON] = {"dataset": dataset, "key": key, "units": str(units)}
                 fields |= {"native": native, "details": details}
@@ -309,39 +305,38 @@ class Ledger:
         """Check the chain, every stored measurement, and that each release folder is in the chain.
 
         Raises:
-            LedgerError: at the first that does not hold; a release that the ledger does not know
-                means that an older copy, or another ledger, is in its place.
+            LedgerError: at the first event or measurement that does not hold; or naming every
+                release that the ledger does not know: an older copy, or another ledger, is in its
+                place.
             SpecError: a folder is no release.
         """
         state, events = self._store.read()
         for entry in state.entries.values():
             if entry.state == "committed":
                 self._stored(entry)
-        for folder in releases:
-            if _release_head(folder) not in {event.head for event in events}:
-                raise LedgerError(
-                    f"release {folder} is not in the ledger at {self._store.path}: this is an "
-                    "older copy or another ledger; restore the one that was charged"
-                )
+        found = (missing_event(own, events, ledger=self._store.path) for own in releases)
+        if missing := [line for line in found if line is not None]:
+            raise LedgerError("\n".join([*missing, "restore the ledger that was charged"]))
         return state.head
 
-    def _admit(self, state: State, dataset: str, key: str, units: int) -> Entry | None:
-        """Return the entry of a key that may go on, or None for a new one that the cap allows."""
-        account = self._account(state, dataset)
-        entry = state.entries.get(key)
-        if entry is None or entry.state == "abandoned":
-            check_funds(account, units)
-            return None
-        if (entry.dataset, entry.units) != (dataset, units):
-            raise PlanConflictError(
-                f"key {key} is on record with another dataset or charge; plan again"
+    def check_replaced(self, release: Path) -> None:
+        """Refuse to let go of a release that this ledger does not know, if there is one there.
+
+        What it holds was published. Were it replaced, nothing would be left to show that this
+        ledger does not count it.
+
+        Raises:
+            LedgerError: there is a release, and its event is not in the chain.
+        """
+        if not os.path.lexists(release / MANIFEST):
+            return
+        missing = missing_event(release, self.history(), ledger=self._store.path)
+        if missing is not None:
+            raise LedgerError(
+                f"{missing}. What it holds was published and is not counted here: restore the "
+                "ledger that was charged, or move the folder away, and keep it, to go on with this "
+                "ledger; nothing was charged"
             )
-        if entry.state == "reserved" and entry.retries >= RETRIES:
-            raise BudgetExceededError(
-                f"key {key} was begun {RETRIES + 1} times and never finished; mend the cause, then "
-                "`dpquery ledger abandon` it: its charge stays spent, and a new run pays anew"
-            )
-        return entry
 
     def _stored(self, entry: Entry) -> Measurement:
         seq = entry.committed.seq
@@ -369,22 +364,3 @@ class Ledger:
     def _check_held(self, key: str) -> None:
         if key not in self._held:
             raise ValueError("hold the key first")
-
-    def _account(self, state: State, dataset: str) -> Account:
-        account = state.accounts.get(dataset)
-        if account is None:
-            raise LedgerError(
-                f"dataset {dataset!r} is not registered in the ledger at {self._store.path}; "
-                "run `dpquery plan` first"
-            )
-        return account
-
-
-def _release_head(folder: Path) -> Head:
-    """Read which event a release names as its own."""
-    try:
-        named = json.loads((folder / "release.json").read_text(encoding="utf-8"))["ledger"]
-        return Head(int(named["seq"]), str(named["head"]))
-    except (OSError, ValueError, TypeError, KeyError):
-        pass
-    raise SpecError(f"{folder} is not a release of dpquery: its release.json names no ledger event")

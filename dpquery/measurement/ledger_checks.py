@@ -1,8 +1,48 @@
 """What the ledger refuses before anything is charged, and how it says so."""
 
-from dpquery.exceptions import BudgetExceededError, PlanConflictError
+from pathlib import Path
+
+from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
 from dpquery.measurement.accounting import Cap, units_text
-from dpquery.measurement.ledger_events import Account
+from dpquery.measurement.ledger_events import Account, Entry, State
+
+RETRIES = 3
+
+
+def account_of(state: State, dataset: str, *, ledger: Path) -> Account:
+    """Return a dataset's account; LedgerError if it is not registered."""
+    account = state.accounts.get(dataset)
+    if account is None:
+        raise LedgerError(
+            f"dataset {dataset!r} is not registered in the ledger at {ledger}; "
+            "run `dpquery plan` first"
+        )
+    return account
+
+
+def admitted(state: State, dataset: str, *, key: str, units: int, ledger: Path) -> Entry | None:
+    """Return the entry of a key that may go on, or None for a new one that the cap allows.
+
+    Raises:
+        BudgetExceededError: the cap would be passed, or the key was begun too often.
+        LedgerError: the dataset is not registered.
+        PlanConflictError: the key is on record with another charge.
+    """
+    account = account_of(state, dataset, ledger=ledger)
+    entry = state.entries.get(key)
+    if entry is None or entry.state == "abandoned":
+        check_funds(account, units)
+        return None
+    if (entry.dataset, entry.units) != (dataset, units):
+        raise PlanConflictError(
+            f"key {key} is on record with another dataset or charge; plan again"
+        )
+    if entry.state == "reserved" and entry.retries >= RETRIES:
+        raise BudgetExceededError(
+            f"key {key} was begun {RETRIES + 1} times and never finished; mend the cause, then "
+            "`dpquery ledger abandon` it: its charge stays spent, and a new run pays anew"
+        )
+    return entry
 
 
 def check_funds(account: Account, units: int) -> None:

@@ -8,6 +8,8 @@ import hashlib
 import os
 import stat
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +19,26 @@ from dpquery.exceptions import LedgerError, LedgerLockedError
 
 # SQLite's write-ahead log and flock both fail silently on these.
 _NETWORK = frozenset(
-    {"9p", "afs", "afp", "beegfs", "ceph", "cifs", "coda", "davfs", "fuse.cephfs"}
-    | {"fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "glusterfs", "gpfs", "lustre"}
-    | {"ncpfs", "nfs", "nfs4", "orangefs", "smb2", "smb3", "smbfs"}
+    {"9p", "acfs", "afp", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "dfs", "glusterfs"}
+    | {"gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb2"}
+    | {"smb3", "smbfs", "vboxsf", "virtiofs", "prl_fs", "vmhgfs"}
 )
+# Through FUSE come both kinds: of these it is known that the files are on this machine.
+_LOCAL_FUSE = frozenset(
+    {"fuse.bindfs", "fuse.cryfs", "fuse.encfs", "fuse.fuse-overlayfs", "fuse.gocryptfs"}
+    | {"fuse.mergerfs", "fuse.ntfs-3g", "fuse.veracrypt", "fuse.zfs"}
+)
+_IN_MEMORY = frozenset({"ramfs", "tmpfs"})
 _MOUNTS = Path("/proc/self/mounts")
 _POLL = 0.05
+# What may lie beside the ledger: SQLite's working files, and folders of ours.
+_BESIDE = {
+    "-wal": stat.S_ISREG,
+    "-shm": stat.S_ISREG,
+    "-journal": stat.S_ISREG,
+    ".locks": stat.S_ISDIR,
+    ".measurements": stat.S_ISDIR,
+}
 
 
 def default_path() -> Path:
@@ -35,35 +51,72 @@ def default_path() -> Path:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Create a folder and the parents it lacks, each for this user alone."""
+    """Create a folder and the parents it lacks, durably, each for this user alone."""
     missing = [p for p in (folder, *folder.parents) if not p.exists()]
     for part in reversed(missing):
         part.mkdir(mode=0o700, exist_ok=True)
+        sync_path(part.parent)
 
 
 def check_safe(path: Path) -> None:
     """Refuse a ledger that others could change or that lies on a network file system.
 
     Raises:
-        LedgerError: says what is wrong with the file or its folder, and what to do.
+        LedgerError: says what is wrong with the file, with what lies beside it, or with its folder,
+            and what to do.
     """
-    for place, is_kind in ((path.parent, stat.S_ISDIR), (path, stat.S_ISREG)):
-        # The folder may be reached through a link; the ledger itself may not be one.
-        found = place.stat() if place is path.parent else place.lstat()
-        if not is_kind(found.st_mode):
-            raise LedgerError(f"{place} is a link or no regular file; give the ledger's own path")
-        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            raise LedgerError(
-                f"{place} can be changed by other users; keep the ledger in a folder of your own "
-                "(chmod 700) and the file to yourself (chmod 600)"
-            )
-    mounts = _MOUNTS.read_text(errors="replace") if _MOUNTS.exists() else ""
-    kind = file_system(path.resolve(), mounts)
-    if kind in _NETWORK:
+    # The folder may be reached through a link; the ledger itself may not be one.
+    _check_own(path.parent, path.parent.stat(), kind=stat.S_ISDIR)
+    _check_own(path, path.lstat(), kind=stat.S_ISREG)
+    for ending, kind in _BESIDE.items():
+        beside = path.with_name(path.name + ending)
+        with suppress(FileNotFoundError):  # SQLite removes its own when the last run ends
+            _check_own(beside, beside.lstat(), kind=kind)
+    if _is_network(mounted := file_system(path.resolve(), _mounts())):
         raise LedgerError(
-            f"{path} lies on a network file system ({kind}), where locks cannot be relied on; "
+            f"{path} lies on a network file system ({mounted}), where locks cannot be relied on; "
             "keep the ledger on a local disk and set DPQUERY_LEDGER to it"
         )
+
+
+def _check_own(place: Path, found: os.stat_result, *, kind: Callable[[int], bool]) -> None:
+    if not kind(found.st_mode):
+        raise LedgerError(f"{place} is a link or no regular file; give the ledger's own path")
+    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise LedgerError(
+            f"{place} can be changed by other users; keep the ledger in a folder of your own "
+            "(chmod 700) and the file to yourself (chmod 600)"
+        )
+    if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+        # SQLite names its write-ahead log after the path: two names are two logs of one database.
+        raise LedgerError(
+            f"{place} has a second name (a hard link), by which it could be changed unseen; remove "
+            "that name, or make it a copy"
+        )
+
+
+def risks(path: Path) -> list[str]:
+    """Say what could make a ledger at this place get lost or be forked, though it may lie there."""
+    found, place = [], path.resolve()
+    if file_system(place, _mounts()) in _IN_MEMORY:
+        found.append(
+            f"{path} lies in memory: when the machine restarts it is gone, and what was spent is "
+            "forgotten; set DPQUERY_LEDGER to a path on a disk"
+        )
+    if any((parent / ".git").exists() for parent in place.parents):
+        found.append(
+            f"{path} lies in a git checkout: never commit it, since every branch would have a "
+            "budget of its own; set DPQUERY_LEDGER to a path outside, if it is to be kept"
+        )
+    return found
+
+
+def _is_network(kind: str) -> bool:
+    return kind in _NETWORK or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE)
+
+
+def _mounts() -> str:
+    return _MOUNTS.read_text(errors="replace") if _MOUNTS.exists() else ""
 
 
 def file_system(path: Path, mounts: str) -> str:

@@ -1,5 +1,6 @@
 """The ledger's database: made whole or not at all, changed by transactions, never rewritten."""
 
+import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from dpquery.exceptions import DpqueryError, LedgerError, LedgerLockedError
 from dpquery.measurement.ledger_events import JSON, Event, Kind, State, read_chain, seal
-from dpquery.measurement.ledger_files import check_safe, make_private_folder, sync_path
+from dpquery.measurement.ledger_files import check_safe, make_private_folder
 
 _APPLICATION = 0x64707131  # "dpq1": another database, or another version, is not taken for ours
 _SCHEMA = f"""
@@ -37,15 +38,16 @@ class Store:
     def read(self) -> tuple[State, list[Event]]:
         """Return the state and all events; LedgerError where the chain does not hold."""
         with scrubbed(self.path):
-            # In this order: what another process commits meanwhile has its event in the second.
+            # In this order: what another process commits meanwhile has its event in the last.
+            (counted,) = self._database.execute("PRAGMA user_version").fetchone()
             kept = {seq for (seq,) in self._database.execute("SELECT seq FROM measurements")}
             state, events = read_chain(
                 self._database.execute("SELECT seq, body, hash FROM events ORDER BY seq")
             )
-        if not kept <= {event.head.seq for event in events if event.kind == "commit"}:
+        commits = {event.head.seq for event in events if event.kind == "commit"}
+        if counted > state.head.seq or not kept <= commits:
             raise LedgerError(
-                f"the ledger at {self.path} holds a measurement without its event: events were cut "
-                "off its end; restore a backup"
+                f"the ledger at {self.path} has lost events off its end; restore a backup"
             )
         return state, events
 
@@ -68,6 +70,8 @@ class Store:
         state.apply(event)
         row = (event.head.seq, text, event.head.hash)
         self._database.execute("INSERT INTO events VALUES (?, ?, ?)", row)
+        # The chain alone would not show that its end is missing.
+        self._database.execute(f"PRAGMA user_version = {event.head.seq:d}")
 
     def put(self, seq: int, payload: bytes) -> None:
         """Store the measurement of the commit event `seq`."""
@@ -77,8 +81,11 @@ class Store:
         """Return the measurement of the commit event `seq`, or None if it has no row."""
         with scrubbed(self.path):
             query = "SELECT payload FROM measurements WHERE seq = ?"
-            row: tuple[bytes] | None = self._database.execute(query, (seq,)).fetchone()
-        return row[0] if row else None
+            row: tuple[object] | None = self._database.execute(query, (seq,)).fetchone()
+        if row is None:
+            return None
+        # A damaged page can make of a blob any other type, whatever the schema says.
+        return row[0] if isinstance(row[0], bytes) else b""
 
 
 @contextmanager
@@ -105,24 +112,30 @@ def open_store(path: Path, *, create: bool, timeout: float) -> Iterator[Store]:
 
 
 def _create(path: Path) -> None:
-    """Make a whole empty ledger under another name and link it into place: all of it, or nothing.
+    """Make a whole empty ledger under another name and move it into place: all of it, or nothing.
 
-    Of two processes that do this at once, one wins and the other uses the winner's.
+    Of two processes that do this at once, one wins and the other uses the winner's. A second name
+    for the same file is not even made for an instant: see `check_safe`.
     """
     make_private_folder(path.parent)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with closing(sqlite3.connect(draft, isolation_level=None)) as database:
-            database.executescript(_SCHEMA)
-        try:
-            os.link(draft, path)
-        except FileExistsError:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if os.path.lexists(path):
             return
-        sync_path(path.parent)
+        draft = path.with_name(f".{path.name}.new")
+        draft.unlink(missing_ok=True)
+        os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+        try:
+            with closing(sqlite3.connect(draft, isolation_level=None)) as database:
+                database.executescript(_SCHEMA)
+            draft.rename(path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        os.fsync(folder)
     finally:
-        draft.unlink()
+        os.close(folder)
 
 
 @contextmanager

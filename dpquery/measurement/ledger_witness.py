@@ -1,0 +1,82 @@
+"""What published releases testify: each names the event of the ledger that paid for it.
+
+A hash chain does not show that its end is missing. Whoever restores an older copy of the ledger,
+or charges two copies of it, has a chain that is sound and does not count everything that was
+published; the releases themselves are the only witnesses of what it lacks. So a release is never
+replaced by one from a ledger that does not know it, and `dpquery ledger verify --releases` looks
+up all there are. Where another ledger is meant to be used, the folder is to be moved away first:
+that keeps the witness, and is done on purpose.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from dpquery.exceptions import SpecError
+from dpquery.measurement.ledger_events import Event, Head
+
+MANIFEST = "release.json"
+
+
+def releases_below(folder: Path) -> list[Path]:
+    """Return every folder with a release at or below a folder; hidden ones below are left out.
+
+    Raises:
+        SpecError: there is none, or a folder cannot be searched.
+    """
+
+    def unreadable(problem: OSError) -> None:
+        raise SpecError(f"{problem.filename} cannot be searched for releases; check the path")
+
+    found = []
+    for place, inner, files in os.walk(folder, onerror=unreadable):
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        if MANIFEST in files:
+            found.append(Path(place))
+    if not found:
+        raise SpecError(f"{folder} is not a release of dpquery, and there is none below it")
+    return found
+
+
+def named_event(release: Path) -> Head:
+    """Read which event a release, or answers made of one, name as their own.
+
+    Raises:
+        SpecError: the folder is no release.
+    """
+    try:
+        named = json.loads((release / MANIFEST).read_text(encoding="utf-8"))["ledger"]
+        seq, digest = named["seq"], named["head"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        seq = digest = None
+    if type(seq) is int and isinstance(digest, str):
+        return Head(seq, digest)
+    raise SpecError(f"{release} is not a release of dpquery: its {MANIFEST} names no ledger event")
+
+
+def missing_event(release: Path, events: Sequence[Event], *, ledger: Path) -> str | None:
+    """Say what the event that a release names shows about a ledger that lacks it.
+
+    Args:
+        release: the folder.
+        events: the ledger's whole chain.
+        ledger: its path, for the message.
+
+    Returns:
+        A line for the user, or None if the event is in the chain.
+    """
+    named = named_event(release)
+    if 1 <= named.seq <= len(events):
+        if events[named.seq - 1].head == named:
+            return None
+        cause = (
+            f"whose event {named.seq} is another one: two copies of a ledger have been charged, "
+            "or this is another ledger"
+        )
+    else:
+        cause = (
+            f"which ends at event {len(events)} and not at {named.seq} or later: this is an older "
+            "copy, or another ledger"
+        )
+    return f"release {release} is not in the ledger at {ledger}, {cause}"
