@@ -1,0 +1,163 @@
+"""Specs to count under, an oracle that reads line by line, and lines of every kind."""
+
+import csv
+import itertools
+import math
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from dpquery.measurement import lines
+from dpquery.measurement import tabulate as module
+from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
+from dpquery.spec.model import Budget, Dataset, Privacy, Spec
+
+
+def spec_of(*attributes, person=None, max_rows=1):
+    return Spec(
+        dataset=Dataset("test"),
+        privacy=Privacy(person=person, max_rows=max_rows),
+        budget=Budget(),
+        domain=Domain(tuple(attributes)),
+        items=(),
+    )
+
+
+def single(name, kind, *, other=False, header=None):
+    return Attribute(name, (Column(header or name, kind, other),))
+
+
+def attributes(*, other):
+    """One attribute of every kind, one of them merged from two columns."""
+    return (
+        single("sex", Categorical(("M", "F"), ("Male", "Female")), other=other),
+        single("age", Integers(-1, 3), other=other),
+        single("pay", Bins((0.0, 1.5, 10.0)), other=other, header="income"),
+        Attribute(
+            "race", (Column("w", Boolean(), other), Column("b", Boolean(("Ä",), ("n",)), other))
+        ),
+    )
+
+
+HEADER = b'sex,age,"income",w,b,extra'
+WHITE = " \t\r\n\x0b\x0c"
+ALL_SUBSETS = [s for r in range(5) for s in itertools.combinations(range(4), r)]
+
+
+def run(path, body, *, spec, header=HEADER, subsets=ALL_SUBSETS, chunk_bytes=2**24, classes=None):
+    path.write_bytes(header + b"\n" + body)
+    tally = module._Tally(spec, subsets, classes or [np.arange(n) for n in spec.domain.shape])
+    return module._tabulate(path, tally, progress=None, chunk_bytes=chunk_bytes)
+
+
+def slow_code(column, text):
+    """The code of one text, by the rules as they are documented."""
+    text = text.strip(WHITE)
+    code = -1
+    match column.kind:
+        case Categorical(values=values):
+            code = values.index(text) if text in values else -1
+        case Integers(low=low, high=high):
+            whole, dot, zeros = text.lstrip("+-").partition(".")
+            if whole.isascii() and whole.isdigit() and set(zeros) <= {"0"} and len(text) <= 64:
+                signs = text[: len(text) - len(whole + dot + zeros)]
+                value = int(signs[-1:] + whole) if len(signs) <= 1 else low - 1
+                code = value - low if low <= value <= high else -1
+        case Bins(edges=edges):
+            if text.isascii() and set(text) <= set("0123456789.eE+-") and len(text) <= 64:
+                try:
+                    value = float(text)
+                except ValueError:
+                    value = math.nan
+                for i, (low, high) in enumerate(itertools.pairwise(edges)):
+                    code = i if low <= value < high else code
+        case Boolean(true=true, false=false):
+            utf8 = text.encode("latin-1").decode(errors="replace").casefold()
+            code = 0 if utf8 in [t.casefold() for t in false] else -1
+            code = 1 if utf8 in [t.casefold() for t in true] else code
+    return column.length if code < 0 and column.other else code
+
+
+def slow_record(line, width):
+    """The fields of a line, or None if it is malformed."""
+    line = line[:-1] if line[-1:] == b"\r" else line
+    text = line.decode("latin-1")
+    try:
+        row = next(csv.reader([text], strict=True)) if '"' in text else text.split(",")
+    except (csv.Error, StopIteration):
+        return None
+    return None if len(row) != width or "\r" in text or "\0" in text else row
+
+
+def slow_counts(body, *, spec, header=HEADER, subsets=ALL_SUBSETS):
+    names = next(csv.reader([header.decode()]))
+    counts = {s: np.zeros([spec.domain.shape[i] for i in s], np.int64) for s in subsets}
+    rows_of = {}
+    for line in body.split(b"\n"):
+        if line in (b"", b"\r"):
+            continue
+        row = slow_record(line, len(names)) if len(line) <= lines.MAX_LINE else None
+        fields = dict(zip(names, row, strict=True)) if row else dict.fromkeys(names, "\x01")
+        cell = []
+        for attribute in spec.domain.attributes:
+            codes = [slow_code(c, fields[c.name]) for c in attribute.columns]
+            sizes = [c.size for c in attribute.columns]
+            cell.append(-1 if min(codes) < 0 else int(np.ravel_multi_index(codes, sizes)))
+        if min(cell) < 0:
+            continue
+        if spec.privacy.person:
+            person = fields[spec.privacy.person].strip(WHITE) if row else ""
+            rows_of[person] = rows_of.get(person, 0) + 1
+            if not person or rows_of[person] > spec.privacy.max_rows:
+                continue
+        for subset in subsets:
+            counts[subset][tuple(cell[i] for i in subset)] += 1
+    return counts
+
+
+def assert_equal(found, expected):
+    assert found.keys() == expected.keys()
+    for subset, counts in expected.items():
+        assert found[subset].shape == counts.shape
+        assert found[subset].dtype == np.int64
+        np.testing.assert_array_equal(found[subset], counts, err_msg=str(subset))
+
+
+NICE = st.tuples(
+    st.sampled_from([b"M", b"F", b" F ", b"m", b'"M"', b""]),
+    st.sampled_from([b"-1", b"0", b"3", b"+2", b"4", b"2.0", b"1.5", b"9" * 30, b"x"]),
+    st.sampled_from([b"0", b"1.5", b"-0", b"9.99", b"10", b"nan", b"1e400", b"1e0", b".5", b"1_0"]),
+    st.sampled_from([b"yes", b"NO", b"1", b"0", b"t", b"maybe", b"\xff"]),
+    st.sampled_from(["Ä".encode(), "ä".encode(), b"n", b"N", b"", b'"n"']),
+    st.sampled_from([b"x", b"", b" "]),
+).map(b",".join)
+BYTES = [b'"', b"\r", b"\0", b"\xef\xbb\xbf", b"M", b"1", b" ", b"\xff", b"\\", b"#", b"\x0b"]
+NASTY = st.lists(st.sampled_from([*BYTES, b","]), max_size=12).map(b"".join)
+# A nice line with a few odd bytes somewhere: it keeps its width, so it is not merely ragged.
+BITTEN = st.tuples(NICE, st.integers(0, 20), st.sampled_from(BYTES)).map(
+    lambda bite: bite[0][: bite[1]] + bite[2] + bite[0][bite[1] :]
+)
+ROW = b"M,1,1,yes,n,"
+SPECIAL = st.sampled_from(
+    [
+        *(b"", b"\r", b'"', b'""', b",,,,,", b"M,1,1,yes,n", b'M,1,"1\r,yes,n,'),
+        *(b"M\r,1,1,yes,n,", b'"M"x,1,1,yes,n,', b"M\0,1,1,yes,n,"),
+        *(
+            ROW,
+            ROW + b"\r",
+            ROW + b"\r\r",
+            ROW + b'"x',
+            b"\xef\xbb\xbf" + ROW,
+            ROW + b"x" * 200_000,
+        ),
+        *(ROW + b"x" * lines.MAX_LINE, b'"' + b"x" * lines.MAX_LINE + b'"'),
+    ]
+)
+LINE = st.one_of(NICE, NICE, BITTEN, NASTY, SPECIAL)
+FUZZ = settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)

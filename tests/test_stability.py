@@ -1,0 +1,275 @@
+"""One physical line more or less, of whatever bytes, moves the counts by one record at most.
+
+The privacy of every release rests on this. A neighbour is a file with one line more, one line
+fewer, or one line replaced; or, where the unit is a person, with all lines of one id changed.
+"""
+
+import itertools
+import re
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from cli_support import PERSON_SPEC, SPEC
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tabulate_support import (
+    ALL_SUBSETS,
+    BYTES,
+    FUZZ,
+    HEADER,
+    LINE,
+    NICE,
+    assert_equal,
+    attributes,
+    run,
+    slow_counts,
+    spec_of,
+)
+from wild_files import FILES, LONG_LINES, NASTY_LINES, PLAIN, SMALL, line_starts, with_line
+
+from dpquery.measurement import lines
+from dpquery.measurement import tabulate as module
+from dpquery.measurement.tabulate import tabulate
+from dpquery.spec.parse import parse
+
+# A value outside every column's domain is in a bin of its own here, so that even a malformed line
+# is a record.
+OPEN_SPEC = re.sub(r"(range: .*|values: \[F, M\]|bins: .*)}\n", r"\1, other: bin}\n", SPEC)
+MAX_ROWS = 2
+SPECS = {
+    name: parse(text, name="town.yaml", files={})
+    for name, text in {"closed": SPEC, "open": OPEN_SPEC, "person": PERSON_SPEC}.items()
+}
+
+
+@pytest.fixture
+def counts(tmp_path, monkeypatch):
+    """Return the function that counts a file by the real tabulate, in chunks of a size."""
+
+    def counted(content, spec, *, chunk=2**24, block=2**22):
+        path = tmp_path / "data.csv"
+        path.write_bytes(content)
+        monkeypatch.setattr(module, "_CHUNK", chunk)
+        monkeypatch.setattr(lines, "_BLOCK", block)
+        return tabulate(path, spec=spec, subsets=ALL_SUBSETS)
+
+    return counted
+
+
+def moves(one, other):
+    """How far each table moves, in L1."""
+    return {int(np.abs(one[subset] - other[subset]).sum()) for subset in ALL_SUBSETS}
+
+
+def check_neighbours(before, after, name):
+    """Check what one line more may do, under one of SPECS."""
+    moved = moves(before, after)
+    if name == "person":
+        # The line may take the place of a later one of the same person; never does it change
+        # how many records count by more than its own.
+        assert max(moved) <= 2
+        assert abs(int(after[()] - before[()])) <= 1
+    else:
+        assert moved in ({0}, {1})  # a record is in all tables or in none
+
+
+def chunk_sizes(content, place, line):
+    """Sizes of chunks that end before the line, inside it, after it, and nowhere near."""
+    first = content.find(b"\n") + 1  # chunks begin below the header
+    ends = {place - first, place - first + len(line) // 2, place - first + len(line) + 1}
+    return [2**24, *(end for end in ends if end > 0)]
+
+
+def corpus(files, extra, *, places, rng):
+    """Yield (file, line, place, size of the chunks) for every file and line."""
+    for content, line in itertools.product(files, extra):
+        for place in line_starts(content, most=places):
+            # Many small chunks of a large file take long and show nothing that few do not.
+            least = (len(content) + len(line)) / 99
+            sizes = [own for own in chunk_sizes(content, place, line) if own > least]
+            yield content, line, place, sizes[rng.integers(len(sizes))]
+
+
+def try_lines(counts, files, extra, *, places, names=tuple(SPECS)):
+    """Check every line at some places of every file; return the number of pairs."""
+    rng, pairs = np.random.default_rng(7), 0
+    alone = lru_cache(maxsize=9)(lambda content, name: counts(content, SPECS[name]))
+    for content, line, place, size in corpus(files, extra, places=places, rng=rng):
+        name = names[pairs % len(names)]
+        after = with_line(content, line, place)
+        if place == len(content) and pairs % 2:
+            after = after.removesuffix(b"\n")  # the line is the last one, and ends with the file
+        block = (2**22, 64, 1024)[rng.integers(3) if len(content) < 10_000 else 0]
+        found = counts(after, SPECS[name], chunk=size, block=block)
+        check_neighbours(alone(content, name), found, name)
+        pairs += 1
+    return pairs
+
+
+def test_a_nasty_line_anywhere_in_a_wild_file_is_one_record_at_most(counts, record_property):
+    pairs = try_lines(counts, SMALL.values(), NASTY_LINES[::2], places=1)
+    pairs += try_lines(counts, [PLAIN, SMALL["quotes"]], NASTY_LINES + LONG_LINES, places=2)
+    record_property("neighbours", pairs)
+    assert pairs > 1500
+
+
+@pytest.mark.slow
+def test_nasty_lines_everywhere_in_all_wild_files_are_one_record_at_most(counts, record_property):
+    pairs = sum(
+        try_lines(counts, SMALL.values(), NASTY_LINES, places=4, names=(name,)) for name in SPECS
+    )
+    pairs += try_lines(counts, SMALL.values(), LONG_LINES, places=2)
+    large = [own for name, own in FILES.items() if name not in SMALL]
+    pairs += try_lines(counts, large, NASTY_LINES[::3] + LONG_LINES[:1], places=1)
+    record_property("neighbours", pairs)
+    assert pairs > 20_000
+
+
+def test_the_check_of_neighbours_sees_a_record_too_many(counts):
+    content = PLAIN
+    for name, more in (("closed", 2), ("open", 2), ("person", 3)):
+        added = content + b"".join(b"1,F,1,5,newcomer%d\n" % k for k in range(more))
+        with pytest.raises(AssertionError):
+            check_neighbours(counts(content, SPECS[name]), counts(added, SPECS[name]), name)
+
+
+PIECES = st.lists(st.sampled_from([*BYTES, b",", b"\n", b"F", b"0", b"a"]) | st.binary(max_size=9))
+RAW = st.one_of(PIECES.map(b"".join), st.binary(max_size=60))
+ROW_UNITS = st.sampled_from(["closed", "open"])
+
+
+def fuzz(property_, record_property, *, examples):
+    """Run a property of hypothesis and record how many pairs it compared."""
+    compared = itertools.count()
+    settings(FUZZ, max_examples=examples)(property_(lambda: next(compared)))()
+    record_property("neighbours", next(compared))
+
+
+def raw_bytes(counts):
+    """Anything at all below the header, and anything at all as one line more and one fewer."""
+
+    def with_count(compared):
+        @given(
+            body=RAW,
+            line=RAW.map(lambda own: own.replace(b"\n", b"")) | st.sampled_from(NASTY_LINES),
+            place=st.integers(0, 99),
+            chunk=st.integers(1, 80) | st.just(2**24),
+            name=st.sampled_from(list(SPECS)),
+        )
+        def one_line_more(body, line, place, chunk, name):
+            content = PLAIN.splitlines(keepends=True)[0] + body
+            starts = line_starts(content, most=99)
+            place = starts[place % len(starts)]
+            before = counts(content, SPECS[name])
+            after = counts(with_line(content, line, place), SPECS[name], chunk=chunk, block=64)
+            check_neighbours(before, after, name)
+            compared()
+
+        return one_line_more
+
+    return with_count
+
+
+def structured(tmp_path):
+    """A line more among records of every kind of column, and a line replaced."""
+
+    def with_count(compared):
+        @given(
+            body=st.lists(LINE, max_size=8),
+            lines_=st.tuples(LINE, LINE),
+            place=st.integers(0, 8),
+            other=st.booleans(),
+            chunk=st.integers(30, 200) | st.just(2**24),
+        )
+        def one_line_more_or_another(body, lines_, place, other, chunk):
+            spec, path = spec_of(*attributes(other=other)), tmp_path / "f.csv"
+            before = run(path, b"\n".join(body), spec=spec)
+            with_one, with_other = (
+                run(
+                    path,
+                    b"\n".join([*body[:place], own, *body[place:]]),
+                    spec=spec,
+                    chunk_bytes=chunk,
+                )
+                for own in lines_
+            )
+            assert moves(before, with_one) in ({0}, {1})
+            assert moves(before, with_other) in ({0}, {1})
+            assert max(moves(with_one, with_other)) <= 2
+            for _ in range(3):
+                compared()
+
+        return one_line_more_or_another
+
+    return with_count
+
+
+PERSON = st.sampled_from([b"p", b"q", b" p", b"p\t", b"", b'"q"', b"P", b"\xa0p", b"\xff"])
+OF_A_PERSON = st.lists(
+    st.tuples(st.integers(0, 12), st.sampled_from([b"z", b" z", b'"z"']), LINE), max_size=5
+)
+
+
+def persons(tmp_path):
+    """All lines of one person added, taken away or exchanged for others, and one line of theirs."""
+
+    def with_count(compared):
+        @given(
+            body=st.lists(st.tuples(PERSON, NICE), max_size=12),
+            lives=st.tuples(OF_A_PERSON, OF_A_PERSON),
+            max_rows=st.integers(1, 3),
+            chunk=st.integers(30, 200),
+        )
+        def one_person(body, lives, max_rows, chunk):
+            spec = spec_of(*attributes(other=True), person="id", max_rows=max_rows)
+            header, without = b"id," + HEADER, [b",".join(pair) for pair in body]
+
+            def counted(life):
+                content = list(without)
+                for place, person, line in life:
+                    content.insert(place, person + b"," + line)
+                text = b"\n".join(content)
+                return run(tmp_path / "f.csv", text, spec=spec, header=header, chunk_bytes=chunk)
+
+            nobody, (one, other) = counted([]), map(counted, lives)
+            assert_equal(nobody, slow_counts(b"\n".join(without), spec=spec, header=header))
+            assert max(moves(nobody, one)) <= max_rows
+            assert max(moves(nobody, other)) <= max_rows
+            assert max(moves(one, other)) <= 2 * max_rows
+            if lives[0]:
+                assert max(moves(one, counted(lives[0][1:]))) <= 2
+                compared()
+            for _ in range(3):
+                compared()
+
+        return one_person
+
+    return with_count
+
+
+def test_any_bytes_as_a_line_are_one_record_at_most(counts, record_property):
+    fuzz(raw_bytes(counts), record_property, examples=300)
+
+
+def test_one_line_more_or_replaced_moves_every_table_by_one_or_two(tmp_path, record_property):
+    fuzz(structured(tmp_path), record_property, examples=100)
+
+
+def test_one_person_moves_every_table_by_max_rows_at_most(tmp_path, record_property):
+    fuzz(persons(tmp_path), record_property, examples=40)
+
+
+@pytest.mark.slow
+def test_long_fuzz_of_any_bytes(counts, record_property):
+    fuzz(raw_bytes(counts), record_property, examples=2500)
+
+
+@pytest.mark.slow
+def test_long_fuzz_of_lines(tmp_path, record_property):
+    fuzz(structured(tmp_path), record_property, examples=500)
+
+
+@pytest.mark.slow
+def test_long_fuzz_of_persons(tmp_path, record_property):
+    fuzz(persons(tmp_path), record_property, examples=500)

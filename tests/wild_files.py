@@ -1,0 +1,136 @@
+"""CSV files as unlike each other as can be, and lines that nobody would expect in one.
+
+All files share the declared columns of the town of cli_support and nothing else. Most of their
+rows hold a canary, so that whatever is copied from them anywhere can be found.
+"""
+
+import gzip
+import re
+
+from dpquery.measurement.lines import MAX_LINE
+
+CANARY = "CANARY_9f3a71"
+HEADER = b"age,sex,region,income,name\n"
+ROWS = tuple(
+    f"{row}{CANARY}{person}\n".encode()
+    for person, row in enumerate(("0,F,1,5,", "2,M,2,15,", f"4,F,{CANARY},45.5,", "3,M,1,20.5,"))
+)
+SECRET = b",".join([CANARY.encode()] * 5)
+PLAIN = HEADER + b"".join(ROWS)
+
+SMALL = {
+    "plain": PLAIN,
+    "empty": HEADER,
+    "no line feed": HEADER.strip(),
+    "one row": HEADER + ROWS[0],
+    "one row, no line feed": HEADER + ROWS[0].strip(),
+    "shuffled": HEADER + b"".join(ROWS[i] for i in (2, 0, 3, 1)),
+    "all outside": HEADER + b"99,X,,-1,x\n" * 50,
+    "all missing": HEADER + b",,,,\n" * 50,
+    "only commas": HEADER + b",,\n,,,,,,,\n,\n,,,,\n" * 9,
+    "canaries": HEADER + (SECRET + b"\n") * 7,
+    "canaries that would be read": HEADER + f"1,F,{CANARY},5,{CANARY}\n".encode() * 7,
+    "unicode": HEADER + "４,Ｆ,１,５,ж\n0,F,\u2028,5,🂡\n".encode() * 3,
+    "not UTF-8": HEADER + b"\xff\xfe\xc3\x28,F,1,5,\x80\n\xed\xa0\x80,F,1,5,\xc0\xaf\n" * 3,
+    "UTF-16 below the header": HEADER + b"".join(ROWS).decode().encode("utf-16"),
+    "NUL": HEADER + b"\0\n1,F,1,5,\0\n" + ROWS[0],
+    "ragged": HEADER + b"1\n1,F,1,5,a,b,c\n,\n" + ROWS[0],
+    "quotes": HEADER + b'1,"F,1,5,a\n"1","F","1","5","a"\n1,F"",1,5,a\n' + ROWS[1],
+    "one quote that never ends": HEADER + ROWS[0] + b'1,F,1,5,"a\n' + b"".join(ROWS) * 9,
+    "doubled quotes": HEADER + b'"""1""",F,1,5,""""\n"1"",F,1,5,a\n' + ROWS[0],
+    "line feeds in quotes": HEADER + b'1,F,1,5,"a\nb"\n' * 3 + ROWS[1],
+    "CRLF": PLAIN.replace(b"\n", b"\r\n"),
+    "carriage returns": HEADER.replace(b"\n", b"\r\n") + ROWS[0].replace(b"\n", b"\r\n") + b"\r1\r",
+    "lone carriage returns": HEADER + b"".join(ROWS).replace(b"\n", b"\r"),
+    "two carriage returns": HEADER + b"".join(ROWS).replace(b"\n", b"\r\r\n"),
+    "no numbers": HEADER + b"nan,F,1,nan,a\n1e400,F,1,1e400,a\n-0,F,1,inf,a\n0x1,F,1,1_0,a\n",
+    "tiny numbers": HEADER + b"0,F,1,1e-400,a\n0,F,1,-0,a\n-0,F,1,-1e-400,a\n0,F,1,4.9e-324,a\n",
+    "huge integers": HEADER + b"9" * 5000 + b",F,1,5,a\n0,F,1," + b"8" * 5000 + b",a\n" + ROWS[0],
+    "leading zeros": HEADER + b"004,F,01,005.0,a\n+4,F,1,+5,a\n4.000,F,1.0,5e0,a\n",
+    "form feeds": HEADER + b"\x0c1\x0c,\x0bF, 1\t,5\x0c,\x0ca\n\x0c\n\x1c1,F\x1d,1\x85,5\xa0,a\n",
+    "blank lines": HEADER + b"\n\n \n\t\n" + ROWS[3],
+    "only blank lines": HEADER + b"\n\r\n" * 40,
+    "mark": b"\xef\xbb\xbf" + HEADER + b"\xef\xbb\xbf1,F,1,5,a\n",
+    "gzip": HEADER + gzip.compress(PLAIN * 9, mtime=0),
+    "markup": HEADER + b"[red]1[/red],%s,{0},\x1b[2J5,\x1b]0;a\x07\n=1+1,@F,-1,+5,<b>a\n",
+    "columns moved": b"name,income,region,sex,age\n" + b"a,5,1,F,0\n" * 9,
+    "a quoted header": b'"age", sex ,"region",income, name\t\r\n' + ROWS[0] * 3,
+    "one person": HEADER + ROWS[0] * 999,
+    "nobody": HEADER + b"0,F,1,5,\n0,F,1,5, \n" * 9,
+    "one person spelt in many ways": HEADER + b'0,F,1,5, a\n0,F,1,5,"a"\n0,F,1,5,A\t\n0,F,1,5,a\n',
+    "more columns": HEADER.strip() + f",{CANARY}\n".encode() + b"0,F,1,5,a,7\n" * 9,
+    "a column without a name": HEADER.strip() + b",\n" + b"0,F,1,5,a,7\n" * 9,
+    "undeclared columns of one name": HEADER.strip() + b",x,x\n" + b"0,F,1,5,a,7,8\n" * 9,
+}
+LARGE = {
+    "a megabyte": HEADER + b"1,F,1,5," + b"x" * 2**20 + b"\n" + ROWS[2],
+    "a person of a megabyte": HEADER + b"1,F,1,5," + b"x" * (MAX_LINE - 8) + b"\n" + ROWS[2],
+    "three megabytes in one line": HEADER + ROWS[1] + b"1," * (3 * MAX_LINE // 2) + b"\n" + ROWS[2],
+    "a megabyte of quotes": HEADER + b'"' * MAX_LINE + b"\n" + ROWS[2],
+    "a megabyte of NUL at the end": HEADER + ROWS[0] + b"\0" * MAX_LINE,
+    "many rows": HEADER + b"".join(ROWS) * 50_000,
+    "many rows that are not clean": HEADER + (b"".join(ROWS) + b'"1",F,1,5,a\n') * 20_000,
+    "many persons": HEADER + b"".join(b"1,F,1,5,%d\n" % person for person in range(100_000)),
+}
+FILES = SMALL | LARGE
+
+# Refused, all for the same reason and in the same words.
+NO_HEADERS = {
+    "nothing": b"",
+    "a line feed": b"\n" + PLAIN,
+    "UTF-16": PLAIN.decode().encode("utf-16"),
+    "gzip": gzip.compress(PLAIN, mtime=0),
+    "NUL": b"\0" * 5000,
+    "not UTF-8": b"\xff,\xfe," + PLAIN,
+    "a quote that never ends": b'"' + PLAIN,
+    "a header that is too long": b"x," * MAX_LINE + PLAIN,
+    "carriage returns": PLAIN.replace(b"\n", b"\r"),
+    "a canary in a quote": f'"{CANARY}'.encode() + PLAIN,
+}
+# Refused because the same column is not there exactly once: `region`.
+WITHOUT_REGION = {
+    "another name": PLAIN.replace(b"region", CANARY.encode()),
+    "twice": b"region," + HEADER + b"".join(b"1," + row for row in ROWS),
+    "another case": PLAIN.replace(b"region", b"REGION"),
+    "in two": PLAIN.replace(b"region", b"re gion"),
+    "empty": PLAIN.replace(b"region", b""),
+    "none and no rows": HEADER.replace(b"region,", b""),
+}
+
+# What a line may be, without its line feed; some are records of the town, most are none.
+NASTY_LINES = (
+    *(row.strip() for row in ROWS),
+    *(b"", b"\r", b" ", b"\0", b'"', b'""', b",", b",,,,", b",,,,\r", b"\xef\xbb\xbf", b"\x0c"),
+    *(b"1,F,1,5,a\r", b"1,F,1,5,a\r\r", b"1,F,1\r,5,a", b"\r1,F,1,5,a", b"1,F,1,5,a\0"),
+    *(b'"1","F","1","5","a"', b'1,F,1,5,"a', b'1,F,1,5,"a"x', b'"1,F,1,5,a', b'1,F,1,"5,a"'),
+    *(b"\xef\xbb\xbf1,F,1,5,a", b"\xff\xfe,F,1,5,a", b"1,F,1,5,\xc3", b"1,F,1,5,a,", b"1,F,1,5"),
+    *(b"age,sex,region,income,name", b"#1,F,1,5,a", b"\\N,F,1,5,a", b"NULL,NA,nan,,", SECRET),
+    *(
+        b"99,F,1,5,a",
+        b"1,F,1,1e400,a",
+        b"-0,F,1,-0,a",
+        b"1,F,7,5,a",
+        b"1,F,1,5,",
+        b" 1 , F,1 ,5, a",
+    ),
+    *(b"1,F,1,5," + b"x" * 300, b"x" * 70_000, b'1,F,1,5,"' + b"y" * 140_000 + b'"'),
+)
+LONG_LINES = (
+    *(b"1,F,1,5," + b"x" * (MAX_LINE - 8 + more) for more in (-1, 0, 1)),
+    *(b"1,F,1,5," + b"x" * (MAX_LINE - 8) + b"\r", b"," * (2 * MAX_LINE)),
+    b'1,F,1,5,"' + b"x" * (MAX_LINE - 10) + b'"',
+)
+
+
+def line_starts(content: bytes, *, most: int) -> list[int]:
+    """Places below the header at which a line begins, spread over the file, and its end."""
+    places = [own.end() for own in re.finditer(b"\n", content)]
+    step = max(1, -(-len(places) // most))
+    return sorted({*places[::step], len(content)})
+
+
+def with_line(content: bytes, line: bytes, place: int) -> bytes:
+    """The file with one physical line more, which begins at a place where a line begins."""
+    if place == len(content) and not content.endswith(b"\n"):
+        return content + b"\n" + line
+    return content[:place] + line + b"\n" + content[place:]
