@@ -5,11 +5,12 @@ import os
 import sqlite3
 import stat
 import traceback
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ledgers import CAP, VALUES, charge, new_ledger, opened, release, spent
+from ledgers import CAP, VALUES, charge, edit, new_ledger, opened, release, spent
 
 from dpquery.exceptions import (
     LedgerError,
@@ -96,16 +97,6 @@ def test_the_default_path_is_the_users_state_or_as_told(monkeypatch):
     assert default_path() == Path("/s/dpquery/ledger.db")
     monkeypatch.setenv("DPQUERY_LEDGER", "/l/x.db")
     assert default_path() == Path("/l/x.db")
-
-
-def edit(path, statement, *values):
-    """Change the database as a curator with a free hand would: without the triggers."""
-    database = sqlite3.connect(path, isolation_level=None)
-    triggers = database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
-    for (name,) in triggers:
-        database.execute(f"DROP TRIGGER {name}")
-    database.execute(statement, values)
-    database.close()
 
 
 def test_rows_can_only_be_added(path):
@@ -322,3 +313,126 @@ def test_events_cut_off_the_end_leave_a_measurement_that_tells(path):
     database.close()
     with pytest.raises(LedgerError, match="lost events off its end"), opened(path) as ledger:
         ledger.verify()
+
+
+def test_the_day_may_go_backwards_and_is_recorded_as_the_clock_has_it(path, monkeypatch):
+    days = ["2031-07-01", "1999-12-31", "2026-02-28", "9999-12-31"]
+
+    class Clock:
+        @staticmethod
+        def now(_):
+            return datetime.fromisoformat(f"{days[0]}T23:59:59")
+
+    monkeypatch.setattr(ledger_store, "datetime", Clock)
+    recorded = []
+    while days:
+        with opened(path) as ledger:
+            release(ledger, days[0])
+            recorded.append(days.pop(0))
+    with opened(path) as ledger:
+        ledger.verify()
+        assert [event.day for event in ledger.history()[1::2]] == recorded
+        assert [event.day for event in ledger.history()[2::2]] == recorded
+    assert spent(path) == 4 * UNIT
+
+
+@pytest.mark.parametrize("beside", ["-wal", "-shm", "-journal"])
+def test_working_files_that_others_could_change_or_that_are_links_are_refused(path, beside):
+    own = path.with_name(path.name + beside)
+    own.touch(mode=0o600)
+    own.chmod(0o666)
+    with pytest.raises(LedgerError, match="can be changed by other users"), opened(path):
+        pass
+    own.unlink()
+    own.symlink_to(path.parent / "elsewhere")
+    with pytest.raises(LedgerError, match="is a link"), opened(path):
+        pass
+    own.unlink()
+    with opened(path) as ledger:
+        release(ledger)
+
+
+@pytest.mark.parametrize("beside", [".locks", ".measurements"])
+def test_folders_beside_it_that_others_could_change_or_that_are_links_are_refused(path, beside):
+    own = path.with_name(path.name + beside)
+    own.mkdir(mode=0o700)
+    own.chmod(0o777)
+    with pytest.raises(LedgerError, match="can be changed by other users"), opened(path):
+        pass
+    own.rmdir()
+    own.symlink_to(path.parent)
+    with pytest.raises(LedgerError, match="is a link"), opened(path):
+        pass
+
+
+def test_a_second_name_of_the_ledger_is_refused_under_both(path):
+    other = path.with_name("other.db")
+    other.hardlink_to(path)
+    for name in (path, other):
+        with pytest.raises(LedgerError, match="second name"), opened(name):
+            pass
+    other.unlink()
+    assert spent(path) == 0
+
+
+def test_whatever_the_umask_the_ledger_is_for_its_owner_alone(tmp_path):
+    for mask in (0, 0o077):
+        path = tmp_path / f"{mask}" / "deep" / "ledger.db"
+        before = os.umask(mask)
+        try:
+            with Ledger.open(path, create=True) as ledger:
+                ledger.register("people", CAP)
+                release(ledger, values=np.zeros(600_000, np.int64))
+                found = [*(tmp_path / f"{mask}").rglob("*"), tmp_path / f"{mask}"]
+        finally:
+            os.umask(before)
+        modes = {p.name: stat.S_IMODE(p.lstat().st_mode) for p in found if p.exists()}
+        assert len(modes) > 6
+        assert all(mode & 0o077 == 0 for mode in modes.values()), modes
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "fuse.s3fs", "fuse.unheard-of", "9p"),
+        *("afs", "lustre", "gpfs", "ceph", "glusterfs", "virtiofs", "vboxsf", "ocfs2"),
+    ],
+)
+def test_every_file_system_of_another_machine_is_refused(path, monkeypatch, kind):
+    mounts = path.parent / "mounts"
+    mounts.write_text(f"disk / ext4 rw 0 0\nserver:/x {path.parent} {kind} rw 0 0\n")
+    monkeypatch.setattr(ledger_files, "_MOUNTS", mounts)
+    with pytest.raises(LedgerError, match=f"network file system .{kind}.,"), opened(path):
+        pass
+    with pytest.raises(LedgerError, match="network"), Ledger.open(path, create=True):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "zfs", "overlay", "fuseblk", "tmpfs"])
+def test_file_systems_of_this_machine_are_used_and_one_in_memory_is_warned_of(
+    path, monkeypatch, kind
+):
+    mounts = path.parent / "mounts"
+    mounts.write_text(f"disk / ext4 rw 0 0\nx {path.parent} {kind} rw 0 0\n")
+    monkeypatch.setattr(ledger_files, "_MOUNTS", mounts)
+    assert spent(path) == 0
+    assert ["lies in memory" in risk for risk in ledger_files.risks(path)] == [True] * (
+        kind == "tmpfs"
+    )
+
+
+def test_a_ledger_in_a_git_checkout_is_warned_of(path):
+    assert ledger_files.risks(path) == []
+    (path.parents[1] / ".git").write_text("gitdir: elsewhere")  # a file in a worktree
+    (risk,) = ledger_files.risks(path)
+    assert "git checkout" in risk
+
+
+def test_a_ledger_cannot_be_made_on_a_network_file_system(tmp_path, monkeypatch):
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"server:/x {tmp_path} nfs4 rw 0 0\n")
+    monkeypatch.setattr(ledger_files, "_MOUNTS", mounts)
+    path = tmp_path / "new" / "ledger.db"
+    with pytest.raises(LedgerError, match="network"), Ledger.open(path, create=True):
+        pass
+    assert not path.exists()

@@ -7,13 +7,17 @@ Events hold public facts and no time finer than the day.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from fractions import Fraction
 from typing import Literal, cast
 
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.accounting import Cap, Currency
+
+_DIGITS = re.compile("[0-9]{1,1000}")
 
 JSON = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
 Kind = Literal["register", "change-cap", "reserve", "retry", "commit", "abandon"]
@@ -117,7 +121,7 @@ class State:
 
     def _reserve(self, event: Event) -> None:
         key, dataset = str(event.fields["key"]), str(event.fields["dataset"])
-        units = int(str(event.fields["units"]))
+        units = _whole(event.fields["units"])
         account = self.accounts[dataset]
         earlier = self.entries.get(key)
         if units <= 0 or (earlier is not None and earlier.state != "abandoned"):
@@ -148,8 +152,7 @@ class State:
 
 def seal(previous: Head, *, kind: Kind, day: str, fields: Mapping[str, JSON]) -> tuple[Event, str]:
     """Return the event that follows `previous`, and the canonical text to store for it."""
-    body = {"kind": kind, "day": day, "fields": fields}
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    text = _text(kind=kind, day=day, fields=fields)
     return Event(_next(previous, text), kind, day, fields), text
 
 
@@ -166,11 +169,10 @@ def read_chain(rows: Iterable[tuple[int, str, str]]) -> tuple[State, list[Event]
         sound = expected == Head(seq, stored)
         if sound:
             try:
-                body = json.loads(text)
-                event = Event(expected, body["kind"], body["day"], body["fields"])
+                event = _read(expected, text)
                 state.apply(event)
                 events.append(event)
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError, RecursionError):
                 sound = False
         if not sound:
             raise LedgerError(
@@ -178,6 +180,24 @@ def read_chain(rows: Iterable[tuple[int, str, str]]) -> tuple[State, list[Event]
                 "not hold there; restore the ledger from a backup"
             )
     return state, events
+
+
+def _read(head: Head, text: str) -> Event:
+    """Read an event back; ValueError, or as apply, if `seal` could not have written it."""
+    body = json.loads(text)
+    kind, day, fields = body["kind"], body["day"], body["fields"]
+    if _text(kind=kind, day=day, fields=fields) != text:
+        raise ValueError("not as it was written")
+    if date.fromisoformat(day).isoformat() != day:
+        raise ValueError("not a day")
+    if "\\ud" in text:  # half a character can be read, and never be printed: ValueError
+        json.dumps(body, ensure_ascii=False).encode()
+    return Event(head, kind, day, fields)
+
+
+def _text(*, kind: Kind, day: str, fields: Mapping[str, JSON]) -> str:
+    body = {"kind": kind, "day": day, "fields": fields}
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def cap_fields(dataset: str, cap: Cap) -> dict[str, JSON]:
@@ -199,11 +219,24 @@ def cap_from(fields: Mapping[str, JSON]) -> Cap:
         raise ValueError("no such currency")
     return Cap(
         currency=cast(Currency, currency),
-        units=int(str(fields["units"])),
-        epsilon=None if epsilon is None else Fraction(str(epsilon)),
-        delta=Fraction(str(fields["delta"])),
+        units=_whole(fields["units"]),
+        epsilon=None if epsilon is None else _exact(epsilon),
+        delta=_exact(fields["delta"]),
         unit=str(fields["unit"]),
     )
+
+
+def _whole(value: JSON) -> int:
+    """Read a whole number as it is written: no sign, no blanks, no more digits than make sense."""
+    if not (isinstance(value, str) and _DIGITS.fullmatch(value)):
+        raise ValueError("not a whole number")
+    return int(value)
+
+
+def _exact(value: JSON) -> Fraction:
+    """Read a fraction as it is written; an exponent could stand for more digits than there are."""
+    above, _, below = str(value).partition("/")
+    return Fraction(_whole(above), _whole(below or "1") or 1)
 
 
 def _next(previous: Head, text: str) -> Head:

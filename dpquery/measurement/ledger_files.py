@@ -59,7 +59,7 @@ def make_private_folder(folder: Path) -> None:
 
 
 def check_safe(path: Path) -> None:
-    """Refuse a ledger that others could change or that lies on a network file system.
+    """Refuse a ledger that others could change.
 
     Raises:
         LedgerError: says what is wrong with the file, with what lies beside it, or with its folder,
@@ -72,6 +72,14 @@ def check_safe(path: Path) -> None:
         beside = path.with_name(path.name + ending)
         with suppress(FileNotFoundError):  # SQLite removes its own when the last run ends
             _check_own(beside, beside.lstat(), kind=kind)
+
+
+def check_local(path: Path) -> None:
+    """Refuse a place on a network file system, whether there is a ledger yet or not.
+
+    Raises:
+        LedgerError: says which file system it is, and what to do.
+    """
     if _is_network(mounted := file_system(path.resolve(), _mounts())):
         raise LedgerError(
             f"{path} lies on a network file system ({mounted}), where locks cannot be relied on; "

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dpquery.exceptions import DpqueryError, LedgerError, LedgerLockedError
 from dpquery.measurement.ledger_events import JSON, Event, Kind, State, read_chain, seal
-from dpquery.measurement.ledger_files import check_safe, make_private_folder
+from dpquery.measurement.ledger_files import check_local, check_safe, make_private_folder
 
 _APPLICATION = 0x64707131  # "dpq1": another database, or another version, is not taken for ours
 _SCHEMA = f"""
@@ -92,6 +92,7 @@ class Store:
 def open_store(path: Path, *, create: bool, timeout: float) -> Iterator[Store]:
     """Open the database for a `with` block; see `Ledger.open`."""
     with scrubbed(path):
+        check_local(path)
         if create and not path.exists():
             _create(path)
         if not path.exists() and not path.is_symlink():

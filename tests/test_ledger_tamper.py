@@ -1,0 +1,235 @@
+"""Whatever is changed in a ledger is found by the next command that opens it."""
+
+import hashlib
+import json
+import sqlite3
+from contextlib import closing, suppress
+from itertools import combinations
+
+import numpy as np
+import pytest
+from ledgers import edit, new_ledger, opened, release, spent
+
+from dpquery.exceptions import LedgerError
+from dpquery.measurement.accounting import UNIT
+from dpquery.measurement.ledger_events import read_chain
+from dpquery.measurement.ledger_files import MeasurementFile
+
+
+@pytest.fixture
+def path(tmp_path):
+    return new_ledger(tmp_path)
+
+
+@pytest.fixture
+def charged(path):
+    """A ledger with every kind of event, the last of each kind at its end in turn."""
+    with opened(path) as ledger:
+        release(ledger, "k1")
+        release(ledger, "k2", 2 * UNIT)
+        with ledger.hold("k3"):
+            for _ in range(2):
+                ledger.reserve("people", key="k3", units=UNIT, native={}, details={})
+        ledger.abandon("k3")
+    return path
+
+
+def rows(path):
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute("SELECT seq, body, hash FROM events ORDER BY seq").fetchall()
+
+
+def rewrite(path, events):
+    """Put these (seq, body, hash) in the place of all events."""
+    with closing(sqlite3.connect(path)) as database:
+        for (name,) in database.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+        ).fetchall():
+            database.execute(f"DROP TRIGGER {name}")
+        database.execute("DELETE FROM events")
+        database.executemany("INSERT INTO events VALUES (?, ?, ?)", events)
+        database.commit()
+
+
+def is_found(path, events):
+    rewrite(path, events)
+    with suppress(LedgerError), opened(path):
+        return False
+    return True
+
+
+def test_the_ledger_as_it_was_is_sound(charged):
+    assert not is_found(charged, rows(charged))
+
+
+def test_every_byte_of_every_event_is_covered(charged, record_property):
+    whole, tried = rows(charged), 0
+    changes = [*[chr(own) for own in (0, 32, 48, 57, 65, 123)], "é"]
+    for place, (seq, body, digest) in enumerate(whole):
+        for column, text in ((1, body), (2, digest)):
+            for at in range(len(text)):
+                change = changes[(at + place) % len(changes)]
+                if text[at] == change:
+                    change = "x"
+                row = [seq, body, digest]
+                row[column] = text[:at] + change + text[at + 1 :]
+                tried += 1
+                # The chain is read as `open` reads it; a hundred of them go the whole way.
+                if tried % 40 == 0:
+                    assert is_found(charged, [*whole[:place], row, *whole[place + 1 :]])
+                with pytest.raises(LedgerError, match=f"damaged at event {seq}:"):
+                    read_chain([*whole[:place], row, *whole[place + 1 :]])
+    record_property("bad inputs", tried)
+    assert tried > 1500
+
+
+def test_every_event_taken_out_swapped_doubled_or_put_in_is_found(charged, record_property):
+    whole = rows(charged)
+    numbered = [(seq, body, digest) for seq, (_, body, digest) in enumerate(whole, 1)]
+    assert numbered == whole
+    changed = []
+    for at in range(len(whole)):
+        rest = [*whole[:at], *whole[at + 1 :]]
+        changed.append(rest)  # taken out, the last one too
+        changed.append(renumbered(rest))
+        changed.append(whole[:at])  # all from here on cut off
+        changed.append(renumbered([*whole[: at + 1], *whole[at:]]))  # doubled
+    for one, two in combinations(range(len(whole)), 2):
+        swapped = list(whole)
+        swapped[one], swapped[two] = whole[two], whole[one]
+        changed += [renumbered(swapped), swapped_bodies(whole, one, two)]
+    for events in changed:
+        assert is_found(charged, events), events
+    assert not is_found(charged, whole)
+    record_property("bad inputs", len(changed))
+
+
+def renumbered(events):
+    return [(seq, body, digest) for seq, (_, body, digest) in enumerate(events, 1)]
+
+
+def swapped_bodies(whole, one, two):
+    found = [list(row) for row in whole]
+    found[one][1], found[two][1] = whole[two][1], whole[one][1]
+    return found
+
+
+def test_every_changed_byte_of_a_stored_measurement_is_found(path, record_property):
+    with opened(path) as ledger:
+        release(ledger, "k1")
+        release(ledger, "k2", values=np.arange(3))
+    with closing(sqlite3.connect(path)) as database:
+        ((payload,), (other,)) = database.execute("SELECT payload FROM measurements")
+    changed = [
+        payload[:at] + bytes([own ^ 1]) + payload[at + 1 :] for at, own in enumerate(payload)
+    ]
+    changed += [payload[:-1], payload + b"\0", b"", other, payload[::-1]]
+    for content in changed:
+        edit(path, "UPDATE measurements SET payload = ? WHERE seq = 3", content)
+        with opened(path) as ledger:
+            for use in (ledger.verify, lambda: release(ledger, "k1")):
+                with pytest.raises(LedgerError, match="event 3 was changed or damaged"):
+                    use()
+            assert release(ledger, "k2").values.tolist() == [0, 1, 2]
+    edit(path, "UPDATE measurements SET payload = ? WHERE seq = 3", payload)
+    with opened(path) as ledger:
+        ledger.verify()
+    record_property("bad inputs", len(changed))
+
+
+def test_a_measurement_of_another_type_is_a_damaged_one(path):
+    """A schema says what is written, not what a damaged page or another hand makes of it."""
+    with opened(path) as ledger:
+        release(ledger, "k1")
+    edit(path, "ALTER TABLE measurements RENAME TO kept")
+    edit(path, "CREATE TABLE measurements (seq INTEGER PRIMARY KEY, payload)")
+    for value in ("text", 7, 1.5, None):
+        edit(path, "INSERT OR REPLACE INTO measurements VALUES (3, ?)", value)
+        with opened(path) as ledger, pytest.raises(LedgerError, match="changed or damaged"):
+            ledger.verify()
+
+
+def test_files_of_other_measurements_are_never_taken_for_ones_own(path):
+    """Not those of another key, nor of the same key's earlier reservation, nor a pending one."""
+    large = np.arange(600_000)
+    with opened(path) as ledger:
+        release(ledger, "k1", values=large)
+        (mine,) = path.with_name("ledger.db.measurements").iterdir()
+        release(ledger, "k2", values=large + 1)
+        (other,) = {*mine.parent.iterdir()} - {mine}
+        kept = mine.read_bytes()
+        mine.write_bytes(other.read_bytes())
+        with pytest.raises(LedgerError, match="changed or damaged"):
+            release(ledger, "k1")
+        mine.rename(mine.with_suffix(".pending"))
+        with pytest.raises(LedgerError, match="No such file"):
+            release(ledger, "k1")
+        mine.write_bytes(kept)
+        assert release(ledger, "k1").values.tolist() == large.tolist()
+    abandoned = MeasurementFile(path, key="k3", reserved=2)
+    abandoned.write_pending(np.full(600_000, 7))
+    abandoned.publish()  # what a run left whose reservation is another
+    with opened(path) as ledger, ledger.hold("k3"):
+        ledger.reserve("people", key="k3", units=UNIT, native={}, details={})
+        assert ledger.commit("k3", large, source="OpenDP 0").values[0] == 0
+        assert ledger.lookup("people", key="k3", units=UNIT).values[1] == 1
+
+
+def sealed(seq, text, head):
+    """An event of this text with a sound hash, as whoever can write the ledger may make one."""
+    digest = hashlib.sha256(f"{head.hash}\n{seq}\n{text}".encode()).hexdigest()
+    return seq, text, digest
+
+
+CAP_FIELDS = {"currency": "epsilon", "delta": "0", "epsilon": "1", "unit": "row, add-remove"}
+RESERVE = '{"day":"2026-01-01","fields":%s,"kind":"reserve"}'
+HOSTILE = {
+    "deep JSON": "[" * 200_000,
+    "deep fields": RESERVE % ("[" * 3000 + "]" * 3000),
+    "no object": "7",
+    "NaN": RESERVE % '{"dataset":"people","details":NaN,"key":"k","units":"1"}',
+    "a twin key": RESERVE % '{"dataset":"people","key":"k","key":"k","units":"1"}',
+    "another spelling": RESERVE % '{"dataset": "people","key":"k","units":"1"}',
+    "half a character": RESERVE % r'{"dataset":"people","key":"\ud800","units":"1"}',
+    "no day": '{"day":7,"fields":{"dataset":"people","key":"k","units":"1"},"kind":"reserve"}',
+    "an odd day": '{"day":"20260101","fields":{"dataset":"people","key":"k","units":"1"},'
+    '"kind":"reserve"}',
+    "a negative charge": RESERVE % '{"dataset":"people","key":"k","units":"-1"}',
+    "a charge of nothing": RESERVE % '{"dataset":"people","key":"k","units":"0"}',
+    "a charge of blanks": RESERVE % '{"dataset":"people","key":"k","units":" 1 "}',
+    "an endless charge": RESERVE % ('{"dataset":"people","key":"k","units":"%s"}' % ("9" * 5000)),
+    "fields that are text": RESERVE % '"x"',
+    "no fields": RESERVE % "null",
+}
+HOSTILE_CAPS = {"epsilon": ("1e999999999", "1/0x", "-1", 1.5, "NaN"), "units": ("1e9", -5, None)}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_event_with_a_sound_hash_is_a_damaged_ledger(path, text):
+    with opened(path) as ledger:
+        head = ledger.head()
+    edit(path, "INSERT INTO events VALUES (?, ?, ?)", *sealed(2, text, head))
+    with pytest.raises(LedgerError, match="damaged at event 2:"), opened(path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in HOSTILE_CAPS.items() for value in values]
+)
+def test_a_cap_that_is_no_plain_number_is_a_damaged_ledger(path, name, value):
+    fields = CAP_FIELDS | {"dataset": "others", "units": "5"} | {name: value}
+    body = {"day": "2026-01-01", "fields": fields, "kind": "register"}
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    with opened(path) as ledger:
+        head = ledger.head()
+    edit(path, "INSERT INTO events VALUES (?, ?, ?)", *sealed(2, text, head))
+    with pytest.raises(LedgerError, match="damaged at event 2:"), opened(path):
+        pass
+
+
+def test_the_hostile_events_would_be_taken_in_if_they_were_sound(path):
+    with opened(path) as ledger:
+        head = ledger.head()
+    text = RESERVE % '{"dataset":"people","key":"k","units":"1"}'
+    edit(path, "INSERT INTO events VALUES (?, ?, ?)", *sealed(2, text, head))
+    assert spent(path) == 1
