@@ -87,6 +87,7 @@ def test_a_version_not_to_be_trusted_ends_before_the_charge_and_before_the_data(
         return version
 
     real = metadata.version
+    monkeypatch.setattr(libraries, "installed", installed.__wrapped__)  # nothing is remembered
     monkeypatch.setattr(metadata, "version", reported)
     if name == "python":
         monkeypatch.setattr(platform, "python_version", lambda: version)

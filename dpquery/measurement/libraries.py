@@ -8,6 +8,7 @@ read from what pip has put on record, so nothing slow is imported.
 import platform
 import re
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 
 from dpquery.exceptions import DpqueryError
@@ -46,8 +47,12 @@ ACCEPTED = {
 }
 
 
+@cache
 def installed(name: str) -> str | None:
-    """Return the version of a library, or of "python"; None where it is not installed."""
+    """Return the version of a library, or of "python"; None where it is not installed.
+
+    It is looked up once: what a process has loaded stays, whatever is installed meanwhile.
+    """
     try:
         return platform.python_version() if name == "python" else metadata.version(name)
     except metadata.PackageNotFoundError:
