@@ -4,7 +4,6 @@ Heavy modules are imported inside commands, so that --help is quick.
 """
 
 import os
-import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -173,12 +172,12 @@ def release(
     The same release again is free: it comes from the ledger and the data is not opened.
     """
     from dpquery import pipeline
+    from dpquery.cli.no_dumps import forbid_dumps
     from dpquery.measurement.accounting import parse_delta, parse_epsilon
     from dpquery.planning.choice import Mechanism
     from dpquery.strategy import noise_kinds
 
-    # A crash must not leave the records on disk.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    forbid_dumps()
     with shown_progress() as progress:
         done = pipeline.release(
             data,
