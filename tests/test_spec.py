@@ -1,5 +1,6 @@
 """A spec is read whole: what it declares is what comes out, letter for letter."""
 
+import dataclasses
 import itertools
 import re
 from fractions import Fraction
@@ -110,6 +111,16 @@ def test_the_number_of_rows_is_declared(rows: str, neighbours: str, read_as: Row
     text = BASE.replace("version: 1", f"version: 1, rows: {rows}").replace("add-remove", neighbours)
     assert read(text).dataset == Dataset("survey", "1", read_as)
     assert re.fullmatch(ROWS, rows.strip("'"))
+
+
+@pytest.mark.parametrize("budget", ["{epsilon: 8, delta: 1e-6}", "{rho: 0.5}"])
+def test_a_parent_is_declared_with_a_budget_in_the_same_currency(budget: str) -> None:
+    text = BASE.replace("version: 1", f"parent: {{id: panel, budget: {budget}}}")
+    parent = read(text).dataset.parent
+    assert parent is not None
+    assert parent.id == "panel"
+    assert parent.budget == read(BASE.replace("{epsilon: 4, delta: 1e-9}", budget)).budget
+    assert read(text).dataset == dataclasses.replace(read(BASE).dataset, parent=parent)
 
 
 @pytest.mark.parametrize(

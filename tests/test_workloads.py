@@ -208,7 +208,7 @@ def test_every_example_satisfies_the_schema(file: Path) -> None:
 
 
 BASE = """\
-dataset: {id: survey}
+dataset: {id: survey, parent: {id: panel, budget: {rho: 4}}}
 privacy: {unit: {person: pid, max_rows: 2}, neighbours: replace, delta: 1e-9}
 budget: {rho: 1e-1}
 domain:
@@ -237,7 +237,11 @@ def test_schema_and_parser_take_the_same_good_document() -> None:
 
 
 BAD = [
-    ("dataset: {id: survey}\n", ""),
+    ("dataset: {id: survey, parent: {id: panel, budget: {rho: 4}}}\n", ""),
+    (", budget: {rho: 4}", ""),
+    ("rho: 4", "rho: 0"),
+    ("id: panel", "name: panel"),
+    ("{id: panel, budget: {rho: 4}}", "panel"),
     ("id: survey", "id: a b"),
     ("id: survey", "id: x, name: y"),
     ("max_rows: 2", "max_rows: 0"),

@@ -82,6 +82,16 @@ class Budget:
     delta: Fraction = Fraction(0)
     rho: Fraction | None = None
 
+    @property
+    def pure(self) -> bool:
+        """Whether losses are added up as epsilon; as rho otherwise."""
+        return self.rho is None and self.delta == 0
+
+    def __str__(self) -> str:
+        if self.epsilon is None:
+            return f"rho {float(self.rho or 0):g}"
+        return f"epsilon {float(self.epsilon):g}, delta {float(self.delta):g}"
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -98,13 +108,30 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Parent:
+    """Whose people a dataset's are among: what is spent on it is spent on them as well.
+
+    Attributes:
+        id: of the parent, which may be a dataset of its own.
+        budget: the cap on all releases of all datasets that name this parent, and of its own.
+    """
+
+    id: str
+    budget: Budget
+
+    def __str__(self) -> str:
+        return f"{self.id} with a budget of {self.budget}"
+
+
+@dataclass(frozen=True)
 class Dataset:
     """The declared population of records; all versions share one budget."""
 
     id: str
     version: str = "1"
-    # Not part of its name: a linear release measures the same whatever is declared here.
+    # Not part of its name: what is measured is the same whatever is declared here.
     rows: Rows | None = field(default=None, repr=False)
+    parent: Parent | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from typing import TypeVar, get_args
 
 from dpquery.exceptions import SpecError
 from dpquery.spec.domain import Attribute, Domain
-from dpquery.spec.model import Budget, Dataset, Item, Neighbours, Privacy, Rows, Spec
+from dpquery.spec.model import Budget, Dataset, Item, Neighbours, Parent, Privacy, Rows, Spec
 from dpquery.spec.parse_domain import read_domain
 from dpquery.spec.parse_workload import read_workload
 from dpquery.spec.problems import Problems, UnreadableError, quoted
@@ -127,6 +127,9 @@ def _spec(
     if dataset and dataset.rows and privacy:
         with problems.collected():
             _check_public(dataset.rows, privacy, given["dataset"])
+    if dataset and dataset.parent and budget:
+        with problems.collected():
+            _check_currency(dataset.parent, budget, given["dataset"])
     if not (dataset and privacy and budget and workload and attributes):
         raise UnreadableError(None)
     return dataset, privacy, budget, Domain(tuple(attributes)), workload
@@ -134,23 +137,49 @@ def _spec(
 
 def read_dataset(node: Node, problems: Problems) -> Dataset:
     """Return the `dataset` section."""
-    given = fields(
-        node, "dataset", problems=problems, required=("id",), optional=("version", "rows")
-    )
-    named, rows = {}, None
+    optional = ("version", "rows", "parent")
+    given = fields(node, "dataset", problems=problems, required=("id",), optional=optional)
+    rows, parent, named = None, None, {}
     with problems.collected():
         if "rows" in given:
-            rows = _rows(given.pop("rows"))
-    for key, own in given.items():
+            rows = _rows(given["rows"])
+    for key in ("id", "version"):
         with problems.collected():
-            named[key] = text(own, f"the dataset's {key}")
-            if not re.fullmatch(IDENTIFIER, named[key]):
+            if key in given:
+                named[key] = _identifier(given[key], f"the dataset's {key}")
+    with problems.collected():
+        if "parent" in given:
+            parent = _parent(given["parent"], problems, of=named.get("id"))
+    return Dataset(named.get("id", ""), named.get("version", "1"), rows, parent)
+
+
+def _identifier(node: Node, what: str) -> str:
+    found = text(node, what)
+    if not re.fullmatch(IDENTIFIER, found):
+        raise UnreadableError(
+            node.place,
+            f"{described(node)} cannot be {what}; use letters, digits, dots, - and _, at most 100",
+        )
+    return found
+
+
+def _parent(node: Node, problems: Problems, *, of: str | None) -> Parent | None:
+    """Read the parent of a dataset; None where its mistakes have been reported."""
+    given = fields(node, "parent", problems=problems, required=("id", "budget"))
+    name, budget = None, None
+    with problems.collected():
+        if "id" in given:
+            name = _identifier(given["id"], "the parent's id")
+            if name == of:
                 raise UnreadableError(
-                    own.place,
-                    f"{described(own)} cannot be the dataset's {key}; use letters, digits, dots, "
-                    "- and _, at most 100",
+                    given["id"].place,
+                    f"dataset {quoted(name)} cannot be its own parent; name what it shares with "
+                    "other datasets, or leave `parent` out",
                 )
-    return Dataset(named.get("id", ""), named.get("version", "1"), rows)
+    with problems.collected():
+        if "budget" in given:
+            budget = read_budget(given["budget"], problems)
+    return None if name is None or budget is None else Parent(name, budget)
 
 
 def _rows(node: Node) -> Rows:
@@ -177,6 +206,17 @@ def _check_public(rows: Rows, privacy: Privacy, node: Node) -> None:
             own.place,
             "an exact number of rows is public only with unit: row and neighbours: replace; "
             f"write `about {rows.count}`",
+        )
+
+
+def _check_currency(parent: Parent, budget: Budget, node: Node) -> None:
+    """Refuse budgets that cannot both be charged with one amount."""
+    if parent.budget.pure != budget.pure:
+        own = {key.text: value for key, value in entries(node, "dataset")}["parent"]
+        raise UnreadableError(
+            own.place,
+            f"the parent's budget is {parent.budget} and the dataset's is {budget}, and what a "
+            "release costs is charged to both; give both a delta (or rho), or neither",
         )
 
 

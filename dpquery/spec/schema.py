@@ -26,7 +26,7 @@ def schema() -> Schema:
     sections = {
         "dataset": _dataset(),
         "privacy": _privacy(),
-        "budget": _budget(),
+        "budget": _budget("The cap on all releases of the dataset together."),
         "domain": _domain(),
         "workload": _list(
             _ref("item"),
@@ -114,7 +114,13 @@ def _dataset() -> Schema:
         "description": "How many records it holds: about 50000, from public knowledge. An exact "
         "number only with neighbours: replace, which leave it public.",
     }
-    return _mapping(properties | {"rows": rows}, "The dataset, by declared name.", required=("id",))
+    parent = {
+        "id": name | {"description": "The people's own name: what these datasets share."},
+        "budget": _budget("The cap on all releases of all datasets that name this parent."),
+    }
+    words = "Where its people are in other datasets too: releases are charged to this cap as well."
+    more = {"rows": rows, "parent": _mapping(parent, words, required=tuple(parent))}
+    return _mapping(properties | more, "The dataset, by declared name.", required=("id",))
 
 
 def _privacy() -> Schema:
@@ -140,7 +146,7 @@ def _privacy() -> Schema:
     return _mapping(properties, "Whom the release protects, and how.", required=("unit",))
 
 
-def _budget() -> Schema:
+def _budget(description: str) -> Schema:
     properties = {
         "epsilon": _number("The most that all releases may spend.", minimum=1e-6, maximum=1e6),
         "delta": _delta("The delta that goes with epsilon; with it Gaussian noise can be paid."),
@@ -148,7 +154,7 @@ def _budget() -> Schema:
     }
     found = _mapping(
         properties,
-        "The cap on all releases of the dataset together.",
+        description,
         one_of=("epsilon", "rho"),
     )
     return found | {"dependencies": {"delta": ["epsilon"]}}

@@ -15,6 +15,8 @@ dataset:
   id: my-survey            # names the people in the data: all their releases share one budget
   version: 1               # which file of them; a new version does not renew the budget
   # rows: about 50000      # from public knowledge: lets plan rehearse mechanisms that depend on it
+  # parent: {id: my-panel, budget: {epsilon: 8, delta: 1e-9}}   # the same people are in other
+                           # datasets: a second cap, on the releases of all that name this parent
 
 privacy:
   unit: row                # one row is one person. If a person may have several rows:
