@@ -19,6 +19,7 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger import Ledger
+from dpquery.measurement.ledger_caps import parent_cap
 from dpquery.measurement.ledger_events import Account
 from dpquery.operators.compile import compile_spec
 from dpquery.planning.choice import LINEAR, Mechanism, Wanted, stage_for, with_rap
@@ -38,12 +39,16 @@ from dpquery.strategy.select import Objective, select
 
 @dataclass(frozen=True, eq=False)
 class ReleaseReport:
-    """What was released: public facts only; `free` where the ledger held it already."""
+    """What was released: public facts only; `free` where the ledger held it already.
+
+    `account` is the dataset's and `parent` its parent's, if it has one, as the release left them.
+    """
 
     directory: Path
     spec: Spec
     contract: Contract
     account: Account
+    parent: Account | None
     free: bool
 
 
@@ -110,9 +115,10 @@ def plan(
 
 
 def _register(ledger_path: Path, spec: Spec, cap: accounting.Cap, *, change: bool) -> None:
+    parent = parent_cap(spec.dataset, spec.privacy)
     with Ledger.open(ledger_path, create=True) as ledger:
         put_on_record = ledger.change_cap if change else ledger.register
-        put_on_record(spec.dataset.id, cap)
+        put_on_record(spec.dataset.id, cap, parent=parent)
 
 
 def release(
@@ -175,7 +181,7 @@ def release(
         relaxed=made.relaxed,
         progress=lambda done: progress(f"writing answers: {done / spec.queries:.0%}"),
     )
-    return ReleaseReport(out, spec, contract, measured.account, free)
+    return ReleaseReport(out, spec, contract, measured.account, measured.parent, free)
 
 
 def _noises(spec: Spec, cap: accounting.Cap) -> tuple[Noise, ...]:

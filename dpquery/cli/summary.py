@@ -8,7 +8,7 @@ from dpquery.contracts.made import spent_text
 from dpquery.contracts.rap import RapContract
 from dpquery.measurement.accounting import units_text
 from dpquery.measurement.ledger import Status
-from dpquery.measurement.ledger_events import Event
+from dpquery.measurement.ledger_events import Account, Event
 from dpquery.pipeline import ReleaseReport
 from dpquery.questions import AnswerReport
 from dpquery.release.report import Report, headline, to_rows
@@ -24,7 +24,7 @@ def release_text(done: ReleaseReport) -> str:
         f"{done.directory}: {done.spec.queries:,} answers in {len(done.spec.items)} items, "
         f"epsilon = {float(guarantee.epsilon):g}{delta}\n"
         f"{worth}\n"
-        f"budget: {spent_text(done.account)}"
+        f"budget: {spent_text(done.account, parent=done.parent)}"
     )
 
 
@@ -61,9 +61,13 @@ def release_json(done: ReleaseReport) -> dict[str, object]:
         "delta": float(guarantee.delta),
         **(_rap_json(contract) if isinstance(contract, RapContract) else _linear_json(contract)),
         "currency": done.account.cap.currency,
-        "spent": units_text(done.account.spent),
-        "cap": units_text(done.account.cap.units),
+        **_account_json(done.account),
+        "parent": done.parent and {"dataset": done.parent.dataset, **_account_json(done.parent)},
     }
+
+
+def _account_json(account: Account) -> dict[str, str]:
+    return {"spent": units_text(account.spent), "cap": units_text(account.cap.units)}
 
 
 def _linear_json(contract: LinearContract) -> dict[str, object]:
@@ -112,9 +116,9 @@ def report_grid(report: Report) -> Grid:
 
 
 def status_grid(found: Sequence[Status]) -> Grid:
-    """Return the datasets' accounts."""
-    columns = ("dataset", "currency", "cap", "spent", "left", "releases", "unfinished")
-    rows = tuple(
+    """Return the datasets' accounts; parents where there are any."""
+    columns = ["dataset", "currency", "cap", "spent", "left", "releases", "unfinished"]
+    rows: list[tuple[str, ...]] = [
         (
             own.account.dataset,
             own.account.cap.currency,
@@ -125,8 +129,12 @@ def status_grid(found: Sequence[Status]) -> Grid:
             ", ".join(own.unfinished),
         )
         for own in found
-    )
-    return Grid("budget by dataset", columns, rows)
+    ]
+    if any(own.account.parent for own in found):
+        columns.append("parent")
+        pairs = zip(rows, found, strict=True)
+        rows = [(*row, own.account.parent or "") for row, own in pairs]
+    return Grid("budget by dataset", tuple(columns), tuple(rows))
 
 
 def status_json(found: Sequence[Status]) -> list[dict[str, object]]:
@@ -135,7 +143,10 @@ def status_json(found: Sequence[Status]) -> list[dict[str, object]]:
     rows = [dict(zip(grid.columns, row, strict=True)) for row in grid.rows]
     pairs = zip(rows, found, strict=True)
     return [
-        row | {"releases": own.releases, "unfinished": list(own.unfinished)} for row, own in pairs
+        row
+        | {"releases": own.releases, "unfinished": list(own.unfinished)}
+        | {"parent": own.account.parent}
+        for row, own in pairs
     ]
 
 
@@ -144,13 +155,13 @@ def history_grid(events: Sequence[Event]) -> Grid:
     rows = []
     for event in events:
         fields = event.as_json()
-        amount = fields.get("units")
+        amount, parent = fields.get("units"), fields.get("parent")
         rows.append(
             (
                 str(event.head.seq),
                 event.day,
                 event.kind,
-                str(fields.get("dataset", "")),
+                str(fields.get("dataset", "")) + (f" of {parent}" if parent else ""),
                 units_text(int(str(amount))) if amount is not None else "",
                 str(fields.get("key", ""))[:12],
                 event.head.hash[:12],

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dpquery.contracts.extra_columns import ExtraColumns, check_columns, extra_columns
-from dpquery.contracts.made import Made, Progress, Terms, digest_of, spent_text
+from dpquery.contracts.made import Made, Progress, Terms, digest_of, ledger_facts, spent_text
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import Query
 from dpquery.measurement.ledger import Measurement
@@ -17,7 +17,7 @@ from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.linear import off_the_grid, table_answers
 from dpquery.reconstruction.postprocess import Column
 from dpquery.release.extra import with_extra
-from dpquery.release.manifest import LedgerFacts, Manifest, StrategyFacts, manifest_of
+from dpquery.release.manifest import Manifest, StrategyFacts, manifest_of
 from dpquery.release.measurements import Measured, measured_of, values_digest
 from dpquery.spec.model import Item, Spec
 from dpquery.strategy.codec import decode_strategy
@@ -96,8 +96,8 @@ class LinearContract:
             strategy=strategy,
             plan=self.plan.digest,
             key=query.key,
-            ledger=LedgerFacts(measured.head.seq, measured.head.hash),
-            cumulative=spent_text(measured.account),
+            ledger=ledger_facts(measured),
+            cumulative=spent_text(measured.account, parent=measured.parent),
             level=level,
             error_by_epsilon=error_curve(self.priced, query.spec, delta=mechanism.guarantee.delta),
             measurements=values_digest(measured.values),

@@ -9,10 +9,11 @@ from fractions import Fraction
 import pyarrow as pa
 
 from dpquery.measurement import accounting
+from dpquery.measurement.ledger import Measurement
 from dpquery.measurement.ledger_events import Account
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.postprocess import Column
-from dpquery.release.manifest import Manifest
+from dpquery.release.manifest import LedgerFacts, Manifest
 from dpquery.spec.model import Item
 from dpquery.strategy.noise_kinds import Noise
 
@@ -53,13 +54,27 @@ class Made:
     relaxed: pa.Table | None = None
 
 
+def ledger_facts(measured: Measurement) -> LedgerFacts:
+    """Return where a measurement was charged."""
+    parent = None if measured.parent is None else measured.parent.dataset
+    return LedgerFacts(measured.head.seq, measured.head.hash, parent)
+
+
 def digest_of(content: object) -> str:
     """Return the sha256 of JSON values."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def spent_text(account: Account) -> str:
-    """Return what a dataset has spent of its cap: exactly, and as epsilon where it has a delta."""
+def spent_text(account: Account, *, parent: Account | None) -> str:
+    """Return what a dataset and its parent have spent of their caps, in one sentence."""
+    text = f"{_spent(account)} has been spent on dataset {account.dataset} up to this release"
+    if parent is None:
+        return text
+    return f"{text}, and {_spent(parent)} on all datasets of {parent.dataset} together"
+
+
+def _spent(account: Account) -> str:
+    """Return what is spent of a cap: exactly, and as epsilon where the cap has a delta."""
     cap = account.cap
     spent, whole = accounting.units_text(account.spent), accounting.units_text(cap.units)
     amount = f"{cap.currency} {spent} of {whole}"
@@ -67,4 +82,4 @@ def spent_text(account: Account) -> str:
         rho = Fraction(account.spent, accounting.UNIT)
         epsilon = accounting.epsilon_of(rho, cap.delta)
         amount += f" (epsilon {epsilon:.4g} at delta {float(cap.delta):g})"
-    return f"{amount} has been spent on dataset {account.dataset} up to this release"
+    return amount

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dpquery.contracts.made import Made, Progress, Terms, digest_of, spent_text
+from dpquery.contracts.made import Made, Progress, Terms, digest_of, ledger_facts, spent_text
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.adaptive import AdaptiveMeasurement, AdaptiveQuery, design_rap, rounds_of
@@ -18,7 +18,6 @@ from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.rap import RapProjection, replay
 from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.release.manifest import (
-    LedgerFacts,
     Manifest,
     RapFacts,
     SimulatedFacts,
@@ -112,8 +111,8 @@ class RapContract:
             strategy=strategy,
             plan=self.plan.digest,
             key=self.query.key,
-            ledger=LedgerFacts(measured.head.seq, measured.head.hash),
-            cumulative=spent_text(measured.account),
+            ledger=ledger_facts(measured),
+            cumulative=spent_text(measured.account, parent=measured.parent),
             level=level,
             measurements=values_digest(measured.values),
             rap=self._facts(run),

@@ -217,6 +217,18 @@ def unit_of(privacy: Privacy) -> str:
     return f"{unit}, {privacy.neighbours}"
 
 
+def kind_of(unit: str) -> str:
+    """Return a unit without the name of the column that tells its persons apart.
+
+    Files about the same people may call that column differently.
+
+    >>> kind_of("person by id, add-remove")
+    'person, add-remove'
+    """
+    who, _, neighbours = unit.rpartition(", ")
+    return f"{'row' if who == 'row' else 'person'}, {neighbours}"
+
+
 def budget_cap(budget: Budget, privacy: Privacy) -> Cap:
     """Return the cap that a spec declares for its unit, rounded down.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpquery.measurement.accounting import Guarantee, charge_units, unit_of
+from dpquery.measurement.accounting import Currency, Guarantee, charge_units, unit_of
 from dpquery.measurement.exact import exact_answers
 from dpquery.measurement.ledger import Ledger, Measurement
 from dpquery.measurement.ledger_draft import Draft
@@ -122,7 +122,7 @@ def measure(
     dataset, key = query.spec.dataset.id, query.key
     guarantee, subsets = query.guarantee, query.subsets
     with ledger.hold(key):
-        units = charge_units(guarantee, ledger.currency(dataset, unit=unit_of(query.spec.privacy)))
+        units = charge_units(guarantee, _currency(query.spec, ledger))
         stored = ledger.lookup(dataset, key=key, units=units)
         if stored is not None:
             ledger.draft(key).clear()  # a run killed after its commit leaves its parts behind
@@ -151,3 +151,9 @@ def measure(
         measured = ledger.commit(key, values, source=noise_source)
         draft.clear()
         return measured
+
+
+def _currency(spec: Spec, ledger: Ledger) -> Currency:
+    """Return what a spec's dataset is charged in, once the record agrees with the spec."""
+    parent = None if spec.dataset.parent is None else spec.dataset.parent.id
+    return ledger.currency(spec.dataset.id, unit=unit_of(spec.privacy), parent=parent)

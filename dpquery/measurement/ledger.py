@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from dpquery.exceptions import LedgerError, PlanConflictError
 from dpquery.measurement.accounting import Cap, Currency
-from dpquery.measurement.ledger_checks import account_of, admitted, cap_text, check_unit
+from dpquery.measurement.ledger_caps import ParentCap, change, check_families, registration
+from dpquery.measurement.ledger_checks import account_of, admitted, check_parent, check_unit
 from dpquery.measurement.ledger_draft import Draft
 from dpquery.measurement.ledger_events import (
     JSON,
@@ -35,7 +36,6 @@ from dpquery.measurement.ledger_events import (
     Entry,
     Event,
     Head,
-    cap_fields,
 )
 from dpquery.measurement.ledger_files import MeasurementFile, lock_key
 from dpquery.measurement.ledger_store import Store, open_store, scrubbed
@@ -52,12 +52,14 @@ class Measurement:
         values: (m,) noisy answers in grid steps.
         head: the event that committed it, to be named in the release.
         account: the dataset's account at that event; the same at every later run.
+        parent: its parent's at that event, if it had one.
         source: what drew the noise.
     """
 
     values: NDArray[np.int64]
     head: Head
     account: Account
+    parent: Account | None
     source: str
 
 
@@ -100,42 +102,31 @@ class Ledger:
         """Return the last event's number and hash."""
         return self._store.read()[0].head
 
-    def register(self, dataset: str, cap: Cap) -> None:
-        """Put a dataset's cap on record; registering the same cap again does nothing.
+    def register(self, dataset: str, cap: Cap, *, parent: ParentCap | None = None) -> None:
+        """Put a dataset's cap and its parent on record; doing so again changes nothing.
 
         Raises:
-            PlanConflictError: the dataset is on record with another cap, or for another unit.
+            PlanConflictError: the dataset or its parent is on record with another cap, for another
+                unit, or with another parent.
         """
         with self._store.writing() as state:
-            account = state.accounts.get(dataset)
-            if account is None:
-                self._store.append(state, "register", cap_fields(dataset, cap))
-            elif account.cap != cap:
-                check_unit(dataset, account.cap, cap.unit)
-                raise PlanConflictError(
-                    f"dataset {dataset!r} is on record with a cap of {cap_text(account.cap)} and "
-                    f"the spec declares {cap_text(cap)}; restore the budget in the spec, or "
-                    "change the cap on record with `dpquery plan --change-cap`"
-                )
+            for kind, fields in registration(state, dataset, cap, parent):
+                self._store.append(state, kind, fields)
+            check_families(state)
 
-    def change_cap(self, dataset: str, cap: Cap) -> None:
-        """Change a dataset's cap, on record; what is spent stays spent.
+    def change_cap(self, dataset: str, cap: Cap, *, parent: ParentCap | None = None) -> None:
+        """Change what is on record to this; what is spent stays spent, and a parent takes it over.
 
         Raises:
             PlanConflictError: another currency or unit after something was spent: the sum that
-                bounds the loss must be of one kind from the first charge to the last.
+                bounds the loss must be of one kind from the first charge to the last. Or another
+                parent than the one on record.
+            BudgetExceededError: a new parent has no room for what was spent already.
         """
         with self._store.writing() as state:
-            account = account_of(state, dataset, ledger=self._store.path)
-            kept, wanted = account.cap, cap
-            if account.spent and (kept.currency, kept.unit) != (wanted.currency, wanted.unit):
-                raise PlanConflictError(
-                    f"dataset {dataset!r} has been charged in {kept.currency} for {kept.unit!r}, "
-                    f"and that cannot become {wanted.currency} for {wanted.unit!r}; restore those "
-                    "in the spec"
-                )
-            if account.cap != cap:
-                self._store.append(state, "change-cap", cap_fields(dataset, cap))
+            for kind, fields in change(state, dataset, cap, parent, ledger=self._store.path):
+                self._store.append(state, kind, fields)
+            check_families(state)
 
     @contextmanager
     def hold(self, key: str, *, timeout: float = 3600.0) -> Iterator[None]:
@@ -153,16 +144,18 @@ class Ledger:
             self._held.discard(key)
             os.close(descriptor)
 
-    def currency(self, dataset: str, *, unit: str) -> Currency:
+    def currency(self, dataset: str, *, unit: str, parent: str | None = None) -> Currency:
         """Return what a dataset is charged in for a protected unit, as `unit_of` puts it.
 
         Raises:
             LedgerError: the dataset is not registered.
-            PlanConflictError: it is, for another unit: losses of rows and of persons do not add up.
+            PlanConflictError: it is, for another unit: losses of rows and of persons do not add up;
+                or without the parent, who would then not be charged.
         """
-        cap = account_of(self._store.read()[0], dataset, ledger=self._store.path).cap
-        check_unit(dataset, cap, unit)
-        return cap.currency
+        account = account_of(self._store.read()[0], dataset, ledger=self._store.path)
+        check_unit(dataset, account.cap, unit)
+        check_parent(account, parent)
+        return account.cap.currency
 
     def lookup(self, dataset: str, *, key: str, units: int) -> Measurement | None:
         """Return the stored measurement of a key, or None if it can be reserved.
@@ -210,6 +203,8 @@ class Ledger:
             if entry is None:
                 fields: dict[str, JSON] = {"dataset": dataset, "key": key, "units": str(units)}
                 fields |= {"native": native, "details": details}
+                if (parent := state.accounts[dataset].parent) is not None:
+                    fields["parent"] = parent
                 self._store.append(state, "reserve", fields)
             elif entry.state == "committed":
                 raise ValueError("the key is committed: look its measurement up")
@@ -250,7 +245,8 @@ class Ledger:
                 file.publish()
             else:
                 self._store.put(state.head.seq, values.tobytes())
-            return Measurement(values, state.head, state.accounts[entry.dataset], source)
+            account = state.accounts[entry.dataset]
+            return Measurement(values, state.head, account, state.parent_of(account), source)
 
     def draft(self, key: str) -> Draft:
         """Return the parts of a held, reserved key's measurement that are durable already."""
@@ -350,7 +346,7 @@ class Ledger:
                 f"{self._store.path} from a backup"
             )
         values = np.frombuffer(payload, dtype="<i8").astype(np.int64, copy=False)
-        return Measurement(values, entry.committed, entry.account, entry.source)
+        return Measurement(values, entry.committed, entry.account, entry.parent, entry.source)
 
     def _file(self, entry: Entry) -> MeasurementFile:
         return MeasurementFile(self._store.path, key=entry.key, reserved=entry.reserved)

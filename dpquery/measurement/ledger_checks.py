@@ -24,14 +24,15 @@ def admitted(state: State, dataset: str, *, key: str, units: int, ledger: Path) 
     """Return the entry of a key that may go on, or None for a new one that the cap allows.
 
     Raises:
-        BudgetExceededError: the cap would be passed, or the key was begun too often.
+        BudgetExceededError: its cap or its parent's would be passed, or the key was begun too
+            often.
         LedgerError: the dataset is not registered.
         PlanConflictError: the key is on record with another charge.
     """
     account = account_of(state, dataset, ledger=ledger)
     entry = state.entries.get(key)
     if entry is None or entry.state == "abandoned":
-        check_funds(account, units)
+        check_funds(account, units, parent=state.parent_of(account))
         return None
     if (entry.dataset, entry.units) != (dataset, units):
         raise PlanConflictError(
@@ -45,15 +46,20 @@ def admitted(state: State, dataset: str, *, key: str, units: int, ledger: Path) 
     return entry
 
 
-def check_funds(account: Account, units: int) -> None:
-    """Refuse a charge that the account's cap has no room for."""
+def check_funds(account: Account, units: int, *, parent: Account | None) -> None:
+    """Refuse a charge that the account's cap, or its parent's, has no room for."""
     if units <= 0:
         raise ValueError("a charge is a positive number of units")
-    if units > account.remaining:
+    short = [own for own in (account, parent) if own is not None and units > own.remaining]
+    if short:
+        remain = " and ".join(
+            f"{units_text(max(0, own.remaining))} of {units_text(own.cap.units)} remain"
+            + (f" for all datasets of its parent {own.dataset!r} together" * (own is parent))
+            for own in short
+        )
         raise BudgetExceededError(
             f"dataset {account.dataset!r}: this release asks for {account.cap.currency} "
-            f"{units_text(units)} and {units_text(max(0, account.remaining))} of "
-            f"{units_text(account.cap.units)} remain; nothing was charged"
+            f"{units_text(units)} and {remain}; nothing was charged"
         )
 
 
@@ -64,6 +70,19 @@ def check_unit(dataset: str, kept: Cap, unit: str) -> None:
             f"dataset {dataset!r} is on record for the unit {kept.unit!r} and the spec protects "
             f"{unit!r}, and losses of different units do not add up; restore the unit in the spec, "
             "or change the record with `dpquery plan --change-cap` if nothing was spent"
+        )
+
+
+def check_parent(account: Account, parent: str | None) -> None:
+    """Refuse a charge that would leave out the parent whom the spec declares.
+
+    A spec from before the dataset came under its parent names none; both are charged all the same.
+    """
+    if parent is not None and account.parent != parent:
+        kept = "no parent" if account.parent is None else f"the parent {account.parent!r}"
+        raise PlanConflictError(
+            f"dataset {account.dataset!r} is on record with {kept} and the spec names {parent!r}; "
+            "run `dpquery plan` with this ledger first"
         )
 
 

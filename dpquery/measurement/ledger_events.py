@@ -20,7 +20,7 @@ from dpquery.measurement.accounting import Cap, Currency
 _DIGITS = re.compile("[0-9]{1,1000}")
 
 JSON = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
-Kind = Literal["register", "change-cap", "reserve", "retry", "commit", "abandon"]
+Kind = Literal["register", "adopt", "change-cap", "reserve", "retry", "commit", "abandon"]
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,19 @@ class Event:
 
 @dataclass(frozen=True)
 class Account:
-    """One dataset: its cap and what is spent of it, in units of 1e-18 of the cap's currency."""
+    """One dataset: its cap and what is spent of it, in units of 1e-18 of the cap's currency.
+
+    Attributes:
+        dataset: its name.
+        cap: the most that may ever be spent.
+        spent: by its own releases, and by those of every dataset whose parent it is.
+        parent: whose account every charge goes to as well; None for a dataset of its own.
+    """
 
     dataset: str
     cap: Cap
     spent: int = 0
+    parent: str | None = None
 
     @property
     def remaining(self) -> int:
@@ -74,6 +82,7 @@ class Entry:
         committed: the event that stored the measurement.
         sha256: hash of the stored noisy measurement.
         account: the dataset's account at that event.
+        parent: its parent's then, if it had one.
         source: what drew its noise.
     """
 
@@ -86,6 +95,7 @@ class Entry:
     committed: Head = Head()
     sha256: str = ""
     account: Account | None = None
+    parent: Account | None = None
     source: str = ""
 
 
@@ -102,6 +112,8 @@ class State:
         match event.kind:
             case "register" | "change-cap":
                 self._set_cap(event)
+            case "adopt":
+                self._adopt(event)
             case "reserve":
                 self._reserve(event)
             case "retry" | "commit" | "abandon":
@@ -119,14 +131,35 @@ class State:
         else:
             self.accounts[dataset] = replace(self.accounts[dataset], cap=cap)
 
+    def parent_of(self, account: Account) -> Account | None:
+        """Return the account that an account's charges go to as well, if there is one."""
+        return None if account.parent is None else self.accounts[account.parent]
+
+    def _adopt(self, event: Event) -> None:
+        """Put a dataset under its parent, who takes over all that was spent on it before."""
+        own = self.accounts[str(event.fields["dataset"])]
+        parent = self.accounts[str(event.fields["parent"])]
+        families = {account.parent for account in self.accounts.values()}
+        if own.parent is not None or parent.parent is not None or own.dataset in families:
+            raise ValueError("one parent, and none above it")
+        if own.dataset == parent.dataset or _whole(event.fields["units"]) != own.spent:
+            raise ValueError("not what was spent")
+        self.accounts[own.dataset] = replace(own, parent=parent.dataset)
+        self.accounts[parent.dataset] = replace(parent, spent=parent.spent + own.spent)
+
     def _reserve(self, event: Event) -> None:
         key, dataset = str(event.fields["key"]), str(event.fields["dataset"])
         units = _whole(event.fields["units"])
-        account = self.accounts[dataset]
+        own = self.accounts[dataset]
         earlier = self.entries.get(key)
         if units <= 0 or (earlier is not None and earlier.state != "abandoned"):
             raise ValueError("not a new charge")
-        self.accounts[dataset] = replace(account, spent=account.spent + units)
+        if event.fields.get("parent") != own.parent:
+            raise ValueError("not charged to its parent")
+        for account in (own, self.parent_of(own)):
+            if account is not None:
+                charged = replace(account, spent=account.spent + units)
+                self.accounts[account.dataset] = charged
         self.entries[key] = Entry(key, dataset, units, reserved=event.head.seq)
 
     def _continue(self, event: Event) -> None:
@@ -138,12 +171,14 @@ class State:
         elif event.kind == "abandon":
             entry = replace(entry, state="abandoned")
         else:
+            account = self.accounts[entry.dataset]
             entry = replace(
                 entry,
                 state="committed",
                 committed=event.head,
                 sha256=str(event.fields["sha256"]),
-                account=self.accounts[entry.dataset],
+                account=account,
+                parent=self.parent_of(account),
                 # Before there was a choice, OpenDP drew all noise and its name was not kept.
                 source=str(event.fields.get("source", "OpenDP")),
             )

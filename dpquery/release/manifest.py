@@ -164,10 +164,11 @@ class RapFacts:
 
 @dataclass(frozen=True)
 class LedgerFacts:
-    """The event of the ledger that committed this release."""
+    """The event of the ledger that committed this release, and the parent charged too, if any."""
 
     seq: int
     head: str
+    parent: str | None = None
 
 
 @dataclass(frozen=True)
@@ -348,6 +349,8 @@ def manifest_text(manifest: Manifest) -> str:
     for name in ("rap", "extra", "answered"):
         if not content[name]:
             del content[name]  # only a release that it says something of names it
+    if manifest.ledger.parent is None:
+        del content["ledger"]["parent"]
     return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 

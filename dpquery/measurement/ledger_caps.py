@@ -1,0 +1,206 @@
+"""What goes on record about a dataset: its cap, and the parent with whom it shares another.
+
+The people of a dataset may be in others too: the waves of a panel, or extracts of one register.
+What is spent on each is then spent on the same people, and the sum is bounded by the cap of a
+parent, whom their specs name. Every charge of a dataset is one of its parent too, in one event.
+
+A parent is registered with the first dataset that names it, and may be a dataset that is released
+from itself. It has no parent of its own: one level is what a sum over the same people needs. A
+dataset keeps the parent it was given, since a charge that is left out is never made up for. One
+that was charged before comes under a parent only as a change of the record that is asked for, and
+the parent then takes over all that was spent: refused instead, the operator's way out would be a
+new name, and its history would count nowhere.
+
+Losses add up in one currency and for one kind of unit. Persons are persons whatever the column is
+called that tells them apart: that these are the same people is what naming the parent declares.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dpquery.exceptions import BudgetExceededError, PlanConflictError
+from dpquery.measurement.accounting import Cap, budget_cap, kind_of, units_text
+from dpquery.measurement.ledger_checks import account_of, cap_text, check_unit
+from dpquery.measurement.ledger_events import JSON, Account, Kind, State, cap_fields
+from dpquery.spec.model import Dataset, Privacy
+
+Change = tuple[Kind, dict[str, JSON]]
+
+
+@dataclass(frozen=True)
+class ParentCap:
+    """A parent and the cap that a spec declares for it."""
+
+    dataset: str
+    cap: Cap
+
+
+def parent_cap(dataset: Dataset, privacy: Privacy) -> ParentCap | None:
+    """Return the parent that a spec declares, if it does; its unit names no column.
+
+    Raises:
+        SpecError: an (epsilon, delta) too small to be counted.
+    """
+    if dataset.parent is None:
+        return None
+    cap = budget_cap(dataset.parent.budget, privacy)
+    return ParentCap(dataset.parent.id, replace(cap, unit=kind_of(cap.unit)))
+
+
+def registration(
+    state: State, dataset: str, cap: Cap, parent: ParentCap | None
+) -> Iterator[Change]:
+    """Yield what is to be put on record about a dataset; nothing where all is on record already.
+
+    Each is to be appended before the next is asked for; `check_families` looks at the outcome.
+
+    Raises:
+        PlanConflictError: the record says something else.
+    """
+    account = state.accounts.get(dataset)
+    wanted = None if parent is None else parent.dataset
+    if parent is not None:
+        _check_level(state, dataset, parent=parent.dataset)
+        yield from _registered(state, parent.dataset, parent.cap, whose="parent")
+    if account is not None and account.parent != wanted:
+        _check_kept(account, wanted)
+        raise PlanConflictError(
+            f"dataset {dataset!r} is on record without a parent and the spec names {wanted!r}; "
+            "`dpquery plan --change-cap` puts it under that, and charges there what was spent "
+            "already, or leave `parent` out"
+        )
+    yield from _registered(state, dataset, cap, whose="dataset")
+    if account is None and wanted is not None:
+        yield _adoption(state.accounts[dataset], parent=state.accounts[wanted])
+
+
+def change(
+    state: State, dataset: str, cap: Cap, parent: ParentCap | None, *, ledger: Path
+) -> Iterator[Change]:
+    """Yield what changes the record of a dataset to what its spec declares; see `registration`.
+
+    Raises:
+        PlanConflictError: another currency or unit after something was spent: the sum that bounds
+            the loss must be of one kind from the first charge to the last; or another parent.
+        BudgetExceededError: the parent has no room for what was spent already.
+        LedgerError: the dataset is not registered.
+    """
+    account = account_of(state, dataset, ledger=ledger)
+    wanted = None if parent is None else parent.dataset
+    if account.parent != wanted:
+        _check_kept(account, wanted)
+    if parent is not None:
+        _check_level(state, dataset, parent=parent.dataset)
+        yield from _changed(state, parent.dataset, parent.cap)
+    yield from _changed(state, dataset, cap)
+    if wanted is not None and account.parent is None:
+        yield _adoption(account, parent=state.accounts[wanted])
+
+
+def check_families(state: State) -> None:
+    """Refuse a record in which a charge cannot be added to a parent's.
+
+    Raises:
+        PlanConflictError: a parent has a parent, or another currency or unit than its dataset.
+    """
+    for account in state.accounts.values():
+        parent = state.parent_of(account)
+        if parent is None:
+            continue
+        pair = f"dataset {account.dataset!r} and its parent {parent.dataset!r}"
+        for kept, wanted in (
+            (parent.cap.currency, account.cap.currency),
+            (kind_of(parent.cap.unit), kind_of(account.cap.unit)),
+        ):
+            if kept != wanted:
+                raise PlanConflictError(
+                    f"{pair} cannot share a charge: one is on record for {wanted!r}, the other for "
+                    f"{kept!r}; declare the same unit, neighbours and kind of budget for both, or "
+                    "name another parent"
+                )
+
+
+def _registered(state: State, name: str, cap: Cap, *, whose: str) -> Iterator[Change]:
+    account = state.accounts.get(name)
+    if account is None:
+        yield "register", cap_fields(name, cap)
+        return
+    kept, wanted = account.cap, _with_column(cap, kept=account.cap)
+    if kept == wanted:
+        return
+    if _names_column_first(wanted, kept=kept) and replace(kept, unit=wanted.unit) == wanted:
+        yield "change-cap", cap_fields(name, wanted)
+        return
+    check_unit(name, kept, wanted.unit)
+    raise PlanConflictError(
+        f"{whose} {name!r} is on record with a cap of {cap_text(kept)} and the spec declares "
+        f"{cap_text(cap)}; restore the budget in the spec, or change the cap on record with "
+        "`dpquery plan --change-cap`"
+    )
+
+
+def _changed(state: State, name: str, cap: Cap) -> Iterator[Change]:
+    account = state.accounts.get(name)
+    if account is None:
+        yield "register", cap_fields(name, cap)
+        return
+    kept, wanted = account.cap, _with_column(cap, kept=account.cap)
+    same_unit = kept.unit == wanted.unit or _names_column_first(wanted, kept=kept)
+    if account.spent and not (kept.currency == wanted.currency and same_unit):
+        raise PlanConflictError(
+            f"dataset {name!r} has been charged in {kept.currency} for {kept.unit!r}, "
+            f"and that cannot become {wanted.currency} for {wanted.unit!r}; restore those "
+            "in the spec"
+        )
+    if kept != wanted:
+        yield "change-cap", cap_fields(name, wanted)
+
+
+def _adoption(account: Account, *, parent: Account) -> Change:
+    """Return the event that puts a dataset under a parent, who takes over what was spent."""
+    if account.spent > max(0, parent.remaining):
+        raise BudgetExceededError(
+            f"{parent.cap.currency} {units_text(account.spent)} was spent on dataset "
+            f"{account.dataset!r} and {units_text(max(0, parent.remaining))} of "
+            f"{units_text(parent.cap.units)} remain for all datasets of the parent "
+            f"{parent.dataset!r} together; nothing was changed"
+        )
+    fields: dict[str, JSON] = {"dataset": account.dataset, "parent": parent.dataset}
+    return "adopt", fields | {"units": str(account.spent)}
+
+
+def _check_level(state: State, dataset: str, *, parent: str) -> None:
+    """Refuse a second level of parents."""
+    above = state.accounts.get(parent)
+    below = [own.dataset for own in state.accounts.values() if own.parent == dataset]
+    if above is not None and above.parent is not None:
+        raise PlanConflictError(
+            f"{parent!r} cannot be a parent: it has the parent {above.parent!r} itself; name that "
+            f"one as the parent of {dataset!r}"
+        )
+    if below:
+        raise PlanConflictError(
+            f"dataset {dataset!r} cannot have a parent: it is that of {below[0]!r}, and a parent "
+            "has none; leave `parent` out of its spec"
+        )
+
+
+def _check_kept(account: Account, wanted: str | None) -> None:
+    """Refuse to take a dataset away from its parent."""
+    if account.parent is not None:
+        named = "names none" if wanted is None else f"names {wanted!r}"
+        raise PlanConflictError(
+            f"dataset {account.dataset!r} is on record with the parent {account.parent!r} and the "
+            f"spec {named}; restore the parent in the spec: no charge to it may be left out"
+        )
+
+
+def _with_column(wanted: Cap, *, kept: Cap) -> Cap:
+    """Return the wanted cap, for the unit on record where it only leaves the column's name out."""
+    return replace(wanted, unit=kept.unit) if kind_of(kept.unit) == wanted.unit else wanted
+
+
+def _names_column_first(wanted: Cap, *, kept: Cap) -> bool:
+    """Tell whether a parent that its datasets have named is now a dataset itself."""
+    return kept.unit != wanted.unit and kept.unit == kind_of(wanted.unit)
