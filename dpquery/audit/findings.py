@@ -28,20 +28,22 @@ class Finding:
     tests: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Size:
-    """How much is drawn.
+    """How much is drawn. Each run has one of its own: what parts share is kept under it.
 
     Attributes:
         draws: from each source of noise at each scale.
         replicates: of each small measurement.
         releases: of each made-up dataset, whole.
+        quick: whether only some of the made-up datasets are used.
     """
 
     draws: int
     replicates: int
     releases: int
+    quick: bool = False
 
 
-FULL = Size(draws=100_000, replicates=20_000, releases=20)
-QUICK = Size(draws=20_000, replicates=3_000, releases=5)
+FULL = Size(draws=100_000, replicates=8_000, releases=20)
+QUICK = Size(draws=20_000, replicates=2_000, releases=12, quick=True)

@@ -1,8 +1,11 @@
 """The parts of the audit, and how they are run."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
+from dpquery.audit.end_to_end import independence, lattice, residuals
 from dpquery.audit.findings import FULL, QUICK, Finding, Size
+from dpquery.audit.neighbours import neighbours
 from dpquery.audit.sampler import sampler
 from dpquery.audit.supply import supply
 from dpquery.exceptions import SpecError
@@ -12,6 +15,10 @@ Part = Callable[[Size], Iterator[Finding]]
 PARTS: dict[str, Part] = {
     "supply": supply,
     "sampler": sampler,
+    "lattice": lattice,
+    "residuals": residuals,
+    "independence": independence,
+    "neighbours": neighbours,
 }
 
 
@@ -34,10 +41,11 @@ def audit(
     unknown = [name for name in parts if name not in PARTS]
     if unknown:
         raise SpecError(f"no part is called {unknown[0]!r}; choose from {', '.join(PARTS)}")
+    size = replace(QUICK if quick else FULL)
     found: list[Finding] = []
     for name in parts or PARTS:
         progress(f"{name}: starting")
-        for finding in PARTS[name](QUICK if quick else FULL):
+        for finding in PARTS[name](size):
             found.append(finding)
             progress(f"{name}: {finding.subject}")
     return tuple(found)

@@ -39,7 +39,7 @@ def _checked(noise: Noise, scale: float, *, at_once: int | None, draws: int) -> 
         f"{source(many)}, {noise} noise of scale {scale:,g}",
         "draws follow the exact discrete law",
         p > ALPHA,
-        f"{held:,} draws, p = {p:.2g}",
+        f"p = {p:.2g}, {held:,} draws",
         draws=held,
         tests=1,
     )

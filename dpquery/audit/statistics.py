@@ -67,6 +67,22 @@ class Law:
         weights = np.exp(-(steps**2) / (2 * float(self.scale) ** 2))
         return steps, weights / weights.sum()
 
+    def scores(self, values: Integers) -> Floats:
+        """Return values as places in their law, with mean 0 and variance 1: about uniform."""
+        places = (self.below(values) + self.below(values - 1)) / 2
+        return np.asarray(math.sqrt(12) * (places - 0.5))
+
+    def all_equal(self, size: int) -> float:
+        """Return the probability that so many independent draws are all the same, within 1e-3.
+
+        Scales are those of a release: at least some hundreds.
+        """
+        scale = float(self.scale)
+        if self.noise == "laplace":
+            return float(2 * scale * (2 * scale) ** -size / size)
+        root = math.sqrt(2 * math.pi) * scale
+        return float(root ** (1 - size) / math.sqrt(size))
+
     def log_ratio(self, values: Integers, shifts: Integers) -> Floats:
         """Return ln P(values - 0) - ln P(values - shifts), added up along the last axis."""
         scale = float(self.scale)
@@ -121,7 +137,7 @@ def _edges(law: Law, cells: int) -> Integers:
 def combined(p_values: Iterable[float]) -> float:
     """Return the p-value of several tests taken as one [Bonferroni]."""
     held = list(p_values)
-    return min(1.0, len(held) * min(held, default=1.0))
+    return min(1.0, len(held) * min(held)) if held else 1.0
 
 
 def clopper_pearson(successes: int, trials: int, *, alpha: float) -> tuple[float, float]:

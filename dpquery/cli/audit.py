@@ -1,6 +1,5 @@
 """`dpquery audit`: the self-test of the installed versions."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -28,8 +27,9 @@ def audit(
     with shown_progress() as progress:
         findings = run.audit(part or (), quick=quick, progress=progress)
     if as_json:
-        print_json([asdict(own) for own in findings])
+        print_json(summary_audit.audit_json(findings))
     else:
         print_grids(summary_audit.audit_grids(findings))
+        typer.echo(summary_audit.audit_closing(findings))
     if not all(own.passed for own in findings):
         raise typer.Exit(1)

@@ -1,0 +1,80 @@
+"""A spec's queries as plain lists of codes, and the classes of codes that no query tells apart.
+
+Written apart from operators/, the slow way, to be held against it.
+"""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+import numpy as np
+
+from dpquery.operators.factors import Array
+from dpquery.spec.model import Spec, Table
+from dpquery.spec.predicates import (
+    AllRangesSet,
+    GroupSet,
+    IdentitySet,
+    IntervalSet,
+    PredicateSet,
+    PrefixSet,
+    StackedSet,
+    TotalSet,
+    WidthSet,
+)
+
+
+def members(predicates: PredicateSet) -> list[frozenset[int]]:
+    """Return the codes that meet each query of a set."""
+    match predicates:
+        case IdentitySet(size=size):
+            return [frozenset([code]) for code in range(size)]
+        case TotalSet(size=size):
+            return [frozenset(range(size))]
+        case PrefixSet(length=length):
+            return [frozenset(range(last + 1)) for last in range(length)]
+        case AllRangesSet(length=length):
+            pairs = ((i, j) for i in range(length) for j in range(i, length))
+            return [frozenset(range(i, j + 1)) for i, j in pairs]
+        case WidthSet(length=length, width=width):
+            return [frozenset(range(i, i + width)) for i in range(length - width + 1)]
+        case IntervalSet(bounds=bounds):
+            return [frozenset(range(first, last + 1)) for first, last in bounds]
+        case GroupSet(groups=groups):
+            return [frozenset(codes) for _, codes in groups]
+        case StackedSet(parts=parts):
+            return [own for part in parts for own in members(part)]
+    assert_never(predicates)
+
+
+def classes_of(spec: Spec) -> list[list[int]]:
+    """Return the class of every code of every attribute, numbered by first appearance.
+
+    Two codes are of one class where every query of the spec holds both or neither.
+    """
+    asked: list[dict[frozenset[int], None]] = [{} for _ in spec.domain.attributes]
+    for item in spec.items:
+        for table in item.tables:
+            for i, predicates in (*table.axes, *table.where):
+                asked[i].update(dict.fromkeys(members(predicates)))
+    found = []
+    for size, sets in zip(spec.domain.shape, asked, strict=True):
+        known: dict[tuple[bool, ...], int] = {}
+        signatures = [tuple(code in own for own in sets) for code in range(size)]
+        found.append([known.setdefault(own, len(known)) for own in signatures])
+    return found
+
+
+def predicate_matrices(
+    table: Table, classes: Sequence[Sequence[int]]
+) -> list[tuple[int, bool, Array]]:
+    """Return (attribute, whether it is an axis, 0/1 matrix of queries over classes), in order."""
+    axes = {i for i, _ in table.axes}
+    found = []
+    for i, predicates in sorted((*table.axes, *table.where), key=lambda own: own[0]):
+        sets = members(predicates)
+        matrix = np.zeros((len(sets), max(classes[i]) + 1), dtype=object)
+        for row, codes in enumerate(sets):
+            for code in codes:
+                matrix[row, classes[i][code]] = 1
+        found.append((i, i in axes, matrix))
+    return found

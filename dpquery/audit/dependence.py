@@ -1,0 +1,74 @@
+"""Whether noise is independent: between rows, between releases, and never the same twice."""
+
+import math
+
+import numpy as np
+from scipy.special import ndtr
+from scipy.stats import poisson
+
+from dpquery.audit.statistics import Floats, Integers, Law, combined
+
+_MOST_PAIRED = 40  # rows of which every pair is looked at
+_LEAST_TERMS = 200  # of a sum, for its law to be normal as far out as is asked
+_MOST_EXPECTED = 5.0  # coincidences, for their number to be Poisson
+
+
+def dependence(values: Integers, law: Law) -> float:
+    """Return the p-value of noise being independent. values: (replicates, rows).
+
+    Every value is turned into its place in the law, which is about uniform, and so is its distance
+    from the middle: products of two of either add up to normal sums if all are independent.
+    """
+    places = law.scores(values)
+    p_values = [p for scores in (places, _distances(places)) for p in _pairwise(scores)]
+    return combined(p_values)
+
+
+def _distances(places: Floats) -> Floats:
+    """Return how far places are from the middle, with mean 0 and variance 1."""
+    return np.asarray(2 * np.abs(places) - math.sqrt(3))
+
+
+def _pairwise(scores: Floats) -> list[float]:
+    replicates, rows = scores.shape
+    sums: list[Floats] = []
+    if replicates >= _LEAST_TERMS and rows <= _MOST_PAIRED:
+        sums.append(np.triu(scores.T @ scores, 1) / math.sqrt(replicates))
+        sums.append(scores[:-1].T @ scores[1:] / math.sqrt(replicates - 1))
+    else:
+        if rows >= _LEAST_TERMS // 2:
+            sums.append(np.triu(scores @ scores.T, 1) / math.sqrt(rows))
+        sums.append(_lagged(scores))
+    return [combined(2 * ndtr(-np.abs(own[own != 0]))) for own in sums]
+
+
+def _lagged(scores: Floats) -> Floats:
+    """Return the normed sums of products of rows that are some lag apart, one for every lag."""
+    replicates, rows = scores.shape
+    spectrum = np.fft.rfft(scores, 2 * rows, axis=1)
+    sums = np.fft.irfft(np.abs(spectrum) ** 2, 2 * rows, axis=1)[:, 1:rows].sum(axis=0)
+    terms = replicates * (rows - np.arange(1, rows))
+    enough = terms >= _LEAST_TERMS
+    return np.asarray(sums[enough] / np.sqrt(terms[enough]))
+
+
+def repeats(values: Integers, law: Law) -> float:
+    """Return the p-value of how often noise is the same twice. values: (releases, rows).
+
+    That is: in one row of two releases, in two rows of one release, and in one row of all releases.
+    """
+    releases, rows = values.shape
+    found = [_coincidences(values, law)]
+    if math.comb(rows, 2) * releases * law.all_equal(2) < _MOST_EXPECTED:
+        found.append(_coincidences(values.T, law))
+    if releases > 2:
+        constant = bool((values == values[0]).all(axis=0).any())
+        found.append(min(1.0, rows * law.all_equal(releases)) if constant else 1.0)
+    return combined(found)
+
+
+def _coincidences(values: Integers, law: Law) -> float:
+    """Return the p-value of how many values of a column are not the first of their kind."""
+    size, columns = values.shape
+    found = sum(size - np.unique(column).size for column in values.T)
+    return float(poisson.sf(found - 1, columns * math.comb(size, 2) * law.all_equal(2)))

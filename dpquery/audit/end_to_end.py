@@ -1,0 +1,219 @@
+"""The parts of the audit that look at whole releases: lattice, residuals, independence."""
+
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+
+from dpquery.audit.classes import predicate_matrices
+from dpquery.audit.dependence import dependence, repeats
+from dpquery.audit.findings import Finding, Size
+from dpquery.audit.prepared import Prepared, cases
+from dpquery.audit.released import Released, released, units
+from dpquery.audit.repeated import query_of, repeated, tables_of
+from dpquery.audit.statistics import ALPHA, Floats, Integers, combined, goodness_of_fit
+from dpquery.audit.written_out import Cell, Rows, WrittenOut
+from dpquery.measurement.accounting import units_text
+from dpquery.operators.factors import Array
+from dpquery.strategy.json_values import mapping
+from dpquery.strategy.lattice import Subset
+
+_SCALE_SLACK = 1e-6  # of the scale, above what is needed: it is rounded up to a float
+_FIGURES_SLACK = 1e-6
+_SMALL = 2_000  # rows; estimates of more are not worked out apart
+_HUGE = (1 << 33) + 12_345  # records in a cell, of three: fewer than the 2^36 that may be
+_GROUP = 2_000  # values that are held against the law together
+
+
+def lattice(size: Size) -> Iterator[Finding]:
+    """Hold answers before and after the noise against what is worked out in Python integers."""
+    for case in cases(size):
+        own = released(case, size)
+        yield _exactness(own.prepared)
+        yield _grid(own)
+        yield _charge(own)
+
+
+def residuals(size: Size) -> Iterator[Finding]:
+    """Hold released less exact answers against the law at the scale worked out apart."""
+    for case in cases(size):
+        own = released(case, size)
+        yield _scale(own)
+        yield _law(own.prepared, own.residuals, "released")
+        if case.repeated:
+            again = repeated(case, size)
+            yield _law(again.prepared, again.residuals, "measured")
+
+
+def independence(size: Size) -> Iterator[Finding]:
+    """Look for noise that is shared by rows or releases, or depends on other noise."""
+    for case in cases(size):
+        own = released(case, size)
+        yield _independent(own.prepared, own.residuals, "releases")
+        p = repeats(own.residuals, own.prepared.noise.law)
+        yield Finding(
+            "independence",
+            own.prepared.subject,
+            "no noise is used twice",
+            p > ALPHA,
+            f"p = {p:.2g}, {own.values.shape[0]} releases",
+            tests=1,
+        )
+        if case.repeated:
+            again = repeated(case, size)
+            yield _independent(again.prepared, again.residuals, "replicates")
+
+
+def _exactness(own: Prepared) -> Finding:
+    """Hold the curator's counts and exact answers against those of the audit."""
+    query = query_of(own)
+    records = own.records
+    tables = tables_of(query, records)
+    cells = own.cells(records)
+    counts = all(np.array_equal(tables[b], _table(cells, own.strategy, b)) for b in tables)
+    huge = Counter(dict.fromkeys(own.strategy.cells[::7][:3], _HUGE)) + cells
+    held = {b: _table(huge, own.strategy, b) for b in tables}
+    pairs = ((dict(tables), cells), (held, huge))
+    answers = all(
+        np.array_equal(query._exact(given), own.strategy.answers(counted))
+        for given, counted in pairs
+    )
+    return Finding(
+        "lattice",
+        own.subject,
+        "records are counted, and answered before the noise, exactly",
+        counts and answers,
+        f"{'the same' if counts and answers else 'NOT the same'} in Python integers, for "
+        f"{len(records)} records and for {3 * _HUGE:,} more",
+    )
+
+
+def _table(cells: Counter[Cell], strategy: WrittenOut, b: Subset) -> Integers:
+    table = np.zeros([strategy.shape[i] for i in b], dtype=np.int64)
+    for cell, count in cells.items():
+        table[tuple(cell[i] for i in b)] += count
+    return table
+
+
+def _grid(own: Released) -> Finding:
+    """Hold what is published against the whole numbers that were measured."""
+    shift = int(str(mapping(own.manifest["noise"])["shift"]))
+    same_grid = shift == own.prepared.strategy.shift
+    worst = 0.0
+    if own.prepared.strategy.length <= _SMALL:
+        expected = _estimates(own)
+        worst = float((np.abs(own.answers - expected) / np.abs(expected).max(axis=0)).max())
+    return Finding(
+        "lattice",
+        own.prepared.subject,
+        "values are whole steps of the grid, estimates and errors follow from them",
+        same_grid and worst < _FIGURES_SLACK,
+        f"steps of 2^{shift}; estimates and errors within {worst:.1g} of least squares"
+        if own.prepared.strategy.length <= _SMALL
+        else f"steps of 2^{shift}; estimates not worked out: too many",
+    )
+
+
+def _estimates(own: Released) -> Floats:
+    """Return (estimate, standard error) of all queries by dense least squares: (queries, 2)."""
+    strategy, noise = own.prepared.strategy, own.prepared.noise
+    step = 2.0**strategy.shift
+    W = np.concatenate([_matrix(rows, strategy) for rows in _queries(own.prepared)])
+    A = np.concatenate([_matrix(rows, strategy) for rows in strategy.rows])
+    peak = np.abs(A).max()
+    C = W @ np.linalg.pinv(A / peak, rcond=1e-10) * (step / peak)
+    errors = noise.noise_std * np.sqrt((C**2).sum(axis=1))
+    return np.stack([C @ own.values[0].astype(np.float64), errors], axis=1)
+
+
+def _queries(own: Prepared) -> list[Rows]:
+    """Return the queries of the spec, table by table."""
+    found = []
+    for table in (table for item in own.spec.items for table in item.tables):
+        parts = predicate_matrices(table, own.strategy.classes)
+        attributes, counted, matrices = zip(*parts, strict=True) if parts else ((), (), ())
+        at_least = None if table.threshold == len(table.axes) else table.threshold
+        found.append(Rows(1, tuple(attributes), tuple(matrices), tuple(counted), at_least))
+    return found
+
+
+def _matrix(rows: Rows, strategy: WrittenOut) -> Floats:
+    return np.stack([rows.column(cell) for cell in strategy.cells], axis=1).astype(np.float64)
+
+
+def _charge(own: Released) -> Finding:
+    """Hold what the ledger said, when the data was opened, against what the noise costs."""
+    charge, (least, most) = own.charge, units(own.prepared, own.manifest)
+    paid = charge.after - charge.before
+    in_time = len(charge.seen) > 1 and all(seen == charge.after for seen in charge.seen[1:])
+    free = charge.again == charge.after and charge.opened_again == 0
+    told = str(mapping(own.manifest["guarantee"])["charged"])
+    return Finding(
+        "lattice",
+        own.prepared.subject,
+        "the noise is paid for before the records are read, once",
+        in_time and free and least <= paid <= most,
+        f"charged {units_text(paid)}, due {units_text(least)}, told {told}; "
+        f"{'before' if in_time else 'NOT before'} reading; "
+        f"{'free' if free else 'NOT free'} the second time",
+    )
+
+
+def _scale(own: Released) -> Finding:
+    noise = mapping(own.manifest["noise"])
+    given, needed = Fraction(float(str(noise["scale"]))), own.prepared.noise.law.scale
+    ratio = given / needed
+    same = int(str(noise["sensitivity"])) == own.prepared.noise.sensitivity
+    enough = -1e-12 <= ratio - 1 <= _SCALE_SLACK
+    return Finding(
+        "residuals",
+        own.prepared.subject,
+        "scale and sensitivity are what plan, unit and epsilon demand",
+        same and enough,
+        f"scale {float(given):.10g}, by brute force over all columns {float(needed):.10g}",
+    )
+
+
+def _law(own: Prepared, values: Integers, what: str) -> Finding:
+    """Hold residuals against the law: all together, and group by group of rows."""
+    law, groups = own.noise.law, _groups(own, values)
+    p = combined([goodness_of_fit(group, law) for group in groups])
+    spread = float(np.sqrt((values.astype(np.float64) ** 2).mean())) / own.noise.noise_std
+    return Finding(
+        "residuals",
+        own.subject,
+        f"{what} less exact follows the law, in every row"
+        if what == "measured"
+        else f"{what} less exact follows the law, in every block",
+        p > ALPHA,
+        f"p = {p:.2g}, {values.size:,} draws in {len(groups)} groups, "
+        f"spread {spread:.4f} of what is due",
+        draws=values.size,
+        tests=1,
+    )
+
+
+def _groups(own: Prepared, values: Integers) -> list[Array]:
+    """Split by row where there are enough values of each, else by block and by place in it."""
+    if len(values) >= 100:
+        return [values, *values.T]
+    found, start = [values], 0
+    for block in own.strategy.rows:
+        part = values[:, start : start + block.length]
+        start += block.length
+        pieces = max(1, part.size // _GROUP)
+        found += [own for own in np.array_split(part, pieces, axis=1) if own.size >= 100]
+    return found
+
+
+def _independent(own: Prepared, values: Integers, what: str) -> Finding:
+    p = dependence(values, own.noise.law)
+    return Finding(
+        "independence",
+        own.subject,
+        f"the noise of no two rows, and of no two {what}, depends on each other",
+        p > ALPHA,
+        f"p = {p:.2g}, {values.size:,} draws",
+        tests=1,
+    )

@@ -1,0 +1,239 @@
+"""Made-up data, public to the last digit, and the questions that are asked of it.
+
+There is a case for every family of strategies that the planner has, for both kinds of noise, both
+sources of it, and every kind of protected unit.
+"""
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Integers
+from dpquery.spec.model import Spec
+from dpquery.strategy.noise_kinds import Noise
+
+Codes = tuple[int, ...]
+"""The code of every attribute of a record; OUTSIDE where it has none."""
+
+OUTSIDE = -1
+_STRANGE = "no such value"
+_RECORDS = 200
+
+
+@dataclass(frozen=True)
+class Case:
+    """A spec, and how it is released.
+
+    Attributes:
+        name: in a few words.
+        spec: YAML.
+        noise: the kind of it.
+        epsilon: of each release.
+        repeated: whether its measurement is also repeated many times.
+        quick: whether the quick audit has it too.
+    """
+
+    name: str
+    spec: str
+    noise: Noise
+    epsilon: Fraction = Fraction(1)
+    repeated: bool = False
+    quick: bool = False
+
+
+@dataclass(frozen=True)
+class Record:
+    """One made-up row: whose it is, and the code of every attribute."""
+
+    person: str
+    codes: Codes
+
+
+def _spec(domain: str, *items: str, privacy: str = "unit: row, neighbours: add-remove") -> str:
+    delta = ", delta: 1e-6" if "delta" in privacy else ""
+    return (
+        "dataset: {id: made-up}\n"
+        f"privacy: {{{privacy}}}\n"
+        f"budget: {{epsilon: 1000{delta}}}\n"
+        f"domain: {{{domain}}}\n"
+        "workload:\n" + "".join(f"  - {{name: item{k}, {own}}}\n" for k, own in enumerate(items))
+    )
+
+
+_ROWS = "unit: row, neighbours: add-remove, delta: 1e-6"
+_PERSONS = "unit: {person: id, max_rows: 3}, neighbours: add-remove"
+_SMALL = "a: {range: [0, 2]}, b: {values: [F, M]}, c: {bins: [0, 10, 20.5, 50], column: income}"
+
+CASES = (
+    Case(
+        "marginals of rows",
+        _spec(_SMALL, "product: {a: identity}, weight: 9", "product: {b: identity, c: identity}"),
+        "laplace",
+        repeated=True,
+        quick=True,
+    ),
+    Case(
+        "residuals of persons",
+        _spec(
+            "a: {range: [0, 4]}, b: {values: [F], other: bin}, c: {range: [0, 2]}",
+            "product: {a: identity+total}, weight: 9",
+            "product: {b: identity, c: prefix}",
+            "product: {}",
+            privacy=f"{_PERSONS}, delta: 1e-6",
+        ),
+        "gaussian",
+        Fraction(6),
+        repeated=True,
+        quick=True,
+    ),
+    Case(
+        "prefixes of one attribute",
+        _spec("a: {range: [0, 11]}", "product: {a: prefix}", privacy=_PERSONS),
+        "laplace",
+        Fraction(1, 2),
+        repeated=True,
+    ),
+    Case(
+        "a hierarchy of blocks",
+        _spec(
+            "a: {range: [0, 15]}",
+            "product: {a: [identity, {ranges: [[0, 3], [4, 7], [8, 11], [12, 15]]}, total]}",
+            privacy=_ROWS,
+        ),
+        "gaussian",
+        Fraction(4),
+        repeated=True,
+    ),
+    Case(
+        "two of three, in exchange for another record",
+        _spec(
+            "a: boolean, b: {values: [x, y, z]}, c: {range: [0, 9]}",
+            "threshold: {r: 2, of: [a, b, c], targets: {a: yes, b: z, c: {between: [3, 5]}}}",
+            "product: {c: identity}",
+            privacy="unit: row, neighbours: replace",
+        ),
+        "laplace",
+        Fraction(3, 2),
+        repeated=True,
+    ),
+    Case(
+        "ranges by prefixes",
+        _spec("a: {range: [0, 31]}, b: {range: [0, 2]}", "product: {a: all-ranges, b: prefix}"),
+        "laplace",
+    ),
+    Case(
+        "ranges by groups, of persons who are replaced",
+        _spec(
+            "a: {range: [0, 19]}, b: {range: [0, 2]}",
+            "product: {a: all-ranges, b: identity+total}",
+            privacy="unit: {person: id, max_rows: 3}, neighbours: replace",
+        ),
+        "laplace",
+        Fraction(1, 3),
+    ),
+    Case(
+        "two sets of ranges",
+        _spec(
+            "a: {range: [0, 15]}, b: {range: [0, 15]}",
+            "product: {a: all-ranges}",
+            "product: {b: all-ranges, a: {groups: {low: [0, 1, 2]}}}",
+            privacy=_ROWS,
+        ),
+        "gaussian",
+    ),
+    Case(
+        "rectangles",
+        _spec("a: {range: [0, 15]}, b: {range: [0, 15]}", "ranges: {a: all, b: all}"),
+        "laplace",
+    ),
+    Case(
+        "a wide table",
+        _spec(
+            "a: {range: [0, 255]}, b: {range: [0, 255]}",
+            "product: {a: identity, b: identity}",
+            "product: {a: identity}",
+        ),
+        "laplace",
+        quick=True,
+    ),
+    Case(
+        "a wide table of rows that are replaced",
+        _spec(
+            "a: {range: [0, 255]}, b: {range: [0, 255]}",
+            "product: {a: identity, b: identity}",
+            "product: {a: identity}",
+            privacy="unit: row, neighbours: replace, delta: 1e-6",
+        ),
+        "gaussian",
+    ),
+)
+
+
+def records_for(spec: Spec) -> list[Record]:
+    """Return records of a few kinds: persons with many rows, codes outside, and all sorts."""
+    found = []
+    for k in range(_RECORDS):
+        codes = []
+        for i, attribute in enumerate(spec.domain.attributes):
+            open_ = any(not column.other for column in attribute.columns)
+            strange = open_ and k % 13 == 7 + i
+            code = (k * (2 * i + 3) + k * k // 11) % min(attribute.size, 40)
+            codes.append(OUTSIDE if strange else code)
+        found.append(Record(f"p{k % 37 if k % 5 else 0}", tuple(codes)))
+    return found
+
+
+def counted(records: Iterable[Record], spec: Spec) -> Counter[Codes]:
+    """Count the records that are inside, the first max_rows of every person; one by one."""
+    kept: Counter[str] = Counter()
+    found: Counter[Codes] = Counter()
+    for own in records:
+        if OUTSIDE in own.codes:
+            continue
+        if spec.privacy.person is not None:
+            kept[own.person] += 1
+            if kept[own.person] > spec.privacy.max_rows:
+                continue
+        found[own.codes] += 1
+    return found
+
+
+def write_csv(path: Path, records: Sequence[Record], spec: Spec) -> None:
+    """Write records as a CSV file, with the person's column where the spec names one."""
+    columns = [own for attribute in spec.domain.attributes for own in attribute.columns]
+    person = spec.privacy.person
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([own.name for own in columns] + ([] if person is None else [person]))
+        for own in records:
+            texts = [text for i, code in enumerate(own.codes) for text in _texts(spec, i, code)]
+            writer.writerow(texts + ([] if person is None else [own.person]))
+
+
+def _texts(spec: Spec, i: int, code: int) -> list[str]:
+    """Return what stands in the columns of an attribute where it has a code."""
+    columns = spec.domain.attributes[i].columns
+    if code == OUTSIDE:
+        return [_STRANGE for _ in columns]
+    texts = []
+    for column in reversed(columns):
+        code, own = divmod(code, column.size)
+        texts.append(_text(column, own))
+    return texts[::-1]
+
+
+def _text(column: Column, code: int) -> str:
+    if code == column.length:
+        return _STRANGE
+    match column.kind:
+        case Categorical(values=values):
+            return values[code]
+        case Integers(low=low):
+            return str(low + code)
+        case Bins(edges=edges):
+            return repr(float(edges[code]))
+        case Boolean(true=true, false=false):
+            return (true if code else false)[0]

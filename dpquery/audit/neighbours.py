@@ -1,0 +1,118 @@
+"""Neighbouring data sets told apart as well as anybody could, and what that says of the claim.
+
+The law of the noise is known, so the best event is one of the likelihood ratio: where it passes a
+threshold. The threshold is chosen on a third of the values, the event's probabilities are bounded
+on the rest [Clopper-Pearson], and no mechanism that keeps its claim can have such probabilities.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtri
+
+from dpquery.audit.findings import Finding, Size
+from dpquery.audit.prepared import cases
+from dpquery.audit.repeated import Repeated, repeated
+from dpquery.audit.statistics import (
+    ALPHA,
+    Floats,
+    breaks_pure,
+    breaks_zcdp,
+    clopper_pearson,
+    pure_loss,
+)
+from dpquery.strategy.noise_kinds import Noise
+
+_THRESHOLDS = 60
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """On the probability of an event: at least p_low on one data set, at most q_high on another."""
+
+    p_low: float
+    q_high: float
+
+    def loss(self, noise: Noise) -> float:
+        """Return the least epsilon, or the least mu of Gaussian noise, that allows for these.
+
+        rho-zCDP by Gaussian noise is mu^2 / 2; with mu the probabilities of any event are no
+        further apart than Phi^-1 p - Phi^-1 q <= mu.
+        """
+        if noise == "laplace":
+            return pure_loss(self.p_low, self.q_high)
+        return max(0.0, float(ndtri(self.p_low) - ndtri(self.q_high)))
+
+
+def neighbours(size: Size) -> Iterator[Finding]:
+    """Bound from below what releases of neighbouring data sets give away."""
+    for case in cases(size):
+        if case.repeated:
+            yield _told_apart(repeated(case, size))
+
+
+def _told_apart(own: Repeated) -> Finding:
+    noise, case = own.prepared.noise, own.prepared.case
+    shifts = (own.exact - own.other_exact).astype(np.int64)
+    ratios = [
+        noise.law.log_ratio((values.astype(object) - own.exact).astype(np.int64), -shifts)
+        for values in (own.values, own.other_values)
+    ]
+    bounds = event_bounds(*ratios, noise=case.noise)
+    amount = float(noise.amount)
+    claim = amount if case.noise == "laplace" else math.sqrt(2 * amount)
+    reached = bounds.loss(case.noise)
+    broken = reached > claim * (1 + 1e-12) or (
+        breaks_pure(bounds.p_low, bounds.q_high, amount)
+        if case.noise == "laplace"
+        else breaks_zcdp(bounds.p_low, bounds.q_high, amount)
+    )
+    name = "epsilon" if case.noise == "laplace" else "mu = sqrt(2 rho)"
+    return Finding(
+        "neighbours",
+        f"{own.prepared.subject}, {_unit(own)}",
+        "no event tells neighbouring data apart better than is claimed",
+        not broken,
+        f"{name} is at least {reached:.3f}, and {claim:.4g} is claimed ({reached / claim:.0%} "
+        f"seen, from {len(ratios[0]):,} draws of each)",
+        draws=own.values.size + own.other_values.size,
+        neighbours=2 * len(own.values),
+        tests=1,
+    )
+
+
+def event_bounds(ratios: Floats, other: Floats, *, noise: Noise) -> Bounds:
+    """Return bounds on the event that tells two data sets apart best.
+
+    Args:
+        ratios: of likelihoods, logarithmic, of values drawn on one data set.
+        other: of values drawn on the other.
+        noise: chooses how loss is measured.
+    """
+    third = len(ratios) // 3
+    chosen = np.quantile(np.concatenate([ratios[:third], other[:third]]),
+                         np.linspace(0.02, 0.98, _THRESHOLDS))  # fmt: skip
+    left = len(ratios) - third
+    best = max(
+        chosen,
+        key=lambda t: _bounds(
+            int((ratios[:third] > t).mean() * left), int((other[:third] > t).mean() * left), left
+        ).loss(noise),
+    )
+    hits, other_hits = (int((own[third:] > best).sum()) for own in (ratios, other))
+    return _bounds(hits, other_hits, left)
+
+
+def _bounds(hits: int, other_hits: int, trials: int) -> Bounds:
+    return Bounds(
+        clopper_pearson(hits, trials, alpha=ALPHA)[0],
+        clopper_pearson(other_hits, trials, alpha=ALPHA)[1],
+    )
+
+
+def _unit(own: Repeated) -> str:
+    privacy = own.prepared.spec.privacy
+    unit = "a row" if privacy.person is None else f"a person of up to {privacy.max_rows} rows"
+    return f"{unit} {'replaced' if privacy.neighbours == 'replace' else 'more'}"

@@ -1,0 +1,87 @@
+"""Cases planned, with all that the audit works out for itself from the plan."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from dpquery import pipeline
+from dpquery.audit.findings import Size
+from dpquery.audit.made_up import CASES, Case, Codes, Record, counted, records_for
+from dpquery.audit.recomputed import Recomputed, cells_of, recompute
+from dpquery.audit.written_out import Cell, WrittenOut, written_out
+from dpquery.operators.factors import Array
+from dpquery.release.carried import plan_and_spec
+from dpquery.spec.model import Spec
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A case and its plan.
+
+    Attributes:
+        case: what is asked.
+        spec: parsed.
+        plan: the plan file's bytes.
+        name: of the strategy that was chosen.
+        strategy: it, written out.
+        noise: that it takes.
+    """
+
+    case: Case
+    spec: Spec
+    plan: bytes
+    name: str
+    strategy: WrittenOut
+    noise: Recomputed
+
+    @property
+    def subject(self) -> str:
+        """Name it in a few words."""
+        return f"{self.case.name}: {self.name}, {self.case.noise}, {self.strategy.length:,} rows"
+
+    @property
+    def records(self) -> list[Record]:
+        """The made-up records."""
+        return records_for(self.spec)
+
+    def cells(self, records: list[Record]) -> Counter[Cell]:
+        """Count records by classes, as the spec says who counts."""
+        counts: Counter[Codes] = counted(records, self.spec)
+        return cells_of(counts, self.strategy)
+
+    def answers(self, records: list[Record]) -> Array:
+        """Return the exact answers in steps of the grid: (rows,) Python integers."""
+        return self.strategy.answers(self.cells(records))
+
+
+def cases(size: Size) -> Iterator[Case]:
+    """Yield the cases of an audit of some size."""
+    return (own for own in CASES if own.quick or not size.quick)
+
+
+@lru_cache(maxsize=2 * len(CASES))
+def prepared(case: Case, size: Size) -> Prepared:
+    """Plan a case, once for every run of the audit."""
+    with private_folder() as folder:
+        spec_path, plan_path = folder / "workload.yaml", folder / "dpquery.plan"
+        spec_path.write_text(case.spec, encoding="utf-8")
+        pipeline.plan(spec_path, plan_path=plan_path, ledger_path=folder / "state" / "ledger.db")
+        content = plan_path.read_bytes()
+        _, spec = plan_and_spec(content, plan_path)
+    raw = json.loads(content)
+    (name,) = (own["best"] for own in raw["selections"] if own["noise"] == case.noise)
+    strategy = written_out(spec, raw, case.noise)
+    noise = recompute(strategy, spec.privacy, epsilon=case.epsilon, delta=spec.privacy.delta)
+    return Prepared(case, spec, content, name, strategy, noise)
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """Yield a folder that nobody else can read, and remove it."""
+    with TemporaryDirectory(prefix="dpquery-audit-") as folder:
+        yield Path(folder)

@@ -1,0 +1,121 @@
+"""What a release must spend and how wide its noise must be, from plan, spec and epsilon alone.
+
+By brute force over all columns of the strategy written out, in Python integers and fractions.
+"""
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from dpquery.audit.statistics import Law
+from dpquery.audit.written_out import Cell, WrittenOut
+from dpquery.spec.model import Privacy
+
+MOST_PAIRS = 2_000  # of columns that are compared one by one; of more, their norms are added
+
+
+@dataclass(frozen=True, eq=False)
+class Recomputed:
+    """The noise that a guarantee takes.
+
+    Attributes:
+        amount: the epsilon of pure DP, or the rho of zCDP.
+        sensitivity: in steps of the grid: D1 for Laplace noise, D2^2 for Gaussian noise.
+        law: of the noise.
+        worst: the cell whose records move the answers furthest; for "replace" also the one that
+            they then move to.
+    """
+
+    amount: Fraction
+    sensitivity: int
+    law: Law
+    worst: tuple[Cell, ...]
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise in steps of the grid, but for the discreteness."""
+        return float(self.law.scale) * (math.sqrt(2) if self.law.noise == "laplace" else 1.0)
+
+
+def recompute(
+    strategy: WrittenOut, privacy: Privacy, *, epsilon: Fraction, delta: Fraction
+) -> Recomputed:
+    """Return the noise that (epsilon, delta) takes for a strategy and a protected unit."""
+    power = 1 if strategy.noise == "laplace" else 2
+    norms = {cell: column_norm(strategy, cell, power) for cell in strategy.cells}
+    worst = max(norms, key=lambda cell: norms[cell])
+    steps = privacy.max_rows * (2 if privacy.neighbours == "replace" else 1)
+    sensitivity = _on_grid(strategy, norms[worst], power) * steps**power
+    pair: tuple[Cell, ...] = (worst,)
+    if privacy.neighbours == "replace":
+        pair = _furthest_pair(strategy, norms, power)
+    if power == 1:
+        return Recomputed(
+            epsilon, sensitivity, Law("laplace", Fraction(sensitivity) / epsilon), pair
+        )
+    rho = rho_of(float(epsilon), float(delta))
+    scale = Fraction(math.sqrt(sensitivity / (2 * rho)))
+    return Recomputed(Fraction(rho), sensitivity, Law("gaussian", scale), pair)
+
+
+def column_norm(strategy: WrittenOut, cell: Cell, power: int) -> int:
+    """Return the sum over all rows of |entry|^power of one column."""
+    return sum(own.column_norm(cell, power) for own in strategy.rows)
+
+
+def rho_of(epsilon: float, delta: float) -> float:
+    """Return the largest rho for which rho-zCDP implies (epsilon, delta)-DP, by [CKS20] Prop. 12.
+
+    It is the largest over alpha > 1 of the rho with which
+        epsilon = alpha rho + ln(1 / (alpha delta)) / (alpha - 1) + ln(1 - 1 / alpha).
+    """
+
+    def less_rho(log_order: float) -> float:
+        a = math.exp(log_order)  # alpha - 1
+        rest = -(math.log1p(a) + math.log(delta)) / a + math.log(a) - math.log1p(a)
+        return -(epsilon - rest) / (1 + a)
+
+    grid = np.linspace(-8, 14, 400)
+    near = float(grid[int(np.argmin([less_rho(float(own)) for own in grid]))])
+    found = minimize_scalar(less_rho, bounds=(near - 0.1, near + 0.1), method="bounded",
+                            options={"xatol": 1e-10})  # fmt: skip
+    return -float(found.fun)
+
+
+def cells_of(counts: Counter[tuple[int, ...]], strategy: WrittenOut) -> Counter[Cell]:
+    """Return counted records by classes, from those by codes."""
+    found: Counter[Cell] = Counter()
+    for codes, count in counts.items():
+        found[tuple(own[code] for own, code in zip(strategy.classes, codes, strict=True))] += count
+    return found
+
+
+def _on_grid(strategy: WrittenOut, exact: int, power: int) -> int:
+    """Return the sensitivity where answers are floored to steps of 2^shift.
+
+    Each nonzero entry of a column can then move its row by one step more.
+    """
+    shift = strategy.shift
+    if not shift:
+        return exact
+    rows = strategy.rows
+    support = sum(max(own.column_norm(cell, 0) for cell in strategy.cells) for own in rows)
+    if power == 1:
+        return -(-exact // (1 << shift)) + support
+    length = -(-(math.isqrt(exact - 1) + 1) // (1 << shift))
+    return (length + math.isqrt(support) + 1) ** 2
+
+
+def _furthest_pair(strategy: WrittenOut, norms: dict[Cell, int], power: int) -> tuple[Cell, ...]:
+    """Return two cells between which a record moves the answers furthest."""
+    if len(norms) * (len(norms) - 1) // 2 > MOST_PAIRS:
+        first, second = sorted(norms, key=lambda cell: -norms[cell])[:2]
+        return first, second
+    columns = {cell: strategy.column(cell) for cell in norms}
+    pairs = combinations(norms, 2)
+    return max(pairs, key=lambda own: int((abs(columns[own[0]] - columns[own[1]]) ** power).sum()))

@@ -1,0 +1,175 @@
+"""Made-up data released again and again through the whole pipeline, and what was seen of it."""
+
+import json
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path, PosixPath
+from typing import IO
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from dpquery import pipeline
+from dpquery.audit.findings import Size
+from dpquery.audit.made_up import Case, write_csv
+from dpquery.audit.prepared import Prepared, prepared, private_folder
+from dpquery.audit.statistics import Integers
+from dpquery.measurement.accounting import UNIT, budget_cap
+from dpquery.measurement.ledger import Ledger
+from dpquery.operators.factors import Array
+from dpquery.strategy.json_values import Json, mapping
+
+_WIDE = 10_000  # rows; of measurements that are wider, fewer releases say as much
+_WIDE_RELEASES = 4
+
+
+class Watched(PosixPath):
+    """A path that notes what the ledger beside it says is spent whenever the file is opened."""
+
+    ledger: Path
+    seen: list[int]
+
+    def open(self, mode: str = "r", *args: object, **kwargs: object) -> IO[bytes]:  # type: ignore[override]
+        """Note what is spent, and open the file."""
+        self.seen.append(spent(self.ledger))
+        return Path(self).open("rb")
+
+
+@dataclass(frozen=True, eq=False)
+class Charge:
+    """What was seen of the ledger in one release, in units of 1e-18.
+
+    Attributes:
+        before: what was spent before it.
+        seen: what was spent each time that the data was opened.
+        after: what was spent after it.
+        again: what was spent after it was made again.
+        opened_again: how often the data was opened then.
+    """
+
+    before: int
+    seen: tuple[int, ...]
+    after: int
+    again: int
+    opened_again: int
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """The releases of one case.
+
+    Attributes:
+        prepared: the case.
+        values: the noisy values of every release, as its file has them: (releases, rows).
+        exact: the exact answers, worked out apart: (rows,) Python integers.
+        manifest: release.json of the first one.
+        charge: what was seen of the ledger then.
+        answers: (estimate, std_error) of all queries in the first one: (queries, 2).
+    """
+
+    prepared: Prepared
+    values: Integers
+    exact: Array
+    manifest: Json
+    charge: Charge
+    answers: Array
+
+    @property
+    def residuals(self) -> Integers:
+        """Noisy less exact, in steps of the grid: (releases, rows)."""
+        return (self.values.astype(object) - self.exact).astype(np.int64)
+
+
+@lru_cache(maxsize=32)
+def released(case: Case, size: Size) -> Released:
+    """Release a case as often as the audit asks, once for every run of it."""
+    own = prepared(case, size)
+    wide = own.strategy.length > _WIDE
+    with private_folder() as folder:
+        data, ledger = folder / "data.csv", folder / "state" / "ledger.db"
+        write_csv(data, own.records, own.spec)
+        (folder / "dpquery.plan").write_bytes(own.plan)
+        register(own, ledger)
+        charge = _first(own, folder)
+        for number in range(2, 1 + (min(size.releases, _WIDE_RELEASES) if wide else size.releases)):
+            release(own, folder, data, number)
+        outs = sorted(folder.glob("release*/"), key=lambda out: int(out.name[7:]))
+        values = np.stack([_values(out) for out in outs])
+        manifest = mapping(json.loads((outs[0] / "release.json").read_text(encoding="utf-8")))
+        answers = _answers(own, outs[0])
+    return Released(own, values, own.answers(own.records), manifest, charge, answers)
+
+
+def register(own: Prepared, ledger: Path) -> None:
+    """Put a case's dataset on record in a new ledger, as plan does."""
+    with Ledger.open(ledger, create=True) as opened:
+        opened.register(own.spec.dataset.id, budget_cap(own.spec.budget, own.spec.privacy))
+
+
+def release(own: Prepared, folder: Path, data: Path, number: int, *, again: bool = False) -> Path:
+    """Make one release as the command does, and return its folder."""
+    out = folder / f"release{number}"
+    pipeline.release(
+        data,
+        plan_path=folder / "dpquery.plan",
+        ledger_path=folder / "state" / "ledger.db",
+        out=out,
+        epsilon=own.case.epsilon,
+        noise=own.case.noise,
+        release_number=number,
+        replace=again,
+    )
+    return out
+
+
+def _first(own: Prepared, folder: Path) -> Charge:
+    """Make the first release, watching the ledger, and make it again."""
+    ledger = folder / "state" / "ledger.db"
+    data = Watched(folder / "data.csv")
+    data.ledger, data.seen = ledger, []
+    before = spent(ledger)
+    release(own, folder, data, 1)
+    seen, after = tuple(data.seen), spent(ledger)
+    data.seen = []
+    release(own, folder, data, 1, again=True)
+    return Charge(before, seen, after, spent(ledger), len(data.seen))
+
+
+def spent(ledger: Path) -> int:
+    """Return what a ledger says is spent on its only dataset, as any other process would see it."""
+    with Ledger.open(ledger, create=False) as opened:
+        (status,) = opened.status()
+    return status.account.spent
+
+
+def units(own: Prepared, manifest: Json) -> tuple[int, int]:
+    """Return the least and the most that a release of a case may charge, in units of 1e-18.
+
+    The least is what its noise costs, from the scale in the manifest and the sensitivity worked out
+    apart; the most is what was asked for. Laplace noise is charged eps^2 / 2 where rho adds up.
+    """
+    scale = Fraction(float(str(mapping(manifest["noise"])["scale"])))
+    exact, asked = Fraction(own.noise.sensitivity), own.noise.amount
+    if own.case.noise == "gaussian":
+        most = asked * (1 + Fraction(1, 10**9))  # worked out in floats, to some twelve digits
+        return math.ceil(exact / (2 * scale**2) * UNIT), math.ceil(most * UNIT)
+    least, most = exact / scale, asked
+    if own.spec.privacy.delta:
+        least, most = least**2 / 2, most**2 / 2
+    return math.ceil(least * UNIT), math.ceil(most * UNIT)
+
+
+def _values(out: Path) -> Integers:
+    column = pq.read_table(out / "measurements.parquet", columns=["value"])["value"]
+    return np.asarray(column.to_numpy(), dtype=np.int64)
+
+
+def _answers(own: Prepared, out: Path) -> Array:
+    tables = [
+        pq.read_table(out / f"{item.name}.parquet", columns=["estimate", "std_error"])
+        for item in own.spec.items
+    ]
+    columns = [np.concatenate([own[k].to_numpy() for own in tables]) for k in range(2)]
+    return np.stack(columns, axis=1)

@@ -1,0 +1,127 @@
+"""One measurement made many times over, of made-up data and of a neighbour of it.
+
+The data goes through the curator's own counting and its own question; only ledger and files, which
+see nothing but the noisy values, are left out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpquery.audit.findings import Size
+from dpquery.audit.made_up import OUTSIDE, Case, Codes, Record, write_csv
+from dpquery.audit.prepared import Prepared, prepared, private_folder
+from dpquery.audit.statistics import Integers
+from dpquery.audit.written_out import Cell
+from dpquery.contracts.linear import linear_contract
+from dpquery.contracts.made import Terms
+from dpquery.measurement.curator import Query
+from dpquery.measurement.ledger_draft import Draft
+from dpquery.measurement.ledger_files import MeasurementFile
+from dpquery.measurement.tabulate import tabulate
+from dpquery.operators.factors import Array
+from dpquery.release.carried import plan_and_spec
+from dpquery.strategy.lattice import Subset
+
+_MANY_ROWS = 50  # of the one person more
+
+
+@dataclass(frozen=True, eq=False)
+class Repeated:
+    """Noisy values of two neighbouring data sets.
+
+    Attributes:
+        prepared: the case.
+        values: of the made-up data: (replicates, rows).
+        exact: its answers, worked out apart: (rows,) Python integers.
+        other_values: of its neighbour.
+        other_exact: likewise.
+    """
+
+    prepared: Prepared
+    values: Integers
+    exact: Array
+    other_values: Integers
+    other_exact: Array
+
+    @property
+    def residuals(self) -> Integers:
+        """Noisy less exact of both, in steps of the grid: (2 replicates, rows)."""
+        own = self.values.astype(object) - self.exact
+        other = self.other_values.astype(object) - self.other_exact
+        return np.concatenate([own, other]).astype(np.int64)
+
+
+@lru_cache(maxsize=32)
+def repeated(case: Case, size: Size) -> Repeated:
+    """Measure a case and its neighbour as often as the audit asks, once for every run of it."""
+    own = prepared(case, size)
+    query = query_of(own)
+    records, others = neighbours(own)
+    values = _noisy(query, tables_of(query, records), size.replicates)
+    other_values = _noisy(query, tables_of(query, others), size.replicates)
+    return Repeated(own, values, own.answers(records), other_values, own.answers(others))
+
+
+def query_of(own: Prepared) -> Query:
+    """Return what a release of a case puts to the data."""
+    plan, spec = plan_and_spec(own.plan, Path("dpquery.plan"))
+    terms = Terms(own.case.epsilon, spec.privacy.delta, own.case.noise, (), 1)
+    return linear_contract(plan, spec, terms).query
+
+
+def tables_of(query: Query, records: list[Record]) -> Mapping[Subset, NDArray[np.int64]]:
+    """Return the tables that the curator counts in a file of records."""
+    with private_folder() as folder:
+        write_csv(folder / "data.csv", records, query.spec)
+        return tabulate(
+            folder / "data.csv",
+            spec=query.spec,
+            subsets=query.subsets,
+            classes=query.compiled.classes,
+        )
+
+
+def neighbours(own: Prepared) -> tuple[list[Record], list[Record]]:
+    """Return two neighbouring data sets whose answers are as far apart as any.
+
+    The one person more has many rows, the first of them outside; all others are in the cell whose
+    records move the answers furthest.
+    """
+    records, spec = own.records, own.spec
+    cells = [_codes_in(own, cell) for cell in own.noise.worst]
+    many = 1 if spec.privacy.person is None else _MANY_ROWS
+
+    def with_rows_in(codes: Codes) -> list[Record]:
+        more = [Record("newcomer", codes)] * many
+        outside = tuple(OUTSIDE for _ in codes)
+        return [*records[:50], *([Record("newcomer", outside)] if many > 1 else []), *more,
+                *records[50:]]  # fmt: skip
+
+    if spec.privacy.neighbours == "replace":
+        return with_rows_in(cells[0]), with_rows_in(cells[1])
+    return records, with_rows_in(cells[0])
+
+
+def _codes_in(own: Prepared, cell: Cell) -> Codes:
+    """Return the first code of every class of a cell."""
+    pairs = zip(own.strategy.classes, cell, strict=True)
+    return tuple(classes.index(place) for classes, place in pairs)
+
+
+def _noisy(
+    query: Query, tables: Mapping[Subset, NDArray[np.int64]], replicates: int
+) -> NDArray[np.int64]:
+    draft = Draft(Path("no ledger"), _no_file)
+    return np.stack(
+        [query.noisy(dict(tables), draft=draft, progress=lambda _: None) for _ in range(replicates)]
+    )
+
+
+def _no_file(number: int) -> MeasurementFile:
+    """Refuse to keep parts: a linear measurement is made in one."""
+    raise ValueError(f"part {number} of a measurement that has none")
