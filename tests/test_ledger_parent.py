@@ -612,3 +612,13 @@ def test_a_parent_changes_no_key_so_that_what_was_measured_before_stays_free(wav
     assert [own["spent"] for own in before] == ["1", "0", "0", "1"]
     ok(*publish("early", "1", "--replace"))
     assert json.loads(ok("ledger", "status", "--json").out) == before
+
+
+def test_a_plan_says_what_a_release_takes_of_the_smaller_cap(waves):
+    def share(*settings):
+        return ok("plan", "wave-1.yaml", "--out", "x.plan", *settings).out
+
+    told = share()
+    assert "takes 33.33% of the whole budget" in told  # 1 of 3, not of 4
+    assert "every release is charged to panel as well" in told
+    assert "would take 1.2 times the whole budget" in share("--epsilon", "3.5")

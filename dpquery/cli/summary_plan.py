@@ -39,6 +39,8 @@ def plan_grids(report: PlanReport) -> list[Grid]:
     notes = [_chosen(report), *(_cost(own) for own in report.priced), *_least(report)]
     if any(own.stopped for priced in report.priced for own in priced.selection.candidates):
         notes.append("what was not finished may be better: give --time-limit more seconds")
+    if spec.dataset.parent is not None:
+        notes.append(f"every release is charged to {spec.dataset.parent.id} as well")
     if report.remark:
         notes.append(report.remark)
     if report.epsilon == 1:

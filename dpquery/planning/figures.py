@@ -101,10 +101,16 @@ def prices(plan: Plan, spec: Spec, *, epsilon: Fraction, delta: Fraction) -> tup
 
 
 def share_of_budget(noise: Noise, spec: Spec, *, epsilon: Fraction, delta: Fraction) -> float:
-    """Return what one release takes of the whole budget that the spec declares."""
-    cap = accounting.budget_cap(spec.budget, spec.privacy)
+    """Return what one release takes of the whole budget that the spec declares.
+
+    Where it declares a parent's too, a release is charged to both, and the smaller one decides.
+    """
+    parent = spec.dataset.parent
+    budgets = [spec.budget] if parent is None else [spec.budget, parent.budget]
+    caps = [accounting.budget_cap(own, spec.privacy) for own in budgets]
     guarantee = accounting.guarantee(noise, epsilon=epsilon, delta=delta)
-    return accounting.charge_units(guarantee, cap.currency) / cap.units
+    units = accounting.charge_units(guarantee, caps[0].currency)
+    return units / min(cap.units for cap in caps)
 
 
 def chosen_price(
