@@ -6,6 +6,7 @@ from dataclasses import replace
 from dpquery.audit.end_to_end import independence, lattice, residuals
 from dpquery.audit.findings import FULL, QUICK, Finding, Size
 from dpquery.audit.neighbours import neighbours
+from dpquery.audit.rap import rap
 from dpquery.audit.sampler import sampler
 from dpquery.audit.supply import supply
 from dpquery.exceptions import SpecError
@@ -19,6 +20,7 @@ PARTS: dict[str, Part] = {
     "residuals": residuals,
     "independence": independence,
     "neighbours": neighbours,
+    "rap": rap,
 }
 
 

@@ -117,6 +117,8 @@ def chi_square(counted: Integers, expected: Floats) -> float:
     if rare.any():
         counted = np.append(counted[~rare], counted[rare].sum())
         expected = np.append(expected[~rare], expected[rare].sum())
+    if expected.size == 1:
+        return 1.0  # too few values to tell anything
     held = counted > 0
     statistic = 2 * float((counted[held] * np.log(counted[held] / expected[held])).sum())
     return float(gammaincc((expected.size - 1) / 2, max(0.0, statistic) / 2))

@@ -1,0 +1,322 @@
+"""RAP under audit: what a run spends, what it draws, what it chooses, and what neighbours can see.
+
+The whole run is one mechanism whose law is known to the last factor: a discrete Gaussian for the
+total and for every count, a softmax for every selection, and a public side that follows from what
+was measured. So runs through the real code are held against that law, worked out anew, part by
+part; and the likelihood ratio of whole transcripts, the best event there is for telling neighbours
+apart, is held against the rho that was charged.
+"""
+
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import gammainc, gammaincc, ndtri
+from scipy.stats import t as student
+
+from dpquery.audit.findings import Finding, Size
+from dpquery.audit.rap_law import (
+    GRID,
+    Draws,
+    Floats,
+    Runs,
+    Split,
+    draws_of,
+    log_likelihood,
+    residuals_of,
+    worst_move,
+)
+from dpquery.audit.rap_runs import Bench, Released, released
+from dpquery.audit.rap_towns import (
+    DELTA,
+    EPSILON,
+    TOWNS,
+    WHOLE,
+    Integers,
+    Row,
+    Town,
+    answers_of,
+)
+from dpquery.audit.statistics import (
+    ALPHA,
+    Law,
+    breaks_zcdp,
+    chi_square,
+    clopper_pearson,
+    combined,
+    zcdp_loss,
+)
+
+_SHARE = 10
+"""Of the replicates of a small measurement, one in so many runs: each draws several times."""
+_RELEASES = 5
+_CELLS = 16
+_ROUNDING = 1e-9
+_EXACT = Fraction(1, 10**12)  # published figures are floats
+_ORDERS = 1 + np.exp(np.linspace(-8, 8, 100_001))
+
+
+def rap(size: Size) -> Iterator[Finding]:
+    """Hold runs of RAP on made-up towns against its law, for every kind of neighbour."""
+    with tempfile.TemporaryDirectory() as folder:
+        for number, town in enumerate(TOWNS if size.quick else (*TOWNS, WHOLE)):
+            bench = Bench.of(town, Path(folder) / str(number))
+            yield from audited(bench, size)
+
+
+def audited(bench: Bench, size: Size) -> Iterator[Finding]:
+    """Hold the runs of one town against their law."""
+    town, runs = bench.town, size.replicates // _SHARE
+    done = [released(bench, number + 1) for number in range(max(1, size.releases // _RELEASES))]
+    split = Split(done[0].charged, town)
+    yield charge(town, done)
+    yield figures(town, done, split)
+    own = Runs.joined([bench.runs("data.csv", runs), *(each.run for each in done)])
+    other = bench.runs("neighbour.csv", runs)
+    yield from of_noise(town, own, other, split)
+    if town.settings.adaptive:
+        yield from of_selection(town, own, other, split)
+        yield neighbours(town, own.some(slice(runs)), other, split)
+
+
+def truth(town: Town, rows: Sequence[Row]) -> tuple[int, Integers]:
+    """Return the true total and the true answers, counted one record after another."""
+    counted = town.counted(rows)
+    return counted.total(), answers_of(counted)
+
+
+def charge(town: Town, done: Sequence[Released]) -> Finding:
+    """Hold what a run is worth, by its published figures, against what was charged, and when."""
+    costs = [_cost(town, own) for own in done]
+    rho = float(done[0].charged)
+    paid = all(cost <= own.charged * (1 + _EXACT) for cost, own in zip(costs, done, strict=True))
+    early = all(own.before == own.charged and own.charges == 1 and own.whole for own in done)
+    epsilon = float(np.min(_ORDERS * rho + _excess(_ORDERS)))
+    return Finding(
+        "rap",
+        f"{town.name}: {len(done)} releases",
+        "the parts of a run cost no more than was charged, once, before the data was read",
+        paid and early and epsilon <= EPSILON * (1 + Fraction(_ROUNDING)),
+        f"cost {float(max(costs)):.9g} of {rho:.9g} charged, epsilon {epsilon:.6g} of "
+        f"{float(EPSILON):g}; {'on record' if early else 'NOT on record'} at the first read",
+    )
+
+
+def _excess(orders: Floats) -> Floats:
+    """Return epsilon - order rho of the tight conversion from zCDP [CKS20]."""
+    return np.asarray((-math.log(DELTA) - np.log(orders)) / (orders - 1) + np.log1p(-1 / orders))
+
+
+def _cost(town: Town, own: Released) -> Fraction:
+    """Return the rho of a run: its published noise and strength, its moves by brute force."""
+    total = Fraction(town.limit) ** 2 / (2 * Fraction(own.facts.total_std or 0) ** 2)
+    for numbers, std in zip(own.run.numbers[0].tolist(), own.facts.noise_std, strict=True):
+        move = worst_move(numbers, replace=town.replace) * town.limit**2
+        total += move / (2 * Fraction(std) ** 2)
+    if own.facts.selection_scale is None:
+        return total
+    rate = 1 / Fraction(own.facts.selection_scale)
+    return total + own.run.numbers.size * (rate * town.span) ** 2 / 8
+
+
+def figures(town: Town, done: Sequence[Released], split: Split) -> Finding:
+    """Hold published figures against those that follow from the rho charged."""
+    pairs = []
+    for own in done:
+        scales = split.scales(own.run)[0] / GRID
+        pairs += [(own.facts.total_std or 0.0, split.total_scale / GRID)]
+        pairs += list(zip(own.facts.noise_std, scales.tolist(), strict=True))
+        if town.settings.adaptive:
+            pairs += [(own.facts.selection_scale or 0.0, 1 / split.rate)]
+    worst = max(abs(given / worked_out - 1) for given, worked_out in pairs)
+    return Finding(
+        "rap",
+        f"{town.name}: published figures",
+        "noise and strength are those that the charge pays for, by RAP's split of it",
+        worst <= _ROUNDING,
+        f"{len(pairs)} figures, the largest difference {worst:.1g} of one",
+    )
+
+
+def of_noise(town: Town, own: Runs, other: Runs, split: Split) -> Iterator[Finding]:
+    """Hold the noise of the total and of the counts against their laws, and look for ties."""
+    residuals, scales = [], []
+    for runs, rows in ((own, town.rows), (other, town.neighbour)):
+        of_total, of_counts = residuals_of(runs, *truth(town, rows))
+        residuals.append(np.column_stack([of_total, of_counts.reshape(len(of_total), -1)]))
+        wide = np.repeat(split.scales(runs), split.selected, axis=1)
+        scales.append(np.column_stack([np.full(len(of_total), split.total_scale), wide]))
+    values, scale = np.concatenate(residuals), np.concatenate(scales)
+    z = values / scale
+    squares = float((z**2).sum()) / 2
+    width = 2 * min(gammainc(z.size / 2, squares), gammaincc(z.size / 2, squares))
+    low_bits = chi_square(
+        np.bincount(values.ravel() % 32, minlength=32), np.full(32, values.size / 32)
+    )
+    p = combined([_shape(values, scale), width, low_bits])
+    yield Finding(
+        "rap",
+        f"{town.name}: noise of the total and of every count",
+        "it follows the exact discrete Gaussian law at the scale worked out, on the whole grid",
+        p > ALPHA,
+        f"{z.size:,} values in {len(z):,} runs, {math.sqrt(2 * squares / z.size):.4f} of the "
+        f"scale, p = {p:.2g}",
+        draws=z.size,
+        tests=1,
+    )
+    p = _ties(z)
+    yield Finding(
+        "rap",
+        f"{town.name}: noise of one run and of the next",
+        "no two noise values of a run are tied to each other, nor to the run before",
+        p > ALPHA,
+        f"{len(z):,} runs of {z.shape[1]} values, p = {p:.2g}",
+        draws=z.size,
+        tests=1,
+    )
+
+
+def _shape(values: Integers, scales: Floats) -> float:
+    """Return the p-value of values against discrete Gaussian laws, each at its scale."""
+    counted, expected = np.zeros(_CELLS, np.int64), np.zeros(_CELLS)
+    quantiles = ndtri(np.arange(1, _CELLS) / _CELLS)
+    for scale in np.unique(scales).tolist():
+        held = values[scales == scale]
+        edges = np.rint(quantiles * scale).astype(np.int64)
+        below = Law("gaussian", Fraction(scale)).below(edges)
+        expected += held.size * np.diff(np.concatenate([[0.0], below, [1.0]]))
+        counted += np.bincount(np.searchsorted(edges, held), minlength=_CELLS)
+    return chi_square(counted, expected)
+
+
+def _ties(z: Floats) -> float:
+    """Return the p-value of no correlation: within a run, and of a run with the next.
+
+    By Student's t, which is the exact law of a correlation of two independent normal samples.
+    """
+    width = z.shape[1]
+    pairs = [(z[:, i], z[:, j]) for i in range(width) for j in range(i)]
+    pairs += [(z[1:, i], z[:-1, j]) for i in range(width) for j in range(width)]
+    found = []
+    for first, second in pairs:
+        r = min(1 - 1e-15, abs(float(np.corrcoef(first, second)[0, 1])))
+        free = len(first) - 2
+        found.append(2 * float(student.sf(r * math.sqrt(free / (1 - r * r)), free)))
+    return combined(found)
+
+
+def of_selection(town: Town, own: Runs, other: Runs, split: Split) -> Iterator[Finding]:
+    """Hold what was selected against the exponential mechanism, one draw after another."""
+    rounds = [
+        draws_of(runs, truth(town, rows)[1], split)
+        for runs, rows in ((own, town.rows), (other, town.neighbour))
+    ]
+    pairs = [
+        (first, next_) for both in rounds for draws in both for first, next_ in pairwise(draws)
+    ]
+    every = [draw for both in rounds for draws in both for draw in draws]
+    fit = combined([_single(every), _paired(pairs)])
+    drawn = sum(len(draw.outcome) for draw in every)
+    yield Finding(
+        "rap",
+        f"{town.name}: the queries selected",
+        "each is drawn by the exponential mechanism among those left, and so is each after another",
+        fit > ALPHA,
+        f"{drawn:,} draws, p = {fit:.2g}",
+        draws=drawn,
+        tests=1,
+    )
+    strength, p = _strength(every, split.rate)
+    yield Finding(
+        "rap",
+        f"{town.name}: the strength of a selection",
+        "it is the one that the charge pays for",
+        p > ALPHA,
+        f"{drawn:,} draws look like {strength:.3f} of it, p = {p:.2g}",
+        draws=drawn,
+        tests=1,
+    )
+
+
+def _single(every: Sequence[Draws]) -> float:
+    """Return the p-value of the outcomes of all draws: of each in its round, and of all as one.
+
+    Runs have laws of their own, which are added up: the statistic is then smaller, if anything.
+    """
+    m = every[0].chances.shape[1]
+    counted = np.stack([np.bincount(draw.outcome, minlength=m) for draw in every])
+    expected = np.stack([draw.chances.sum(axis=0) for draw in every])
+    apart = chi_square(*_possible(counted.ravel(), expected.ravel()))
+    return combined([apart, chi_square(*_possible(counted.sum(axis=0), expected.sum(axis=0)))])
+
+
+def _paired(pairs: Sequence[tuple[Draws, Draws]]) -> float:
+    """Return the p-value of every draw given the one before it in its round."""
+    m = pairs[0][0].chances.shape[1]
+    counted, expected = np.zeros((m, m), np.int64), np.zeros((m, m))
+    for first, second in pairs:
+        np.add.at(counted, (first.outcome, second.outcome), 1)
+        np.add.at(expected, first.outcome, second.chances)
+    return chi_square(*_possible(counted.ravel(), expected.ravel()))
+
+
+def _possible(counted: Integers, expected: Floats) -> tuple[Integers, Floats]:
+    """Leave out what cannot happen; where it did, give it an expectation that no test passes."""
+    kept = (expected > 0) | (counted > 0)
+    return counted[kept], np.maximum(expected[kept], 1e-300)
+
+
+def _strength(every: Sequence[Draws], rate: float) -> tuple[float, float]:
+    """Return the strength that fits best, as a share of the declared one, and a p-value.
+
+    With M the moment generating function of the score that is drawn, P(scores so far up) is at most
+    exp of the least sum of ln M(t) - t score over t [Chernoff], and so is it down: at the t that
+    fits best. That holds for any number of draws.
+    """
+    gaps = [
+        draw.scores - draw.scores[np.arange(len(draw.outcome)), draw.outcome][:, None]
+        for draw in every
+    ]
+
+    def tilted(t: float) -> float:
+        return sum(
+            float(np.log((draw.chances * np.exp(t * gap)).sum(axis=1)).sum())
+            for draw, gap in zip(every, gaps, strict=True)
+        )
+
+    best = minimize_scalar(tilted, bounds=(-rate, 3 * rate), method="bounded")
+    return 1 + float(best.x) / rate, min(1.0, 2 * math.exp(min(0.0, float(best.fun))))
+
+
+def neighbours(town: Town, own: Runs, other: Runs, split: Split) -> Finding:
+    """Hold the most telling event of whole transcripts against the rho charged.
+
+    That a transcript is likelier on one of two neighbours is the event that tells them apart best
+    [Neyman and Pearson]. The law gives it, so that no runs are used up to find it.
+    """
+    here, there = truth(town, town.rows), truth(town, town.neighbour)
+    ratios = [
+        log_likelihood(runs, *here, split) - log_likelihood(runs, *there, split)
+        for runs in (own, other)
+    ]
+    runs = len(ratios[0])
+    hits = [int((ratio > 0).sum()) for ratio in ratios]
+    p_low = clopper_pearson(hits[0], runs, alpha=ALPHA)[0]
+    q_high = clopper_pearson(hits[1], runs, alpha=ALPHA)[1]
+    rho = float(split.rho)
+    return Finding(
+        "rap",
+        f"{town.name}: neighbouring data",
+        "no event of whole transcripts is likelier on one of two neighbours than rho allows",
+        not breaks_zcdp(p_low, q_high, rho),
+        f"{runs:,} runs each: {hits[0] / runs:.3f} against {hits[1] / runs:.3f}, so rho is "
+        f"{zcdp_loss(p_low, q_high):.3f} or more of {rho:.3f}; the mean log ratio is "
+        f"{float(ratios[0].mean()):.3f}",
+        neighbours=runs,
+        tests=1,
+    )

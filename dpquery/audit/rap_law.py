@@ -1,0 +1,197 @@
+"""The law of a whole run of RAP, worked out anew from public facts: its split, scales, chances.
+
+Nothing here is taken from the code that is audited: rho is split in fractions as RAP's contract
+says, how far a record moves the selected counts is found by trying every kind of record, and the
+probability of a selection is that of one exponential mechanism after another on what is left.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpquery.audit.rap_towns import ANSWERED, Integers, Town
+
+Floats = NDArray[np.float64]
+
+GRID = 1024
+"""Steps of the noise's grid in one count."""
+_OVER = 4  # one query in so many is drawn among those answered too high, where a side is taken
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """The transcripts of n runs of T rounds of K queries, and what the public side said in them.
+
+    Attributes:
+        totals: (n,) in grid steps.
+        numbers: (n, T, K) queries that were measured, in the order drawn.
+        counts: (n, T, K) their noisy counts, in grid steps.
+        synthetic: (n, T, m) rounded synthetic counts before each round.
+    """
+
+    totals: Integers
+    numbers: Integers
+    counts: Integers
+    synthetic: Integers
+
+    @classmethod
+    def joined(cls, runs: Sequence["Runs"]) -> "Runs":
+        """Return all of several."""
+        names = ("totals", "numbers", "counts", "synthetic")
+        return cls(*(np.concatenate([getattr(own, name) for own in runs]) for name in names))
+
+    def some(self, which: slice) -> "Runs":
+        """Return some of the runs."""
+        own = (self.totals, self.numbers, self.counts, self.synthetic)
+        return Runs(*(values[which] for values in own))
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where the rho of a run goes, and the strength eta of its selections."""
+
+    rho: Fraction
+    town: Town
+
+    @property
+    def selected(self) -> int:
+        """K; all queries where none are selected."""
+        return self.town.settings.selected or len(ANSWERED)
+
+    @cached_property
+    def total(self) -> Fraction:
+        """What the total costs: as much as one more query would, and a twentieth at least."""
+        settings = self.town.settings
+        parts = 2 * settings.rounds * settings.selected or worst_move(
+            range(len(ANSWERED)), replace=self.town.replace
+        )
+        return self.rho * max(Fraction(1, 20), Fraction(1, parts + 1))
+
+    @property
+    def measurement(self) -> Fraction:
+        """What measuring the queries of a round costs."""
+        own = (self.rho - self.total) / self.town.settings.rounds
+        return own / 2 if self.town.settings.adaptive else own
+
+    @property
+    def selection(self) -> Fraction:
+        """What choosing them costs."""
+        return self.measurement if self.town.settings.adaptive else Fraction(0)
+
+    @property
+    def rate(self) -> float:
+        """Eta: K draws whose log ratio spans eta (span) cost K (eta span)^2 / 8."""
+        return math.sqrt(8 * self.selection / (self.selected * self.town.span**2))
+
+    @property
+    def total_scale(self) -> float:
+        """Of the total's noise, in grid steps."""
+        return GRID * math.sqrt(self.town.limit**2 / (2 * self.total))
+
+    def scale(self, numbers: Sequence[int]) -> float:
+        """Of the noise on the counts of some queries, in grid steps."""
+        town = self.town
+        if town.settings.adaptive:
+            move = families_move(numbers, replace=town.replace)
+        else:
+            move = worst_move(numbers, replace=town.replace)
+        return GRID * math.sqrt(move * town.limit**2 / (2 * self.measurement))
+
+    def scales(self, runs: Runs) -> Floats:
+        """Of the noise on all counts, (n, T)."""
+        known: dict[tuple[int, ...], float] = {}
+        for own in {tuple(sorted(own)) for own in runs.numbers.reshape(-1, self.selected).tolist()}:
+            known[own] = self.scale(own)
+        return np.array(
+            [[known[tuple(sorted(own))] for own in run] for run in runs.numbers.tolist()]
+        )
+
+    def sides(self, number: int) -> list[int]:
+        """Return for each draw of a round whether it is among counts too low, 1, high, -1, or 0."""
+        size = self.selected
+        if self.town.replace:
+            return [0] * size
+        over = (number + 1) * size // _OVER - number * size // _OVER
+        return [1] * (size - over) + [-1] * over
+
+
+def worst_move(numbers: Sequence[int], *, replace: bool) -> int:
+    """Return the largest squared move of some counts over all pairs of neighbouring records."""
+    kinds = ANSWERED[list(numbers)].T
+    if not replace:
+        return int((kinds**2).sum(axis=1).max())
+    kinds = np.concatenate([kinds, np.zeros_like(kinds[:1])])  # a record outside the domain
+    return int(((kinds[:, None] - kinds) ** 2).sum(axis=2).max())
+
+
+def families_move(numbers: Sequence[int], *, replace: bool) -> int:
+    """Return the squared move that RAP's contract allows for: over families of disjoint queries."""
+    families: list[list[int]] = []
+    for own in sorted(numbers):
+        for family in families:
+            if not (ANSWERED[family] @ ANSWERED[own]).any():
+                family.append(own)
+                break
+        else:
+            families.append([own])
+    return sum(min(len(family), 2 if replace else 1) for family in families)
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """One draw of every run, and its law where the true answers are some.
+
+    Attributes:
+        scores: (n, m).
+        chances: (n, m): 0 for queries that are not left.
+        outcome: (n,) the query drawn.
+    """
+
+    scores: Integers
+    chances: Floats
+    outcome: Integers
+
+    @property
+    def log_chances(self) -> Floats:
+        """The logarithm of the probability of what was drawn, (n,)."""
+        return np.log(self.chances[np.arange(len(self.outcome)), self.outcome])
+
+
+def draws_of(runs: Runs, answers: Integers, split: Split) -> list[list[Draws]]:
+    """Return all draws, of each round in order, as they are where the true answers are these."""
+    if not split.town.settings.adaptive:
+        return []
+    left = np.ones((len(runs.totals), len(answers)), dtype=np.bool_)
+    everyone = np.arange(len(left))
+    found: list[list[Draws]] = []
+    for number in range(runs.numbers.shape[1]):
+        off = answers - runs.synthetic[:, number]
+        found.append([])
+        for draw, side in enumerate(split.sides(number)):
+            scores = np.maximum(side * off, 0) if side else np.abs(off)
+            weights = np.where(left, split.rate * scores, -np.inf)
+            chances = np.exp(weights - weights.max(axis=1, keepdims=True))
+            chances /= chances.sum(axis=1, keepdims=True)
+            outcome = runs.numbers[:, number, draw]
+            found[-1].append(Draws(scores, chances, outcome))
+            left[everyone, outcome] = False
+    return found
+
+
+def residuals_of(runs: Runs, total: int, answers: Integers) -> tuple[Integers, Integers]:
+    """Return the noise that was added, where the true answers are these: (n,) and (n, T, K)."""
+    return runs.totals - GRID * total, runs.counts - GRID * answers[runs.numbers]
+
+
+def log_likelihood(runs: Runs, total: int, answers: Integers, split: Split) -> Floats:
+    """Return the log probability of every transcript, (n,), up to what no data changes."""
+    of_total, of_counts = residuals_of(runs, total, answers)
+    scales = split.scales(runs)[:, :, None]
+    noise = (of_total / split.total_scale) ** 2 + ((of_counts / scales) ** 2).sum(axis=(1, 2))
+    chosen = [own.log_chances for draws in draws_of(runs, answers, split) for own in draws]
+    return np.asarray(sum(chosen, -noise / 2))

@@ -1,0 +1,243 @@
+"""Runs of RAP on made-up towns, through the real code from the CSV file to the committed vector.
+
+A release goes the whole way: plan, ledger, curator, relaxed rows, files. The bulk of the runs are
+the curator's own question put to tables that the curator's own counting made of a CSV file, with a
+public side that has no fit in it, since what it answers is for it to choose.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpquery import pipeline
+from dpquery.audit.rap_law import Floats, Runs
+from dpquery.audit.rap_towns import ANSWERED, BLOCKS, DELTA, EPSILON, Integers, Town, csv_of
+from dpquery.measurement.accounting import guarantee
+from dpquery.measurement.adaptive import AdaptiveQuery, Projection, design_rap
+from dpquery.measurement.ledger import Ledger
+from dpquery.measurement.ledger_draft import Draft
+from dpquery.measurement.ledger_events import Event
+from dpquery.measurement.tabulate import tabulate
+from dpquery.operators.compile import compile_spec
+from dpquery.reconstruction.rap import RapProjection
+from dpquery.release.manifest import RapFacts, read_manifest
+from dpquery.spec.parse import parse
+from dpquery.strategy.plan_file import read_plan, write_plan
+from dpquery.strategy.planned_rap import PlannedRap
+
+
+class Told:
+    """A public side without a fit: what was measured moves all of its answers alike."""
+
+    def __init__(self, start: Integers) -> None:
+        """Begin with some counts, (m,)."""
+        self._start, self._moves = start, np.zeros(0)
+        self._ends = np.cumsum((0, *BLOCKS))
+
+    def answers(self, position: int) -> Floats:
+        """Return the synthetic answers of a block."""
+        moved = self._start + (self._moves.mean() / 2 if self._moves.size else 0.0)
+        return np.asarray(moved[self._ends[position] : self._ends[position + 1]])
+
+    def add(self, places: NDArray[np.int64], noisy: Floats, std: float) -> None:
+        """Take in the noisy answers of a round."""
+        moves = noisy - self._start[self._ends[places[:, 0]] + places[:, 1]]
+        self._moves = np.concatenate([self._moves, moves])
+
+
+class _Unkept(Draft):
+    """No parts before, and none kept: runs of the audit are never continued."""
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+
+    def parts(self) -> list[Integers]:
+        """Return none."""
+        return []
+
+    def append(self, values: Integers) -> None:
+        """Let go of a part."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """A town in a folder: its question, with a public side that has no fit in it."""
+
+    town: Town
+    folder: Path
+    question: AdaptiveQuery
+
+    @classmethod
+    def of(cls, town: Town, folder: Path) -> "Bench":
+        """Set a town up in a folder: its spec and the files of its two neighbours."""
+        folder.mkdir(parents=True)
+        (folder / "workload.yaml").write_text(town.spec)
+        (folder / "data.csv").write_text(csv_of(town.rows))
+        (folder / "neighbour.csv").write_text(csv_of(town.neighbour))
+        spec = parse(town.spec, name="workload.yaml", files={})
+        compiled = compile_spec(spec)
+        mechanism = design_rap(
+            compiled.workload,
+            town.settings,
+            privacy=spec.privacy,
+            guarantee=guarantee("gaussian", epsilon=EPSILON, delta=DELTA),
+            rows=spec.dataset.rows,
+        )
+        start = town.start
+
+        def told(_: float) -> Projection:
+            return Told(start)
+
+        return cls(town, folder, AdaptiveQuery(spec, compiled, town.settings, mechanism, 1, told))
+
+    def runs(self, file: str, number: int) -> Runs:
+        """Return so many runs on a file."""
+        question = self.question
+        tables = tabulate(
+            self.folder / file,
+            spec=question.spec,
+            subsets=question.subsets,
+            classes=question.compiled.classes,
+        )
+        drawn = [
+            question.noisy(dict(tables), draft=_Unkept(), progress=lambda _: None)
+            for _ in range(number)
+        ]
+        start = self.town.start
+        return runs_of(np.stack(drawn), self.town, lambda _: Told(start))
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """A release as anybody can read it, and what was on record while it read the data.
+
+    Attributes:
+        facts: of RAP, from its manifest.
+        run: its one transcript.
+        charged: rho, by the ledger when all was done.
+        before: rho on record when the data was first read; 0 where there was none.
+        charges: number of charges in the end.
+        whole: whether the ledger verifies and the release is in it.
+    """
+
+    facts: RapFacts
+    run: Runs
+    charged: Fraction
+    before: Fraction
+    charges: int
+    whole: bool
+
+
+def released(bench: Bench, number: int) -> Released:
+    """Plan if that is still to be done, and release a town under a release number."""
+    folder, ledger_path = bench.folder, bench.folder / "state" / "ledger.db"
+    plan_path, out = folder / "dpquery.plan", folder / f"release-{number}"
+    if not plan_path.exists():
+        _plan(bench, plan_path, ledger_path)
+    seen: list[list[Event]] = []
+
+    def looking(text: str) -> None:
+        if text.startswith("reading the data") and not seen:
+            seen.append(_history(ledger_path))
+
+    earlier = _history(ledger_path)
+    report = pipeline.release(
+        folder / "data.csv",
+        plan_path=plan_path,
+        ledger_path=ledger_path,
+        out=out,
+        epsilon=EPSILON,
+        mechanism="rap",
+        release_number=number,
+        progress=looking,
+    )
+    with Ledger.open(ledger_path, create=False) as ledger:
+        key = report.contract.query.key
+        events, name = ledger.history(), report.spec.dataset.id
+        units = _charges(events[len(earlier) :], key)
+        stored = ledger.lookup(name, key=key, units=units[0])
+        whole = stored is not None and ledger.verify([out]) == events[-1].head
+    town, workload = bench.town, bench.question.compiled.workload
+    values = np.zeros(0, np.int64) if stored is None else stored.values
+    run = runs_of(values[None], town, lambda own: RapProjection(workload, town.settings, own))
+    facts = read_manifest(out).rap
+    if facts is None:
+        raise ValueError("the release of an audited town is not by RAP")
+    before = _charges(seen[0][len(earlier) :] if seen else [], key)
+    return Released(
+        facts, run, Fraction(sum(units), 10**18), Fraction(sum(before), 10**18), len(units), whole
+    )
+
+
+def runs_of(values: Integers, town: Town, project: Callable[[float], Projection]) -> Runs:
+    """Read committed vectors as RAP's contract lays them out, and play the public side again.
+
+    Args:
+        values: (n, 1 + 2 T K), or (n, 1 + m) where all queries were measured at once.
+        town: its settings.
+        project: makes the public side, given the total.
+    """
+    settings, m = town.settings, len(ANSWERED)
+    totals, rest = values[:, 0], values[:, 1:]
+    if not settings.adaptive:
+        numbers = np.broadcast_to(np.arange(m), (len(values), 1, m))
+        return Runs(totals, numbers, rest[:, None], np.zeros((len(values), 1, m), np.int64))
+    rounds = rest.reshape(len(values), settings.rounds, 2, settings.selected)
+    numbers, counts = rounds[:, :, 0], rounds[:, :, 1]
+    synthetic = np.empty((*numbers.shape[:2], m), dtype=np.int64)
+    for own in range(len(values)):
+        public = project(max(1.0, float(totals[own] / 1024)))
+        synthetic[own] = _played(public, numbers[own], counts[own] / 1024)
+    return Runs(totals, numbers, counts, synthetic)
+
+
+def _played(public: Projection, numbers: Integers, noisy: Floats) -> Integers:
+    """Return the rounded answers that a public side has before each round, (T, m)."""
+    starts, heard = np.cumsum((0, *BLOCKS)), []
+    for own, counts in zip(numbers, noisy, strict=True):
+        every = np.concatenate([public.answers(position) for position in range(len(BLOCKS))])
+        heard.append(np.rint(every).astype(np.int64))
+        blocks = np.searchsorted(starts, own, side="right") - 1
+        public.add(np.stack([blocks, own - starts[blocks]], axis=1), counts, 1.0)
+    return np.stack(heard)
+
+
+def _plan(bench: Bench, plan_path: Path, ledger_path: Path) -> None:
+    """Plan, and put RAP's settings into the plan as if it had been rehearsed."""
+    pipeline.plan(bench.folder / "workload.yaml", plan_path=plan_path, ledger_path=ledger_path)
+    own = PlannedRap(
+        settings=bench.town.settings,
+        epsilon=EPSILON,
+        delta=DELTA,
+        proxy="nothing: this is an audit",
+        repetitions=1,
+        rmse=1.0,
+        rmse_spread=0.0,
+        max_error=1.0,
+        max_error_spread=0.0,
+        linear_rmse=1.0,
+        linear_max_error=1.0,
+        preferred=True,
+    )
+    plan_path.write_bytes(write_plan(replace(read_plan(plan_path.read_bytes()), relaxed=own)))
+
+
+def _history(ledger_path: Path) -> list[Event]:
+    """Return what is durable in the ledger, by a connection of its own."""
+    if not ledger_path.exists():
+        return []
+    with Ledger.open(ledger_path, create=False) as ledger:
+        return ledger.history()
+
+
+def _charges(events: Sequence[Event], key: str) -> list[int]:
+    """Return the units that some events charge for a key."""
+    return [
+        int(str(own.fields["units"]))
+        for own in events
+        if own.kind == "reserve" and own.fields["key"] == key
+    ]

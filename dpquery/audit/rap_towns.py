@@ -1,0 +1,149 @@
+"""Made-up towns for the audit of RAP: small enough for every probability to be worked out.
+
+All is public and written out by hand, the queries a second time as plain conditions on a record, so
+that nothing here follows from how the product reads a spec, counts records or answers queries.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpquery.strategy.rap import RapSettings
+
+Integers = NDArray[np.int64]
+Kind = tuple[int, str]
+"""age and sex of a record inside the domain."""
+Row = tuple[str, str, str]
+"""age, sex, id: as the CSV file has them."""
+
+SPEC = """\
+dataset: {{id: made-up-town, version: 1}}
+privacy: {{unit: {unit}, neighbours: {neighbours}, delta: 1e-6}}
+budget: {{rho: 1000}}
+domain:
+  age: {{range: [0, 3]}}
+  sex: {{values: [F, M]}}
+workload:
+  - name: either
+    any_of: {{age: prefix, sex: {{is: F}}}}
+  - name: cells
+    product: {{age: identity, sex: identity}}
+"""
+EPSILON, DELTA = Fraction(10), Fraction(1, 10**6)
+KINDS = tuple(product(range(4), "FM"))
+"""All records there can be."""
+_EITHER = [[age <= last or sex == "F" for age, sex in KINDS] for last in range(4)]
+_CELLS = [[kind == own for kind in KINDS] for own in KINDS]
+ANSWERED = np.array([*_EITHER, *_CELLS], dtype=np.int64)
+"""Whether each query holds of each kind of record, (m, 8): in the order of the spec."""
+BLOCKS = (len(_EITHER), len(_CELLS))
+_HELD = dict(zip(KINDS, (7, 5, 9, 4, 6, 8, 3, 5), strict=True))
+_OUTSIDE: list[Row] = [("7", "F", "o1"), ("1", "X", "o2"), ("", "", "o3"), ("9", "M", "p0")]
+
+
+@dataclass(frozen=True)
+class Town:
+    """A spec, two neighbouring files of records, and the settings of a run.
+
+    Attributes:
+        name: what is protected, in words.
+        settings: of RAP.
+        off: how far each query is answered too low before the first round, in steps of `span`.
+        worst: the record that the neighbour has more.
+        instead: the record that it has for it; None where records are added or removed.
+        person: whether the unit is a person, whose rows beyond `limit` do not count.
+        limit: D, the most rows of a person; 1 for rows.
+    """
+
+    name: str
+    settings: RapSettings
+    off: tuple[int, ...]
+    worst: Kind
+    instead: Kind | None = None
+    person: bool = False
+    limit: int = 1
+
+    @property
+    def replace(self) -> bool:
+        """Whether neighbours have a record replaced."""
+        return self.instead is not None
+
+    @property
+    def spec(self) -> str:
+        """The text of the spec."""
+        unit = f"{{person: id, max_rows: {self.limit}}}" if self.person else "row"
+        return SPEC.format(unit=unit, neighbours="replace" if self.replace else "add-remove")
+
+    @property
+    def span(self) -> int:
+        """How far apart the moves of two scores between neighbours can be."""
+        return 2 * self.limit if self.replace else self.limit
+
+    @property
+    def rows(self) -> list[Row]:
+        """The records of the town: some outside the domain, some persons with too many."""
+        inside = [kind for kind, held in _HELD.items() for _ in range(held)]
+        rows = [(str(age), sex, f"p{k}") for k, (age, sex) in enumerate(inside)]
+        greedy = [("1", "M", f"p{k % 2}") for k in range(2 * self.limit + 3)]
+        nobody: list[Row] = [("2", "F", "")] if self.person else []
+        return [*_OUTSIDE, *rows, *(greedy if self.person else []), *nobody]
+
+    @property
+    def neighbour(self) -> list[Row]:
+        """The same with one more unit of the worst kind of record, or a record replaced by it.
+
+        The new person has two rows more than count.
+        """
+        (age, sex), changed = self.worst, self.rows
+        new = (str(age), sex, "new")
+        if self.instead is None:
+            return [*changed, *[new] * (self.limit + 2 * self.person)]
+        place = [row[:2] for row in changed].index((str(self.instead[0]), self.instead[1]))
+        return [*changed[:place], new, *changed[place + 1 :]]
+
+    @property
+    def start(self) -> Integers:
+        """What the public side answers before the first round, (m,)."""
+        return np.asarray(answers_of(self.counted(self.rows)) - self.span * np.array(self.off))
+
+    def counted(self, rows: Iterable[Row]) -> Counter[Kind]:
+        """Count the records that count, of each kind, one by one."""
+        kept: Counter[str] = Counter()
+        found: Counter[Kind] = Counter()
+        for age, sex, name in rows:
+            if age not in {"0", "1", "2", "3"} or sex not in {"F", "M"}:
+                continue
+            if self.person and (not name or kept[name] == self.limit):
+                continue
+            kept[name] += 1
+            found[int(age), sex] += 1
+        return found
+
+
+def answers_of(counted: Counter[Kind]) -> Integers:
+    """Return the true answers of all queries, (m,)."""
+    return np.asarray(ANSWERED @ np.array([counted[kind] for kind in KINDS]))
+
+
+def csv_of(rows: Sequence[Row]) -> str:
+    """Return the text of a CSV file."""
+    return "\n".join(["age,sex,id", *(",".join(row) for row in rows), ""])
+
+
+TWO_ROUNDS = RapSettings(rounds=2, selected=2, relaxed_rows=16, seed=0)
+AT_ONCE = RapSettings(rounds=1, selected=0, relaxed_rows=16, seed=0)
+# Found by a search: what is drawn and counted then tells the neighbours apart about as well as the
+# budget allows. The record (1, F) answers the first four queries and the seventh.
+_MANY = (0, 3, 2, 2, 0, 1, -2, 0, 1, 2, 1, 2)
+_SWAPPED = (3, -2, -2, 1, 3, 1, 0, -1, 0, 1, 0, -2)
+TOWNS = (
+    Town("rows added or removed", TWO_ROUNDS, _MANY, (1, "F")),
+    Town("rows replaced", TWO_ROUNDS, _SWAPPED, (3, "M"), instead=(0, "F")),
+    Town("persons of 3 rows", TWO_ROUNDS, _MANY, (1, "F"), person=True, limit=3),
+)
+WHOLE = Town("rows, all queries at once", AT_ONCE, _MANY, (1, "F"))

@@ -1,0 +1,316 @@
+"""The audit of RAP passes what is sound, and every mistake planted here fails where it should."""
+
+import dataclasses
+import random
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+import pytest
+
+from dpquery.audit import rap, rap_runs
+from dpquery.audit.findings import QUICK, Size
+from dpquery.audit.rap_law import Split, families_move, worst_move
+from dpquery.audit.rap_runs import Bench, Told
+from dpquery.audit.rap_towns import ANSWERED, EPSILON, KINDS, TOWNS, WHOLE
+from dpquery.contracts import rap as contract
+from dpquery.measurement import adaptive, curator, rap_mechanism
+from dpquery.measurement.adaptive import all_places
+from dpquery.measurement.rap_mechanism import RapMechanism
+from dpquery.measurement.selection import ExactChance
+from dpquery.measurement.tabulate import tabulate
+
+ROWS, REPLACED, PERSONS = TOWNS
+SMALL = Size(draws=0, replicates=10 * 150, releases=1)
+LARGE = Size(draws=0, replicates=10 * 1000, releases=1)
+
+
+def failed(town, folder, size=SMALL):
+    """The claims about a town that do not hold, in a few words each."""
+    found = rap.audited(Bench.of(town, folder / "town"), size)
+    return {own.subject.removeprefix(f"{town.name}: ") for own in found if not own.passed}
+
+
+CHARGE, FIGURES = "1 releases", "published figures"
+NOISE, TIES = "noise of the total and of every count", "noise of one run and of the next"
+CHOSEN, STRENGTH = "the queries selected", "the strength of a selection"
+TOLD_APART = "neighbouring data"
+
+
+# What passes.
+
+
+def test_a_sound_product_passes(record_property):
+    found = list(rap.rap(QUICK))
+    assert [own for own in found if not own.passed] == []
+    assert len(found) == 3 * 7
+    assert sum(own.tests for own in found) <= 18
+    record_property("draws", sum(own.draws for own in found if own.subject.endswith(NOISE)))
+    record_property("neighbours", sum(own.neighbours for own in found))
+
+
+@pytest.mark.parametrize("town", [*TOWNS, WHOLE])
+def test_a_town_is_counted_by_hand_as_the_curator_counts_it(town, tmp_path):
+    bench = Bench.of(town, tmp_path / "town")
+    question, workload = bench.question, bench.question.compiled.workload
+    for name, rows in (("data.csv", town.rows), ("neighbour.csv", town.neighbour)):
+        tables = tabulate(
+            bench.folder / name,
+            spec=question.spec,
+            subsets=question.subsets,
+            classes=question.compiled.classes,
+        )
+        answers = [adaptive._exact(block, tables) for block in workload.blocks]
+        total, own = rap.truth(town, rows)
+        assert np.concatenate(answers).tolist() == own.tolist()
+        assert tables[()] == total
+    moved = rap.truth(town, town.neighbour)[1] - rap.truth(town, town.rows)[1]
+    assert np.abs(moved).max() == town.limit
+    assert (moved.min() < 0) == town.replace
+
+
+@pytest.mark.parametrize("town", TOWNS)
+def test_moves_by_brute_force_are_those_that_noise_is_made_for(town, tmp_path):
+    question = Bench.of(town, tmp_path / "town").question
+    workload, own = question.compiled.workload, question.mechanism
+    split = Split(own.guarantee.amount, town)
+    every, rng = all_places(workload), np.random.default_rng(0)
+    for _ in range(60):
+        numbers = rng.choice(len(every), int(rng.integers(1, 6)), replace=False)
+        move = families_move(numbers.tolist(), replace=town.replace)
+        assert worst_move(numbers.tolist(), replace=town.replace) <= move
+        assert own.sensitivity(workload, every[numbers]) == move * town.limit**2 << 20
+    assert (split.total, split.selection) == (own.total_rho, own.selection_rho)
+    assert split.measurement == own.measurement_rho
+    assert split.rate == pytest.approx(float(own.rate), rel=1e-12)
+
+
+def test_the_best_event_is_near_what_the_budget_allows(tmp_path):
+    """So that an event which is likelier than that has somewhere to be seen."""
+    for town in TOWNS:
+        bench = Bench.of(town, tmp_path / town.name)
+        runs = bench.runs("data.csv", 200)
+        split = Split(bench.question.guarantee.amount, town)
+        here, there = (rap.truth(town, rows) for rows in (town.rows, town.neighbour))
+        ratio = rap.log_likelihood(runs, *here, split) - rap.log_likelihood(runs, *there, split)
+        assert 0.4 < ratio.mean() / float(split.rho) < 1.1
+    assert ANSWERED.shape == (12, len(KINDS))
+
+
+# What does not: figures that do not add up, which the first release shows.
+
+
+def designed(change):
+    """RAP's design with a change, wherever it is made."""
+    real = rap_mechanism.design_rap
+
+    def design(workload, settings, **named):
+        return change(partial(real, workload, settings), **named)
+
+    return design
+
+
+@pytest.fixture
+def plant(monkeypatch):
+    def planted(design):
+        for module in (contract, rap_runs):
+            monkeypatch.setattr(module, "design_rap", designed(design))
+
+    return planted
+
+
+def first_release(town, folder):
+    """What the release alone gives away: charge and figures."""
+    bench = Bench.of(town, folder / "town")
+    done = [rap_runs.released(bench, 1)]
+    split = Split(done[0].charged, town)
+    found = (rap.charge(town, done), rap.figures(town, done, split))
+    return {own.subject.removeprefix(f"{town.name}: ") for own in found if not own.passed}
+
+
+def free_total(design, **named):
+    own = design(**named)
+    whole = own.guarantee.amount / own.settings.rounds
+    half = whole / 2 if own.settings.adaptive else whole
+    return dataclasses.replace(own, measurement_rho=half)
+
+
+def no_person(design, *, privacy, **named):
+    return design(privacy=dataclasses.replace(privacy, max_rows=1), **named)
+
+
+@pytest.mark.parametrize(("town", "design"), [(ROWS, free_total), (PERSONS, no_person)])
+def test_a_total_that_is_free_and_rows_that_are_ignored_are_seen_at_once(
+    tmp_path, plant, town, design
+):
+    plant(design)
+    assert first_release(town, tmp_path) == {CHARGE, FIGURES}
+
+
+@pytest.mark.parametrize(
+    ("town", "rate"),
+    [
+        (ROWS, lambda real, rho, selected, span: real(rho, 1, span)),
+        (REPLACED, lambda real, rho, selected, span: real(rho, selected, span // 2)),
+        (PERSONS, lambda real, rho, selected, span: real(rho, selected, 1)),
+        (ROWS, lambda real, rho, selected, span: real(rho * 101 / 100, selected, span)),
+    ],
+    ids=["K ignored", "one-sided rule under replace", "max_rows ignored", "one part in 200"],
+)
+def test_a_selection_that_is_too_sharp_for_its_share_is_seen_at_once(
+    tmp_path, monkeypatch, town, rate
+):
+    monkeypatch.setattr(rap_mechanism, "_rate", partial(rate, rap_mechanism._rate))
+    assert first_release(town, tmp_path) == {CHARGE, FIGURES}
+
+
+def test_a_charge_after_the_data_was_read_is_seen_at_once(tmp_path, monkeypatch):
+    real = curator.measure
+
+    def measure(data, query, *, ledger, **named):
+        drafted = type(ledger).draft
+
+        def draft(self, key):
+            for own, fields in charges:
+                reserve(*own, **fields)
+            charges.clear()
+            return drafted(self, key)
+
+        charges, reserve = [], type(ledger).reserve
+        with monkeypatch.context() as patch:
+            patch.setattr(type(ledger), "reserve", lambda *own, **more: charges.append((own, more)))
+            patch.setattr(type(ledger), "draft", draft)
+            return real(data, query, ledger=ledger, **named)
+
+    monkeypatch.setattr("dpquery.pipeline.measure", measure)
+    assert first_release(ROWS, tmp_path) == {CHARGE}
+
+
+# And laws that are not those declared, which many runs show.
+
+
+def strength(factor):
+    real = ExactChance.level
+
+    def level(self, scores, members, rate):
+        return real(self, scores, members, rate * factor)
+
+    return {"level": level}
+
+
+def narrow(factor):
+    real = ExactChance.add_noise
+
+    def add_noise(self, answers, **named):
+        noise = real(self, answers, **named) - answers
+        return answers + np.rint(factor * noise).astype(np.int64)
+
+    return {"add_noise": add_noise}
+
+
+def reused():
+    """The noise of a round again in the next."""
+    real, kept = ExactChance.add_noise, []
+
+    def add_noise(self, answers, **named):
+        if answers.size == 1:
+            kept.clear()
+            return real(self, answers, **named)
+        if not kept:
+            kept.append((real(self, answers, **named) - answers) / named["scale"])
+        return answers + np.rint(kept[0] * named["scale"]).astype(np.int64)
+
+    return {"add_noise": add_noise}
+
+
+def coarse():
+    """Noise of whole counts: the law is kept, its grid is not."""
+    real = ExactChance.add_noise
+
+    def add_noise(self, answers, **named):
+        return real(self, answers, **named) >> 10 << 10
+
+    return {"add_noise": add_noise}
+
+
+def seeded():
+    real = ExactChance.level
+
+    def level(self, *law):
+        return real(ExactChance(random.Random(5).randbytes), *law)  # noqa: S311
+
+    return {"level": level}
+
+
+def first_of_a_score():
+    """Of queries of one score, always the first."""
+    return {"below": lambda self, bound: 0}
+
+
+FAULTS = {
+    "selection a quarter sharper": (ROWS, lambda: strength(Fraction(5, 4)), STRENGTH),
+    "selection half as sharp": (REPLACED, lambda: strength(Fraction(1, 2)), STRENGTH),
+    "seeded selection": (ROWS, seeded, CHOSEN),
+    "the first query of a score": (PERSONS, first_of_a_score, CHOSEN),
+    "a round's noise again": (ROWS, reused, TIES),
+    "noise of whole counts": (REPLACED, coarse, NOISE),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_mistake_planted_in_chance_is_seen_where_it_is(tmp_path, monkeypatch, fault):
+    town, planted, where = FAULTS[fault]
+    for name, wrong in planted().items():
+        monkeypatch.setattr(ExactChance, name, wrong)
+    assert where in failed(town, tmp_path)
+
+
+@pytest.mark.slow
+def test_noise_a_twentieth_too_narrow_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(ExactChance, "add_noise", narrow(0.95)["add_noise"])
+    assert failed(WHOLE, tmp_path, LARGE) == {NOISE}
+
+
+@pytest.mark.slow
+def test_queries_that_are_taken_for_disjoint_and_are_not_are_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(rap_mechanism, "family_sizes", lambda _, places: [len(places)])
+    assert NOISE in failed(ROWS, tmp_path)
+
+
+@pytest.mark.slow
+def test_one_sided_draws_under_replace_are_seen(tmp_path, monkeypatch):
+    real = RapMechanism.sides
+    monkeypatch.setattr(
+        RapMechanism,
+        "sides",
+        lambda self, number: real(dataclasses.replace(self, replace=False), number),
+    )
+    assert CHOSEN in failed(REPLACED, tmp_path)
+
+
+@pytest.mark.slow
+def test_rows_of_a_person_that_are_ignored_are_seen_by_the_neighbours_too(tmp_path, plant):
+    plant(no_person)
+    assert failed(PERSONS, tmp_path, LARGE) >= {CHARGE, FIGURES, NOISE, STRENGTH, TOLD_APART}
+
+
+@pytest.mark.slow
+def test_the_public_side_without_a_fit_is_played_again_as_it_was(tmp_path):
+    """What the audit takes for synthetic counts is what the curator was told."""
+    bench, told = Bench.of(ROWS, tmp_path / "town"), []
+
+    class Listening(Told):
+        def answers(self, position):
+            told.append(super().answers(position))
+            return told[-1]
+
+    def listening(_):
+        return Listening(ROWS.start)
+
+    heard = dataclasses.replace(
+        bench, question=dataclasses.replace(bench.question, project=listening)
+    ).runs("data.csv", 1)
+    for number in range(2):
+        assert any(np.rint(own).tolist() == heard.synthetic[0, number, :4].tolist() for own in told)
+    assert float(bench.question.guarantee.epsilon) == EPSILON
