@@ -217,6 +217,22 @@ def test_epsilon_to_rho_is_never_above_the_truth(record_property):
     record_property("conversions", 4 * len(EPSILONS) * len(DELTAS))
 
 
+def test_conversions_hold_at_the_ends_of_what_a_spec_may_say(record_property):
+    """Anywhere between 1e-6 and 1e6, at any delta from 1e-100 to just below 1."""
+    rng = np.random.default_rng(5)
+    for _ in range(100):
+        delta = Fraction(10.0 ** rng.uniform(-100, -1e-9))
+        rho = Fraction(10.0 ** rng.uniform(-18, 11.5))
+        truth = max(least_epsilon(rho, delta), mpmath.mpf(0))
+        assert truth <= exact(Fraction(epsilon_of(rho, delta))) <= truth * (1 + 1e-6) + 1e-300
+        epsilon = Fraction(10.0 ** rng.uniform(-6, 6))
+        kept = accounting._largest_rho(epsilon, delta)
+        more = kept * (1 + Fraction(1, 10**6)) + Fraction(2, UNIT)
+        assert kept <= 0 or least_epsilon(kept, delta) <= exact(epsilon)
+        assert kept <= 0 or least_epsilon(more, delta) > exact(epsilon)
+    record_property("conversions", 200)
+
+
 def test_scales_meet_their_budget_in_fractions_and_by_opendp(record_property):
     assert not list(scale_faults(noise_scale))
     record_property("conversions", 4 * len(EPSILONS) * 4 * len(SENSITIVITIES))
