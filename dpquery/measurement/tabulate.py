@@ -8,6 +8,7 @@ marginals are those of one and the same table.
 
 import csv
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -87,9 +88,9 @@ def _tabulate(
 ) -> dict[Subset, NDArray[np.int64]]:
     with _open(path) as file:
         width, places = _locate(file, path, tally.spec)
-        length = max(1, path.stat().st_size)
         wanted = [places[name] for name in tally.names]
         try:
+            length = max(1, os.fstat(file.fileno()).st_size)
             for chunk in chunks(file, chunk_bytes):
                 tally.add(*columns(chunk, width=width, wanted=wanted))
                 if progress is not None:
