@@ -1,204 +1,296 @@
 """Nothing that can be seen depends on the data but through the noisy values.
 
-With the noise source replaced by one that gives the same values whatever it is asked, a run over
-any file at all must leave the same exit code, output and bytes in every file.
+With noise and choice replaced by ones that are the same whatever they are asked, a run over any
+file at all must leave the same exit code, output and bytes in every file.
 """
 
-import resource
+import os
+import shutil
+import sys
 import tempfile
+from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from cli_support import CSV, contents, ok, renew, run
+from cli_support import CSV, GAUSSIAN_SPEC, PERSON_SPEC, SPEC, ok, plan_town, renew
+from interference_support import FIXED, Step, fixed_draw, fixed_select, observe
+from rap_support import MIXED_SPEC, REPLACE_SPEC, rehearse
+from rap_support import PERSON_SPEC as RAP_PERSON_SPEC
+from wild_files import FILES, PLAIN
 
-from dpquery.exceptions import DataError
+from dpquery.measurement.rap_mechanism import GRID_BITS
+from dpquery.measurement.tabulate import tabulate
+from dpquery.strategy.rap import RapSettings
 
-CANARY = "CANARY_9f3a71"
-HEADER = b"age,sex,region,income,name\n"
-ROWS = (b"0,F,1,5,a\n", b"2,M,2,15,b\n", b"4,F,9,45.5,c\n", b"3,M,1,20.5,d\n")
-SECRET = f"{CANARY},{CANARY},{CANARY},{CANARY},{CANARY}\n".encode()
-COMMANDS = (
-    ("release", "data.csv", "--epsilon", "1"),
-    ("release", "data.csv", "--epsilon", "1", "--json"),
-    ("release", "data.csv", "--epsilon", "0.5", "--release-number", "2", "--out", "second"),
-    ("answer", "release", "workload.yaml", "--confidence", "0.9"),
-    ("error-report",),
-    ("error-report", "second", "--json"),
-    ("error-report", "answers", "--html", "answers.html"),
-    ("ledger", "status"),
-    ("ledger", "history", "--json"),
-    ("ledger", "export"),
-    ("ledger", "verify", "--releases", "release", "--releases", "second"),
+CURATOR = "dpquery.measurement.curator"
+MORE = """\
+workload:
+  - {name: cumulative, ranges: {age: prefix}}
+  - {name: two, product: {region: identity, sex: identity}}
+"""
+ALSO = "--also nonnegative --also consistent --also thresholded:1.5 --also integer"
+EVERYTHING = (
+    Step("release data.csv --epsilon 1"),
+    Step("release data.csv --epsilon 1 --json"),
+    Step("release data.csv --epsilon 0.5", code=5),
+    Step("release data.csv --epsilon 0.5 --release-number 2 --out second"),
+    Step("release data.csv --epsilon 0.25 --out second --replace"),
+    Step("release data.csv --epsilon 2 --out dear", crash=f"{CURATOR}.draw", code=70),
+    Step("release data.csv --epsilon 3 --out dear", code=3),
+    Step("answer release workload.yaml --confidence 0.9"),
+    Step("answer release more.yaml --out more --json"),
+    Step("error-report"),
+    Step("error-report second --json --html second.html"),
+    Step("error-report answers --html answers.html"),
+    Step("ledger status --json"),
+    Step("ledger history"),
+    Step("ledger history --json"),
+    Step("ledger export"),
+    Step("ledger verify --releases release --releases second"),
+)
+COLUMNS = (
+    Step(f"release data.csv --epsilon 1 {ALSO}"),
+    Step("release data.csv --epsilon 1 --also integer --json"),
+    Step(f"answer release more.yaml {ALSO} --json"),
+    Step("error-report --json"),
+)
+CRASHES = (
+    Step("release data.csv --epsilon 1", crash=f"{CURATOR}.tabulate", code=70),
+    Step("release data.csv --epsilon 1", crash=f"{CURATOR}.exact_answers", code=70),
+    Step("release data.csv --epsilon 1", crash=f"{CURATOR}.draw", code=70),
+    Step("ledger status --json"),
+    Step("release data.csv --epsilon 1"),
+    Step("ledger export"),
+)
+SHORT = (Step("release data.csv --epsilon 1 --json"), Step("error-report"), Step("ledger export"))
+RAP = (
+    Step("release data.csv --epsilon 1"),
+    Step("release data.csv --epsilon 1 --json"),
+    Step("release data.csv --epsilon 0.5 --mechanism linear --out linear"),
+    Step("answer release more.yaml --json"),
+    Step("synthetic --rows 40 --json"),
+    Step("synthetic --seed 3 --out of_the_total.csv"),
+    Step("error-report --json"),
+    Step("ledger history --json"),
+    Step("ledger verify --releases release --releases linear"),
+)
+RAP_CRASH = (
+    Step("release data.csv --epsilon 1", crash="dpquery.contracts.rap.RapProjection.add", code=70),
+    Step("release data.csv --epsilon 1"),
+    Step("synthetic --rows 40"),
+    Step("ledger export"),
 )
 
 
-FILES = {
-    "plain": HEADER + b"".join(ROWS),
-    "empty": HEADER,
-    "no line feed": HEADER.strip(),
-    "one row": HEADER + ROWS[0],
-    "shuffled": HEADER + b"".join(ROWS[i] for i in (2, 0, 3, 1)),
-    "all outside": HEADER + b"99,X,,-1,x\n" * 50,
-    "all missing": HEADER + b",,,,\n" * 50,
-    "canaries": HEADER + SECRET * 7,
-    "unicode": HEADER + "４,Ｆ,１,５,ж\n0,F,\u2028,5,🂡\n".encode() * 3,
-    "not UTF-8": HEADER + b"\xff\xfe\xc3\x28,F,1,5,\x80\n" * 3,
-    "NUL": HEADER + b"\0\n1,F,1,5,\0\n" + ROWS[0],
-    "ragged": HEADER + b"1\n1,F,1,5,a,b,c\n,\n" + ROWS[0],
-    "quotes": HEADER + b'1,"F,1,5,a\n"1","F","1","5","a"\n1,F"",1,5,a\n' + ROWS[1],
-    "carriage returns": HEADER.replace(b"\n", b"\r\n") + ROWS[0].replace(b"\n", b"\r\n") + b"\r1\r",
-    "no numbers": HEADER + b"nan,F,1,nan,a\n1e400,F,1,1e400,a\n-0,F,1,inf,a\n0x1,F,1,1_0,a\n",
-    "a megabyte": HEADER + b"1,F,1,5," + b"x" * 2**20 + b"\n" + ROWS[2],
-    "blank lines": HEADER + b"\n\n \n\t\n" + ROWS[3],
-    "mark": b"\xef\xbb\xbf" + HEADER + b"\xef\xbb\xbf1,F,1,5,a\n",
-    "many rows": HEADER + b"".join(ROWS) * 50_000,
-    "columns moved": b"name,income,region,sex,age\n" + b"a,5,1,F,0\n" * 9,
-    "one person": HEADER + ROWS[0] * 999,
-    "nobody": HEADER + b"0,F,1,5,\n0,F,1,5, \n" * 9,
-    "more columns": HEADER.strip() + f",{CANARY}\n".encode() + b"0,F,1,5,a,7\n" * 9,
+def planned(folder, spec, settings=None, *, rap=False):
+    """Plan a town once, with RAP in its plan if wanted."""
+    plan_town(folder, spec)
+    (folder / "more.yaml").write_text(MORE)
+    if rap:
+        rehearse(folder / "dpquery.plan", **({} if settings is None else {"settings": settings}))
+
+
+AT_ONCE = RapSettings(rounds=1, selected=0, relaxed_rows=20, seed=0)
+TOWNS = {
+    "rows": lambda own: planned(own, SPEC),
+    "replaced": lambda own: planned(own, GAUSSIAN_SPEC),
+    "persons": lambda own: planned(own, PERSON_SPEC),
+    "RAP": lambda own: planned(own, MIXED_SPEC, rap=True),
+    "RAP, persons": lambda own: planned(own, RAP_PERSON_SPEC, rap=True),
+    "RAP, replaced": lambda own: planned(own, REPLACE_SPEC, rap=True),
+    "RAP, all at once": lambda own: planned(own, MIXED_SPEC, AT_ONCE, rap=True),
+}
+FEW = ("canaries", "one quote that never ends", "many rows")
+SOME = (*FEW, "empty", "one row", "ragged", "CRLF", "one person", "nobody", "many persons")
+RAP_SHORT = (RAP[0], RAP[3], RAP[4])
+SCENARIOS = {
+    "every command": ("rows", EVERYTHING, (*FEW, "empty"), tuple(FILES)),
+    "columns beside the estimates": ("rows", COLUMNS, FEW[:2], SOME),
+    "after crashes": ("rows", CRASHES, FEW[:2], SOME),
+    "persons": ("persons", SHORT, SOME[3:], tuple(FILES)),
+    "RAP": ("RAP", RAP, FEW[:2], SOME),
+    "RAP after a crash": ("RAP", RAP_CRASH, FEW[:2], SOME),
+}
+LONG_SCENARIOS = {
+    "Gaussian noise, records replaced": ("replaced", EVERYTHING, SOME),
+    "after crashes, persons": ("persons", CRASHES, SOME),
+    "RAP, persons": ("RAP, persons", RAP_SHORT, SOME),
+    "RAP, persons, after a crash": ("RAP, persons", RAP_CRASH, SOME),
+    "RAP, records replaced": ("RAP, replaced", RAP_SHORT, SOME),
+    "RAP, all at once": ("RAP, all at once", RAP_SHORT, SOME),
 }
 
 
-def fixed_draw(answers, **_):
-    """Noise that hides everything: values from their number alone."""
-    return np.random.default_rng(answers.size).integers(-(2**40), 2**40, answers.size)
+@pytest.fixture(scope="session")
+def template(tmp_path_factory):
+    """Return the function from the name of a town to the folder where it is planned, once."""
+    folder, made = tmp_path_factory.mktemp("interference"), set()
+
+    def of(name):
+        if name not in made:
+            TOWNS[name](folder / name)
+            made.add(name)
+        return folder / name
+
+    return of
 
 
 @pytest.fixture
-def observe(request, town, monkeypatch):
-    """Return the function from the bytes of a CSV file to all that can be observed afterwards."""
-    monkeypatch.setattr("dpquery.measurement.curator.draw", fixed_draw)
+def seen(template, tmp_path, monkeypatch):
+    """Return the function from the bytes of a file to all that can be seen of some steps."""
+    for place, fixed in FIXED.items():
+        monkeypatch.setattr(place, fixed)
+    folder = tmp_path / "town"
     monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setenv("TMPDIR", str(town / "tmp"))
+    for name, place in {"TMPDIR": "tmp", "HOME": "home", "XDG_STATE_HOME": "nowhere"}.items():
+        monkeypatch.setenv(name, str(folder / place))
+    monkeypatch.setenv("DPQUERY_LEDGER", str(folder / "state" / "ledger.db"))
 
-    def observed(content, commands=COMMANDS, template="planned_town"):
-        renew(town, request.getfixturevalue(template))
-        (town / "tmp").mkdir()
-        monkeypatch.chdir(town)
-        Path("data.csv").write_bytes(content)
-        done = [run(*command) for command in commands]
-        Path("data.csv").unlink()
-        return done, contents(".")
+    def of(content, town="rows", steps=SHORT):
+        renew(folder, template(town))
+        for name in ("tmp", "home"):
+            (folder / name).mkdir()
+        monkeypatch.chdir(folder)
+        return observe(folder, content, steps)
 
-    return observed
-
-
-@pytest.mark.parametrize(
-    ("template", "commands"), [("planned_town", COMMANDS), ("planned_person_town", COMMANDS[:2])]
-)
-def test_whatever_the_data_everything_observable_is_the_same(observe, template, commands, capfd):
-    expected_done, expected_files = observe(FILES["plain"], commands, template)
-    assert [done.code for done in expected_done] == [0] * len(commands)
-    assert "release/pairs.parquet" in expected_files
-    for name, content in FILES.items():
-        done, files = observe(content, commands, template)
-        assert done == expected_done, name
-        assert files.keys() == expected_files.keys(), name
-        differing = [path for path in files if files[path] != expected_files[path]]
-        assert not differing, name
-        assert not holding_the_canary(done, files), name
-        assert capfd.readouterr() == ("", ""), name  # what libraries write past Python
+    return of
 
 
-def test_the_test_above_sees_what_is_not_hidden(observe, monkeypatch):
-    monkeypatch.setattr("dpquery.measurement.curator.draw", lambda answers, **_: answers)
-    _, plain = observe(FILES["plain"])
-    _, one_row = observe(FILES["one row"])
-    assert plain["release/pairs.parquet"] != one_row["release/pairs.parquet"]
+def differences(seen, scenario, names, capfd):
+    """Yield what differs between the plain file and those of some names."""
+    town, steps, *_ = scenario
+    expected = seen(PLAIN, town, steps)
+    for name in names:
+        capfd.readouterr()
+        found = seen(FILES[name], town, steps)
+        for what in (found.difference(expected), found.holding_the_canary()):
+            if what:
+                yield name, what
+        if capfd.readouterr() != ("", ""):  # what is written past Python's own streams
+            yield name, "output of a library"
 
 
-def holding_the_canary(done, files):
-    """Outputs and files that hold the canary in any place."""
-    written = [path for path, content in files.items() if CANARY.encode() in content]
-    return written + [own for own in done if CANARY in own.out + own.err]
+def assert_the_same(seen, scenario, names, capfd):
+    """Compare the files of some names with the plain one; return how many were compared."""
+    town, steps, *_ = scenario
+    first = seen(PLAIN, town, steps)  # what is imported or remembered once happens here
+    assert [own.code for own in first.done] == [own.code for own in steps]
+    assert not list(differences(seen, scenario, names, capfd))
+    return len(names)
 
 
-FAILURES = [
-    (RuntimeError(CANARY), 70),
-    (MemoryError(CANARY), 70),
-    (KeyError(CANARY), 70),
-    (RecursionError(CANARY), 70),
-    (OSError(5, CANARY, CANARY), 70),
-    (UnicodeDecodeError("utf-8", CANARY.encode(), 0, 1, CANARY), 70),
-    (ExceptionGroup(CANARY, [ValueError(CANARY)]), 70),
-]
-
-
-@pytest.mark.parametrize(("failure", "code"), FAILURES, ids=lambda own: type(own).__name__)
-@pytest.mark.parametrize("place", ["curator.tabulate", "curator.exact_answers", "curator.draw"])
-def test_an_error_between_the_data_and_the_noise_says_nothing_of_the_data(
-    town, monkeypatch, place, failure, code
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_whatever_the_data_everything_observable_is_the_same(
+    seen, scenario, capfd, record_property
 ):
-    def fails(*_, **__):
-        raise failure
-
-    monkeypatch.setattr(f"dpquery.measurement.{place}", fails)
-    done = run("release", "data.csv", "--epsilon", "1")
-    assert done.code == code
-    assert len(done.err.splitlines()) == 1
-    assert "Traceback" not in done.err
-    assert not holding_the_canary([done], contents(town))
+    own = SCENARIOS[scenario]
+    record_property("neighbours", assert_the_same(seen, own, own[2], capfd))
 
 
-@pytest.mark.parametrize("failure", [OSError(5, CANARY), ValueError(CANARY), MemoryError(CANARY)])
-def test_a_file_that_cannot_be_read_to_its_end_is_named_without_its_content(
-    town, monkeypatch, failure
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", [*SCENARIOS, *LONG_SCENARIOS])
+def test_whatever_the_data_of_all_wild_files_everything_is_the_same(
+    seen, scenario, capfd, record_property
 ):
-    def fails(*_, **__):
-        raise failure
-
-    monkeypatch.setattr("dpquery.measurement.tabulate.columns", fails)
-    done = run("release", "data.csv", "--epsilon", "1")
-    assert done.code == DataError.exit_code
-    assert "data.csv could not be read" in done.err
-    assert not holding_the_canary([done], contents(town))
+    own = (SCENARIOS | LONG_SCENARIOS)[scenario]
+    record_property("neighbours", assert_the_same(seen, own, own[-1], capfd))
 
 
-def test_a_header_that_lacks_a_column_is_not_shown(town):
-    Path("data.csv").write_text(f"{CANARY},age,sex\n{CANARY},1,F\n")
-    done = run("release", "data.csv", "--epsilon", "1")
-    assert done.code == DataError.exit_code
-    assert "region, income" in done.err
-    assert not holding_the_canary([done], {})
+def counting(leak):
+    """A tabulate that hands the number of records on to a leak."""
+
+    def leaking(*arguments, **settings):
+        tables = tabulate(*arguments, **settings)
+        leak(int(next(iter(tables.values())).sum()))
+        return tables
+
+    return leaking
 
 
-def test_the_noise_source_never_tells_the_value_that_it_could_not_handle(town, monkeypatch):
-    secret = 2**61 + 123_456_789
-
-    def far_too_many(*_, **__):
-        return np.array([secret])
-
-    monkeypatch.setattr("dpquery.measurement.curator.exact_answers", far_too_many)
-    done = run("release", "data.csv", "--epsilon", "1")
-    assert done.code == 70
-    assert str(secret) not in done.out + done.err
+def appending(place, what):
+    """A function that adds the size of the data file to the text that the one at a place makes."""
+    module, _, name = place.rpartition(".")
+    real = getattr(import_module(module), name)
+    return lambda *given: real(*given) + what(Path("data.csv").stat().st_size)
 
 
-def test_a_crash_leaves_no_core_dump(town, monkeypatch):
-    limits = []
-
-    def crashes(*_, **__):
-        limits.append(resource.getrlimit(resource.RLIMIT_CORE)[0])
-        raise RuntimeError
-
-    monkeypatch.setattr("dpquery.measurement.curator.tabulate", crashes)
-    assert run("release", "data.csv", "--epsilon", "1").code == 70
-    assert limits == [0]
+def shown_to_a_pipe():
+    return nullcontext(lambda text: print(text, file=sys.stderr))
 
 
-def test_a_killed_run_leaves_no_trace_of_the_data(town, monkeypatch):
-    Path("data.csv").write_bytes(FILES["canaries"])
+def made_and_removed(records):
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(b"%d" % records)
 
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr("dpquery.measurement.curator.draw", interrupted)
-    done = run("release", "data.csv", "--epsilon", "1")
-    assert done.code == 130
-    Path("data.csv").unlink()
-    assert not holding_the_canary([done], contents(town))
+def in_another_order(answers, **_):
+    return np.roll(fixed_draw(answers), int(answers.sum()))
+
+
+def named_after(size):
+    return f"OpenDP {size} {Path('data.csv').stat().st_size}"
+
+
+WRITE, ADAPTIVE = "dpquery.release.write", "dpquery.measurement.adaptive"
+TABULATE = f"{CURATOR}.tabulate"
+LEAKS = {
+    "noise that hides nothing": {f"{CURATOR}.draw": lambda answers, **_: answers},
+    "values in an order of the data's": {f"{CURATOR}.draw": in_another_order},
+    "a count on stdout": {TABULATE: counting(print)},
+    "a count past Python": {TABULATE: counting(lambda own: os.write(2, b"%d" % own))},
+    "a count as exit code": {TABULATE: counting(sys.exit)},
+    "a file": {TABULATE: counting(lambda own: Path(f"home/{own}").touch())},
+    "a cache": {TABULATE: counting(lambda own: Path("tmp/cache").write_text(str(own)))},
+    "a temporary file, gone again": {TABULATE: counting(lambda own: own and made_and_removed(own))},
+    "the mode of a file": {TABULATE: counting(lambda own: Path("home").chmod(0o700 + own % 8))},
+    "the age of the data": {TABULATE: counting(lambda _: shutil.copystat("data.csv", "more.yaml"))},
+    "a copy of the data": {TABULATE: counting(lambda _: shutil.copy("data.csv", "home"))},
+    "the size in the manifest": {
+        f"{WRITE}.manifest_text": appending(f"{WRITE}.manifest_text", lambda size: f"{size}\n")
+    },
+    "the size in the statement": {
+        f"{WRITE}.statement": appending(f"{WRITE}.statement", lambda size: f"{size} bytes\n")
+    },
+    "the size in a Parquet file": {
+        f"{WRITE}._metadata": lambda *_: {"size": str(Path("data.csv").stat().st_size)}
+    },
+    "the size in the ledger": {f"{CURATOR}.source": named_after},
+    "progress in a pipe": {
+        "dpquery.cli.commands.shown_progress": shown_to_a_pipe,
+        "dpquery.measurement.tabulate._CHUNK": 16,
+    },
+}
+RAP_LEAKS = {
+    "a total without noise": {
+        f"{ADAPTIVE}.noisy_total": lambda counted, *_: np.array([counted << GRID_BITS])
+    },
+    "queries chosen without chance": {
+        f"{ADAPTIVE}.select": lambda differences, **given: fixed_select(differences, **given)[
+            np.argsort(differences(0)[:3])
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("leak", LEAKS)
+def test_a_planted_leak_is_seen(seen, monkeypatch, capfd, leak):
+    for place, leaking in LEAKS[leak].items():
+        monkeypatch.setattr(place, leaking)
+    steps = SHORT[::2]
+    codes = [own.code for own in seen(PLAIN, "rows", steps).done]
+    assert codes == [0, 0] or "exit code" in leak  # it is no mere crash
+    assert list(differences(seen, ("rows", steps), ["canaries"], capfd))
+
+
+@pytest.mark.parametrize("leak", RAP_LEAKS)
+def test_a_planted_leak_of_rap_is_seen(seen, monkeypatch, capfd, leak):
+    for place, leaking in RAP_LEAKS[leak].items():
+        monkeypatch.setattr(place, leaking)
+    assert seen(PLAIN, "RAP", SHORT[:1]).done[0].code == 0
+    assert list(differences(seen, ("RAP", SHORT[:1]), ["empty", "one person"], capfd))
 
 
 def test_every_combination_asked_for_has_a_row_whoever_is_in_it(town):

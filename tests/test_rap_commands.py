@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from cli_support import CSV, contents, kinds, ok, plan_town, refused, renew, run, spent
+from cli_support import CSV, contents, kinds, ok, plan_town, refused, renew, spent
 from rap_support import MIXED_SPEC, PERSON_SPEC, REPLACE_SPEC, rehearse
 
-from dpquery.measurement.adaptive import ExactChance
 from dpquery.operators.compile import compile_spec
 from dpquery.release.manifest import read_manifest
 from dpquery.release.relaxed import read_relaxed
@@ -221,41 +220,3 @@ def test_relaxed_rows_that_would_not_fit_are_refused_before_anything_is_charged(
     with mock.patch("dpquery.measurement.rap_mechanism.MAX_MASSES", 2**20 * 12):
         assert "relaxed rows" in refused(*RELEASE, code=2)
     assert kinds() == ["register"]
-
-
-# ------------------------------------------------------------------------------- no traces
-
-
-def blind(monkeypatch):
-    """Choose and measure the same whatever the records say."""
-
-    def places(differences, *, blocks, taken, sides, rate, chance):
-        size = sum(drawn for _, drawn in sides)
-        return np.array([[0, len(taken) + k] for k in range(size)])
-
-    def same(self, answers, *, budget, sensitivity, scale):
-        return np.arange(len(answers)) * 5000 + 9000
-
-    monkeypatch.setattr("dpquery.measurement.adaptive.select", places)
-    monkeypatch.setattr(ExactChance, "add_noise", same)
-
-
-def test_nothing_depends_on_the_records_but_noisy_values(template, tmp_path, monkeypatch):
-    blind(monkeypatch)
-    secret = b"CANARY_9f3a71"
-    header, *lines = CSV.splitlines(keepends=True)
-    files = {
-        "plain": CSV,
-        "empty": header,
-        "shuffled": header + b"".join(lines[::-1]),
-        "canaries": header + b",".join([secret] * 4) + b"\n",
-        "many": header + b"".join(lines) * 500,
-    }
-    seen = {}
-    for name, data in files.items():
-        town = moved_to(tmp_path / "town", template, monkeypatch)
-        (town / "data.csv").write_bytes(data)
-        done = [run(*RELEASE), run(*RELEASE, "--json"), run("error-report", "--json")]
-        seen[name] = (*done, contents("release"), Path("report.html").read_bytes())
-        assert not any(secret in own for own in contents(town / "release").values())
-    assert all(own == seen["plain"] for own in seen.values())

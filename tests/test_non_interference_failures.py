@@ -1,0 +1,243 @@
+"""A release that fails says why in fixed words: nothing read from the data is in any message.
+
+Whatever goes wrong with the data file, the exit code is 6; what goes wrong before the charge costs
+nothing, and what goes wrong after it is retried for free.
+"""
+
+import io
+import os
+import resource
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_support import CSV, contents, kinds, ok, run, spent
+from interference_support import fails
+from wild_files import CANARY, FILES, HEADER, NO_HEADERS, PLAIN, WITHOUT_REGION
+
+from dpquery.exceptions import DataError
+from dpquery.measurement import tabulate as module
+
+RELEASE = ("release", "data.csv", "--epsilon", "1")
+CURATOR = "dpquery.measurement.curator"
+
+
+def holding_the_canary(done, files):
+    """Outputs and files that hold the canary in any place."""
+    written = [path for path, content in files.items() if CANARY.encode() in content]
+    return written + [own for own in done if CANARY in own.out + own.err]
+
+
+def all_but_the_data():
+    return {name: own for name, own in contents(".").items() if name != "data.csv"}
+
+
+def failed_alike(content=None, *, charged):
+    """Release a file, which fails for a reason of the file's; return the message."""
+    if content is not None:
+        Path("data.csv").write_bytes(content)
+    done = run(*RELEASE)
+    assert done.code == DataError.exit_code, done
+    assert done.out == ""
+    assert len(done.err.splitlines()) == 1
+    assert spent() == ("1" if charged else "0")
+    assert kinds() == ["register", *["reserve"] * charged]
+    assert not Path("release").exists()
+    assert not holding_the_canary([done], all_but_the_data())
+    return done.err
+
+
+# --------------------------------------------------------------------- found before the charge
+
+
+def test_every_file_without_a_header_is_refused_in_the_same_words(town, record_property):
+    assert len({failed_alike(own, charged=False) for own in NO_HEADERS.values()}) == 1
+    record_property("bad inputs", len(NO_HEADERS))
+
+
+def test_every_header_without_a_declared_column_is_refused_in_the_same_words(town, record_property):
+    (message,) = {failed_alike(own, charged=False) for own in WITHOUT_REGION.values()}
+    assert message.count("region") == 1
+    assert "age" not in message
+    record_property("bad inputs", len(WITHOUT_REGION))
+
+
+def test_what_is_no_regular_file_is_refused_without_waiting_for_it(town, record_property):
+    Path("data.csv").unlink()
+    messages = {failed_alike(charged=False)}
+    Path("data.csv").mkdir()
+    messages.add(failed_alike(charged=False))
+    Path("data.csv").rmdir()
+    os.mkfifo("data.csv")
+    messages.add(run(*RELEASE).err)
+    Path("data.csv").unlink()
+    for place in ("/dev/zero", "/dev/null", "/nowhere/at/all", "data.csv", "state"):
+        Path("data.csv").symlink_to(place)
+        messages.add(run(*RELEASE).err)
+        Path("data.csv").unlink()
+    with socket.socket(socket.AF_UNIX) as own:
+        own.bind("data.csv")
+        messages.add(run(*RELEASE).err)
+    assert len(messages) == 1
+    assert "not a file" in messages.pop()
+    assert spent() == "0"
+    record_property("bad inputs", 9)
+
+
+def test_a_file_that_may_not_be_read_is_refused(town, monkeypatch):
+    opened_by_tabulate(monkeypatch, fails(PermissionError(13, CANARY, CANARY)))
+    assert "not a file that can be read" in failed_alike(charged=False)
+
+
+# --------------------------------------------------------------------- found after the charge
+
+
+class Breaking(io.FileIO):
+    """A file on a disk that breaks after some bytes."""
+
+    good, failure = 0, OSError()
+
+    def readinto(self, buffer):
+        if self.tell() >= self.good:
+            raise self.failure
+        return super().readinto(memoryview(buffer)[: self.good])
+
+
+def opened_by_tabulate(monkeypatch, opens):
+    """Let a function open the data file wherever tabulate does."""
+    real = Path.open
+
+    def opened(self, *arguments, **settings):
+        ours = self.name == "data.csv" and arguments == ("rb",)
+        return opens(self) if ours else real(self, *arguments, **settings)
+
+    monkeypatch.setattr(Path, "open", opened)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("canaries", 5), ("many rows", 5), ("a megabyte", 12), ("quotes", 116)],
+)
+def test_a_disk_that_breaks_in_mid_file_says_only_that(town, monkeypatch, name, number):
+    Path("data.csv").write_bytes(FILES[name])
+    opened = []
+
+    def opens(path):
+        opened.append(Breaking(path))
+        opened[-1].good = 2**30 if len(opened) == 1 else len(HEADER) + 40
+        opened[-1].failure = OSError(number, CANARY, CANARY)
+        return io.BufferedReader(opened[-1], 32)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_CHUNK", 64)
+        opened_by_tabulate(patch, opens)
+        assert "could not be read to its end" in failed_alike(charged=True)
+    ok(*RELEASE)
+    assert spent() == "1"
+
+
+def other_header(path):
+    path.write_bytes(WITHOUT_REGION["another name"])
+
+
+def folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("change", [Path.unlink, folder, pipe, other_header])
+def test_a_file_that_is_changed_after_the_charge_costs_it_once(town, monkeypatch, change):
+    real, path = module.tabulate, Path("data.csv")
+    path.write_bytes(FILES["canaries"])
+
+    def changed(*own, **given):
+        change(path)
+        return real(*own, **given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{CURATOR}.tabulate", changed)
+        failed_alike(charged=True)
+    if path.is_dir():
+        path.rmdir()
+    path.unlink(missing_ok=True)
+    path.write_bytes(CSV)
+    ok(*RELEASE)
+    assert spent() == "1"
+
+
+def test_a_file_that_is_removed_while_it_is_open_is_read_all_the_same(town, monkeypatch):
+    located, times = module._locate, []
+
+    def removing(file, path, spec):
+        times.append(path)
+        if len(times) == 2:  # the header has been checked, and the charge made
+            path.unlink()
+        return located(file, path, spec)
+
+    monkeypatch.setattr(module, "_locate", removing)
+    ok(*RELEASE)
+    assert len(times) == 2
+
+
+def test_a_line_without_an_end_takes_no_memory(town):
+    with Path("data.csv").open("wb") as file:
+        file.write(PLAIN)
+        file.truncate(2**26)  # holes: read as NUL
+    ok(*RELEASE)
+
+
+# --------------------------------------------------------------------- errors of our own
+
+
+FAILURES = [
+    (RuntimeError(CANARY), 70),
+    (MemoryError(CANARY), 70),
+    (KeyError(CANARY), 70),
+    (RecursionError(CANARY), 70),
+    (OSError(5, CANARY, CANARY), 70),
+    (UnicodeDecodeError("utf-8", CANARY.encode(), 0, 1, CANARY), 70),
+    (ExceptionGroup(CANARY, [ValueError(CANARY)]), 70),
+]
+
+
+@pytest.mark.parametrize(("failure", "code"), FAILURES, ids=lambda own: type(own).__name__)
+@pytest.mark.parametrize("place", ["curator.tabulate", "curator.exact_answers", "curator.draw"])
+def test_an_error_between_the_data_and_the_noise_says_nothing_of_the_data(
+    town, monkeypatch, place, failure, code
+):
+    monkeypatch.setattr(f"dpquery.measurement.{place}", fails(failure))
+    done = run("release", "data.csv", "--epsilon", "1")
+    assert done.code == code
+    assert len(done.err.splitlines()) == 1
+    assert "Traceback" not in done.err
+    assert not holding_the_canary([done], contents(town))
+
+
+def test_the_noise_source_never_tells_the_value_that_it_could_not_handle(town, monkeypatch):
+    secret = 2**61 + 123_456_789
+
+    def far_too_many(*_, **__):
+        return np.array([secret])
+
+    monkeypatch.setattr("dpquery.measurement.curator.exact_answers", far_too_many)
+    done = run("release", "data.csv", "--epsilon", "1")
+    assert done.code == 70
+    assert str(secret) not in done.out + done.err
+
+
+def test_a_crash_leaves_no_core_dump(town, monkeypatch):
+    limits = []
+
+    def crashes(*_, **__):
+        limits.append(resource.getrlimit(resource.RLIMIT_CORE)[0])
+        raise RuntimeError
+
+    monkeypatch.setattr("dpquery.measurement.curator.tabulate", crashes)
+    assert run("release", "data.csv", "--epsilon", "1").code == 70
+    assert limits == [0]
