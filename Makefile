@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all trust lock check lint types bench-strategies bench-tuning bench-thresholds bench-rap bench-answers bench-postprocess bench-noise pipeline clean
+.PHONY: help install demo test test-all trust audit lock check lint types bench-strategies bench-tuning bench-thresholds bench-rap bench-answers bench-postprocess bench-noise pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ test: $(READY) ## the tests of every day: some five minutes
 test-all: $(READY) ## every test, the slow ones too
 	$(BIN)/pytest -q -m ''
 
+audit: $(READY) ## the audit of the installed versions in its short form
+	$(BIN)/dpquery audit --quick
+
 trust: $(READY) ## all that speaks for dpquery in one table: the audit, hostile input, crashes, mutants
 	$(BIN)/python tests/trust.py
 
@@ -62,7 +65,7 @@ lint: $(READY) ## ruff: lint and format
 types: $(READY) ## mypy, strict
 	$(BIN)/mypy
 
-check: lint types test ## what CI runs: lint, types, tests
+check: lint types audit test ## what CI runs: lint, types, the short audit, tests
 
 # pip-tools lives in a folder of its own that goes away again: dpquery needs none of it.
 lock: ## lock the newest versions of all dependencies by their hashes (needs Python 3.11)

@@ -167,9 +167,7 @@ def release(
     check_target(out, key=contract.query.key, replace=replace)
     with Ledger.open(ledger_path, create=False) as ledger:
         ledger.check_replaced(out)
-        before = ledger.head()
         measured = measure(data, contract.query, ledger=ledger, progress=progress)
-        free = ledger.head() == before
     made = contract.make(measured, level=confidence, progress=progress)
     write_release(
         out,
@@ -181,7 +179,9 @@ def release(
         relaxed=made.relaxed,
         progress=lambda done: progress(f"writing answers: {done / spec.queries:.0%}"),
     )
-    return ReleaseReport(out, spec, contract, measured.account, measured.parent, free)
+    return ReleaseReport(
+        out, spec, contract, measured.account, measured.parent, free=measured.stored
+    )
 
 
 def _noises(spec: Spec, cap: accounting.Cap) -> tuple[Noise, ...]:

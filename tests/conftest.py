@@ -9,6 +9,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import pytest
 import rehearsal_support
 from cli_support import GAUSSIAN_SPEC, PERSON_SPEC, plan_town, renew
+from forked_commands import Forks, failing_calls
 
 from dpquery.planning import rehearsal
 
@@ -32,6 +33,13 @@ def planned_person_town(tmp_path_factory):
     folder = tmp_path_factory.mktemp("planned") / "person_town"
     plan_town(folder, PERSON_SPEC)
     return folder
+
+
+@pytest.fixture(scope="session")
+def forks():
+    """Processes of their own in which commands are raced, killed and refused."""
+    with Forks(failing_calls()) as server:
+        yield server
 
 
 @pytest.fixture

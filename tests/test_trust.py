@@ -15,11 +15,11 @@ REPORT = """<?xml version="1.0" encoding="utf-8"?>
 <testcase classname="tests.test_x" name="test_c" time="0"><skipped message="no file" /></testcase>
 {more}</testsuite></testsuites>"""
 BROKEN = '<testcase classname="tests.test_x" name="test_d[y]"><failure message="no" /></testcase>'
-FINDINGS = """[
+FINDINGS = """{"passed": false, "findings": [
 {"part": "sampler", "subject": "Laplace 2", "claim": "exact", "passed": true, "evidence": "p",
  "draws": 70, "neighbours": 0},
 {"part": "neighbours", "subject": "Haar", "claim": "epsilon 1", "passed": %s, "evidence": "q",
- "draws": 30, "neighbours": 2}]"""
+ "draws": 30, "neighbours": 2}]}"""
 
 
 def outcome(name, *, failures=()):
@@ -66,7 +66,7 @@ def test_a_failing_section_ends_in_exit_code_1_and_says_how_to_run_it_alone(caps
 def test_a_section_that_ends_before_its_first_check_has_failed():
     for report in ("<testsuites/>", REPORT.format(more="")):
         assert trust.of_tests("test_x.py", report, code=2, seconds=0).failures
-    for printed in ("", "{}", "[]", "Traceback"):
+    for printed in ("", '{"findings": []}', "Traceback"):
         assert trust.of_audit(printed, code=0, seconds=0).failures
 
 

@@ -110,7 +110,7 @@ def _finished(command: Sequence[str], printed: Path) -> tuple[int, float]:
 
 def of_audit(printed: str, *, code: int, seconds: float) -> Outcome:
     """Read the findings of the audit; the same part failing in several places is run once."""
-    findings = json.loads(printed) if printed.startswith("[") else []
+    findings = json.loads(printed)["findings"] if printed.startswith("{") else []
     tallies = Counter({name: sum(own[name] for own in findings) for name in TALLIES[:2]})
     failures = [
         Failure(f"{own['subject']}: {own['claim']}", f"{AUDIT} --part {own['part']}")

@@ -187,7 +187,7 @@ def _law(own: Prepared, values: Integers, what: str) -> Finding:
         if what == "measured"
         else f"{what} less exact follows the law, in every block",
         p > ALPHA,
-        f"p = {p:.2g}, {values.size:,} draws in {len(groups)} groups, "
+        f"p = {p:.2g}, {values.size:,} draws, together and in {len(groups) - 1} parts, "
         f"spread {spread:.4f} of what is due",
         draws=values.size,
         tests=1,

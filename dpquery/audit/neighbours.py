@@ -25,7 +25,8 @@ from dpquery.audit.statistics import (
 )
 from dpquery.strategy.noise_kinds import Noise
 
-_THRESHOLDS = 60
+_QUANTILES = np.linspace(0.02, 0.98, 60)
+_HAIR = 1e-9
 
 
 @dataclass(frozen=True)
@@ -92,20 +93,21 @@ def event_bounds(ratios: Floats, other: Floats, *, noise: Noise) -> Bounds:
         noise: chooses how loss is measured.
     """
     third = len(ratios) // 3
-    chosen = np.quantile(np.concatenate([ratios[:third], other[:third]]),
-                         np.linspace(0.02, 0.98, _THRESHOLDS))  # fmt: skip
     left = len(ratios) - third
-    best = max(
-        chosen,
-        key=lambda t: _bounds(
-            int((ratios[:third] > t).mean() * left), int((other[:third] > t).mean() * left), left
-        ).loss(noise),
-    )
-    hits, other_hits = (int((own[third:] > best).sum()) for own in (ratios, other))
-    return _bounds(hits, other_hits, left)
+    tried, other_tried = ratios[:third], other[:third]
+    # A hair below each value: many Laplace ratios are all the largest, but for their rounding.
+    thresholds = np.quantile(np.concatenate([tried, other_tried]), _QUANTILES) - _HAIR
+
+    def expected_loss(threshold: float) -> float:
+        hits = (int((own > threshold).mean() * left) for own in (tried, other_tried))
+        return _bounds(*hits, trials=left).loss(noise)
+
+    best = max(thresholds.tolist(), key=expected_loss)
+    hits = (int((own[third:] > best).sum()) for own in (ratios, other))
+    return _bounds(*hits, trials=left)
 
 
-def _bounds(hits: int, other_hits: int, trials: int) -> Bounds:
+def _bounds(hits: int, other_hits: int, *, trials: int) -> Bounds:
     return Bounds(
         clopper_pearson(hits, trials, alpha=ALPHA)[0],
         clopper_pearson(other_hits, trials, alpha=ALPHA)[1],

@@ -139,7 +139,7 @@ def _edges(law: Law, cells: int) -> Integers:
 def combined(p_values: Iterable[float]) -> float:
     """Return the p-value of several tests taken as one [Bonferroni]."""
     held = list(p_values)
-    return min(1.0, len(held) * min(held)) if held else 1.0
+    return min(1.0, len(held) * float(min(held))) if held else 1.0
 
 
 def clopper_pearson(successes: int, trials: int, *, alpha: float) -> tuple[float, float]:

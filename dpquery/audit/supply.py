@@ -46,11 +46,11 @@ def locked_versions() -> dict[str, str]:
 def version_finding(name: str, accepted: Accepted, locked: Mapping[str, str]) -> Finding:
     """Say whether an installed version would be accepted by a release."""
     version = installed(name)
-    evidence = f"{version or 'none'} is installed"
+    evidence = f"installed: {version or 'none'}; accepted: {accepted}"
     if name in locked and version != locked[name]:
         evidence += f"; {locked[name]} is what was locked, and tested most"
     passed = version is not None and version in accepted
-    return Finding("supply", name, f"its version is {accepted}", passed, evidence)
+    return Finding("supply", name, "a release accepts its version", passed, evidence)
 
 
 def _locked_finding(locked: Mapping[str, str]) -> Finding:

@@ -10,7 +10,8 @@ from dpquery.cli.grid import Grid
 from dpquery.measurement.libraries import versions
 
 SHOWN = {
-    "supply": "The installed libraries are versions that the privacy argument was tested with.",
+    "supply": "The installed libraries are versions that the privacy argument was tested with, and "
+    "their files are those that their wheels listed.",
     "sampler": "Both sources of noise draw from the exact discrete laws, at small and uneven "
     "scales too.",
     "lattice": "Records are counted and answered exactly, in whole numbers, and what is published "

@@ -54,6 +54,7 @@ class Measurement:
         account: the dataset's account at that event; the same at every later run.
         parent: its parent's at that event, if it had one.
         source: what drew the noise.
+        stored: whether the ledger held it already.
     """
 
     values: NDArray[np.int64]
@@ -61,6 +62,7 @@ class Measurement:
     account: Account
     parent: Account | None
     source: str
+    stored: bool
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,8 @@ class Ledger:
             else:
                 self._store.put(state.head.seq, values.tobytes())
             account = state.accounts[entry.dataset]
-            return Measurement(values, state.head, account, state.parent_of(account), source)
+            parent = state.parent_of(account)
+            return Measurement(values, state.head, account, parent, source, stored=False)
 
     def draft(self, key: str) -> Draft:
         """Return the parts of a held, reserved key's measurement that are durable already."""
@@ -346,7 +349,8 @@ class Ledger:
                 f"{self._store.path} from a backup"
             )
         values = np.frombuffer(payload, dtype="<i8").astype(np.int64, copy=False)
-        return Measurement(values, entry.committed, entry.account, entry.parent, entry.source)
+        head, account, parent = entry.committed, entry.account, entry.parent
+        return Measurement(values, head, account, parent, entry.source, stored=True)
 
     def _file(self, entry: Entry) -> MeasurementFile:
         return MeasurementFile(self._store.path, key=entry.key, reserved=entry.reserved)

@@ -14,7 +14,7 @@ from dpquery.measurement.ledger_files import check_local, check_safe, make_priva
 
 _APPLICATION = 0x64707131  # "dpq1": another database, or another version, is not taken for ours
 _SCHEMA = f"""
-PRAGMA journal_mode = WAL;
+PRAGMA synchronous = EXTRA;
 PRAGMA application_id = {_APPLICATION};
 CREATE TABLE events (seq INTEGER PRIMARY KEY, body TEXT NOT NULL, hash TEXT NOT NULL) STRICT;
 CREATE TABLE measurements (seq INTEGER PRIMARY KEY, payload BLOB NOT NULL) STRICT;
@@ -126,10 +126,8 @@ def _create(path: Path) -> None:
             return
         draft = path.with_name(f".{path.name}.new")
         draft.unlink(missing_ok=True)
-        os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
         try:
-            with closing(sqlite3.connect(draft, isolation_level=None)) as database:
-                database.executescript(_SCHEMA)
+            _write_empty(draft)
             draft.rename(path)
         except BaseException:
             draft.unlink(missing_ok=True)
@@ -137,6 +135,17 @@ def _create(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _write_empty(path: Path) -> None:
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.executescript(_SCHEMA)
+        # Last: had the schema gone through the log, closing would have to move it into the file,
+        # and where there is no room that fails without a word.
+        (mode,) = database.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise LedgerError(f"a ledger cannot be made at {path.parent}; check the disk")
 
 
 @contextmanager

@@ -1,0 +1,133 @@
+"""Commands that run at once never pass a cap, are charged once each, and never lose a charge."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_support import SPEC, contents, ended, kinds, ok, spent, start
+
+from dpquery.exceptions import BudgetExceededError, PlanConflictError
+
+REAL = pytest.mark.parametrize(
+    "real",
+    [pytest.param(False, id="forked"), pytest.param(True, id="started", marks=pytest.mark.slow)],
+)
+
+
+def race(forks, commands, *, real=False):
+    """Run commands at once: forked from a warm process, or each started from nothing."""
+    if real:
+        runs = [start(*own) for own in commands]
+        return [ended(own) for own in runs]
+    folder = Path.cwd()
+    environment = {"DPQUERY_LEDGER": str(folder / "state" / "ledger.db")}
+    jobs = [{"folder": folder, "arguments": own, "environment": environment} for own in commands]
+    return forks.run(*jobs, together=True)
+
+
+def release(number, epsilon="0.4", out=None):
+    arguments = ["release", "data.csv", "--epsilon", epsilon, "--release-number", str(number)]
+    return [*arguments, "--out", out or f"r{number}"]
+
+
+@REAL
+def test_of_24_releases_at_once_for_a_budget_of_ten_ten_succeed(town, forks, real, record_property):
+    done = race(forks, [release(number) for number in range(1, 25)], real=real)
+    codes = [own.code for own in done]
+    assert sorted(codes) == [0] * 10 + [BudgetExceededError.exit_code] * 14, done
+    assert spent() == "4"
+    assert sorted(kinds()) == ["commit"] * 10 + ["register"] + ["reserve"] * 10
+    there = [Path(f"r{number}").exists() for number in range(1, 25)]
+    assert there == [code == 0 for code in codes]
+    assert "ok: 10 releases are in the chain" in ok("ledger", "verify", "--releases", ".").out
+    assert all("remain" in own.err for own in done if own.code)
+    record_property("races", len(done))
+
+
+@REAL
+def test_six_twins_are_one_charge_and_the_same_bytes(town, forks, real, record_property):
+    folders = ["a", "b", "c", "d", "same", "same"]
+    done = race(forks, [release(1, "1", out) for out in folders], real=real)
+    assert [own.code for own in done] == [0] * 6, done
+    assert kinds() == ["register", "reserve", "commit"]
+    assert spent() == "1"
+    first, *others = (contents(out) for out in set(folders))
+    assert all(own == first for own in others)
+    assert sum("nothing was charged" in own.err for own in done) == 5
+    record_property("races", len(done))
+
+
+def test_plans_at_once_make_one_ledger_with_every_dataset_once(
+    tmp_path, forks, monkeypatch, record_property
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    for number in range(4):
+        Path(f"w{number}.yaml").write_text(SPEC.replace("id: town", f"id: town-{number % 2}"))
+    commands = [["plan", f"w{i}.yaml", "--out", f"p{i}"] for i in range(4)]
+    done = race(forks, commands)
+    assert [own.code for own in done] == [0] * 4, done
+    assert kinds() == ["register"] * 2
+    names = {own["dataset"] for own in json.loads(ok("ledger", "status", "--json").out)}
+    assert names == {"town-0", "town-1"}
+    record_property("races", len(done))
+
+
+def test_of_two_caps_declared_at_once_one_is_on_record_and_the_other_is_told(
+    tmp_path, forks, monkeypatch, record_property
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    caps = ("3", "5", "3", "5")
+    for number, cap in enumerate(caps):
+        Path(f"w{number}.yaml").write_text(SPEC.replace("{epsilon: 4}", f"{{epsilon: {cap}}}"))
+    done = race(forks, [["plan", f"w{i}.yaml", "--out", f"p{i}"] for i in range(4)])
+    assert sorted(own.code for own in done) == [0, 0] + [PlanConflictError.exit_code] * 2, done
+    (status,) = json.loads(ok("ledger", "status", "--json").out)
+    for cap, own in zip(caps, done, strict=True):
+        assert (own.code == 0) == (status["cap"] == cap)
+    assert kinds() == ["register"]
+    record_property("races", len(done))
+
+
+def test_a_cap_changed_while_releases_run_is_kept_to_at_every_charge(town, forks, record_property):
+    Path("more.yaml").write_text(SPEC.replace("{epsilon: 4}", "{epsilon: 2}"))
+    lower = ["plan", "more.yaml", "--change-cap", "--out", "lower.plan"]
+    done = race(forks, [*(release(number) for number in range(1, 9)), lower])
+    assert done[-1].code == 0
+    cap = 4.0
+    total = 0.0
+    for event in json.loads(ok("ledger", "history", "--json").out):
+        if event["kind"] == "change-cap":
+            cap = int(event["units"]) / 1e18
+        elif event["kind"] == "reserve":
+            total += int(event["units"]) / 1e18
+            assert total <= cap + 1e-9
+    assert sum(own.code == 0 for own in done[:-1]) == round(total / 0.4)
+    record_property("races", len(done))
+
+
+def test_readers_are_never_in_the_way_and_always_see_a_sound_chain(town, forks, record_property):
+    readers = [["ledger", "verify"], ["ledger", "status", "--json"], ["ledger", "export"]]
+    commands = [own for number in range(1, 5) for own in (release(number), *readers)]
+    done = race(forks, commands)
+    assert [own.code for own in done] == [0] * len(commands), done
+    assert spent() == "1.6"
+    record_property("races", len(done))
+
+
+def test_a_twin_of_a_killed_run_waits_and_then_goes_on_with_its_reservation(
+    town, forks, record_property
+):
+    """The kernel lets go of the killed run's lock: no stale lock is left to be removed by hand."""
+    job = {"folder": Path.cwd(), "arguments": release(1, "1")}
+    job["environment"] = {"DPQUERY_LEDGER": str(Path("state/ledger.db").absolute())}
+    dies = "import dpquery.measurement.curator as own, os, signal\n"
+    dies += "def die(*_, **__):\n    os.kill(os.getpid(), signal.SIGKILL)\nown.tabulate = die\n"
+    other = job | {"arguments": release(1, "1", "b")}
+    done = forks.run(job | {"before": dies}, job, other, together=True)
+    assert sorted(own.code for own in done) == [-9, 0, 0] or done[0].code == 0, done
+    assert spent() == "1"
+    assert kinds().count("reserve") == kinds().count("commit") == 1
+    assert contents("r1") == contents("b")
+    record_property("races", len(done))
