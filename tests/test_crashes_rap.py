@@ -1,0 +1,290 @@
+"""A run of RAP killed at any step goes on where it ended: charged once, and nothing is drawn twice.
+
+Every function that draws, decides or makes something durable is in turn the one before or after
+which a process of its own is killed. What must hold then: the parts that are durable are the first
+values of what is committed in the end, and as many draws are made anew as there were parts missing.
+"""
+
+import os
+import secrets
+import signal
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from adaptive_support import TWO, Frozen, ask, open_ledger, write_csv
+from cli_support import contents, ended, kinds, ok, plan_town, renew, spent, start
+from rap_support import MIXED_SPEC, rehearse
+
+from dpquery.exceptions import BudgetExceededError
+from dpquery.measurement import adaptive, curator
+from dpquery.measurement.adaptive import AdaptiveQuery
+from dpquery.measurement.ledger import Ledger
+from dpquery.measurement.ledger_checks import RETRIES
+from dpquery.measurement.ledger_draft import Draft
+from dpquery.measurement.ledger_files import MeasurementFile
+from dpquery.measurement.ledger_store import Store
+from dpquery.measurement.selection import ExactChance
+
+STEPS = (
+    (Ledger, "reserve"),
+    (curator, "tabulate"),
+    (adaptive, "noisy_total"),
+    (adaptive, "select"),
+    (ExactChance, "level"),
+    (ExactChance, "add_noise"),
+    (Draft, "parts"),
+    (Draft, "append"),
+    (Draft, "clear"),
+    (MeasurementFile, "write_pending"),
+    (MeasurementFile, "publish"),
+    (MeasurementFile, "remove"),
+    (Frozen, "answers"),
+    (Frozen, "add"),
+    (Store, "append"),
+    (Store, "put"),
+    (Ledger, "commit"),
+)
+SOME = pytest.mark.parametrize(
+    "step", [pytest.param(8, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)]
+)
+
+
+def watched(patch, reached):
+    """Have `reached(name)` called before and after every step."""
+
+    def watch(owner, name):
+        real = getattr(owner, name)
+
+        def step(*own, **named):
+            reached(name)
+            try:
+                return real(*own, **named)
+            finally:
+                reached(name)
+
+        patch.setattr(owner, name, step)
+
+    for owner, name in STEPS:
+        watch(owner, name)
+
+
+def measured(question, folder):
+    with Ledger.open(folder / "state" / "ledger.db", create=False) as ledger:
+        return curator.measure(folder / "data.csv", question, ledger=ledger)
+
+
+def killed(question, folder, moment, *, of=None):
+    """Measure in another process, which is killed at a moment; whether it got that far.
+
+    Moments count all steps, or those of one name: each twice, as it begins and as it ends.
+    """
+    child = os.fork()
+    if child == 0:
+        try:
+            left = [moment]
+
+            def reached(name):
+                left[0] -= of in {None, name}
+                if not left[0]:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            with pytest.MonkeyPatch.context() as patch:
+                watched(patch, reached)
+                measured(question, folder)
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def durable(question, folder):
+    """The parts that are there, and what is committed, or None."""
+    with Ledger.open(folder / "state" / "ledger.db", create=False) as ledger:
+        history = [event.kind for event in ledger.history()]
+        if "reserve" not in history:
+            return [], None
+        if "commit" in history:
+            return None, measured(question, folder).values
+        with ledger.hold(question.key):
+            return ledger.draft(question.key).parts(), None
+
+
+@contextmanager
+def counted(monkeypatch):
+    """Count what is drawn."""
+    drawn = {"add_noise": 0, "level": 0, "tabulate": 0}
+
+    def reached(name):
+        if name in drawn:
+            drawn[name] += 0.5
+
+    with monkeypatch.context() as patch:
+        watched(patch, reached)
+        yield drawn
+
+
+def ends_well(question, folder, monkeypatch):
+    """Check what a killed run left, continue it, and check that nothing is drawn again."""
+    parts, committed = durable(question, folder)
+    with counted(monkeypatch) as drawn:
+        done = measured(question, folder).values
+    rounds, selected = question.settings.rounds, question.settings.selected
+    if committed is not None:
+        assert drawn == {"add_noise": 0, "level": 0, "tabulate": 0}
+        assert done.tolist() == committed.tolist()
+    else:
+        there = np.concatenate([np.zeros(0, np.int64), *parts])
+        assert done[: len(there)].tolist() == there.tolist()
+        assert drawn["add_noise"] == 1 + rounds - len(parts)
+        assert drawn["level"] == (rounds - max(0, len(parts) - 1)) * selected
+    with Ledger.open(folder / "state" / "ledger.db", create=False) as ledger:
+        history = [event.kind for event in ledger.history()]
+        account = ledger.status()[0].account
+        ledger.verify()
+    assert history.count("reserve") == history.count("commit") == 1
+    assert account.spent == -(-question.guarantee.amount * 10**18 // 1)
+    assert not list((folder / "state" / "ledger.db.measurements").iterdir())
+
+
+def moments_of(question, folder, monkeypatch):
+    """How often a step begins or ends in a run that nothing disturbs."""
+    steps = []
+    with monkeypatch.context() as patch:
+        watched(patch, steps.append)
+        measured(question, folder)
+    assert set(steps) == {name for _, name in STEPS}
+    return len(steps)
+
+
+@pytest.fixture
+def towns(tmp_path):
+    """Makes folders with the same data and a ledger each."""
+
+    def make(name, question):
+        folder = tmp_path / name
+        folder.mkdir()
+        write_csv(folder / "data.csv")
+        open_ledger(folder, question)
+        return folder
+
+    return make
+
+
+@SOME
+def test_a_run_killed_at_any_step_goes_on_where_it_ended(towns, monkeypatch, step, record_property):
+    question = ask(TWO)
+    moments = moments_of(question, towns("whole", question), monkeypatch)
+    tried = range(1 + secrets.randbelow(step), moments + 1, step)
+    kills = 0
+    for moment in tried:
+        folder = towns(f"killed-{moment}", question)
+        kills += killed(question, folder, moment)
+        ends_well(question, folder, monkeypatch)
+    # How often answers are looked at depends on what is drawn, so that the last may come too late.
+    assert kills >= len(tried) - 8
+    record_property("crashes", kills)
+
+
+@SOME
+def test_a_run_killed_three_times_over_goes_on_where_it_ended(
+    towns, monkeypatch, step, record_property
+):
+    question, kills = ask(TWO), 0
+    moments = moments_of(question, towns("whole", question), monkeypatch)
+    for number in range(48 // step):
+        folder = towns(f"killed-{number}", question)
+        kept = []
+        for _ in range(RETRIES):
+            kills += killed(question, folder, 1 + secrets.randbelow(moments))
+            parts, committed = durable(question, folder)
+            values = np.concatenate([np.zeros(0, np.int64), *(parts or [])]).tolist()
+            if committed is not None:
+                values = committed.tolist()
+            assert values[: len(kept)] == kept
+            kept = values
+        ends_well(question, folder, monkeypatch)
+    record_property("crashes", kills)
+
+
+def test_a_run_that_is_killed_every_time_draws_nothing_again(towns, record_property):
+    question = ask(TWO)
+    folder, seen = towns("killed", question), set()
+    for _ in range(1 + RETRIES):
+        assert killed(question, folder, 2, of="add")  # told of the first round
+        total, first = durable(question, folder)[0]
+        seen.add((total.item(), *first.tolist()))
+    assert len(seen) == 1
+    with pytest.raises(BudgetExceededError, match="ledger abandon"):
+        measured(question, folder)
+    record_property("crashes", 1 + RETRIES)
+
+
+def test_parts_that_were_drawn_again_would_be_seen(towns, monkeypatch):
+    """What these tests are for: a run that forgets its draft."""
+    question = ask(TWO)
+    folder = towns("killed", question)
+    assert killed(question, folder, 1, of="add")
+    monkeypatch.setattr(AdaptiveQuery, "_parts", lambda *_: [])
+    with monkeypatch.context() as patch, pytest.raises(AssertionError):
+        ends_well(question, folder, patch)
+
+
+# ------------------------------------------------------------------------- from the command line
+
+RELEASE = ("release", "data.csv", "--epsilon", "1")
+KILLED = """\
+import os, signal
+from importlib import import_module
+def dies(module, owner, name, number):
+    place, calls = getattr(import_module(module), owner), [0]
+    real = getattr(place, name)
+    def step(*own, **named):
+        calls[0] += 1
+        if calls[0] == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*own, **named)
+    setattr(place, name, step)
+"""
+PLACES = {
+    "before the total is durable": ("dpquery.measurement.ledger_draft", "Draft", "append", 1, 0),
+    "before the first round": ("dpquery.measurement.selection", "ExactChance", "level", 1, 1),
+    "in the first fit": ("dpquery.reconstruction.rap", "RapProjection", "add", 1, 2),
+    "before the last round is durable": (
+        "dpquery.measurement.ledger_draft",
+        "Draft",
+        "append",
+        3,
+        2,
+    ),
+    "before the commit": ("dpquery.measurement.ledger", "Ledger", "commit", 1, 3),
+}
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("planned") / "town"
+    plan_town(folder, MIXED_SPEC)
+    rehearse(folder / "dpquery.plan")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES)
+def test_a_command_killed_between_rounds_is_completed_by_the_next(
+    planned, tmp_path, monkeypatch, place, record_property
+):
+    renew(tmp_path / "town", planned)
+    monkeypatch.chdir(tmp_path / "town")
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "town" / "state" / "ledger.db"))
+    *where, parts = PLACES[place]
+    done = ended(start(*RELEASE, code=f"{KILLED}\ndies{tuple(where)!r}"))
+    assert (done.code, done.out) == (-9, "")
+    own = [name for name in contents("state") if name.endswith(".i64")]
+    assert len(own) == parts
+    paid = spent()
+    ok(*RELEASE)
+    assert spent() == paid
+    assert kinds() == ["register", "reserve", "retry", "commit"]
+    assert not [name for name in contents("state") if name.endswith((".i64", ".pending"))]
+    assert "ok" in ok("ledger", "verify", "--releases", "release").out
+    record_property("crashes", 1)
