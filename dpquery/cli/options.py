@@ -54,7 +54,10 @@ RapSearch = Annotated[
     bool, typer.Option("--rap-search", help="Search RAP's rounds and queries on the proxy.")
 ]
 ChangeCap = Annotated[
-    bool, typer.Option("--change-cap", help="Replace the cap on record by the spec's.")
+    bool,
+    typer.Option(
+        "--change-cap", help="Replace the caps on record by the spec's, or add its parent."
+    ),
 ]
 
 TimeLimit = Annotated[
