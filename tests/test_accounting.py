@@ -1,6 +1,7 @@
 """Charges are exact, caps hold to the last unit, and no conversion is smaller than the truth."""
 
 import math
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
@@ -76,6 +77,22 @@ def test_rho_never_promises_more_than_it_keeps(epsilon, delta):
     rho = guarantee("gaussian", epsilon=epsilon, delta=delta).amount
     assert (rho * UNIT).denominator == 1
     assert epsilon_of(rho, delta) <= math.nextafter(float(epsilon), math.inf)
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+@pytest.mark.parametrize("epsilon", [Fraction(7, 10), Fraction(1), Fraction(4), Fraction(20)])
+def test_rho_is_rounded_down_and_epsilon_up(epsilon, delta, monkeypatch):
+    """At the order 2 the bound is 2 rho - ln(2 delta) - ln 2: to the last digit of either."""
+    monkeypatch.setattr(accounting, "_best_order", lambda objective: 1.0)
+    with localcontext(prec=90):
+        two_delta = Decimal(2 * delta.numerator) / delta.denominator
+        excess = Fraction(-two_delta.ln() - Decimal(2).ln())
+    rho = Fraction(1, 3)
+    spent = Fraction(epsilon_of(rho, delta))
+    assert Fraction(math.nextafter(float(spent), 0)) < 2 * rho + excess <= spent
+    whole = (epsilon + excess) + Fraction(1, 7)  # an epsilon that this order has a rho for
+    own = guarantee("gaussian", epsilon=whole, delta=delta).amount
+    assert own <= (whole - excess) / 2 < own + Fraction(1, UNIT)
 
 
 def test_more_epsilon_or_more_delta_never_gives_less_rho():

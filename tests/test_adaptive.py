@@ -612,6 +612,20 @@ def test_the_noise_of_a_round_is_as_wide_as_it_is_said_to_be(data):
         assert (off < 6 * math.sqrt(2 / size)) == (factor == 1)
 
 
+def test_every_round_is_drawn_at_the_scale_of_all_its_queries(data, monkeypatch):
+    real, drawn = ExactChance.add_noise, []
+
+    def looking(chance, answers, **named):
+        drawn.append((len(answers), named["scale"] / STEPS))
+        return real(chance, answers, **named)
+
+    monkeypatch.setattr(ExactChance, "add_noise", looking)
+    question = ask(RapSettings(3, 6, 10, 0))
+    own = rounds_of(question, measured(data, question).values)
+    assert drawn == [(1, own.total_std), *((6, made.std) for made in own.rounds)]
+    assert max(made.std for made in own.rounds) > question.mechanism.std_bounds[0]
+
+
 # What can be seen.
 
 

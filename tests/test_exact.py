@@ -80,6 +80,17 @@ def test_the_grid_leaves_room_for_two_to_the_36_records():
     assert 36 + ENTRY_BITS <= 62
 
 
+def test_the_bound_on_entries_holds_for_signed_blocks():
+    rng = np.random.default_rng(2)
+    shape = (3, 2, 4)
+    for at_least in (1, 2, 3):
+        factors = tuple(Dense(rng.integers(-9, 10, (n, n))) for n in shape)
+        own = Measurement(5, Block(shape, (0, 1, 2), factors, (True,) * 3, at_least))
+        cells = np.eye(24, dtype=np.int64).reshape(24, *shape)
+        entries = [abs(v) for cell in cells for v in python_answers(own, cell, 0)]
+        assert max(entries) <= largest_entry(own)
+
+
 def test_more_records_than_declared_possible_are_refused():
     measurement = Measurement(1, product((2,), {0: Identity(2)}))
     with pytest.raises(DataError, match="more than"):

@@ -2,6 +2,8 @@
 
 import base64
 import json
+import os
+import pickle
 import zlib
 from pathlib import Path
 
@@ -115,6 +117,22 @@ def test_a_hostile_strategy_is_refused(town, strategy):
 def test_a_file_that_is_no_plan_is_refused(town, content):
     Path("dpquery.plan").write_bytes(content)
     assert "plan" in refused(*RELEASE, code=2)
+
+
+class Trap:
+    def __reduce__(self):
+        return os.mkdir, ("sprung",)
+
+
+def test_neither_a_plan_nor_a_spec_is_ever_run(town):
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        Path("dpquery.plan").write_bytes(pickle.dumps(Trap(), protocol))
+        assert "plan" in refused(*RELEASE, code=2)
+    spec = Path("workload.yaml").read_text()
+    for tag in ("!!python/object/apply:os.mkdir", "!!python/object/new:os.mkdir"):
+        Path("trap.yaml").write_text(spec.replace("[F, M]", f"{tag} [sprung]"))
+        assert "tag" in refused("plan", "trap.yaml", code=2)
+    assert not Path("sprung").exists()
 
 
 def test_a_plan_cut_short_is_refused(town):

@@ -39,6 +39,52 @@ def test_draws_follow_the_exact_law_and_no_other(noise, scale, n):
         assert p_value(noise, scale * factor, sample) < 1e-9
 
 
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_either_source_draws_at_the_very_scale(noise, monkeypatch):
+    """No sample that a test can draw tells a scale from one a thousandth smaller: look at it."""
+    real, drawn = noise_module._built, []
+
+    class Looking(BulkSampler):
+        def __init__(self, noise, scale):
+            super().__init__(noise, scale)
+            self.scale = scale
+
+        def sample(self, size):
+            drawn.append(("bulk", noise, self.scale, size))
+            return super().sample(size)
+
+    class Seen:
+        def __init__(self, noise, scale):
+            self.own, self.about = real(noise, scale), (noise, scale)
+
+        def map(self, d_in):
+            return self.own.map(d_in)
+
+        def __call__(self, arg):
+            drawn.append(("OpenDP", *self.about, len(arg)))
+            return self.own(arg)
+
+    monkeypatch.setattr(noise_module, "BulkSampler", Looking)
+    monkeypatch.setattr(noise_module, "_built", Seen)
+    monkeypatch.setattr(noise_module, "BULK_ABOVE", 5)
+    for size, name in ((5, "OpenDP"), (6, "bulk")):
+        for scale in (1.0, 3.3, 2.0**40 + 0.5):
+            zeros = np.zeros(size, np.int64)
+            draw(zeros, budget=budget_for(noise, scale), sensitivity=1, scale=scale)
+            assert drawn.pop() == (name, noise, scale, size)
+            assert not drawn
+
+
+@pytest.mark.usefixtures("either")
+@pytest.mark.parametrize("size", [1, 2, 1500])
+def test_no_answer_comes_back_as_it_was(size, monkeypatch):
+    monkeypatch.setattr(noise_module, "_CHUNK", 700)
+    answers, scale = np.arange(size, dtype=np.int64), 2.0**51
+    for noise in ("laplace", "gaussian"):
+        noisy = draw(answers, budget=budget_for(noise, scale), sensitivity=1, scale=scale)
+        assert not np.count_nonzero(noisy == answers)  # a draw of zero: probability 2^-52
+
+
 @pytest.mark.usefixtures("either")
 def test_noise_is_added_to_each_answer_in_its_place():
     answers = np.arange(5, dtype=np.int64) * 2**40

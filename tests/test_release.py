@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
-from dpquery.measurement.accounting import guarantee
+from dpquery.measurement.accounting import charge_units, guarantee, units_text
 from dpquery.measurement.mechanism import Mechanism
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.postprocess import NAMES
@@ -595,6 +595,14 @@ def test_twins_wait_for_each_other(tmp_path):
     release(tmp_path / "alone")
     assert contents(tmp_path / "out") == contents(tmp_path / "alone")
     assert sorted(os.listdir(tmp_path)) == ["alone", "out"]
+
+
+def test_the_manifest_states_the_charge_that_the_ledger_has():
+    for noise, epsilon in (("laplace", "1/3"), ("gaussian", "1")):
+        own = guarantee(noise, epsilon=Fraction(epsilon), delta=Fraction(1, 10**9))
+        stated = manifest(spec_of(ITEMS[-1:]), noise=noise, epsilon=epsilon).guarantee.charged
+        units = charge_units(own, "epsilon" if noise == "laplace" else "rho")
+        assert stated == units_text(units)
 
 
 def test_the_manifest_is_written_last(tmp_path, monkeypatch):

@@ -47,6 +47,14 @@ def test_counts_equal_a_line_by_line_reading(tmp_path, body, ending, last, other
     assert_equal(run(tmp_path / "f.csv", content, spec=spec), slow_counts(content, spec=spec))
 
 
+def test_a_chunk_that_is_read_whole_has_a_record_a_line_whatever_is_in_it():
+    """Chunks with quotes are never read whole; if they were, no quote would join two lines."""
+    chunk = b'x,"1\n"y,2\n"z",3\n'
+    ((block,),) = lines._read_whole(chunk, width=2, wanted=[0])
+    distinct, index = block
+    assert [distinct[i] for i in index] == [b"x", b'"y', b'"z"']
+
+
 @FUZZ
 @given(body=st.lists(NICE, max_size=30), chunk_bytes=st.integers(1, 200), other=st.booleans())
 def test_clean_files_count_the_same_in_any_chunks(tmp_path, body, chunk_bytes, other):

@@ -1,0 +1,1615 @@
+"""Mistakes that must be noticed: each a changed line of the product, and what notices it.
+
+A row that no longer fits the code is mended or replaced, never dropped: the mistake can still be
+made. Who adds a protection adds its rows.
+"""
+
+from mutation import Mutant
+
+NOISE, BULK = "measurement/noise.py", "measurement/bulk_noise.py"
+ACCOUNTING, MECHANISM = "measurement/accounting.py", "measurement/mechanism.py"
+SENSITIVITY, EXACT = "strategy/sensitivity.py", "measurement/exact.py"
+CURATOR, QUESTIONS = "measurement/curator.py", "measurement/questions.py"
+LEDGER, EVENTS = "measurement/ledger.py", "measurement/ledger_events.py"
+STORE, FILES, CHECKS = (
+    "measurement/ledger_store.py",
+    "measurement/ledger_files.py",
+    "measurement/ledger_checks.py",
+)
+TABULATE, LINES, CODES = (
+    "measurement/tabulate.py",
+    "measurement/lines.py",
+    "measurement/codes.py",
+)
+RAP, ADAPTIVE = "measurement/rap_mechanism.py", "measurement/adaptive.py"
+SELECTION, DISJOINT = "measurement/selection.py", "measurement/disjoint.py"
+
+# What a release draws.
+DRAWN = (
+    Mutant(
+        "OpenDP's scale is 5 % too small",
+        "every number is less private than what is charged",
+        NOISE,
+        "    return mechanism\n\n\ndef _built",
+        "    return _built(budget.noise, 0.95 * scale)\n\n\ndef _built",
+        ("test_noise.py::test_either_source_draws_at_the_very_scale",),
+    ),
+    Mutant(
+        "OpenDP's scale is 5 % too large",
+        "every number is worse than its stated error",
+        NOISE,
+        "    return mechanism\n\n\ndef _built",
+        "    return _built(budget.noise, 1.05 * scale)\n\n\ndef _built",
+        ("test_noise.py::test_either_source_draws_at_the_very_scale",),
+    ),
+    Mutant(
+        "the bulk sampler's scale is 5 % too small",
+        "every number is less private than what is charged",
+        NOISE,
+        "BulkSampler(budget.noise, scale)",
+        "BulkSampler(budget.noise, max(1.0, 0.95 * scale))",
+        ("test_noise.py::test_either_source_draws_at_the_very_scale",),
+    ),
+    Mutant(
+        "the bulk sampler's scale is 2 % too small",
+        "every number is less private than what is charged, by less than a chart shows",
+        NOISE,
+        "BulkSampler(budget.noise, scale)",
+        "BulkSampler(budget.noise, max(1.0, 0.98 * scale))",
+        ("test_noise.py::test_either_source_draws_at_the_very_scale",),
+    ),
+    Mutant(
+        "true answers are returned",
+        "nothing is private",
+        NOISE,
+        "= add_noise(chunk)",
+        "= chunk",
+        ("test_noise.py::test_no_answer_comes_back_as_it_was",),
+    ),
+    Mutant(
+        "one row is left without noise",
+        "one true count is published",
+        NOISE,
+        "    return noisy\n",
+        "    noisy[:1] = answers[:1]\n    return noisy\n",
+        ("test_noise.py::test_no_answer_comes_back_as_it_was",),
+    ),
+    Mutant(
+        "OpenDP's noise is shared by all rows",
+        "differences of answers are exact",
+        NOISE,
+        "np.asarray(mechanism(chunk), dtype=np.int64)",
+        "chunk + (mechanism(chunk[:1])[0] - int(chunk[0]))",
+        ("test_noise.py::test_big_vectors_are_drawn_in_chunks_with_fresh_noise",),
+    ),
+    Mutant(
+        "the bulk sampler's noise is shared by all rows",
+        "differences of answers are exact",
+        NOISE,
+        "    noise = sampler.sample(chunk.size)\n",
+        "    noise = np.repeat(sampler.sample(1), chunk.size)\n",
+        ("test_noise.py::test_big_vectors_are_drawn_in_chunks_with_fresh_noise",),
+    ),
+    Mutant(
+        "every chunk has the noise of the first",
+        "differences of answers of two chunks are exact",
+        NOISE,
+        "        noisy[start : start + chunk.size] = add_noise(chunk)\n",
+        "        if not start:\n"
+        "            own = add_noise(chunk) - chunk\n"
+        "        noisy[start : start + chunk.size] = chunk + own[: chunk.size]\n",
+        ("test_noise.py::test_big_vectors_are_drawn_in_chunks_with_fresh_noise",),
+    ),
+    Mutant(
+        "the scale is not held against the budget",
+        "a scale from anywhere is drawn at",
+        NOISE,
+        "if sensitivity <= 0 or _cost(budget.noise, sensitivity, scale) > budget.amount:",
+        "if sensitivity <= 0:",
+        ("test_noise.py::test_bulk_noise_is_held_against_the_budget_to_the_last_bit",),
+    ),
+    Mutant(
+        "Gaussian noise is held against half its cost",
+        "a scale smaller by a root of two is drawn at",
+        NOISE,
+        "sensitivity / (2 * exact**2)",
+        "sensitivity / (4 * exact**2)",
+        ("test_noise.py::test_bulk_noise_is_held_against_the_budget_to_the_last_bit",),
+    ),
+    Mutant(
+        "the library's own privacy map is not asked",
+        "a mistake of ours in the scale has no second look",
+        NOISE,
+        "    if not (0 < charged < math.inf and charged <= budget.amount):",
+        "    if charged is None:",
+        ("test_noise.py::test_the_library_too_must_agree_to_the_budget",),
+    ),
+    Mutant(
+        "OpenDP counts in 32 bits",
+        "noise is cut off at 2^31",
+        NOISE,
+        'dp.atom_domain(T="i64")',
+        "dp.atom_domain(T=int)",
+        ("test_noise.py::test_two_draws_never_share_their_noise",),
+    ),
+    Mutant(
+        "a version of OpenDP with a biased sampler is taken",
+        "noise does not have its law",
+        NOISE,
+        "< OLDEST:",
+        "< (0,):",
+        ("test_noise.py::test_an_old_library_is_refused",),
+    ),
+    Mutant(
+        "the text of OpenDP's errors travels on",
+        "a true answer stands in a traceback",
+        NOISE,
+        '        pass\n    raise DpqueryError("the noise source failed; nothing was measured")',
+        '        raise DpqueryError("the noise source failed; nothing was measured")',
+        ("test_noise.py::test_a_failing_library_leaves_no_trace_of_values",),
+    ),
+    Mutant(
+        "answers plus noise may wrap around",
+        "a very large noise value gives the sign of the answer away",
+        NOISE,
+        "chunk + np.clip(noise, -LARGEST_ANSWER - chunk, LARGEST_ANSWER - chunk)",
+        "chunk + noise",
+        ("test_noise.py::test_bulk_noise_is_added_without_wrapping_around",),
+    ),
+    Mutant(
+        "answers beyond 2^62 are measured",
+        "an integer that wrapped around moves by more than the sensitivity",
+        NOISE,
+        "    if answers.size and not _within_range(answers):",
+        "    if answers.size < 0:",
+        ("test_noise.py::test_an_answer_that_could_overflow_is_refused_without_showing_it",),
+    ),
+    Mutant(
+        "float noise",
+        "the low bits of a float give the true answer away",
+        NOISE,
+        "    noise = sampler.sample(chunk.size)\n",
+        "    own = np.random.default_rng().laplace(0, 1 / float(sampler.law.rate), chunk.size)\n"
+        "    noise = np.rint(own).astype(np.int64)\n",
+        (
+            "test_architecture.py::test_the_package_keeps_the_rule"
+            "[only_strategy_uses_seedable_generators]",
+        ),
+    ),
+    Mutant(
+        "seeded noise in bulk",
+        "who knows the seed subtracts the noise",
+        BULK,
+        "        self._entropy, self._slow = entropy, SlowSampler(entropy)",
+        "        entropy = np.random.default_rng(0).bytes\n"
+        "        self._entropy, self._slow = entropy, SlowSampler(entropy)",
+        ("test_bulk_noise.py::test_two_samplers_share_nothing_and_no_draw_is_repeated",),
+    ),
+    Mutant(
+        "a generator that can be predicted feeds the bulk sampler",
+        "some noise gives all further noise away",
+        BULK,
+        "scale: float, *, entropy: Entropy = os.urandom)",
+        "scale: float, *, entropy: Entropy = np.random.default_rng().bytes)",
+        (
+            "test_bulk_noise.py::test_the_product_draws_from_the_operating_system",
+            "test_architecture.py::test_the_package_keeps_the_rule"
+            "[only_strategy_uses_seedable_generators]",
+        ),
+    ),
+    Mutant(
+        "bulk noise leans to one side",
+        "answers are biased, and one sign tells more than the other",
+        BULK,
+        "sign = 1 - 2 * (word >> kind(law.bits) & kind(1)).astype(np.int64)",
+        "sign = 1 - 2 * ((word >> kind(law.bits) & kind(1)) & (word & kind(1))).astype(np.int64)",
+        ("test_bulk_noise.py::test_the_low_bits_are_fair_and_so_is_the_sign",),
+    ),
+    Mutant(
+        "zero is drawn once for each sign",
+        "noise is zero too often: the true answer shows",
+        BULK,
+        "weights = [Decimal(1), *",
+        "weights = [Decimal(2), *",
+        ("test_bulk_noise.py::test_the_thresholds_are_right_to_the_last_bit[laplace-1.0]",),
+    ),
+    Mutant(
+        "the tail of bulk noise is cut off",
+        "a far answer rules its neighbour out for certain",
+        BULK,
+        "noise[i] = self._accepted(1)[0] if drawn is None else sign[i] * min(drawn, LARGEST)",
+        "noise[i] = self._accepted(1)[0]",
+        ("test_bulk_noise.py::test_a_choice_of_the_tail_is_drawn_there_with_either_sign",),
+    ),
+    Mutant(
+        "the tail has one sign only",
+        "a far answer rules its neighbour out for certain",
+        BULK,
+        "sign[i] * min(drawn, LARGEST)",
+        "min(drawn, LARGEST)",
+        ("test_bulk_noise.py::test_a_choice_of_the_tail_is_drawn_there_with_either_sign",),
+    ),
+    Mutant(
+        "a float's rounding decides near its bound",
+        "the law is off by what the rounding is",
+        BULK,
+        "np.flatnonzero(np.abs(real - d) < _MARGIN)",
+        "np.flatnonzero(np.abs(real - d) < 0)",
+        ("test_bulk_noise.py::test_a_real_close_to_its_bound_is_compared_exactly",),
+    ),
+    Mutant(
+        "a tie in 64 bits is not drawn on",
+        "the law is off by 2^-64 at every threshold",
+        BULK,
+        "        for i in np.flatnonzero(tied):",
+        "        for i in np.flatnonzero(tied)[:0]:",
+        ("test_bulk_noise.py::test_a_tie_in_64_bits_is_decided_by_further_bits",),
+    ),
+    Mutant(
+        "proposals within a block are never refused",
+        "noise is flat within a block and jumps between blocks",
+        BULK,
+        "            if refused.size:",
+        "            if refused.size > size:",
+        ("test_bulk_noise.py::test_within_a_block_the_law_falls_as_it_should[laplace-260.7]",),
+    ),
+    Mutant(
+        "a refused proposal is drawn from the blocks' low ends alone",
+        "the law falls too fast within a block",
+        BULK,
+        "            if j % 2 == 0:",
+        "            if j % 2 == 1:",
+        ("test_bulk_noise.py::test_within_a_block_the_law_falls_as_it_should[laplace-260.7]",),
+    ),
+    Mutant(
+        "bounded numbers lean to the small ones",
+        "RAP's choice among queries of one score is not even",
+        SELECTION,
+        "        while (drawn := random.bits(bits)) >= bound:\n"
+        "            pass\n"
+        "        return drawn",
+        "        return random.bits(bits) % bound",
+        ("test_selection.py::test_every_number_below_a_bound_has_as_many_bytes",),
+    ),
+)
+
+# What noise is needed: sensitivity, scale and charge.
+PRICED = (
+    Mutant(
+        "Laplace noise for the L2 norm",
+        "noise is too small by the root of the rows that a record moves",
+        MECHANISM,
+        "    exact = sensitivity(measurements, strategy.noise)\n",
+        '    exact = math.isqrt(sensitivity(measurements, "gaussian") - 1) + 1\n'
+        '    exact = exact if strategy.noise == "laplace" else exact**2\n',
+        ("test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",),
+    ),
+    Mutant(
+        "the mean column in place of the largest",
+        "records in the larger columns are protected too little",
+        SENSITIVITY,
+        "    return int(np.max(total))",
+        "    return int(np.mean(total))",
+        ("test_sensitivity.py::test_sensitivity_is_the_largest_column_norm",),
+    ),
+    Mutant(
+        "the smallest column of a product in place of the largest",
+        "records in the larger columns are protected too little",
+        SENSITIVITY,
+        "np.array(max(own), dtype=object)",
+        "np.array(min(own), dtype=object)",
+        ("test_sensitivity.py::test_sensitivity_is_the_largest_column_norm",),
+    ),
+    Mutant(
+        "the first measurement is free",
+        "what is measured first has no budget set aside",
+        SENSITIVITY,
+        "    constant, varying, norms = 0, [], _Norms()\n    for measurement in measurements:",
+        "    constant, varying, norms = 0, [], _Norms()\n    for measurement in measurements[1:]:",
+        ("test_sensitivity.py::test_marginals_add_up_without_a_search_of_the_domain",),
+    ),
+    Mutant(
+        "column norms wrap around at 64 bits",
+        "wide integers have too small a sensitivity",
+        SENSITIVITY,
+        "    if factor.max_abs() ** power * factor.shape[0] < 1 << 63:",
+        "    if factor.max_abs():",
+        ("test_sensitivity.py::test_entries_that_would_wrap_64_bits_are_summed_exactly",),
+    ),
+    Mutant(
+        "beyond the search limit the largest part stands for the sum",
+        "a union of many parts has too small a sensitivity",
+        SENSITIVITY,
+        "        return sum(own.largest() for own in blocks)",
+        "        return max(own.largest() for own in blocks)",
+        ("test_sensitivity.py::test_beyond_the_search_limit_sensitivity_is_an_upper_bound",),
+    ),
+    Mutant(
+        "thresholds are priced as products",
+        "a record that meets several predicates moves more rows than are counted",
+        SENSITIVITY,
+        "        if own and not block.is_product:",
+        "        if own and not block.is_product and False:",
+        ("test_sensitivity.py::test_sensitivity_is_the_largest_column_norm",),
+    ),
+    Mutant(
+        "flooring to the grid is not charged for",
+        "each row can move by one step more than the noise hides",
+        MECHANISM,
+        "        return -(-exact >> shift) + support",
+        "        return exact >> shift",
+        ("test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",),
+    ),
+    Mutant(
+        "flooring to the grid is not charged for under Gaussian noise",
+        "each row can move by one step more than the noise hides",
+        MECHANISM,
+        "    return (-(-length >> shift) + math.isqrt(support) + 1) ** 2",
+        "    return (length >> shift) ** 2",
+        ("test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",),
+    ),
+    Mutant(
+        "a column's rows are undercounted on the grid",
+        "flooring costs more than is charged",
+        SENSITIVITY,
+        "factor.column_counts().max()",
+        "factor.column_counts().min()",
+        ("test_sensitivity.py::test_column_support_bounds_the_nonzero_entries_of_a_column",),
+    ),
+    Mutant(
+        "max_rows does not count",
+        "a person of several rows is protected as one row is",
+        MECHANISM,
+        "    return privacy.max_rows * (",
+        "    return 1 * (",
+        ("test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",),
+    ),
+    Mutant(
+        "a record replaced counts as one removed",
+        "the record put in its place is not paid for",
+        MECHANISM,
+        '(2 if privacy.neighbours == "replace" else 1)',
+        "1",
+        ("test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",),
+    ),
+    Mutant(
+        "max_rows counts once and not squared under Gaussian noise",
+        "a person of several rows is protected too little",
+        MECHANISM,
+        "steps(privacy) ** 2\n    scale",
+        "steps(privacy)\n    scale",
+        ("test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",),
+    ),
+    Mutant(
+        "the scale is rounded down",
+        "the charge passes the budget in the last digit",
+        ACCOUNTING,
+        "    while _charge(budget.kind, step, scale) > limit:",
+        "    while False:",
+        ("test_accounting.py::test_scale_meets_the_budget_exactly_and_wastes_nothing",),
+    ),
+    Mutant(
+        "a sensitivity is rounded down to a float",
+        "wide integers are protected too little in the last digit",
+        ACCOUNTING,
+        "        return _float_up(Fraction(sensitivity))",
+        "        return _float_down(Fraction(sensitivity))",
+        ("test_accounting.py::test_sensitivity_is_rounded_up",),
+    ),
+    Mutant(
+        "Gaussian noise of half the variance",
+        "rho is twice what is charged",
+        ACCOUNTING,
+        "step / math.sqrt(2 * float(limit))",
+        "step / math.sqrt(4 * float(limit))",
+        ("test_accounting.py::test_scale_meets_the_budget_exactly_and_wastes_nothing",),
+    ),
+    Mutant(
+        "delta is ignored",
+        "rho = epsilon^2 / 2 does not keep (epsilon, delta)",
+        ACCOUNTING,
+        "    rho = _largest_rho(epsilon, delta)\n",
+        "    rho = Fraction(math.floor(epsilon**2 / 2 * UNIT), UNIT)\n",
+        ("test_accounting.py::test_rho_never_promises_more_than_it_keeps",),
+    ),
+    Mutant(
+        "the bound of the conversion loses a term that grows with the order",
+        "rho keeps less than the (epsilon, delta) that is promised",
+        ACCOUNTING,
+        "(alpha * _decimal(delta)).ln() / (alpha - 1)",
+        "(alpha * _decimal(delta)).ln() / alpha",
+        (
+            "test_accounting.py::test_conversion_is_the_minimum_over_all_orders",
+            "test_accounting.py::test_rho_is_the_largest_that_meets_epsilon_by_opendp_too",
+        ),
+    ),
+    Mutant(
+        "the conversion takes ln(1 - 1 / alpha) twice",
+        "the epsilon stated for what is spent is too small",
+        ACCOUNTING,
+        "    return (1 - 1 / alpha).ln() - ",
+        "    return 2 * (1 - 1 / alpha).ln() - ",
+        ("test_accounting.py::test_conversion_is_the_minimum_over_all_orders",),
+    ),
+    Mutant(
+        "rho is rounded up from (epsilon, delta)",
+        "the promise is passed in the last digit",
+        ACCOUNTING,
+        "    return Fraction(math.floor(Fraction(exact) * UNIT), UNIT)",
+        "    return Fraction(math.ceil(Fraction(exact) * UNIT), UNIT)",
+        ("test_accounting.py::test_rho_is_rounded_down_and_epsilon_up",),
+    ),
+    Mutant(
+        "the epsilon of what is spent is rounded down",
+        "the loss is understated in the last digit",
+        ACCOUNTING,
+        "    return max(0.0, _float_up(Fraction(exact)))",
+        "    return max(0.0, _float_down(Fraction(exact)))",
+        ("test_accounting.py::test_rho_is_rounded_down_and_epsilon_up",),
+    ),
+    Mutant(
+        "Laplace noise is charged as if its range were bounded",
+        "epsilon^2 / 8 is a quarter of what it costs",
+        ACCOUNTING,
+        "spent.amount**2 / 2 if",
+        "spent.amount**2 / 8 if",
+        ("test_accounting.py::test_charges_round_up_and_caps_round_down",),
+    ),
+    Mutant(
+        "a charge in rho is rounded down",
+        "many small releases are free in part",
+        ACCOUNTING,
+        "        return math.ceil(rho * UNIT)",
+        "        return math.floor(rho * UNIT)",
+        ("test_accounting.py::test_charges_round_up_and_caps_round_down",),
+    ),
+    Mutant(
+        "a charge in epsilon is rounded down",
+        "many small releases are free in part",
+        ACCOUNTING,
+        "    return math.ceil(spent.amount * UNIT)",
+        "    return math.floor(spent.amount * UNIT)",
+        ("test_accounting.py::test_charges_round_up_and_caps_round_down",),
+    ),
+    Mutant(
+        "a cap in epsilon is rounded up",
+        "more than the cap can be spent",
+        ACCOUNTING,
+        "math.floor(budget.epsilon * UNIT)",
+        "math.ceil(budget.epsilon * UNIT)",
+        ("test_accounting.py::test_charges_round_up_and_caps_round_down",),
+    ),
+    Mutant(
+        "a cap in rho is rounded up",
+        "more than the cap can be spent",
+        ACCOUNTING,
+        "math.floor(budget.rho * UNIT)",
+        "math.ceil(budget.rho * UNIT)",
+        ("test_accounting.py::test_charges_round_up_and_caps_round_down",),
+    ),
+    Mutant(
+        "Gaussian noise is charged to a pure cap by its rho",
+        "a sum of unlike currencies bounds nothing",
+        ACCOUNTING,
+        '    if spent.kind == "zcdp":\n        raise',
+        '    if spent.kind == "zcdp" and currency == "rho":\n        raise',
+        ("test_accounting.py::test_zcdp_is_refused_by_a_pure_cap",),
+    ),
+    Mutant(
+        "an epsilon is read as a float",
+        "ten charges of 0.1 do not add up to 1",
+        ACCOUNTING,
+        "            exact = Fraction(value)\n",
+        "            exact = Fraction(float(value))\n",
+        ("test_accounting.py::test_epsilon_is_read_exactly",),
+    ),
+    Mutant(
+        "the manifest rounds the charge down",
+        "a release says that it cost less than the ledger has",
+        "release/manifest.py",
+        "units_text(math.ceil(own.amount * UNIT))",
+        "units_text(math.floor(own.amount * UNIT))",
+        ("test_release.py::test_the_manifest_states_the_charge_that_the_ledger_has",),
+    ),
+    Mutant(
+        "answers are computed in floats",
+        "beyond 2^53 a record can move an answer by more than the sensitivity",
+        EXACT,
+        "        answers = np.multiply(block.apply(table).ravel(), weight)\n",
+        "        answers = block.apply(table).ravel().astype(float) * weight\n"
+        "        answers = answers.astype(np.int64)\n",
+        ("test_exact.py::test_answers_equal_python_integers_at_every_width",),
+    ),
+    Mutant(
+        "a carry is lost between digits",
+        "one record can move an answer by 2^24",
+        EXACT,
+        "        held = digit + carry\n",
+        "        held = digit\n",
+        ("test_exact.py::test_answers_equal_python_integers_at_every_width",),
+    ),
+    Mutant(
+        "more than 2^36 records are counted",
+        "answers wrap around",
+        EXACT,
+        "    if table.size and int(table.sum()) >= 1 << RECORD_BITS:",
+        "    if not table.size:",
+        ("test_exact.py::test_more_records_than_declared_possible_are_refused",),
+    ),
+    Mutant(
+        "integers too wide for the digits are let through",
+        "answers wrap around",
+        EXACT,
+        "        if _bits(own) > 62 and max(growth).bit_length() + _DIGIT > 61:",
+        "        if not growth:",
+        ("test_exact.py::test_integers_too_wide_for_the_digits_are_refused_before_any_data",),
+    ),
+    Mutant(
+        "signed blocks are cut to the grid by their entries of one term",
+        "answers do not fit their bits",
+        EXACT,
+        "    return largest * sum(abs(coef) for coef, _ in block.terms)",
+        "    return largest",
+        ("test_exact.py::test_the_bound_on_entries_holds_for_signed_blocks",),
+    ),
+)
+
+# Reading the file.
+SAFE = "test_tabulate.py::test_one_line_more_moves_every_marginal_by_one_at_most"
+PERSON = "test_tabulate.py::test_one_person_more_moves_every_marginal_by_max_rows_at_most"
+HIDDEN = "test_non_interference.py::test_whatever_the_data_everything_observable_is_the_same"
+READ = (
+    Mutant(
+        "quoted fields may hold line feeds",
+        "one line with a quote swallows or frees all lines after it",
+        LINES,
+        "ParseOptions(quote_char=False, newlines_in_values=False)",
+        "ParseOptions(quote_char='\"', newlines_in_values=True)",
+        (
+            "test_tabulate.py::test_a_chunk_that_is_read_whole_has_a_record_a_line_whatever_is_in_it",
+        ),
+    ),
+    Mutant(
+        "chunks with quotes are read whole, line feeds in quotes and all",
+        "one line with a quote swallows or frees all lines after it",
+        LINES,
+        '        b\'"\' in chunk\n        or b"\\0" in chunk',
+        '        b"\\0" in chunk',
+        ("test_tabulate.py::test_counts_equal_a_line_by_line_reading",),
+    ),
+    Mutant(
+        "a record goes on where a quote is open",
+        "one line with a quote swallows all lines after it",
+        LINES,
+        '    for line in chunk.split(b"\\n"):\n',
+        '    texts = chunk.decode("latin-1").split("\\n")\n'
+        '    for row in csv.reader(f"{text}\\n" for text in texts):\n'
+        '        line = ",".join(row).encode("latin-1")\n',
+        (SAFE,),
+    ),
+    Mutant(
+        "a lone carriage return ends a record",
+        "one line is two records",
+        LINES,
+        '    for line in chunk.split(b"\\n"):\n',
+        '    for line in chunk.replace(b"\\r", b"\\n").split(b"\\n"):\n',
+        (SAFE,),
+    ),
+    Mutant(
+        "a line that is too long is cut in two",
+        "one line is two records",
+        LINES,
+        "            rest = (rest + block)[: MAX_LINE + 1]\n",
+        '            yield rest + block + b"\\n"\n            rest = b""\n',
+        ("test_tabulate.py::test_a_line_too_long_is_one_malformed_record_in_any_chunks",),
+    ),
+    Mutant(
+        "a line with too many fields counts for as many records as it has fields",
+        "one line is any number of records",
+        LINES,
+        "            malformed += 1\n",
+        '            malformed += max(1, line.count(b",") // width)\n',
+        (SAFE,),
+    ),
+    Mutant(
+        "a value outside the domain is counted in the other tables",
+        "the tables are not those of one and the same file",
+        TABULATE,
+        "            inside &= own >= 0\n",
+        "            own = np.maximum(own, 0)\n",
+        ("test_tabulate.py::test_counts_equal_a_line_by_line_reading",),
+    ),
+    Mutant(
+        "a person's rows are all kept",
+        "a person of many rows is protected as one of max_rows",
+        TABULATE,
+        "bool(person) and kept < limit",
+        "bool(person) and kept < 9 * limit",
+        (PERSON,),
+    ),
+    Mutant(
+        "the rows kept of a person are forgotten when there are many persons",
+        "whether a row counts depends on other people's rows",
+        TABULATE,
+        "                if keep:\n",
+        "                if len(self._kept) > 1:\n"
+        "                    self._kept.clear()\n"
+        "                if keep:\n",
+        (PERSON,),
+    ),
+    Mutant(
+        "rows without an id are kept",
+        "rows of nobody have no limit",
+        TABULATE,
+        "bool(person) and kept",
+        "kept",
+        ("test_tabulate.py::test_a_person_keeps_the_first_rows_inside_the_domain",),
+    ),
+    Mutant(
+        "a person's id is not stripped of spaces",
+        "one person is several",
+        TABULATE,
+        "stripped = [text.strip() for text in distinct]",
+        "stripped = [bytes(text) for text in distinct]",
+        ("test_tabulate.py::test_a_person_keeps_the_first_rows_inside_the_domain",),
+    ),
+    Mutant(
+        "a person's rows are limited chunk by chunk",
+        "a person of many rows is protected as one of max_rows",
+        TABULATE,
+        "        people = (person for",
+        "        self._kept = {}\n        people = (person for",
+        (PERSON,),
+    ),
+    Mutant(
+        "the header is shown where it lacks a column",
+        "a file without a header shows its first record",
+        TABULATE,
+        "exactly once: \"\n            f\"{', '.join(wrong)};",
+        "exactly once: \"\n            f\"{', '.join(wrong)} but {', '.join(names)};",
+        ("test_non_interference.py::test_a_header_that_lacks_a_column_is_not_shown",),
+    ),
+    Mutant(
+        "what could not be read is shown as the cause",
+        "a traceback holds a line of the file",
+        TABULATE,
+        "            pass\n    # Raised",
+        '            raise DataError(f"{path} could not be read to its end")\n    # Raised',
+        ("test_tabulate.py::test_a_missing_file_a_folder_and_a_broken_disk_are_named",),
+    ),
+    Mutant(
+        "the data are copied to a temporary file",
+        "records stay on a disk that nobody looks at",
+        TABULATE,
+        '            return path.open("rb")\n',
+        "            import shutil, tempfile\n"
+        "            shutil.copy(path, tempfile.mkdtemp())\n"
+        '            return path.open("rb")\n',
+        (HIDDEN,),
+    ),
+    Mutant(
+        "malformed lines are counted on the screen",
+        "the number of damaged records is published",
+        TABULATE,
+        "        by_name = dict(",
+        "        if malformed:\n"
+        "            import sys\n"
+        '            sys.stderr.write(f"{malformed} malformed lines\\n")\n'
+        "        by_name = dict(",
+        (HIDDEN,),
+    ),
+    Mutant(
+        "values outside the domain are warned of",
+        "that there is such a record is published",
+        TABULATE,
+        "        if not inside.all():\n",
+        "        if not inside.all():\n"
+        "            import warnings\n"
+        '            warnings.warn("some records are outside the domain")\n',
+        (HIDDEN,),
+    ),
+    Mutant(
+        "a file of no rows is an error",
+        "whether there is anybody is published",
+        CURATOR,
+        "        draft = ledger.draft(key)\n",
+        "        if not any(own.any() for own in tables.values()):\n"
+        '            raise ValueError("nobody")\n'
+        "        draft = ledger.draft(key)\n",
+        (HIDDEN,),
+    ),
+    Mutant(
+        "the number of records is kept in the ledger",
+        "a true count is published with every release",
+        CURATOR,
+        "source=noise_source)",
+        'source=f"{noise_source} of {max(int(own.sum()) for own in tables.values())}")',
+        (HIDDEN,),
+    ),
+    Mutant(
+        "a hash of the data is kept in the ledger",
+        "who knows all records but one tests candidates against it",
+        CURATOR,
+        'details={"version": query.spec.dataset.version,',
+        'details={"data": hash(data.read_bytes()), "version": query.spec.dataset.version,',
+        (HIDDEN,),
+    ),
+    Mutant(
+        "the name of the data file is published",
+        "paths name people and machines",
+        CURATOR,
+        'details={"version": query.spec.dataset.version,',
+        'details={"data": data.name, "version": query.spec.dataset.version,',
+        (
+            "test_release_protocol.py::"
+            "test_the_data_are_copied_elsewhere_and_nothing_of_either_place_is_published",
+        ),
+    ),
+)
+
+# The ledger and the order of a release.
+LEDGERED = (
+    Mutant(
+        "the charge comes after the draw",
+        "a run that fails in between has cost nothing",
+        CURATOR,
+        "        ledger.reserve(\n"
+        "            dataset,\n"
+        "            key=key,\n"
+        "            units=units,\n"
+        "            native={guarantee.kind: str(guarantee.amount)},\n"
+        '            details={"version": query.spec.dataset.version, '
+        '"release": query.release},\n'
+        "        )\n"
+        "        tables = tabulate(\n"
+        "            data,\n"
+        "            spec=query.spec,\n"
+        "            subsets=subsets,\n"
+        "            classes=query.compiled.classes,\n"
+        '            progress=lambda share: progress(f"reading the data: {share:.0%}"),\n'
+        "        )\n",
+        "        tables = tabulate(\n"
+        "            data,\n"
+        "            spec=query.spec,\n"
+        "            subsets=subsets,\n"
+        "            classes=query.compiled.classes,\n"
+        '            progress=lambda share: progress(f"reading the data: {share:.0%}"),\n'
+        "        )\n"
+        "        ledger.reserve(\n"
+        "            dataset,\n"
+        "            key=key,\n"
+        "            units=units,\n"
+        "            native={guarantee.kind: str(guarantee.amount)},\n"
+        '            details={"version": query.spec.dataset.version, '
+        '"release": query.release},\n'
+        "        )\n",
+        (
+            "test_adaptive.py::test_the_charge_is_durable_before_the_data_is_read",
+            "test_release_protocol.py::test_a_run_killed_at_any_moment_is_completed_by_the_next"
+            "_and_charged_once[after the charge]",
+        ),
+    ),
+    Mutant(
+        "a refusal comes after the header is read",
+        "whether a release can be paid for depends on the file",
+        CURATOR,
+        "    with ledger.hold(key):\n",
+        "    check_header(data, query.spec)\n    with ledger.hold(key):\n",
+        (
+            "test_bad_input.py::test_a_release_past_the_budget_is_refused_before_the_data_are_opened",
+            "test_release_protocol.py::test_the_same_release_needs_neither_the_data_nor_money",
+        ),
+    ),
+    Mutant(
+        "the header is not looked at before the charge",
+        "a file without the columns costs a charge",
+        CURATOR,
+        "        check_header(data, query.spec)\n",
+        "",
+        (
+            "test_bad_input.py::"
+            "test_a_file_without_the_declared_columns_is_refused_before_anything_is_charged",
+        ),
+    ),
+    Mutant(
+        "tables too large are found after the charge",
+        "a refused release costs a charge",
+        CURATOR,
+        "        check_size(subsets, query.compiled.workload.shape_of_domain)\n",
+        "",
+        (
+            "test_bad_input.py::test_tables_too_large_to_count_are_refused_before_anything_is_charged",
+        ),
+    ),
+    Mutant(
+        "a release makes the ledger that it does not find",
+        "removing the ledger gives the whole budget back",
+        "pipeline.py",
+        "    with Ledger.open(ledger_path, create=False) as ledger:",
+        "    with Ledger.open(ledger_path, create=True) as ledger:",
+        ("test_bad_input.py::test_release_never_makes_a_ledger",),
+    ),
+    Mutant(
+        "the cap is not looked at",
+        "the budget is not limited",
+        CHECKS,
+        "    if units > account.remaining:",
+        "    if units > account.cap.units:",
+        ("test_ledger.py::test_ten_tenths_fit_and_one_unit_more_does_not",),
+    ),
+    Mutant(
+        "the cap is passed by one unit",
+        "the budget can be passed",
+        CHECKS,
+        "    if units > account.remaining:",
+        "    if units > account.remaining + 1:",
+        ("test_ledger.py::test_ten_tenths_fit_and_one_unit_more_does_not",),
+    ),
+    Mutant(
+        "a charge may be nothing",
+        "noise is drawn for free",
+        CHECKS,
+        "    if units <= 0:",
+        "    if units < 0:",
+        ("test_ledger.py::test_steps_out_of_order_are_programming_errors",),
+    ),
+    Mutant(
+        "the cap is looked at outside the transaction that charges",
+        "processes that race pass the cap together",
+        LEDGER,
+        "            entry = self._admit(state, dataset, key, units)\n"
+        "            if entry is None:\n                fields",
+        "            entry = state.entries.get(key)\n"
+        "            if entry is None:\n                fields",
+        ("test_ledger.py::test_racing_processes_never_pass_the_cap",),
+    ),
+    Mutant(
+        "transactions begin with a read",
+        "processes that race pass the cap together, or fail",
+        STORE,
+        'self._database.execute("BEGIN IMMEDIATE")',
+        'self._database.execute("BEGIN DEFERRED")',
+        ("test_ledger.py::test_racing_processes_never_pass_the_cap",),
+    ),
+    Mutant(
+        "another release of the same cost is taken for a retry",
+        "fresh noise is drawn at no charge",
+        LEDGER,
+        "        account = self._account(state, dataset)\n        entry = state.entries.get(key)\n",
+        "        account = self._account(state, dataset)\n"
+        "        entry = state.entries.get(key) or next(iter(state.entries.values()), None)\n",
+        ("test_release_protocol.py::test_another_release_number_draws_fresh_noise_and_pays",),
+    ),
+    Mutant(
+        "a key may change its charge",
+        "a dear release goes on as a cheap one",
+        LEDGER,
+        "        if (entry.dataset, entry.units) != (dataset, units):",
+        "        if entry.dataset != dataset:",
+        ("test_ledger.py::test_a_key_is_bound_to_its_dataset_and_charge",),
+    ),
+    Mutant(
+        "runs are begun without end",
+        "a run that fails by what it drew can be repeated until it does not",
+        LEDGER,
+        "entry.retries >= RETRIES:",
+        "entry.retries >= 10 * RETRIES:",
+        ("test_ledger.py::test_a_retry_is_free_three_times_and_then_refused_until_abandoned",),
+    ),
+    Mutant(
+        "a run given up is refunded",
+        "noise that was drawn has cost nothing",
+        EVENTS,
+        '            entry = replace(entry, state="abandoned")\n',
+        '            entry = replace(entry, state="abandoned")\n'
+        "            account = self.accounts[entry.dataset]\n"
+        "            self.accounts[entry.dataset] = replace(\n"
+        "                account, spent=account.spent - entry.units\n"
+        "            )\n",
+        ("test_ledger.py::test_a_retry_is_free_three_times_and_then_refused_until_abandoned",),
+    ),
+    Mutant(
+        "a run that fails is refunded",
+        "noise can be drawn until it pleases",
+        LEDGER,
+        "            self._held.discard(key)\n",
+        "            self._held.discard(key)\n"
+        "            with self._store.writing() as state:\n"
+        "                entry = state.entries.get(key)\n"
+        '                if entry is not None and entry.state == "reserved":\n'
+        '                    self._store.append(state, "abandon", {"key": key})\n',
+        (
+            "test_adaptive.py::test_a_run_whose_projection_fails_goes_on_from_its_round_at_no_charge",
+        ),
+    ),
+    Mutant(
+        "a committed measurement is drawn again",
+        "two draws at the price of one",
+        LEDGER,
+        '        if entry.state == "committed":\n'
+        "            return self._stored(entry)\n"
+        "        file",
+        "        file",
+        ("test_ledger.py::test_steps_out_of_order_are_programming_errors",),
+    ),
+    Mutant(
+        "twins do not wait for each other",
+        "which of two draws is kept depends on what was drawn",
+        FILES,
+        "        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "        os.fstat(descriptor)\n",
+        ("test_ledger.py::test_a_held_key_makes_others_wait_and_then_give_up",),
+    ),
+    Mutant(
+        "the lock is left to the process that ends",
+        "a run waits for a run that is over",
+        LEDGER,
+        "            self._held.discard(key)\n            os.close(descriptor)\n",
+        "            self._held.discard(key)\n",
+        ("test_ledger.py::test_twins_are_charged_once_and_get_the_same_bytes",),
+    ),
+    Mutant(
+        "a step needs no hold",
+        "twins draw twice",
+        LEDGER,
+        "        if key not in self._held:",
+        "        if not key:",
+        ("test_ledger.py::test_steps_out_of_order_are_programming_errors",),
+    ),
+    Mutant(
+        "commits are not on disk when they return",
+        "a power cut gives budget back",
+        STORE,
+        "PRAGMA synchronous = FULL",
+        "PRAGMA synchronous = NORMAL",
+        ("test_ledger.py::test_the_charge_is_durable_before_the_measurement_exists",),
+    ),
+    Mutant(
+        "a large measurement is not on disk before its event",
+        "a power cut leaves a commit without its measurement",
+        FILES,
+        "                os.fsync(file.fileno())\n",
+        "",
+        ("test_ledger_storage.py::test_a_large_file_and_its_name_are_durable_before_the_commit",),
+    ),
+    Mutant(
+        "the name of a large measurement is not on disk before its event",
+        "a power cut leaves a commit without its measurement",
+        FILES,
+        "        self._pending.replace(self._final)\n        sync_path(self._folder)\n",
+        "        self._pending.replace(self._final)\n",
+        ("test_ledger_storage.py::test_a_large_file_and_its_name_are_durable_before_the_commit",),
+    ),
+    Mutant(
+        "what a killed run drew is kept for the next",
+        "noise that was seen can be taken up, or left",
+        LEDGER,
+        "                self._file(entry).remove()\n                self._store",
+        "                self._store",
+        (
+            "test_ledger_storage.py::test_an_uncommitted_draw_is_removed_when_its_run_is_begun_again",
+        ),
+    ),
+    Mutant(
+        "the chain is not verified",
+        "a charge can be edited away",
+        EVENTS,
+        "        sound = expected == Head(seq, stored)",
+        "        sound = expected.seq == seq",
+        ("test_ledger_storage.py::test_tampering_is_found_at_the_event",),
+    ),
+    Mutant(
+        "the chain does not cover what went before",
+        "an event can be edited where its own hash is too",
+        EVENTS,
+        '    covered = f"{previous.hash}\\n{seq}\\n{text}"',
+        '    covered = f"{seq}\\n{text}"',
+        (
+            "test_ledger_storage.py::"
+            "test_an_event_rewritten_with_its_own_hash_breaks_the_chain_after_it",
+        ),
+    ),
+    Mutant(
+        "events cut off the end are not missed",
+        "the last charges can be taken back",
+        STORE,
+        '        if not kept <= {event.head.seq for event in events if event.kind == "commit"}:',
+        "        if not kept and not events and not state.head:",
+        ("test_ledger_storage.py::test_events_cut_off_the_end_leave_a_measurement_that_tells",),
+    ),
+    Mutant(
+        "events can be deleted",
+        "a charge is taken back by one statement",
+        STORE,
+        "CREATE TRIGGER events_stay BEFORE DELETE ON events "
+        "BEGIN SELECT RAISE(ABORT, 'append only'); END;\n",
+        "",
+        ("test_ledger_storage.py::test_rows_can_only_be_added",),
+    ),
+    Mutant(
+        "measurements can be changed",
+        "a release can be bent after the fact",
+        STORE,
+        "CREATE TRIGGER measurements_keep BEFORE UPDATE ON measurements\n"
+        "    BEGIN SELECT RAISE(ABORT, 'append only'); END;\n",
+        "",
+        ("test_ledger_storage.py::test_rows_can_only_be_added",),
+    ),
+    Mutant(
+        "a stored measurement is not held against its hash",
+        "a release can be bent after the fact",
+        LEDGER,
+        "        if hashlib.sha256(payload).hexdigest() != entry.sha256 or entry.account is None:",
+        "        if entry.account is None:",
+        ("test_ledger_storage.py::test_a_changed_or_lost_measurement_is_found",),
+    ),
+    Mutant(
+        "an older copy of the ledger passes for the ledger",
+        "restoring a backup gives budget back",
+        LEDGER,
+        "            if _release_head(folder) not in {event.head for event in events}:",
+        "            if _release_head(folder).seq > len(events):",
+        ("test_ledger_storage.py::test_an_older_copy_is_found_by_the_releases_it_has_lost",),
+    ),
+    Mutant(
+        "a ledger that others can write to is used",
+        "anybody gives budget back",
+        FILES,
+        "found.st_mode & 0o022:",
+        "found.st_mode & 0o002:",
+        ("test_ledger_storage.py::test_a_ledger_that_others_could_change_is_refused",),
+    ),
+    Mutant(
+        "a ledger of another user is used",
+        "its owner gives budget back",
+        FILES,
+        "        if found.st_uid != os.geteuid() or",
+        "        if",
+        ("test_ledger_storage.py::test_a_ledger_of_another_user_is_refused",),
+    ),
+    Mutant(
+        "a new ledger can be read by all",
+        "who reads it sees every release before it is made public",
+        STORE,
+        "os.O_NOFOLLOW, 0o600))",
+        "os.O_NOFOLLOW, 0o644))",
+        ("test_ledger_storage.py::test_a_new_ledger_and_its_folders_are_private",),
+    ),
+    Mutant(
+        "the ledger's folder can be entered by all",
+        "who may enter it may find what is written there",
+        FILES,
+        "part.mkdir(mode=0o700,",
+        "part.mkdir(mode=0o755,",
+        ("test_ledger_storage.py::test_a_new_ledger_and_its_folders_are_private",),
+    ),
+    Mutant(
+        "network file systems are let through",
+        "locks do not hold there, and processes pass the cap together",
+        FILES,
+        "    if kind in _NETWORK:",
+        "    if kind is None:",
+        ("test_ledger_storage.py::test_a_network_file_system_is_refused",),
+    ),
+    Mutant(
+        "the ledger may be a link",
+        "it is swapped for another one by its folder's owner",
+        FILES,
+        "place.stat() if place is path.parent else place.lstat()",
+        "place.stat()",
+        ("test_ledger_storage.py::test_a_link_is_not_followed",),
+    ),
+    Mutant(
+        "events know the time of day",
+        "how long a run took tells of the data",
+        STORE,
+        "datetime.now(UTC).date().isoformat()",
+        "datetime.now(UTC).isoformat()",
+        ("test_ledger.py::test_the_export_holds_public_facts_and_no_time_of_day",),
+    ),
+    Mutant(
+        "a dataset takes another cap when it is planned again",
+        "editing the spec gives budget back",
+        LEDGER,
+        "            elif account.cap != cap:\n",
+        "            elif account.cap.currency != cap.currency:\n",
+        (
+            "test_bad_input.py::test_a_cap_changed_in_the_spec_is_refused_until_it_is_changed_on_record",
+        ),
+    ),
+    Mutant(
+        "a cap on record changes its currency after charges",
+        "a sum of unlike currencies bounds nothing",
+        LEDGER,
+        "            if account.spent and (",
+        "            if not account and (",
+        ("test_ledger.py::test_a_cap_is_changed_on_record_and_in_its_currency_only",),
+    ),
+    Mutant(
+        "a changed cap forgets what was spent",
+        "changing the cap gives budget back",
+        EVENTS,
+        "replace(self.accounts[dataset], cap=cap)",
+        "Account(dataset, cap)",
+        ("test_ledger.py::test_a_cap_is_changed_on_record_and_in_its_currency_only",),
+    ),
+    Mutant(
+        "rows and persons are charged to one account",
+        "losses of unlike units do not add up",
+        CHECKS,
+        "    if kept.unit != unit:",
+        "    if not kept.unit:",
+        ("test_ledger.py::test_charges_for_different_units_are_never_added_up",),
+    ),
+    Mutant(
+        "the text of SQLite's errors travels on",
+        "an error says what is in the ledger",
+        STORE,
+        "    raise failure from None",
+        "    raise failure",
+        ("test_ledger_storage.py::test_what_is_not_a_ledger_is_refused_in_our_words",),
+    ),
+)
+
+# What names a measurement.
+KEYED = (
+    Mutant(
+        "the key leaves the release number out",
+        "a new release is given the old noise and called fresh",
+        QUESTIONS,
+        "        mechanism,\n        release,\n",
+        "        mechanism,\n",
+        ("test_adaptive.py::test_every_public_parameter_is_in_the_key",),
+    ),
+    Mutant(
+        "the key leaves the mechanism out",
+        "a release at one epsilon is given the noise of another",
+        QUESTIONS,
+        "        mechanism,\n        release,\n",
+        "        release,\n",
+        ("test_adaptive.py::test_every_public_parameter_is_in_the_key",),
+    ),
+    Mutant(
+        "the key leaves the dataset out",
+        "one dataset is given the measurement of another",
+        QUESTIONS,
+        "        spec.dataset,\n",
+        "",
+        ("test_adaptive.py::test_every_public_parameter_is_in_the_key",),
+    ),
+    Mutant(
+        "the key leaves the classes out",
+        "tables of other classes are given this measurement",
+        QUESTIONS,
+        '        digest.update(np.ascontiguousarray(classes, dtype="<i8").tobytes() + b";")',
+        '        digest.update(b";")',
+        ("test_curator.py::test_all_that_is_public_of_a_linear_release_is_in_its_key",),
+    ),
+    Mutant(
+        "the key leaves the protected unit out",
+        "a release for persons is given the noise of one for rows",
+        QUESTIONS,
+        "        (spec.privacy.person, spec.privacy.max_rows, spec.privacy.neighbours),\n",
+        "",
+        ("test_curator.py::test_all_that_is_public_of_a_linear_release_is_in_its_key",),
+    ),
+    Mutant(
+        "the key leaves the strategy's weights out",
+        "answers are computed from noisy values of another strategy",
+        QUESTIONS,
+        "repr((weight, block.attributes, block.terms))",
+        "repr((block.attributes, block.terms))",
+        ("test_curator.py::test_all_that_is_public_of_a_linear_release_is_in_its_key",),
+    ),
+    Mutant(
+        "the key leaves the measured factors out",
+        "answers are computed from noisy values of another strategy",
+        QUESTIONS,
+        "        digest.update(repr(factor.key).encode())",
+        "        digest.update(repr(factor.shape).encode())",
+        ("test_curator.py::test_all_that_is_public_of_a_linear_release_is_in_its_key",),
+    ),
+    Mutant(
+        "the key leaves the coding of columns out",
+        "a record that means something else is given this measurement",
+        QUESTIONS,
+        "return column.name, kind.values if isinstance(kind, Categorical) else kind, column.other",
+        "return column.name, (), column.other",
+        ("test_curator.py::test_all_that_is_public_of_a_linear_release_is_in_its_key",),
+    ),
+)
+
+# Relaxed adaptive projection.
+BRUTE = "test_disjoint.py::test_the_bound_holds_for_every_neighbour_by_brute_force"
+RAPPED = (
+    Mutant(
+        "selection is paid for one query a round",
+        "all further queries of a round are chosen for free",
+        RAP,
+        "    square = 8 * rho / (selected * span**2) * (1 << 2 * _RATE_BITS)",
+        "    square = 8 * rho / (span**2) * (1 << 2 * _RATE_BITS)",
+        ("test_adaptive.py::test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction",),
+    ),
+    Mutant(
+        "selection is twice as sharp as it is paid for",
+        "choosing queries costs four times its share",
+        RAP,
+        "    square = 8 * rho / ",
+        "    square = 32 * rho / ",
+        ("test_adaptive.py::test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction",),
+    ),
+    Mutant(
+        "two-sided selection is paid for as one-sided",
+        "choosing queries costs four times its share where records are replaced",
+        RAP,
+        "    span = records * (2 if replace else 1)\n",
+        "    span = records\n",
+        ("test_adaptive.py::test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction",),
+    ),
+    Mutant(
+        "queries are drawn on one side where records are replaced",
+        "counts move both ways there, and choosing costs four times its share",
+        RAP,
+        "        if self.replace:\n",
+        "        if self.replace and not size:\n",
+        ("test_adaptive.py::test_a_quarter_is_drawn_among_counts_too_high_where_that_is_sharper",),
+    ),
+    Mutant(
+        "selection and measurement each spend the whole round",
+        "a run costs more than it is charged",
+        RAP,
+        "        measurement_rho=round_rho - selection_rho,\n",
+        "        measurement_rho=round_rho,\n",
+        ("test_adaptive.py::test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction",),
+    ),
+    Mutant(
+        "the rounds share what the total has spent",
+        "a run costs more than it is charged",
+        RAP,
+        "guarantee.amount * (1 - share) / settings.rounds",
+        "guarantee.amount / settings.rounds",
+        ("test_adaptive.py::test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction",),
+    ),
+    Mutant(
+        "the total is measured without noise",
+        "the exact number of records is published",
+        ADAPTIVE,
+        "    return chance.add_noise(\n        np.array([counted << GRID_BITS]),\n"
+        "        budget=mechanism.budget(mechanism.total_rho),\n"
+        "        sensitivity=mechanism.total_sensitivity,\n"
+        "        scale=mechanism.total_scale,\n    )\n",
+        "    return np.array([counted << GRID_BITS])\n",
+        (
+            "test_adaptive.py::test_nothing_but_noisy_values_reaches_the_projection_the_ledger_or_the_screen",
+        ),
+    ),
+    Mutant(
+        "the total's noise hides one row of a person",
+        "a person of several rows shows in the total",
+        RAP,
+        "        return self.records**2 << 2 * GRID_BITS",
+        "        return 1 << 2 * GRID_BITS",
+        ("test_adaptive.py::test_a_person_pays_for_all_rows",),
+    ),
+    Mutant(
+        "a declared number of rows is the total where rows are added or removed",
+        "the exact number of records, which is private there, is published",
+        RAP,
+        "if rows is not None and rows.exact and replace else None",
+        "if rows is not None and rows.exact else None",
+        (
+            "test_adaptive.py::"
+            "test_a_total_is_measured_unless_records_are_replaced_and_their_number_is_declared",
+        ),
+    ),
+    Mutant(
+        "a record replaced moves one count of a family",
+        "the count that it moves to is not paid for",
+        DISJOINT,
+        "min(size, 2 if replace else 1)",
+        "min(size, 1)",
+        (BRUTE,),
+    ),
+    Mutant(
+        "a person's rows count once in a round",
+        "a person of several rows is protected as one row is",
+        DISJOINT,
+        "    return records**2 * sum(",
+        "    return records * sum(",
+        (BRUTE,),
+    ),
+    Mutant(
+        "queries that share records pass for disjoint",
+        "a record moves more counts than are paid for",
+        DISJOINT,
+        "(clashes[own, :own] > slack[own] + slack[:own])",
+        "(clashes[own, :own] >= slack[own] + slack[:own])",
+        (BRUTE,),
+    ),
+    Mutant(
+        "queries that share a code pass for disjoint",
+        "a record moves more counts than are paid for",
+        DISJOINT,
+        "        apart = matrix @ matrix.T == 0\n",
+        "        apart = matrix @ matrix.T < matrix.sum(axis=1)\n",
+        (BRUTE,),
+    ),
+    Mutant(
+        "a query joins a family of which it is disjoint with one",
+        "a record moves more counts than are paid for",
+        DISJOINT,
+        "np.flatnonzero(met == np.array(sizes))",
+        "np.flatnonzero(met > 0)",
+        (BRUTE,),
+    ),
+    Mutant(
+        "all queries at once are priced as one replaced record moves one cell",
+        "the count that a record moves to is not paid for",
+        RAP,
+        "    return min(2 * answered, workload.shape[0]) if replace else answered",
+        "    return answered",
+        ("test_disjoint.py::test_the_bound_for_all_queries_at_once_holds_for_every_neighbour",),
+    ),
+    Mutant(
+        "rounds that were measured are drawn again",
+        "a run that fails by what it drew can be repeated until it does not",
+        ADAPTIVE,
+        "            done=measured.rounds,\n",
+        "            done=(),\n",
+        (
+            "test_adaptive.py::"
+            "test_a_run_whose_projection_fails_goes_on_from_its_round_at_no_charge",
+        ),
+    ),
+    Mutant(
+        "the total is drawn again by a run that goes on",
+        "two totals at the price of one",
+        ADAPTIVE,
+        "        if not parts:\n",
+        "        if not parts[1:]:\n",
+        ("test_adaptive.py::test_a_run_that_fails_four_times_is_given_up_and_leaves_no_parts",),
+    ),
+    Mutant(
+        "a round is durable only at the end of the run",
+        "a run that fails by what it drew can be repeated until it does not",
+        ADAPTIVE,
+        "            draft.append(parts[-1])\n",
+        "",
+        (
+            "test_adaptive.py::"
+            "test_a_run_whose_projection_fails_goes_on_from_its_round_at_no_charge",
+        ),
+    ),
+    Mutant(
+        "the public side is told true counts",
+        "everything that is fitted to them tells of the data",
+        ADAPTIVE,
+        "    return Round(places, noisy / STEPS, scale / STEPS)",
+        "    return Round(places, exact / 1.0, scale / STEPS)",
+        ("test_adaptive.py::test_the_noise_of_a_round_is_as_wide_as_it_is_said_to_be",),
+    ),
+    Mutant(
+        "the noise of a round is for one of its queries",
+        "all further queries of a round are measured for free",
+        ADAPTIVE,
+        "    exact = _answered(answers, places)\n"
+        "    move = mechanism.sensitivity(workload, places)\n",
+        "    exact = _answered(answers, places)\n"
+        "    move = mechanism.sensitivity(workload, places[:1])\n",
+        ("test_adaptive.py::test_every_round_is_drawn_at_the_scale_of_all_its_queries",),
+    ),
+    Mutant(
+        "selection is seeded",
+        "which query was chosen for its error can be worked out",
+        SELECTION,
+        "        random, u, bits = SlowSampler(self.entropy), 0, 0\n",
+        '        random, u, bits = SlowSampler(lambda size: b"\\x55" * size), 0, 0\n',
+        (
+            "test_selection.py::"
+            "test_selections_follow_the_law_of_one_exponential_mechanism_after_another",
+        ),
+    ),
+    Mutant(
+        "the worst query is taken without chance",
+        "selection has no privacy at all",
+        SELECTION,
+        "            level = chance.level(scores, members, rate)\n",
+        "            level = max(k for k, own in enumerate(members) if own)\n",
+        (
+            "test_selection.py::"
+            "test_selections_follow_the_law_of_one_exponential_mechanism_after_another",
+        ),
+    ),
+    Mutant(
+        "one side's scores move both ways",
+        "choosing queries costs four times its share",
+        SELECTION,
+        'np.maximum(differences if side == "under" else -differences, 0)',
+        "np.abs(differences)",
+        ("test_selection.py::test_draws_on_two_sides_follow_the_scores_of_each_and_never_meet",),
+    ),
+    Mutant(
+        "scores are rounded up in the enclosure of a weight",
+        "the leading bits decide for a level that the law does not have there",
+        SELECTION,
+        "    return max(0, int(scaled) - 1)",
+        "    return max(0, int(scaled) + 1)",
+        ("test_selection.py::test_the_enclosure_of_a_weight_holds_its_exponential",),
+    ),
+    Mutant(
+        "a draw that is open is closed by a guess",
+        "the law is off at every bound",
+        SELECTION,
+        "    if chosen and highs[chosen - 1] << bits > u * lows[-1]:\n        return None\n",
+        "",
+        ("test_selection.py::test_a_draw_that_its_first_bits_leave_open_goes_on_with_more",),
+    ),
+)
+
+# What is shown, written and read by others.
+SHOWN = (
+    Mutant(
+        "the text of an unforeseen error is shown",
+        "it may hold a record",
+        "cli/app.py",
+        "internal error ({type(error).__name__})",
+        "internal error ({type(error).__name__}: {error})",
+        (
+            "test_non_interference.py::"
+            "test_an_error_between_the_data_and_the_noise_says_nothing_of_the_data",
+        ),
+    ),
+    Mutant(
+        "an unforeseen error ends in a traceback",
+        "it may hold a record",
+        "cli/app.py",
+        "    except Exception as error:\n        _fail(",
+        "    except ArithmeticError as error:\n        _fail(",
+        (
+            "test_non_interference.py::"
+            "test_an_error_between_the_data_and_the_noise_says_nothing_of_the_data",
+        ),
+    ),
+    Mutant(
+        "a crash writes its memory to the disk",
+        "all records that are held lie there",
+        "cli/commands.py",
+        "    resource.setrlimit(resource.RLIMIT_CORE, (0, "
+        "resource.getrlimit(resource.RLIMIT_CORE)[1]))\n",
+        "    resource.getrlimit(resource.RLIMIT_CORE)\n",
+        ("test_non_interference.py::test_a_crash_leaves_no_core_dump",),
+    ),
+    Mutant(
+        "progress goes to a pipe",
+        "a log holds how far the data were read, and when",
+        "cli/screen.py",
+        "        yield lambda _: None\n",
+        "        yield say\n",
+        (
+            "test_cli.py::test_the_three_commands_work_as_typed_in_one_folder_and_twice_give_the_same_bytes",
+        ),
+    ),
+    Mutant(
+        "a pickled plan is run",
+        "a plan is code of whoever wrote it",
+        "strategy/plan_file.py",
+        "        raw = json.loads(content)\n",
+        "        import pickle\n"
+        '        pickled = content[:1] == b"\\x80"\n'
+        "        raw = pickle.loads(content) if pickled else json.loads(content)\n",
+        ("test_hostile_plans.py::test_neither_a_plan_nor_a_spec_is_ever_run",),
+    ),
+    Mutant(
+        "a spec's tags are run",
+        "a spec is code of whoever wrote it",
+        "spec/source.py",
+        "    return _Builder(file, problems).document(_events(text, file))\n",
+        "    yaml.load(text, Loader=yaml.UnsafeLoader)\n"
+        "    return _Builder(file, problems).document(_events(text, file))\n",
+        ("test_hostile_plans.py::test_neither_a_plan_nor_a_spec_is_ever_run",),
+    ),
+    Mutant(
+        "a spec's value lists are read from anywhere",
+        "a release shows a file that it has no business with",
+        "spec/parse.py",
+        "target.resolve().is_relative_to(inside)",
+        "target.parent.exists()",
+        ("test_spec_mistakes.py::test_files_outside_the_folder_are_never_read",),
+    ),
+    Mutant(
+        "a manifest's files are read from anywhere",
+        "a report shows a file that it has no business with",
+        "release/manifest.py",
+        "    if any(PurePath(item.file).name != item.file for item in manifest.items):",
+        "    if not manifest.items:",
+        ("test_release.py::test_a_damaged_manifest_is_told_apart",),
+    ),
+    Mutant(
+        "standard errors are those of noise of half the variance",
+        "every number seems better than it is",
+        MECHANISM,
+        "spread = math.sqrt(2) if",
+        "spread = 1.0 if",
+        ("test_joint.py::test_released_answers_err_as_their_standard_errors_say",),
+    ),
+    Mutant(
+        "intervals are one-sided quantiles",
+        "they cover less often than they say",
+        "reconstruction/intervals.py",
+        "        return float(ndtri((1 + level) / 2))",
+        "        return float(ndtri(level))",
+        ("test_intervals.py::test_the_quantile_is_never_narrow_and_at_most_1_1_percent_wide",),
+    ),
+    Mutant(
+        "combinations with no estimate above zero have no row",
+        "which rows are there tells of noise, and soon of data",
+        "release/table.py",
+        "        arrays = [\n            *(_by_table(",
+        "        estimate = estimate[estimate > 0]\n        arrays = [\n            *(_by_table(",
+        ("test_non_interference.py::test_every_combination_asked_for_has_a_row_whoever_is_in_it",),
+    ),
+    Mutant(
+        "tables hold the statistics and metadata of another library",
+        "what nobody looked at is published",
+        "release/write.py",
+        '    return {"dpquery": json.dumps(content, sort_keys=True, ensure_ascii=False)}',
+        "    return {\n"
+        '        "host": os.uname().nodename,\n'
+        '        "dpquery": json.dumps(content, sort_keys=True, ensure_ascii=False),\n'
+        "    }",
+        ("test_non_interference.py::test_a_published_file_holds_no_metadata_but_its_own",),
+    ),
+    Mutant(
+        "the manifest names the machine",
+        "who made a release, and where, is published",
+        "release/manifest.py",
+        "        tool=dpquery.__version__,\n",
+        "        tool=f\"{dpquery.__version__} on {__import__('os').getcwd()}\",\n",
+        (
+            "test_release_protocol.py::"
+            "test_the_data_are_copied_elsewhere_and_nothing_of_either_place_is_published",
+        ),
+    ),
+    Mutant(
+        "questions that were not measured are answered",
+        "an answer without a measurement behind it has a made-up error",
+        "strategy/support.py",
+        "            return S in held\n",
+        "            return bool(held)\n",
+        (
+            "test_answer_span.py::test_a_new_question_is_answered_by_least_squares_or_refused_as_the_span_says",
+        ),
+    ),
+    Mutant(
+        "synthetic records can reach the data",
+        "what they are made of need not be noisy",
+        "release/synthetic.py",
+        "from dpquery.measurement.codes import code_of\n",
+        "from dpquery.measurement.codes import code_of\n"
+        "from dpquery.measurement.tabulate import tabulate as tabulate\n",
+        ("test_architecture.py::test_only_measurement_can_reach_the_data[release]",),
+    ),
+    Mutant(
+        "the planner can reach the data",
+        "which strategy is chosen tells of the data",
+        "strategy/select.py",
+        "from collections.abc import ",
+        "import pandas as pandas\nfrom collections.abc import ",
+        (
+            "test_architecture.py::test_the_package_keeps_the_rule"
+            "[strategy_and_reconstruction_cannot_open_data]",
+        ),
+    ),
+)
+
+MUTANTS = (*DRAWN, *PRICED, *READ, *LEDGERED, *KEYED, *RAPPED, *SHOWN)
+
+CHEAPEST = (
+    "one row is left without noise",
+    "the bulk sampler's scale is 2 % too small",
+    "a charge in epsilon is rounded down",
+    "the first measurement is free",
+    "the chain is not verified",
+    "a person's id is not stripped of spaces",
+)
+"""Names of those that are planted every day."""

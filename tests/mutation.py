@@ -1,0 +1,214 @@
+"""Plant a mistake in a copy of the product and see whether what is to notice it does.
+
+The copy holds the tests too, so that a test finds the copied package whichever way it looks for
+it: by import, by its own place, or in a process of its own.
+
+    python tests/mutation.py WORD ...    tries the mutants that have one of the words in their name
+"""
+
+import builtins
+import compileall
+import multiprocessing
+import os
+import shutil
+import subprocess
+import symtable
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+COPIED = ("dpquery", "tests", "workloads", "sample_data", "pyproject.toml", "README.md", "Makefile")
+AT_ONCE = 2
+AUDIT = "audit:"
+PATIENCE = 300  # seconds; a catcher that does not end has caught nothing
+
+LIBRARIES = ("hypothesis", "numpy", "opendp.prelude", "pandas", "pyarrow.csv", "pyarrow.parquet")
+LIBRARIES += ("pytest", "rich", "scipy.optimize", "scipy.sparse", "scipy.stats", "typer", "yaml")
+_NURSERY = multiprocessing.get_context("forkserver")
+_NURSERY.set_forkserver_preload([*LIBRARIES])
+
+Done = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A mistake, planted by replacing one text.
+
+    Attributes:
+        name: the mistake, in words.
+        harm: what it would cost, in words.
+        file: where, below dpquery/.
+        old: text that occurs exactly once there.
+        new: what takes its place.
+        caught_by: pytest node ids below tests/, or audit:PART; every one of them must catch it.
+    """
+
+    name: str
+    harm: str
+    file: str
+    old: str
+    new: str
+    caught_by: tuple[str, ...]
+
+    def applied_to(self, source: str) -> str:
+        """Return the source with the mistake in it."""
+        if source.count(self.old) != 1:
+            raise ValueError(
+                f"{self.name!r}: its text occurs {source.count(self.old)} times in {self.file}"
+            )
+        return source.replace(self.old, self.new)
+
+
+def original(folder: Path) -> Path:
+    """Make a copy of the product without a mistake, compiled, from which others are copied."""
+    unwanted = shutil.ignore_patterns(".hypothesis", ".pytest_cache", "*.tmp")
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=unwanted)
+        else:
+            shutil.copy2(ROOT / name, folder / name)
+    compileall.compile_dir(folder / "dpquery", quiet=2)
+    return folder
+
+
+def plant(mutant: Mutant, whole: Path, folder: Path) -> Path:
+    """Make a copy of a copy, with a mistake in it."""
+    shutil.copytree(whole, folder)
+    target = folder / "dpquery" / mutant.file
+    for compiled in (target.parent / "__pycache__").glob(f"{target.stem}.*"):
+        compiled.unlink()  # it might be as old, to the second, and as long as what is written now
+    target.write_text(mutant.applied_to(target.read_text(encoding="utf-8")), encoding="utf-8")
+    return folder
+
+
+def complaints(folder: Path, catchers: Sequence[str]) -> str:
+    """Return what catchers say of a copy that they should pass: nothing, if they all do."""
+    tests, parts = _sorted(catchers)
+    runs = [_tested(folder, tests)] if tests else []
+    runs += [_audited(folder, part) for part in parts]
+    return "".join(done.stdout + done.stderr for done in runs if done.returncode)
+
+
+def failing(folder: Path, catchers: Sequence[str]) -> set[str]:
+    """Return those of some catchers that fail on a copy: they, and not the way to them.
+
+    A test fails by its own verdict, not by an error while it is found, imported or set up; the
+    audit by its exit code for checks that failed.
+    """
+    tests, parts = _sorted(catchers)
+    failed = {f"audit:{part}" for part in parts if _audited(folder, part).returncode == 1}
+    done = _tested(folder, tests) if tests else None
+    if done is None or done.returncode != 1:
+        return failed
+    lines = [f"{line} " for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+    names = {own: (f"FAILED tests/{own} ", f"FAILED tests/{own}[") for own in tests}
+    return failed | {own for own in tests if any(line.startswith(names[own]) for line in lines)}
+
+
+def _sorted(catchers: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the tests, and the names of the parts of the audit."""
+    tests = [own for own in catchers if not own.startswith(AUDIT)]
+    return tests, [own.removeprefix(AUDIT) for own in catchers if own.startswith(AUDIT)]
+
+
+def _tested(folder: Path, tests: Sequence[str]) -> Done:
+    """Run tests in a process of their own, forked from one that has all libraries loaded."""
+    without = ("cacheprovider", "hypothesispytest")  # a file left behind; two seconds of imports
+    options = ["-q", "--tb=no", "-rf", "--assert=plain", "-m", "", "--rootdir", str(folder)]
+    options += [word for name in without for word in ("-p", f"no:{name}")]
+    options += ["--exitfirst"] if len(tests) == 1 else []
+    said = folder / "said.txt"
+    arguments = (folder, [*options, *(f"{folder}/tests/{own}" for own in tests)], said)
+    process = _NURSERY.Process(target=_test_here, args=arguments)
+    process.start()
+    process.join(PATIENCE)
+    process.kill()
+    process.join()
+    code = -1 if process.exitcode is None else process.exitcode
+    return subprocess.CompletedProcess([], code, said.read_text(errors="replace"), "")
+
+
+def _test_here(folder: Path, arguments: list[str], said: Path) -> None:
+    """Run pytest on a copy in this process, which nothing of the product was loaded in before."""
+    import pytest
+
+    file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.chdir(folder)
+    os.environ |= _surroundings(folder)
+    sys.dont_write_bytecode = True
+    sys.path[:] = [str(folder), *(own for own in sys.path if not Path(own).is_relative_to(ROOT))]
+    sys.exit(int(pytest.main(arguments)))
+
+
+def _surroundings(folder: Path) -> dict[str, str]:
+    own = {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return dict(os.environ) | own
+
+
+def _audited(folder: Path, part: str) -> Done:
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", "dpquery", "audit", "--quick", "--part", part],
+            cwd=folder,
+            env=_surroundings(folder),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess([], -1, stdout="", stderr="did not end")
+
+
+def missed(mutants: Sequence[Mutant], whole: Path, room: Path) -> Iterator[tuple[Mutant, set[str]]]:
+    """Yield every mutant with those of its catchers that let it pass, in order."""
+
+    def tried(place: int) -> set[str]:
+        mutant = mutants[place]
+        folder = plant(mutant, whole, room / f"mutant{place}")
+        passing = set(mutant.caught_by) - failing(folder, mutant.caught_by)
+        shutil.rmtree(folder)
+        return passing
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield from zip(mutants, pool.map(tried, range(len(mutants))), strict=True)
+
+
+def unknown_names(source: str) -> set[str]:
+    """Return names that are used and nowhere defined: a mutant that stumbles is no mistake."""
+    module = symtable.symtable(source, "mutant", "exec")
+    known = {
+        own.get_name() for own in module.get_symbols() if own.is_assigned() or own.is_imported()
+    }
+    known |= {own.get_name() for own in module.get_children()} | set(dir(builtins))
+    known |= {"__file__", "__name__"}
+    used, tables = set(), [module]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        used |= {
+            own.get_name() for own in table.get_symbols() if own.is_global() and own.is_referenced()
+        }
+    return used - known
+
+
+def _main(words: Sequence[str]) -> None:
+    from mutants import MUTANTS
+
+    wanted = [own for own in MUTANTS if any(word in own.name for word in words)]
+    with tempfile.TemporaryDirectory() as room:
+        whole = original(Path(room, "whole"))
+        catchers = sorted({catcher for own in wanted for catcher in own.caught_by})
+        print(complaints(whole, catchers) or "without a mistake: all pass", flush=True)
+        for own, passing in missed(wanted, whole, Path(room)):
+            print("MISSED" if passing else "caught", own.name, *sorted(passing), flush=True)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:] or [""])

@@ -1,0 +1,117 @@
+"""Known mistakes, planted one at a time: the audit or a test notices every one of them."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from mutants import CHEAPEST, MUTANTS
+from mutation import ROOT, Mutant, complaints, failing, missed, original, plant, unknown_names
+
+HARMLESS = Mutant(
+    "noise is said to be drawn by somebody else",
+    "none: no test should mind a comment",
+    "measurement/noise.py",
+    "# 0.4 s: only a release pays for it",
+    "# as changed as any mutant is",
+    (),
+)
+PROBE = """\
+import subprocess, sys
+from pathlib import Path
+import dpquery
+
+def planted_here():
+    assert dpquery.__version__ == "planted"
+
+def planted_where_tests_start_processes():
+    code = "import dpquery; print(dpquery.__version__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd="/", check=True)
+    assert done.stdout.strip() == b"planted"
+
+def test_the_mistake_is_there():
+    planted_here()
+    planted_where_tests_start_processes()
+    assert Path(dpquery.__file__).is_relative_to(Path(__file__).parents[1])
+
+def test_the_mistake_is_noticed():
+    assert dpquery.__version__ != "planted"
+"""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return original(tmp_path_factory.mktemp("product"))
+
+
+def test_every_mutant_is_one_change_that_runs():
+    for own in MUTANTS:
+        before = (ROOT / "dpquery" / own.file).read_text(encoding="utf-8")
+        after = own.applied_to(before)
+        assert ast.dump(ast.parse(after)) != ast.dump(ast.parse(before)), own.name
+        assert not unknown_names(after), own.name
+
+
+def test_a_mutant_that_fits_nowhere_or_twice_is_refused():
+    for source in ("", "a a"):
+        with pytest.raises(ValueError, match="times in"):
+            Mutant("n", "h", "f", "a", "b", ()).applied_to(source)
+    assert unknown_names("def f(x):\n    return x + y + len(z)\nz = 1\n") == {"y"}
+
+
+def test_every_mutant_is_named_once_and_has_a_catcher_that_exists():
+    names = [own.name for own in MUTANTS]
+    assert len(set(names)) == len(names)
+    assert set(CHEAPEST) <= set(names)
+    assert len({(own.file, own.old, own.new) for own in MUTANTS}) == len(names)
+    known = {path.name: names_in(path) for path in (ROOT / "tests").glob("test_*.py")}
+    for own in MUTANTS:
+        assert own.caught_by, own.name
+        for catcher in own.caught_by:
+            file, _, test = catcher.partition("::")
+            assert test.partition("[")[0] in known.get(file, ()), catcher
+
+
+def names_in(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def test_what_is_planted_is_what_the_tests_import(whole, tmp_path):
+    version = '__version__ = "0.1.0"'
+    planted = Mutant("a version", "none", "__init__.py", version, '__version__ = "planted"', ())
+    folder = plant(planted, whole, tmp_path / "copy")
+    (folder / "tests" / "test_probe.py").write_text(PROBE)
+    there, noticed = (f"test_probe.py::test_the_mistake_is_{own}" for own in ("there", "noticed"))
+    assert failing(folder, [there, noticed]) == {noticed}
+
+
+def test_errors_on_the_way_to_a_test_catch_nothing(whole, tmp_path):
+    broken = Mutant("a crash", "none", "__init__.py", '__version__ = "0.1.0"', "1 / 0", ())
+    folder = plant(broken, whole, tmp_path / "copy")
+    assert failing(folder, ["test_codes.py::test_texts_have_the_documented_codes"]) == set()
+
+
+def test_the_cheapest_mutants_are_caught_and_no_change_and_a_harmless_one_are_not(whole, tmp_path):
+    mutants = [own for own in MUTANTS if own.name in CHEAPEST]
+    catchers = sorted({catcher for own in mutants for catcher in own.caught_by})
+    assert complaints(whole, catchers) == ""
+    assert complaints(plant(HARMLESS, whole, tmp_path / "harmless"), catchers) == ""
+    assert survivors(mutants, whole, tmp_path) == {}
+
+
+@pytest.mark.slow
+def test_every_mutant_is_caught(whole, tmp_path, record_property, capsys):
+    catchers = sorted({catcher for own in MUTANTS for catcher in own.caught_by})
+    assert complaints(whole, catchers) == ""
+    passing = survivors(MUTANTS, whole, tmp_path)
+    caught = len(MUTANTS) - len(passing)
+    record_property("mutants", len(MUTANTS))
+    record_property("mutants caught", caught)
+    with capsys.disabled():
+        print(f"\nmutants caught: {caught} of {len(MUTANTS)}")
+    assert passing == {}
+
+
+def survivors(mutants, whole, room):
+    """Mutants that some of their catchers let pass, and which ones do."""
+    return {own.name: passing for own, passing in missed(mutants, whole, room) if passing}
