@@ -11,11 +11,8 @@ ACCOUNTING, MECHANISM = "measurement/accounting.py", "measurement/mechanism.py"
 SENSITIVITY, EXACT = "strategy/sensitivity.py", "measurement/exact.py"
 CURATOR, QUESTIONS = "measurement/curator.py", "measurement/questions.py"
 LEDGER, EVENTS = "measurement/ledger.py", "measurement/ledger_events.py"
-STORE, FILES, CHECKS = (
-    "measurement/ledger_store.py",
-    "measurement/ledger_files.py",
-    "measurement/ledger_checks.py",
-)
+STORE, FILES = "measurement/ledger_store.py", "measurement/ledger_files.py"
+CHECKS, CAPS = "measurement/ledger_checks.py", "measurement/ledger_caps.py"
 TABULATE, LINES, CODES = (
     "measurement/tabulate.py",
     "measurement/lines.py",
@@ -135,9 +132,9 @@ DRAWN = (
     Mutant(
         "a version of OpenDP with a biased sampler is taken",
         "noise does not have its law",
-        NOISE,
-        "< OLDEST:",
-        "< (0,):",
+        "measurement/libraries.py",
+        "_order(version) >= _order(self.oldest)",
+        "bool(_order(self.oldest))",
         ("test_noise.py::test_an_old_library_is_refused",),
     ),
     Mutant(
@@ -833,16 +830,16 @@ LEDGERED = (
         "the cap is not looked at",
         "the budget is not limited",
         CHECKS,
-        "    if units > account.remaining:",
-        "    if units > account.cap.units:",
+        "own is not None and units > own.remaining]",
+        "own is not None and units > own.cap.units]",
         ("test_ledger.py::test_ten_tenths_fit_and_one_unit_more_does_not",),
     ),
     Mutant(
         "the cap is passed by one unit",
         "the budget can be passed",
         CHECKS,
-        "    if units > account.remaining:",
-        "    if units > account.remaining + 1:",
+        "own is not None and units > own.remaining]",
+        "own is not None and units > own.remaining + 1]",
         ("test_ledger.py::test_ten_tenths_fit_and_one_unit_more_does_not",),
     ),
     Mutant(
@@ -857,10 +854,9 @@ LEDGERED = (
         "the cap is looked at outside the transaction that charges",
         "processes that race pass the cap together",
         LEDGER,
-        "            entry = self._admit(state, dataset, key, units)\n"
-        "            if entry is None:\n                fields",
-        "            entry = state.entries.get(key)\n"
-        "            if entry is None:\n                fields",
+        "            entry = admitted(state, dataset, key=key, units=units, "
+        "ledger=self._store.path)\n            if entry is None:\n",
+        "            entry = state.entries.get(key)\n            if entry is None:\n",
         ("test_ledger.py::test_racing_processes_never_pass_the_cap",),
     ),
     Mutant(
@@ -874,24 +870,23 @@ LEDGERED = (
     Mutant(
         "another release of the same cost is taken for a retry",
         "fresh noise is drawn at no charge",
-        LEDGER,
-        "        account = self._account(state, dataset)\n        entry = state.entries.get(key)\n",
-        "        account = self._account(state, dataset)\n"
-        "        entry = state.entries.get(key) or next(iter(state.entries.values()), None)\n",
+        CHECKS,
+        "    entry = state.entries.get(key)\n",
+        "    entry = state.entries.get(key) or next(iter(state.entries.values()), None)\n",
         ("test_release_protocol.py::test_another_release_number_draws_fresh_noise_and_pays",),
     ),
     Mutant(
         "a key may change its charge",
         "a dear release goes on as a cheap one",
-        LEDGER,
-        "        if (entry.dataset, entry.units) != (dataset, units):",
-        "        if entry.dataset != dataset:",
+        CHECKS,
+        "    if (entry.dataset, entry.units) != (dataset, units):",
+        "    if entry.dataset != dataset:",
         ("test_ledger.py::test_a_key_is_bound_to_its_dataset_and_charge",),
     ),
     Mutant(
         "runs are begun without end",
         "a run that fails by what it drew can be repeated until it does not",
-        LEDGER,
+        CHECKS,
         "entry.retries >= RETRIES:",
         "entry.retries >= 10 * RETRIES:",
         ("test_ledger.py::test_a_retry_is_free_three_times_and_then_refused_until_abandoned",),
@@ -1013,9 +1008,17 @@ LEDGERED = (
         "events cut off the end are not missed",
         "the last charges can be taken back",
         STORE,
-        '        if not kept <= {event.head.seq for event in events if event.kind == "commit"}:',
-        "        if not kept and not events and not state.head:",
-        ("test_ledger_storage.py::test_events_cut_off_the_end_leave_a_measurement_that_tells",),
+        "        if counted > state.head.seq or not kept <= commits:",
+        "        if not kept <= commits:",
+        ("test_ledger_tamper.py::test_every_event_taken_out_swapped_doubled_or_put_in_is_found",),
+    ),
+    Mutant(
+        "a measurement without its event is not missed",
+        "a release can be made of what the ledger does not count",
+        STORE,
+        "        if counted > state.head.seq or not kept <= commits:",
+        "        if counted > state.head.seq:",
+        ("test_ledger_tamper.py::test_a_measurement_without_its_event_is_found",),
     ),
     Mutant(
         "events can be deleted",
@@ -1046,10 +1049,13 @@ LEDGERED = (
     Mutant(
         "an older copy of the ledger passes for the ledger",
         "restoring a backup gives budget back",
-        LEDGER,
-        "            if _release_head(folder) not in {event.head for event in events}:",
-        "            if _release_head(folder).seq > len(events):",
-        ("test_ledger_storage.py::test_an_older_copy_is_found_by_the_releases_it_has_lost",),
+        "measurement/ledger_witness.py",
+        "        if events[named.seq - 1].head == named:",
+        "        if events[named.seq - 1]:",
+        (
+            "test_ledger_storage.py::test_an_older_copy_is_found_by_the_releases_it_has_lost",
+            "test_ledger_witness.py::test_two_copies_that_were_both_charged_are_told_by_their_releases",
+        ),
     ),
     Mutant(
         "a ledger that others can write to is used",
@@ -1063,8 +1069,8 @@ LEDGERED = (
         "a ledger of another user is used",
         "its owner gives budget back",
         FILES,
-        "        if found.st_uid != os.geteuid() or",
-        "        if",
+        "    if found.st_uid != os.geteuid() or",
+        "    if",
         ("test_ledger_storage.py::test_a_ledger_of_another_user_is_refused",),
     ),
     Mutant(
@@ -1087,16 +1093,16 @@ LEDGERED = (
         "network file systems are let through",
         "locks do not hold there, and processes pass the cap together",
         FILES,
-        "    if kind in _NETWORK:",
-        "    if kind is None:",
+        "    if _is_network(mounted :=",
+        "    if not (mounted :=",
         ("test_ledger_storage.py::test_a_network_file_system_is_refused",),
     ),
     Mutant(
         "the ledger may be a link",
         "it is swapped for another one by its folder's owner",
         FILES,
-        "place.stat() if place is path.parent else place.lstat()",
-        "place.stat()",
+        "_check_own(path, path.lstat(),",
+        "_check_own(path, path.stat(),",
         ("test_ledger_storage.py::test_a_link_is_not_followed",),
     ),
     Mutant(
@@ -1110,19 +1116,23 @@ LEDGERED = (
     Mutant(
         "a dataset takes another cap when it is planned again",
         "editing the spec gives budget back",
-        LEDGER,
-        "            elif account.cap != cap:\n",
-        "            elif account.cap.currency != cap.currency:\n",
+        CAPS,
+        "    if kept == wanted:\n        return\n    if _names",
+        "    if kept != wanted and kept.currency == wanted.currency:\n"
+        '        yield "change-cap", cap_fields(name, wanted)\n'
+        "        return\n"
+        "    if kept == wanted:\n        return\n    if _names",
         (
-            "test_bad_input.py::test_a_cap_changed_in_the_spec_is_refused_until_it_is_changed_on_record",
+            "test_bad_input.py::"
+            "test_a_cap_changed_in_the_spec_is_refused_until_it_is_changed_on_record",
         ),
     ),
     Mutant(
         "a cap on record changes its currency after charges",
         "a sum of unlike currencies bounds nothing",
-        LEDGER,
-        "            if account.spent and (",
-        "            if not account and (",
+        CAPS,
+        "    if account.spent and not (",
+        "    if not account and not (",
         ("test_ledger.py::test_a_cap_is_changed_on_record_and_in_its_currency_only",),
     ),
     Mutant(
@@ -1140,6 +1150,100 @@ LEDGERED = (
         "    if kept.unit != unit:",
         "    if not kept.unit:",
         ("test_ledger.py::test_charges_for_different_units_are_never_added_up",),
+    ),
+    Mutant(
+        "a parent is not charged",
+        "every dataset of the same people has a budget of its own",
+        EVENTS,
+        "        for account in (own, self.parent_of(own)):",
+        "        for account in (own,):",
+        ("test_ledger_parent.py::test_every_charge_of_a_dataset_is_its_parents_too_in_one_event",),
+    ),
+    Mutant(
+        "a parent's cap is not looked at",
+        "all datasets of the same people together pass the cap",
+        CHECKS,
+        "for own in (account, parent) if own",
+        "for own in (account,) if own",
+        ("test_ledger_parent.py::test_the_message_names_the_cap_that_refuses_and_what_remains",),
+    ),
+    Mutant(
+        "a dataset brings nothing of what it spent to its parent",
+        "what was spent before is spent again on the same people",
+        EVENTS,
+        "replace(parent, spent=parent.spent + own.spent)",
+        "replace(parent, spent=parent.spent)",
+        (
+            "test_ledger_parent.py::test_a_dataset_charged_before_brings_what_it_spent_to_its_parent",
+        ),
+    ),
+    Mutant(
+        "a spec that names a parent is charged without it",
+        "every dataset of the same people has a budget of its own",
+        CHECKS,
+        "    if parent is not None and account.parent != parent:",
+        "    if parent is not None and not account:",
+        ("test_ledger_parent.py::test_a_spec_that_names_a_parent_is_not_charged_without_it",),
+    ),
+    Mutant(
+        "a dataset leaves its parent when its spec does not name it",
+        "editing the spec gives budget back",
+        CAPS,
+        "    if account.parent is not None:\n        named",
+        "    if account.parent is not None and wanted is not None:\n        named",
+        (
+            "test_ledger_parent.py::test_registering_again_changes_nothing_and_any_difference_is_a_conflict",
+        ),
+    ),
+    Mutant(
+        "a charge that leaves the parent out is taken from the chain",
+        "an event can be written that charges one account of two",
+        EVENTS,
+        '        if event.fields.get("parent") != own.parent:',
+        '        if "parents" in event.fields:',
+        (
+            "test_ledger_parent.py::test_a_sound_hash_over_a_charge_that_leaves_the_parent_out_is_found",
+        ),
+    ),
+    Mutant(
+        "a ledger of two names is used",
+        "SQLite keeps two logs of it, and each has lost the other's charges",
+        FILES,
+        "    if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:",
+        "    if stat.S_ISREG(found.st_mode) and not found.st_nlink:",
+        ("test_ledger_storage.py::test_a_second_name_of_the_ledger_is_refused_under_both",),
+    ),
+    Mutant(
+        "the files beside the ledger may be anybody's",
+        "a write-ahead log of another user gives budget back",
+        FILES,
+        "            _check_own(beside, beside.lstat(), kind=kind)\n",
+        "            beside.lstat()\n",
+        (
+            "test_ledger_storage.py::"
+            "test_working_files_that_others_could_change_or_that_are_links_are_refused",
+        ),
+    ),
+    Mutant(
+        "a release that the ledger does not know is replaced",
+        "the only witness of an older copy is lost",
+        "pipeline.py",
+        "        ledger.check_replaced(out)\n",
+        "",
+        (
+            "test_ledger_witness.py::test_a_ledger_made_anew_does_not_replace_what_the_lost_one_paid_for",
+        ),
+    ),
+    Mutant(
+        "the parts of an unfinished run are taken without their seal",
+        "parts of another run are continued, and what was drawn is drawn again",
+        "measurement/ledger_draft.py",
+        "if len(values) % 8 or seal != self._sealing(file, values):",
+        "if len(values) % 8:",
+        (
+            "test_adaptive.py::"
+            "test_a_run_whose_parts_were_damaged_says_so_draws_nothing_and_can_be_given_up",
+        ),
     ),
     Mutant(
         "the text of SQLite's errors travels on",
@@ -1473,7 +1577,7 @@ SHOWN = (
     Mutant(
         "a crash writes its memory to the disk",
         "all records that are held lie there",
-        "cli/commands.py",
+        "cli/no_dumps.py",
         "    resource.setrlimit(resource.RLIMIT_CORE, (0, "
         "resource.getrlimit(resource.RLIMIT_CORE)[1]))\n",
         "    resource.getrlimit(resource.RLIMIT_CORE)\n",

@@ -233,3 +233,15 @@ def test_the_hostile_events_would_be_taken_in_if_they_were_sound(path):
     text = RESERVE % '{"dataset":"people","key":"k","units":"1"}'
     edit(path, "INSERT INTO events VALUES (?, ?, ?)", *sealed(2, text, head))
     assert spent(path) == 1
+
+
+def test_a_measurement_without_its_event_is_found(path):
+    with opened(path) as ledger:
+        release(ledger)
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("DROP TRIGGER events_stay")
+    database.execute("DELETE FROM events WHERE seq = 3")
+    database.execute("PRAGMA user_version = 2")
+    database.close()
+    with pytest.raises(LedgerError, match="lost events off its end"), opened(path):
+        pass
