@@ -394,11 +394,11 @@ PRICED = (
         ("test_accounting.py::test_sensitivity_is_rounded_up",),
     ),
     Mutant(
-        "Gaussian noise of half the variance",
-        "rho is twice what is charged",
+        "the scale is for twice the budget",
+        "noise is half of what is charged for",
         ACCOUNTING,
-        "step / math.sqrt(2 * float(limit))",
-        "step / math.sqrt(4 * float(limit))",
+        "    limit = Fraction(_float_down(budget.amount))\n",
+        "    limit = Fraction(_float_down(2 * budget.amount))\n",
         ("test_accounting.py::test_scale_meets_the_budget_exactly_and_wastes_nothing",),
     ),
     Mutant(
@@ -552,8 +552,8 @@ PRICED = (
 )
 
 # Reading the file.
-SAFE = "test_tabulate.py::test_one_line_more_moves_every_marginal_by_one_at_most"
-PERSON = "test_tabulate.py::test_one_person_more_moves_every_marginal_by_max_rows_at_most"
+SAFE = "test_stability.py::test_a_nasty_line_anywhere_in_a_wild_file_is_one_record_at_most"
+PERSON = "test_stability.py::test_one_person_moves_every_table_by_max_rows_at_most"
 HIDDEN = "test_non_interference.py::test_whatever_the_data_everything_observable_is_the_same"
 READ = (
     Mutant(
