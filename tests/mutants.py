@@ -554,7 +554,9 @@ PRICED = (
 # Reading the file.
 SAFE = "test_stability.py::test_a_nasty_line_anywhere_in_a_wild_file_is_one_record_at_most"
 PERSON = "test_stability.py::test_one_person_moves_every_table_by_max_rows_at_most"
-HIDDEN = "test_non_interference.py::test_whatever_the_data_everything_observable_is_the_same"
+HIDDEN = (
+    "test_non_interference.py::test_whatever_the_data_everything_observable_is_the_same[persons]"
+)
 READ = (
     Mutant(
         "quoted fields may hold line feeds",
@@ -664,7 +666,9 @@ READ = (
         TABULATE,
         "exactly once: \"\n            f\"{', '.join(wrong)};",
         "exactly once: \"\n            f\"{', '.join(wrong)} but {', '.join(names)};",
-        ("test_non_interference.py::test_a_header_that_lacks_a_column_is_not_shown",),
+        (
+            "test_non_interference_failures.py::test_every_header_without_a_declared_column_is_refused_in_the_same_words",
+        ),
     ),
     Mutant(
         "what could not be read is shown as the cause",
@@ -1559,7 +1563,7 @@ SHOWN = (
         "internal error ({type(error).__name__})",
         "internal error ({type(error).__name__}: {error})",
         (
-            "test_non_interference.py::"
+            "test_non_interference_failures.py::"
             "test_an_error_between_the_data_and_the_noise_says_nothing_of_the_data",
         ),
     ),
@@ -1570,7 +1574,7 @@ SHOWN = (
         "    except Exception as error:\n        _fail(",
         "    except ArithmeticError as error:\n        _fail(",
         (
-            "test_non_interference.py::"
+            "test_non_interference_failures.py::"
             "test_an_error_between_the_data_and_the_noise_says_nothing_of_the_data",
         ),
     ),
@@ -1581,7 +1585,7 @@ SHOWN = (
         "    resource.setrlimit(resource.RLIMIT_CORE, (0, "
         "resource.getrlimit(resource.RLIMIT_CORE)[1]))\n",
         "    resource.getrlimit(resource.RLIMIT_CORE)\n",
-        ("test_non_interference.py::test_a_crash_leaves_no_core_dump",),
+        ("test_non_interference_failures.py::test_a_crash_leaves_no_core_dump",),
     ),
     Mutant(
         "progress goes to a pipe",
