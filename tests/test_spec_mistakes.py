@@ -143,13 +143,16 @@ WIDE += "".join(f"  a{i}: {{range: [0, 999999]}}\n" for i in range(60)) + "workl
         ("marginals: {max_cells: 100000000000000000}", "tables or more, past the limit of 1,000"),
         ("product: {a0: identity, a1: prefix, a2: prefix}", "asks 1,000,000,000,000,000,000 quer"),
         ("product: {a0: all-ranges, a1: [identity, total]}", "more than the limit of 1,099,511,6"),
-        ("product: {a0: {groups: {%s}}}", "the groups list over 4,194,304 values"),
+        (
+            "product: {a0: {groups: {%s}}}",
+            "lists of the spec name over 8,388,608 values",
+        ),
     ],
 )
 def test_workloads_past_the_limits_are_refused(item: str, message: str) -> None:
     wide = WIDE.replace("999999", "1") if "max_cells" in item else WIDE
     if "%s" in item:
-        item %= ", ".join(f"g{i}: [[0, 999999]]" for i in range(5))
+        item %= ", ".join(f"g{i}: [[0, 999999]]" for i in range(9))
     (found,) = mistakes(f"{wide}  - {{name: it, {item}}}\n")
     assert message in found
 

@@ -7,12 +7,13 @@ that asks for five-year bands is planned, measured and reconstructed on bands. T
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import xor
 from typing import assert_never
 
 import numpy as np
 
+from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Array, Factor, Groups, Identity, Stacked, total
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
@@ -29,6 +30,9 @@ from dpquery.spec.predicates import (
     WidthSet,
     ranges,
 )
+
+_MAX_MEMBERS = 1 << 25  # of ranges over classes that are not in order, listed one by one
+_RANGES_AT_ONCE = 4096  # as bits of one number: more would take memory without end
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +126,12 @@ def _ranges_over_classes(predicates: PredicateSet, classes: Array) -> Factor:
     n, bounds = int(classes.max()) + 1, list(ranges(predicates))
     if np.all(np.diff(classes) >= 0):
         return ListedRanges(n, [(int(classes[i]), int(classes[j])) for i, j in bounds])
-    return Groups.of(tuple(_members(range(i, j + 1), classes) for i, j in bounds), n)
+    if sum(j - i + 1 for i, j in bounds) > _MAX_MEMBERS:
+        raise UnsupportedWorkloadError(
+            f"the ranges of an attribute hold over {_MAX_MEMBERS:,} values in all, and groups of "
+            "it are asked for too; ask for its single values (identity) as well, or for fewer"
+        )
+    return Groups.of(tuple(tuple(np.unique(classes[i : j + 1]).tolist()) for i, j in bounds), n)
 
 
 def _members(codes: Iterable[int], classes: Array) -> tuple[int, ...]:
@@ -171,13 +180,12 @@ def _refine(classes: Array, predicates: PredicateSet) -> Array:
                 cuts[first] = cuts[last + 1] = 1
             return _split(classes, np.cumsum(cuts[:n]))
         case IntervalSet(bounds=bounds):
-            return _split(classes, _number_by_ranges(n, bounds))
-        case GroupSet(groups=groups):
-            for _, codes in groups:
-                inside = np.zeros(n, dtype=np.int64)
-                inside[list(codes)] = 1
-                classes = _split(classes, inside)
+            for start in range(0, len(bounds), _RANGES_AT_ONCE):
+                own = bounds[start : start + _RANGES_AT_ONCE]
+                classes = _split(classes, _number_by_ranges(n, own))
             return classes
+        case GroupSet(groups=groups):
+            return _split(classes, _number_by_groups(n, [codes for _, codes in groups]))
         case StackedSet(parts=parts):
             for part in parts:
                 classes = _refine(classes, part)
@@ -185,15 +193,32 @@ def _refine(classes: Array, predicates: PredicateSet) -> Array:
     assert_never(predicates)
 
 
+def _number_by_groups(n: int, groups: Sequence[Sequence[int]]) -> Array:
+    """Number the codes by which groups hold them."""
+    sizes = [len(codes) for codes in groups]
+    codes = np.fromiter(chain.from_iterable(groups), np.int64, sum(sizes))
+    order = np.argsort(codes, kind="stable")
+    holding = np.repeat(np.arange(len(groups)), sizes)[order]  # by code, and then by group
+    held, first = np.unique(codes[order], return_index=True)
+    numbers: dict[bytes, int] = {b"": 0}
+    marks = np.zeros(n, dtype=np.int64)
+    marks[held] = [
+        numbers.setdefault(own.tobytes(), len(numbers)) for own in np.split(holding, first[1:])
+    ]
+    return marks
+
+
 def _number_by_ranges(n: int, bounds: Iterable[tuple[int, int]]) -> Array:
     """Number the codes by which ranges hold them; one bit of a Python int stands for a range."""
-    flips = [0] * (n + 1)
+    flips = {0: 0}
     for k, (first, last) in enumerate(bounds):
-        flips[first] ^= 1 << k
-        flips[last + 1] ^= 1 << k
+        flips[first] = flips.get(first, 0) ^ 1 << k
+        flips[last + 1] = flips.get(last + 1, 0) ^ 1 << k
+    starts = sorted(flips)
     numbers: dict[int, int] = {}
-    held = accumulate(flips[:n], xor)
-    return np.array([numbers.setdefault(own, len(numbers)) for own in held])
+    held = accumulate((flips[own] for own in starts), xor)
+    marks = [numbers.setdefault(own, len(numbers)) for own in held]
+    return np.repeat(marks, np.diff([*starts, max(n, starts[-1])]))[:n]
 
 
 def _split(classes: Array, marks: Array) -> Array:

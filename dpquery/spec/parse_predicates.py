@@ -34,7 +34,6 @@ SET_WORDS = ("identity", "total", "prefix", "all-ranges", "identity+total")
 CONDITIONS = ("is", "in", "between")
 SET_KINDS = ("width", "ranges", "groups", *CONDITIONS)
 
-_MAX_LISTED = 2**22  # codes that the groups of one set list
 _WORDS_OF_BOOLEAN = {"no": 0, "false": 0, "yes": 1, "true": 1}
 
 # A label and the codes that it stands for, sorted.
@@ -152,17 +151,11 @@ def _groups(node: Node, attribute: Attribute, problems: Problems) -> GroupSet:
     if not found:
         raise UnreadableError(node.place, "no group is given; write {groups: {label: [values]}}")
     groups: list[_Entry] = []
-    codes_listed = 0
     for key, values in found:
         with problems.collected():
             if not key.text.strip():
                 raise UnreadableError(key.place, "a group needs a label; write one")
             codes = _union(_entries(values, attribute, problems))
-            codes_listed += len(codes)
-            if codes_listed > _MAX_LISTED:
-                raise UnreadableError(
-                    values.place, f"the groups list over {_MAX_LISTED:,} values; use ranges instead"
-                )
             groups.append((key.text, codes))
     if len(groups) < len(found):
         raise UnreadableError(None)
@@ -209,7 +202,7 @@ def _union(found: Sequence[_Entry]) -> tuple[int, ...]:
 def _entry(node: Node, attribute: Attribute, problems: Problems) -> _Entry:
     """Return a value, a range of values, or a condition on the columns of a merged attribute."""
     if not attribute.merged:
-        return _column_entry(node, _only_column(attribute))
+        return _column_entry(node, _only_column(attribute), problems)
     return _merged_entry(node, attribute, problems)
 
 
@@ -232,10 +225,11 @@ def _merged_entry(node: Node, attribute: Attribute, problems: Problems) -> _Entr
                     f"{quoted(attribute.name)} has no column {quoted(key.text)}"
                     f"{suggestion(key.text, columns)}",
                 )
-            read[key.text] = _column_entry(value, columns[key.text])
+            read[key.text] = _column_entry(value, columns[key.text], problems)
     if len(read) < len(found):
         raise UnreadableError(None)
     label = joint.join(f"{name}={own}" for name, (own, _) in read.items())
+    problems.count_codes(attribute.size * len(read), label, node.place)
     if joint == " and ":
         return label, _combined(attribute.columns, read)
     either = (_combined(attribute.columns, {name: own}) for name, own in read.items())
@@ -256,12 +250,16 @@ def _combined(columns: Sequence[Column], demanded: Mapping[str, _Entry]) -> tupl
     return tuple(codes)
 
 
-def _column_entry(node: Node, column: Column) -> _Entry:
+def _column_entry(node: Node, column: Column, problems: Problems) -> _Entry:
     if isinstance(node, ListNode):
         first, last = _pair(node, column)
-        return column.range_label(first, last), tuple(range(first, last + 1))
+        label = column.range_label(first, last)
+        problems.count_codes(last - first + 1, label, node.place)
+        return label, tuple(range(first, last + 1))
     code = _code(node, column)
-    return column.label(code), (code,)
+    label = column.label(code)
+    problems.count_codes(1, label, node.place)
+    return label, (code,)
 
 
 def _pair(node: Node, column: Column) -> tuple[int, int]:

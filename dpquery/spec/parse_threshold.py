@@ -1,6 +1,6 @@
 """Thresholds: records that meet at least r targets, over listed attributes or over random sets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from fractions import Fraction
 
 from dpquery.spec import sampling
@@ -19,7 +19,7 @@ from dpquery.spec.reading import (
 )
 from dpquery.spec.scope import Scope, Sets
 from dpquery.spec.source import MapNode, Node, TextNode
-from dpquery.spec.tables import limit_tables, over, table
+from dpquery.spec.tables import over, table
 
 THRESHOLD_KINDS = ("of", "sample")
 DISTRIBUTIONS = ("uniform", "zipf", "geometric")
@@ -100,6 +100,7 @@ def _sampled(node: Node, given: Mapping[str, Node], scope: Scope, where: Sets) -
             f"k is {k}; expected 1 to {len(attributes)}, the number of attributes to draw from",
         )
     r = _r(given["r"], k, "the number of attributes of each")
+    _check_effort(node, given, attributes)
     seed, count = whole(given["seed"], "the seed"), whole(given["sample"], "how many sets to draw")
     weights, cells = _weights(given, len(attributes), scope), _max_cells(given)
     sizes = [own.size for own in attributes.values()]
@@ -120,12 +121,27 @@ def _sampled(node: Node, given: Mapping[str, Node], scope: Scope, where: Sets) -
             f"sample is {count}; expected 1 to {sets.count:,}, the number of sets of {k} of "
             f"{len(attributes)} attributes{fitting}",
         )
-    limit_tables(count, given["sample"])
     axes = [(i, IdentitySet(own.size)) for i, own in attributes.items()]
     return [
         table(given["sample"], dict(axes[j] for j in chosen), where, at_least=r)
         for chosen in sampling.drawn(sets, count, seed)
     ]
+
+
+def _check_effort(node: Node, given: Mapping[str, Node], attributes: Sized) -> None:
+    """Refuse samples that would take minutes to draw."""
+    if len(attributes) > sampling.MAX_DRAWN_FROM:
+        raise UnreadableError(
+            node.place,
+            f"there are {len(attributes):,} attributes to draw from, and the limit is "
+            f"{sampling.MAX_DRAWN_FROM:,}; name fewer in `over`",
+        )
+    count = whole(given["sample"], "how many sets to draw")
+    if count > sampling.MAX_DRAWN:
+        raise UnreadableError(
+            given["sample"].place,
+            f"sample is {count:,}, and the limit is {sampling.MAX_DRAWN:,} sets; draw fewer",
+        )
 
 
 def _max_cells(given: Mapping[str, Node]) -> int | None:

@@ -20,6 +20,7 @@ ITEM_KINDS = ("product", "marginals", "ranges", "union", "any_of", "threshold")
 MARGINAL_KINDS = ("ways", "up_to", "sets", "max_cells")
 NAME = r"[a-z0-9_][a-z0-9_-]{0,99}"  # becomes a file name
 
+_MAX_DESCRIPTION = 4_000  # characters: anchors repeat them
 _RESERVED = ("errors", "measurements", "relaxed_rows")  # a release has files of these names
 
 
@@ -49,7 +50,7 @@ def _item(node: Node, scope: Scope, taken: dict[str, int]) -> Item:
             name = _name(given["name"], taken)
     with scope.problems.collected():
         if "description" in given:
-            description = text(given["description"], "a description")
+            description = _description(given["description"])
     with scope.problems.collected():
         if "weight" in given:
             weight = _weight(given["weight"])
@@ -73,6 +74,17 @@ def _name(node: Node, taken: dict[str, int]) -> str:
         )
     taken[name] = node.place.line
     return name
+
+
+def _description(node: Node) -> str:
+    description = text(node, "a description")
+    if len(description) > _MAX_DESCRIPTION:
+        raise UnreadableError(
+            node.place,
+            f"the description has {len(description):,} characters, and the limit is "
+            f"{_MAX_DESCRIPTION:,}; shorten it",
+        )
+    return description
 
 
 def _weight(node: Node) -> float:

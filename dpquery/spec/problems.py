@@ -10,6 +10,8 @@ from dpquery.exceptions import SpecError
 
 Word = TypeVar("Word", bound=str)
 
+MAX_LISTED = 2**23  # codes that the groups and values of a spec list: half a gigabyte
+_CODE = 32  # characters that take as much memory as a code
 _SHOWN = 100  # lines of one report; more is noise
 _LONGEST = 40  # characters of what was given that a message repeats
 _COMPARED = 1000  # names that are worth a search for the nearest one
@@ -43,10 +45,23 @@ class Problems:
         """Start with none; `file` is the spec's own name, whose mistakes are listed first."""
         self._file = file
         self._found: set[tuple[Place, str]] = set()
+        self._listed = 0
 
     def add(self, place: Place, message: str) -> None:
         """Note one mistake; the same mistake at the same place counts once."""
         self._found.add((place, message))
+
+    def count_codes(self, count: int, label: str, place: Place) -> None:
+        """Add to the codes that the spec lists, before they are; UnreadableError past MAX_LISTED.
+
+        An anchor used a thousand times lists its codes, and its labels, a thousand times.
+        """
+        self._listed += count + len(label) // _CODE
+        if self._listed > MAX_LISTED:
+            raise UnreadableError(
+                place,
+                f"the groups and lists of the spec name over {MAX_LISTED:,} values; use ranges",
+            )
 
     def collected(self) -> AbstractContextManager[None, bool]:
         """Note the mistake that ends the block early, and go on after the block."""

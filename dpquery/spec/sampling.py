@@ -6,14 +6,17 @@ weights, among the sets that fit a limit on their cells, and none twice: the his
 stream could change with a library, and no float.
 """
 
+import bisect
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import accumulate
-from operator import mul
 
 MAX_STATES = 200_000  # of the sums over sets
+MAX_BITS = 1 << 32  # of these sums together: half a gigabyte
+MAX_DRAWN_FROM = 1_000  # attributes
+MAX_DRAWN = 10_000  # sets: each is found past all that are taken
 State = tuple[int, int, int]
 """(attribute, how many are still to be chosen from it on, room left for their cells)."""
 _BLOCK = 256  # bits of one hash
@@ -67,11 +70,14 @@ class WeightedSets:
             TooManySetsError: they cannot be counted in MAX_STATES sums.
         """
         self.sizes, self.weights, self.k = sizes, weights, k
-        self.room = math.prod(sizes) if max_cells is None else max_cells
+        self.room = 1 if max_cells is None else max_cells
+        if max_cells is None:
+            self.sizes = [1] * len(sizes)  # whatever they are, every set fits
         self._most = [
-            list(accumulate(sorted(sizes[i:], reverse=True), mul, initial=1))
+            list(accumulate(sorted(self.sizes[i:], reverse=True)[:k], self._times, initial=1))
             for i in range(len(sizes) + 1)
         ]
+        self._most_states = min(MAX_STATES, MAX_BITS // (k * max(weights).bit_length() + 64))
         self._sums: dict[State, tuple[int, int]] = {}
         self._sum_all()
         self.total, self.count = self._sum(0, k, self.room)
@@ -99,7 +105,7 @@ class WeightedSets:
         for _ in self.sizes:
             levels.append({own for state in levels[-1] for own in self._next(*state)})
             states += len(levels[-1])
-            if states > MAX_STATES:
+            if states > self._most_states:
                 raise TooManySetsError
         for level in reversed(levels):
             for i, left, room in level:
@@ -107,6 +113,10 @@ class WeightedSets:
                     weight, count = self._sum(i + 1, left - 1, room // self.sizes[i])
                     beside, more = self._sum(i + 1, left, room)
                     self._sums[i, left, room] = self.weights[i] * weight + beside, count + more
+
+    def _times(self, cells: int, size: int) -> int:
+        """Return the product, or what is more than there is room for: that is all alike."""
+        return min(cells * size, self.room + 1)
 
     def _next(self, i: int, left: int, room: int) -> Iterator[State]:
         if left and len(self.sizes) - i >= left and room:
@@ -132,12 +142,13 @@ def drawn(sets: WeightedSets, count: int, seed: int) -> list[tuple[int, ...]]:
     left = sets.total
     for _ in range(count):
         place = draws.below(left)
-        for start, weight in sorted(taken):
-            if place >= start:
-                place += weight
+        for start, weight in taken:
+            if place < start:
+                break
+            place += weight
         chosen, start, weight = sets.at(place)
         found.append(chosen)
-        taken.append((start, weight))
+        bisect.insort(taken, (start, weight))
         left -= weight
     return found
 
