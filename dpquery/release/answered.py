@@ -15,6 +15,7 @@ import dpquery
 from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.measurement.libraries import versions
 from dpquery.release.answered_facts import AnsweredFacts
+from dpquery.release.carried import read_plan_file
 from dpquery.release.manifest import (
     MANIFEST_FILE,
     PLAN_FILE,
@@ -43,7 +44,7 @@ def read_answerable(directory: Path) -> tuple[Manifest, bytes]:
             f"{directory} was made by an older dpquery: run `dpquery release` again, which is free"
         )
     try:
-        plan = (directory / PLAN_FILE).read_bytes()
+        plan = read_plan_file(directory / PLAN_FILE)
     except OSError:
         plan = b""
     if hashlib.sha256(plan).hexdigest() != manifest.plan:

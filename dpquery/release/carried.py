@@ -3,8 +3,15 @@
 from pathlib import Path
 
 from dpquery.spec.model import Spec
+from dpquery.spec.outside import read_outside
 from dpquery.spec.parse import parse
+from dpquery.strategy.json_values import MAX_BYTES
 from dpquery.strategy.plan_file import Plan, read_plan
+
+
+def read_plan_file(path: Path) -> bytes:
+    """Return the bytes of a plan file; OSError, with the reason, if they cannot be had."""
+    return read_outside(path, most=MAX_BYTES)
 
 
 def plan_and_spec(content: bytes, path: Path) -> tuple[Plan, Spec]:

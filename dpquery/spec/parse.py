@@ -9,6 +9,7 @@ from typing import TypeVar, get_args
 from dpquery.exceptions import SpecError
 from dpquery.spec.domain import Attribute, Domain
 from dpquery.spec.model import Budget, Dataset, Item, Neighbours, Parent, Privacy, Rows, Spec
+from dpquery.spec.outside import read_outside
 from dpquery.spec.parse_domain import read_domain
 from dpquery.spec.parse_workload import read_workload
 from dpquery.spec.problems import Problems, UnreadableError, quoted
@@ -45,7 +46,7 @@ def beside(path: Path) -> Callable[[str], str]:
         inside, target = path.parent.resolve(), path.parent / name
         try:
             leaves = not target.resolve().is_relative_to(inside)
-        except (OSError, RuntimeError):  # a link that leads to itself
+        except (OSError, RuntimeError, ValueError):  # a link that leads to itself, a NUL
             leaves = True
         if leaves:
             raise SpecError(f"{target} leads out of the spec's folder; put the file itself there")
@@ -91,10 +92,7 @@ def parse(text: str, *, name: str, files: Callable[[str], str] | Mapping[str, st
 def read_text(path: Path) -> str:
     """Return the text of a spec or of a value list; SpecError if it cannot be read."""
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
-        if len(content) > _MAX_BYTES:
-            raise SpecError(f"{path} is larger than {_MAX_BYTES:,} bytes; shorten it")
+        content = read_outside(path, most=_MAX_BYTES)
         return content.decode("utf-8-sig")
     except OSError as error:
         raise SpecError(f"{path} cannot be read: {error.strerror}; check the path") from None

@@ -1,12 +1,39 @@
 """Values of a JSON file that comes from outside, each checked as it is taken."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 LARGEST = 1 << 40  # of any integer in a plan, powers of two apart
 MOST = 1e100  # of any figure: in counts, and squared, it must still be a number
+MAX_BYTES = 1 << 28  # of a file of JSON
+MAX_VALUES = 1 << 24  # in such a file: each takes some sixty bytes in memory, and two in the file
 
 Json = Mapping[str, "JsonValue"]
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
+
+
+def parsed(content: bytes) -> JsonValue:
+    """Return what a JSON text holds; ValueError, RecursionError where it holds nothing certain.
+
+    That is also a text with a name given twice in one object, with NaN, or with more values than
+    can be held.
+    """
+    if sum(map(content.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise ValueError("values")
+    found: JsonValue = json.loads(content, object_pairs_hook=_object, parse_constant=_refuse)
+    return found
+
+
+def _object(pairs: Sequence[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name twice")
+    return found
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)
 
 
 def mapping(value: JsonValue) -> Json:

@@ -18,6 +18,7 @@ from dpquery.strategy.json_values import (
     mapping,
     number_of,
     optional_number,
+    parsed,
     text_of,
 )
 from dpquery.strategy.noise_kinds import Noise
@@ -25,6 +26,8 @@ from dpquery.strategy.planned_rap import PlannedRap, decode_rap, encode_rap
 from dpquery.strategy.select import Objective
 
 FORMAT = "dpquery.plan/1"
+MARK = b'"format": "dpquery.plan/'
+"""What stands in the first line of every plan."""
 _OBJECTIVES: dict[str, Objective] = {"rmse": "rmse", "max": "max"}
 _FIGURES: dict[str, Figure] = {"sd": "sd", "rmse": "rmse"}
 _NOISES: dict[str, Noise] = {"laplace": "laplace", "gaussian": "gaussian"}
@@ -151,9 +154,10 @@ def write_plan(plan: Plan) -> bytes:
 def read_plan(content: bytes) -> Plan:
     """Parse the bytes of a plan file; SpecError if they are not one."""
     try:
-        raw = json.loads(content)
+        raw = mapping(parsed(content))
         if raw["format"] != FORMAT:
-            raise SpecError(f"the plan has format {raw['format']!r}, not {FORMAT!r}; plan again")
+            given = text_of(raw["format"])[:40]
+            raise SpecError(f"the plan has format {given!r}, not {FORMAT!r}; plan again")
         return _parse(raw, hashlib.sha256(content).hexdigest())
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         raise SpecError("this is not a plan file, or it is damaged; run `dpquery plan`") from None
