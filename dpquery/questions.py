@@ -50,8 +50,6 @@ from dpquery.strategy.row_errors import total_of, variances
 from dpquery.strategy.strategies import Strategy
 from dpquery.unanswerable import check_answerable, check_size
 
-WIDEST_SHIFT = 512  # bits of a strategy's integers below the grid; plans have some 75 at most
-
 
 @dataclass(frozen=True, eq=False)
 class AnswerReport:
@@ -229,7 +227,7 @@ def _strategy(of: _Release) -> Strategy:
 def _noise_std(manifest: Manifest, noise: Noise) -> float:
     """Return the standard deviation of the noise on a row of the integer strategy."""
     scale, shift = manifest.noise.scale, manifest.noise.shift
-    known = 0 <= shift <= WIDEST_SHIFT
+    known = shift >= 0  # and bounded: see manifest_checks
     std = standard_deviation(noise, scale=scale, shift=shift) if known else math.inf
     if not 0 < std < math.inf:
         raise SpecError(

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dpquery.exceptions import SpecError
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.projections import onto_simplex
-from dpquery.release.carried import plan_and_spec
+from dpquery.release.carried import plan_and_spec, read_plan_file
 from dpquery.release.manifest import PLAN_FILE, RELAXED_ROWS_FILE, read_manifest
+from dpquery.release.parquet_input import UNREADABLE, opened
 from dpquery.release.relaxed import read_relaxed
 from dpquery.spec.model import Spec, Table
 from dpquery.spec.predicates import (
@@ -66,7 +66,7 @@ def draw_records(directory: Path, spec: Spec, *, records: int) -> tuple[Array, t
 
 def _spec_of(directory: Path) -> Spec:
     try:
-        content = (directory / PLAN_FILE).read_bytes()
+        content = read_plan_file(directory / PLAN_FILE)
     except OSError:
         raise SpecError(
             f"the proxy {directory} has no {PLAN_FILE}: an older dpquery made it; run "
@@ -154,10 +154,11 @@ def _not_negative(counts: Array) -> Array:
 
 def _estimates(path: Path, queries: int) -> Array:
     try:
-        known = pq.read_metadata(path).num_rows == queries  # before a small file unfolds
-        values = pq.read_table(path, columns=["estimate"]).column(0).to_numpy() if known else None
-        if values is not None and np.isfinite(values).all():
-            return np.asarray(values, dtype=np.float64)
-    except (OSError, ValueError, TypeError, LookupError, pa.ArrowException):
+        with opened(path, rows=queries) as file:
+            if file.schema_arrow.field("estimate").type == pa.float64():
+                values = file.read(columns=["estimate"]).column(0).to_numpy()
+                if np.isfinite(values).all():
+                    return np.asarray(values, dtype=np.float64)
+    except UNREADABLE:
         pass
     raise SpecError(f"the proxy's {path} is missing or not as it was written; release it again")

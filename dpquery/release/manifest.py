@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import cast
 
 import dpquery
@@ -18,7 +18,10 @@ from dpquery.measurement.libraries import versions
 from dpquery.measurement.mechanism import Mechanism
 from dpquery.release.answered_facts import AnsweredFacts
 from dpquery.release.json_facts import decode
+from dpquery.release.manifest_checks import check_facts
 from dpquery.spec.model import Privacy, Spec
+from dpquery.spec.outside import read_outside
+from dpquery.strategy.json_values import MAX_BYTES, mapping, parsed, text_of
 
 SCHEMA_VERSION = "dpquery.release/1"
 MANIFEST_FILE, STATEMENT_FILE, ERRORS_FILE = "release.json", "statement.md", "errors.parquet"
@@ -357,11 +360,15 @@ def manifest_text(manifest: Manifest) -> str:
 def read_manifest(directory: Path) -> Manifest:
     """Read the manifest of a release; SpecError if the directory holds none that can be read."""
     try:
-        raw = json.loads((directory / MANIFEST_FILE).read_text(encoding="utf-8"))
+        content = read_outside(directory / MANIFEST_FILE, most=MAX_BYTES)
+        raw = mapping(parsed(content))
         written = raw["schema_version"]
         if written == SCHEMA_VERSION:
-            raw["libraries"] = sorted(raw["libraries"].items())
-            return _checked(cast(Manifest, decode(Manifest, raw)))
+            libraries = sorted(mapping(raw["libraries"]).items())
+            found = cast(Manifest, decode(Manifest, {**raw, "libraries": libraries}))
+            check_facts(found, mechanisms=frozenset((*MECHANISMS.values(), RAP)))
+            return found
+        written = text_of(written)[:40]
     except FileNotFoundError:
         raise SpecError(
             f"{directory} is not a release: it has no {MANIFEST_FILE}; "
@@ -376,13 +383,3 @@ def read_manifest(directory: Path) -> Manifest:
         f"{directory / MANIFEST_FILE} has format {written!r}, not {SCHEMA_VERSION!r}; "
         "read it with the version of dpquery that wrote it"
     )
-
-
-def _checked(manifest: Manifest) -> Manifest:
-    """Refuse file names that lead out of the directory, and figures that nothing has."""
-    if any(PurePath(item.file).name != item.file for item in manifest.items):
-        raise ValueError("file")
-    figures = [manifest.guarantee.epsilon, *(x for own in manifest.error_by_epsilon for x in own)]
-    if min(figures) <= 0:
-        raise ValueError("figure")
-    return manifest

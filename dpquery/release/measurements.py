@@ -17,6 +17,7 @@ from numpy import int64
 from numpy.typing import NDArray
 
 from dpquery.exceptions import SpecError
+from dpquery.release.parquet_input import UNREADABLE, opened
 from dpquery.spec.model import Spec
 from dpquery.strategy.strategies import Strategy
 
@@ -122,7 +123,7 @@ def read_measurements(path: Path, measured: Sequence[Measured], *, digest: str) 
     """
     try:
         return _checked(path, measured, digest)
-    except (OSError, ValueError, OverflowError, MemoryError, pa.ArrowException):
+    except UNREADABLE:
         raise SpecError(
             f"{path} is missing, damaged, or not of this release; run `dpquery release` again, "
             "which is free: the ledger holds the measurements"
@@ -131,8 +132,8 @@ def read_measurements(path: Path, measured: Sequence[Measured], *, digest: str) 
 
 def _checked(path: Path, measured: Sequence[Measured], digest: str) -> NDArray[int64]:
     rows = sum(own.rows for own in measured)
-    with pq.ParquetFile(path) as file:
-        if file.schema_arrow.remove_metadata() != SCHEMA or file.metadata.num_rows != rows:
+    with opened(path, rows=rows) as file:
+        if file.schema_arrow.remove_metadata() != SCHEMA:
             raise ValueError("schema")
         values = _values(file, _ends(measured, rows))
     if values_digest(values) != digest:

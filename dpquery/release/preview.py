@@ -5,11 +5,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-import pyarrow.parquet as pq
+import pyarrow as pa
 
+from dpquery.release.parquet_input import opened, rows_of
 from dpquery.strategy.json_values import MOST
 
 MAX_ROWS = 500
+MAX_BYTES = 1 << 18  # of a file that is drawn: labels may be long
+_AT_ONCE = 64  # rows: a text of a packed file may be long, and every row may hold it
+_LONGEST = 16 * MAX_BYTES
+_NUMBERS = (pa.int64(), pa.float64(), pa.bool_())
 MAX_DOTS = 60
 MAX_SERIES = 4
 MIN_POINTS = 10
@@ -60,10 +65,11 @@ def preview(path: Path, labels: Sequence[str]) -> Preview | None:
         path: an item's Parquet file.
         labels: its columns that say what a row is.
     """
-    with pq.ParquetFile(path) as file:
-        if file.metadata.num_rows > MAX_ROWS:
-            return None
-        rows = cast(list[Row], file.read().to_pylist())
+    count = rows_of(path)
+    if count > MAX_ROWS or path.stat().st_size > MAX_BYTES:
+        return None
+    with opened(path, rows=count) as file:
+        rows = [row for batch in file.iter_batches(_AT_ONCE) for row in _rows(batch)]
     queries = {str(row["query"]) for row in rows} if "query" in labels else set()
     query = queries.pop() if len(queries) == 1 else ""
     for name in labels:
@@ -78,6 +84,17 @@ def preview(path: Path, labels: Sequence[str]) -> Preview | None:
         _point(row, _words(row, varying), float(place)) for place, row in enumerate(rows)
     )
     return Preview("", (Series("", points),), query)
+
+
+def _rows(batch: pa.RecordBatch) -> list[Row]:
+    """Return some rows; ValueError if their labels are longer than any spec's."""
+    for column in batch.columns:
+        texts = column.dictionary if pa.types.is_dictionary(column.type) else column
+        if not pa.types.is_string(texts.type) and texts.type not in _NUMBERS:
+            raise ValueError("type")
+        if pa.types.is_string(texts.type) and texts.nbytes > _LONGEST:
+            raise ValueError("label")
+    return cast(list[Row], batch.to_pylist())
 
 
 def _along(rows: Sequence[Row], *, axis: str, place: str, others: Sequence[str]) -> Preview | None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.rap_mechanism import MAX_MASSES
@@ -19,6 +18,7 @@ from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.release.manifest import RELAXED_ROWS_FILE
+from dpquery.release.parquet_input import UNREADABLE, opened, rows_of
 from dpquery.spec.domain import Attribute, Domain
 
 _SHOWN = 3  # values that the name of a class lists
@@ -67,13 +67,12 @@ def read_relaxed(directory: Path, compiled: CompiledSpec) -> RelaxedRows:
     """Read the relaxed rows of a release; SpecError if they are missing or not as written."""
     shape = compiled.workload.shape_of_domain
     try:
-        table = _read(directory / RELAXED_ROWS_FILE, most=MAX_MASSES // sum(shape))
-        values = np.column_stack([column.to_numpy() for column in table.columns])
+        values = _read(directory / RELAXED_ROWS_FILE, columns=sum(shape))
         rows = RelaxedRows(shape, np.ascontiguousarray(values))
         bounded = np.isfinite(values).all() and (values >= 0).all() and (values <= 2).all()
         if bounded and all(rows.distribution(i).any(axis=1).all() for i in range(len(shape))):
             return rows
-    except (OSError, ValueError, pa.ArrowException):
+    except UNREADABLE:
         pass
     raise SpecError(
         f"{directory / RELAXED_ROWS_FILE} is missing or not as it was written; run "
@@ -81,8 +80,13 @@ def read_relaxed(directory: Path, compiled: CompiledSpec) -> RelaxedRows:
     )
 
 
-def _read(path: Path, *, most: int) -> pa.Table:
-    """Read a file of so many rows at most: a small file may unfold to numbers without end."""
-    if pq.read_metadata(path).num_rows > most:
-        raise ValueError("rows")
-    return pq.read_table(path)
+def _read(path: Path, *, columns: int) -> Array:
+    """Read a file of so many columns, of no more numbers than RAP holds."""
+    rows = rows_of(path)
+    with opened(path, rows=rows) as file:
+        types = file.schema_arrow.types
+        if len(types) != columns or set(types) != {pa.float32()}:
+            raise ValueError("schema")
+        if rows * columns > MAX_MASSES:
+            raise ValueError("rows")
+        return np.column_stack([column.to_numpy() for column in file.read().columns])

@@ -1,21 +1,18 @@
 """What a release is worth, read back from its folder: for the terminal, as JSON, for the page."""
 
-import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dpquery.exceptions import SpecError
 from dpquery.release.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
 from dpquery.release.extra import extra_note
 from dpquery.release.manifest import ERRORS_FILE, ItemFacts, Manifest, read_manifest
+from dpquery.release.parquet_input import UNREADABLE, opened
 from dpquery.release.preview import Preview, preview
 from dpquery.release.statement import guarantee_line, simulated_words
 from dpquery.release.wording import figure, percent, within
-from dpquery.strategy.json_values import MOST
+from dpquery.strategy.json_values import MOST, listed, mapping, parsed, text_of
 
 GOOD_ERROR, GOOD_SHARE, WEAK_SHARE = 0.1, 0.1, 0.5
 COLUMNS = ("item", "answers", "rms error", "typical", "worst", "flagged", "verdict")
@@ -118,8 +115,9 @@ def load(directory: Path) -> Report:
     manifest = read_manifest(directory)
     try:
         rows = _read_errors(directory / ERRORS_FILE, manifest)
-        items = tuple(_item(directory, own, rows[own.name]) for own in manifest.items)
-    except (OSError, KeyError, TypeError, ValueError, pa.ArrowException):
+        pairs = zip(manifest.items, rows, strict=True)
+        items = tuple(_item(directory, own, row) for own, row in pairs)
+    except UNREADABLE:
         raise SpecError(
             f"{directory} is damaged: a file named in its release.json is missing or not as it was "
             "written; run `dpquery release` again, which is free: the ledger holds the measurements"
@@ -127,30 +125,28 @@ def load(directory: Path) -> Report:
     return Report(manifest, items)
 
 
-def _read_errors(path: Path, manifest: Manifest) -> dict[str, dict[str, float | None]]:
-    if pq.read_metadata(path).num_rows != len(manifest.items):
-        raise ValueError("rows")
-    errors = pq.read_table(path)
+def _read_errors(path: Path, manifest: Manifest) -> list[dict[str, float | None]]:
+    """Return the figures of every item, in order; of their names only the number is looked at."""
     schema = ERRORS_SCHEMA if manifest.error_bars else UNKNOWN_SCHEMA
-    if errors.schema.remove_metadata() != schema:
-        raise ValueError("schema")
-    return {row["item"]: row for row in errors.to_pylist()}
+    with opened(path, rows=len(manifest.items)) as file:
+        if file.schema_arrow.remove_metadata() != schema:
+            raise ValueError("schema")
+        figures: list[dict[str, float | None]] = file.read(columns=schema.names[1:]).to_pylist()
+    return figures
 
 
 def _item(directory: Path, facts: ItemFacts, row: dict[str, float | None]) -> ItemReport:
     path = directory / facts.file
-    metadata = pq.read_metadata(path)
-    if metadata.num_rows != facts.queries:
-        raise ValueError("rows")
-    labels = json.loads(metadata.metadata[b"dpquery"])["labels"]
-    figures = {name: value for name, value in row.items() if name != "item"}
-    if not all(value is None or 0 <= value < MOST for value in figures.values()):
+    with opened(path, rows=facts.queries) as file:
+        own = mapping(parsed(file.metadata.metadata[b"dpquery"]))
+    labels = [text_of(label) for label in listed(own["labels"])]
+    if not all(value is None or 0 <= value < MOST for value in row.values()):
         raise ValueError("figure")
     return ItemReport(
         name=facts.name,
         description=facts.description,
         preview=preview(path, labels),
-        **figures,  # type: ignore[arg-type]  # the schema of errors.parquet has just been checked
+        **row,  # type: ignore[arg-type]  # the schema of errors.parquet has just been checked
     )
 
 

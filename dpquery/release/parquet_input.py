@@ -1,0 +1,63 @@
+"""Parquet files of a release, read back; they may be damaged, or made to fill the memory.
+
+A few bytes of Parquet can stand for numbers without end: runs of one value, pages packed a thousand
+to one, counts that are simply claimed. What a release writes cannot: noisy values hold at least two
+bits each, since noise has a scale of one grid step or more, and all other numbers are written out
+and packed by snappy, at most 21 to one. So a file has a byte for every eight rows, and what is read
+of it takes at most a hundred times its size.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpquery.spec.outside import open_outside
+
+_OWN: tuple[type[Exception], ...] = (OSError, ValueError, TypeError, LookupError, MemoryError)
+UNREADABLE = (*_OWN, OverflowError, RecursionError, pa.ArrowException)
+"""What reading a damaged file may raise."""
+_ROWS_A_BYTE = 8
+_CODECS = {"SNAPPY", "UNCOMPRESSED"}
+_MAX_CHUNKS = 1 << 20
+
+
+@contextmanager
+def opened(path: Path, *, rows: int) -> Iterator[pq.ParquetFile]:
+    """Yield a file of so many rows that cannot unfold to much more than its size.
+
+    Raises:
+        UNREADABLE: it is damaged, or not of the kind that a release writes.
+    """
+    with os.fdopen(open_outside(path), "rb") as source:
+        size = os.fstat(source.fileno()).st_size
+        with pq.ParquetFile(source) as file:
+            _check_sizes(file.metadata, rows, size)
+            yield file
+
+
+def _check_sizes(metadata: pq.FileMetaData, rows: int, size: int) -> None:
+    if metadata.num_rows != rows or rows > _ROWS_A_BYTE * size:
+        raise ValueError("rows")
+    if metadata.num_row_groups * metadata.num_columns > _MAX_CHUNKS:
+        raise ValueError("chunks")
+    held = 0
+    for k in range(metadata.num_row_groups):
+        group = metadata.row_group(k)
+        held += group.num_rows
+        chunks = [group.column(j) for j in range(group.num_columns)]
+        if group.num_rows < 0 or any(own.num_values != group.num_rows for own in chunks):
+            raise ValueError("values")
+        if any(own.compression not in _CODECS for own in chunks):
+            raise ValueError("codec")
+    if held != rows:
+        raise ValueError("rows")
+
+
+def rows_of(path: Path) -> int:
+    """Return how many rows a file claims to have; errors as `opened`."""
+    with os.fdopen(open_outside(path), "rb") as source:
+        return int(pq.read_metadata(source).num_rows)
