@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from cli_support import contents, kinds, ok, refused
+from plan_support import with_true_figures
 from strategies_support import dense_block, dense_strategy
 
 from dpquery.operators.compile import compile_questions, compile_spec
@@ -92,6 +93,7 @@ def put(own):
     """Put a strategy into the plan."""
     raw = json.loads(Path("dpquery.plan").read_text())
     raw["selections"][0]["strategy"] = encode_strategy(own)
+    with_true_figures(raw)
     Path("dpquery.plan").write_text(json.dumps(raw))
 
 

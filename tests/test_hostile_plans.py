@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_support import kinds, ok, refused
+from plan_support import with_true_figures
 
 RELEASE = ("release", "data.csv", "--epsilon", "1")
 
@@ -195,8 +196,25 @@ def test_more_rows_than_can_be_held_are_refused_before_anything_is_charged(town)
 def test_marginals_of_cells_are_read(town):
     plan = plan_json()
     plan["selections"][0]["strategy"] = MARGINALS | {"factors": [[1, REST[0]]]}
-    Path("dpquery.plan").write_text(json.dumps(plan))
+    Path("dpquery.plan").write_text(json.dumps(with_true_figures(plan)))
     ok(*RELEASE)
+
+
+@pytest.mark.parametrize("figure", ["rmse", "weighted_rmse", "max_std_error"])
+@pytest.mark.parametrize("factor", [0.5, 0.99, 1.01, 2.0])
+def test_figures_that_are_not_those_of_the_strategy_are_refused(town, figure, factor):
+    plan = plan_json()
+    _best(plan)[figure] *= factor
+    Path("dpquery.plan").write_text(json.dumps(plan))
+    assert "changed by hand" in refused(*RELEASE, code=2)
+    assert kinds() == ["register"]
+
+
+def test_a_bound_above_what_is_reached_is_refused(town):
+    plan = plan_json()
+    plan["selections"][0]["bound"] = 1.01 * _best(plan)["weighted_rmse"]
+    Path("dpquery.plan").write_text(json.dumps(plan))
+    assert "changed by hand" in refused(*RELEASE, code=2)
 
 
 @pytest.mark.parametrize("strategy", UNANSWERABLE)

@@ -11,7 +11,7 @@ from dpquery.measurement.curator import Query
 from dpquery.measurement.ledger import Measurement
 from dpquery.measurement.mechanism import design
 from dpquery.operators.compile import CompiledSpec, compile_spec
-from dpquery.planning.figures import Priced, chosen_price, error_curve
+from dpquery.planning.figures import Priced, check_figures, chosen_price, error_curve
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.linear import off_the_grid, table_answers
@@ -155,13 +155,14 @@ def linear_contract(plan: Plan, spec: Spec, terms: Terms) -> LinearContract:
     """Return the contract on some terms, with the better noise by the plan if they name none.
 
     Raises:
-        SpecError: the plan has no strategy for that noise or guarantee, or the extra columns cannot
-            be made from it.
+        SpecError: the plan has no strategy for that noise or guarantee, its figures are not those
+            of the strategy, or the extra columns cannot be made from it.
     """
     compiled, epsilon, delta = compile_spec(spec), terms.epsilon, terms.delta
     priced = chosen_price(plan, spec, terms.noise, epsilon=epsilon, delta=delta)
     kind = priced.selection.noise
     strategy = decode_strategy(priced.selection.strategy, noise=kind, workload=compiled.workload)
+    check_figures(priced.selection, strategy, compiled.workload)
     guarantee = accounting.guarantee(kind, epsilon=epsilon, delta=delta)
     mechanism = design(strategy, privacy=spec.privacy, guarantee=guarantee)
     check_columns(terms.columns, strategy)

@@ -8,13 +8,14 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpquery.exceptions import SpecError
+from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement import accounting
 from dpquery.measurement.mechanism import steps
+from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.spec.model import Spec
 from dpquery.strategy.codec import encode_strategy
-from dpquery.strategy.expected_error import ExpectedError, weighted_queries
+from dpquery.strategy.expected_error import ExpectedError, expected_error, weighted_queries
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.plan_file import (
     CandidateFigures,
@@ -23,7 +24,9 @@ from dpquery.strategy.plan_file import (
     PlannedSelection,
 )
 from dpquery.strategy.select import Candidate, Selection
+from dpquery.strategy.strategies import Strategy
 
+_ROUNDING = 1e-3  # of figures that another processor worked out
 CURVE = tuple(Fraction(n, 100) for n in (10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000))
 """Epsilons of the error-against-epsilon curve."""
 
@@ -135,6 +138,29 @@ def chosen_price(
     if not wanted:
         raise SpecError("gaussian noise needs a delta above 0; give --delta, or use laplace")
     return wanted[0]
+
+
+def check_figures(selection: PlannedSelection, strategy: Strategy, workload: Workload) -> None:
+    """Refuse a plan whose figures are not those of its strategy: the release would repeat them.
+
+    Raises:
+        SpecError: they are not, or the strategy cannot answer its workload with finite errors.
+    """
+    own = selection.figures
+    try:
+        found = expected_error(strategy, workload)
+        errors = (found.rmse, found.weighted_rmse, found.max_std_error)
+    except (ArithmeticError, ValueError, UnsupportedWorkloadError):
+        errors = (math.nan, math.nan, math.nan)
+    stated = (own.rmse, own.weighted_rmse, own.max_std_error)
+    pairs = zip(errors, (value or 0.0 for value in stated), strict=True)
+    same = all(abs(value - claimed) <= _ROUNDING * claimed for value, claimed in pairs)
+    bound = selection.bound_rmse or 0.0
+    if not same or not bound <= (own.weighted_rmse or 0.0) * (1 + _ROUNDING):
+        raise SpecError(
+            "the plan's figures are not those of its strategy: it was changed by hand, or another "
+            "machine made it; run `dpquery plan` again"
+        )
 
 
 def error_curve(priced: Priced, spec: Spec, *, delta: Fraction) -> list[tuple[float, float]]:

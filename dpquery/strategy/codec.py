@@ -28,7 +28,6 @@ from dpquery.strategy.json_values import (
     scaled_integer,
     text_of,
 )
-from dpquery.strategy.lattice import subsets_of
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.strategies import (
     DirectStrategy,
@@ -43,7 +42,10 @@ from dpquery.strategy.strategies import (
 )
 from dpquery.strategy.support import supports
 
-MAX_BYTES = 1 << 30
+MAX_BYTES = 1 << 29  # of a matrix: of 8192 codes, whose inverse takes a minute
+MAX_ALL_BYTES = 1 << 31
+MAX_SUBSETS = 1 << 22  # of all sets that marginals measure: each is looked at
+MAX_LEVELS = 64  # of a quad-tree: the size of its blocks doubles at least now and then
 _RESIDUAL = 1e-3  # of an inverse times its matrix, off the identity
 
 
@@ -79,10 +81,11 @@ def encode_strategy(strategy: Strategy) -> dict[str, JsonValue]:
 def decode_strategy(encoded: Json, *, noise: Noise, workload: Workload) -> Strategy:
     """Return the strategy that a plan holds for a workload; SpecError if it does not fit."""
     try:
+        _check_packed(encoded)
         strategy = _decode(encoded, noise, workload)
-        _check_support(strategy, workload)
         check_size(strategy)
-    except (LookupError, TypeError, ValueError, ArithmeticError, zlib.error):
+        _check_support(strategy, workload)
+    except (LookupError, TypeError, ValueError, ArithmeticError, MemoryError, zlib.error):
         raise SpecError(
             "the plan's strategy is damaged or does not fit its spec; run `dpquery plan` again"
         ) from None
@@ -98,27 +101,15 @@ def _decode(encoded: Json, noise: Noise, workload: Workload) -> Strategy:
             return ProductStrategy(name, noise, tuple(factors))
         case "marginals":
             weights_of, held = _decode_weights(encoded, workload), _decode_held(encoded, shape)
+            if sum(1 << len(b) for b in weights_of) > MAX_SUBSETS:
+                raise ValueError("subsets")
             return MarginalsStrategy(name, noise, shape, weights_of, held)
         case "residual":
             pairs = zip(listed(encoded["cores"]), shape, strict=True)
             cores = tuple(_decode_core(own, n) for own, n in pairs)
             return ResidualStrategy(name, noise, cores, _decode_weights(encoded, workload))
         case "union":
-            parts = tuple(
-                _decode(mapping(own), noise, workload) for own in listed(encoded["parts"])
-            )
-            products = tuple(part for part in parts if isinstance(part, ProductStrategy))
-            weights = tuple(scaled_integer(own) for own in listed(encoded["weights"]))
-            groups = tuple(
-                tuple(integer(position, 0) for position in listed(own))
-                for own in listed(encoded["groups"])
-            )
-            positions = sorted(position for group in groups for position in group)
-            if not len(parts) == len(products) == len(weights) == len(groups) > 0:
-                raise ValueError("parts")
-            if positions != list(range(len(workload.blocks))):
-                raise ValueError("groups")
-            return UnionStrategy(name, noise, products, weights, groups)
+            return _decode_union(encoded, name, noise, workload)
         case "quad-tree":
             return _decode_quad_tree(encoded, name, noise, shape)
         case "workload":
@@ -128,6 +119,22 @@ def _decode(encoded: Json, noise: Noise, workload: Workload) -> Strategy:
             return DirectStrategy(name, noise, workload, weights)
         case _:
             raise ValueError("shape")
+
+
+def _decode_union(encoded: Json, name: str, noise: Noise, workload: Workload) -> UnionStrategy:
+    parts = tuple(_decode(mapping(own), noise, workload) for own in listed(encoded["parts"]))
+    products = tuple(part for part in parts if isinstance(part, ProductStrategy))
+    weights = tuple(scaled_integer(own) for own in listed(encoded["weights"]))
+    groups = tuple(
+        tuple(integer(position, 0) for position in listed(own, 1))
+        for own in listed(encoded["groups"])
+    )
+    if not len(parts) == len(products) == len(weights) == len(groups) > 0:
+        raise ValueError("parts")
+    positions = sorted(position for group in groups for position in group)
+    if positions != list(range(len(workload.blocks))):
+        raise ValueError("groups")
+    return UnionStrategy(name, noise, products, weights, groups)
 
 
 def _check_support(strategy: Strategy, workload: Workload) -> None:
@@ -146,8 +153,11 @@ def _check_support(strategy: Strategy, workload: Workload) -> None:
         case _:
             served = all(supports(strategy, block) for block in workload.blocks)
     if isinstance(strategy, ResidualStrategy):
+        # With every set that lacks one of its members, and theirs, all of its subsets are there.
         measured = strategy.weights
-        served = served and all(a in measured for b in measured for a in subsets_of(b))
+        served = served and all(
+            b[:k] + b[k + 1 :] in measured for b in measured for k in range(len(b))
+        )
     if not served:
         raise ValueError("unsupported")
 
@@ -157,6 +167,8 @@ def _decode_quad_tree(
 ) -> QuadTreeStrategy:
     first, second = (integer(own, 0) for own in listed(encoded["pair"]))
     levels = []
+    if len(listed(encoded["levels"])) > MAX_LEVELS:
+        raise ValueError("levels")
     for raw in listed(encoded["levels"]):
         rows, columns, weight = (integer(own, 1) for own in listed(raw))
         levels.append(Level((rows, columns), weight))
@@ -278,15 +290,28 @@ def _pack(matrix: Array) -> JsonValue:
     return {"shape": list(matrix.shape), "data": base64.b64encode(content).decode()}
 
 
+def _check_packed(encoded: Json) -> None:
+    """Refuse more matrices than can be held, or one whose inverse would take minutes."""
+    todo: list[JsonValue | Json] = [encoded]
+    total = 0
+    while todo:
+        own = todo.pop()
+        if isinstance(own, dict) and "data" in own:
+            rows, columns = (integer(size, 0) for size in listed(own["shape"]))
+            total += 8 * rows * columns
+            if 8 * rows * columns > MAX_BYTES or total > MAX_ALL_BYTES:
+                raise ValueError("size")
+        elif isinstance(own, dict | list):
+            todo += own.values() if isinstance(own, dict) else own
+
+
 def _unpack(raw: JsonValue, n: int) -> Array:
     """Inflate an integer matrix of n columns; its declared shape limits how far."""
     packed = mapping(raw)
     rows, columns = (integer(own, 0) for own in listed(packed["shape"]))
     if columns != n:
         raise ValueError("shape")
-    expected = 8 * rows * columns
-    if expected > MAX_BYTES:
-        raise ValueError("size")
+    expected = 8 * rows * columns  # within the limits of _check_packed
     inflater = zlib.decompressobj()
     try:
         content = inflater.decompress(

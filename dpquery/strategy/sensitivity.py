@@ -14,10 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpquery.operators.counting import tail
-from dpquery.operators.factors import Array, Factor
+from dpquery.operators.factors import ROW_CHUNK, Array, Factor, PIdentity
+from dpquery.operators.hierarchies import Hierarchy
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.strategies import Measurement
 
+_HALF_BITS = 31
+_HALF = (1 << _HALF_BITS) - 1
 SEARCH_LIMIT = 200_000  # column classes searched exactly; beyond, a sum of maxima bounds it
 
 
@@ -134,8 +137,33 @@ def _norms(factor: Factor, power: int) -> list[int]:
     """Return sum_i |F_ij|^power for every column, in Python ints where int64 could wrap."""
     if factor.max_abs() ** power * factor.shape[0] < 1 << 63:
         return [int(v) for v in factor.column_norms(power)]
-    columns = factor.dense().astype(object).T
-    return [sum(abs(v) ** power for v in column) for column in columns]
+    if isinstance(factor, Hierarchy):
+        return [sum(weight**power for weight in factor.weights)]
+    if isinstance(factor, PIdentity):
+        below = _wide_norms(factor.rows, power)
+        return [int(d) ** power + own for d, own in zip(factor.diagonal, below, strict=True)]
+    return _wide_norms(factor.dense(), power)
+
+
+def _wide_norms(matrix: Array, power: int) -> list[int]:
+    """Return sum_i |F_ij|^power of entries below 2^62, power 1 or 2, for every column.
+
+    In digits of 31 bits, the squares of which are added up by their halves: sums of 2^31 rows fit.
+    """
+    rows, columns = matrix.shape
+    total: Array = np.zeros(columns, dtype=object)
+    step = max(1, ROW_CHUNK // columns)
+    for start in range(0, rows, step):
+        own = np.abs(matrix[start : start + step])
+        low, high = own & _HALF, own >> _HALF_BITS
+        if power == 1:
+            digits = {0: low, _HALF_BITS: high}
+        else:
+            digits = {0: low * low, _HALF_BITS + 1: low * high, 2 * _HALF_BITS: high * high}
+        for place, digit in digits.items():
+            for half, shift in ((digit & _HALF, place), (digit >> _HALF_BITS, place + _HALF_BITS)):
+                total = total + half.sum(axis=0).astype(object) * (1 << shift)
+    return [int(own) for own in total]
 
 
 def _largest(blocks: Sequence[Columns]) -> int:
