@@ -27,13 +27,13 @@ from dpquery.planning.figures import planned
 from dpquery.planning.report import PlanReport, report_of
 from dpquery.planning.tuning import goal_of, parse_sweep, parse_targets
 from dpquery.reconstruction.postprocess import parse_columns
-from dpquery.release.carried import plan_and_spec
-from dpquery.release.replacing import replace_file
+from dpquery.release.carried import plan_and_spec, read_plan_file
+from dpquery.release.replacing import check_place, replace_file
 from dpquery.release.write import Sources, check_target, write_release
 from dpquery.spec.model import Spec
 from dpquery.spec.parse import load
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.plan_file import Plan, write_plan
+from dpquery.strategy.plan_file import MARK, Plan, write_plan
 from dpquery.strategy.select import Objective, select
 
 
@@ -89,9 +89,9 @@ def plan(
         compare: whether RAP is compared, and on what it is rehearsed.
         progress: told what is being tried.
     """
+    check_place(plan_path, mark=MARK)
     spec = load(spec_path)
-    compiled = compile_spec(spec)
-    cap = accounting.budget_cap(spec.budget, spec.privacy)
+    compiled, cap = compile_spec(spec), accounting.budget_cap(spec.budget, spec.privacy)
     delta = spec.privacy.delta if delta is None else delta
     wanted, points = parse_targets(targets, spec, objective), parse_sweep(sweep)
     stage = stage_for(spec, compiled, compare, epsilon=epsilon, delta=delta, targets=bool(wanted))
@@ -110,7 +110,7 @@ def plan(
     report = report_of(made, spec, epsilon=epsilon, delta=delta, sweep=points)
     report = with_rap(report, stage, wanted=compare, time_limit=time_limit, progress=progress)
     _register(ledger_path, spec, cap, change=change_cap)
-    replace_file(plan_path, write_plan(report.plan))
+    replace_file(plan_path, write_plan(report.plan), mark=MARK)
     return report
 
 
@@ -192,9 +192,9 @@ def _noises(spec: Spec, cap: accounting.Cap) -> tuple[Noise, ...]:
 
 def _bytes_of(plan_path: Path) -> bytes:
     try:
-        return plan_path.read_bytes()
-    except OSError:
+        return read_plan_file(plan_path)
+    except OSError as error:
         raise SpecError(
-            f"{plan_path} cannot be read; run `dpquery plan workload.yaml` first, or name the plan "
-            "with --plan"
+            f"{plan_path} cannot be read: {error.strerror}; run `dpquery plan workload.yaml` "
+            "first, or name the plan with --plan"
         ) from None

@@ -16,6 +16,7 @@ from dpquery.release.answered import read_answerable
 from dpquery.release.carried import plan_and_spec
 from dpquery.release.manifest import PLAN_FILE
 from dpquery.release.relaxed import read_relaxed
+from dpquery.release.replacing import check_place
 from dpquery.release.synthetic import write_synthetic
 
 UNASKED = 1 << 30
@@ -61,6 +62,7 @@ def synthetic(
         raise PlanConflictError(
             f"{out} lies in the release {release}, which is not changed; name a file elsewhere"
         )
+    check_place(out)
     manifest, content = read_answerable(release)
     if manifest.rap is None:
         raise SpecError(

@@ -33,7 +33,7 @@ from dpquery.cli.options import (
     TimeLimit,
     ledger_path,
 )
-from dpquery.cli.screen import print_grids, print_json, say, shown_progress
+from dpquery.cli.screen import print_grids, print_json, say, show, shown_progress
 from dpquery.exceptions import SpecError
 from dpquery.spec.problems import one_of
 
@@ -55,6 +55,8 @@ def init(
     from dpquery.spec.schema import schema_text
     from dpquery.spec.starter import STARTER
 
+    if path.is_dir() or path.name in ("", ".."):
+        raise SpecError(f"{path} is a folder; name a file")
     beside = path.with_name("workload.schema.json")
     try:
         if not beside.exists():
@@ -204,7 +206,7 @@ def _show_release(done: "ReleaseReport", *, as_json: bool) -> None:
     if as_json:
         print_json(summary.release_json(done))
     else:
-        typer.echo(summary.release_text(done))
+        show(summary.release_text(done))
     if done.free:
         say("nothing was charged: the ledger holds this release, and the data was not opened")
 
@@ -223,7 +225,9 @@ def error_report(
     from dpquery.cli import summary
     from dpquery.release import html as page
     from dpquery.release import report
+    from dpquery.release.replacing import check_place
 
+    check_place(html, mark=page.MARK)
     loaded = report.load(directory)
     page.write_html(loaded, html)
     if as_json:

@@ -22,6 +22,8 @@ from dpquery.release.svg import bars, curve, lines, whiskers
 from dpquery.release.wording import count, figure, percent, power
 
 MAX_PREVIEWS = 24
+MARK = b"<title>Error report: "
+"""What stands in the head of every such page."""
 GLOSSARY = (
     (
         "Standard error",
@@ -88,7 +90,7 @@ UNKNOWN_GLOSSARY = (
 
 def write_html(report: Report, path: Path) -> None:
     """Write the page of a report, whole or not at all; DpqueryError if it cannot be written."""
-    replace_file(path, page(report).encode())
+    replace_file(path, page(report).encode(), mark=MARK)
 
 
 def page(report: Report) -> str:
@@ -109,7 +111,7 @@ def page(report: Report) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"<title>Error report: {escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"{MARK.decode()}{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
         f"<body>\n<main>\n{''.join(sections)}</main>\n</body>\n</html>\n"
     )
 
