@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dpquery.cli.options import Also, AsJson, Confidence
-from dpquery.cli.screen import print_json, say, shown_progress
+from dpquery.cli.screen import print_json, say, show, shown_progress
 
 
 def answer(
@@ -40,5 +40,5 @@ def answer(
     if as_json:
         print_json(summary.answer_json(done))
     else:
-        typer.echo(summary.answer_text(done))
+        show(summary.answer_text(done))
     say("nothing was charged: neither the data nor the ledger was opened")

@@ -11,6 +11,7 @@ from dpquery.cli import commands
 from dpquery.cli.answering import answer
 from dpquery.cli.audit import audit
 from dpquery.cli.ledger import ledger_app
+from dpquery.cli.screen import say
 from dpquery.cli.synthetic import synthetic
 from dpquery.exceptions import DpqueryError
 
@@ -60,7 +61,7 @@ def main() -> None:
 
 def _fail(message: str, code: int) -> None:
     for line in message.splitlines() or [""]:
-        sys.stderr.write(f"dpquery: {line}\n")
+        say(f"dpquery: {line}")
     sys.exit(code)
 
 

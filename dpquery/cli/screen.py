@@ -11,6 +11,14 @@ import typer
 if TYPE_CHECKING:
     from dpquery.cli.grid import Grid
 
+# Names, labels and words come from files, and a terminal obeys control characters: it would rewrite
+# what stands above, or turn a line around. Line ends alone are left.
+_OBEYED = [c for c in (*range(0x20), *range(0x7F, 0xA0)) if c != 0x0A]
+_OBEYED += [0x61C, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+_SHOWN = {c: f"\\x{c:02x}" if c < 0x100 else f"\\u{c:04x}" for c in _OBEYED}
+_IN_JSON = {c: f"\\u{c:04x}" for c in _OBEYED}
+_HALVES = ("utf-8", "backslashreplace")  # of what stands for bytes in the name of a file
+
 
 @contextmanager
 def shown_progress() -> Iterator[Callable[[str], None]]:
@@ -19,19 +27,35 @@ def shown_progress() -> Iterator[Callable[[str], None]]:
         yield lambda _: None
         return
     from rich.console import Console
+    from rich.markup import escape
 
     with Console(stderr=True).status("starting") as shown:
-        yield shown.update
+        yield lambda words: shown.update(escape(printable(words)))
+
+
+def printable(text: str) -> str:
+    r"""Return a text with the characters that a terminal would obey written out.
+
+    >>> printable("a\x1b[31m b")
+    'a\\x1b[31m b'
+    """
+    return text.encode(*_HALVES).decode().translate(_SHOWN)
+
+
+def show(text: str) -> None:
+    """Write a result to stdout."""
+    typer.echo(printable(text))
 
 
 def say(message: str) -> None:
     """Write a message to stderr."""
-    typer.echo(message, err=True)
+    typer.echo(printable(message), err=True)
 
 
 def print_json(value: object) -> None:
     """Print a result as indented JSON."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    typer.echo(text.encode(*_HALVES).decode().translate(_IN_JSON))
 
 
 def print_grids(grids: Sequence["Grid"]) -> None:
@@ -40,16 +64,19 @@ def print_grids(grids: Sequence["Grid"]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    def plain(text: str) -> str:
+        return escape(printable(text))
+
     console = Console(width=None if sys.stdout.isatty() else 240, highlight=False)
     for grid in grids:
         table = Table(box=None, pad_edge=False)
         for name, right in zip(grid.columns, grid.numeric(), strict=True):
-            table.add_column(escape(name), justify="right" if right else "left", overflow="fold")
+            table.add_column(plain(name), justify="right" if right else "left", overflow="fold")
         for place, row in enumerate(grid.rows):
             style = "bold" if place == grid.strong else None
-            table.add_row(*(escape(cell) for cell in row), style=style)
+            table.add_row(*map(plain, row), style=style)
         with console.capture() as rendered:
-            console.print(escape(grid.title), table, *map(escape, grid.notes), sep="\n")
+            console.print(plain(grid.title), table, *map(plain, grid.notes), sep="\n")
         for line in rendered.get().splitlines():
             typer.echo(line.rstrip())
         typer.echo()

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dpquery.cli.options import AsJson
-from dpquery.cli.screen import print_json, say, shown_progress
+from dpquery.cli.screen import print_json, say, show, shown_progress
 
 
 def synthetic(
@@ -38,5 +38,5 @@ def synthetic(
     if as_json:
         print_json({"file": str(done.file), "records": done.records})
     else:
-        typer.echo(f"{done.file}: {done.records:,} synthetic records")
+        show(f"{done.file}: {done.records:,} synthetic records")
     say("nothing was charged: neither the data nor the ledger was opened")
