@@ -17,7 +17,8 @@ from dpquery.audit.findings import QUICK
 from dpquery.measurement import libraries
 from dpquery.measurement.libraries import ACCEPTED, Accepted, installed, versions
 
-PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+TOML = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+PROJECT = TOML["project"]
 WANTED = {
     re.match(r"[a-z0-9]+", line)[0]: re.sub(r"^[a-z0-9]+", "", line)
     for line in PROJECT["dependencies"]
@@ -46,6 +47,7 @@ def test_every_dependency_is_locked_within_its_bounds():
 
 def test_every_locked_library_has_its_hashes_and_nothing_else_is_in_the_file():
     text = resources.files("dpquery.audit").joinpath("requirements.txt").read_text()
+    assert TOML["tool"]["setuptools"]["package-data"]["dpquery.audit"] == ["requirements.txt"]
     pins = re.sub(r"^ *#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", "").splitlines()
     pin = re.compile(r"[a-z0-9-]+==[0-9][0-9a-z.]* +(--hash=sha256:[0-9a-f]{64} *)+")
     assert [line for line in pins if not pin.fullmatch(line)] == []
