@@ -34,9 +34,7 @@ def law_p(own, values):
 
 def measured(own, factor, replicates):
     first, second = (own.answers(records) for records in neighbours(own))
-    values = [
-        noise(own, factor, replicates) + exact.astype(np.int64) for exact in (first, second)
-    ]
+    values = [noise(own, factor, replicates) + exact.astype(np.int64) for exact in (first, second)]
     return Repeated(own, values[0], first, values[1], second)
 
 

@@ -3,18 +3,21 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import run
+from cli_support import ok, refused, run, spent
 from scipy.stats import binom, kstest
 
 from dpquery.audit import prepared as prepared_module
+from dpquery.audit import processes
 from dpquery.audit import run as audit_run
 from dpquery.audit.findings import QUICK, Finding, Size
 from dpquery.audit.made_up import CASES
 from dpquery.audit.neighbours import event_bounds
 from dpquery.audit.prepared import prepared
+from dpquery.audit.processes import two_processes
 from dpquery.audit.statistics import ALPHA, MOST_TESTS
 from dpquery.exceptions import SpecError
 from dpquery.measurement import curator, mechanism, tabulate
@@ -281,6 +284,7 @@ def test_the_command_ends_in_exit_1_where_a_check_fails(monkeypatch):
 def test_the_quick_audit_passes_and_stays_within_its_tests(record_property):
     findings = audit_run.audit(quick=True)
     assert not failed(findings)
+    assert sum(own.tests for own in findings) <= MOST_TESTS
     assert {own.part for own in findings} == set(audit_run.PARTS)
     record_property("draws", sum(own.draws for own in findings))
     record_property("neighbours", sum(own.neighbours for own in findings))
@@ -314,11 +318,37 @@ def p_values(findings):
     return [float(own[1]) for own in found if own]
 
 
+@pytest.mark.statistical
+def test_a_plan_of_ones_own_is_audited_on_made_up_data_alone(gaussian_town, monkeypatch):
+    monkeypatch.setattr(audit_run, "QUICK", replace(FEW, replicates=100))
+    Path("data.csv").unlink()
+    before = spent()
+    told = json.loads(ok("audit", "--quick", "--plan", "dpquery.plan", "--json").out)
+    assert told["passed"]
+    assert {own["part"] for own in told["findings"]} == set(audit_run.OF_PLANS)
+    subjects = {own["subject"] for own in told["findings"]}
+    assert any("laplace" in own for own in subjects)
+    assert any("gaussian" in own for own in subjects)
+    assert spent() == before
+
+
+def test_a_plan_that_cannot_be_audited_is_refused(town, monkeypatch):
+    assert "cannot be read" in refused("audit", "--plan", "missing.plan", code=2)
+    monkeypatch.setattr("dpquery.audit.own_plan.MOST_CELLS", 50)
+    assert "one by one" in refused("audit", "--plan", "dpquery.plan", code=2)
+
+
 @pytest.mark.slow
 @pytest.mark.statistical
-def test_the_whole_audit_passes_with_fewer_tests_than_the_false_alarm_allows(record_property):
-    findings = audit_run.audit()
-    assert not failed(findings)
-    assert sum(own.tests for own in findings) <= MOST_TESTS
-    record_property("draws", sum(own.draws for own in findings))
-    record_property("neighbours", sum(own.neighbours for own in findings))
+def test_two_processes_that_draw_the_same_are_seen(monkeypatch):
+    size = replace(FEW)
+    own = prepared(ROWS, size)
+    assert two_processes(own).passed
+    monkeypatch.setattr(processes, "_released", lambda own, folder: np.arange(own.strategy.length))
+    assert not two_processes(own).passed
+
+
+@pytest.mark.slow
+def test_a_release_that_fails_in_another_process_is_no_sign_of_health(monkeypatch):
+    own = replace(prepared(ROWS, replace(FEW)), plan=b"no plan")
+    assert not two_processes(own).passed

@@ -1,5 +1,6 @@
 """The parts of the audit that look at whole releases: lattice, residuals, independence."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
@@ -10,18 +11,19 @@ from dpquery.audit.classes import predicate_matrices
 from dpquery.audit.dependence import dependence, repeats
 from dpquery.audit.findings import Finding, Size
 from dpquery.audit.prepared import Prepared, cases
+from dpquery.audit.processes import two_processes
 from dpquery.audit.released import Released, released, units
 from dpquery.audit.repeated import query_of, repeated, tables_of
 from dpquery.audit.statistics import ALPHA, Floats, Integers, combined, goodness_of_fit
 from dpquery.audit.written_out import Cell, Rows, WrittenOut
-from dpquery.measurement.accounting import units_text
+from dpquery.measurement.accounting import UNIT, units_text
 from dpquery.operators.factors import Array
 from dpquery.strategy.json_values import mapping
 from dpquery.strategy.lattice import Subset
 
 _SCALE_SLACK = 1e-6  # of the scale, above what is needed: it is rounded up to a float
 _FIGURES_SLACK = 1e-6
-_SMALL = 2_000  # rows; estimates of more are not worked out apart
+_SMALL = 4_000_000  # entries of the matrices by which estimates are worked out apart
 _HUGE = (1 << 33) + 12_345  # records in a cell, of three: fewer than the 2^36 that may be
 _GROUP = 2_000  # values that are held against the law together
 
@@ -63,6 +65,8 @@ def independence(size: Size) -> Iterator[Finding]:
         if case.repeated:
             again = repeated(case, size)
             yield _independent(again.prepared, again.residuals, "replicates")
+        if case.apart and not size.quick:
+            yield two_processes(own.prepared)
 
 
 def _exactness(own: Prepared) -> Finding:
@@ -100,18 +104,19 @@ def _grid(own: Released) -> Finding:
     """Hold what is published against the whole numbers that were measured."""
     shift = int(str(mapping(own.manifest["noise"])["shift"]))
     same_grid = shift == own.prepared.strategy.shift
-    worst = 0.0
-    if own.prepared.strategy.length <= _SMALL:
+    strategy, spec = own.prepared.strategy, own.prepared.spec
+    small = (strategy.length + spec.queries) * len(strategy.cells) <= _SMALL
+    worst, told = 0.0, "too many estimates to work out apart"
+    if small:
         expected = _estimates(own)
         worst = float((np.abs(own.answers - expected) / np.abs(expected).max(axis=0)).max())
+        told = f"estimates and errors within {worst:.1g} of least squares"
     return Finding(
         "lattice",
         own.prepared.subject,
         "values are whole steps of the grid, estimates and errors follow from them",
         same_grid and worst < _FIGURES_SLACK,
-        f"steps of 2^{shift}; estimates and errors within {worst:.1g} of least squares"
-        if own.prepared.strategy.length <= _SMALL
-        else f"steps of 2^{shift}; estimates not worked out: too many",
+        f"steps of 2^{shift}; {told}",
     )
 
 
@@ -148,16 +153,23 @@ def _charge(own: Released) -> Finding:
     paid = charge.after - charge.before
     in_time = len(charge.seen) > 1 and all(seen == charge.after for seen in charge.seen[1:])
     free = charge.again == charge.after and charge.opened_again == 0
-    told = str(mapping(own.manifest["guarantee"])["charged"])
     return Finding(
         "lattice",
         own.prepared.subject,
         "the noise is paid for before the records are read, once",
-        in_time and free and least <= paid <= most,
-        f"charged {units_text(paid)}, due {units_text(least)}, told {told}; "
+        in_time and free and _told(own, paid) and least <= paid <= most,
+        f"charged {units_text(paid)}, due {units_text(least)}, "
         f"{'before' if in_time else 'NOT before'} reading; "
         f"{'free' if free else 'NOT free'} the second time",
     )
+
+
+def _told(own: Released, paid: int) -> bool:
+    """Return whether the manifest says what the release promises, as exactly as it was charged."""
+    told = Fraction(str(mapping(own.manifest["guarantee"])["charged"]))
+    if own.prepared.case.noise == "gaussian":
+        return told == Fraction(paid, UNIT)
+    return told == math.ceil(own.prepared.case.epsilon * UNIT) / Fraction(UNIT)
 
 
 def _scale(own: Released) -> Finding:
@@ -187,7 +199,7 @@ def _law(own: Prepared, values: Integers, what: str) -> Finding:
         if what == "measured"
         else f"{what} less exact follows the law, in every block",
         p > ALPHA,
-        f"p = {p:.2g}, {values.size:,} draws, together and in {len(groups) - 1} parts, "
+        f"p = {p:.2g}, {values.size:,} draws, all together and in parts: {len(groups) - 1}, "
         f"spread {spread:.4f} of what is due",
         draws=values.size,
         tests=1,

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from dpquery.audit.made_up import Case
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -37,12 +39,14 @@ class Size:
         replicates: of each small measurement.
         releases: of each made-up dataset, whole.
         quick: whether only some of the made-up datasets are used.
+        own: cases of a user's plan, in place of those of the audit.
     """
 
     draws: int
     replicates: int
     releases: int
     quick: bool = False
+    own: tuple[Case, ...] = ()
 
 
 FULL = Size(draws=100_000, replicates=8_000, releases=20)

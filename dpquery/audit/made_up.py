@@ -34,6 +34,8 @@ class Case:
         epsilon: of each release.
         repeated: whether its measurement is also repeated many times.
         quick: whether the quick audit has it too.
+        apart: whether two processes release it too.
+        plan: a plan file's bytes; None where the audit makes the plan.
     """
 
     name: str
@@ -42,6 +44,8 @@ class Case:
     epsilon: Fraction = Fraction(1)
     repeated: bool = False
     quick: bool = False
+    apart: bool = False
+    plan: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ CASES = (
         "laplace",
         repeated=True,
         quick=True,
+        apart=True,
     ),
     Case(
         "residuals of persons",
@@ -158,6 +163,7 @@ CASES = (
         ),
         "laplace",
         quick=True,
+        apart=True,
     ),
     Case(
         "a wide table of rows that are replaced",

@@ -79,7 +79,7 @@ def _told_apart(own: Repeated) -> Finding:
         f"{name} is at least {reached:.3f}, and {claim:.4g} is claimed ({reached / claim:.0%} "
         f"seen, from {len(ratios[0]):,} draws of each)",
         draws=own.values.size + own.other_values.size,
-        neighbours=2 * len(own.values),
+        neighbours=len(own.values),
         tests=1,
     )
 

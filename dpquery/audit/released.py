@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path, PosixPath
@@ -23,6 +23,7 @@ from dpquery.strategy.json_values import Json, mapping
 
 _WIDE = 10_000  # rows; of measurements that are wider, fewer releases say as much
 _WIDE_RELEASES = 4
+_AMPLE = 10**9  # epsilon or rho
 
 
 class Watched(PosixPath):
@@ -96,16 +97,17 @@ def released(case: Case, size: Size) -> Released:
         for number in range(2, 1 + (min(size.releases, _WIDE_RELEASES) if wide else size.releases)):
             release(own, folder, data, number)
         outs = sorted(folder.glob("release*/"), key=lambda out: int(out.name[7:]))
-        values = np.stack([_values(out) for out in outs])
+        values = np.stack([values_of(out) for out in outs])
         manifest = mapping(json.loads((outs[0] / "release.json").read_text(encoding="utf-8")))
         answers = _answers(own, outs[0])
     return Released(own, values, own.answers(own.records), manifest, charge, answers)
 
 
 def register(own: Prepared, ledger: Path) -> None:
-    """Put a case's dataset on record in a new ledger, as plan does."""
+    """Put a case's dataset on record in a new ledger, with a cap that no audit reaches."""
+    cap = budget_cap(own.spec.budget, own.spec.privacy)
     with Ledger.open(ledger, create=True) as opened:
-        opened.register(own.spec.dataset.id, budget_cap(own.spec.budget, own.spec.privacy))
+        opened.register(own.spec.dataset.id, replace(cap, units=_AMPLE * UNIT))
 
 
 def release(own: Prepared, folder: Path, data: Path, number: int, *, again: bool = False) -> Path:
@@ -161,7 +163,8 @@ def units(own: Prepared, manifest: Json) -> tuple[int, int]:
     return math.ceil(least * UNIT), math.ceil(most * UNIT)
 
 
-def _values(out: Path) -> Integers:
+def values_of(out: Path) -> Integers:
+    """Return the noisy values that lie in a release folder, in order."""
     column = pq.read_table(out / "measurements.parquet", columns=["value"])["value"]
     return np.asarray(column.to_numpy(), dtype=np.int64)
 

@@ -27,6 +27,7 @@ from dpquery.operators.factors import Array
 from dpquery.release.carried import plan_and_spec
 from dpquery.strategy.lattice import Subset
 
+_FEWEST, _MOST_VALUES = 200, 400_000  # replicates, values
 _MANY_ROWS = 50  # of the one person more
 
 
@@ -62,8 +63,9 @@ def repeated(case: Case, size: Size) -> Repeated:
     own = prepared(case, size)
     query = query_of(own)
     records, others = neighbours(own)
-    values = _noisy(query, tables_of(query, records), size.replicates)
-    other_values = _noisy(query, tables_of(query, others), size.replicates)
+    replicates = min(size.replicates, max(_FEWEST, _MOST_VALUES // own.strategy.length))
+    values = _noisy(query, tables_of(query, records), replicates)
+    other_values = _noisy(query, tables_of(query, others), replicates)
     return Repeated(own, values, own.answers(records), other_values, own.answers(others))
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from dpquery.audit.end_to_end import independence, lattice, residuals
 from dpquery.audit.findings import FULL, QUICK, Finding, Size
+from dpquery.audit.made_up import Case
 from dpquery.audit.neighbours import neighbours
 from dpquery.audit.rap import rap
 from dpquery.audit.sampler import sampler
@@ -22,12 +23,14 @@ PARTS: dict[str, Part] = {
     "neighbours": neighbours,
     "rap": rap,
 }
+OF_PLANS = ("lattice", "residuals", "independence", "neighbours")
 
 
 def audit(
     parts: Sequence[str] = (),
     *,
     quick: bool = False,
+    cases: tuple[Case, ...] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Finding, ...]:
     """Run some parts of the audit, or all, and return what they found.
@@ -35,6 +38,7 @@ def audit(
     Args:
         parts: names from PARTS; none for all.
         quick: draw less: mistakes then must be larger to be seen.
+        cases: of a user's own plan; the parts that look at plans are then run on them alone.
         progress: told what has been checked.
 
     Raises:
@@ -43,9 +47,10 @@ def audit(
     unknown = [name for name in parts if name not in PARTS]
     if unknown:
         raise SpecError(f"no part is called {unknown[0]!r}; choose from {', '.join(PARTS)}")
-    size = replace(QUICK if quick else FULL)
+    size = replace(QUICK if quick else FULL, own=cases)
+    every = OF_PLANS if cases else tuple(PARTS)
     found: list[Finding] = []
-    for name in parts or PARTS:
+    for name in parts or every:
         progress(f"{name}: starting")
         for finding in PARTS[name](size):
             found.append(finding)

@@ -89,8 +89,8 @@ def _totals(findings: Sequence[Finding]) -> str:
     tests = sum(own.tests for own in findings)
     draws, pairs = sum(own.draws for own in findings), sum(own.neighbours for own in findings)
     return _wrapped(
-        f"{len(findings)} checks; {draws:,} draws of noise, {pairs:,} of them of neighbouring data "
-        f"sets. {tests} of the checks are statistical, each at level {ALPHA:.0e}: a sound "
+        f"{len(findings)} checks; {draws:,} draws of noise, {pairs:,} pairs of neighbouring data "
+        f"measured. {tests} of the checks are statistical, each at level {ALPHA:.0e}: a sound "
         f"installation fails any of them with probability {tests * ALPHA:.1e} at most."
     )
 

@@ -1,0 +1,55 @@
+"""Two processes that make the same release, each with a ledger of its own: their noise must differ.
+
+A generator that is seeded when the program starts gives one process different noise every time, and
+the next process all of it again.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import poisson
+
+from dpquery.audit.findings import Finding
+from dpquery.audit.made_up import write_csv
+from dpquery.audit.prepared import Prepared, private_folder
+from dpquery.audit.released import register, values_of
+from dpquery.audit.statistics import ALPHA, Integers
+
+
+def two_processes(own: Prepared) -> Finding:
+    """Run `dpquery release` twice, as a user would who had kept a copy of everything."""
+    with private_folder() as folder:
+        first, second = folder / "first", folder / "second"
+        first.mkdir()
+        write_csv(first / "data.csv", own.records, own.spec)
+        (first / "dpquery.plan").write_bytes(own.plan)
+        register(own, first / "state" / "ledger.db")
+        shutil.copytree(first, second)
+        values = [_released(own, each) for each in (first, second)]
+    equal = int((values[0] == values[1]).sum())
+    rows = own.strategy.length
+    p = float(poisson.sf(equal - 1, rows * own.noise.law.all_equal(2)))
+    return Finding(
+        "independence",
+        own.subject,
+        "the same command in another process draws other noise",
+        p > ALPHA,
+        f"p = {p:.2g}, {equal} of {rows:,} values are equal",
+        draws=2 * rows,
+        tests=1,
+    )
+
+
+def _released(own: Prepared, folder: Path) -> Integers:
+    case = own.case
+    command = ["release", "data.csv", "--plan", "dpquery.plan", "--noise", case.noise]
+    command += ["--epsilon", f"{float(case.epsilon)!r}", "--ledger", "state/ledger.db"]
+    done = subprocess.run(  # noqa: S603 this very program, on a file that was just made up
+        [sys.executable, "-m", "dpquery", *command], cwd=folder, capture_output=True, check=False
+    )
+    if done.returncode:
+        return np.zeros(own.strategy.length, dtype=np.int64)  # equal to the other, and so seen
+    return values_of(folder / "release")
