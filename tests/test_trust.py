@@ -1,5 +1,6 @@
 """The table of `make trust` adds up, begins with the longest, and fails when anything fails."""
 
+import sys
 from collections import Counter
 
 import trust
@@ -98,3 +99,17 @@ def test_a_section_is_run_in_a_process_of_its_own_and_its_cpu_seconds_are_measur
     own = trust.run("test_y.py", quick=True)
     assert (own.checks, own.tallies["races"], own.failures[0].name) == (2, 7, "test_bad")
     assert own.seconds > 0
+
+
+BUSY = """
+import subprocess, sys, time
+code = "import time\\nwhile time.process_time() < 1: pass"
+subprocess.Popen([sys.executable, "-c", code])
+sys.exit(3)
+"""
+
+
+def test_cpu_seconds_of_processes_that_nobody_waited_for_are_counted(tmp_path):
+    code, seconds = trust._finished([sys.executable, "-c", BUSY], tmp_path / "printed")
+    assert code != 0
+    assert seconds > 1
