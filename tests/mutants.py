@@ -1210,6 +1210,55 @@ LEDGERED = (
         ),
     ),
     Mutant(
+        "only the parent's cap is looked at",
+        "a dataset spends more than its own cap",
+        CHECKS,
+        "for own in (account, parent) if own",
+        "for own in (parent or account,) if own",
+        ("test_ledger_parent.py::test_the_message_names_the_cap_that_refuses_and_what_remains",),
+    ),
+    Mutant(
+        "a dataset and its parent protect unlike units",
+        "losses of rows and of persons are added up, which bounds nothing",
+        CAPS,
+        "(kind_of(parent.cap.unit), kind_of(account.cap.unit)),",
+        "(kind_of(account.cap.unit), kind_of(account.cap.unit)),",
+        (
+            "test_ledger_parent.py::"
+            "test_a_dataset_and_its_parent_are_charged_in_one_currency_for_one_kind_of_unit",
+        ),
+    ),
+    Mutant(
+        "a dataset and its parent are kept in unlike currencies",
+        "an epsilon is added to a sum of rho",
+        CAPS,
+        "(parent.cap.currency, account.cap.currency),",
+        "(account.cap.currency, account.cap.currency),",
+        (
+            "test_ledger_parent.py::"
+            "test_a_dataset_and_its_parent_are_charged_in_one_currency_for_one_kind_of_unit",
+        ),
+    ),
+    Mutant(
+        "a dataset comes under a parent that has no room for what it spent",
+        "more than the parent's cap is spent",
+        CAPS,
+        "    if account.spent > max(0, parent.remaining):",
+        "    if False:",
+        (
+            "test_ledger_parent.py::"
+            "test_a_dataset_that_spent_more_than_its_parent_has_left_does_not_come_under_it",
+        ),
+    ),
+    Mutant(
+        "a plan does not look at the parent's cap",
+        "a release is called affordable that will be refused",
+        "planning/figures.py",
+        "    return units / min(cap.units for cap in caps)",
+        "    return units / caps[0].units",
+        ("test_ledger_parent.py::test_a_plan_says_what_a_release_takes_of_the_smaller_cap",),
+    ),
+    Mutant(
         "a ledger of two names is used",
         "SQLite keeps two logs of it, and each has lost the other's charges",
         FILES,
