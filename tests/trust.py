@@ -28,7 +28,9 @@ PATTERNS = (
     "test_fuzz_*.py",
     "test_ledger*.py",
     "test_release_protocol.py",
-    "test_crashes.py",
+    "test_crashes*.py",
+    "test_adaptive.py",
+    "test_selection.py",
     "test_accounting*.py",
     "test_threats.py",
     "test_supply.py",
@@ -42,6 +44,8 @@ SECONDS = {
     "test_non_interference.py": 80,
     "test_stability.py": 60,
     "test_accounting.py": 10,
+    "test_audit_rap.py": 40,
+    "test_crashes_rap.py": 20,
     "test_ledger_storage.py": 5,
 }
 # Servers of forked processes outlive whoever started them by a moment. Their CPU seconds count too.

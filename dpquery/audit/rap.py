@@ -52,6 +52,14 @@ from dpquery.audit.statistics import (
     zcdp_loss,
 )
 
+CHARGE = "a run of RAP costs no more than was charged for it, once, before the data was read"
+FIGURES = "the noise and the sharpness that a release by RAP names are what its charge pays for"
+NOISE = "the noise of RAP follows the exact discrete Gaussian law at the scale worked out apart"
+TIES = "no noise value of RAP is tied to another one of its run, or of the run before"
+CHOSEN = "RAP draws each query by the exponential mechanism among those left"
+SHARPNESS = "the selections of RAP are as sharp as their charge pays for"
+APART = "no event of whole runs of RAP tells neighbouring data apart better than is claimed"
+
 _SHARE = 10
 """Of the replicates of a small measurement, one in so many runs: each draws several times."""
 _RELEASES = 5
@@ -99,11 +107,11 @@ def charge(town: Town, done: Sequence[Released]) -> Finding:
     epsilon = float(np.min(_ORDERS * rho + _excess(_ORDERS)))
     return Finding(
         "rap",
-        f"{town.name}: {len(done)} releases",
-        "the parts of a run cost no more than was charged, once, before the data was read",
+        town.name,
+        CHARGE,
         paid and early and epsilon <= EPSILON * (1 + Fraction(_ROUNDING)),
-        f"cost {float(max(costs)):.9g} of {rho:.9g} charged, epsilon {epsilon:.6g} of "
-        f"{float(EPSILON):g}; {'on record' if early else 'NOT on record'} at the first read",
+        f"{len(done)} releases: cost {float(max(costs)):.9g} of {rho:.9g} charged, or epsilon "
+        f"{epsilon:.6g}; {'on record' if early else 'NOT on record'} at the first read",
     )
 
 
@@ -136,8 +144,8 @@ def figures(town: Town, done: Sequence[Released], split: Split) -> Finding:
     worst = max(abs(given / worked_out - 1) for given, worked_out in pairs)
     return Finding(
         "rap",
-        f"{town.name}: published figures",
-        "noise and strength are those that the charge pays for, by RAP's split of it",
+        town.name,
+        FIGURES,
         worst <= _ROUNDING,
         f"{len(pairs)} figures, the largest difference {worst:.1g} of one",
     )
@@ -161,8 +169,8 @@ def of_noise(town: Town, own: Runs, other: Runs, split: Split) -> Iterator[Findi
     p = combined([_shape(values, scale), width, low_bits])
     yield Finding(
         "rap",
-        f"{town.name}: noise of the total and of every count",
-        "it follows the exact discrete Gaussian law at the scale worked out, on the whole grid",
+        town.name,
+        NOISE,
         p > ALPHA,
         f"{z.size:,} values in {len(z):,} runs, {math.sqrt(2 * squares / z.size):.4f} of the "
         f"scale, p = {p:.2g}",
@@ -172,8 +180,8 @@ def of_noise(town: Town, own: Runs, other: Runs, split: Split) -> Iterator[Findi
     p = _ties(z)
     yield Finding(
         "rap",
-        f"{town.name}: noise of one run and of the next",
-        "no two noise values of a run are tied to each other, nor to the run before",
+        town.name,
+        TIES,
         p > ALPHA,
         f"{len(z):,} runs of {z.shape[1]} values, p = {p:.2g}",
         draws=z.size,
@@ -224,8 +232,8 @@ def of_selection(town: Town, own: Runs, other: Runs, split: Split) -> Iterator[F
     drawn = sum(len(draw.outcome) for draw in every)
     yield Finding(
         "rap",
-        f"{town.name}: the queries selected",
-        "each is drawn by the exponential mechanism among those left, and so is each after another",
+        town.name,
+        CHOSEN,
         fit > ALPHA,
         f"{drawn:,} draws, p = {fit:.2g}",
         draws=drawn,
@@ -234,10 +242,10 @@ def of_selection(town: Town, own: Runs, other: Runs, split: Split) -> Iterator[F
     strength, p = _strength(every, split.rate)
     yield Finding(
         "rap",
-        f"{town.name}: the strength of a selection",
-        "it is the one that the charge pays for",
+        town.name,
+        SHARPNESS,
         p > ALPHA,
-        f"{drawn:,} draws look like {strength:.3f} of it, p = {p:.2g}",
+        f"{drawn:,} draws look {strength:.3f} times as sharp, p = {p:.2g}",
         draws=drawn,
         tests=1,
     )
@@ -308,15 +316,14 @@ def neighbours(town: Town, own: Runs, other: Runs, split: Split) -> Finding:
     hits = [int((ratio > 0).sum()) for ratio in ratios]
     p_low = clopper_pearson(hits[0], runs, alpha=ALPHA)[0]
     q_high = clopper_pearson(hits[1], runs, alpha=ALPHA)[1]
-    rho = float(split.rho)
+    rho, seen = float(split.rho), zcdp_loss(p_low, q_high)
     return Finding(
         "rap",
-        f"{town.name}: neighbouring data",
-        "no event of whole transcripts is likelier on one of two neighbours than rho allows",
+        town.name,
+        APART,
         not breaks_zcdp(p_low, q_high, rho),
-        f"{runs:,} runs each: {hits[0] / runs:.3f} against {hits[1] / runs:.3f}, so rho is "
-        f"{zcdp_loss(p_low, q_high):.3f} or more of {rho:.3f}; the mean log ratio is "
-        f"{float(ratios[0].mean()):.3f}",
+        f"rho is at least {seen:.3g}, and {rho:.3g} is claimed ({seen / rho:.0%} seen, from "
+        f"{runs:,} runs of each; the mean log ratio is {float(ratios[0].mean()):.3g})",
         neighbours=runs,
         tests=1,
     )
