@@ -168,6 +168,8 @@ def scrubbed(path: Path) -> Iterator[None]:
                 )
             case _:
                 failure = LedgerError(f"the ledger at {path} is damaged; restore a backup")
+    except UnicodeDecodeError:  # SQLite quotes what is damaged, and Python cannot read that
+        failure = LedgerError(f"the ledger at {path} is damaged; restore a backup")
     except OSError as error:
         failure = LedgerError(f"the ledger at {path} cannot be used: {error.strerror}")
     else:
