@@ -132,7 +132,7 @@ def test_neither_a_plan_nor_a_spec_is_ever_run(town):
     spec = Path("workload.yaml").read_text()
     for tag in ("!!python/object/apply:os.mkdir", "!!python/object/new:os.mkdir"):
         Path("trap.yaml").write_text(spec.replace("[F, M]", f"{tag} [sprung]"))
-        assert "tag" in refused("plan", "trap.yaml", code=2)
+        assert "tag" in refused("plan", "trap.yaml", "--out", "trap.plan", code=2)
     assert not Path("sprung").exists()
 
 
