@@ -109,7 +109,9 @@ def _grid(own: Released) -> Finding:
     worst, told = 0.0, "too many estimates to work out apart"
     if small:
         expected = _estimates(own)
-        worst = float((np.abs(own.answers - expected) / np.abs(expected).max(axis=0)).max())
+        summary = _summary(own.prepared, expected[:, 1])
+        pairs = ((own.answers, expected), (own.errors, summary))
+        worst = max(float((np.abs(a - b) / np.abs(b).max(axis=0)).max()) for a, b in pairs)
         told = f"estimates and errors within {worst:.1g} of least squares"
     return Finding(
         "lattice",
@@ -130,6 +132,12 @@ def _estimates(own: Released) -> Floats:
     C = W @ np.linalg.pinv(A / peak, rcond=1e-10) * (step / peak)
     errors = noise.noise_std * np.sqrt((C**2).sum(axis=1))
     return np.stack([C @ own.values[0].astype(np.float64), errors], axis=1)
+
+
+def _summary(own: Prepared, errors: Floats) -> Floats:
+    """Return (rmse, largest standard error) of every item: (items, 2)."""
+    parts = np.split(errors, np.cumsum([item.size for item in own.spec.items])[:-1])
+    return np.array([[math.sqrt((part**2).mean()), part.max()] for part in parts])
 
 
 def _queries(own: Prepared) -> list[Rows]:

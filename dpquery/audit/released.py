@@ -23,6 +23,7 @@ from dpquery.strategy.json_values import Json, mapping
 
 _WIDE = 10_000  # rows; of measurements that are wider, fewer releases say as much
 _WIDE_RELEASES = 4
+_ERRORS = ("rmse", "max_std_error")
 _AMPLE = 10**9  # epsilon or rho
 
 
@@ -68,6 +69,7 @@ class Released:
         manifest: release.json of the first one.
         charge: what was seen of the ledger then.
         answers: (estimate, std_error) of all queries in the first one: (queries, 2).
+        errors: (rmse, max_std_error) of every item in its errors.parquet: (items, 2).
     """
 
     prepared: Prepared
@@ -76,6 +78,7 @@ class Released:
     manifest: Json
     charge: Charge
     answers: Array
+    errors: Array
 
     @property
     def residuals(self) -> Integers:
@@ -99,8 +102,8 @@ def released(case: Case, size: Size) -> Released:
         outs = sorted(folder.glob("release*/"), key=lambda out: int(out.name[7:]))
         values = np.stack([values_of(out) for out in outs])
         manifest = mapping(json.loads((outs[0] / "release.json").read_text(encoding="utf-8")))
-        answers = _answers(own, outs[0])
-    return Released(own, values, own.answers(own.records), manifest, charge, answers)
+        answers, errors = _answers(own, outs[0]), _columns(outs[0] / "errors.parquet", *_ERRORS)
+    return Released(own, values, own.answers(own.records), manifest, charge, answers, errors)
 
 
 def register(own: Prepared, ledger: Path) -> None:
@@ -170,9 +173,10 @@ def values_of(out: Path) -> Integers:
 
 
 def _answers(own: Prepared, out: Path) -> Array:
-    tables = [
-        pq.read_table(out / f"{item.name}.parquet", columns=["estimate", "std_error"])
-        for item in own.spec.items
-    ]
-    columns = [np.concatenate([own[k].to_numpy() for own in tables]) for k in range(2)]
-    return np.stack(columns, axis=1)
+    files = (out / f"{item.name}.parquet" for item in own.spec.items)
+    return np.concatenate([_columns(file, "estimate", "std_error") for file in files])
+
+
+def _columns(file: Path, *names: str) -> Array:
+    table = pq.read_table(file, columns=list(names))
+    return np.stack([table[name].to_numpy() for name in names], axis=1)
