@@ -14,14 +14,24 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from cli_support import Done, contents, run
+from cli_support import GAUSSIAN_SPEC, PERSON_SPEC, SPEC, Done, contents, plan_town, run
+from rap_support import MIXED_SPEC, REPLACE_SPEC, rehearse
+from rap_support import PERSON_SPEC as RAP_PERSON_SPEC
 from wild_files import CANARY
+
+from dpquery.strategy.rap import RapSettings
 
 LONG_AGO = 1_000_000_007  # when every data file was written, in seconds
 CHANGING = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.chmod"}
 CHANGING |= {"os.truncate", "os.utime", "os.setxattr", "os.mkfifo", "os.system", "os.exec"}
 CHANGING |= {"subprocess.Popen", "socket.connect", "socket.bind", "tempfile.mkstemp"}
 CHANGING |= {"tempfile.mkdtemp", "sqlite3.connect", "syslog.syslog", "shutil.copyfile"}
+
+MORE = """\
+workload:
+  - {name: cumulative, ranges: {age: prefix}}
+  - {name: two, product: {region: identity, sex: identity}}
+"""
 
 
 @dataclass(frozen=True)
@@ -153,3 +163,36 @@ def recorded(folder):
         yield calls
     finally:
         _listeners.remove(listen)
+
+
+def planned(folder, spec, settings=None, *, rap=False):
+    """Plan a town once, with RAP in its plan if wanted."""
+    plan_town(folder, spec)
+    (folder / "more.yaml").write_text(MORE)
+    if rap:
+        rehearse(folder / "dpquery.plan", **({} if settings is None else {"settings": settings}))
+
+
+AT_ONCE = RapSettings(rounds=1, selected=0, relaxed_rows=20, seed=0)
+TOWNS = {
+    "rows": lambda own: planned(own, SPEC),
+    "replaced": lambda own: planned(own, GAUSSIAN_SPEC),
+    "persons": lambda own: planned(own, PERSON_SPEC),
+    "RAP": lambda own: planned(own, MIXED_SPEC, rap=True),
+    "RAP, persons": lambda own: planned(own, RAP_PERSON_SPEC, rap=True),
+    "RAP, replaced": lambda own: planned(own, REPLACE_SPEC, rap=True),
+    "RAP, all at once": lambda own: planned(own, MIXED_SPEC, AT_ONCE, rap=True),
+}
+
+
+def planned_once(folder):
+    """Return the function from the name of a town to the folder where it is planned, once."""
+    made = set()
+
+    def of(name):
+        if name not in made:
+            TOWNS[name](folder / name)
+            made.add(name)
+        return folder / name
+
+    return of

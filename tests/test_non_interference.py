@@ -15,22 +15,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from cli_support import CSV, GAUSSIAN_SPEC, PERSON_SPEC, SPEC, ok, plan_town, renew
-from interference_support import FIXED, Step, fixed_draw, fixed_select, observe
-from rap_support import MIXED_SPEC, REPLACE_SPEC, rehearse
-from rap_support import PERSON_SPEC as RAP_PERSON_SPEC
+from cli_support import CSV, ok, renew
+from interference_support import FIXED, Step, fixed_draw, fixed_select, observe, planned_once
 from wild_files import FILES, PLAIN
 
 from dpquery.measurement.rap_mechanism import GRID_BITS
 from dpquery.measurement.tabulate import tabulate
-from dpquery.strategy.rap import RapSettings
 
 CURATOR = "dpquery.measurement.curator"
-MORE = """\
-workload:
-  - {name: cumulative, ranges: {age: prefix}}
-  - {name: two, product: {region: identity, sex: identity}}
-"""
 ALSO = "--also nonnegative --also consistent --also thresholded:1.5 --also integer"
 EVERYTHING = (
     Step("release data.csv --epsilon 1"),
@@ -85,24 +77,6 @@ RAP_CRASH = (
 )
 
 
-def planned(folder, spec, settings=None, *, rap=False):
-    """Plan a town once, with RAP in its plan if wanted."""
-    plan_town(folder, spec)
-    (folder / "more.yaml").write_text(MORE)
-    if rap:
-        rehearse(folder / "dpquery.plan", **({} if settings is None else {"settings": settings}))
-
-
-AT_ONCE = RapSettings(rounds=1, selected=0, relaxed_rows=20, seed=0)
-TOWNS = {
-    "rows": lambda own: planned(own, SPEC),
-    "replaced": lambda own: planned(own, GAUSSIAN_SPEC),
-    "persons": lambda own: planned(own, PERSON_SPEC),
-    "RAP": lambda own: planned(own, MIXED_SPEC, rap=True),
-    "RAP, persons": lambda own: planned(own, RAP_PERSON_SPEC, rap=True),
-    "RAP, replaced": lambda own: planned(own, REPLACE_SPEC, rap=True),
-    "RAP, all at once": lambda own: planned(own, MIXED_SPEC, AT_ONCE, rap=True),
-}
 FEW = ("canaries", "one quote that never ends", "many rows")
 SOME = (*FEW, "empty", "one row", "ragged", "CRLF", "one person", "nobody", "many persons")
 RAP_SHORT = (RAP[0], RAP[3], RAP[4])
@@ -124,18 +98,10 @@ LONG_SCENARIOS = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def template(tmp_path_factory):
     """Return the function from the name of a town to the folder where it is planned, once."""
-    folder, made = tmp_path_factory.mktemp("interference"), set()
-
-    def of(name):
-        if name not in made:
-            TOWNS[name](folder / name)
-            made.add(name)
-        return folder / name
-
-    return of
+    return planned_once(tmp_path_factory.mktemp("interference"))
 
 
 @pytest.fixture
