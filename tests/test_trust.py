@@ -81,9 +81,19 @@ def test_the_longest_begin_and_what_was_never_measured_before_them(monkeypatch):
     ]
 
 
-def test_the_audit_is_a_section_and_every_file_that_is_measured_is_there():
-    assert set(trust.SECONDS) <= set(trust.sections())
-    assert trust.sections()[0] == AUDIT
+def test_newer_files_are_run_too_and_what_is_missing_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(trust, "ROOT", tmp_path)
+    monkeypatch.setattr(trust, "SECONDS", {AUDIT: 9, "test_ledger.py": 5})
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_fuzz_new.py").write_text("def test_a():\n    pass\n")
+    (tmp_path / "tests" / "test_other.py").touch()
+    assert trust.sections() == [AUDIT, "test_fuzz_new.py", "test_ledger.py"]
+    assert not trust.run("test_fuzz_new.py", quick=True).failures
+    assert trust.run("test_ledger.py", quick=True).failures
+
+
+def test_every_section_is_there():
+    assert [name for name in trust.SECONDS if not (trust.ROOT / "tests" / name).exists()] == [AUDIT]
 
 
 def test_a_section_is_run_in_a_process_of_its_own_and_its_cpu_seconds_are_measured(
