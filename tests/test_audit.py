@@ -269,6 +269,21 @@ def test_the_command_prints_what_was_shown_and_what_cannot_be(monkeypatch):
     assert (told["passed"], told["tests"], told["findings"][0]["draws"]) == (True, 1, 12)
 
 
+def test_a_part_that_ends_in_an_error_has_failed_and_the_others_run(monkeypatch):
+    def breaks(size):
+        yield Finding("lattice", "a case", "a claim", True, "fine")
+        raise ValueError("the noise scale does not meet the budget")
+
+    def fine(size):
+        yield Finding("residuals", "a case", "a claim", True, "fine")
+
+    monkeypatch.setattr(audit_run, "PARTS", {"lattice": breaks, "residuals": fine})
+    done = run("audit")
+    assert done.code == 1
+    assert "does not meet the budget" in done.out
+    assert "residuals: a claim" in done.out
+
+
 def test_the_command_ends_in_exit_1_where_a_check_fails(monkeypatch):
     own = Finding("residuals", "a case", "a claim", False, "p = 1e-12")
     monkeypatch.setattr(audit_run, "PARTS", {"residuals": lambda size: iter([own])})

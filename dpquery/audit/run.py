@@ -10,7 +10,7 @@ from dpquery.audit.neighbours import neighbours
 from dpquery.audit.rap import rap
 from dpquery.audit.sampler import sampler
 from dpquery.audit.supply import supply
-from dpquery.exceptions import SpecError
+from dpquery.exceptions import DpqueryError, SpecError
 
 Part = Callable[[Size], Iterator[Finding]]
 
@@ -52,7 +52,16 @@ def audit(
     found: list[Finding] = []
     for name in parts or every:
         progress(f"{name}: starting")
-        for finding in PARTS[name](size):
+        for finding in _to_its_end(name, size):
             found.append(finding)
             progress(f"{name}: {finding.subject}")
     return tuple(found)
+
+
+def _to_its_end(name: str, size: Size) -> Iterator[Finding]:
+    """Run a part; that it ends in an error is a finding too, and all its data is made up."""
+    try:
+        yield from PARTS[name](size)
+    except (DpqueryError, ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
+        told = f"{type(error).__name__}: {error}"
+        yield Finding(name, "the whole part", "it runs to its end", False, told)
