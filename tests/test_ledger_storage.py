@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cli_support import contents, run
 from ledgers import CAP, VALUES, charge, edit, new_ledger, opened, release, spent
 
 from dpquery.exceptions import (
@@ -436,3 +437,52 @@ def test_a_ledger_cannot_be_made_on_a_network_file_system(tmp_path, monkeypatch)
     with pytest.raises(LedgerError, match="network"), Ledger.open(path, create=True):
         pass
     assert not path.exists()
+
+
+def odd_places(folder):
+    (folder / "loop").symlink_to(folder / "loop")
+    (folder / "a_file").touch()
+    (folder / "a_folder").mkdir(mode=0o700)
+    os.mkfifo(folder / "a_pipe", 0o600)
+    yield from ("loop", "loop/ledger.db", "a_file/ledger.db", "a_folder", "a_pipe", "x" * 300)
+    yield from (
+        "a_folder/../a_file/",
+        "../" * 60 + "dev/null",
+        "a_folder/" + "y/" * 3000 + "ledger.db",
+    )
+
+
+@pytest.mark.parametrize(
+    "command", ["plan workload.yaml", "release data.csv --epsilon 1", "ledger status"]
+)
+def test_an_odd_place_for_a_ledger_is_refused_in_our_words(town, command):
+    before = set(contents("."))
+    for place in odd_places(town):
+        done = run(*command.split(), "--ledger", place)
+        assert done.code == LedgerError.exit_code, (place, done)
+        assert "Traceback" not in done.err
+    assert "release" not in set(contents(".")) - before
+
+
+def test_a_new_ledger_is_whole_in_its_file_before_its_log_is_closed(tmp_path, monkeypatch):
+    """Closing moves what the log holds into the file; on a full disk it fails without a word."""
+    seen = []
+
+    class Watched(sqlite3.Connection):
+        def close(self):
+            (draft,) = tmp_path.glob("*.new")
+            alone = tmp_path / "alone" / "ledger.db"
+            alone.parent.mkdir(mode=0o700)
+            alone.write_bytes(draft.read_bytes())
+            alone.chmod(0o600)
+            seen.append(alone)
+            super().close()
+
+    real = sqlite3.connect
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite3, "connect", lambda *a, **s: real(*a, **s, factory=Watched))
+        ledger_store._create(tmp_path / "ledger.db")
+    (alone,) = seen
+    with opened(alone) as ledger:
+        ledger.register("people", CAP)
+        release(ledger)

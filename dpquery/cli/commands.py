@@ -145,7 +145,7 @@ def _told_if_new(ledger: Path) -> Iterator[None]:
     """Say that a new ledger was made: whoever has spent something has another one somewhere."""
     from dpquery.measurement.ledger_files import risks
 
-    is_new = not ledger.exists()
+    is_new = not os.path.lexists(ledger)
     yield
     if is_new:
         say(f"{ledger} is a new ledger, in which nothing has been spent")

@@ -80,7 +80,7 @@ def check_local(path: Path) -> None:
     Raises:
         LedgerError: says which file system it is, and what to do.
     """
-    if _is_network(mounted := file_system(path.resolve(), _mounts())):
+    if _is_network(mounted := file_system(_real(path), _mounts())):
         raise LedgerError(
             f"{path} lies on a network file system ({mounted}), where locks cannot be relied on; "
             "keep the ledger on a local disk and set DPQUERY_LEDGER to it"
@@ -105,7 +105,7 @@ def _check_own(place: Path, found: os.stat_result, *, kind: Callable[[int], bool
 
 def risks(path: Path) -> list[str]:
     """Say what could make a ledger at this place get lost or be forked, though it may lie there."""
-    found, place = [], path.resolve()
+    found, place = [], _real(path)
     if file_system(place, _mounts()) in _IN_MEMORY:
         found.append(
             f"{path} lies in memory: when the machine restarts it is gone, and what was spent is "
@@ -117,6 +117,10 @@ def risks(path: Path) -> list[str]:
             "budget of its own; set DPQUERY_LEDGER to a path outside, if it is to be kept"
         )
     return found
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # a loop of links is no error here: it is found as a link
 
 
 def _is_network(kind: str) -> bool:
