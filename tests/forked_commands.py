@@ -5,6 +5,7 @@ other, with its own files, locks and end. It runs with failing_calls.c preloaded
 compiler, so that the n-th call which changes the disk can be made to fail, or to be the last.
 """
 
+import atexit
 import contextlib
 import ctypes
 import functools
@@ -91,7 +92,9 @@ def failing_calls():
     compiler = shutil.which("cc")
     if compiler is None or not sys.platform.startswith("linux"):
         return None
-    library = Path(tempfile.mkdtemp(prefix="failing_calls")) / "failing_calls.so"
+    room = tempfile.TemporaryDirectory(prefix="failing_calls")
+    atexit.register(room.cleanup)
+    library = Path(room.name) / "failing_calls.so"
     source = HERE / "failing_calls.c"
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
     return library

@@ -1110,6 +1110,78 @@ LEDGERED = (
         ("test_ledger_storage.py::test_a_link_is_not_followed",),
     ),
     Mutant(
+        "a ledger may have two names",
+        "each name has a log of its own, and one charges what the other does not see",
+        FILES,
+        "found.st_nlink > 1:",
+        "found.st_nlink > 9:",
+        ("test_ledger_storage.py::test_a_second_name_of_the_ledger_is_refused_under_both",),
+    ),
+    Mutant(
+        "the log beside the ledger is not looked at",
+        "whoever can write to it gives budget back",
+        FILES,
+        '    "-wal": stat.S_ISREG,\n',
+        "",
+        (
+            "test_ledger_storage.py::"
+            "test_working_files_that_others_could_change_or_that_are_links_are_refused[-wal]",
+        ),
+    ),
+    Mutant(
+        "a ledger is made on a network file system, and refused there afterwards",
+        "an empty ledger is left where it cannot be kept",
+        STORE,
+        "        check_local(path)\n        if create and not path.exists():\n"
+        "            _create(path)\n",
+        "        if create and not path.exists():\n            _create(path)\n"
+        "        check_local(path)\n",
+        ("test_ledger_storage.py::test_a_ledger_cannot_be_made_on_a_network_file_system",),
+    ),
+    Mutant(
+        "a new ledger is written through its log",
+        "made on a full disk it is an empty file that nobody can use",
+        STORE,
+        "PRAGMA synchronous = EXTRA;\n",
+        "PRAGMA journal_mode = WAL;\n",
+        (
+            "test_ledger_storage.py::"
+            "test_a_new_ledger_is_whole_in_its_file_before_its_log_is_closed",
+        ),
+    ),
+    Mutant(
+        "events are not counted",
+        "the last charges can be taken back",
+        STORE,
+        "PRAGMA user_version = {event.head.seq:d}",
+        "PRAGMA user_version",
+        ("test_ledger_tamper.py::test_every_event_taken_out_swapped_doubled_or_put_in_is_found",),
+    ),
+    Mutant(
+        "any text is an event if its hash is sound",
+        "what is shown, or charged, is not what is hashed",
+        EVENTS,
+        "    if _text(kind=kind, day=day, fields=fields) != text:",
+        "    if not text:",
+        ("test_ledger_tamper.py::test_a_hostile_event_with_a_sound_hash_is_a_damaged_ledger",),
+    ),
+    Mutant(
+        "a release that the ledger does not know gives way",
+        "the one witness of what an older copy does not count is gone",
+        "pipeline.py",
+        "        ledger.check_replaced(out)\n",
+        "",
+        ("test_ledger_witness.py::test_a_release_that_the_ledger_does_not_know_is_never_replaced",),
+    ),
+    Mutant(
+        "a twin is told that it was charged",
+        "whoever adds up what was said finds more than the ledger",
+        LEDGER,
+        "entry.source, stored=True)",
+        "entry.source, stored=False)",
+        ("test_ledger_races.py::test_six_twins_are_one_charge_and_the_same_bytes[forked]",),
+    ),
+    Mutant(
         "events know the time of day",
         "how long a run took tells of the data",
         STORE,
