@@ -1,0 +1,171 @@
+"""Any bytes as the data: released, or refused for their header, in words that were there before.
+
+A refused file costs nothing and leaves the earlier release as it was. No bytes below a header that
+was good can make a run fail: whether it does would tell something of the records.
+"""
+
+import itertools
+import os
+import re
+
+import pytest
+from cli_support import PERSON_SPEC, SPEC, contents, ok, plan_town, renew, run, spent
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tabulate_support import FUZZ
+from wild_files import CANARY, HEADER, NASTY_LINES, NO_HEADERS, PLAIN, SMALL, WITHOUT_REGION
+
+DECLARED = "age|sex|region|income|name"
+REFUSALS = re.compile(
+    r"dpquery: data\.csv: the first line is not a header of comma-separated column names in UTF-8\n"
+    r"|dpquery: data\.csv: the header does not have each of these declared columns exactly once: "
+    rf"(({DECLARED})(, |(?=;)))+; rename them in the file, or set `column:` in the spec\n"
+)
+TOKENS = [b",", b'"', b"\n", b"\r", b"\r\n", b"\0", b"\xef\xbb\xbf", b"\xff\xfe", b"age", b"region"]
+TOKENS += [
+    b" ",
+    b"\t",
+    b"\\",
+    b"\x1b[2J",
+    b"%s",
+    b"{0}",
+    CANARY.encode(),
+    b"1e999",
+    b"\xc3",
+    b"\x1a",
+]
+TOKENS += [line for line in NASTY_LINES if len(line) < 500]
+EDITS = st.tuples(
+    st.integers(0, 2**16),
+    st.integers(0, 9),
+    st.sampled_from(TOKENS) | st.binary(max_size=6),
+)
+
+
+def edited(content, edits, *, first=0, last=None):
+    """The bytes with some stretches between two places taken out and others put in."""
+    for place, length, token in edits:
+        start = first + place % ((last or len(content)) - first + 1)
+        content = content[:start] + token + content[start + length :]
+    return content
+
+
+FILES = st.one_of(
+    st.binary(max_size=200),
+    st.builds(edited, st.sampled_from([*SMALL.values(), PLAIN]), st.lists(EDITS, max_size=4)),
+    st.builds(edited, st.sampled_from([*NO_HEADERS.values()][:8]), st.lists(EDITS, max_size=2)),
+    st.builds(edited, st.sampled_from([*WITHOUT_REGION.values()]), st.lists(EDITS, max_size=2)),
+)
+HEADERS = st.lists(EDITS, min_size=1, max_size=3).map(
+    lambda edits: edited(HEADER[:-1], edits) + b"\n" + PLAIN[len(HEADER) :]
+)
+BODIES = st.one_of(
+    st.binary(max_size=300),
+    st.lists(st.sampled_from(TOKENS), max_size=40).map(b"".join),
+    st.builds(edited, st.sampled_from([*SMALL.values()]), st.lists(EDITS, max_size=6)),
+).map(lambda body: HEADER + body)
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    """Towns with an earlier release, for half a unit of budget."""
+    folder = tmp_path_factory.mktemp("released")
+    for name, spec in {"rows": SPEC, "persons": PERSON_SPEC}.items():
+        plan_town(folder / name, spec)
+        (folder / name / "data.csv").write_bytes(PLAIN)
+        own = (
+            "--ledger",
+            folder / name / "state" / "ledger.db",
+            "--out",
+            folder / name / "release",
+        )
+        plan = ("--plan", folder / name / "dpquery.plan")
+        ok("release", folder / name / "data.csv", "--epsilon", "0.5", *plan, *own)
+    return folder
+
+
+@pytest.fixture
+def tried(released, tmp_path, monkeypatch):
+    """Return the function that releases any bytes, checks what is left, and tells the exit code."""
+    folder = tmp_path / "town"
+    monkeypatch.setenv("DPQUERY_LEDGER", str(folder / "state" / "ledger.db"))
+    monkeypatch.chdir(tmp_path)  # where to come back to
+    towns = itertools.cycle(["rows", "persons"])
+
+    def of(content):
+        renew(folder, released / next(towns))
+        os.chdir(folder)
+        before = contents("release")
+        (folder / "data.csv").write_bytes(content)
+        done = run("release", "data.csv", "--epsilon", "1", "--replace")
+        (folder / "data.csv").unlink()
+        left = contents(folder)
+        assert not [name for name, own in left.items() if CANARY.encode() in own]
+        if done.code == 0:
+            assert done.err == f"ledger: {folder / 'state' / 'ledger.db'}\n"
+            assert CANARY not in done.out
+            assert spent() == "1.5"
+            assert contents("release") != before
+        else:
+            assert (done.code, done.out) == (6, "")
+            assert REFUSALS.fullmatch(done.err), done.err
+            assert spent() == "0.5"
+            assert contents("release") == before
+        return done.code
+
+    return of
+
+
+def fuzz(tried, files, record_property, *, examples, code=None):
+    """Try files of a kind, which all end in a code, if there is one; record how many."""
+    codes = []
+
+    @settings(FUZZ, max_examples=examples)
+    @given(content=files)
+    def any_bytes(content):
+        codes.append(tried(content))
+        assert code in (None, codes[-1])
+
+    any_bytes()
+    record_property("bad inputs", len(codes))
+    return set(codes)
+
+
+def test_any_bytes_are_released_or_refused_for_their_header(tried, record_property):
+    assert fuzz(tried, FILES, record_property, examples=30) == {0, 6}
+
+
+def test_any_header_is_read_or_refused_without_being_shown(tried, record_property):
+    assert fuzz(tried, HEADERS, record_property, examples=30) == {0, 6}
+
+
+def test_no_bytes_below_a_good_header_make_a_release_fail(tried, record_property):
+    fuzz(tried, BODIES, record_property, examples=20, code=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["files", "headers"])
+def test_long_fuzz_of_files(tried, record_property, kind):
+    files = {"files": FILES, "headers": HEADERS}[kind]
+    assert fuzz(tried, files, record_property, examples=300) == {0, 6}
+
+
+@pytest.mark.slow
+def test_long_fuzz_of_what_is_below_a_good_header(tried, record_property):
+    fuzz(tried, BODIES, record_property, examples=300, code=0)
+
+
+@pytest.mark.parametrize(
+    ("place", "leak"),
+    [
+        ("dpquery.measurement.tabulate.coder", ValueError(CANARY)),
+        ("dpquery.measurement.tabulate.csv.reader", RuntimeError(CANARY)),
+    ],
+)
+def test_a_run_that_falls_over_a_file_is_found(tried, monkeypatch, place, leak):
+    def fails(*_, **__):
+        raise leak
+
+    monkeypatch.setattr(place, fails)
+    with pytest.raises(AssertionError):
+        tried(PLAIN)
