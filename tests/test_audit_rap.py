@@ -135,7 +135,13 @@ def no_person(design, *, privacy, **named):
     return design(privacy=dataclasses.replace(privacy, max_rows=1), **named)
 
 
-@pytest.mark.parametrize(("town", "design"), [(ROWS, free_total), (PERSONS, no_person)])
+def true_total(design, **named):
+    return dataclasses.replace(design(**named), total=48)
+
+
+@pytest.mark.parametrize(
+    ("town", "design"), [(ROWS, free_total), (ROWS, true_total), (PERSONS, no_person)]
+)
 def test_a_total_that_is_free_and_rows_that_are_ignored_are_seen_at_once(
     tmp_path, plant, town, design
 ):
@@ -272,6 +278,15 @@ def test_noise_a_twentieth_too_narrow_is_seen(tmp_path, monkeypatch):
 def test_queries_that_are_taken_for_disjoint_and_are_not_are_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(rap_mechanism, "family_sizes", lambda _, places: [len(places)])
     assert NOISE in failed(ROWS, tmp_path)
+
+
+@pytest.mark.slow
+def test_queries_that_are_drawn_again_in_a_later_round_are_seen(tmp_path, monkeypatch):
+    real = adaptive.select
+    monkeypatch.setattr(
+        adaptive, "select", lambda *own, taken, **named: real(*own, taken=taken[:0], **named)
+    )
+    assert CHOSEN in failed(ROWS, tmp_path)
 
 
 @pytest.mark.slow

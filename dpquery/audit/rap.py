@@ -122,7 +122,9 @@ def _excess(orders: Floats) -> Floats:
 
 def _cost(town: Town, own: Released) -> Fraction:
     """Return the rho of a run: its published noise and strength, its moves by brute force."""
-    total = Fraction(town.limit) ** 2 / (2 * Fraction(own.facts.total_std or 0) ** 2)
+    if not own.facts.total_std:
+        return Fraction(10**9)  # a total without noise is beyond any budget
+    total = Fraction(town.limit) ** 2 / (2 * Fraction(own.facts.total_std) ** 2)
     for numbers, std in zip(own.run.numbers[0].tolist(), own.facts.noise_std, strict=True):
         move = worst_move(numbers, replace=town.replace) * town.limit**2
         total += move / (2 * Fraction(std) ** 2)
@@ -228,7 +230,8 @@ def of_selection(town: Town, own: Runs, other: Runs, split: Split) -> Iterator[F
         (first, next_) for both in rounds for draws in both for first, next_ in pairwise(draws)
     ]
     every = [draw for both in rounds for draws in both for draw in draws]
-    fit = combined([_single(every), _paired(pairs)])
+    possible = all((draw.chance > 0).all() for draw in every)
+    fit = combined([_single(every), _paired(pairs)]) if possible else 0.0
     drawn = sum(len(draw.outcome) for draw in every)
     yield Finding(
         "rap",

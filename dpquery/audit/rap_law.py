@@ -20,6 +20,7 @@ Floats = NDArray[np.float64]
 
 GRID = 1024
 """Steps of the noise's grid in one count."""
+_NEVER = 1e-300  # stands in the logarithm for what cannot happen whatever the data
 _OVER = 4  # one query in so many is drawn among those answered too high, where a side is taken
 
 
@@ -157,9 +158,9 @@ class Draws:
     outcome: Integers
 
     @property
-    def log_chances(self) -> Floats:
-        """The logarithm of the probability of what was drawn, (n,)."""
-        return np.log(self.chances[np.arange(len(self.outcome)), self.outcome])
+    def chance(self) -> Floats:
+        """The probability of what was drawn, (n,)."""
+        return np.asarray(self.chances[np.arange(len(self.outcome)), self.outcome])
 
 
 def draws_of(runs: Runs, answers: Integers, split: Split) -> list[list[Draws]]:
@@ -193,5 +194,6 @@ def log_likelihood(runs: Runs, total: int, answers: Integers, split: Split) -> F
     of_total, of_counts = residuals_of(runs, total, answers)
     scales = split.scales(runs)[:, :, None]
     noise = (of_total / split.total_scale) ** 2 + ((of_counts / scales) ** 2).sum(axis=(1, 2))
-    chosen = [own.log_chances for draws in draws_of(runs, answers, split) for own in draws]
+    drawn = [own.chance for draws in draws_of(runs, answers, split) for own in draws]
+    chosen = [np.log(np.maximum(own, _NEVER)) for own in drawn]
     return np.asarray(sum(chosen, -noise / 2))

@@ -8,7 +8,8 @@ anything is computed from it, and the run that continues the reservation begins 
 No event of the ledger names a part, so every part seals itself: it ends in a digest of its file's
 name, which holds its key, reservation and number, of the seal of the part before, and of its
 values. A part that was damaged, cut, or put in the place of another is refused. The seal has no
-key: it finds accidents, and the ledger's folder is its owner's alone.
+key: it finds accidents, and the ledger's folder is its owner's alone. A part that is lost with its
+file is drawn again, which is harmless as long as the loss does not depend on what was drawn.
 """
 
 import hashlib
