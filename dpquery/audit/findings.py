@@ -49,5 +49,5 @@ class Size:
     own: tuple[Case, ...] = ()
 
 
-FULL = Size(draws=100_000, replicates=8_000, releases=20)
+FULL = Size(draws=100_000, replicates=5_000, releases=20)
 QUICK = Size(draws=20_000, replicates=2_000, releases=12, quick=True)
