@@ -3,10 +3,22 @@
 import json
 from pathlib import Path
 
+import numpy as np
+
 from dpquery.operators.compile import compile_spec
+from dpquery.operators.factors import Identity, PIdentity, total
 from dpquery.spec.parse import parse
 from dpquery.strategy.codec import decode_strategy
+from dpquery.strategy.cores import CenteredCore, DenseCore
 from dpquery.strategy.expected_error import expected_error
+from dpquery.strategy.lattice import subsets_of
+from dpquery.strategy.strategies import (
+    DirectStrategy,
+    MarginalsStrategy,
+    ProductStrategy,
+    ResidualStrategy,
+    UnionStrategy,
+)
 
 
 def with_true_figures(plan):
@@ -25,3 +37,31 @@ def with_true_figures(plan):
 def put_true_figures(path=Path("dpquery.plan")):
     """Do the same in a file."""
     path.write_text(json.dumps(with_true_figures(json.loads(path.read_text()))))
+
+
+def strategies(compiled):
+    """One strategy of each shape for the town's workload."""
+    workload = compiled.workload
+    shape, noise = workload.shape_of_domain, "laplace"
+    cells = tuple(Identity(n) for n in shape)
+    (ages, *_, income) = shape
+    optimised = PIdentity(np.arange(100, 100 + ages), np.arange(ages)[None, :] * 7)
+    only = (optimised, Identity(2), *(total(n) for n in shape[2:]))
+    rest = (total(ages), *cells[1:])
+    groups = tuple(
+        tuple(k for k, b in enumerate(workload.blocks) if (0 in b.attributes) == with_age)
+        for with_age in (True, False)
+    )
+    parts = (ProductStrategy("a", noise, only), ProductStrategy("b", noise, rest))
+    sets = {b: 5 + len(b) for b in ((0, 1), (0,), (1, 2), (1, 2, 3))}
+    below = sorted({a for b in sets for a in subsets_of(b)})
+    skew = np.tril(np.ones((income - 1, income), dtype=np.int64))
+    cores = (*(CenteredCore(n) for n in shape[:-1]), DenseCore(skew))
+    return {
+        "product": ProductStrategy("p", noise, (optimised, *cells[1:])),
+        "marginals": MarginalsStrategy("m", noise, shape, sets),
+        "factors": MarginalsStrategy("f", noise, shape, sets, {0: optimised}),
+        "residual": ResidualStrategy("r", noise, cores, {b: 3 + len(b) for b in below}),
+        "union": UnionStrategy("u", noise, parts, (3, 2), groups),
+        "direct": DirectStrategy("d", noise, workload, tuple(range(2, 2 + len(workload.blocks)))),
+    }

@@ -1,0 +1,105 @@
+"""Values and files that nobody means well by, and what must come of them."""
+
+import copy
+import random
+
+from cli_support import ended, start
+
+WILD = [
+    None, True, 0, -1, 1, 2, 7, 2**31, 2**40, 2**40 + 1, 2**63, 2**70, 2**256, -(2**63), 10**400,
+    0.5, -0.0, 5e-324, 1e308, -1e308, float("inf"), float("nan"),
+    "", "x", "0", "NaN", "1e999", "../../secret", "/etc/passwd", "a\x00b", "\ud800", "\x1b[2J",
+    "<script>alert(1)</script>", "x" * 10_000, "eJwDAAAAAAE=", "AAAA",
+    [], {}, [[]], [0], [1, 2], [[0, 1]], [-1, 0], [0] * 10_000, {"a": 1}, [[[[[[[[[[]]]]]]]]]],
+]  # fmt: skip
+
+
+def chance(seed):
+    """Random mutations that are the same in every run."""
+    return random.Random(seed)  # noqa: S311
+
+
+def paths(value, path=()):
+    """Yield the path of every value inside some JSON, its own included."""
+    yield path
+    inside = value.items() if isinstance(value, dict) else ()
+    inside = enumerate(value) if isinstance(value, list) else inside
+    for key, own in inside:
+        yield from paths(own, (*path, key))
+
+
+def at(value, path):
+    """Return what stands at a path."""
+    for key in path:
+        value = value[key]
+    return value
+
+
+def put(value, path, other):
+    """Return a copy in which another value stands at a path."""
+    if not path:
+        return other
+    found = copy.deepcopy(value)
+    at(found, path[:-1])[path[-1]] = other
+    return found
+
+
+def dropped(value, path):
+    """Return a copy without the value at a path."""
+    if not path:
+        return {}
+    found = copy.deepcopy(value)
+    del at(found, path[:-1])[path[-1]]
+    return found
+
+
+def mutated(value, draw, *, below=()):
+    """Return a copy of some JSON with one thing changed, at or below a path."""
+    place = draw.choice([path for path in paths(value) if path[: len(below)] == below])
+    own = at(value, place)
+    kind = draw.randrange(8)
+    if kind == 0:
+        return dropped(value, place)
+    if kind == 1 and isinstance(own, list) and own:
+        return put(value, place, [*own, draw.choice(own)])
+    if kind == 2 and isinstance(own, list) and own:
+        return put(value, place, draw.sample(own, len(own))[: draw.randint(0, len(own))])
+    if kind == 3 and isinstance(own, dict):
+        return put(value, (*place, draw.choice(["n", "kind", "shape", "x", "data"])), 1)
+    if kind == 4 and isinstance(own, int | float) and not isinstance(own, bool):
+        wider = own << 60 if isinstance(own, int) else own / 2
+        return put(value, place, draw.choice([-own, own + 1, own - 1, own * 2, wider]))
+    if kind == 5 and isinstance(own, str) and own:
+        cut = draw.randrange(len(own))
+        return put(value, place, own[:cut] + draw.choice(["", "A", "é", "0"]) + own[cut + 1 :])
+    if kind == 6:
+        other = draw.choice([path for path in paths(value) if path[: len(below)] == below])
+        return put(value, place, copy.deepcopy(at(value, other)))
+    return put(value, place, draw.choice(WILD))
+
+
+def damaged(content, draw):
+    """Return bytes with some flipped, cut out, doubled or lost at the end."""
+    own = bytearray(content)
+    for _ in range(draw.randint(1, 4)):
+        k = draw.randrange(len(own) + 1)
+        kind = draw.randrange(4)
+        if kind == 0:
+            own = own[:k]
+        elif kind == 1:
+            del own[k : k + draw.choice((1, 4, 100))]
+        elif kind == 2:
+            own[k:k] = own[max(0, k - 30) : k]
+        else:
+            own[k : k + 1] = draw.choice((b"\x00", b"\xff", b"9", b"-", b'"', b"[", b"\x80"))
+    return bytes(own)
+
+
+def limited(*arguments):
+    """Run a command that may take 2 GB of memory and 40 CPU seconds."""
+    code = (
+        "import resource as r\n"
+        "r.setrlimit(r.RLIMIT_AS, (5 << 29, 5 << 29))\n"
+        "r.setrlimit(r.RLIMIT_CPU, (40, 40))"
+    )
+    return ended(start(*arguments, code=code))

@@ -1,0 +1,392 @@
+"""Whatever a plan holds, it is refused before the charge, or what it buys is as private as charged.
+
+A plan comes from outside. Its integers decide how much noise there is, so that wherever a changed
+plan is accepted, its sensitivity is worked out again, column by column.
+"""
+
+import base64
+import json
+import os
+import zlib
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from cli_support import kinds, plan_town, refused, run
+from fuzz_support import WILD, chance, damaged, limited, mutated, paths, put
+from plan_support import strategies, with_true_figures
+from rap_support import MIXED_SPEC, rehearse
+from strategies_support import dense_strategy
+
+from dpquery.contracts.linear import linear_contract
+from dpquery.contracts.made import Terms
+from dpquery.contracts.rap import rap_contract
+from dpquery.exceptions import SpecError
+from dpquery.measurement.mechanism import steps
+from dpquery.operators.compile import compile_spec
+from dpquery.operators.hierarchies import Haar, Hierarchy
+from dpquery.release.carried import plan_and_spec
+from dpquery.spec.parse import parse
+from dpquery.strategy.codec import encode_strategy
+from dpquery.strategy.strategies import Level, ProductStrategy, QuadTreeStrategy
+
+SQUARE = """\
+dataset: {id: town}
+privacy: {unit: {person: name, max_rows: 3}, neighbours: replace}
+budget: {epsilon: 4}
+domain: {x: {range: [0, 3]}, y: {range: [0, 3]}}
+workload: [{name: blocks, ranges: {x: all, y: all}}]
+"""
+SHAPES = ("product", "hierarchy", "haar", "marginals", "factors", "residual", "union", "direct")
+
+
+@pytest.fixture(scope="module")
+def plans(planned_town, planned_gaussian_town, tmp_path_factory):
+    """Plans of every shape of strategy, by name, as JSON values."""
+    found = {
+        "laplace": json.loads((planned_town / "dpquery.plan").read_text()),
+        "gaussian": json.loads((planned_gaussian_town / "dpquery.plan").read_text()),
+    }
+    compiled = compile_spec(parse(found["laplace"]["spec"]["text"], name="spec", files={}))
+    own = strategies(compiled)
+    (ages, *rest) = own["product"].factors
+    n = ages.shape[1]
+    own["hierarchy"] = ProductStrategy("h", "laplace", (Hierarchy(n, (1, 2), (3, 2)), *rest))
+    own["haar"] = ProductStrategy("w", "laplace", (Haar(n), *rest))
+    for shape in SHAPES:
+        plan = put(found["laplace"], ("selections", 0, "strategy"), encode_strategy(own[shape]))
+        found[shape] = with_true_figures(plan)
+    folder = tmp_path_factory.mktemp("square")
+    plan_town(folder, SQUARE)
+    square = json.loads((folder / "dpquery.plan").read_text())
+    levels = (Level((1, 1), 5), Level((2, 2), 3), Level((4, 4), 2))
+    tree = QuadTreeStrategy("q", "laplace", (4, 4), (0, 1), levels)
+    place = ("selections", 0, "strategy")
+    found["quad-tree"] = with_true_figures(put(square, place, encode_strategy(tree)))
+    return found
+
+
+def strategy_place(name):
+    """Return where the strategy that is changed stands in a plan, and its noise."""
+    gaussian = name == "gaussian"
+    return ("selections", int(gaussian), "strategy"), "gaussian" if gaussian else "laplace"
+
+
+def accepted(plan, *, mechanism="linear", noise=None):
+    """Return the contract of a plan, None where it is refused: nothing else may come of it."""
+    content = plan if isinstance(plan, bytes) else json.dumps(plan).encode("utf-8", "replace")
+    try:
+        read, spec = plan_and_spec(content, Path("dpquery.plan"))
+        terms = Terms(Fraction(1), spec.privacy.delta, noise, (), 1)
+        return (linear_contract if mechanism == "linear" else rap_contract)(read, spec, terms)
+    except SpecError:
+        return None
+
+
+def check_private(contract):
+    """Assert that the noise hides what a person can move, worked out from the rows themselves."""
+    query, own = contract.query, contract.query.mechanism
+    rows = dense_strategy(query.strategy.measurements)
+    power = 1 if query.strategy.noise == "laplace" else 2
+    moved = max(sum(abs(int(v)) ** power for v in column) for column in rows.T)
+    moved *= steps(query.spec.privacy) ** power
+    assert own.sensitivity << power * own.shift >= moved
+    if own.shift == 0:
+        assert own.sensitivity == moved
+    if power == 1:
+        charged = Fraction(own.sensitivity) / Fraction(own.scale)
+    else:
+        charged = Fraction(own.sensitivity) / (2 * Fraction(own.scale) ** 2)
+    assert charged <= own.guarantee.amount * (1 + Fraction(1, 2**40))
+
+
+def try_all(plans, *, noise=None):
+    """Try plans; return how many there were, and how many of them were accepted."""
+    tried = taken = 0
+    for plan in plans:
+        tried += 1
+        contract = accepted(plan, noise=noise)
+        if contract is not None:
+            taken += 1
+            check_private(contract)
+    return tried, taken
+
+
+def test_every_shape_is_accepted_as_it_is_and_private(plans):
+    for name, plan in plans.items():
+        contract = accepted(plan)
+        assert contract is not None, name
+        check_private(contract)
+
+
+def test_the_check_of_privacy_sees_a_scale_that_is_too_small(plans):
+    contract = accepted(plans["laplace"])
+    object.__setattr__(contract.query.mechanism, "scale", contract.query.mechanism.scale * 0.999)
+    with pytest.raises(AssertionError):
+        check_private(contract)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, "quad-tree", "gaussian"])
+def test_changed_strategies_are_refused_or_charged_for_what_they_are(plans, shape, record_property):
+    draw, plan = chance(len(shape)), plans[shape]
+    place, noise = strategy_place(shape)
+    changed = (mutated(plan, draw, below=place) for _ in range(60))
+    tried, taken = try_all(changed, noise=noise)
+    # With figures to match, that the checks behind them are reached too.
+    for _ in range(60):
+        other = mutated(plan, draw, below=place)
+        try:
+            other = with_true_figures(other)
+        except (SpecError, ValueError, TypeError, LookupError):
+            continue
+        more = try_all([other], noise=noise)
+        tried, taken = tried + more[0], taken + more[1]
+    assert taken > 0
+    record_property("bad inputs", tried)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [*SHAPES, "quad-tree", "gaussian"])
+def test_every_leaf_of_a_strategy_may_hold_anything(plans, shape, record_property):
+    plan, (place, noise) = plans[shape], strategy_place(shape)
+    inside = [path for path in paths(plan) if path[:3] == place]
+    changed = (put(plan, path, value) for path in inside for value in WILD)
+    tried, _ = try_all(changed, noise=noise)
+    record_property("bad inputs", tried)
+
+
+def test_everything_around_a_strategy_may_hold_anything(plans, record_property):
+    draw, tried = chance(3), 0
+    for name in ("laplace", "gaussian"):
+        tried += try_all(mutated(plans[name], draw) for _ in range(60))[0]
+    for name in plans:  # the spec of one plan and the strategies of another
+        for other in plans:
+            crossed = put(plans[name], ("selections",), plans[other]["selections"])
+            tried += try_all([crossed])[0]
+    record_property("bad inputs", tried)
+
+
+def test_damaged_bytes_are_refused_or_private(plans, record_property):
+    draw, content = chance(4), json.dumps(plans["residual"], indent=1).encode()
+    text = plans["laplace"]["spec"]["text"]
+    specs = (damaged(text.encode(), draw).decode("utf-8", "replace") for _ in range(60))
+    tried, _ = try_all(damaged(content, draw) for _ in range(150))
+    tried += try_all(put(plans["laplace"], ("spec", "text"), own) for own in specs)[0]
+    record_property("bad inputs", tried)
+
+
+def test_a_name_given_twice_and_nan_are_refused(plans):
+    content = json.dumps(plans["laplace"])
+    assert accepted(content.encode()) is not None
+    assert accepted(content.replace('"seed": 0', '"seed": 0, "seed": 0').encode()) is None
+    assert accepted(content.replace('"seed": 0', '"seed": 0, "note": NaN').encode()) is None
+
+
+def test_changed_settings_of_rap_are_refused_or_split_what_is_charged(
+    tmp_path_factory, record_property
+):
+    folder = tmp_path_factory.mktemp("rap")
+    plan_town(folder, MIXED_SPEC)
+    rehearse(folder / "dpquery.plan")
+    plan, draw, tried = json.loads((folder / "dpquery.plan").read_text()), chance(5), 0
+    for _ in range(120):
+        contract = accepted(mutated(plan, draw, below=("relaxed",)), mechanism="rap")
+        tried += 1
+        if contract is None:
+            continue
+        own = contract.query.mechanism
+        rounds = own.settings.rounds * (own.selection_rho + own.measurement_rho)
+        assert own.total_rho + rounds <= own.guarantee.amount
+        assert min(own.selection_rho, own.measurement_rho, own.total_rho) >= 0
+    record_property("bad inputs", tried)
+
+
+# --------------------------------------------------------------------- from the command line
+
+
+RELEASE = ("release", "data.csv", "--epsilon", "1")
+
+
+def test_refused_plans_leave_ledger_and_folder_as_they_are(town, plans, record_property):
+    draw = chance(6)
+    for _ in range(12):
+        other = mutated(plans["marginals"], draw, below=("selections", 0, "strategy"))
+        if accepted(other) is None:
+            Path("dpquery.plan").write_bytes(json.dumps(other).encode("utf-8", "replace"))
+            assert "plan" in refused(*RELEASE, code=2)
+            assert kinds() == ["register"]
+    record_property("bad inputs", 12)
+
+
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        ("unit: row", "unit: {person: name, max_rows: 1}"),
+        ("neighbours: add-remove", "neighbours: replace"),
+    ],
+)
+def test_a_plan_for_another_unit_than_the_ledger_s_is_refused(town, given, instead):
+    plan = json.loads(Path("dpquery.plan").read_text())
+    assert given in plan["spec"]["text"]
+    plan["spec"]["text"] = plan["spec"]["text"].replace(given, instead)
+    Path("dpquery.plan").write_text(json.dumps(plan))
+    Path("data.csv").write_bytes(b"age,sex,region,income,name\n1,F,1,5,a\n")
+    refused(*RELEASE, code=5)
+    assert kinds() == ["register"]
+
+
+def test_words_of_a_plan_never_reach_the_terminal_as_commands(town):
+    plan = json.loads(Path("dpquery.plan").read_text())
+    own = plan["selections"][0]
+    for line in own["candidates"]:
+        if line["name"] == own["best"]:
+            line["name"] = "\x1b[2J\x9b31m\u202egood [red]"
+    own["best"] = "\x1b[2J\x9b31m\u202egood [red]"
+    Path("dpquery.plan").write_text(json.dumps(plan))
+    done = [
+        run(*RELEASE),
+        run(*RELEASE, "--json"),
+        run("error-report"),
+        run("error-report", "--json"),
+    ]
+    for own in done:
+        assert own.code == 0
+        assert not set(own.out + own.err) & set("\x1b\x9b\u202e")
+    assert json.loads(done[1].out)["strategy"] == plan["selections"][0]["best"]
+    plan["spec"]["name"] = "\x1b[2J"
+    plan["spec"]["text"] = "dataset: ["
+    Path("dpquery.plan").write_text(json.dumps(plan))
+    assert "\x1b" not in refused(*RELEASE, code=2)
+
+
+# ---------------------------------------------------------- small files, unreasonable demands
+
+
+def wide_spec(domain, workload):
+    return (
+        "dataset: {id: town}\nprivacy: {unit: row}\nbudget: {epsilon: 4}\n"
+        f"domain:\n{domain}workload:\n{workload}"
+    )
+
+
+CODES = 1 << 20
+LONG = wide_spec(f"  x: {{range: [0, {CODES - 1}]}}\n", "  - {name: upto, product: {x: prefix}}\n")
+ONE_CLASS = wide_spec(
+    "".join(f"  a{i}: {{values: [x]}}\n" for i in range(60)) + "  b: boolean\n",
+    "  - {name: one, product: {b: identity}}\n",
+)
+PAIR = wide_spec(
+    "  x: {range: [0, 1023]}\n  y: {range: [0, 1023]}\n",
+    "  - {name: both, product: {x: identity, y: identity}}\n",
+)
+ONES = base64.b64encode(zlib.compress(b"\1\0\0\0\0\1\0\0" * CODES)).decode()
+FINE = {"name": "hostile", "shape": "product"}
+BOMBS = {
+    "a hierarchy of huge weights": (
+        LONG,
+        FINE
+        | {"factors": [{"kind": "hierarchy", "n": CODES, "levels": [[1, 2**40], [2, 2**40 - 1]]}]},
+    ),
+    "a p-identity of huge entries": (
+        LONG,
+        FINE
+        | {
+            "factors": [
+                {
+                    "kind": "p-identity",
+                    "diagonal": {"shape": [1, CODES], "data": ONES},
+                    "rows": {"shape": [1, CODES], "data": ONES},
+                }
+            ]
+        },
+    ),
+    "marginals of sixty attributes": (
+        ONE_CLASS,
+        {"name": "m", "shape": "marginals", "weights": [[list(range(61)), 1]], "factors": []},
+    ),
+    "cores of sixty attributes": (
+        ONE_CLASS,
+        {
+            "name": "r",
+            "shape": "residual",
+            "cores": [*[None] * 60, {"kind": "centered", "n": 2}],
+            "weights": [[[], 1], [[60], 1], [list(range(60)), 1]],
+        },
+    ),
+    "levels without end": (
+        PAIR,
+        {"name": "q", "shape": "quad-tree", "pair": [0, 1], "levels": [[1, 1, 1]] * 100_000},
+    ),
+    "matrices that are not there": (
+        PAIR,
+        FINE
+        | {
+            "factors": [
+                {"kind": "dense", "matrix": {"shape": [2**30, 1024], "data": "eJwDAAAAAAE="}}
+            ]
+            * 2
+        },
+    ),
+    "a matrix of nothing": (
+        wide_spec("  x: {range: [0, 8999]}\n", "  - {name: n, product: {x: identity}}\n"),
+        FINE
+        | {
+            "factors": [
+                {
+                    "kind": "dense",
+                    "matrix": {
+                        "shape": [9000, 9000],
+                        "data": base64.b64encode(zlib.compress(bytes(8 * 9000**2), 1)).decode(),
+                    },
+                }
+            ]
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        "marginals of sixty attributes",
+        *[pytest.param(own, marks=pytest.mark.slow) for own in BOMBS],
+    ],
+)
+def test_a_plan_that_asks_for_the_unreasonable_is_refused_in_bounds(town, plans, bomb):
+    spec, strategy = BOMBS[bomb]
+    plan = put(plans["laplace"], ("spec", "text"), spec)
+    plan = put(plan, ("selections", 0, "strategy"), strategy)
+    (item,) = parse(spec, name="spec", files={}).items
+    figures = [{"name": item.name, "queries": item.size, "rmse": 1.0, "max_std_error": 1.0}]
+    Path("dpquery.plan").write_text(json.dumps(put(plan, ("selections", 0, "items"), figures)))
+    done = limited(*RELEASE)
+    assert (done.code, done.out) == (2, ""), done
+    assert "plan" in done.err
+    assert kinds() == ["register"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"[[]," * (1 << 24), pytest.param(b"[" + b"0," * (1 << 25) + b"0]", marks=pytest.mark.slow)],
+    ids=["lists", "numbers"],
+)
+def test_more_values_than_can_be_held_are_never_read(town, content):
+    Path("dpquery.plan").write_bytes(content)
+    done = limited(*RELEASE)
+    assert (done.code, done.out) == (2, "")
+    assert "not a plan file" in done.err
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a device", "a folder", "a link to itself"])
+def test_a_plan_that_is_no_file_is_refused_at_once(town, kind):
+    path = Path("dpquery.plan")
+    path.unlink()
+    if kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "a folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero" if kind == "a device" else "dpquery.plan")
+    said = run(*RELEASE)
+    assert said.code == 2
+    assert "dpquery.plan cannot be read" in said.err
