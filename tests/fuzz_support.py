@@ -3,6 +3,7 @@
 import copy
 import random
 
+import pytest
 from cli_support import ended, start
 
 WILD = [
@@ -12,6 +13,11 @@ WILD = [
     "<script>alert(1)</script>", "x" * 10_000, "eJwDAAAAAAE=", "AAAA",
     [], {}, [[]], [0], [1, 2], [[0, 1]], [-1, 0], [0] * 10_000, {"a": 1}, [[[[[[[[[[]]]]]]]]]],
 ]  # fmt: skip
+
+
+def slow_but(cases, *quick):
+    """Cases for a parametrised test; all but some are tried by the long form alone."""
+    return [pytest.param(own, marks=[] if own in quick else pytest.mark.slow) for own in cases]
 
 
 def chance(seed):

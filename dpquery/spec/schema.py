@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dpquery.spec.parse import IDENTIFIER, NEIGHBOURS, ROWS, SECTIONS
 from dpquery.spec.parse_domain import COLUMN_KINDS
 from dpquery.spec.parse_predicates import CONDITIONS, SET_KINDS, SET_WORDS
-from dpquery.spec.parse_threshold import DISTRIBUTIONS, THRESHOLD_KINDS
+from dpquery.spec.parse_threshold import DISTRIBUTIONS, SAMPLED, THRESHOLD_KINDS
 from dpquery.spec.parse_workload import ITEM_KINDS, MARGINAL_KINDS, NAME
 
 Schema = dict[str, object]
@@ -333,9 +333,11 @@ def _threshold() -> Schema:
         "distribution": _distribution(),
         "max_cells": _whole("Sets whose table has more cells are not drawn.", minimum=1),
     }
-    return _mapping(
+    found = _mapping(
         properties, "Records that meet at least r targets.", required=("r",), one_of=THRESHOLD_KINDS
     )
+    drawn: Schema = {"required": ["k", "seed"], "not": {"required": ["targets"]}}
+    return found | {"dependencies": {"sample": drawn} | {own: ["sample"] for own in SAMPLED}}
 
 
 def _distribution() -> Schema:
