@@ -1673,6 +1673,58 @@ RAPPED = (
         "",
         ("test_selection.py::test_a_draw_that_its_first_bits_leave_open_goes_on_with_more",),
     ),
+    Mutant(
+        "a draw is half as sharp again as its rate",
+        "the queries chosen tell twice what they are charged",
+        SELECTION,
+        "            found = _decided(u, bits, scores, members, rate)\n",
+        "            found = _decided(u, bits, scores, members, rate * 3 / 2)\n",
+        (
+            "audit:rap",
+            "test_selection.py::"
+            "test_selections_follow_the_law_of_one_exponential_mechanism_after_another",
+        ),
+    ),
+    Mutant(
+        "queries of earlier rounds are selected again",
+        "a run asks what its law has no room for",
+        SELECTION,
+        "    struck[taken[taken[:, 0] == block, 1]] = _TAKEN\n",
+        "    struck[taken[:0, 1]] = _TAKEN\n",
+        ("test_selection.py::test_queries_of_earlier_rounds_are_never_selected_again",),
+    ),
+    Mutant(
+        "selection hides one row of a person",
+        "the queries chosen tell of a person's other rows",
+        RAP,
+        "    span = records * (2 if replace else 1)\n",
+        "    span = 2 if replace else 1\n",
+        ("test_adaptive.py::test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction",),
+    ),
+    Mutant(
+        "queries with entries of -1 pass for counts",
+        "a record more moves some scores up and others down, at the price of one way",
+        RAP,
+        "    return whole and int(",
+        "    return bool(whole) or int(",
+        ("test_adaptive.py::test_queries_that_are_no_counts_are_refused_as_what_they_are",),
+    ),
+    Mutant(
+        "half of the queries are drawn among counts too high, under the same tag",
+        "a run that was begun by one rule goes on by another",
+        RAP,
+        "OVER = 4\n",
+        "OVER = 2\n",
+        ("test_adaptive.py::test_what_a_run_asks_or_commits_changes_only_with_the_tag_in_its_key",),
+    ),
+    Mutant(
+        "the seal of a part does not name its file",
+        "a part of another run is taken for one of this",
+        "measurement/ledger_draft.py",
+        '        named = f"{file.name} {len(values)} ".encode()\n',
+        '        named = f"{len(values)} ".encode()\n',
+        ("test_adaptive.py::test_a_part_of_another_run_or_of_another_place_is_refused",),
+    ),
 )
 
 # What is shown, written and read by others.
