@@ -16,6 +16,12 @@ RELEASE = ("release", "data.csv", "--epsilon", "1")
 # ------------------------------------------------------------------------------------- the spec
 
 
+@pytest.fixture(autouse=True)
+def tried(record_property):
+    """Count what was tried: every test here tries one bad input at least."""
+    record_property("bad inputs", 1)
+
+
 @pytest.mark.parametrize(
     ("given", "instead", "place", "message"),
     [

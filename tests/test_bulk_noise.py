@@ -94,6 +94,20 @@ def twin_thresholds(law, bits):
     return floors
 
 
+@pytest.fixture(autouse=True)
+def counted(monkeypatch, record_property):
+    """Count the draws."""
+    real, sizes = BulkSampler.sample, []
+
+    def sample(self, size):
+        sizes.append(size)
+        return real(self, size)
+
+    monkeypatch.setattr(BulkSampler, "sample", sample)
+    yield
+    record_property("draws", sum(sizes))
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("noise", NOISES)

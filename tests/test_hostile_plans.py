@@ -15,6 +15,12 @@ from plan_support import with_true_figures
 RELEASE = ("release", "data.csv", "--epsilon", "1")
 
 
+@pytest.fixture(autouse=True)
+def tried(record_property):
+    """Count what was tried: every test here tries one bad input at least."""
+    record_property("bad inputs", 1)
+
+
 def test_a_missing_plan_says_how_to_make_one(town):
     Path("dpquery.plan").unlink()
     assert "dpquery plan" in refused(*RELEASE, code=2)

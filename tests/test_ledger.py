@@ -81,7 +81,7 @@ def run_script(body, *arguments):
     return json.loads(done.stdout)
 
 
-def test_racing_processes_never_pass_the_cap(path):
+def test_racing_processes_never_pass_the_cap(path, record_property):
     ended = run_script(
         "import json\n"
         "pids = [forked(lambda: release(path, f'k{i}', np.array([i]))) for i in range(24)]\n"
@@ -90,9 +90,10 @@ def test_racing_processes_never_pass_the_cap(path):
     )
     assert sorted(ended) == [0] * 10 + [BudgetExceededError.exit_code] * 14
     assert spent(path) == CAP.units
+    record_property("races", len(ended))
 
 
-def test_racing_creators_make_one_ledger(tmp_path):
+def test_racing_creators_make_one_ledger(tmp_path, record_property):
     path = tmp_path / "new" / "deep" / "ledger.db"
     ended = run_script(
         "import json\n"
@@ -104,12 +105,13 @@ def test_racing_creators_make_one_ledger(tmp_path):
         path,
     )
     assert ended == [0] * 8
+    record_property("races", len(ended))
     with opened(path) as ledger:
         assert len(ledger.history()) == 1
     assert sorted(p.name for p in path.parent.iterdir()) == ["ledger.db"]
 
 
-def test_twins_are_charged_once_and_get_the_same_bytes(path, tmp_path):
+def test_twins_are_charged_once_and_get_the_same_bytes(path, tmp_path, record_property):
     run_script(
         "import json\n"
         "def twin(i):\n"
@@ -121,6 +123,7 @@ def test_twins_are_charged_once_and_get_the_same_bytes(path, tmp_path):
     )
     assert len({(tmp_path / f"twin{i}").read_bytes() for i in range(6)}) == 1
     assert spent(path) == UNIT
+    record_property("races", 6)
 
 
 KILLS = {
@@ -134,7 +137,7 @@ KILLS = {
 
 
 @pytest.mark.parametrize("size", [2, 600_000], ids=["in a row", "in a file"])
-def test_a_kill_at_any_point_costs_one_charge_and_loses_nothing(path, size):
+def test_a_kill_at_any_point_costs_one_charge_and_loses_nothing(path, size, record_property):
     ended = run_script(
         "import json, signal\n"
         "import dpquery.measurement.ledger_files as files\n"
@@ -158,6 +161,7 @@ def test_a_kill_at_any_point_costs_one_charge_and_loses_nothing(path, size):
     unreached = {2: 3, 600_000: 1}[size]  # points that this size of measurement does not pass
     assert ended.count(0) == unreached
     assert ended.count(-9) == len(KILLS) - unreached
+    record_property("crashes", ended.count(-9))
     assert spent(path) == len(KILLS) * UNIT
     with opened(path) as ledger:
         finished = {key for key, code in zip(KILLS, ended, strict=True) if code == 0}

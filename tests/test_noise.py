@@ -30,13 +30,14 @@ def either(request, monkeypatch):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(("noise", "scale", "n"), LAWS)
-def test_draws_follow_the_exact_law_and_no_other(noise, scale, n):
+def test_draws_follow_the_exact_law_and_no_other(noise, scale, n, record_property):
     sample = draw(
         np.zeros(n, np.int64), budget=budget_for(noise, scale), sensitivity=1, scale=scale
     )
     assert p_value(noise, scale, sample) > 1e-9
     for factor in (1 / 1.3, 1.3):
         assert p_value(noise, scale * factor, sample) < 1e-9
+    record_property("draws", n)
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])

@@ -77,10 +77,13 @@ def is_whole(folder="release"):
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_run_killed_at_any_moment_is_completed_by_the_next_and_charged_once(released, moment):
+def test_a_run_killed_at_any_moment_is_completed_by_the_next_and_charged_once(
+    released, moment, record_property
+):
     before = contents("release")
     killed = ended(start(*LATER, code=f"{KILLER}\n{MOMENTS[moment]}"))
     assert killed.code == -9, killed
+    record_property("crashes", 1)
     assert killed.out == killed.err == ""
     charged = "0.5" if moment in UNCHARGED else "1.5"
     assert spent() == charged

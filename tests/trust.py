@@ -21,10 +21,14 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
 PATTERNS = (
+    "test_noise.py",
+    "test_bulk_noise.py",
     "test_audit*.py",
     "test_mutants.py",
     "test_non_interference*.py",
     "test_stability.py",
+    "test_bad_input.py",
+    "test_hostile_plans.py",
     "test_fuzz_*.py",
     "test_ledger*.py",
     "test_release_protocol.py",
@@ -59,6 +63,10 @@ SECONDS = {
     "test_supply.py": 6,
     "test_accounting.py": 4,
     "test_ledger_storage.py": 4,
+    "test_bulk_noise.py": 30,
+    "test_noise.py": 10,
+    "test_bad_input.py": 20,
+    "test_hostile_plans.py": 10,
     "test_adaptive.py": 20,
     "test_selection.py": 20,
     "test_fuzz_ledger.py": 20,
