@@ -98,7 +98,7 @@ CASES = (
         "prefixes of one attribute",
         _spec("a: {range: [0, 11]}", "product: {a: prefix}", privacy=_PERSONS),
         "laplace",
-        Fraction(1, 2),
+        Fraction(2),
         repeated=True,
     ),
     Case(
@@ -121,7 +121,7 @@ CASES = (
             privacy="unit: row, neighbours: replace",
         ),
         "laplace",
-        Fraction(3, 2),
+        Fraction(3),
         repeated=True,
     ),
     Case(
