@@ -746,6 +746,110 @@ READ = (
             "test_the_data_are_copied_elsewhere_and_nothing_of_either_place_is_published",
         ),
     ),
+    Mutant(
+        "a chunk with NUL in it is read whole",
+        "what a line is depends on the lines around it",
+        LINES,
+        '        or b"\\0" in chunk\n',
+        "",
+        (SAFE,),
+    ),
+    Mutant(
+        "a chunk with lone carriage returns is read whole",
+        "one line is two records, as the lines around it have it",
+        LINES,
+        '        or chunk.count(b"\\r") != chunk.count(b"\\r\\n")\n',
+        "",
+        (SAFE,),
+    ),
+    Mutant(
+        "a mark at the beginning of a chunk is dropped",
+        "what a line is depends on where a chunk begins",
+        LINES,
+        "        or chunk.startswith(_BOM)  # pyarrow would drop it from the first field\n",
+        "",
+        ("test_tabulate.py::test_what_a_line_is_does_not_depend_on_where_a_chunk_begins",),
+    ),
+    Mutant(
+        "a line that is too long is read with its chunk",
+        "what a line is depends on the lines around it",
+        LINES,
+        "        or _has_long_line(chunk)\n",
+        "",
+        ("test_tabulate.py::test_what_a_line_is_does_not_depend_on_where_a_chunk_begins",),
+    ),
+    Mutant(
+        "a damaged line takes its neighbour along",
+        "one line is two records, or none where there was one",
+        LINES,
+        "        if found is None:\n",
+        "        if found is None and malformed:\n",
+        (SAFE,),
+    ),
+    Mutant(
+        "the records of a chunk are kept beside the release",
+        "records stay on a disk that nobody looks at",
+        CURATOR,
+        "        draft = ledger.draft(key)\n",
+        "        draft = ledger.draft(key)\n"
+        "        np.save('.exact.npy', np.concatenate([own.ravel() for own in tables.values()]))\n",
+        (
+            HIDDEN,
+            "test_non_interference_processes.py::"
+            "test_a_release_killed_before_any_call_leaves_nothing_of_the_data[rows-5]",
+        ),
+    ),
+    Mutant(
+        "a file without records is not read a second time",
+        "whoever watches which files are opened learns whether there is anybody",
+        CURATOR,
+        "        draft = ledger.draft(key)\n",
+        "        draft = ledger.draft(key)\n"
+        "        if not any(own.any() for own in tables.values()):\n"
+        "            data.read_bytes()\n",
+        (HIDDEN,),
+    ),
+    Mutant(
+        "RAP's total is what was counted",
+        "the number of records is published",
+        ADAPTIVE,
+        "noisy_total(counted, self.mechanism, chance)]",
+        "noisy_total(counted, self.mechanism, chance) * 0 + (counted << GRID_BITS)]",
+        (
+            "test_non_interference.py::"
+            "test_whatever_the_data_everything_observable_is_the_same[RAP]",
+        ),
+    ),
+    Mutant(
+        "why a file cannot be opened is said in the system's words",
+        "they may hold what a link or a mount is called",
+        TABULATE,
+        '        except OSError:\n            pass\n    raise DataError(f"{path} is not',
+        "        except OSError as error:\n"
+        "            raise DataError(str(error)) from None\n"
+        '    raise DataError(f"{path} is not',
+        ("test_non_interference_failures.py::test_a_file_that_may_not_be_read_is_refused",),
+    ),
+    Mutant(
+        "a first line that is no header is shown",
+        "a file without a header shows its first record",
+        TABULATE,
+        '    raise DataError(\n        f"{path}: the first line is',
+        '    raise DataError(\n        f"{path}: {line!r}: the first line is',
+        (
+            "test_non_interference_failures.py::"
+            "test_every_file_without_a_header_is_refused_in_the_same_words",
+            "test_fuzz_csv.py::test_any_header_is_read_or_refused_without_being_shown",
+        ),
+    ),
+    Mutant(
+        "a record that is damaged ends the run",
+        "whether there is such a record is published",
+        LINES,
+        "            malformed += 1\n",
+        "            raise ValueError\n",
+        ("test_fuzz_csv.py::test_no_bytes_below_a_good_header_make_a_release_fail",),
+    ),
 )
 
 # The ledger and the order of a release.

@@ -111,6 +111,20 @@ def test_a_line_too_long_is_one_malformed_record_in_any_chunks(tmp_path):
                 assert_equal(found, expected)
 
 
+@pytest.mark.parametrize(
+    ("line", "small"), [(b"1," + b"x" * lines.MAX_LINE, 2**17), (b"\xef\xbb\xbf1,x", 4)]
+)
+def test_what_a_line_is_does_not_depend_on_where_a_chunk_begins(tmp_path, line, small):
+    spec = spec_of(single("age", Integers(0, 1)))
+    body = b"0,x\n" + line + b"\n0,x\n"
+    for chunk_bytes in (small, 2**20, 2**24):
+        for first in (0, 4):
+            own = {"header": b"age,more", "subsets": [(0,)]}
+            found = run(tmp_path / "f.csv", body[first:], spec=spec, chunk_bytes=chunk_bytes, **own)
+            assert_equal(found, slow_counts(body[first:], spec=spec, **own))
+            assert found[0,].tolist() == [2 - first // 4, 0]
+
+
 def test_a_chunk_never_grows_past_a_line_and_its_own_size():
     class Endless:
         def __init__(self):
