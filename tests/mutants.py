@@ -1275,7 +1275,10 @@ LEDGERED = (
         "pipeline.py",
         "        ledger.check_replaced(out)\n",
         "",
-        ("test_ledger_witness.py::test_a_release_that_the_ledger_does_not_know_is_never_replaced",),
+        (
+            "test_ledger_witness.py::test_a_release_that_the_ledger_does_not_know_is_never_replaced",
+            "test_ledger_witness.py::test_a_ledger_made_anew_does_not_replace_what_the_lost_one_paid_for",
+        ),
     ),
     Mutant(
         "a twin is told that it was charged",
@@ -1451,16 +1454,6 @@ LEDGERED = (
         (
             "test_ledger_storage.py::"
             "test_working_files_that_others_could_change_or_that_are_links_are_refused",
-        ),
-    ),
-    Mutant(
-        "a release that the ledger does not know is replaced",
-        "the only witness of an older copy is lost",
-        "pipeline.py",
-        "        ledger.check_replaced(out)\n",
-        "",
-        (
-            "test_ledger_witness.py::test_a_ledger_made_anew_does_not_replace_what_the_lost_one_paid_for",
         ),
     ),
     Mutant(
