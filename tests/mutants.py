@@ -29,7 +29,7 @@ DRAWN = (
         NOISE,
         "    return mechanism\n\n\ndef _built",
         "    return _built(budget.noise, 0.95 * scale)\n\n\ndef _built",
-        ("test_noise.py::test_either_source_draws_at_the_very_scale",),
+        ("test_noise.py::test_either_source_draws_at_the_very_scale", "audit:sampler"),
     ),
     Mutant(
         "OpenDP's scale is 5 % too large",
@@ -37,7 +37,7 @@ DRAWN = (
         NOISE,
         "    return mechanism\n\n\ndef _built",
         "    return _built(budget.noise, 1.05 * scale)\n\n\ndef _built",
-        ("test_noise.py::test_either_source_draws_at_the_very_scale",),
+        ("test_noise.py::test_either_source_draws_at_the_very_scale", "audit:sampler"),
     ),
     Mutant(
         "the bulk sampler's scale is 5 % too small",
@@ -45,7 +45,7 @@ DRAWN = (
         NOISE,
         "BulkSampler(budget.noise, scale)",
         "BulkSampler(budget.noise, max(1.0, 0.95 * scale))",
-        ("test_noise.py::test_either_source_draws_at_the_very_scale",),
+        ("test_noise.py::test_either_source_draws_at_the_very_scale", "audit:sampler"),
     ),
     Mutant(
         "the bulk sampler's scale is 2 % too small",
@@ -61,7 +61,7 @@ DRAWN = (
         NOISE,
         "= add_noise(chunk)",
         "= chunk",
-        ("test_noise.py::test_no_answer_comes_back_as_it_was",),
+        ("test_noise.py::test_no_answer_comes_back_as_it_was", "audit:sampler"),
     ),
     Mutant(
         "one row is left without noise",
@@ -69,7 +69,7 @@ DRAWN = (
         NOISE,
         "    return noisy\n",
         "    noisy[:1] = answers[:1]\n    return noisy\n",
-        ("test_noise.py::test_no_answer_comes_back_as_it_was",),
+        ("test_noise.py::test_no_answer_comes_back_as_it_was", "audit:residuals"),
     ),
     Mutant(
         "OpenDP's noise is shared by all rows",
@@ -77,7 +77,7 @@ DRAWN = (
         NOISE,
         "np.asarray(mechanism(chunk), dtype=np.int64)",
         "chunk + (mechanism(chunk[:1])[0] - int(chunk[0]))",
-        ("test_noise.py::test_big_vectors_are_drawn_in_chunks_with_fresh_noise",),
+        ("test_noise.py::test_big_vectors_are_drawn_in_chunks_with_fresh_noise", "audit:sampler"),
     ),
     Mutant(
         "the bulk sampler's noise is shared by all rows",
@@ -85,7 +85,7 @@ DRAWN = (
         NOISE,
         "    noise = sampler.sample(chunk.size)\n",
         "    noise = np.repeat(sampler.sample(1), chunk.size)\n",
-        ("test_noise.py::test_big_vectors_are_drawn_in_chunks_with_fresh_noise",),
+        ("test_noise.py::test_big_vectors_are_drawn_in_chunks_with_fresh_noise", "audit:sampler"),
     ),
     Mutant(
         "every chunk has the noise of the first",
@@ -171,6 +171,7 @@ DRAWN = (
         (
             "test_architecture.py::test_the_package_keeps_the_rule"
             "[only_strategy_uses_seedable_generators]",
+            "audit:sampler",
         ),
     ),
     Mutant(
@@ -180,7 +181,10 @@ DRAWN = (
         "        self._entropy, self._slow = entropy, SlowSampler(entropy)",
         "        entropy = np.random.default_rng(0).bytes\n"
         "        self._entropy, self._slow = entropy, SlowSampler(entropy)",
-        ("test_bulk_noise.py::test_two_samplers_share_nothing_and_no_draw_is_repeated",),
+        (
+            "test_bulk_noise.py::test_two_samplers_share_nothing_and_no_draw_is_repeated",
+            "audit:sampler",
+        ),
     ),
     Mutant(
         "a generator that can be predicted feeds the bulk sampler",
@@ -200,7 +204,7 @@ DRAWN = (
         BULK,
         "sign = 1 - 2 * (word >> kind(law.bits) & kind(1)).astype(np.int64)",
         "sign = 1 - 2 * ((word >> kind(law.bits) & kind(1)) & (word & kind(1))).astype(np.int64)",
-        ("test_bulk_noise.py::test_the_low_bits_are_fair_and_so_is_the_sign",),
+        ("test_bulk_noise.py::test_the_low_bits_are_fair_and_so_is_the_sign", "audit:sampler"),
     ),
     Mutant(
         "zero is drawn once for each sign",
@@ -208,7 +212,10 @@ DRAWN = (
         BULK,
         "weights = [Decimal(1), *",
         "weights = [Decimal(2), *",
-        ("test_bulk_noise.py::test_the_thresholds_are_right_to_the_last_bit[laplace-1.0]",),
+        (
+            "test_bulk_noise.py::test_the_thresholds_are_right_to_the_last_bit[laplace-1.0]",
+            "audit:sampler",
+        ),
     ),
     Mutant(
         "the tail of bulk noise is cut off",
@@ -279,7 +286,10 @@ PRICED = (
         "    exact = sensitivity(measurements, strategy.noise)\n",
         '    exact = math.isqrt(sensitivity(measurements, "gaussian") - 1) + 1\n'
         '    exact = exact if strategy.noise == "laplace" else exact**2\n',
-        ("test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",),
+        (
+            "test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",
+            "audit:residuals",
+        ),
     ),
     Mutant(
         "the mean column in place of the largest",
@@ -287,7 +297,7 @@ PRICED = (
         SENSITIVITY,
         "    return int(np.max(total))",
         "    return int(np.mean(total))",
-        ("test_sensitivity.py::test_sensitivity_is_the_largest_column_norm",),
+        ("test_sensitivity.py::test_sensitivity_is_the_largest_column_norm", "audit:residuals"),
     ),
     Mutant(
         "the smallest column of a product in place of the largest",
@@ -303,7 +313,10 @@ PRICED = (
         SENSITIVITY,
         "    constant, varying, norms = 0, [], _Norms()\n    for measurement in measurements:",
         "    constant, varying, norms = 0, [], _Norms()\n    for measurement in measurements[1:]:",
-        ("test_sensitivity.py::test_marginals_add_up_without_a_search_of_the_domain",),
+        (
+            "test_sensitivity.py::test_marginals_add_up_without_a_search_of_the_domain",
+            "audit:residuals",
+        ),
     ),
     Mutant(
         "column norms wrap around at 64 bits",
@@ -359,7 +372,10 @@ PRICED = (
         MECHANISM,
         "    return privacy.max_rows * (",
         "    return 1 * (",
-        ("test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",),
+        (
+            "test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",
+            "audit:residuals",
+        ),
     ),
     Mutant(
         "a record replaced counts as one removed",
@@ -367,7 +383,10 @@ PRICED = (
         MECHANISM,
         '(2 if privacy.neighbours == "replace" else 1)',
         "1",
-        ("test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",),
+        (
+            "test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",
+            "audit:residuals",
+        ),
     ),
     Mutant(
         "max_rows counts once and not squared under Gaussian noise",
@@ -407,7 +426,7 @@ PRICED = (
         ACCOUNTING,
         "    rho = _largest_rho(epsilon, delta)\n",
         "    rho = Fraction(math.floor(epsilon**2 / 2 * UNIT), UNIT)\n",
-        ("test_accounting.py::test_rho_never_promises_more_than_it_keeps",),
+        ("test_accounting.py::test_rho_never_promises_more_than_it_keeps", "audit:residuals"),
     ),
     Mutant(
         "the bound of the conversion loses a term that grows with the order",
@@ -515,7 +534,7 @@ PRICED = (
         "        answers = np.multiply(block.apply(table).ravel(), weight)\n",
         "        answers = block.apply(table).ravel().astype(float) * weight\n"
         "        answers = answers.astype(np.int64)\n",
-        ("test_exact.py::test_answers_equal_python_integers_at_every_width",),
+        ("test_exact.py::test_answers_that_no_float_holds_are_exact", "audit:lattice"),
     ),
     Mutant(
         "a carry is lost between digits",
@@ -523,7 +542,7 @@ PRICED = (
         EXACT,
         "        held = digit + carry\n",
         "        held = digit\n",
-        ("test_exact.py::test_answers_equal_python_integers_at_every_width",),
+        ("test_exact.py::test_answers_equal_python_integers_at_every_width", "audit:lattice"),
     ),
     Mutant(
         "more than 2^36 records are counted",
@@ -892,6 +911,7 @@ LEDGERED = (
             "test_adaptive.py::test_the_charge_is_durable_before_the_data_is_read",
             "test_release_protocol.py::test_a_run_killed_at_any_moment_is_completed_by_the_next"
             "_and_charged_once[after the charge]",
+            "audit:lattice",
         ),
     ),
     Mutant(
@@ -1042,14 +1062,6 @@ LEDGERED = (
         "        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         "        os.fstat(descriptor)\n",
         ("test_ledger.py::test_a_held_key_makes_others_wait_and_then_give_up",),
-    ),
-    Mutant(
-        "the lock is left to the process that ends",
-        "a run waits for a run that is over",
-        LEDGER,
-        "            self._held.discard(key)\n            os.close(descriptor)\n",
-        "            self._held.discard(key)\n",
-        ("test_ledger.py::test_twins_are_charged_once_and_get_the_same_bytes",),
     ),
     Mutant(
         "a step needs no hold",

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 COPIED = ("dpquery", "tests", "workloads", "sample_data", "pyproject.toml", "README.md", "Makefile")
 AT_ONCE = 2
 AUDIT = "audit:"
-PATIENCE = 200  # seconds; a catcher that does not end has caught nothing
+PATIENCE = 300  # seconds; a catcher that does not end has caught nothing
 
 LIBRARIES = ("hypothesis", "numpy", "opendp.prelude", "pandas", "pyarrow.csv", "pyarrow.parquet")
 LIBRARIES += ("pytest", "rich", "scipy.optimize", "scipy.sparse", "scipy.stats", "typer", "yaml")

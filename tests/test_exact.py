@@ -61,6 +61,15 @@ def test_answers_whose_weight_alone_is_wide_are_exact(weight):
     assert found.tolist() == python_answers(measurement, table, shift)
 
 
+@pytest.mark.parametrize("weight", [1, 3])
+def test_answers_that_no_float_holds_are_exact(weight):
+    block = product((2,), {0: Dense(np.array([[2**23 - 1, 2**22 + 1], [1, 2**23 - 3]]))})
+    measurement, table = Measurement(weight, block), np.array([2**35 - 1, 2**34 + 7])
+    found = exact_answers(measurement, table, shift=0).tolist()
+    assert found == python_answers(measurement, table, 0)
+    assert any(int(float(own)) != own for own in found)
+
+
 def test_signed_blocks_and_structured_factors_are_exact_too():
     rng = np.random.default_rng(0)
     shape = (4, 3, 2)
