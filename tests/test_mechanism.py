@@ -11,6 +11,7 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.exact import exact_answers
 from dpquery.measurement.mechanism import design
+from dpquery.measurement.noise import draw
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense, PIdentity
 from dpquery.operators.ranges import Prefix
@@ -84,6 +85,20 @@ def test_the_grid_costs_next_to_nothing():
         )
         assert mechanism.shift > 0
         assert mechanism.sensitivity / (column / 2 ** (mechanism.shift * power)) < 1.0001
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_the_standard_deviation_that_is_stated_is_that_of_what_is_drawn(noise):
+    budget, size = EPSILON if noise == "laplace" else RHO, 20_000
+    own = design(wide_product(noise), privacy=Privacy(), guarantee=budget)
+    drawn = draw(
+        np.zeros(size, np.int64), budget=budget, sensitivity=own.sensitivity, scale=own.scale
+    )
+    # Eight standard deviations of what is found: sqrt((kurtosis - 1) / (4 n)), 6 for Laplace.
+    slack = 8 * np.sqrt((5 if noise == "laplace" else 2) / (4 * size))
+    assert own.shift > 0
+    assert drawn.std() * 2.0**own.shift == pytest.approx(own.noise_std, rel=slack)
 
 
 @pytest.mark.parametrize(("epsilon", "word"), [(10**6, "smaller"), (Fraction(1, 10**20), "larger")])

@@ -94,6 +94,16 @@ def test_a_person_keeps_the_first_rows_inside_the_domain(tmp_path):
     assert found[0,].tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 0, 0]
 
 
+def test_of_every_person_the_first_rows_count_whoever_stands_between_them(tmp_path):
+    body = b"".join(b"%c,%d\n" % (person, k) for k in range(6) for person in b"abc")
+    for max_rows in (1, 2, 5):
+        spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=max_rows)
+        for chunk in (1, 9, 30, 2**24):
+            path, header = tmp_path / "f.csv", b"id,age"
+            found = run(path, body, spec=spec, header=header, subsets=[(0,)], chunk_bytes=chunk)
+            assert found[0,].tolist() == [3] * max_rows + [0] * (10 - max_rows)
+
+
 def test_a_line_too_long_is_one_malformed_record_in_any_chunks(tmp_path):
     spec = spec_of(single("age", Integers(0, 1), other=True))
     for long in (b"0" * lines.MAX_LINE, b"0" * (lines.MAX_LINE + 1), b"1," * (3 * lines.MAX_LINE)):
