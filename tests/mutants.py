@@ -420,7 +420,7 @@ PRICED = (
         ACCOUNTING,
         "    rho = _largest_rho(epsilon, delta)\n",
         "    rho = Fraction(math.floor(epsilon**2 / 2 * UNIT), UNIT)\n",
-        ("test_accounting.py::test_rho_never_promises_more_than_it_keeps"),
+        ("test_accounting.py::test_rho_never_promises_more_than_it_keeps",),
     ),
     Mutant(
         "the bound of the conversion loses a term that grows with the order",
