@@ -9,6 +9,7 @@ from dpquery.audit.made_up import Case
 from dpquery.audit.neighbours import neighbours
 from dpquery.audit.rap import rap
 from dpquery.audit.sampler import sampler
+from dpquery.audit.statistics import MOST_TESTS
 from dpquery.audit.supply import supply
 from dpquery.exceptions import DpqueryError, SpecError
 
@@ -55,6 +56,8 @@ def audit(
         for finding in _to_its_end(name, size):
             found.append(finding)
             progress(f"{name}: {finding.subject}")
+    if sum(own.tests for own in found) > MOST_TESTS:
+        raise ValueError(f"more than {MOST_TESTS} tests: false alarms pass one in a million")
     return tuple(found)
 
 
