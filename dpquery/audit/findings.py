@@ -50,4 +50,4 @@ class Size:
 
 
 FULL = Size(draws=100_000, replicates=5_000, releases=20)
-QUICK = Size(draws=20_000, replicates=2_000, releases=12, quick=True)
+QUICK = Size(draws=20_000, replicates=1_500, releases=12, quick=True)
