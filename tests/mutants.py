@@ -1292,7 +1292,7 @@ LEDGERED = (
         LEDGER,
         "entry.source, stored=True)",
         "entry.source, stored=False)",
-        ("test_ledger_races.py::test_six_twins_are_one_charge_and_the_same_bytes[forked]",),
+        ("test_ledger_races.py::test_six_twins_are_one_charge_and_the_same_bytes",),
     ),
     Mutant(
         "events know the time of day",

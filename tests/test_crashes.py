@@ -35,9 +35,13 @@ WAYS = {
     "out of room from there on": (FAIL_FROM, errno.ENOSPC),
 }
 SIZES = {"in a row": 2, "in a file": 600_000}
-SOME = pytest.mark.parametrize(
-    "step", [pytest.param(5, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)]
-)
+
+
+def disturbing(*, some, all_):
+    """Parameters (way, step): every day two ways at some calls, else each way at all or many."""
+    everyday = [pytest.param(way, some, id=f"{way}, some") for way in list(WAYS)[:2]]
+    slow = [pytest.param(way, all_, id=way, marks=pytest.mark.slow) for way in WAYS]
+    return pytest.mark.parametrize(("way", "step"), everyday + slow)
 
 
 @pytest.fixture
@@ -118,8 +122,7 @@ def disturbed(forks, job, *, way, number):
 
 
 @needs_a_compiler
-@SOME
-@pytest.mark.parametrize("way", WAYS)
+@disturbing(some=8, all_=1)
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
 def test_a_release_disturbed_at_any_call_is_charged_once_and_goes_on_free(
     folder, forks, way, size, step, record_property
@@ -160,8 +163,7 @@ def test_a_release_disturbed_at_any_call_is_charged_once_and_goes_on_free(
 
 
 @needs_a_compiler
-@SOME
-@pytest.mark.parametrize("way", WAYS)
+@disturbing(some=8, all_=1)
 def test_a_ledger_whose_making_is_disturbed_at_any_call_is_whole_or_not_there(
     folder, forks, way, step, record_property
 ):
@@ -180,8 +182,7 @@ def test_a_ledger_whose_making_is_disturbed_at_any_call_is_whole_or_not_there(
 
 
 @needs_a_compiler
-@SOME
-@pytest.mark.parametrize("way", WAYS)
+@disturbing(some=8, all_=1)
 def test_giving_up_disturbed_at_any_call_gives_no_charge_back(
     folder, forks, way, step, record_property
 ):
@@ -292,10 +293,7 @@ def telling(forks, job):
 
 
 @needs_a_compiler
-@pytest.mark.parametrize(
-    "step", [pytest.param(20, id="some"), pytest.param(2, id="many", marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize("way", WAYS)
+@disturbing(some=18, all_=5)
 def test_a_command_disturbed_at_any_call_loses_nothing_and_the_next_completes_it(
     own_town, forks, way, step, record_property
 ):
@@ -317,9 +315,9 @@ def test_a_command_disturbed_at_any_call_loses_nothing_and_the_next_completes_it
 @pytest.mark.parametrize(
     ("times", "large"),
     [
-        pytest.param(5, False, id="a few"),
+        pytest.param(3, False, id="a few"),
         pytest.param(25, False, id="many", marks=pytest.mark.slow),
-        pytest.param(25, True, id="many large", marks=pytest.mark.slow),
+        pytest.param(10, True, id="many large", marks=pytest.mark.slow),
     ],
 )
 def test_a_command_killed_at_a_random_moment_loses_nothing(

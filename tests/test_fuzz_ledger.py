@@ -369,7 +369,7 @@ def check(path, command):
 
 
 @pytest.mark.parametrize(
-    "times", [pytest.param(4, id="some"), pytest.param(60, id="many", marks=pytest.mark.slow)]
+    "times", [pytest.param(2, id="some"), pytest.param(30, id="many", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize(
     ("state", "ending"), [("closed", ""), ("killed", ""), ("killed", "-wal"), ("killed", "-shm")]

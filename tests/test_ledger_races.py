@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_support import SPEC, contents, ended, kinds, ok, spent, start
+from cli_support import SPEC, Done, contents, kinds, ok, spent, start
 
 from dpquery.exceptions import BudgetExceededError, PlanConflictError
 
@@ -18,7 +18,8 @@ def race(forks, commands, *, real=False):
     """Run commands at once: forked from a warm process, or each started from nothing."""
     if real:
         runs = [start(*own) for own in commands]
-        return [ended(own) for own in runs]
+        said = [own.communicate(timeout=600) for own in runs]  # together, on a machine that is busy
+        return [Done(own.returncode, *texts) for own, texts in zip(runs, said, strict=True)]
     folder = Path.cwd()
     environment = {"DPQUERY_LEDGER": str(folder / "state" / "ledger.db")}
     jobs = [{"folder": folder, "arguments": own, "environment": environment} for own in commands]
@@ -44,10 +45,9 @@ def test_of_24_releases_at_once_for_a_budget_of_ten_ten_succeed(town, forks, rea
     record_property("races", len(done))
 
 
-@REAL
-def test_six_twins_are_one_charge_and_the_same_bytes(town, forks, real, record_property):
+def test_six_twins_are_one_charge_and_the_same_bytes(town, forks, record_property):
     folders = ["a", "b", "c", "d", "same", "same"]
-    done = race(forks, [release(1, "1", out) for out in folders], real=real)
+    done = race(forks, [release(1, "1", out) for out in folders])
     assert [own.code for own in done] == [0] * 6, done
     assert kinds() == ["register", "reserve", "commit"]
     assert spent() == "1"
