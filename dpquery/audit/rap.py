@@ -33,6 +33,7 @@ from dpquery.audit.rap_law import (
 )
 from dpquery.audit.rap_runs import Bench, Released, released
 from dpquery.audit.rap_towns import (
+    DECLARED,
     DELTA,
     EPSILON,
     TOWNS,
@@ -122,9 +123,11 @@ def _excess(orders: Floats) -> Floats:
 
 def _cost(town: Town, own: Released) -> Fraction:
     """Return the rho of a run: its published noise and strength, its moves by brute force."""
-    if not own.facts.total_std:
+    total = Fraction(0)
+    if own.facts.total_std:
+        total += Fraction(town.limit) ** 2 / (2 * Fraction(own.facts.total_std) ** 2)
+    elif not town.replace or own.facts.total != DECLARED:
         return Fraction(10**9)  # a total without noise is beyond any budget
-    total = Fraction(town.limit) ** 2 / (2 * Fraction(own.facts.total_std) ** 2)
     for numbers, std in zip(own.run.numbers[0].tolist(), own.facts.noise_std, strict=True):
         move = worst_move(numbers, replace=town.replace) * town.limit**2
         total += move / (2 * Fraction(std) ** 2)
@@ -139,7 +142,8 @@ def figures(town: Town, done: Sequence[Released], split: Split) -> Finding:
     pairs = []
     for own in done:
         scales = split.scales(own.run)[0] / GRID
-        pairs += [(own.facts.total_std or 0.0, split.total_scale / GRID)]
+        if not town.replace:
+            pairs += [(own.facts.total_std or 0.0, split.total_scale / GRID)]
         pairs += list(zip(own.facts.noise_std, scales.tolist(), strict=True))
         if town.settings.adaptive:
             pairs += [(own.facts.selection_scale or 0.0, 1 / split.rate)]
@@ -158,9 +162,11 @@ def of_noise(town: Town, own: Runs, other: Runs, split: Split) -> Iterator[Findi
     residuals, scales = [], []
     for runs, rows in ((own, town.rows), (other, town.neighbour)):
         of_total, of_counts = residuals_of(runs, *truth(town, rows))
-        residuals.append(np.column_stack([of_total, of_counts.reshape(len(of_total), -1)]))
+        noisy = [of_total] if split.total else []
+        residuals.append(np.column_stack([*noisy, of_counts.reshape(len(of_total), -1)]))
         wide = np.repeat(split.scales(runs), split.selected, axis=1)
-        scales.append(np.column_stack([np.full(len(of_total), split.total_scale), wide]))
+        same = [np.full(len(of_total), split.total_scale)] if split.total else []
+        scales.append(np.column_stack([*same, wide]))
     values, scale = np.concatenate(residuals), np.concatenate(scales)
     z = values / scale
     squares = float((z**2).sum()) / 2

@@ -66,7 +66,12 @@ class Split:
 
     @cached_property
     def total(self) -> Fraction:
-        """What the total costs: as much as one more query would, and a twentieth at least."""
+        """What the total costs: as much as one more query would, and a twentieth at least.
+
+        Where records are replaced, it is the number declared, and free.
+        """
+        if self.town.replace:
+            return Fraction(0)
         settings = self.town.settings
         parts = 2 * settings.rounds * settings.selected or worst_move(
             range(len(ANSWERED)), replace=self.town.replace
@@ -91,7 +96,9 @@ class Split:
 
     @property
     def total_scale(self) -> float:
-        """Of the total's noise, in grid steps."""
+        """Of the total's noise, in grid steps; 0 where there is none."""
+        if not self.total:
+            return 0.0
         return GRID * math.sqrt(self.town.limit**2 / (2 * self.total))
 
     def scale(self, numbers: Sequence[int]) -> float:
@@ -193,7 +200,9 @@ def log_likelihood(runs: Runs, total: int, answers: Integers, split: Split) -> F
     """Return the log probability of every transcript, (n,), up to what no data changes."""
     of_total, of_counts = residuals_of(runs, total, answers)
     scales = split.scales(runs)[:, :, None]
-    noise = (of_total / split.total_scale) ** 2 + ((of_counts / scales) ** 2).sum(axis=(1, 2))
+    noise = ((of_counts / scales) ** 2).sum(axis=(1, 2))
+    if split.total:
+        noise += (of_total / split.total_scale) ** 2
     drawn = [own.chance for draws in draws_of(runs, answers, split) for own in draws]
     chosen = [np.log(np.maximum(own, _NEVER)) for own in drawn]
     return np.asarray(sum(chosen, -noise / 2))

@@ -22,7 +22,7 @@ Row = tuple[str, str, str]
 """age, sex, id: as the CSV file has them."""
 
 SPEC = """\
-dataset: {{id: made-up-town, version: 1}}
+dataset: {{id: made-up-town, version: 1, rows: {rows}}}
 privacy: {{unit: {unit}, neighbours: {neighbours}, delta: 1e-6}}
 budget: {{rho: 1000}}
 domain:
@@ -43,6 +43,8 @@ ANSWERED = np.array([*_EITHER, *_CELLS], dtype=np.int64)
 """Whether each query holds of each kind of record, (m, 8): in the order of the spec."""
 BLOCKS = (len(_EITHER), len(_CELLS))
 _HELD = dict(zip(KINDS, (7, 5, 9, 4, 6, 8, 3, 5), strict=True))
+DECLARED = sum(_HELD.values())
+"""The number of records that a spec declares; it is public, and the total, if they are replaced."""
 _OUTSIDE: list[Row] = [("7", "F", "o1"), ("1", "X", "o2"), ("", "", "o3"), ("9", "M", "p0")]
 
 
@@ -77,7 +79,9 @@ class Town:
     def spec(self) -> str:
         """The text of the spec."""
         unit = f"{{person: id, max_rows: {self.limit}}}" if self.person else "row"
-        return SPEC.format(unit=unit, neighbours="replace" if self.replace else "add-remove")
+        if self.replace:
+            return SPEC.format(unit=unit, neighbours="replace", rows=DECLARED)
+        return SPEC.format(unit=unit, neighbours="add-remove", rows=f"about {DECLARED}")
 
     @property
     def span(self) -> int:
