@@ -8,13 +8,14 @@ up all there are. Where another ledger is meant to be used, the folder is to be 
 that keeps the witness, and is done on purpose.
 """
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.ledger_events import Event, Head
+from dpquery.spec.outside import read_outside
+from dpquery.strategy.json_values import MAX_BYTES, mapping, parsed
 
 MANIFEST = "release.json"
 
@@ -46,7 +47,8 @@ def named_event(release: Path) -> Head:
         SpecError: the folder is no release.
     """
     try:
-        named = json.loads((release / MANIFEST).read_text(encoding="utf-8"))["ledger"]
+        content = read_outside(release / MANIFEST, most=MAX_BYTES)
+        named = mapping(mapping(parsed(content))["ledger"])
         seq, digest = named["seq"], named["head"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         seq = digest = None

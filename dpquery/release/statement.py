@@ -120,13 +120,13 @@ def statement(manifest: Manifest) -> str:
         unprotected=UNPROTECTED.format(noisy=_noisy_parts(manifest)),
         uncovered=UNCOVERED,
         noise=_answered_words(manifest) + (_noise_words if known else _rap_words)(manifest),
-        postprocessing=manifest.postprocessing,
+        postprocessing=_one_line(manifest.postprocessing),
         unbiased=UNBIASED if known else BIASED,
         columns="\n".join([columns, *extra_lines(manifest)]),
         files="\n".join(_file_lines(manifest)),
         errors="a summary of the errors of each file above" if known else "no errors are known",
         seq=manifest.ledger.seq,
-        head=manifest.ledger.head,
+        head=_one_line(manifest.ledger.head),
         plan=manifest.plan,
     )
 

@@ -1,0 +1,368 @@
+"""Whatever a release folder holds: a documented exit code, in bounds, and nothing outside of it."""
+
+import hashlib
+import json
+import os
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from cli_support import contents, ok, plan_town, renew, run
+from fuzz_support import WILD, chance, damaged, limited, mutated, paths, put, slow_but
+from rap_support import MIXED_SPEC, rehearse
+
+from dpquery.exceptions import SpecError
+from dpquery.release.measurements import (
+    Measured,
+    read_measurements,
+    values_digest,
+    write_measurements,
+)
+
+QUESTIONS = "workload:\n  - {name: q, product: {age: identity, sex: identity}}\n"
+READERS = (
+    ("answer", "bad", "more.yaml", "--replace"),
+    ("error-report", "bad", "--html", "page.html"),
+    ("synthetic", "bad", "--rows", "20", "--out", "made.csv", "--replace"),
+    ("ledger", "verify", "--releases", "bad"),
+)
+PROXY = ("plan", "workload.yaml", "--proxy", "bad", "--out", "other.plan", "--time-limit", "0")
+MADE = ("answers/", "page.html", "made.csv", "other.plan", "state/", "bad/")
+EVIL = "</title><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[2J\u202e'\"&"
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("released") / "town"
+    plan_town(folder, MIXED_SPEC.replace("version: 1}", "version: 1, rows: about 50}"))
+    rehearse(folder / "dpquery.plan")
+    (folder / "more.yaml").write_text(QUESTIONS)
+    (folder / "secret.parquet").write_bytes(b"outside")
+    out = ("--plan", folder / "dpquery.plan", "--ledger", folder / "state" / "ledger.db")
+    for name, mechanism in (("linear", "linear"), ("rap", "rap")):
+        own = ("--epsilon", "1", "--mechanism", mechanism, "--out", folder / name)
+        ok("release", folder / "data.csv", *own, *out)
+    return folder
+
+
+@pytest.fixture
+def released(template, tmp_path, monkeypatch):
+    renew(tmp_path / "town", template)
+    monkeypatch.chdir(tmp_path / "town")
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "town" / "state" / "ledger.db"))
+    return tmp_path / "town"
+
+
+def fresh(kind):
+    shutil.rmtree("bad", ignore_errors=True)
+    shutil.copytree(kind, "bad")
+
+
+def outside():
+    own = contents(".")
+    return {name: own[name] for name in own if not name.startswith(MADE)}
+
+
+def check_readers(commands=READERS):
+    """Run what reads a release; whatever it holds, this and no more may come of it."""
+    before, inside = outside(), contents("bad")
+    for command in commands:
+        done = run(*command)
+        codes = (0, 2, 4) if command[0] == "ledger" else (0, 2, 5)
+        assert done.code in codes, (command, done)
+        assert done.code == 0 or done.err.startswith("dpquery: "), done
+        assert "Traceback" not in done.err
+        assert not set(done.out + done.err) & set("\x1b\x9b\u202e"), done
+    assert outside() == before
+    assert contents("bad") == inside
+
+
+def resigned():
+    """Name the plan of the folder in its manifest, so that what it holds is looked at."""
+    path = Path("bad/release.json")
+    facts = json.loads(path.read_text())
+    facts["plan"] = hashlib.sha256(Path("bad/release.plan").read_bytes()).hexdigest()
+    path.write_text(json.dumps(facts))
+
+
+def change_manifest(draw):
+    path = Path("bad/release.json")
+    facts = mutated(json.loads(path.read_text()), draw)
+    path.write_bytes(json.dumps(facts).encode("utf-8", "replace"))
+
+
+def change_plan(draw):
+    path = Path("bad/release.plan")
+    below = draw.choice([("selections",), ("spec",), ("relaxed",), ()])
+    plan = mutated(json.loads(path.read_text()), draw, below=below)
+    path.write_bytes(json.dumps(plan).encode("utf-8", "replace"))
+    resigned()
+
+
+def change_table(draw):
+    path = draw.choice(sorted(Path("bad").glob("*.parquet")))
+    table = pq.read_table(path)
+    k, rows = draw.randrange(table.num_columns), table.num_rows
+    field, kind = table.schema.field(k), draw.randrange(8)
+    others = {
+        0: lambda: table.slice(0, max(0, rows - 1)),
+        1: lambda: pa.concat_tables([table, table]),
+        2: lambda: table.remove_column(k),
+        3: lambda: table.set_column(k, field.name, pa.array([EVIL] * rows)),
+        4: lambda: table.set_column(
+            k, field.name, pa.array([draw.choice([np.nan, np.inf, -1e308, 1e308])] * rows)
+        ),
+        5: lambda: table.set_column(k, field.with_nullable(True), pa.nulls(rows, field.type)),
+        6: lambda: table.replace_schema_metadata({"dpquery": json.dumps(draw.choice(WILD[:12]))}),
+        7: lambda: table.set_column(k, field.name, pa.array([[1.0]] * rows)),
+    }
+    pq.write_table(others[kind](), path, compression=draw.choice(["snappy", "gzip", "zstd"]))
+
+
+def change_bytes(draw):
+    path = draw.choice(sorted(own for own in Path("bad").iterdir() if own.suffix != ".md"))
+    path.write_bytes(damaged(path.read_bytes(), draw))
+    if path.suffix == ".plan":
+        resigned()
+
+
+CHANGES = (change_manifest, change_plan, change_table, change_bytes)
+
+
+@pytest.mark.parametrize("kind", ["linear", "rap"])
+@pytest.mark.parametrize("change", CHANGES, ids=lambda own: own.__name__)
+def test_a_damaged_folder_is_read_or_refused(released, kind, change, record_property):
+    draw = chance(1)
+    for _ in range(8):
+        fresh(kind)
+        change(draw)
+        check_readers()
+    record_property("bad inputs", 8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["linear", "rap"])
+@pytest.mark.parametrize("change", CHANGES, ids=lambda own: own.__name__)
+def test_many_damaged_folders_are_read_or_refused(released, kind, change, record_property):
+    draw = chance(2)
+    for _ in range(40):
+        fresh(kind)
+        change(draw)
+        check_readers(READERS[:-1])
+    for _ in range(3):
+        fresh(kind)
+        change(draw)
+        check_readers([PROXY])
+    record_property("bad inputs", 43)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["linear", "rap"])
+def test_every_fact_of_a_manifest_may_be_anything(released, kind, record_property):
+    draw, tried = chance(3), 0
+    fresh(kind)
+    facts = json.loads(Path("bad/release.json").read_text())
+    for place in paths(facts):
+        for value in draw.sample(WILD, 2):
+            other = json.dumps(put(facts, place, value)).encode("utf-8", "replace")
+            Path("bad/release.json").write_bytes(other)
+            check_readers(READERS[:2])
+            tried += 1
+    record_property("bad inputs", tried)
+
+
+# -------------------------------------------------------------------------- outside the folder
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../secret.parquet",
+        "/etc/passwd",
+        "..",
+        "",
+        "a/b.parquet",
+        "pairs.parquet\0",
+        "errors.parquet",
+    ],
+)
+def test_files_that_a_manifest_names_lie_in_its_folder(released, name):
+    fresh("linear")
+    facts = json.loads(Path("bad/release.json").read_text())
+    facts["items"][0]["file"] = name
+    Path("bad/release.json").write_text(json.dumps(facts))
+    for command in READERS[:2]:
+        done = run(*command)
+        assert done.code == 2
+        assert "release.json is damaged" in done.err
+
+
+@pytest.mark.parametrize(
+    "name", ["release.json", "release.plan", "pairs.parquet", "errors.parquet"]
+)
+@pytest.mark.parametrize("kind", ["a pipe", "a device", "a folder", "a link to itself"])
+def test_parts_of_a_release_that_are_no_files_are_refused_at_once(released, name, kind):
+    fresh("linear")
+    path = Path("bad", name)
+    path.unlink()
+    if kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "a folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero" if kind == "a device" else name)
+    command = READERS[0] if name == "release.plan" else READERS[1]
+    done = run(*command)
+    assert done.code == 2, done
+    assert "bad" in done.err
+    if name == "release.json":
+        assert run(*READERS[3]).code == 2
+
+
+# ---------------------------------------------------------------------------- what is shown
+
+
+class Page(HTMLParser):
+    """Notes every element and every attribute that could run something."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements, self.dangerous = set(), []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.add(tag)
+        self.dangerous += [key for key, _ in attrs if key.startswith(("on", "src", "href"))]
+
+
+@pytest.mark.parametrize("kind", ["linear", "rap"])
+def test_words_of_a_folder_are_never_markup_nor_commands(released, kind):
+    fresh(kind)
+    ok("error-report", "bad", "--html", "page.html")
+    plain = Page()
+    plain.feed(Path("page.html").read_text())
+    facts = json.loads(Path("bad/release.json").read_text())
+    for own in facts["items"]:
+        own["description"] = EVIL
+    facts["strategy"] |= {"name": EVIL, "kind": EVIL, "bound_kind": EVIL}
+    facts["guarantee"]["cumulative"] = facts["postprocessing"] = facts["noise"]["source"] = EVIL
+    if kind == "rap":
+        facts["rap"]["simulated"]["proxy"] = EVIL
+    Path("bad/release.json").write_text(json.dumps(facts))
+    table = pq.read_table("bad/age_by_sex.parquet")
+    k = table.schema.names.index("sex")
+    labels = pa.array([EVIL] * len(table)).dictionary_encode()
+    written = table.set_column(k, "sex", labels)
+    pq.write_table(written.replace_schema_metadata(table.schema.metadata), "bad/age_by_sex.parquet")
+    check_readers()
+    page = Page()
+    page.feed(Path("page.html").read_text())
+    assert page.elements <= plain.elements | {"small"}
+    assert page.dangerous == plain.dangerous == []
+    if Path("answers/statement.md").exists():
+        assert "<script" not in Path("answers/statement.md").read_text()
+
+
+# ---------------------------------------------------------- small files, unreasonable demands
+
+
+def bomb_values(kind):
+    schema = pq.read_schema(f"{kind}/measurements.parquet")
+    table = pq.read_table(f"{kind}/measurements.parquet").slice(0, 1)
+    many = pa.concat_tables([table] * 1000).combine_chunks()
+    with pq.ParquetWriter("bad/measurements.parquet", schema) as writer:
+        for _ in range(200):
+            writer.write_table(many)
+
+
+def bomb_relaxed(kind):
+    names = pq.read_schema("rap/relaxed_rows.parquet").names
+    schema = pa.schema([pa.field(name, pa.float32(), nullable=False) for name in names])
+    rows = 1 << 21
+    table = pa.Table.from_arrays(
+        [pa.array(np.zeros(rows), pa.float32())] * len(names), schema=schema
+    )
+    pq.write_table(table, "bad/relaxed_rows.parquet", compression="zstd")
+
+
+def bomb_texts(kind):
+    """Relaxed rows of texts: a dictionary of one long text, used a million times."""
+    names = pq.read_schema("rap/relaxed_rows.parquet").names
+    own = pa.DictionaryArray.from_arrays(np.zeros(1 << 20, dtype=np.int32), pa.array(["x" * 10**6]))
+    pq.write_table(pa.table(dict.fromkeys(names, own)), "bad/relaxed_rows.parquet")
+
+
+def bomb_labels(kind):
+    """An item whose every label is ten million letters, packed to nothing."""
+    table = pq.read_table("bad/age_by_sex.parquet")
+    own = pa.DictionaryArray.from_arrays(
+        np.zeros(len(table), dtype=np.int32), pa.array(["x" * 10**8])
+    )
+    k = table.schema.names.index("sex")
+    other = table.set_column(k, "sex", own).replace_schema_metadata(table.schema.metadata)
+    pq.write_table(other, "bad/age_by_sex.parquet", compression="zstd", compression_level=19)
+
+
+def bomb_items(kind):
+    """errors.parquet whose names of items are one text of a hundred megabytes."""
+    table = pq.read_table("bad/errors.parquet")
+    own = pa.array(["x" * 10**8] * len(table))
+    pq.write_table(
+        table.set_column(0, table.schema.field(0), own).cast(table.schema),
+        "bad/errors.parquet",
+        compression="zstd",
+        use_dictionary=True,
+    )
+
+
+BOMBS = {
+    "values without end": ("linear", bomb_values, READERS[0]),
+    "relaxed rows without end": ("rap", bomb_relaxed, READERS[2]),
+    "relaxed rows of texts": ("rap", bomb_texts, READERS[2]),
+    "labels without end": ("linear", bomb_labels, READERS[1]),
+    "names without end": ("linear", bomb_items, READERS[1]),
+}
+
+
+@pytest.mark.parametrize("bomb", slow_but(BOMBS, "relaxed rows of texts"))
+def test_a_small_file_that_unfolds_to_gigabytes_is_refused_in_bounds(released, bomb):
+    kind, make, command = BOMBS[bomb]
+    fresh(kind)
+    make(kind)
+    assert sum(own.stat().st_size for own in Path("bad").iterdir()) < 1 << 23
+    done = limited(*command)
+    assert (done.code, done.out) == (2, ""), done
+    assert "bad" in done.err
+
+
+def test_rows_that_are_claimed_and_not_there_are_refused(released):
+    fresh("linear")
+    facts = json.loads(Path("bad/release.json").read_text())
+    facts["items"][0]["queries"] = 1 << 40
+    Path("bad/release.json").write_text(json.dumps(facts))
+    done = run(*READERS[1])
+    assert done.code == 2
+    assert "damaged" in done.err
+
+
+@pytest.mark.parametrize("scale", [0, 1])
+def test_values_that_cannot_be_noise_are_refused_before_they_unfold(tmp_path, scale):
+    """Noise of the least scale there is takes two bits a value; values all alike take none."""
+    noise = np.random.default_rng(0).laplace(0.0, max(scale, 1), 1 << 18)
+    values = np.rint(scale * noise).astype(np.int64)
+    groups = (Measured("age", 1, len(values)),)
+    path = tmp_path / "m.parquet"
+    write_measurements(path, values, groups, metadata={})
+    if scale:
+        assert np.array_equal(read_measurements(path, groups, digest=values_digest(values)), values)
+    else:
+        assert path.stat().st_size < len(values) // 8
+        with (
+            pytest.raises(SpecError, match="damaged"),
+            mock.patch.object(pq.ParquetFile, "iter_batches", side_effect=AssertionError),
+        ):
+            read_measurements(path, groups, digest=values_digest(values))
