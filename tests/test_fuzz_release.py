@@ -366,3 +366,22 @@ def test_values_that_cannot_be_noise_are_refused_before_they_unfold(tmp_path, sc
             mock.patch.object(pq.ParquetFile, "iter_batches", side_effect=AssertionError),
         ):
             read_measurements(path, groups, digest=values_digest(values))
+
+
+def test_figures_too_small_to_be_drawn_and_numbers_that_are_missing_are_refused(released):
+    """Both were internal errors once."""
+    fresh("linear")
+    facts = json.loads(Path("bad/release.json").read_text())
+    facts["error_by_epsilon"][0][1] = 5e-324
+    Path("bad/release.json").write_text(json.dumps(facts))
+    assert run(*READERS[1]).code == 2
+    for kind, column, value in (("rap", 1, None), ("linear", 2, 5e-324)):
+        fresh(kind)
+        table = pq.read_table("bad/errors.parquet")
+        own = pa.array([value] * len(table), table.schema.field(column).type)
+        pq.write_table(
+            table.set_column(column, table.schema.field(column), own), "bad/errors.parquet"
+        )
+        done = run(*READERS[1])
+        assert done.code == 2
+        assert "damaged" in done.err

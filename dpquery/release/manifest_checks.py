@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from dpquery.spec.parse import IDENTIFIER, NEIGHBOURS
 from dpquery.spec.parse_workload import NAME
+from dpquery.strategy.json_values import LEAST
 
 if TYPE_CHECKING:
     from dpquery.release.manifest import Manifest, RapFacts
@@ -50,7 +51,7 @@ def check_facts(manifest: "Manifest", *, mechanisms: frozenset[str]) -> None:
         and len(set(names)) == len(names) > 0
         and all(re.fullmatch(NAME, own.name) for own in manifest.items)
         and all(own.file == f"{own.name}.parquet" and own.queries > 0 for own in manifest.items)
-        and min(_above_zero(manifest)) > 0
+        and min(_above_zero(manifest)) >= LEAST
         and (manifest.rap is None or _run_is_believable(manifest.rap))
     )
     if not as_written:
@@ -83,4 +84,6 @@ def _run_is_believable(run: "RapFacts") -> bool:
         own = run.simulated
         figures += [1 + own.rmse, 1 + own.max_error, 1 + own.rmse_spread, 1 + own.max_error_spread]
     figures += [x for x in (run.total_std, run.selection_scale) if x is not None]
-    return min(counts) >= 1 and run.selected >= 0 and len(run.noise_std) > 0 and min(figures) > 0
+    return (
+        min(counts) >= 1 and run.selected >= 0 and len(run.noise_std) > 0 and min(figures) >= LEAST
+    )

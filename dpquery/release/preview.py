@@ -8,7 +8,7 @@ from typing import cast
 import pyarrow as pa
 
 from dpquery.release.parquet_input import opened, rows_of
-from dpquery.strategy.json_values import MOST
+from dpquery.strategy.json_values import LEAST, MOST
 
 MAX_ROWS = 500
 MAX_BYTES = 1 << 18  # of a file that is drawn: labels may be long
@@ -127,7 +127,7 @@ def _number(value: str | float | bool | None) -> float:
     """Return a number that can be drawn; ValueError if it is none: files come from outside."""
     if isinstance(value, bool | str) or value is None or not abs(value) < MOST:
         raise ValueError("number")
-    return float(value)
+    return float(value) if abs(value) >= LEAST else 0.0
 
 
 def _varying(rows: Sequence[Row], names: Sequence[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """What a release is worth, read back from its folder: for the terminal, as JSON, for the page."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from dpquery.release.parquet_input import UNREADABLE, opened
 from dpquery.release.preview import Preview, preview
 from dpquery.release.statement import guarantee_line, simulated_words
 from dpquery.release.wording import figure, percent, within
-from dpquery.strategy.json_values import MOST, listed, mapping, parsed, text_of
+from dpquery.strategy.json_values import LEAST, MOST, listed, mapping, parsed, text_of
 
 GOOD_ERROR, GOOD_SHARE, WEAK_SHARE = 0.1, 0.1, 0.5
 COLUMNS = ("item", "answers", "rms error", "typical", "worst", "flagged", "verdict")
@@ -140,14 +141,22 @@ def _item(directory: Path, facts: ItemFacts, row: dict[str, float | None]) -> It
     with opened(path, rows=facts.queries) as file:
         own = mapping(parsed(file.metadata.metadata[b"dpquery"]))
     labels = [text_of(label) for label in listed(own["labels"])]
-    if not all(value is None or 0 <= value < MOST for value in row.values()):
-        raise ValueError("figure")
+    _check_figures(row, facts)
     return ItemReport(
         name=facts.name,
         description=facts.description,
         preview=preview(path, labels),
         **row,  # type: ignore[arg-type]  # the schema of errors.parquet has just been checked
     )
+
+
+def _check_figures(row: Mapping[str, float | None], facts: ItemFacts) -> None:
+    """Refuse figures of an item that no release has."""
+    given = [own for own in row.values() if own is not None]
+    if not all(own == 0 or LEAST <= own < MOST for own in given):
+        raise ValueError("figure")
+    if row["queries"] != facts.queries or row["weight"] is None:
+        raise ValueError("queries")
 
 
 def to_json(report: Report) -> dict[str, Json]:

@@ -6,6 +6,7 @@ from typing import NoReturn
 
 LARGEST = 1 << 40  # of any integer in a plan, powers of two apart
 MOST = 1e100  # of any figure: in counts, and squared, it must still be a number
+LEAST = 1e-100  # of any figure above zero: its logarithm must still be one
 MAX_BYTES = 1 << 28  # of a file of JSON
 MAX_VALUES = 1 << 24  # in such a file: each takes some sixty bytes in memory, and two in the file
 
