@@ -150,6 +150,8 @@ def main(names: list[str]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             run(names[1], Path(folder))
         return
+    if unknown := [own for own in names if own not in JOBS]:
+        sys.exit(f"{unknown[0]!r} is not known; name some of {', '.join(JOBS)}, or nothing")
     for job in names or JOBS:
         subprocess.run([sys.executable, __file__, "--one", job], check=True)
 

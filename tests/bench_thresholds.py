@@ -44,6 +44,7 @@ OBJECTIVES: tuple[Objective, ...] = ("rmse", "max")
 # Plain Gaussian noise on sub-marginals (r < 4) or tables, and RAP at T = 4, K = 16.
 PLAIN = {1: 0.052, 2: 0.073, 3: 0.039, 4: 0.0058}
 RAP = {1: 0.72, 2: 0.32, 3: 0.28, 4: 0.073}
+ASKED = tuple(map(str, PLAIN))  # the r that can be asked for
 
 
 def spec_text(r: int) -> str:
@@ -146,4 +147,6 @@ def main(asked: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    main([int(own) for own in sys.argv[1:]] or [1, 2, 3, 4])
+    if unknown := [own for own in sys.argv[1:] if own not in ASKED]:
+        sys.exit(f"{unknown[0]!r} is not known; name some of {', '.join(ASKED)}, or nothing")
+    main([int(own) for own in sys.argv[1:] or ASKED])
