@@ -64,13 +64,7 @@ def test_wild_numbers_and_words_are_refused_and_nothing_is_charged(full_town, re
 
 
 NO_PLACE = (".", "", "folder", "pipe", "..", "loop")
-KEPT = (
-    "data.csv",
-    "state/ledger.db",
-    "workload.yaml",
-    "release/release.json",
-    "release/release.plan",
-)
+KEPT = ("data.csv", "state/ledger.db", "workload.yaml", "release/release.json")
 WRITERS = {
     "plan": (*PLAN, "--out"),
     "page": ("error-report", "release", "--html"),

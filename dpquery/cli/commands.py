@@ -27,6 +27,7 @@ from dpquery.cli.options import (
     RapSearch,
     ReleaseMechanism,
     Replace,
+    Seed,
     Shown,
     SweepList,
     Targets,
@@ -36,7 +37,6 @@ from dpquery.cli.options import (
 from dpquery.cli.screen import print_grids, print_json, say, show, shown_progress
 from dpquery.exceptions import SpecError
 from dpquery.spec.problems import one_of
-from dpquery.strategy.json_values import LARGEST
 
 if TYPE_CHECKING:
     from dpquery.planning.choice import Wanted
@@ -89,9 +89,7 @@ def plan(
     proxy: ProxyPath = None,
     rap_search: RapSearch = False,
     out: Annotated[Path, typer.Option(help="Where the plan goes.")] = Path("dpquery.plan"),
-    seed: Annotated[
-        int, typer.Option(min=0, max=LARGEST, help="Seed of the optimisers' starts.")
-    ] = 0,
+    seed: Seed = 0,
     time_limit: TimeLimit = 60.0,
     jobs: Jobs = 2,
     change_cap: ChangeCap = False,

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from dpquery.strategy.json_values import LARGEST
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 LedgerPath = Annotated[
     Path | None,
@@ -25,7 +27,12 @@ Confidence = Annotated[
 ]
 Number = Annotated[
     int,
-    typer.Option("--release-number", min=1, help="A new number draws fresh noise, at full charge."),
+    typer.Option(
+        "--release-number",
+        min=1,
+        max=10**9,
+        help="A new number draws fresh noise, at full charge.",
+    ),
 ]
 Replace = Annotated[
     bool, typer.Option("--replace", help="Replace an earlier, different release in --out.")
@@ -66,6 +73,7 @@ TimeLimit = Annotated[
         min=0, help="CPU seconds of search for each kind of noise; the best so far stands."
     ),
 ]
+Seed = Annotated[int, typer.Option(min=0, max=LARGEST, help="Seed of the optimisers' starts.")]
 Jobs = Annotated[
     int, typer.Option(min=1, max=2, help="Processes: 2 searches both kinds of noise at once.")
 ]
