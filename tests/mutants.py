@@ -1876,9 +1876,7 @@ SHOWN = (
         "cli/screen.py",
         "        yield lambda _: None\n",
         "        yield say\n",
-        (
-            "test_cli.py::test_the_three_commands_work_as_typed_in_one_folder_and_twice_give_the_same_bytes",
-        ),
+        ("test_cli.py::test_no_progress_goes_to_a_pipe",),
     ),
     Mutant(
         "a pickled plan is run",

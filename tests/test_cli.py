@@ -152,6 +152,13 @@ def test_a_plan_out_of_time_says_what_it_did_not_finish_and_how_to_go_on(town):
     assert "not finished" not in run("plan", "workload.yaml").out
 
 
+def test_no_progress_goes_to_a_pipe(town):
+    released = ok("release", "data.csv", "--epsilon", "1").err.splitlines()
+    assert [line.partition(" ")[0] for line in released] == ["ledger:"]
+    planned = ok("plan", "workload.yaml").err.splitlines()
+    assert [line.partition(" ")[0] for line in planned] == ["wrote"]
+
+
 def test_the_version_is_printed():
     assert ok("--version").out.startswith("dpquery ")
 
