@@ -83,18 +83,18 @@ RAP_SHORT = (RAP[0], RAP[3], RAP[4])
 SCENARIOS = {
     "every command": ("rows", EVERYTHING, FEW[:2], tuple(FILES)),
     "persons": ("persons", SHORT, (FEW[0], *SOME[3:]), tuple(FILES)),
-    "RAP": ("RAP", RAP, FEW[:1], SOME),
+    "RAP": ("RAP", RAP, FEW[:1], SOME[1:8]),
 }
 LONG_SCENARIOS = {
     "columns beside the estimates": ("rows", COLUMNS, SOME),
     "after crashes": ("rows", CRASHES, SOME),
-    "RAP after a crash": ("RAP", RAP_CRASH, SOME),
+    "RAP after a crash": ("RAP", RAP_CRASH, SOME[1:8:2]),
     "Gaussian noise, records replaced": ("replaced", EVERYTHING, SOME),
-    "after crashes, persons": ("persons", CRASHES, SOME),
-    "RAP, persons": ("RAP, persons", RAP_SHORT, SOME),
-    "RAP, persons, after a crash": ("RAP, persons", RAP_CRASH, SOME),
-    "RAP, records replaced": ("RAP, replaced", RAP_SHORT, SOME),
-    "RAP, all at once": ("RAP, all at once", RAP_SHORT, SOME),
+    "after crashes, persons": ("persons", CRASHES, SOME[1:8:2]),
+    "RAP, persons": ("RAP, persons", RAP_SHORT, SOME[1:8:2]),
+    "RAP, persons, after a crash": ("RAP, persons", RAP_CRASH, SOME[1:8:2]),
+    "RAP, records replaced": ("RAP, replaced", RAP_SHORT, SOME[1:8:2]),
+    "RAP, all at once": ("RAP, all at once", RAP_SHORT, SOME[1:8:2]),
 }
 
 
