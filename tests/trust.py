@@ -47,6 +47,8 @@ SECONDS = {
     "test_audit.py": 100,
     "test_fuzz_csv.py": 90,
     "test_fuzz_ledger.py": 90,
+    "test_fuzz_arguments.py": 60,
+    "test_fuzz_release.py": 60,
     "test_fuzz_plan.py": 90,
     "test_fuzz_spec.py": 90,
     "test_non_interference.py": 80,
