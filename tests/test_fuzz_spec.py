@@ -250,7 +250,7 @@ def check_changed(count, validator, record_property):
 
 
 def test_specs_that_nearly_make_sense_are_read_or_refused_by_place(validator, record_property):
-    check_specs(100, validator, record_property)
+    check_specs(40, validator, record_property)
 
 
 @pytest.mark.slow
@@ -261,7 +261,7 @@ def test_many_specs_that_nearly_make_sense_are_read_or_refused(validator, record
 def test_changed_specs_are_read_or_refused_and_the_schema_takes_what_is_read(
     validator, record_property
 ):
-    check_changed(120, validator, record_property)
+    check_changed(60, validator, record_property)
 
 
 @pytest.mark.slow
@@ -310,7 +310,7 @@ def check_bytes(texts, count, tmp_path, record_property):
 
 def test_damaged_bytes_of_specs_are_read_or_refused_by_place(tmp_path, record_property):
     small = [SPEC.encode(), STARTER.encode(), *(own.read_bytes() for own in WORKLOADS[-3:])]
-    check_bytes(small, 80, tmp_path, record_property)
+    check_bytes(small, 40, tmp_path, record_property)
 
 
 @pytest.mark.slow
@@ -431,7 +431,7 @@ BOMBS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("bomb", slow_but(BOMBS, "lists of ranges"))
+@pytest.mark.parametrize("bomb", slow_but(BOMBS))
 def test_a_spec_that_asks_for_the_unreasonable_is_refused_in_bounds(town, bomb):
     Path("workload.yaml").write_text(BOMBS[bomb])
     done = limited("plan", "workload.yaml", "--time-limit", "0", "--jobs", "1")
@@ -462,10 +462,10 @@ def test_damaged_questions_are_answered_or_refused_by_place(town, record_propert
     ok("release", "data.csv", "--epsilon", "1")
     whole = (HEAD + "workload:\n  - {name: q, product: {age: identity}}\n").encode()
     short = b"workload:\n  - name: q\n    marginals: {ways: 1, over: [sex, region]}\n"
-    for content in mutants_of([whole, short], 40, seed=8):
+    for content in mutants_of([whole, short], 15, seed=8):
         Path("q.yaml").write_bytes(content)
         done = run("answer", "release", "q.yaml", "--replace")
         assert done.code in (0, 2), done
         assert done.code == 0 or "q.yaml" in done.err, done
         assert "Traceback" not in done.err
-    record_property("bad inputs", 40)
+    record_property("bad inputs", 15)
