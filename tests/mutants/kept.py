@@ -1,0 +1,323 @@
+"""How the ledger is kept: its place, its chain, caps and parents."""
+
+from mutation import Mutant
+
+LEDGER = "measurement/ledger.py"
+EVENTS = "measurement/ledger_events.py"
+STORE = "measurement/ledger_store.py"
+FILES = "measurement/ledger_files.py"
+CHECKS = "measurement/ledger_checks.py"
+CAPS = "measurement/ledger_caps.py"
+
+KEPT = (
+    Mutant(
+        "a ledger that others can write to is used",
+        "anybody gives budget back",
+        FILES,
+        "found.st_mode & 0o022:",
+        "found.st_mode & 0o002:",
+        ("test_ledger_storage.py::test_a_ledger_that_others_could_change_is_refused",),
+    ),
+    Mutant(
+        "a ledger of another user is used",
+        "its owner gives budget back",
+        FILES,
+        "    if found.st_uid != os.geteuid() or",
+        "    if",
+        ("test_ledger_storage.py::test_a_ledger_of_another_user_is_refused",),
+    ),
+    Mutant(
+        "a new ledger can be read by all",
+        "who reads it sees every release before it is made public",
+        STORE,
+        "os.O_NOFOLLOW, 0o600))",
+        "os.O_NOFOLLOW, 0o644))",
+        ("test_ledger_storage.py::test_a_new_ledger_and_its_folders_are_private",),
+    ),
+    Mutant(
+        "the ledger's folder can be entered by all",
+        "who may enter it may find what is written there",
+        FILES,
+        "part.mkdir(mode=0o700,",
+        "part.mkdir(mode=0o755,",
+        ("test_ledger_storage.py::test_a_new_ledger_and_its_folders_are_private",),
+    ),
+    Mutant(
+        "network file systems are let through",
+        "locks do not hold there, and processes pass the cap together",
+        FILES,
+        "    if _is_network(mounted :=",
+        "    if not (mounted :=",
+        ("test_ledger_storage.py::test_a_network_file_system_is_refused",),
+    ),
+    Mutant(
+        "the ledger may be a link",
+        "it is swapped for another one by its folder's owner",
+        FILES,
+        "_check_own(path, path.lstat(),",
+        "_check_own(path, path.stat(),",
+        ("test_ledger_storage.py::test_a_link_is_not_followed",),
+    ),
+    Mutant(
+        "a ledger may have two names",
+        "each name has a log of its own, and one charges what the other does not see",
+        FILES,
+        "found.st_nlink > 1:",
+        "found.st_nlink > 9:",
+        ("test_ledger_storage.py::test_a_second_name_of_the_ledger_is_refused_under_both",),
+    ),
+    Mutant(
+        "the log beside the ledger is not looked at",
+        "whoever can write to it gives budget back",
+        FILES,
+        '    "-wal": stat.S_ISREG,\n',
+        "",
+        (
+            "test_ledger_storage.py::"
+            "test_working_files_that_others_could_change_or_that_are_links_are_refused[-wal]",
+        ),
+    ),
+    Mutant(
+        "a ledger is made on a network file system, and refused there afterwards",
+        "an empty ledger is left where it cannot be kept",
+        STORE,
+        "        check_local(path)\n        if create and not path.exists():\n"
+        "            _create(path)\n",
+        "        if create and not path.exists():\n            _create(path)\n"
+        "        check_local(path)\n",
+        ("test_ledger_storage.py::test_a_ledger_cannot_be_made_on_a_network_file_system",),
+    ),
+    Mutant(
+        "a new ledger is written through its log",
+        "made on a full disk it is an empty file that nobody can use",
+        STORE,
+        "PRAGMA synchronous = EXTRA;\n",
+        "PRAGMA journal_mode = WAL;\n",
+        (
+            "test_ledger_storage.py::"
+            "test_a_new_ledger_is_whole_in_its_file_before_its_log_is_closed",
+        ),
+    ),
+    Mutant(
+        "events are not counted",
+        "the last charges can be taken back",
+        STORE,
+        "PRAGMA user_version = {event.head.seq:d}",
+        "PRAGMA user_version",
+        ("test_ledger_tamper.py::test_every_event_taken_out_swapped_doubled_or_put_in_is_found",),
+    ),
+    Mutant(
+        "any text is an event if its hash is sound",
+        "what is shown, or charged, is not what is hashed",
+        EVENTS,
+        "    if _text(kind=kind, day=day, fields=fields) != text:",
+        "    if not text:",
+        ("test_ledger_tamper.py::test_a_hostile_event_with_a_sound_hash_is_a_damaged_ledger",),
+    ),
+    Mutant(
+        "a release that the ledger does not know gives way",
+        "the one witness of what an older copy does not count is gone",
+        "pipeline.py",
+        "        ledger.check_replaced(out)\n",
+        "",
+        (
+            "test_ledger_witness.py::test_a_release_that_the_ledger_does_not_know_is_never_replaced",
+            "test_ledger_witness.py::test_a_ledger_made_anew_does_not_replace_what_the_lost_one_paid_for",
+        ),
+    ),
+    Mutant(
+        "a twin is told that it was charged",
+        "whoever adds up what was said finds more than the ledger",
+        LEDGER,
+        "entry.source, stored=True)",
+        "entry.source, stored=False)",
+        ("test_ledger_races.py::test_six_twins_are_one_charge_and_the_same_bytes",),
+    ),
+    Mutant(
+        "events know the time of day",
+        "how long a run took tells of the data",
+        STORE,
+        "datetime.now(UTC).date().isoformat()",
+        "datetime.now(UTC).isoformat()",
+        ("test_ledger.py::test_the_export_holds_public_facts_and_no_time_of_day",),
+    ),
+    Mutant(
+        "a dataset takes another cap when it is planned again",
+        "editing the spec gives budget back",
+        CAPS,
+        "    if kept == wanted:\n        return\n    if _names",
+        "    if kept != wanted and kept.currency == wanted.currency:\n"
+        '        yield "change-cap", cap_fields(name, wanted)\n'
+        "        return\n"
+        "    if kept == wanted:\n        return\n    if _names",
+        (
+            "test_bad_input.py::"
+            "test_a_cap_changed_in_the_spec_is_refused_until_it_is_changed_on_record",
+        ),
+    ),
+    Mutant(
+        "a cap on record changes its currency after charges",
+        "a sum of unlike currencies bounds nothing",
+        CAPS,
+        "    if account.spent and not (",
+        "    if not account and not (",
+        ("test_ledger.py::test_a_cap_is_changed_on_record_and_in_its_currency_only",),
+    ),
+    Mutant(
+        "a changed cap forgets what was spent",
+        "changing the cap gives budget back",
+        EVENTS,
+        "replace(self.accounts[dataset], cap=cap)",
+        "Account(dataset, cap)",
+        ("test_ledger.py::test_a_cap_is_changed_on_record_and_in_its_currency_only",),
+    ),
+    Mutant(
+        "rows and persons are charged to one account",
+        "losses of unlike units do not add up",
+        CHECKS,
+        "    if kept.unit != unit:",
+        "    if not kept.unit:",
+        ("test_ledger.py::test_charges_for_different_units_are_never_added_up",),
+    ),
+    Mutant(
+        "a parent is not charged",
+        "every dataset of the same people has a budget of its own",
+        EVENTS,
+        "        for account in (own, self.parent_of(own)):",
+        "        for account in (own,):",
+        ("test_ledger_parent.py::test_every_charge_of_a_dataset_is_its_parents_too_in_one_event",),
+    ),
+    Mutant(
+        "a parent's cap is not looked at",
+        "all datasets of the same people together pass the cap",
+        CHECKS,
+        "for own in (account, parent) if own",
+        "for own in (account,) if own",
+        ("test_ledger_parent.py::test_the_message_names_the_cap_that_refuses_and_what_remains",),
+    ),
+    Mutant(
+        "a dataset brings nothing of what it spent to its parent",
+        "what was spent before is spent again on the same people",
+        EVENTS,
+        "replace(parent, spent=parent.spent + own.spent)",
+        "replace(parent, spent=parent.spent)",
+        (
+            "test_ledger_parent.py::test_a_dataset_charged_before_brings_what_it_spent_to_its_parent",
+        ),
+    ),
+    Mutant(
+        "a spec that names a parent is charged without it",
+        "every dataset of the same people has a budget of its own",
+        CHECKS,
+        "    if parent is not None and account.parent != parent:",
+        "    if parent is not None and not account:",
+        ("test_ledger_parent.py::test_a_spec_that_names_a_parent_is_not_charged_without_it",),
+    ),
+    Mutant(
+        "a dataset leaves its parent when its spec does not name it",
+        "editing the spec gives budget back",
+        CAPS,
+        "    if account.parent is not None:\n        named",
+        "    if account.parent is not None and wanted is not None:\n        named",
+        (
+            "test_ledger_parent.py::test_registering_again_changes_nothing_and_any_difference_is_a_conflict",
+        ),
+    ),
+    Mutant(
+        "a charge that leaves the parent out is taken from the chain",
+        "an event can be written that charges one account of two",
+        EVENTS,
+        '        if event.fields.get("parent") != own.parent:',
+        '        if "parents" in event.fields:',
+        (
+            "test_ledger_parent.py::test_a_sound_hash_over_a_charge_that_leaves_the_parent_out_is_found",
+        ),
+    ),
+    Mutant(
+        "only the parent's cap is looked at",
+        "a dataset spends more than its own cap",
+        CHECKS,
+        "for own in (account, parent) if own",
+        "for own in (parent or account,) if own",
+        ("test_ledger_parent.py::test_the_message_names_the_cap_that_refuses_and_what_remains",),
+    ),
+    Mutant(
+        "a dataset and its parent protect unlike units",
+        "losses of rows and of persons are added up, which bounds nothing",
+        CAPS,
+        "(kind_of(parent.cap.unit), kind_of(account.cap.unit)),",
+        "(kind_of(account.cap.unit), kind_of(account.cap.unit)),",
+        (
+            "test_ledger_parent.py::"
+            "test_a_dataset_and_its_parent_are_charged_in_one_currency_for_one_kind_of_unit",
+        ),
+    ),
+    Mutant(
+        "a dataset and its parent are kept in unlike currencies",
+        "an epsilon is added to a sum of rho",
+        CAPS,
+        "(parent.cap.currency, account.cap.currency),",
+        "(account.cap.currency, account.cap.currency),",
+        (
+            "test_ledger_parent.py::"
+            "test_a_dataset_and_its_parent_are_charged_in_one_currency_for_one_kind_of_unit",
+        ),
+    ),
+    Mutant(
+        "a dataset comes under a parent that has no room for what it spent",
+        "more than the parent's cap is spent",
+        CAPS,
+        "    if account.spent > max(0, parent.remaining):",
+        "    if False:",
+        (
+            "test_ledger_parent.py::"
+            "test_a_dataset_that_spent_more_than_its_parent_has_left_does_not_come_under_it",
+        ),
+    ),
+    Mutant(
+        "a plan does not look at the parent's cap",
+        "a release is called affordable that will be refused",
+        "planning/figures.py",
+        "    return units / min(cap.units for cap in caps)",
+        "    return units / caps[0].units",
+        ("test_ledger_parent.py::test_a_plan_says_what_a_release_takes_of_the_smaller_cap",),
+    ),
+    Mutant(
+        "a ledger of two names is used",
+        "SQLite keeps two logs of it, and each has lost the other's charges",
+        FILES,
+        "    if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:",
+        "    if stat.S_ISREG(found.st_mode) and not found.st_nlink:",
+        ("test_ledger_storage.py::test_a_second_name_of_the_ledger_is_refused_under_both",),
+    ),
+    Mutant(
+        "the files beside the ledger may be anybody's",
+        "a write-ahead log of another user gives budget back",
+        FILES,
+        "            _check_own(beside, beside.lstat(), kind=kind)\n",
+        "            beside.lstat()\n",
+        (
+            "test_ledger_storage.py::"
+            "test_working_files_that_others_could_change_or_that_are_links_are_refused",
+        ),
+    ),
+    Mutant(
+        "the parts of an unfinished run are taken without their seal",
+        "parts of another run are continued, and what was drawn is drawn again",
+        "measurement/ledger_draft.py",
+        "if len(values) % 8 or seal != self._sealing(file, values):",
+        "if len(values) % 8:",
+        (
+            "test_adaptive.py::"
+            "test_a_run_whose_parts_were_damaged_says_so_draws_nothing_and_can_be_given_up",
+        ),
+    ),
+    Mutant(
+        "the text of SQLite's errors travels on",
+        "an error says what is in the ledger",
+        STORE,
+        "    raise failure from None",
+        "    raise failure",
+        ("test_ledger_storage.py::test_what_is_not_a_ledger_is_refused_in_our_words",),
+    ),
+)

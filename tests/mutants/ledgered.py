@@ -1,0 +1,317 @@
+"""The ledger and the order of a release."""
+
+from mutation import Mutant
+
+CURATOR = "measurement/curator.py"
+LEDGER = "measurement/ledger.py"
+EVENTS = "measurement/ledger_events.py"
+STORE = "measurement/ledger_store.py"
+FILES = "measurement/ledger_files.py"
+CHECKS = "measurement/ledger_checks.py"
+
+LEDGERED = (
+    Mutant(
+        "the charge comes after the draw",
+        "a run that fails in between has cost nothing",
+        CURATOR,
+        "        ledger.reserve(\n"
+        "            dataset,\n"
+        "            key=key,\n"
+        "            units=units,\n"
+        "            native={guarantee.kind: str(guarantee.amount)},\n"
+        '            details={"version": query.spec.dataset.version, '
+        '"release": query.release},\n'
+        "        )\n"
+        "        tables = tabulate(\n"
+        "            data,\n"
+        "            spec=query.spec,\n"
+        "            subsets=subsets,\n"
+        "            classes=query.compiled.classes,\n"
+        '            progress=lambda share: progress(f"reading the data: {share:.0%}"),\n'
+        "        )\n",
+        "        tables = tabulate(\n"
+        "            data,\n"
+        "            spec=query.spec,\n"
+        "            subsets=subsets,\n"
+        "            classes=query.compiled.classes,\n"
+        '            progress=lambda share: progress(f"reading the data: {share:.0%}"),\n'
+        "        )\n"
+        "        ledger.reserve(\n"
+        "            dataset,\n"
+        "            key=key,\n"
+        "            units=units,\n"
+        "            native={guarantee.kind: str(guarantee.amount)},\n"
+        '            details={"version": query.spec.dataset.version, '
+        '"release": query.release},\n'
+        "        )\n",
+        (
+            "test_adaptive.py::test_the_charge_is_durable_before_the_data_is_read",
+            "test_release_protocol.py::test_a_run_killed_at_any_moment_is_completed_by_the_next"
+            "_and_charged_once[after the charge]",
+            "audit:lattice",
+        ),
+    ),
+    Mutant(
+        "a refusal comes after the header is read",
+        "whether a release can be paid for depends on the file",
+        CURATOR,
+        "    with ledger.hold(key):\n",
+        "    check_header(data, query.spec)\n    with ledger.hold(key):\n",
+        (
+            "test_bad_input.py::test_a_release_past_the_budget_is_refused_before_the_data_are_opened",
+            "test_release_protocol.py::test_the_same_release_needs_neither_the_data_nor_money",
+        ),
+    ),
+    Mutant(
+        "the header is not looked at before the charge",
+        "a file without the columns costs a charge",
+        CURATOR,
+        "        check_header(data, query.spec)\n",
+        "",
+        (
+            "test_bad_input.py::"
+            "test_a_file_without_the_declared_columns_is_refused_before_anything_is_charged",
+        ),
+    ),
+    Mutant(
+        "tables too large are found after the charge",
+        "a refused release costs a charge",
+        CURATOR,
+        "        check_size(subsets, query.compiled.workload.shape_of_domain)\n",
+        "",
+        (
+            "test_bad_input.py::test_tables_too_large_to_count_are_refused_before_anything_is_charged",
+        ),
+    ),
+    Mutant(
+        "a release makes the ledger that it does not find",
+        "removing the ledger gives the whole budget back",
+        "pipeline.py",
+        "    with Ledger.open(ledger_path, create=False) as ledger:",
+        "    with Ledger.open(ledger_path, create=True) as ledger:",
+        ("test_bad_input.py::test_release_never_makes_a_ledger",),
+    ),
+    Mutant(
+        "the cap is not looked at",
+        "the budget is not limited",
+        CHECKS,
+        "own is not None and units > own.remaining]",
+        "own is not None and units > own.cap.units]",
+        ("test_ledger.py::test_ten_tenths_fit_and_one_unit_more_does_not",),
+    ),
+    Mutant(
+        "the cap is passed by one unit",
+        "the budget can be passed",
+        CHECKS,
+        "own is not None and units > own.remaining]",
+        "own is not None and units > own.remaining + 1]",
+        ("test_ledger.py::test_ten_tenths_fit_and_one_unit_more_does_not",),
+    ),
+    Mutant(
+        "a charge may be nothing",
+        "noise is drawn for free",
+        CHECKS,
+        "    if units <= 0:",
+        "    if units < 0:",
+        ("test_ledger.py::test_steps_out_of_order_are_programming_errors",),
+    ),
+    Mutant(
+        "the cap is looked at outside the transaction that charges",
+        "processes that race pass the cap together",
+        LEDGER,
+        "            entry = admitted(state, dataset, key=key, units=units, "
+        "ledger=self._store.path)\n            if entry is None:\n",
+        "            entry = state.entries.get(key)\n            if entry is None:\n",
+        ("test_ledger.py::test_racing_processes_never_pass_the_cap",),
+    ),
+    Mutant(
+        "transactions begin with a read",
+        "processes that race pass the cap together, or fail",
+        STORE,
+        'self._database.execute("BEGIN IMMEDIATE")',
+        'self._database.execute("BEGIN DEFERRED")',
+        ("test_ledger.py::test_racing_processes_never_pass_the_cap",),
+    ),
+    Mutant(
+        "another release of the same cost is taken for a retry",
+        "fresh noise is drawn at no charge",
+        CHECKS,
+        "    entry = state.entries.get(key)\n",
+        "    entry = state.entries.get(key) or next(iter(state.entries.values()), None)\n",
+        ("test_release_protocol.py::test_another_release_number_draws_fresh_noise_and_pays",),
+    ),
+    Mutant(
+        "a key may change its charge",
+        "a dear release goes on as a cheap one",
+        CHECKS,
+        "    if (entry.dataset, entry.units) != (dataset, units):",
+        "    if entry.dataset != dataset:",
+        ("test_ledger.py::test_a_key_is_bound_to_its_dataset_and_charge",),
+    ),
+    Mutant(
+        "runs are begun without end",
+        "a run that fails by what it drew can be repeated until it does not",
+        CHECKS,
+        "entry.retries >= RETRIES:",
+        "entry.retries >= 10 * RETRIES:",
+        ("test_ledger.py::test_a_retry_is_free_three_times_and_then_refused_until_abandoned",),
+    ),
+    Mutant(
+        "a run given up is refunded",
+        "noise that was drawn has cost nothing",
+        EVENTS,
+        '            entry = replace(entry, state="abandoned")\n',
+        '            entry = replace(entry, state="abandoned")\n'
+        "            account = self.accounts[entry.dataset]\n"
+        "            self.accounts[entry.dataset] = replace(\n"
+        "                account, spent=account.spent - entry.units\n"
+        "            )\n",
+        ("test_ledger.py::test_a_retry_is_free_three_times_and_then_refused_until_abandoned",),
+    ),
+    Mutant(
+        "a run that fails is refunded",
+        "noise can be drawn until it pleases",
+        LEDGER,
+        "            self._held.discard(key)\n",
+        "            self._held.discard(key)\n"
+        "            with self._store.writing() as state:\n"
+        "                entry = state.entries.get(key)\n"
+        '                if entry is not None and entry.state == "reserved":\n'
+        '                    self._store.append(state, "abandon", {"key": key})\n',
+        (
+            "test_adaptive.py::test_a_run_whose_projection_fails_goes_on_from_its_round_at_no_charge",
+        ),
+    ),
+    Mutant(
+        "a committed measurement is drawn again",
+        "two draws at the price of one",
+        LEDGER,
+        '        if entry.state == "committed":\n'
+        "            return self._stored(entry)\n"
+        "        file",
+        "        file",
+        ("test_ledger.py::test_steps_out_of_order_are_programming_errors",),
+    ),
+    Mutant(
+        "twins do not wait for each other",
+        "which of two draws is kept depends on what was drawn",
+        FILES,
+        "        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "        os.fstat(descriptor)\n",
+        ("test_ledger.py::test_a_held_key_makes_others_wait_and_then_give_up",),
+    ),
+    Mutant(
+        "a step needs no hold",
+        "twins draw twice",
+        LEDGER,
+        "        if key not in self._held:",
+        "        if not key:",
+        ("test_ledger.py::test_steps_out_of_order_are_programming_errors",),
+    ),
+    Mutant(
+        "commits are not on disk when they return",
+        "a power cut gives budget back",
+        STORE,
+        "PRAGMA synchronous = FULL",
+        "PRAGMA synchronous = NORMAL",
+        ("test_ledger.py::test_the_charge_is_durable_before_the_measurement_exists",),
+    ),
+    Mutant(
+        "a large measurement is not on disk before its event",
+        "a power cut leaves a commit without its measurement",
+        FILES,
+        "                os.fsync(file.fileno())\n",
+        "",
+        ("test_ledger_storage.py::test_a_large_file_and_its_name_are_durable_before_the_commit",),
+    ),
+    Mutant(
+        "the name of a large measurement is not on disk before its event",
+        "a power cut leaves a commit without its measurement",
+        FILES,
+        "        self._pending.replace(self._final)\n        sync_path(self._folder)\n",
+        "        self._pending.replace(self._final)\n",
+        ("test_ledger_storage.py::test_a_large_file_and_its_name_are_durable_before_the_commit",),
+    ),
+    Mutant(
+        "what a killed run drew is kept for the next",
+        "noise that was seen can be taken up, or left",
+        LEDGER,
+        "                self._file(entry).remove()\n                self._store",
+        "                self._store",
+        (
+            "test_ledger_storage.py::test_an_uncommitted_draw_is_removed_when_its_run_is_begun_again",
+        ),
+    ),
+    Mutant(
+        "the chain is not verified",
+        "a charge can be edited away",
+        EVENTS,
+        "        sound = expected == Head(seq, stored)",
+        "        sound = expected.seq == seq",
+        ("test_ledger_storage.py::test_tampering_is_found_at_the_event",),
+    ),
+    Mutant(
+        "the chain does not cover what went before",
+        "an event can be edited where its own hash is too",
+        EVENTS,
+        '    covered = f"{previous.hash}\\n{seq}\\n{text}"',
+        '    covered = f"{seq}\\n{text}"',
+        (
+            "test_ledger_storage.py::"
+            "test_an_event_rewritten_with_its_own_hash_breaks_the_chain_after_it",
+        ),
+    ),
+    Mutant(
+        "events cut off the end are not missed",
+        "the last charges can be taken back",
+        STORE,
+        "        if counted > state.head.seq or not kept <= commits:",
+        "        if not kept <= commits:",
+        ("test_ledger_tamper.py::test_every_event_taken_out_swapped_doubled_or_put_in_is_found",),
+    ),
+    Mutant(
+        "a measurement without its event is not missed",
+        "a release can be made of what the ledger does not count",
+        STORE,
+        "        if counted > state.head.seq or not kept <= commits:",
+        "        if counted > state.head.seq:",
+        ("test_ledger_tamper.py::test_a_measurement_without_its_event_is_found",),
+    ),
+    Mutant(
+        "events can be deleted",
+        "a charge is taken back by one statement",
+        STORE,
+        "CREATE TRIGGER events_stay BEFORE DELETE ON events "
+        "BEGIN SELECT RAISE(ABORT, 'append only'); END;\n",
+        "",
+        ("test_ledger_storage.py::test_rows_can_only_be_added",),
+    ),
+    Mutant(
+        "measurements can be changed",
+        "a release can be bent after the fact",
+        STORE,
+        "CREATE TRIGGER measurements_keep BEFORE UPDATE ON measurements\n"
+        "    BEGIN SELECT RAISE(ABORT, 'append only'); END;\n",
+        "",
+        ("test_ledger_storage.py::test_rows_can_only_be_added",),
+    ),
+    Mutant(
+        "a stored measurement is not held against its hash",
+        "a release can be bent after the fact",
+        LEDGER,
+        "        if hashlib.sha256(payload).hexdigest() != entry.sha256 or entry.account is None:",
+        "        if entry.account is None:",
+        ("test_ledger_storage.py::test_a_changed_or_lost_measurement_is_found",),
+    ),
+    Mutant(
+        "an older copy of the ledger passes for the ledger",
+        "restoring a backup gives budget back",
+        "measurement/ledger_witness.py",
+        "        if events[named.seq - 1].head == named:",
+        "        if events[named.seq - 1]:",
+        (
+            "test_ledger_storage.py::test_an_older_copy_is_found_by_the_releases_it_has_lost",
+            "test_ledger_witness.py::test_two_copies_that_were_both_charged_are_told_by_their_releases",
+        ),
+    ),
+)

@@ -1,0 +1,309 @@
+"""Reading the file."""
+
+from mutation import Mutant
+
+CURATOR = "measurement/curator.py"
+TABULATE = "measurement/tabulate.py"
+LINES = "measurement/lines.py"
+RAP = "measurement/rap_mechanism.py"
+ADAPTIVE = "measurement/adaptive.py"
+
+SAFE = "test_stability.py::test_a_nasty_line_anywhere_in_a_wild_file_is_one_record_at_most"
+PERSON = "test_tabulate.py::test_of_every_person_the_first_rows_count_whoever_stands_between_them"
+HIDDEN = (
+    "test_non_interference.py::test_whatever_the_data_everything_observable_is_the_same[persons]"
+)
+READ = (
+    Mutant(
+        "quoted fields may hold line feeds",
+        "one line with a quote swallows or frees all lines after it",
+        LINES,
+        "ParseOptions(quote_char=False, newlines_in_values=False)",
+        "ParseOptions(quote_char='\"', newlines_in_values=True)",
+        (
+            "test_tabulate.py::test_a_chunk_that_is_read_whole_has_a_record_a_line_whatever_is_in_it",
+        ),
+    ),
+    Mutant(
+        "chunks with quotes are read whole, line feeds in quotes and all",
+        "one line with a quote swallows or frees all lines after it",
+        LINES,
+        '        b\'"\' in chunk\n        or b"\\0" in chunk',
+        '        b"\\0" in chunk',
+        ("test_tabulate.py::test_counts_equal_a_line_by_line_reading",),
+    ),
+    Mutant(
+        "a record goes on where a quote is open",
+        "one line with a quote swallows all lines after it",
+        LINES,
+        '    for line in chunk.split(b"\\n"):\n',
+        '    texts = chunk.decode("latin-1").split("\\n")\n'
+        '    for row in csv.reader(f"{text}\\n" for text in texts):\n'
+        '        line = ",".join(row).encode("latin-1")\n',
+        (SAFE,),
+    ),
+    Mutant(
+        "a lone carriage return ends a record",
+        "one line is two records",
+        LINES,
+        '    for line in chunk.split(b"\\n"):\n',
+        '    for line in chunk.replace(b"\\r", b"\\n").split(b"\\n"):\n',
+        (SAFE,),
+    ),
+    Mutant(
+        "a line that is too long is cut in two",
+        "one line is two records",
+        LINES,
+        "            rest = (rest + block)[: MAX_LINE + 1]\n",
+        '            yield rest + block + b"\\n"\n            rest = b""\n',
+        ("test_tabulate.py::test_a_line_too_long_is_one_malformed_record_in_any_chunks",),
+    ),
+    Mutant(
+        "a line with too many fields counts for as many records as it has fields",
+        "one line is any number of records",
+        LINES,
+        "            malformed += 1\n",
+        '            malformed += max(1, line.count(b",") // width)\n',
+        (SAFE,),
+    ),
+    Mutant(
+        "a value outside the domain is counted in the other tables",
+        "the tables are not those of one and the same file",
+        TABULATE,
+        "            inside &= own >= 0\n",
+        "            own = np.maximum(own, 0)\n",
+        ("test_tabulate.py::test_counts_equal_a_line_by_line_reading",),
+    ),
+    Mutant(
+        "a person's rows are all kept",
+        "a person of many rows is protected as one of max_rows",
+        TABULATE,
+        "bool(person) and kept < limit",
+        "bool(person) and kept < 9 * limit",
+        (PERSON,),
+    ),
+    Mutant(
+        "the rows kept of a person are forgotten when there are many persons",
+        "whether a row counts depends on other people's rows",
+        TABULATE,
+        "                if keep:\n",
+        "                if len(self._kept) > 1:\n"
+        "                    self._kept.clear()\n"
+        "                if keep:\n",
+        (PERSON,),
+    ),
+    Mutant(
+        "rows without an id are kept",
+        "rows of nobody have no limit",
+        TABULATE,
+        "bool(person) and kept",
+        "kept",
+        ("test_tabulate.py::test_a_person_keeps_the_first_rows_inside_the_domain",),
+    ),
+    Mutant(
+        "a person's id is not stripped of spaces",
+        "one person is several",
+        TABULATE,
+        "stripped = [text.strip() for text in distinct]",
+        "stripped = [bytes(text) for text in distinct]",
+        ("test_tabulate.py::test_a_person_keeps_the_first_rows_inside_the_domain",),
+    ),
+    Mutant(
+        "a person's rows are limited chunk by chunk",
+        "a person of many rows is protected as one of max_rows",
+        TABULATE,
+        "        people = (person for",
+        "        self._kept = {}\n        people = (person for",
+        (PERSON,),
+    ),
+    Mutant(
+        "the header is shown where it lacks a column",
+        "a file without a header shows its first record",
+        TABULATE,
+        "exactly once: \"\n            f\"{', '.join(wrong)};",
+        "exactly once: \"\n            f\"{', '.join(wrong)} but {', '.join(names)};",
+        (
+            "test_non_interference_failures.py::test_every_header_without_a_declared_column_is_refused_in_the_same_words",
+        ),
+    ),
+    Mutant(
+        "what could not be read is shown as the cause",
+        "a traceback holds a line of the file",
+        TABULATE,
+        "            pass\n    # Raised",
+        '            raise DataError(f"{path} could not be read to its end")\n    # Raised',
+        ("test_tabulate.py::test_a_missing_file_a_folder_and_a_broken_disk_are_named",),
+    ),
+    Mutant(
+        "the data are copied to a temporary file",
+        "records stay on a disk that nobody looks at",
+        TABULATE,
+        '            return path.open("rb")\n',
+        "            import shutil, tempfile\n"
+        "            shutil.copy(path, tempfile.mkdtemp())\n"
+        '            return path.open("rb")\n',
+        (HIDDEN,),
+    ),
+    Mutant(
+        "malformed lines are counted on the screen",
+        "the number of damaged records is published",
+        TABULATE,
+        "        by_name = dict(",
+        "        if malformed:\n"
+        "            import sys\n"
+        '            sys.stderr.write(f"{malformed} malformed lines\\n")\n'
+        "        by_name = dict(",
+        (HIDDEN,),
+    ),
+    Mutant(
+        "values outside the domain are warned of",
+        "that there is such a record is published",
+        TABULATE,
+        "        if not inside.all():\n",
+        "        if not inside.all():\n"
+        "            import warnings\n"
+        '            warnings.warn("some records are outside the domain")\n',
+        (HIDDEN,),
+    ),
+    Mutant(
+        "a file of no rows is an error",
+        "whether there is anybody is published",
+        CURATOR,
+        "        draft = ledger.draft(key)\n",
+        "        if not any(own.any() for own in tables.values()):\n"
+        '            raise ValueError("nobody")\n'
+        "        draft = ledger.draft(key)\n",
+        (HIDDEN,),
+    ),
+    Mutant(
+        "the number of records is kept in the ledger",
+        "a true count is published with every release",
+        CURATOR,
+        "source=noise_source)",
+        'source=f"{noise_source} of {max(int(own.sum()) for own in tables.values())}")',
+        (HIDDEN,),
+    ),
+    Mutant(
+        "a hash of the data is kept in the ledger",
+        "who knows all records but one tests candidates against it",
+        CURATOR,
+        'details={"version": query.spec.dataset.version,',
+        'details={"data": hash(data.read_bytes()), "version": query.spec.dataset.version,',
+        (HIDDEN,),
+    ),
+    Mutant(
+        "the name of the data file is published",
+        "paths name people and machines",
+        CURATOR,
+        'details={"version": query.spec.dataset.version,',
+        'details={"data": data.name, "version": query.spec.dataset.version,',
+        (
+            "test_release_protocol.py::"
+            "test_the_data_are_copied_elsewhere_and_nothing_of_either_place_is_published",
+        ),
+    ),
+    Mutant(
+        "a chunk with NUL in it is read whole",
+        "what a line is depends on the lines around it",
+        LINES,
+        '        or b"\\0" in chunk\n',
+        "",
+        (SAFE,),
+    ),
+    Mutant(
+        "a chunk with lone carriage returns is read whole",
+        "one line is two records, as the lines around it have it",
+        LINES,
+        '        or chunk.count(b"\\r") != chunk.count(b"\\r\\n")\n',
+        "",
+        (SAFE,),
+    ),
+    Mutant(
+        "a mark at the beginning of a chunk is dropped",
+        "what a line is depends on where a chunk begins",
+        LINES,
+        "        or chunk.startswith(_BOM)  # pyarrow would drop it from the first field\n",
+        "",
+        ("test_tabulate.py::test_what_a_line_is_does_not_depend_on_where_a_chunk_begins",),
+    ),
+    Mutant(
+        "a line that is too long is read with its chunk",
+        "what a line is depends on the lines around it",
+        LINES,
+        "        or _has_long_line(chunk)\n",
+        "",
+        ("test_tabulate.py::test_what_a_line_is_does_not_depend_on_where_a_chunk_begins",),
+    ),
+    Mutant(
+        "a damaged line takes its neighbour along",
+        "one line is two records, or none where there was one",
+        LINES,
+        "        if found is None:\n",
+        "        if found is None and malformed:\n",
+        (SAFE,),
+    ),
+    Mutant(
+        "the records of a chunk are kept beside the release",
+        "records stay on a disk that nobody looks at",
+        CURATOR,
+        "        draft = ledger.draft(key)\n",
+        "        draft = ledger.draft(key)\n"
+        "        np.save('.exact.npy', np.concatenate([own.ravel() for own in tables.values()]))\n",
+        (
+            HIDDEN,
+            "test_non_interference_processes.py::"
+            "test_a_release_killed_before_any_call_leaves_nothing_of_the_data[rows-5]",
+        ),
+    ),
+    Mutant(
+        "a file without records is not read a second time",
+        "whoever watches which files are opened learns whether there is anybody",
+        CURATOR,
+        "        draft = ledger.draft(key)\n",
+        "        draft = ledger.draft(key)\n"
+        "        if not any(own.any() for own in tables.values()):\n"
+        "            data.read_bytes()\n",
+        (HIDDEN,),
+    ),
+    Mutant(
+        "RAP's total is what was counted",
+        "the number of records is published",
+        ADAPTIVE,
+        "noisy_total(counted, self.mechanism, chance)]",
+        "noisy_total(counted, self.mechanism, chance) * 0 + (counted << GRID_BITS)]",
+        (
+            "test_non_interference.py::"
+            "test_whatever_the_data_everything_observable_is_the_same[RAP]",
+        ),
+    ),
+    Mutant(
+        "why a file cannot be opened is said in the system's words",
+        "they may hold what a link or a mount is called",
+        TABULATE,
+        '        except OSError:\n            pass\n    raise DataError(f"{path} is not',
+        "        except OSError as error:\n"
+        "            raise DataError(str(error)) from None\n"
+        '    raise DataError(f"{path} is not',
+        ("test_non_interference_failures.py::test_a_file_that_may_not_be_read_is_refused",),
+    ),
+    Mutant(
+        "a first line that is no header is shown",
+        "a file without a header shows its first record",
+        TABULATE,
+        '    raise DataError(\n        f"{path}: the first line is',
+        '    raise DataError(\n        f"{path}: {line!r}: the first line is',
+        (
+            "test_non_interference_failures.py::"
+            "test_every_file_without_a_header_is_refused_in_the_same_words",
+            "test_fuzz_csv.py::test_any_header_is_read_or_refused_without_being_shown",
+        ),
+    ),
+    Mutant(
+        "a record that is damaged ends the run",
+        "whether there is such a record is published",
+        LINES,
+        "            malformed += 1\n",
+        "            raise ValueError\n",
+        ("test_fuzz_csv.py::test_no_bytes_below_a_good_header_make_a_release_fail",),
+    ),
+)

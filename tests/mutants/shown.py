@@ -1,0 +1,171 @@
+"""What is shown, written and read by others."""
+
+from mutation import Mutant
+
+MECHANISM = "measurement/mechanism.py"
+
+SHOWN = (
+    Mutant(
+        "the text of an unforeseen error is shown",
+        "it may hold a record",
+        "cli/app.py",
+        "internal error ({type(error).__name__})",
+        "internal error ({type(error).__name__}: {error})",
+        (
+            "test_non_interference_failures.py::"
+            "test_an_error_between_the_data_and_the_noise_says_nothing_of_the_data",
+        ),
+    ),
+    Mutant(
+        "an unforeseen error ends in a traceback",
+        "it may hold a record",
+        "cli/app.py",
+        "    except Exception as error:\n        _fail(",
+        "    except ArithmeticError as error:\n        _fail(",
+        (
+            "test_non_interference_failures.py::"
+            "test_an_error_between_the_data_and_the_noise_says_nothing_of_the_data",
+        ),
+    ),
+    Mutant(
+        "a crash writes its memory to the disk",
+        "all records that are held lie there",
+        "cli/no_dumps.py",
+        "    resource.setrlimit(resource.RLIMIT_CORE, (0, "
+        "resource.getrlimit(resource.RLIMIT_CORE)[1]))\n",
+        "    resource.getrlimit(resource.RLIMIT_CORE)\n",
+        ("test_non_interference_failures.py::test_a_crash_leaves_no_core_dump",),
+    ),
+    Mutant(
+        "progress goes to a pipe",
+        "a log holds how far the data were read, and when",
+        "cli/screen.py",
+        "        yield lambda _: None\n",
+        "        yield say\n",
+        ("test_cli.py::test_no_progress_goes_to_a_pipe",),
+    ),
+    Mutant(
+        "a pickled plan is run",
+        "a plan is code of whoever wrote it",
+        "strategy/json_values.py",
+        '    """\n    if sum(map(content.count',
+        '    """\n    import pickle\n'
+        '    if content[:1] == b"\\x80":\n'
+        "        return pickle.loads(content)\n"
+        "    if sum(map(content.count",
+        ("test_hostile_plans.py::test_neither_a_plan_nor_a_spec_is_ever_run",),
+    ),
+    Mutant(
+        "a spec's tags are run",
+        "a spec is code of whoever wrote it",
+        "spec/source.py",
+        "    return _Builder(file, problems).document(_events(text, file))\n",
+        "    yaml.load(text, Loader=yaml.UnsafeLoader)\n"
+        "    return _Builder(file, problems).document(_events(text, file))\n",
+        ("test_hostile_plans.py::test_neither_a_plan_nor_a_spec_is_ever_run",),
+    ),
+    Mutant(
+        "a spec's value lists are read from anywhere",
+        "a release shows a file that it has no business with",
+        "spec/parse.py",
+        "target.resolve().is_relative_to(inside)",
+        "target.parent.exists()",
+        ("test_spec_mistakes.py::test_files_outside_the_folder_are_never_read",),
+    ),
+    Mutant(
+        "a manifest's files are read from anywhere",
+        "a report shows a file that it has no business with",
+        "release/manifest_checks.py",
+        'own.file == f"{own.name}.parquet" and ',
+        "",
+        ("test_release.py::test_a_damaged_manifest_is_told_apart",),
+    ),
+    Mutant(
+        "standard errors are those of noise of half the variance",
+        "every number seems better than it is",
+        MECHANISM,
+        "spread = math.sqrt(2) if",
+        "spread = 1.0 if",
+        ("test_mechanism.py::test_the_standard_deviation_that_is_stated_is_that_of_what_is_drawn",),
+    ),
+    Mutant(
+        "intervals under Gaussian noise are one-sided quantiles",
+        "they cover less often than they say",
+        "reconstruction/intervals.py",
+        "        return _times(std_errors, float(ndtri((1 + level) / 2)))",
+        "        return _times(std_errors, float(ndtri(level)))",
+        (
+            "test_answer_span.py::"
+            "test_noise_intervals_of_new_questions_cover_as_often_as_they_say[gaussian]",
+        ),
+    ),
+    Mutant(
+        "intervals under Laplace noise are one-sided quantiles",
+        "they cover less often than they say",
+        "reconstruction/intervals.py",
+        "        return 2 * float(np.mean(ndtr(-q / spread))) - (1 - level)",
+        "        return float(np.mean(ndtr(-q / spread))) - (1 - level)",
+        ("test_intervals.py::test_the_quantile_is_never_narrow_and_at_most_1_1_percent_wide",),
+    ),
+    Mutant(
+        "combinations with no estimate above zero have no row",
+        "which rows are there tells of noise, and soon of data",
+        "release/table.py",
+        "        arrays = [\n            *(_by_table(",
+        "        estimate = estimate[estimate > 0]\n        arrays = [\n            *(_by_table(",
+        ("test_non_interference.py::test_every_combination_asked_for_has_a_row_whoever_is_in_it",),
+    ),
+    Mutant(
+        "tables hold the statistics and metadata of another library",
+        "what nobody looked at is published",
+        "release/write.py",
+        '    return {"dpquery": json.dumps(content, sort_keys=True, ensure_ascii=False)}',
+        "    return {\n"
+        '        "host": os.uname().nodename,\n'
+        '        "dpquery": json.dumps(content, sort_keys=True, ensure_ascii=False),\n'
+        "    }",
+        ("test_non_interference.py::test_a_published_file_holds_no_metadata_but_its_own",),
+    ),
+    Mutant(
+        "the manifest names the machine",
+        "who made a release, and where, is published",
+        "release/manifest.py",
+        "        tool=dpquery.__version__,\n",
+        "        tool=f\"{dpquery.__version__} on {__import__('os').getcwd()}\",\n",
+        (
+            "test_release_protocol.py::"
+            "test_the_data_are_copied_elsewhere_and_nothing_of_either_place_is_published",
+        ),
+    ),
+    Mutant(
+        "questions that were not measured are answered",
+        "an answer without a measurement behind it has a made-up error",
+        "unanswerable.py",
+        "for own in blocks if not supports(strategy, own)}",
+        "for own in blocks if not strategy}",
+        (
+            "test_answer.py::"
+            "test_every_question_that_the_measurements_do_not_hold_is_named_at_its_line",
+        ),
+    ),
+    Mutant(
+        "synthetic records can reach the data",
+        "what they are made of need not be noisy",
+        "release/synthetic.py",
+        "from dpquery.measurement.codes import code_of\n",
+        "from dpquery.measurement.codes import code_of\n"
+        "from dpquery.measurement.tabulate import tabulate as tabulate\n",
+        ("test_architecture.py::test_only_measurement_can_reach_the_data[release]",),
+    ),
+    Mutant(
+        "the planner can reach the data",
+        "which strategy is chosen tells of the data",
+        "strategy/select.py",
+        "from collections.abc import ",
+        "import pandas as pandas\nfrom collections.abc import ",
+        (
+            "test_architecture.py::test_the_package_keeps_the_rule"
+            "[strategy_and_reconstruction_cannot_open_data]",
+        ),
+    ),
+)
