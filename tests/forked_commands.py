@@ -117,6 +117,8 @@ def serve(library):
 def run_wave(jobs, calls, kill_after):
     with tempfile.TemporaryDirectory() as folder:
         said = [(f"{folder}/{i}.out", f"{folder}/{i}.err") for i in range(len(jobs))]
+        for path in (own for pair in said for own in pair):
+            Path(path).touch()  # a job may be killed before it opens them
         pids = [fork(job, *own, calls) for job, own in zip(jobs, said, strict=True)]
         if kill_after is not None:
             time.sleep(kill_after)
