@@ -1,6 +1,7 @@
 """The town that the tests of the whole product share, planned once a session."""
 
 import os
+from contextlib import suppress
 
 # Matrices are small here, and threads that wait for each other take most of a busy machine's time.
 # Read when numpy is first imported, which is below.
@@ -12,6 +13,13 @@ from cli_support import GAUSSIAN_SPEC, PERSON_SPEC, plan_town, renew
 from forked_commands import Forks, failing_calls
 
 from dpquery.planning import rehearsal
+
+# No test of every day depends on chance; long forms say `derandomize=False` to try other cases.
+with suppress(ImportError):
+    import hypothesis
+
+    hypothesis.settings.register_profile("the same every day", derandomize=True)
+    hypothesis.settings.load_profile("the same every day")
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ def slow_but(cases, *quick):
 
 
 def chance(seed):
-    """Random mutations that are the same in every run."""
+    """Random mutations, the same in every run where there is a seed."""
     return random.Random(seed)  # noqa: S311
 
 
