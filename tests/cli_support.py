@@ -110,7 +110,7 @@ def start(*arguments, code=None):
 
 def ended(process):
     """Wait for a command started."""
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)  # on a machine that is busy
     return Done(process.returncode, out, err)
 
 

@@ -88,7 +88,7 @@ class Forks:
 
 @functools.cache
 def failing_calls():
-    """The compiled library that makes calls fail, or None where there is no C compiler."""
+    """The compiled library that makes calls fail, or None where no C compiler works."""
     compiler = shutil.which("cc")
     if compiler is None or not sys.platform.startswith("linux"):
         return None
@@ -96,7 +96,12 @@ def failing_calls():
     atexit.register(room.cleanup)
     library = Path(room.name) / "failing_calls.so"
     source = HERE / "failing_calls.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    command = [compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"]
+    try:
+        subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
+        ctypes.CDLL(library)
+    except (OSError, subprocess.CalledProcessError):
+        return None  # a compiler that does not work is none
     return library
 
 

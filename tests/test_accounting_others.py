@@ -9,15 +9,9 @@ import itertools
 import math
 from fractions import Fraction
 
-import dp_accounting
-import mpmath
 import numpy as np
 import opendp.prelude as dp
 import pytest
-from dp_accounting import rdp
-from dp_accounting.pld import privacy_loss_distribution as pld
-from dp_accounting.pld import privacy_loss_mechanism
-from dp_accounting.rdp import rdp_privacy_accountant
 from strategies_support import dense_strategy
 
 from dpquery.measurement import accounting
@@ -38,6 +32,13 @@ from dpquery.operators.blocks import Workload, marginal
 from dpquery.spec.model import Budget, Privacy
 from dpquery.strategy.rap import RapSettings
 from dpquery.strategy.strategies import MarginalsStrategy
+
+mpmath = pytest.importorskip("mpmath")
+dp_accounting = pytest.importorskip("dp_accounting", reason="dp-accounting judges our conversions")
+rdp = pytest.importorskip("dp_accounting.rdp")
+pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
+privacy_loss_mechanism = pytest.importorskip("dp_accounting.pld.privacy_loss_mechanism")
+rdp_privacy_accountant = pytest.importorskip("dp_accounting.rdp.rdp_privacy_accountant")
 
 EPSILONS = [
     *map(Fraction, ["0.001", "0.004", "0.01", "0.05", "0.1", "0.2", "0.3", "0.5", "0.7"]),
