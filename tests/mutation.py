@@ -142,7 +142,8 @@ def _test_here(folder: Path, arguments: list[str], said: Path) -> None:
     os.chdir(folder)
     os.environ |= _surroundings(folder)
     sys.dont_write_bytecode = True
-    sys.path[:] = [str(folder), *(own for own in sys.path if not Path(own).is_relative_to(ROOT))]
+    own_places = {str(ROOT), str(ROOT / "tests"), ""}  # the libraries may lie in .venv below them
+    sys.path[:] = [str(folder), *(own for own in sys.path if own not in own_places)]
     sys.exit(int(pytest.main(arguments)))
 
 
