@@ -157,6 +157,29 @@ def test_workloads_past_the_limits_are_refused(item: str, message: str) -> None:
     assert message in found
 
 
+def test_too_many_listed_values_are_reported_once_with_what_to_write_instead() -> None:
+    items = "".join(
+        f"  - {{name: it{i}, product: {{}}, where: {{a0: {{in: [[0, 900000]]}}}}}}\n"
+        for i in range(12)
+    )
+    (found,) = mistakes(WIDE + items)
+    assert found.startswith(f"w.yaml:{(WIDE + items).count(chr(10)) - 2}:")
+    assert "write a range as {between: [first, last]}" in found
+
+
+def test_only_the_codes_that_a_condition_holds_are_counted() -> None:
+    merged = BASE[: BASE.index("domain:")] + (
+        "domain:\n  who: {merge: {a: {range: [0, 99]}, r: {range: [0, 49]}, s: boolean}}\n"
+        "workload:\n  - {name: it, product: {who: {groups: {%s}}}}\n"
+    )
+    own = [f"g{i}: [{{a: {i % 100}, r: {i // 100}, s: yes}}]" for i in range(1000)]
+    parse(merged % ", ".join(own), name="w.yaml", files={})
+    either = [f"g{i}: [{{any: {{a: {i % 100}, s: yes}}}}]" for i in range(2000)]
+    (found,) = mistakes(merged % ", ".join(either))
+    assert "ask for fewer groups" in found
+    assert "range" not in found
+
+
 def test_tables_are_counted_over_the_whole_workload(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "MAX_TABLES", 20)
     items = "  - {name: a, union: [&u {marginals: {ways: 2}}]}\n"

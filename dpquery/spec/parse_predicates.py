@@ -1,5 +1,6 @@
 """Predicate sets and conditions of a spec, from the attribute's own values to its codes."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -35,6 +36,8 @@ CONDITIONS = ("is", "in", "between")
 SET_KINDS = ("width", "ranges", "groups", *CONDITIONS)
 
 _WORDS_OF_BOOLEAN = {"no": 0, "false": 0, "yes": 1, "true": 1}
+
+_RANGES = "write a range as {between: [first, last]}, or several under `ranges`"
 
 # A label and the codes that it stands for, sorted.
 _Entry = tuple[str, tuple[int, ...]]
@@ -229,16 +232,24 @@ def _merged_entry(node: Node, attribute: Attribute, problems: Problems) -> _Entr
     if len(read) < len(found):
         raise UnreadableError(None)
     label = joint.join(f"{name}={own}" for name, (own, _) in read.items())
-    problems.count_codes(attribute.size * len(read), label, node.place)
+    parts = [read] if joint == " and " else [{name: own} for name, own in read.items()]
+    held = sum(_combinations(attribute.columns, own) for own in parts)
+    problems.count_codes(held, label, node.place, remedy="ask for fewer groups, or identity")
     if joint == " and ":
         return label, _combined(attribute.columns, read)
-    either = (_combined(attribute.columns, {name: own}) for name, own in read.items())
-    return label, tuple(sorted(set().union(*either)))
+    return label, tuple(sorted(set().union(*(_combined(attribute.columns, own) for own in parts))))
 
 
 def _only_column(attribute: Attribute) -> Column:
     """Return the one column of an attribute, under the name that the spec's author knows it by."""
     return replace(attribute.columns[0], name=attribute.name)
+
+
+def _combinations(columns: Sequence[Column], demanded: Mapping[str, _Entry]) -> int:
+    """Return how many codes `_combined` returns."""
+    return math.prod(
+        len(demanded[own.name][1]) if own.name in demanded else own.size for own in columns
+    )
 
 
 def _combined(columns: Sequence[Column], demanded: Mapping[str, _Entry]) -> tuple[int, ...]:
@@ -254,11 +265,11 @@ def _column_entry(node: Node, column: Column, problems: Problems) -> _Entry:
     if isinstance(node, ListNode):
         first, last = _pair(node, column)
         label = column.range_label(first, last)
-        problems.count_codes(last - first + 1, label, node.place)
+        problems.count_codes(last - first + 1, label, node.place, remedy=_RANGES)
         return label, tuple(range(first, last + 1))
     code = _code(node, column)
     label = column.label(code)
-    problems.count_codes(1, label, node.place)
+    problems.count_codes(1, label, node.place, remedy=_RANGES)
     return label, (code,)
 
 

@@ -51,16 +51,19 @@ class Problems:
         """Note one mistake; the same mistake at the same place counts once."""
         self._found.add((place, message))
 
-    def count_codes(self, count: int, label: str, place: Place) -> None:
+    def count_codes(self, count: int, label: str, place: Place, *, remedy: str) -> None:
         """Add to the codes that the spec lists, before they are; UnreadableError past MAX_LISTED.
 
-        An anchor used a thousand times lists its codes, and its labels, a thousand times.
+        An anchor used a thousand times lists its codes, and its labels, a thousand times. What
+        follows the first that is too many is refused too, without another word.
         """
+        if self._listed > MAX_LISTED:
+            raise UnreadableError(None)
         self._listed += count + len(label) // _CODE
         if self._listed > MAX_LISTED:
             raise UnreadableError(
                 place,
-                f"the groups and lists of the spec name over {MAX_LISTED:,} values; use ranges",
+                f"the groups and lists of the spec name over {MAX_LISTED:,} values; {remedy}",
             )
 
     def collected(self) -> AbstractContextManager[None, bool]:
