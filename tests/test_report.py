@@ -224,6 +224,21 @@ def test_a_summary_of_more_items_than_there_are_is_not_read(tmp_path, monkeypatc
         load(tmp_path / "out")
 
 
+@pytest.mark.parametrize("change", ["swapped", "long"])
+def test_errors_are_those_of_the_item_that_they_name(tmp_path, change):
+    release(tmp_path / "out")
+    path = tmp_path / "out" / "errors.parquet"
+    table = pq.read_table(path)
+    if change == "swapped":
+        table = table.take([0, 2, 1, *range(3, len(ITEMS))])
+    else:
+        names = pa.array(["x" * 10_000_000] * len(ITEMS))
+        table = table.set_column(0, table.schema.field(0), names)
+    pq.write_table(table, path)
+    with pytest.raises(SpecError, match="is damaged"):
+        load(tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     ("place", "value"),
     [

@@ -8,7 +8,7 @@ of it takes at most a hundred times its size.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,16 +26,21 @@ _MAX_CHUNKS = 1 << 20
 
 
 @contextmanager
-def opened(path: Path, *, rows: int) -> Iterator[pq.ParquetFile]:
+def opened(path: Path, *, rows: int | None, coded: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
     """Yield a file of so many rows that cannot unfold to much more than its size.
+
+    Args:
+        path: the file.
+        rows: how many it must have; None: any number.
+        coded: columns of texts to be read as dictionaries, so that none is repeated.
 
     Raises:
         UNREADABLE: it is damaged, or not of the kind that a release writes.
     """
     with os.fdopen(open_outside(path), "rb") as source:
         size = os.fstat(source.fileno()).st_size
-        with pq.ParquetFile(source) as file:
-            _check_sizes(file.metadata, rows, size)
+        with pq.ParquetFile(source, read_dictionary=list(coded)) as file:
+            _check_sizes(file.metadata, file.metadata.num_rows if rows is None else rows, size)
             yield file
 
 
@@ -55,9 +60,3 @@ def _check_sizes(metadata: pq.FileMetaData, rows: int, size: int) -> None:
             raise ValueError("codec")
     if held != rows:
         raise ValueError("rows")
-
-
-def rows_of(path: Path) -> int:
-    """Return how many rows a file claims to have; errors as `opened`."""
-    with os.fdopen(open_outside(path), "rb") as source:
-        return int(pq.read_metadata(source).num_rows)

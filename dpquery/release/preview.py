@@ -7,7 +7,7 @@ from typing import cast
 
 import pyarrow as pa
 
-from dpquery.release.parquet_input import opened, rows_of
+from dpquery.release.parquet_input import opened
 from dpquery.strategy.json_values import LEAST, MOST
 
 MAX_ROWS = 500
@@ -65,10 +65,11 @@ def preview(path: Path, labels: Sequence[str]) -> Preview | None:
         path: an item's Parquet file.
         labels: its columns that say what a row is.
     """
-    count = rows_of(path)
-    if count > MAX_ROWS or path.stat().st_size > MAX_BYTES:
+    if path.stat().st_size > MAX_BYTES:
         return None
-    with opened(path, rows=count) as file:
+    with opened(path, rows=None) as file:
+        if file.metadata.num_rows > MAX_ROWS:
+            return None
         rows = [row for batch in file.iter_batches(_AT_ONCE) for row in _rows(batch)]
     queries = {str(row["query"]) for row in rows} if "query" in labels else set()
     query = queries.pop() if len(queries) == 1 else ""

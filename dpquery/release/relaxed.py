@@ -18,7 +18,7 @@ from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.release.manifest import RELAXED_ROWS_FILE
-from dpquery.release.parquet_input import UNREADABLE, opened, rows_of
+from dpquery.release.parquet_input import UNREADABLE, opened
 from dpquery.spec.domain import Attribute, Domain
 
 _SHOWN = 3  # values that the name of a class lists
@@ -82,11 +82,10 @@ def read_relaxed(directory: Path, compiled: CompiledSpec) -> RelaxedRows:
 
 def _read(path: Path, *, columns: int) -> Array:
     """Read a file of so many columns, of no more numbers than RAP holds."""
-    rows = rows_of(path)
-    with opened(path, rows=rows) as file:
+    with opened(path, rows=None) as file:
         types = file.schema_arrow.types
         if len(types) != columns or set(types) != {pa.float32()}:
             raise ValueError("schema")
-        if rows * columns > MAX_MASSES:
+        if file.metadata.num_rows * columns > MAX_MASSES:
             raise ValueError("rows")
         return np.column_stack([column.to_numpy() for column in file.read().columns])

@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from dpquery.exceptions import SpecError
 from dpquery.release.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
 from dpquery.release.extra import extra_note
@@ -18,6 +21,10 @@ from dpquery.strategy.json_values import LEAST, MOST, listed, mapping, parsed, t
 GOOD_ERROR, GOOD_SHARE, WEAK_SHARE = 0.1, 0.1, 0.5
 COLUMNS = ("item", "answers", "rms error", "typical", "worst", "flagged", "verdict")
 UNKNOWN_COLUMNS = ("item", "answers", "verdict")
+
+_CODED = pa.dictionary(pa.int32(), pa.string())
+_AT_ONCE = 64  # rows: in a packed file, each may hold one long name
+_LONGEST_NAME = 128  # bytes of a name and its place among others
 
 Json = str | int | float | None | list["Json"] | dict[str, "Json"]
 
@@ -127,13 +134,25 @@ def load(directory: Path) -> Report:
 
 
 def _read_errors(path: Path, manifest: Manifest) -> list[dict[str, float | None]]:
-    """Return the figures of every item, in order; of their names only the number is looked at."""
+    """Return the figures of every item, in order; ValueError if they are not of these items."""
     schema = ERRORS_SCHEMA if manifest.error_bars else UNKNOWN_SCHEMA
-    with opened(path, rows=len(manifest.items)) as file:
-        if file.schema_arrow.remove_metadata() != schema:
+    with opened(path, rows=len(manifest.items), coded=("item",)) as file:
+        if file.schema_arrow.remove_metadata() != schema.set(0, schema.field(0).with_type(_CODED)):
             raise ValueError("schema")
+        if _names(file, len(manifest.items)) != [own.name for own in manifest.items]:
+            raise ValueError("names")
         figures: list[dict[str, float | None]] = file.read(columns=schema.names[1:]).to_pylist()
     return figures
+
+
+def _names(file: pq.ParquetFile, count: int) -> list[str | None]:
+    """Return the items' names, one a row; ValueError if they are longer than any items'."""
+    names: list[str | None] = []
+    for batch in file.iter_batches(_AT_ONCE, columns=["item"]):
+        if batch.column(0).dictionary.nbytes > _LONGEST_NAME * (count + 1):
+            raise ValueError("names")
+        names += batch.column(0).to_pylist()
+    return names
 
 
 def _item(directory: Path, facts: ItemFacts, row: dict[str, float | None]) -> ItemReport:
