@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import os
 import platform
 import re
 import sys
@@ -130,7 +131,9 @@ def test_a_stored_release_needs_no_noise_and_so_no_version(town, monkeypatch):
 
 def test_the_audit_of_this_installation_passes():
     findings = list(supply.supply(QUICK))
-    assert [own for own in findings if not own.passed] == []
+    # A checkout that PYTHONPATH puts before what pip installed is rightly said to be another one.
+    other = {"dpquery"} if "PYTHONPATH" in os.environ else set()
+    assert [own for own in findings if not own.passed and own.subject not in other] == []
     assert {own.subject for own in findings} == {*ACCEPTED, "dpquery", "requirements.txt"}
 
 
@@ -223,8 +226,56 @@ def test_a_changed_lost_added_or_shadowed_file_is_found(wheel, monkeypatch, dama
 def test_a_library_that_pip_does_not_know_fails_and_one_under_development_is_said_to_be(wheel):
     assert not supply.files_finding("no-such-library").passed
     beside = wheel / "sealedlib-1.0.dist-info" / "direct_url.json"
-    beside.write_text('{"url": "file:///x", "dir_info": {"editable":true}}')
     edited(wheel)
+    beside.write_text('{"url": "file:///elsewhere", "dir_info": {"editable": true}}')
+    assert not supply.files_finding("sealedlib").passed
+    beside.write_text(EDITABLE % wheel.as_uri())
     own = supply.files_finding("sealedlib")
     assert own.passed
     assert "not sealed" in own.evidence
+
+
+EDITABLE = '{"url": "%s", "dir_info": {"editable": true}}'
+
+
+def with_egg_info(folder):
+    """Leave what a build leaves beside a package: a record without hashes and without origin."""
+    (folder / "sealedlib.egg-info").mkdir()
+    facts = "Metadata-Version: 2.1\nName: sealedlib\nVersion: 1.0\n"
+    (folder / "sealedlib.egg-info" / "PKG-INFO").write_text(facts)
+    (folder / "sealedlib.egg-info" / "SOURCES.txt").write_text("sealedlib/__init__.py\n")
+
+
+def test_a_folder_of_sources_that_comes_first_does_not_hide_that_it_is_under_development(
+    tmp_path, monkeypatch
+):
+    sources, installed_in = tmp_path / "some where", tmp_path / "site"
+    (sources / "sealedlib").mkdir(parents=True)
+    (sources / "sealedlib" / "__init__.py").touch()
+    with_egg_info(sources)
+    facts = installed_in / "sealedlib-1.0.dist-info"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: sealedlib\nVersion: 1.0\n")
+    (facts / "RECORD").write_text("sealedlib-1.0.dist-info/METADATA,sha256=x,1\n")
+    (facts / "direct_url.json").write_text(EDITABLE % sources.as_uri())
+    monkeypatch.syspath_prepend(installed_in)
+    monkeypatch.syspath_prepend(sources)  # as `python -m` does with the folder it is started in
+    own = supply.files_finding("sealedlib")
+    assert own.passed
+    assert "for development" in own.evidence
+
+
+def test_a_record_without_hashes_does_not_hide_that_of_the_wheel(wheel, monkeypatch):
+    (wheel / "first").mkdir()
+    with_egg_info(wheel / "first")
+    monkeypatch.syspath_prepend(wheel / "first")
+    assert supply.files_finding("sealedlib").evidence == "2 files have their hashes"
+    edited(wheel)
+    assert not supply.files_finding("sealedlib").passed
+
+
+def test_a_library_whose_package_manager_keeps_no_hashes_is_said_not_to_be_checked(wheel):
+    (wheel / "sealedlib-1.0.dist-info" / "RECORD").unlink()
+    own = supply.files_finding("sealedlib")
+    assert own.passed
+    assert own.evidence == supply.NO_HASHES

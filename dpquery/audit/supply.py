@@ -2,8 +2,10 @@
 
 A wheel lists its files with their SHA-256, and pip keeps that list. So a file that was edited, cut,
 lost or added since the installation is found, as is a module that comes from elsewhere. What this
-cannot find is an attacker who may write where dpquery is installed: whoever can change a library
-can change the list, and this file. `pip install --require-hashes` is what keeps foreign wheels out.
+cannot find: compiled copies in __pycache__ that do not fit their source, and .pth files, which run
+when Python starts: wheels do not list them. Nor an attacker who may write where dpquery is
+installed: whoever can change a library can change the list, and this file. `pip install
+--require-hashes` is what keeps foreign wheels out.
 """
 
 import base64
@@ -14,12 +16,14 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata, resources
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from dpquery.audit.findings import Finding, Size
 from dpquery.measurement.libraries import ACCEPTED, Accepted, installed
 
 LOCK = "requirements.txt"
 SEALED = ("dpquery", *(name for name in ACCEPTED if name != "python"))
+NO_HASHES = "its package manager keeps no hashes: not checked"
 _PIN = re.compile(r"^([a-z0-9._-]+)==(\S+)", re.MULTILINE)
 _SHOWN = 3
 
@@ -65,19 +69,20 @@ def _locked_finding(locked: Mapping[str, str]) -> Finding:
 def files_finding(name: str) -> Finding:
     """Say whether the files of a library are those of its wheel, and the ones that are imported."""
     claim = "its files are those of its wheel"
-    try:
-        distribution = metadata.distribution(name)
-    except metadata.PackageNotFoundError:
+    every = _records(name)
+    if not every:
         return Finding("supply", name, claim, False, "pip has no record of it; install it with pip")
-    if _is_editable(distribution):
+    if any(_is_developed(own, name) for own in every):
         evidence = "it is installed for development: its files are not sealed"
         return Finding("supply", name, claim, True, evidence)
+    distribution = every[0]
     sealed = {Path(str(distribution.locate_file(own))): own for own in distribution.files or ()}
     hashed = {path: own.hash for path, own in sealed.items() if own.hash is not None}
+    if not hashed:
+        return Finding("supply", name, claim, True, NO_HASHES)
     wrong = [path.name for path, own in hashed.items() if not _has_hash(path, own)]
     wrong += [path.name for path in _code_beside(hashed, name) if path not in hashed]
-    spec = find_spec(name)
-    if spec is None or spec.origin is None or Path(spec.origin) not in hashed:
+    if _imported(name) not in hashed:
         wrong.append(f"{name} is imported from another folder")
     evidence = f"{len(hashed)} files have their hashes"
     if wrong:
@@ -86,9 +91,32 @@ def files_finding(name: str) -> Finding:
     return Finding("supply", name, claim, not wrong, evidence)
 
 
-def _is_editable(distribution: metadata.Distribution) -> bool:
-    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
-    return bool(origin.get("dir_info", {}).get("editable"))
+def _records(name: str) -> list[metadata.Distribution]:
+    """Return what is on record of a library, what pip wrote first.
+
+    A folder of sources may hold a record of its own, without hashes, before pip's is found.
+    """
+    every = metadata.distributions(name=name)
+    return sorted(every, key=lambda own: not (_origin(own) or own.read_text("RECORD")))
+
+
+def _origin(distribution: metadata.Distribution) -> str:
+    return distribution.read_text("direct_url.json") or ""
+
+
+def _is_developed(distribution: metadata.Distribution, name: str) -> bool:
+    """Return whether pip installed a folder for development, and the library is loaded from it."""
+    origin, imported = json.loads(_origin(distribution) or "{}"), _imported(name)
+    if imported is None or not origin.get("dir_info", {}).get("editable"):
+        return False
+    folder = Path(unquote(urlsplit(origin["url"]).path))
+    return imported.resolve().is_relative_to(folder.resolve())
+
+
+def _imported(name: str) -> Path | None:
+    """Return the file that `import name` runs."""
+    spec = find_spec(name)
+    return None if spec is None or spec.origin is None else Path(spec.origin)
 
 
 def _has_hash(path: Path, wanted: metadata.FileHash) -> bool:
