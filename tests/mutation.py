@@ -8,6 +8,7 @@ it: by import, by its own place, or in a process of its own.
 
 import builtins
 import compileall
+import json
 import multiprocessing
 import os
 import shutil
@@ -24,7 +25,9 @@ ROOT = Path(__file__).parents[1]
 COPIED = ("dpquery", "tests", "workloads", "sample_data", "pyproject.toml", "README.md", "Makefile")
 AT_ONCE = 2
 AUDIT = "audit:"
-PATIENCE = 300  # seconds; a catcher that does not end has caught nothing
+PATIENCE = 600  # seconds; a catcher that does not end has neither caught a mistake nor missed it
+TO_ITS_END = "it runs to its end"
+"""The claim of the audit that a part makes which ends in an error."""
 
 LIBRARIES = ("hypothesis", "numpy", "opendp.prelude", "pandas", "pyarrow.csv", "pyarrow.parquet")
 LIBRARIES += ("pytest", "rich", "scipy.optimize", "scipy.sparse", "scipy.stats", "typer", "yaml")
@@ -97,16 +100,27 @@ def failing(folder: Path, catchers: Sequence[str]) -> set[str]:
     """Return those of some catchers that fail on a copy: they, and not the way to them.
 
     A test fails by its own verdict, not by an error while it is found, imported or set up; the
-    audit by its exit code for checks that failed.
+    audit by a check that failed, not by an error that keeps a part from its end.
+
+    Raises:
+        TimeoutError: a catcher did not end.
     """
     tests, parts = _sorted(catchers)
-    failed = {f"audit:{part}" for part in parts if _audited(folder, part).returncode == 1}
+    failed = {f"audit:{part}" for part in parts if _finds(_audited(folder, part))}
     done = _tested(folder, tests) if tests else None
     if done is None or done.returncode != 1:
         return failed
     lines = [f"{line} " for line in done.stdout.splitlines() if line.startswith("FAILED ")]
     names = {own: (f"FAILED tests/{own} ", f"FAILED tests/{own}[") for own in tests}
     return failed | {own for own in tests if any(line.startswith(names[own]) for line in lines)}
+
+
+def _finds(done: Done) -> bool:
+    """Return whether an audit ended with a check that failed."""
+    if done.returncode != 1 or not done.stdout.startswith("{"):
+        return False
+    findings = json.loads(done.stdout)["findings"]
+    return any(not own["passed"] and own["claim"] != TO_ITS_END for own in findings)
 
 
 def _sorted(catchers: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -126,10 +140,13 @@ def _tested(folder: Path, tests: Sequence[str]) -> Done:
     process = _NURSERY.Process(target=_test_here, args=arguments)
     process.start()
     process.join(PATIENCE)
+    ended = process.exitcode is not None
     process.kill()
     process.join()
-    code = -1 if process.exitcode is None else process.exitcode
-    return subprocess.CompletedProcess([], code, said.read_text(errors="replace"), "")
+    if not ended:
+        raise TimeoutError(f"{', '.join(tests)} did not end in {PATIENCE} s")
+    told = said.read_text(errors="replace")
+    return subprocess.CompletedProcess([], process.exitcode or 0, told, "")
 
 
 def _test_here(folder: Path, arguments: list[str], said: Path) -> None:
@@ -155,7 +172,7 @@ def _surroundings(folder: Path) -> dict[str, str]:
 def _audited(folder: Path, part: str) -> Done:
     try:
         return subprocess.run(
-            [sys.executable, "-m", "dpquery", "audit", "--quick", "--part", part],
+            [sys.executable, "-m", "dpquery", "audit", "--quick", "--json", "--part", part],
             cwd=folder,
             env=_surroundings(folder),
             capture_output=True,
@@ -163,17 +180,20 @@ def _audited(folder: Path, part: str) -> Done:
             timeout=PATIENCE,
             check=False,
         )
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess([], -1, stdout="", stderr="did not end")
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(f"audit:{part} did not end in {PATIENCE} s") from error
 
 
 def missed(mutants: Sequence[Mutant], whole: Path, room: Path) -> Iterator[tuple[Mutant, set[str]]]:
-    """Yield every mutant with those of its catchers that let it pass, in order."""
+    """Yield every mutant with those of its catchers that let it pass or do not end, in order."""
 
     def tried(place: int) -> set[str]:
         mutant = mutants[place]
         folder = plant(mutant, whole, room / f"mutant{place}")
-        passing = set(mutant.caught_by) - failing(folder, mutant.caught_by)
+        try:
+            passing = set(mutant.caught_by) - failing(folder, mutant.caught_by)
+        except TimeoutError as error:
+            passing = {str(error)}
         shutil.rmtree(folder)
         return passing
 

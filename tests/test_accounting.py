@@ -5,6 +5,7 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
+import opendp.prelude as dp
 import pytest
 
 from dpquery.exceptions import BudgetExceededError, SpecError
@@ -52,7 +53,6 @@ def test_conversion_has_the_published_values():
 
 @pytest.fixture(scope="module")
 def opendp_epsilon():
-    dp = pytest.importorskip("opendp.prelude")
     dp.enable_features("contrib")
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
     curve = dp.c.make_zCDP_to_approxDP(dp.m.make_gaussian(*space, scale=1.0))

@@ -1,8 +1,10 @@
 """Known mistakes, planted one at a time: the audit or a test notices every one of them."""
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
+import mutation
 import pytest
 from mutants import CHEAPEST, MUTANTS
 from mutation import (
@@ -27,6 +29,8 @@ HARMLESS = Mutant(
     "# as changed as any mutant is",
     (),
 )
+LINUX = {"test_row_33_no_other_process_of_the_user_may_read_the_memory"}
+"""Tests that are skipped elsewhere, where what is planted for them does nothing either."""
 PROBE = """\
 import subprocess, sys
 from pathlib import Path
@@ -89,6 +93,47 @@ def names_in(path: Path) -> set[str]:
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
+def test_no_mutant_rests_on_a_test_that_may_be_skipped():
+    """Without a compiler, git or some library all mutants are still caught on Linux."""
+    skipped = {path.name: may_be_skipped(path) for path in (ROOT / "tests").glob("test_*.py")}
+    assert (
+        "test_a_release_disturbed_at_any_call_is_charged_once_and_goes_on_free"
+        in (skipped["test_crashes.py"])
+    )
+    assert names_in(ROOT / "tests" / "test_fuzz_spec.py") <= skipped["test_fuzz_spec.py"]
+    for own in MUTANTS:
+        tests = (own.partition("[")[0].split("::") for own in own.caught_by if "::" in own)
+        assert [test for file, test in tests if test in skipped[file] - LINUX] == [], own.name
+
+
+def may_be_skipped(path: Path) -> set[str]:
+    """Return the functions of a file that skip, or that name something that does."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    skips = {"skip", "skipif", "importorskip"}
+    while (
+        more := {
+            name
+            for node in body
+            if words_of(node) & skips
+            for name in ([node.name] if isinstance(node, ast.FunctionDef) else assigned(node))
+        }
+        - skips
+    ):
+        skips |= more
+    whole = any("importorskip" in words_of(own) for own in body if not hasattr(own, "body"))
+    return names_in(path) if whole or "pytestmark" in skips else skips
+
+
+def words_of(node: ast.AST) -> set[str]:
+    """Return all names, attributes and arguments in some source."""
+    kinds = {ast.Name: "id", ast.Attribute: "attr", ast.arg: "arg"}
+    return {getattr(own, kinds[type(own)]) for own in ast.walk(node) if type(own) in kinds}
+
+
+def assigned(node: ast.AST) -> list[str]:
+    return [own.id for own in ast.walk(node) if isinstance(own, ast.Name) and own.id != "pytest"]
+
+
 def test_what_is_planted_is_what_the_tests_import(whole, tmp_path):
     version = '__version__ = "0.1.0"'
     planted = Mutant("a version", "none", "__init__.py", version, '__version__ = "planted"', ())
@@ -102,6 +147,21 @@ def test_errors_on_the_way_to_a_test_catch_nothing(whole, tmp_path):
     broken = Mutant("a crash", "none", "__init__.py", '__version__ = "0.1.0"', "1 / 0", ())
     folder = plant(broken, whole, tmp_path / "copy")
     assert failing(folder, ["test_codes.py::test_texts_have_the_documented_codes"]) == set()
+
+
+def test_a_part_of_the_audit_that_stumbles_catches_nothing(whole, tmp_path):
+    head = "def supply(_: Size) -> Iterator[Finding]:\n"
+    stumbles = Mutant("a crash", "none", "audit/supply.py", head, f"{head}    int('x')\n", ())
+    folder = plant(stumbles, whole, tmp_path / "copy")
+    assert failing(folder, ["audit:supply"]) == set()
+    assert "it runs to its end" in complaints(folder, ["audit:supply"])
+
+
+def test_a_catcher_that_does_not_end_is_reported_as_that(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(mutation, "PATIENCE", 0.1)
+    for catcher in ("audit:supply", "test_codes.py::test_texts_have_the_documented_codes"):
+        ((_, passing),) = missed([replace(HARMLESS, caught_by=(catcher,))], whole, tmp_path)
+        assert passing == {f"{catcher} did not end in 0.1 s"}
 
 
 def test_the_cheapest_mutants_are_caught_and_no_change_and_a_harmless_one_are_not(whole, tmp_path):

@@ -251,8 +251,7 @@ READ = (
         "        np.save('.exact.npy', np.concatenate([own.ravel() for own in tables.values()]))\n",
         (
             HIDDEN,
-            "test_non_interference_processes.py::"
-            "test_a_release_killed_before_any_call_leaves_nothing_of_the_data[rows-5]",
+            "test_threats.py::test_row_15_a_release_opens_no_file_for_writing_but_its_own",
         ),
     ),
     Mutant(
