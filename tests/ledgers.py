@@ -6,11 +6,23 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpquery.measurement.accounting import UNIT, Cap
+from dpquery.measurement.accounting import UNIT, Cap, Price
 from dpquery.measurement.ledger import Ledger
 
 CAP = Cap("epsilon", 10 * UNIT, epsilon=Fraction(10))
 VALUES = np.array([5, -(2**61), 0, 7], np.int64)
+
+
+def price(units=UNIT):
+    """A charge to a cap like CAP."""
+    return Price(units, CAP.currency, CAP.unit)
+
+
+def own_price(ledger, dataset, units):
+    """A charge to the cap that a dataset has on record, if it is."""
+    caps = {own.account.dataset: own.account.cap for own in ledger.status()}
+    cap = caps.get(dataset, CAP)
+    return Price(units, cap.currency, cap.unit)
 
 
 def new_ledger(folder):
@@ -28,13 +40,15 @@ def opened(path, **settings):
 
 
 def charge(ledger, key="k1", units=UNIT, dataset="people"):
-    ledger.reserve(dataset, key=key, units=units, native={"pure": "1"}, details={"release": 1})
+    ledger.reserve(
+        dataset, key=key, price=price(units), native={"pure": "1"}, details={"release": 1}
+    )
 
 
 def release(ledger, key="k1", units=UNIT, values=VALUES):
     """The protocol as the curator runs it."""
     with ledger.hold(key):
-        stored = ledger.lookup("people", key=key, units=units)
+        stored = ledger.lookup("people", key=key, price=price(units))
         if stored is not None:
             return stored
         charge(ledger, key, units)

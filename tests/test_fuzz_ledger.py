@@ -28,7 +28,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from ledgers import new_ledger, opened, release
+from ledgers import new_ledger, opened, own_price, price, release
 
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
 from dpquery.measurement import ledger as ledger_module
@@ -142,25 +142,26 @@ class Histories(RuleBasedStateMachine):
         large=st.booleans(),
     )
     def release(self, dataset, key, units, ends, large):
+        price = own_price(self.ledger, dataset, units)
         if (error := self.refusal(dataset, key, units)) is not None:
             with self.ledger.hold(key):
                 with pytest.raises(error):
-                    self.ledger.lookup(dataset, key=key, units=units)
+                    self.ledger.lookup(dataset, key=key, price=price)
                 with pytest.raises(error):
-                    self.ledger.reserve(dataset, key=key, units=units, native={}, details={})
+                    self.ledger.reserve(dataset, key=key, price=price, native={}, details={})
             return
         with self.ledger.hold(key):
-            stored = self.ledger.lookup(dataset, key=key, units=units)
+            stored = self.ledger.lookup(dataset, key=key, price=price)
             own = self.runs.get(key)
             if own is not None and own.state == "committed":
                 assert stored.values.tolist() == own.values
                 return
             assert stored is None
             if ends == "killed before":
-                charge = {"dataset": dataset, "key": key, "units": units}
+                charge = {"dataset": dataset, "key": key, "price": price}
                 self.killed_inside(self.ledger.reserve, **charge, native={}, details={})
                 return
-            self.ledger.reserve(dataset, key=key, units=units, native={}, details={})
+            self.ledger.reserve(dataset, key=key, price=price, native={}, details={})
             self.charged(dataset, key, units)
             self.drawn += 1
             values = np.array([self.drawn, -self.drawn, 0])
@@ -341,10 +342,10 @@ def whole(tmp_path_factory):
             release(ledger, f"key {number}", UNIT // 10, np.arange(number * 40))
     with opened(path) as ledger:
         with ledger.hold("given up"):
-            ledger.reserve("people", key="given up", units=1, native={}, details={})
+            ledger.reserve("people", key="given up", price=price(1), native={}, details={})
         ledger.abandon("given up")
         with ledger.hold("unfinished"):
-            ledger.reserve("people", key="unfinished", units=1, native={}, details={})
+            ledger.reserve("people", key="unfinished", price=price(1), native={}, details={})
         shutil.copytree(path.parent, folder / "killed")
         events = [event.head for event in ledger.history()]
     assert (folder / "killed" / "ledger.db-wal").stat().st_size > 4096

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ledgers import CAP, VALUES, charge, new_ledger, opened, release, spent
+from ledgers import CAP, VALUES, charge, new_ledger, opened, price, release, spent
 
 from dpquery.exceptions import (
     BudgetExceededError,
@@ -38,14 +38,16 @@ import os, sys
 from pathlib import Path
 import numpy as np
 from dpquery.exceptions import DpqueryError
+from dpquery.measurement.accounting import Price
 from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.ledger_checks import RETRIES
 
 def release(path, key, values, units=10**18):
     with Ledger.open(path, create=False) as ledger, ledger.hold(key):
-        stored = ledger.lookup("people", key=key, units=units)
+        price = Price(units, "epsilon", "row, add-remove")
+        stored = ledger.lookup("people", key=key, price=price)
         if stored is None:
-            ledger.reserve("people", key=key, units=units, native={}, details={})
+            ledger.reserve("people", key=key, price=price, native={}, details={})
             stored = ledger.commit(key, values, source="OpenDP 0")
         return stored
 
@@ -243,7 +245,7 @@ def test_a_retry_is_free_three_times_and_then_refused_until_abandoned(path):
     with opened(path) as ledger:
         for _ in range(1 + RETRIES):
             with ledger.hold("k1"):
-                assert ledger.lookup("people", key="k1", units=UNIT) is None
+                assert ledger.lookup("people", key="k1", price=price()) is None
                 charge(ledger)
         with pytest.raises(BudgetExceededError, match="ledger abandon"):
             release(ledger)
@@ -349,7 +351,7 @@ def test_an_unregistered_dataset_is_refused(path):
         for ask in (
             lambda: charge(ledger, "k", dataset="nobody"),
             lambda: ledger.currency("nobody", unit=CAP.unit),
-            lambda: ledger.lookup("nobody", key="k", units=1),
+            lambda: ledger.lookup("nobody", key="k", price=price(1)),
         ):
             with pytest.raises(LedgerError, match="'nobody' is not registered"):
                 ask()

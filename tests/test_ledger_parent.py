@@ -13,12 +13,14 @@ import pytest
 from cli_support import CSV, SPEC, contents, ok, refused, renew
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ledgers import own_price, price
 
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
 from dpquery.measurement.accounting import UNIT, Cap, kind_of
 from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.ledger_caps import ParentCap
-from dpquery.measurement.ledger_events import read_chain, seal
+from dpquery.measurement.ledger_checks import check_price
+from dpquery.measurement.ledger_events import Account, read_chain, seal
 
 CAP = Cap("epsilon", 4 * UNIT, epsilon=Fraction(4))
 WHOLE = Cap("epsilon", 10 * UNIT, epsilon=Fraction(10))
@@ -48,16 +50,25 @@ def kinds(ledger):
 
 
 def reserve(ledger, dataset, key, units=UNIT):
-    ledger.reserve(dataset, key=key, units=units, native={}, details={})
+    price = own_price(ledger, dataset, units)
+    ledger.reserve(dataset, key=key, price=price, native={}, details={})
 
 
 def release(ledger, dataset, key, units=UNIT):
     with ledger.hold(key):
-        stored = ledger.lookup(dataset, key=key, units=units)
+        stored = ledger.lookup(dataset, key=key, price=own_price(ledger, dataset, units))
         if stored is None:
             reserve(ledger, dataset, key, units)
             stored = ledger.commit(key, np.array([7, 8]), source="OpenDP 0")
         return stored
+
+
+def test_a_price_is_one_of_the_parents_currency_and_unit_too():
+    account, parent = Account("wave-1", CAP, parent="panel"), Account("panel", WHOLE)
+    check_price(account, price(), parent=parent)
+    for other in (replace(WHOLE, currency="rho"), replace(WHOLE, unit="row, replace")):
+        with pytest.raises(PlanConflictError, match="changed meanwhile"):
+            check_price(account, price(), parent=replace(parent, cap=other))
 
 
 # What is charged.
@@ -135,13 +146,15 @@ import json, os, signal, sys
 from pathlib import Path
 import numpy as np
 from dpquery.exceptions import DpqueryError
+from dpquery.measurement.accounting import Price
 from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.ledger_store import Store
 
 def release(i):
     dataset, key = f"wave-{i % 4}", f"k{i}"
+    price = Price(10**18, "epsilon", "row, add-remove")
     with Ledger.open(Path(sys.argv[1]), create=False) as ledger, ledger.hold(key):
-        ledger.reserve(dataset, key=key, units=10**18, native={}, details={})
+        ledger.reserve(dataset, key=key, price=price, native={}, details={})
         ledger.commit(key, np.array([i]), source="OpenDP 0")
 
 def forked(work, *arguments):

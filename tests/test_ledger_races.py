@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_support import SPEC, Done, contents, kinds, ok, spent, start
+from cli_support import SPEC, Done, contents, kinds, ok, run, spent, start
 
 from dpquery.exceptions import BudgetExceededError, PlanConflictError
+from dpquery.measurement import curator
 
 REAL = pytest.mark.parametrize(
     "real",
@@ -105,6 +106,33 @@ def test_a_cap_changed_while_releases_run_is_kept_to_at_every_charge(town, forks
             assert total <= cap + 1e-9
     assert sum(own.code == 0 for own in done[:-1]) == round(total / 0.4)
     record_property("races", len(done))
+
+
+@pytest.mark.parametrize(
+    ("kept", "changed"),
+    [("{epsilon: 4}", "{rho: 4}"), ("{rho: 4}", "{epsilon: 4}"), ("add-remove", "replace")],
+)
+def test_a_charge_worked_out_for_another_cap_than_the_one_on_record_is_refused(
+    town, monkeypatch, kept, changed
+):
+    now = SPEC.replace("{epsilon: 4}", kept) if kept[0] == "{" else SPEC
+    Path("workload.yaml").write_text(now)
+    ok("plan", "workload.yaml", "--change-cap")
+    Path("changed.yaml").write_text(now.replace(kept, changed))
+    checked = curator.check_header
+
+    def meanwhile(*own):
+        checked(*own)
+        ok("plan", "changed.yaml", "--change-cap", "--out", "changed.plan")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(curator, "check_header", meanwhile)
+        done = run(*release(1, "0.1"))
+    assert done.code == PlanConflictError.exit_code, done
+    assert "changed meanwhile; run the command again" in " ".join(done.err.split())
+    assert "reserve" not in kinds()
+    assert spent() == "0"
+    assert not Path("r1").exists()
 
 
 def test_readers_are_never_in_the_way_and_always_see_a_sound_chain(town, forks, record_property):

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from ledgers import edit, new_ledger, opened, release, spent
+from ledgers import edit, new_ledger, opened, price, release, spent
 
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.accounting import UNIT
@@ -29,7 +29,7 @@ def charged(path):
         release(ledger, "k2", 2 * UNIT)
         with ledger.hold("k3"):
             for _ in range(2):
-                ledger.reserve("people", key="k3", units=UNIT, native={}, details={})
+                ledger.reserve("people", key="k3", price=price(), native={}, details={})
         ledger.abandon("k3")
     return path
 
@@ -170,9 +170,9 @@ def test_files_of_other_measurements_are_never_taken_for_ones_own(path):
     abandoned.write_pending(np.full(600_000, 7))
     abandoned.publish()  # what a run left whose reservation is another
     with opened(path) as ledger, ledger.hold("k3"):
-        ledger.reserve("people", key="k3", units=UNIT, native={}, details={})
+        ledger.reserve("people", key="k3", price=price(), native={}, details={})
         assert ledger.commit("k3", large, source="OpenDP 0").values[0] == 0
-        assert ledger.lookup("people", key="k3", units=UNIT).values[1] == 1
+        assert ledger.lookup("people", key="k3", price=price()).values[1] == 1
 
 
 def sealed(seq, text, head):

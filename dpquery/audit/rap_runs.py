@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpquery import pipeline
 from dpquery.audit.rap_law import Floats, Runs
 from dpquery.audit.rap_towns import ANSWERED, BLOCKS, DELTA, EPSILON, Integers, Town, csv_of
-from dpquery.measurement.accounting import guarantee
+from dpquery.measurement.accounting import Price, guarantee, unit_of
 from dpquery.measurement.adaptive import AdaptiveQuery, Projection, design_rap
 from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.ledger_draft import Draft
@@ -159,7 +159,9 @@ def released(bench: Bench, number: int) -> Released:
         key = report.contract.query.key
         events, name = ledger.history(), report.spec.dataset.id
         units = _charges(events[len(earlier) :], key)
-        stored = ledger.lookup(name, key=key, units=units[0])
+        unit = unit_of(report.spec.privacy)
+        price = Price(units[0], ledger.currency(name, unit=unit), unit)
+        stored = ledger.lookup(name, key=key, price=price)
         whole = stored is not None and ledger.verify([out]) == events[-1].head
     town, workload = bench.town, bench.question.compiled.workload
     values = np.zeros(0, np.int64) if stored is None else stored.values

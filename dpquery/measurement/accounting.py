@@ -74,6 +74,18 @@ class Cap:
     unit: str = "row, add-remove"
 
 
+@dataclass(frozen=True)
+class Price:
+    """What a release is charged: units of 1e-18 of a currency, for the loss of a protected unit.
+
+    Units are worth something else in another currency, so a charge names all three.
+    """
+
+    units: int
+    currency: Currency
+    unit: str
+
+
 def parse_epsilon(text: str) -> Fraction:
     """Read an epsilon exactly as typed; between 1e-6 and 1e6, or a SpecError."""
     return _parse(text, name="epsilon", low=EPSILONS[0], high=EPSILONS[1])

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpquery.measurement.accounting import Currency, Guarantee, charge_units, unit_of
+from dpquery.measurement.accounting import Guarantee, Price, charge_units, unit_of
 from dpquery.measurement.exact import exact_answers
 from dpquery.measurement.ledger import Ledger, Measurement
 from dpquery.measurement.ledger_draft import Draft
@@ -122,8 +122,8 @@ def measure(
     dataset, key = query.spec.dataset.id, query.key
     guarantee, subsets = query.guarantee, query.subsets
     with ledger.hold(key):
-        units = charge_units(guarantee, _currency(query.spec, ledger))
-        stored = ledger.lookup(dataset, key=key, units=units)
+        price = _price(query, ledger)
+        stored = ledger.lookup(dataset, key=key, price=price)
         if stored is not None:
             ledger.draft(key).clear()  # a run killed after its commit leaves its parts behind
             progress("stored measurements found: nothing is charged, the data is not opened")
@@ -135,7 +135,7 @@ def measure(
         ledger.reserve(
             dataset,
             key=key,
-            units=units,
+            price=price,
             native={guarantee.kind: str(guarantee.amount)},
             details={"version": query.spec.dataset.version, "release": query.release},
         )
@@ -153,7 +153,9 @@ def measure(
         return measured
 
 
-def _currency(spec: Spec, ledger: Ledger) -> Currency:
-    """Return what a spec's dataset is charged in, once the record agrees with the spec."""
-    parent = None if spec.dataset.parent is None else spec.dataset.parent.id
-    return ledger.currency(spec.dataset.id, unit=unit_of(spec.privacy), parent=parent)
+def _price(query: Question, ledger: Ledger) -> Price:
+    """Return what a question costs, once the record agrees with its spec."""
+    dataset, unit = query.spec.dataset, unit_of(query.spec.privacy)
+    parent = None if dataset.parent is None else dataset.parent.id
+    currency = ledger.currency(dataset.id, unit=unit, parent=parent)
+    return Price(charge_units(query.guarantee, currency), currency, unit)

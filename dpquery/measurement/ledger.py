@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpquery.exceptions import LedgerError, PlanConflictError
-from dpquery.measurement.accounting import Cap, Currency
+from dpquery.measurement.accounting import Cap, Currency, Price
 from dpquery.measurement.ledger_caps import ParentCap, change, check_families, registration
 from dpquery.measurement.ledger_checks import account_of, admitted, check_parent, check_unit
 from dpquery.measurement.ledger_draft import Draft
@@ -159,7 +159,7 @@ class Ledger:
         check_parent(account, parent)
         return account.cap.currency
 
-    def lookup(self, dataset: str, *, key: str, units: int) -> Measurement | None:
+    def lookup(self, dataset: str, *, key: str, price: Price) -> Measurement | None:
         """Return the stored measurement of a key, or None if it can be reserved.
 
         Raises:
@@ -167,7 +167,7 @@ class Ledger:
                 are even opened.
         """
         entry = admitted(
-            self._store.read()[0], dataset, key=key, units=units, ledger=self._store.path
+            self._store.read()[0], dataset, key=key, price=price, ledger=self._store.path
         )
         if entry is None or entry.state != "committed":
             return None
@@ -178,7 +178,7 @@ class Ledger:
         dataset: str,
         *,
         key: str,
-        units: int,
+        price: Price,
         native: Mapping[str, str],
         details: Mapping[str, JSON],
     ) -> None:
@@ -189,21 +189,26 @@ class Ledger:
         Args:
             dataset: the account to charge.
             key: names the measurement and its release number; the same key is charged once.
-            units: the charge in the dataset's currency.
+            price: the charge, and the currency and unit it was worked out for.
             native: the guarantee as exact text, such as {"pure": "1/2"}.
             details: public facts to keep with it.
 
         Raises:
             BudgetExceededError: the cap would be passed, or the key was begun too often.
             LedgerError: the dataset is not registered.
-            PlanConflictError: the key is on record with another charge.
+            PlanConflictError: the key is on record with another charge, or the cap was changed
+                to another currency or unit since the charge was worked out.
             ValueError: the key is committed already; `lookup` gives its measurement.
         """
         self._check_held(key)
         with self._store.writing() as state:
-            entry = admitted(state, dataset, key=key, units=units, ledger=self._store.path)
+            entry = admitted(state, dataset, key=key, price=price, ledger=self._store.path)
             if entry is None:
-                fields: dict[str, JSON] = {"dataset": dataset, "key": key, "units": str(units)}
+                fields: dict[str, JSON] = {
+                    "dataset": dataset,
+                    "key": key,
+                    "units": str(price.units),
+                }
                 fields |= {"native": native, "details": details}
                 if (parent := state.accounts[dataset].parent) is not None:
                     fields["parent"] = parent

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
-from dpquery.measurement.accounting import Cap, units_text
+from dpquery.measurement.accounting import Cap, Price, kind_of, units_text
 from dpquery.measurement.ledger_events import Account, Entry, State
 
 RETRIES = 3
@@ -20,21 +20,24 @@ def account_of(state: State, dataset: str, *, ledger: Path) -> Account:
     return account
 
 
-def admitted(state: State, dataset: str, *, key: str, units: int, ledger: Path) -> Entry | None:
+def admitted(state: State, dataset: str, *, key: str, price: Price, ledger: Path) -> Entry | None:
     """Return the entry of a key that may go on, or None for a new one that the cap allows.
 
     Raises:
         BudgetExceededError: its cap or its parent's would be passed, or the key was begun too
             often.
         LedgerError: the dataset is not registered.
-        PlanConflictError: the key is on record with another charge.
+        PlanConflictError: the key is on record with another charge, or a cap is no longer of the
+            price's currency or unit.
     """
     account = account_of(state, dataset, ledger=ledger)
+    parent = state.parent_of(account)
+    check_price(account, price, parent=parent)
     entry = state.entries.get(key)
     if entry is None or entry.state == "abandoned":
-        check_funds(account, units, parent=state.parent_of(account))
+        check_funds(account, price.units, parent=parent)
         return None
-    if (entry.dataset, entry.units) != (dataset, units):
+    if (entry.dataset, entry.units) != (dataset, price.units):
         raise PlanConflictError(
             f"key {key} is on record with another dataset or charge; plan again"
         )
@@ -44,6 +47,23 @@ def admitted(state: State, dataset: str, *, key: str, units: int, ledger: Path) 
             "`dpquery ledger abandon` it: its charge stays spent, and a new run pays anew"
         )
     return entry
+
+
+def check_price(account: Account, price: Price, *, parent: Account | None) -> None:
+    """Refuse a price worked out for another currency or unit than those on record by now.
+
+    A cap may be changed between the two, and the same units would be another loss.
+    """
+    kept = [(account.cap.currency, account.cap.unit)]
+    wanted = [(price.currency, price.unit)]
+    if parent is not None:
+        kept.append((parent.cap.currency, kind_of(parent.cap.unit)))
+        wanted.append((price.currency, kind_of(price.unit)))
+    if kept != wanted:
+        raise PlanConflictError(
+            f"the cap on record for dataset {account.dataset!r} was changed meanwhile; run the "
+            "command again; nothing was charged"
+        )
 
 
 def check_funds(account: Account, units: int, *, parent: Account | None) -> None:

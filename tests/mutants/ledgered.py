@@ -17,7 +17,7 @@ LEDGERED = (
         "        ledger.reserve(\n"
         "            dataset,\n"
         "            key=key,\n"
-        "            units=units,\n"
+        "            price=price,\n"
         "            native={guarantee.kind: str(guarantee.amount)},\n"
         '            details={"version": query.spec.dataset.version, '
         '"release": query.release},\n'
@@ -39,7 +39,7 @@ LEDGERED = (
         "        ledger.reserve(\n"
         "            dataset,\n"
         "            key=key,\n"
-        "            units=units,\n"
+        "            price=price,\n"
         "            native={guarantee.kind: str(guarantee.amount)},\n"
         '            details={"version": query.spec.dataset.version, '
         '"release": query.release},\n'
@@ -116,10 +116,21 @@ LEDGERED = (
         ("test_ledger.py::test_steps_out_of_order_are_programming_errors",),
     ),
     Mutant(
+        "a charge is booked in whatever currency the cap has by now",
+        "a release is charged twenty times too little",
+        CHECKS,
+        "    check_price(account, price, parent=parent)\n",
+        "",
+        (
+            "test_ledger_races.py::"
+            "test_a_charge_worked_out_for_another_cap_than_the_one_on_record_is_refused",
+        ),
+    ),
+    Mutant(
         "the cap is looked at outside the transaction that charges",
         "processes that race pass the cap together",
         LEDGER,
-        "            entry = admitted(state, dataset, key=key, units=units, "
+        "            entry = admitted(state, dataset, key=key, price=price, "
         "ledger=self._store.path)\n            if entry is None:\n",
         "            entry = state.entries.get(key)\n            if entry is None:\n",
         ("test_ledger.py::test_racing_processes_never_pass_the_cap",),
@@ -144,7 +155,7 @@ LEDGERED = (
         "a key may change its charge",
         "a dear release goes on as a cheap one",
         CHECKS,
-        "    if (entry.dataset, entry.units) != (dataset, units):",
+        "    if (entry.dataset, entry.units) != (dataset, price.units):",
         "    if entry.dataset != dataset:",
         ("test_ledger.py::test_a_key_is_bound_to_its_dataset_and_charge",),
     ),
