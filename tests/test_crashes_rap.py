@@ -26,6 +26,7 @@ from dpquery.measurement.ledger_files import MeasurementFile
 from dpquery.measurement.ledger_store import Store
 from dpquery.measurement.selection import ExactChance
 
+# Steps of every run: how often answers are looked at depends on what is drawn.
 STEPS = (
     (Ledger, "reserve"),
     (curator, "tabulate"),
@@ -39,7 +40,6 @@ STEPS = (
     (MeasurementFile, "write_pending"),
     (MeasurementFile, "publish"),
     (MeasurementFile, "remove"),
-    (Frozen, "answers"),
     (Frozen, "add"),
     (Store, "append"),
     (Store, "put"),
@@ -175,14 +175,11 @@ def test_a_run_killed_at_any_step_goes_on_where_it_ended(towns, monkeypatch, ste
     question = ask(TWO)
     moments = moments_of(question, towns("whole", question), monkeypatch)
     tried = range(1 + secrets.randbelow(step), moments + 1, step)
-    kills = 0
     for moment in tried:
         folder = towns(f"killed-{moment}", question)
-        kills += killed(question, folder, moment)
+        assert killed(question, folder, moment)
         ends_well(question, folder, monkeypatch)
-    # How often answers are looked at depends on what is drawn, so that the last may come too late.
-    assert kills >= len(tried) - 8
-    record_property("crashes", kills)
+    record_property("crashes", len(tried))
 
 
 @SOME
