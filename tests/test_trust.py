@@ -111,6 +111,28 @@ def test_a_section_is_run_in_a_process_of_its_own_and_its_cpu_seconds_are_measur
     assert own.seconds > 0
 
 
+def test_a_section_that_hangs_is_stopped_with_all_it_started_and_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(trust, "LIMIT", 2)
+    monkeypatch.setattr(trust, "ROOT", tmp_path)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_y.py").write_text(
+        "import subprocess, sys\ndef test_slow():\n"
+        "    subprocess.call([sys.executable, '-c', 'import time; time.sleep(500)'])\n"
+    )
+    (failure,) = trust.run("test_y.py", quick=True).failures
+    assert failure.name == "did not end in 0 minutes and was stopped"
+
+
+def test_what_the_audit_said_before_it_crashed_is_shown(tmp_path, monkeypatch):
+    (tmp_path / "dpquery").mkdir()
+    (tmp_path / "dpquery" / "__main__.py").write_text("raise ValueError('out of cheese')\n")
+    monkeypatch.setattr(trust, "ROOT", tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (failure,) = trust.run(AUDIT, quick=True).failures
+    assert failure.name.startswith("ended with exit code 1\nTraceback")
+    assert failure.name.endswith("ValueError: out of cheese")
+
+
 BUSY = """
 import subprocess, sys, time
 code = "import time\\nwhile time.process_time() < 1: pass"
