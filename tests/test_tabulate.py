@@ -29,7 +29,7 @@ from dpquery.measurement import lines
 from dpquery.measurement import tabulate as module
 from dpquery.measurement.tabulate import check_header, tabulate
 from dpquery.spec.domain import Boolean, Categorical, Integers
-from dpquery.strategy.strategies import MAX_TOTAL
+from dpquery.strategy.limits import MAX_TOTAL
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -28,6 +28,7 @@ from dpquery.strategy.json_values import (
     scaled_integer,
     text_of,
 )
+from dpquery.strategy.limits import MAX_ALL_BYTES, MAX_BYTES, check_size
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.strategies import (
     DirectStrategy,
@@ -38,14 +39,9 @@ from dpquery.strategy.strategies import (
     ResidualStrategy,
     Strategy,
     UnionStrategy,
-    check_size,
 )
 from dpquery.strategy.support import supports
 
-MAX_BYTES = 1 << 29  # of a matrix: of 8192 codes, whose inverse takes a minute
-MAX_ALL_BYTES = 1 << 31
-MAX_SUBSETS = 1 << 22  # of all sets that marginals measure: each is looked at
-MAX_LEVELS = 64  # of a quad-tree: the size of its blocks doubles at least now and then
 _RESIDUAL = 1e-3  # of an inverse times its matrix, off the identity
 
 
@@ -101,8 +97,6 @@ def _decode(encoded: Json, noise: Noise, workload: Workload) -> Strategy:
             return ProductStrategy(name, noise, tuple(factors))
         case "marginals":
             weights_of, held = _decode_weights(encoded, workload), _decode_held(encoded, shape)
-            if sum(1 << len(b) for b in weights_of) > MAX_SUBSETS:
-                raise ValueError("subsets")
             return MarginalsStrategy(name, noise, shape, weights_of, held)
         case "residual":
             pairs = zip(listed(encoded["cores"]), shape, strict=True)
@@ -167,8 +161,6 @@ def _decode_quad_tree(
 ) -> QuadTreeStrategy:
     first, second = (integer(own, 0) for own in listed(encoded["pair"]))
     levels = []
-    if len(listed(encoded["levels"])) > MAX_LEVELS:
-        raise ValueError("levels")
     for raw in listed(encoded["levels"]):
         rows, columns, weight = (integer(own, 1) for own in listed(raw))
         levels.append(Level((rows, columns), weight))

@@ -21,9 +21,9 @@ from dpquery.strategy.candidates import CANDIDATES
 from dpquery.strategy.expected_error import ExpectedError, expected_error, weighted_queries
 from dpquery.strategy.goal_candidates import SETTLED, goal_bound, goal_candidates
 from dpquery.strategy.goals import Goal, largest_standard_error, score
+from dpquery.strategy.limits import check_size
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.problem import MAX_CELLS, Found, Problem
-from dpquery.strategy.strategies import check_size
 
 LONG_ATTRIBUTE, LONG_WORKLOAD = 128, 64  # classes of an attribute, blocks: seconds of search
 Objective = Literal["rmse", "max"]

@@ -29,7 +29,6 @@ from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.splits import FactorSplit, split_by
 
 BITS = 16  # of an integerised real factor: rounding moves the loss by about 2^-BITS
-MAX_TOTAL = 1 << 28  # cells of all tables of a strategy: what can be tabulated
 RESOLUTION = 16  # least bits of a strategy's largest entry: keeps the noise fine-grained
 
 
@@ -318,18 +317,6 @@ Strategy = (
     | QuadTreeStrategy
     | DirectStrategy
 )
-
-
-def check_size(strategy: Strategy) -> None:
-    """Refuse strategies whose tables, or noisy answers, together are too many to hold."""
-    blocks = [own.block for own in strategy.measurements]
-    cells = sum(math.prod(block.table_shape) for block in blocks)
-    rows = sum(block.queries for block in blocks)
-    if max(cells, rows) > MAX_TOTAL:
-        raise UnsupportedWorkloadError(
-            f"tables of {float(max(cells, rows)):.1e} cells in all; "
-            f"a release holds {float(MAX_TOTAL):.1e}"
-        )
 
 
 def resolution(entry: int) -> int:
