@@ -143,23 +143,29 @@ def chosen_price(
 def check_figures(selection: PlannedSelection, strategy: Strategy, workload: Workload) -> None:
     """Refuse a plan whose figures are not those of its strategy: the release would repeat them.
 
+    The largest error may be a bound where it was worked out, and exact here, or the reverse.
+
     Raises:
         SpecError: they are not, or the strategy cannot answer its workload with finite errors.
     """
     own = selection.figures
     try:
         found = expected_error(strategy, workload)
-        errors = (found.rmse, found.weighted_rmse, found.max_std_error)
+        means, (low, high) = (found.rmse, found.weighted_rmse), found.max_between
     except (ArithmeticError, ValueError, UnsupportedWorkloadError):
-        errors = (math.nan, math.nan, math.nan)
-    stated = (own.rmse, own.weighted_rmse, own.max_std_error)
-    pairs = zip(errors, (value or 0.0 for value in stated), strict=True)
-    same = all(abs(value - claimed) <= _ROUNDING * claimed for value, claimed in pairs)
+        means, (low, high) = (math.nan, math.nan), (math.nan, math.nan)
+    spans = [*((mean, mean) for mean in means), (low, high)]
+    stated = [value or 0.0 for value in (own.rmse, own.weighted_rmse, own.max_std_error)]
+    same = all(
+        least - _ROUNDING * claimed <= claimed <= most + _ROUNDING * claimed
+        for (least, most), claimed in zip(spans, stated, strict=True)
+    )
     bound = selection.bound_rmse or 0.0
     if not same or not bound <= (own.weighted_rmse or 0.0) * (1 + _ROUNDING):
         raise SpecError(
             "the plan's figures are not those of its strategy: it was changed by hand, or another "
-            "machine made it; run `dpquery plan` again"
+            "version made it; run `dpquery plan` again. What was released by this plan can be had "
+            "again for free only by the version that made it: a release by a new plan is charged"
         )
 
 

@@ -22,10 +22,17 @@ EXPAND_LIMIT = 1 << 24  # distinct row values looked at for an exact maximum
 
 @dataclass(frozen=True)
 class BlockError:
-    """Error of one block at unit noise for sensitivity one: total squared, and the largest."""
+    """Error of one block at unit noise for sensitivity one.
+
+    Attributes:
+        total_squared: sum of the squared errors of its queries.
+        max_std_error: the largest, or a bound on it where it has too many distinct rows.
+        max_between: two numbers that it lies between, whichever of both it is.
+    """
 
     total_squared: float
     max_std_error: float
+    max_between: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -36,12 +43,14 @@ class ExpectedError:
         rmse: root mean square over all queries, each counted once.
         weighted_rmse: the same with each query's weight: what selection minimises.
         max_std_error: largest standard error of any query.
+        max_between: two numbers that it lies between, on any machine.
         blocks: the errors of the workload's blocks, in its order.
     """
 
     rmse: float
     weighted_rmse: float
     max_std_error: float
+    max_between: tuple[float, float]
     blocks: tuple[BlockError, ...]
 
 
@@ -58,11 +67,16 @@ def block_errors(strategy: Strategy, workload: Workload) -> list[BlockError]:
     for position, block in enumerate(workload.blocks):
         if position in uniform:
             variance = scale * uniform[position]
-            errors.append(BlockError(variance * block.queries, math.sqrt(variance)))
+            std = math.sqrt(variance)
+            errors.append(BlockError(variance * block.queries, std, (std, std)))
             continue
         terms = variances(strategy, block, position=position)
         largest = math.sqrt(scale * largest_of(terms))
-        errors.append(BlockError(scale * total_of(terms, block), largest))
+        total, between = scale * total_of(terms, block), (largest, largest)
+        if block.queries > EXPAND_LIMIT:
+            low = largest if _is_exact(terms) else math.sqrt(total / block.queries)
+            between = low, math.sqrt(scale * _bound_of(terms))
+        errors.append(BlockError(total, largest, between))
     return errors
 
 
@@ -76,6 +90,10 @@ def expected_error(strategy: Strategy, workload: Workload) -> ExpectedError:
         rmse=math.sqrt(total / workload.shape[0]),
         weighted_rmse=math.sqrt(weighted / weighted_queries(workload)),
         max_std_error=max(own.max_std_error for own in errors),
+        max_between=(
+            max(own.max_between[0] for own in errors),
+            max(own.max_between[1] for own in errors),
+        ),
         blocks=tuple(errors),
     )
 
@@ -88,12 +106,25 @@ def weighted_queries(workload: Workload) -> float:
 
 def largest_of(terms: RowSums) -> float:
     """Return the largest entry of a sum of outer products; a bound where that is too large."""
+    if isinstance(terms, np.ndarray) or len(terms) == 1 or not _is_exact(terms):
+        return _bound_of(terms)
+    return float(np.max(expand(terms)))
+
+
+def _is_exact(terms: RowSums) -> bool:
+    """Return whether `largest_of` is the largest entry itself.
+
+    Distinct rows are told apart in floats, which may come out otherwise on another machine.
+    """
+    if isinstance(terms, np.ndarray) or len(terms) == 1:
+        return True
+    axes = zip(*(vectors for _, vectors in terms), strict=True)
+    return math.prod(max(len(own) for own in axis) for axis in axes) <= EXPAND_LIMIT
+
+
+def _bound_of(terms: RowSums) -> float:
+    """Return the sum of the largest entries: the largest entry itself where there is one term."""
     if isinstance(terms, np.ndarray):
         return float(terms.max())
     peaks = [coef * math.prod(float(np.max(v)) for v in vectors) for coef, vectors in terms]
-    rows = math.prod(
-        max(len(own) for own in axis) for axis in zip(*(v for _, v in terms), strict=True)
-    )
-    if len(terms) == 1 or rows > EXPAND_LIMIT:
-        return sum(peak for peak in peaks if peak > 0)
-    return float(np.max(expand(terms)))
+    return sum(peak for peak in peaks if peak > 0)

@@ -1,0 +1,64 @@
+"""What the search chooses can be read back from a plan: one set of limits holds for both."""
+
+from itertools import chain, combinations
+
+import pytest
+
+from dpquery.exceptions import SpecError
+from dpquery.operators.blocks import Workload, marginal, product
+from dpquery.operators.factors import Dense, Identity, total
+from dpquery.operators.ranges import Prefix
+from dpquery.strategy import expected_error, limits, select
+from dpquery.strategy.codec import decode_strategy, encode_strategy
+from dpquery.strategy.problem import Found
+from dpquery.strategy.strategies import MarginalsStrategy, ProductStrategy
+
+SHAPE = (2,) * 14
+ASKED = Workload(SHAPE, tuple(marginal(SHAPE, [i]) for i in range(14)), (1.0,) * 14)
+EVERY = chain.from_iterable(combinations(range(14), k) for k in range(15))
+
+
+def wide(problem):
+    """Every marginal of fourteen attributes: 3^14 subsets of subsets, past 2^22."""
+    return Found(MarginalsStrategy("wide", problem.noise, SHAPE, dict.fromkeys(EVERY, 1)))
+
+
+def plain(problem):
+    ways = {(i,): 1 for i in range(14)}
+    return Found(MarginalsStrategy("plain", problem.noise, SHAPE, ways))
+
+
+def test_a_candidate_that_could_not_be_read_back_never_wins(monkeypatch):
+    monkeypatch.setattr(select, "CANDIDATES", (("wide", wide), ("plain", plain)))
+    chosen = select.select(ASKED, noises=["laplace"])["laplace"]
+    refused, _ = chosen.candidates
+    assert "more than the 4,194,304 that a plan holds" in refused.reason
+    assert chosen.best.name == "plain"
+    decode_strategy(encode_strategy(chosen.best.found.strategy), noise="laplace", workload=ASKED)
+
+
+@pytest.mark.parametrize("limit", ["MAX_BYTES", "MAX_ALL_BYTES"])
+def test_matrices_are_counted_as_a_plan_writes_them(monkeypatch, limit):
+    factors = (Dense(Identity(2).dense()), *(total(2) for _ in SHAPE[1:]))
+    strategy = ProductStrategy("dense", "laplace", factors)
+    monkeypatch.setattr(limits, limit, 32)
+    limits.check_size(strategy)
+    monkeypatch.setattr(limits, limit, 31)
+    with pytest.raises(SpecError, match="more than the 31 that a plan holds"):
+        limits.check_size(strategy)
+
+
+@pytest.mark.parametrize("other", [1, 1 << 30])
+def test_a_largest_error_that_is_exact_on_one_machine_only_is_no_damage(monkeypatch, other):
+    """Which it is hangs on rows that are told apart in floats."""
+    shape = (5, 4)
+    workload = Workload(shape, (product(shape, {0: Prefix(5), 1: Prefix(4)}),), (1.0,))
+    strategy = MarginalsStrategy("m", "laplace", shape, {(0, 1): 3, (0,): 2, (): 1})
+    monkeypatch.setattr(expected_error, "EXPAND_LIMIT", 12)
+    monkeypatch.setattr(expected_error, "_is_exact", lambda _: other > 1)
+    found = expected_error.expected_error(strategy, workload)
+    low, high = found.max_between
+    assert low <= found.max_std_error <= high
+    assert low < high
+    monkeypatch.setattr(expected_error, "_is_exact", lambda _: other == 1)
+    assert low <= expected_error.expected_error(strategy, workload).max_std_error <= high
