@@ -224,6 +224,17 @@ def test_parts_of_a_release_that_are_no_files_are_refused_at_once(released, name
         assert run(*READERS[3]).code == 2
 
 
+@pytest.mark.parametrize("figure", ["rmse", "max_error", "rmse_spread"])
+def test_errors_of_a_rehearsal_are_never_negative(released, figure):
+    fresh("rap")
+    facts = json.loads(Path("bad/release.json").read_text())
+    facts["rap"]["simulated"][figure] = -0.5
+    Path("bad/release.json").write_text(json.dumps(facts))
+    done = run("error-report", "bad")
+    assert done.code == 2
+    assert "its run of RAP is none" in done.err
+
+
 # ---------------------------------------------------------------------------- what is shown
 
 

@@ -265,6 +265,25 @@ def test_a_manifest_of_figures_that_cannot_be_is_damaged(tmp_path, place, value)
         load(tmp_path / "out")
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "fact"),
+    [
+        (("level",), 1.5, "level"),
+        (("dataset", "version"), "../2", "dataset's version"),
+        (("ledger", "parent"), "a/../b", "parent"),
+        (("noise", "sensitivity"), "-1", "sensitivity"),
+    ],
+)
+def test_a_damaged_manifest_says_which_fact_is_wrong(tmp_path, place, value, fact):
+    release(tmp_path / "out")
+    path = tmp_path / "out" / "release.json"
+    raw = json.loads(path.read_text())
+    (raw if len(place) == 1 else raw[place[0]])[place[-1]] = value
+    path.write_text(json.dumps(raw))
+    with pytest.raises(SpecError, match=f"is damaged: its {fact} is none"):
+        load(tmp_path / "out")
+
+
 # ------------------------------------------------------------------------------- the page
 
 

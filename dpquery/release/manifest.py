@@ -366,7 +366,8 @@ def read_manifest(directory: Path) -> Manifest:
         if written == SCHEMA_VERSION:
             libraries = sorted(mapping(raw["libraries"]).items())
             found = cast(Manifest, decode(Manifest, {**raw, "libraries": libraries}))
-            check_facts(found, mechanisms=frozenset((*MECHANISMS.values(), RAP)))
+            known = frozenset((*MECHANISMS.values(), RAP))
+            check_facts(found, place=directory / MANIFEST_FILE, mechanisms=known)
             return found
         written = text_of(written)[:40]
     except FileNotFoundError:

@@ -6,8 +6,10 @@ form that a release gives it.
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpquery.exceptions import SpecError
 from dpquery.spec.parse import IDENTIFIER, NEIGHBOURS
 from dpquery.spec.parse_workload import NAME
 from dpquery.strategy.json_values import LEAST
@@ -21,41 +23,54 @@ _AMOUNT = re.compile(r"[0-9]{1,30}(\.[0-9]{1,30})?")
 _WHOLE = re.compile(r"[0-9]{1,1000}")
 
 
-def check_facts(manifest: "Manifest", *, mechanisms: frozenset[str]) -> None:
+def check_facts(manifest: "Manifest", *, place: Path, mechanisms: frozenset[str]) -> None:
     """Refuse a manifest that says anything in another form than a release does.
 
     Args:
         manifest: as it was read: every value has its type.
+        place: of its file.
         mechanisms: what a release calls them.
 
     Raises:
-        ValueError: it does.
+        SpecError: it does; says which fact is wrong.
     """
+    for what, holds in _facts(manifest, mechanisms):
+        if not holds:
+            raise SpecError(
+                f"{place} is damaged: its {what} is none that a release states; run `dpquery "
+                "release` again, which is free: the ledger holds the measurements"
+            )
+
+
+def _facts(manifest: "Manifest", mechanisms: frozenset[str]) -> Iterator[tuple[str, bool]]:
+    """Yield every fact by name, and whether a release could have stated it."""
     privacy, guarantee, noise = manifest.privacy, manifest.guarantee, manifest.noise
     names = [item.name for item in manifest.items]
-    as_written = (
-        all(_DIGEST.fullmatch(own) for own in _digests(manifest))
-        and all(
-            re.fullmatch(IDENTIFIER, own) for own in (manifest.dataset.id, manifest.dataset.version)
-        )
-        and privacy.unit == ("row" if privacy.person is None else "person")
-        and privacy.neighbours in NEIGHBOURS
-        and privacy.max_rows >= 1
-        and guarantee.mechanism in mechanisms
-        and guarantee.kind == ("pure" if guarantee.rho is None else "zcdp")
-        and _AMOUNT.fullmatch(guarantee.charged) is not None
-        and 0 <= guarantee.delta < 1
-        and -WIDEST_SHIFT <= noise.shift <= WIDEST_SHIFT
-        and _WHOLE.fullmatch(noise.sensitivity) is not None
-        and 0 < manifest.level < 1
-        and len(set(names)) == len(names) > 0
-        and all(re.fullmatch(NAME, own.name) for own in manifest.items)
-        and all(own.file == f"{own.name}.parquet" and own.queries > 0 for own in manifest.items)
-        and min(_above_zero(manifest)) >= LEAST
-        and (manifest.rap is None or _run_is_believable(manifest.rap))
-    )
-    if not as_written:
-        raise ValueError("facts")
+    parent = manifest.ledger.parent
+    yield "digest", all(_DIGEST.fullmatch(own) for own in _digests(manifest))
+    yield "dataset's id", _matches(IDENTIFIER, manifest.dataset.id)
+    yield "dataset's version", _matches(IDENTIFIER, manifest.dataset.version)
+    yield "parent", parent is None or _matches(IDENTIFIER, parent)
+    yield "privacy unit", privacy.unit == ("row" if privacy.person is None else "person")
+    yield "kind of neighbours", privacy.neighbours in NEIGHBOURS
+    yield "number of rows a person", privacy.max_rows >= 1
+    yield "mechanism", guarantee.mechanism in mechanisms
+    yield "kind of guarantee", guarantee.kind == ("pure" if guarantee.rho is None else "zcdp")
+    yield "charge", _AMOUNT.fullmatch(guarantee.charged) is not None
+    yield "delta", 0 <= guarantee.delta < 1
+    yield "noise's shift", -WIDEST_SHIFT <= noise.shift <= WIDEST_SHIFT
+    yield "sensitivity", _WHOLE.fullmatch(noise.sensitivity) is not None
+    yield "level", 0 < manifest.level < 1
+    yield "list of items", len(set(names)) == len(names) > 0
+    yield "name of an item", all(_matches(NAME, own) for own in names)
+    yield "file of an item", all(own.file == f"{own.name}.parquet" for own in manifest.items)
+    yield "number of queries", all(own.queries > 0 for own in manifest.items)
+    yield "figure", min(_above_zero(manifest)) >= LEAST
+    yield "run of RAP", manifest.rap is None or _run_is_believable(manifest.rap)
+
+
+def _matches(pattern: str, text: str) -> bool:
+    return re.fullmatch(pattern, text) is not None
 
 
 def _digests(manifest: "Manifest") -> Iterator[str]:
@@ -79,11 +94,16 @@ def _above_zero(manifest: "Manifest") -> Iterator[float]:
 def _run_is_believable(run: "RapFacts") -> bool:
     counts = [run.rounds, run.relaxed_rows]
     figures = [*run.noise_std]
+    errors = [0.0]
     if run.simulated is not None:
         counts.append(run.simulated.repetitions)
         own = run.simulated
-        figures += [1 + own.rmse, 1 + own.max_error, 1 + own.rmse_spread, 1 + own.max_error_spread]
+        errors = [own.rmse, own.max_error, own.rmse_spread, own.max_error_spread]
     figures += [x for x in (run.total_std, run.selection_scale) if x is not None]
     return (
-        min(counts) >= 1 and run.selected >= 0 and len(run.noise_std) > 0 and min(figures) >= LEAST
+        min(counts) >= 1
+        and run.selected >= 0
+        and len(run.noise_std) > 0
+        and min(figures) >= LEAST
+        and all(own == 0 or own >= LEAST for own in errors)
     )
