@@ -8,7 +8,7 @@ import pytest
 from spec_base import BASE
 
 from dpquery.exceptions import SpecError
-from dpquery.spec import tables
+from dpquery.spec import problems, tables
 from dpquery.spec.parse import load, parse
 from dpquery.spec.starter import STARTER
 
@@ -167,17 +167,29 @@ def test_too_many_listed_values_are_reported_once_with_what_to_write_instead() -
     assert "write a range as {between: [first, last]}" in found
 
 
-def test_only_the_codes_that_a_condition_holds_are_counted() -> None:
+def test_only_the_codes_that_a_condition_holds_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(problems, "MAX_LISTED", 20_000)
     merged = BASE[: BASE.index("domain:")] + (
         "domain:\n  who: {merge: {a: {range: [0, 99]}, r: {range: [0, 49]}, s: boolean}}\n"
         "workload:\n  - {name: it, product: {who: {groups: {%s}}}}\n"
     )
-    own = [f"g{i}: [{{a: {i % 100}, r: {i // 100}, s: yes}}]" for i in range(1000)]
+    own = [f"g{i}: [{{a: {i % 100}, r: {i // 100}, s: yes}}]" for i in range(500)]
     parse(merged % ", ".join(own), name="w.yaml", files={})
-    either = [f"g{i}: [{{any: {{a: {i % 100}, s: yes}}}}]" for i in range(2000)]
+    either = [f"g{i}: [{{any: {{a: {i % 100}, s: yes}}}}]" for i in range(9)]
     (found,) = mistakes(merged % ", ".join(either))
     assert "ask for fewer groups" in found
     assert "range" not in found
+
+
+def test_descriptions_may_be_long_but_not_without_end() -> None:
+    items = "".join(
+        f"  - {{name: it{i}, description: {'x' * 10_000}, product: {{}}}}\n" for i in range(11)
+    )
+    parse(WIDE + items[: items.index("  - {name: it10")], name="w.yaml", files={})
+    (found,) = mistakes(WIDE + items)
+    assert "over 100,000 characters in all" in found
 
 
 def test_tables_are_counted_over_the_whole_workload(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,6 +223,9 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
         load(spec)
     with pytest.raises(SpecError, match=r"cannot be read: Is a directory"):
         load(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SpecError, match=r"it is a pipe; write it to a file first"):
+        load(tmp_path / "pipe")
     spec.write_bytes(b"a: 1\nb: \xff\n")
     with pytest.raises(SpecError, match=r"w\.yaml:2:1: this is not UTF-8"):
         load(spec)

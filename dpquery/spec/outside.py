@@ -38,4 +38,6 @@ def open_outside(path: Path) -> int:
     os.close(descriptor)
     if stat.S_ISDIR(kind):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if stat.S_ISFIFO(kind):
+        raise OSError(errno.EINVAL, "it is a pipe; write it to a file first")
     raise OSError(errno.EINVAL, "it is not a regular file")

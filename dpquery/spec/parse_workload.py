@@ -20,7 +20,7 @@ ITEM_KINDS = ("product", "marginals", "ranges", "union", "any_of", "threshold")
 MARGINAL_KINDS = ("ways", "up_to", "sets", "max_cells")
 NAME = r"[a-z0-9_][a-z0-9_-]{0,99}"  # becomes a file name
 
-_MAX_DESCRIPTION = 4_000  # characters: anchors repeat them
+_MAX_DESCRIPTIONS = 100_000  # characters in all: anchors repeat them
 _RESERVED = ("errors", "measurements", "relaxed_rows")  # a release has files of these names
 
 
@@ -28,12 +28,19 @@ def read_workload(node: Node, scope: Scope) -> tuple[Item, ...]:
     """Return the items of a workload, in file order."""
     taken: dict[str, int] = {}
     read: list[Item] = []
-    tables = 0
+    tables = words = 0
     for own in items(node, "the workload, a list of items"):
         with scope.problems.collected():
             item = _item(own, scope, taken)
             tables += len(item.tables)
             limit_tables(tables, own)
+            words += len(item.description)
+            if words > _MAX_DESCRIPTIONS:
+                raise UnreadableError(
+                    own.place,
+                    f"the descriptions up to here have over {_MAX_DESCRIPTIONS:,} characters in "
+                    "all; shorten them",
+                )
             read.append(item)
     return tuple(read)
 
@@ -50,7 +57,7 @@ def _item(node: Node, scope: Scope, taken: dict[str, int]) -> Item:
             name = _name(given["name"], taken)
     with scope.problems.collected():
         if "description" in given:
-            description = _description(given["description"])
+            description = text(given["description"], "a description")
     with scope.problems.collected():
         if "weight" in given:
             weight = _weight(given["weight"])
@@ -74,17 +81,6 @@ def _name(node: Node, taken: dict[str, int]) -> str:
         )
     taken[name] = node.place.line
     return name
-
-
-def _description(node: Node) -> str:
-    description = text(node, "a description")
-    if len(description) > _MAX_DESCRIPTION:
-        raise UnreadableError(
-            node.place,
-            f"the description has {len(description):,} characters, and the limit is "
-            f"{_MAX_DESCRIPTION:,}; shorten it",
-        )
-    return description
 
 
 def _weight(node: Node) -> float:
