@@ -53,11 +53,11 @@ def init(
 
     Its JSON Schema goes beside it, as workload.schema.json: editors complete and check with it.
     """
+    from dpquery.release.replacing import check_place
     from dpquery.spec.schema import schema_text
     from dpquery.spec.starter import STARTER
 
-    if path.is_dir() or path.name in ("", ".."):
-        raise SpecError(f"{path} is a folder; name a file")
+    check_place(path)
     beside = path.with_name("workload.schema.json")
     try:
         if not beside.exists():

@@ -27,7 +27,7 @@ from dpquery.strategy.select import Objective
 
 FORMAT = "dpquery.plan/1"
 MARK = b'"format": "dpquery.plan/'
-"""What stands in the first line of every plan."""
+"""What stands in the second line of every plan."""
 _OBJECTIVES: dict[str, Objective] = {"rmse": "rmse", "max": "max"}
 _FIGURES: dict[str, Figure] = {"sd": "sd", "rmse": "rmse"}
 _NOISES: dict[str, Noise] = {"laplace": "laplace", "gaussian": "gaussian"}

@@ -134,7 +134,10 @@ class _Norms:
 
 
 def _norms(factor: Factor, power: int) -> list[int]:
-    """Return sum_i |F_ij|^power for every column, in Python ints where int64 could wrap."""
+    """Return sum_i |F_ij|^power in Python ints, exact where int64 would wrap.
+
+    For every column; once for a hierarchy, all of whose columns have the same.
+    """
     if factor.max_abs() ** power * factor.shape[0] < 1 << 63:
         return [int(v) for v in factor.column_norms(power)]
     if isinstance(factor, Hierarchy):
