@@ -16,7 +16,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -270,8 +270,11 @@ def verdict(outcomes: Sequence[Outcome]) -> int:
 def trust(names: Sequence[str], runs: Callable[[str], Outcome]) -> int:
     """Run the sections, a process a core, and print what they found in the order of `names`."""
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        running = {name: pool.submit(runs, name) for name in longest_first(names)}
-        return verdict([running[name].result() for name in names])
+        running = {pool.submit(runs, name): name for name in longest_first(names)}
+        for number, done in enumerate(as_completed(running), 1):
+            print(f"{number} of {len(names)}: {running[done]}", file=sys.stderr, flush=True)
+        found = {name: done.result() for done, name in running.items()}
+    return verdict([found[name] for name in names])
 
 
 def main() -> None:
