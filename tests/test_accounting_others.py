@@ -149,8 +149,8 @@ def rho_faults(convert):
 def scale_faults(scale_of):
     """The points at which a scale is too small, by the exact rationals or by OpenDP's map."""
     vectors = dp.vector_domain(dp.atom_domain(T="i64"))
-    for epsilon, delta, step in itertools.product(EPSILONS, DELTAS[::2], SENSITIVITIES):
-        for noise in ("laplace", "gaussian"):
+    for noise, deltas in (("laplace", [Fraction(0)]), ("gaussian", DELTAS[::2])):
+        for epsilon, delta, step in itertools.product(EPSILONS, deltas, SENSITIVITIES):
             budget = guarantee(noise, epsilon=epsilon, delta=delta)
             laplace = noise == "laplace"
             sensitivity = step if laplace else step**2
@@ -210,12 +210,12 @@ def pure_faults(units_of):
 
 def test_rho_to_epsilon_is_never_below_the_truth(record_property):
     assert not list(epsilon_faults(epsilon_of))
-    record_property("conversions", 3 * len(RHOS) * len(DELTAS))
+    record_property("conversions", len(RHOS) * len(DELTAS))
 
 
 def test_epsilon_to_rho_is_never_above_the_truth(record_property):
     assert not list(rho_faults(accounting._largest_rho))
-    record_property("conversions", 4 * len(EPSILONS) * len(DELTAS))
+    record_property("conversions", len(EPSILONS) * len(DELTAS))
 
 
 def test_conversions_hold_at_the_ends_of_what_a_spec_may_say(record_property):
@@ -236,17 +236,17 @@ def test_conversions_hold_at_the_ends_of_what_a_spec_may_say(record_property):
 
 def test_scales_meet_their_budget_in_fractions_and_by_opendp(record_property):
     assert not list(scale_faults(noise_scale))
-    record_property("conversions", 4 * len(EPSILONS) * 4 * len(SENSITIVITIES))
+    record_property("conversions", len(EPSILONS) * (1 + len(DELTAS[::2])) * len(SENSITIVITIES))
 
 
 def test_the_exact_loss_of_a_release_is_never_above_its_promise(record_property):
     assert not list(single_release_faults(noise_scale))
-    record_property("conversions", (2 * len(EPSILONS[3:]) * 4 + 2 * len(EPSILONS[1:])) * 3)
+    record_property("conversions", (len(EPSILONS[3:]) * len(DELTAS[::2]) + len(EPSILONS[1:])) * 3)
 
 
 def test_pure_epsilon_is_charged_at_least_the_rho_that_it_costs(record_property):
     assert not list(pure_faults(lambda spent: charge_units(spent, "rho")))
-    record_property("conversions", len(EPSILONS) * (1 + 37))
+    record_property("conversions", len(EPSILONS))
 
 
 def test_every_limit_on_rows_and_both_neighbours_are_paid_for(record_property):
@@ -284,7 +284,7 @@ def test_a_vector_of_moves_loses_no_more_than_its_length_says(moves, record_prop
             guarantee("gaussian", epsilon=epsilon, delta=delta), max(map(abs, moves)) ** 2
         )
         assert gaussian_delta(moves, short * 0.75, float(epsilon)) > delta
-    record_property("conversions", 2 * 5 * len(DELTAS[::2]))
+    record_property("conversions", 5 * len(DELTAS[::2]))
 
 
 @pytest.mark.parametrize("releases", [2, 5, 16])
@@ -314,7 +314,7 @@ def test_a_cap_filled_by_many_releases_holds_by_the_exact_accountant(
     )
     assert mixed.get_delta_for_epsilon(float(whole)) <= delta
     assert noisy.self_compose(4 * releases).get_delta_for_epsilon(float(whole)) > delta
-    record_property("conversions", 3)
+    record_property("conversions", 2)
 
 
 def test_the_parts_of_rap_add_up_to_its_rho_by_opendps_maps(record_property):
