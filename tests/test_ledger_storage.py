@@ -1,5 +1,6 @@
 """The ledger on disk: private, whole or not at all, and any change to it is found."""
 
+import errno
 import json
 import os
 import sqlite3
@@ -78,6 +79,54 @@ def test_a_network_file_system_is_refused(path, monkeypatch):
     mounts.write_text(f"disk / ext4 rw 0 0\nserver:/x {escaped} nfs4 rw 0 0\n")
     monkeypatch.setattr(ledger_files, "_MOUNTS", mounts)
     with pytest.raises(LedgerError, match=r"network file system \(nfs4\)"), opened(path):
+        pass
+
+
+def test_a_mount_is_found_by_any_name():
+    for name in ("/mnt/Müller", "/mnt/数据", "/mnt/a\x85b\u2028c", "/mnt/\udcfc"):
+        mounts = f"disk / ext4 rw 0 0\nserver:/x {name}\\040\\134x nfs4 rw 0 0\n"
+        assert file_system(Path(name + " \\x/ledger.db"), mounts) == "nfs4", name
+
+
+def test_a_network_disk_whose_name_is_not_ascii_is_refused(tmp_path, monkeypatch):
+    place = tmp_path / "Müller"
+    mounts = tmp_path / "mounts"
+    mounts.write_bytes(os.fsencode(f"disk / ext4 rw 0 0\nserver:/x {place} nfs4 rw 0 0\n"))
+    monkeypatch.setattr(ledger_files, "_MOUNTS", mounts)
+    path = place / "ledger.db"
+    with pytest.raises(LedgerError, match="network"), Ledger.open(path, create=True):
+        pass
+    assert not place.exists()
+
+
+def test_a_ledger_refused_for_its_folder_is_not_left_there(tmp_path):
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o777)
+    path = folder / "ledger.db"
+    with pytest.raises(LedgerError, match="other users"), Ledger.open(path, create=True):
+        pass
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EINVAL])
+def test_a_folder_that_was_there_need_not_be_readable(tmp_path, monkeypatch, code):
+    """Where names can be made in a folder but not listed, or it cannot be synchronised."""
+    real, refused, kind = ledger_files.sync_path, {tmp_path}, code
+
+    def sync(path):
+        if path in refused:
+            raise OSError(kind, os.strerror(kind))
+        real(path)
+
+    monkeypatch.setattr(ledger_files, "sync_path", sync)
+    with Ledger.open(tmp_path / "a" / "b" / "ledger.db", create=True):
+        pass
+    refused = {tmp_path / "c"}  # a folder just made, whose names must be durable
+    with pytest.raises(LedgerError), Ledger.open(tmp_path / "c/b/ledger.db", create=True):
+        pass
+    refused, kind = {tmp_path}, errno.EIO
+    with pytest.raises(LedgerError), Ledger.open(tmp_path / "d" / "ledger.db", create=True):
         pass
 
 

@@ -3,9 +3,11 @@
 Beside the database lie one lock file a key and the measurements too large for a row.
 """
 
+import errno
 import fcntl
 import hashlib
 import os
+import re
 import stat
 import time
 from collections.abc import Callable
@@ -55,7 +57,12 @@ def make_private_folder(folder: Path) -> None:
     missing = [p for p in (folder, *folder.parents) if not p.exists()]
     for part in reversed(missing):
         part.mkdir(mode=0o700, exist_ok=True)
-        sync_path(part.parent)
+        try:
+            sync_path(part.parent)
+        except OSError as error:
+            # Of the folder that was there, not ours perhaps, only entering need be allowed.
+            if part.parent in missing or error.errno not in {errno.EACCES, errno.EINVAL}:
+                raise
 
 
 def check_safe(path: Path) -> None:
@@ -65,13 +72,17 @@ def check_safe(path: Path) -> None:
         LedgerError: says what is wrong with the file, with what lies beside it, or with its folder,
             and what to do.
     """
-    # The folder may be reached through a link; the ledger itself may not be one.
-    _check_own(path.parent, path.parent.stat(), kind=stat.S_ISDIR)
-    _check_own(path, path.lstat(), kind=stat.S_ISREG)
+    check_safe_folder(path.parent)
+    _check_own(path, path.lstat(), kind=stat.S_ISREG)  # a link is none
     for ending, kind in _BESIDE.items():
         beside = path.with_name(path.name + ending)
         with suppress(FileNotFoundError):  # SQLite removes its own when the last run ends
             _check_own(beside, beside.lstat(), kind=kind)
+
+
+def check_safe_folder(folder: Path) -> None:
+    """Refuse a folder in which others could change a ledger; it may be reached through a link."""
+    _check_own(folder, folder.stat(), kind=stat.S_ISDIR)
 
 
 def check_local(path: Path) -> None:
@@ -128,7 +139,7 @@ def _is_network(kind: str) -> bool:
 
 
 def _mounts() -> str:
-    return _MOUNTS.read_text(errors="replace") if _MOUNTS.exists() else ""
+    return os.fsdecode(_MOUNTS.read_bytes()) if _MOUNTS.exists() else ""
 
 
 def file_system(path: Path, mounts: str) -> str:
@@ -138,9 +149,10 @@ def file_system(path: Path, mounts: str) -> str:
     'nfs4'
     """
     best, kind = Path(), ""
-    for line in mounts.splitlines():
+    for line in mounts.split("\n"):  # other ends of lines can be part of a name
         _, point, found, *_ = [*line.split(" "), "", "", ""]
-        place = Path(point.encode().decode("unicode_escape"))  # a space is written \040
+        # A space is written \040; what is not ASCII stands as it is.
+        place = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), point))
         if path.is_relative_to(place) and len(place.parts) >= len(best.parts):
             best, kind = place, found
     return kind

@@ -10,7 +10,12 @@ from pathlib import Path
 
 from dpquery.exceptions import DpqueryError, LedgerError, LedgerLockedError
 from dpquery.measurement.ledger_events import JSON, Event, Kind, State, read_chain, seal
-from dpquery.measurement.ledger_files import check_local, check_safe, make_private_folder
+from dpquery.measurement.ledger_files import (
+    check_local,
+    check_safe,
+    check_safe_folder,
+    make_private_folder,
+)
 
 _APPLICATION = 0x64707131  # "dpq1": another database, or another version, is not taken for ours
 _SCHEMA = f"""
@@ -119,6 +124,7 @@ def _create(path: Path) -> None:
     for the same file is not even made for an instant: see `check_safe`.
     """
     make_private_folder(path.parent)
+    check_safe_folder(path.parent)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
