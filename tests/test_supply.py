@@ -78,6 +78,7 @@ OLDER = [
     ("opendp", "0.14.1"),
     ("opendp", "0.16.0rc1"),
     ("opendp", "0.17.0"),
+    ("opendp", "0.17.0rc1"),
     ("opendp", "nonsense"),
     ("pyarrow", "14.0.2"),
     ("scipy", "1.11.4"),
@@ -109,10 +110,12 @@ def test_a_version_not_to_be_trusted_ends_before_the_charge_and_before_the_data(
 
 def test_versions_are_compared_as_numbers():
     bounds = Accepted("1.26", below="2.10")
-    for good in ("1.26", "1.26.0", "1.100", "2.9.9", "2.0.0rc1", "2.10.0.dev3", "1.26.4+local"):
+    for good in ("1.26", "1.26.0", "1.100", "2.9.9", "2.0.0rc1", "2.9.9.dev3", "1.26.4+local"):
         assert good in bounds, good
     for bad in ("1.9", "1.25.99", "1.26rc1", "1.26.0.dev1", "2.10", "2.10.1", "11", "", "x1.27"):
         assert bad not in bounds, bad
+    for early in ("2.10rc1", "2.10.0rc1", "2.10.0.dev3", "2.10.1a1", "3a0"):  # like what is to come
+        assert early not in bounds, early
 
 
 def test_a_release_names_the_versions_that_made_it(town):

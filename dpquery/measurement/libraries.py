@@ -28,7 +28,8 @@ class Accepted:
         """Whether a version is accepted; one that cannot be read is not."""
         if not _RELEASE.match(version):
             return False
-        early = self.below is None or _order(version) < _order(self.below)
+        # What leads to a release is already like it: "0.17rc1" is not below "0.17".
+        early = self.below is None or _order(version)[0] < _order(self.below)[0]
         return early and _order(version) >= _order(self.oldest)
 
     def __str__(self) -> str:
