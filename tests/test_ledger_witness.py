@@ -104,16 +104,31 @@ def test_a_manifest_that_names_no_event_is_no_witness(town, content):
     assert "not a release" in refused("ledger", "verify", "--releases", ".", code=2)
 
 
+def test_what_is_no_release_hides_none_that_is_missing(restored):
+    for name in ("a", "z"):
+        Path(name).mkdir()
+        Path(name, "release.json").write_text("{}")
+    said = refused("ledger", "verify", "--releases", ".", code=4)
+    assert "release release is not in the ledger" in said
+    assert [f"{name} is not a release of dpquery" in said for name in ("a", "z")] == [True, True]
+
+
 def test_a_folder_without_releases_is_not_taken_for_verified(town):
     assert "none below it" in refused("ledger", "verify", "--releases", "state", code=2)
     assert "cannot be searched" in refused("ledger", "verify", "--releases", "nowhere", code=2)
 
 
-def test_hidden_folders_are_drafts_and_links_are_not_followed(town):
+def test_hidden_folders_are_drafts_and_links_are_followed_once(town):
     ok(*RELEASE)
     shutil.copytree("release", ".release.writing/new")
-    Path("link").symlink_to("release")
+    Path("release/back").symlink_to(town)
     assert releases_below(Path()) == [Path("release")]
+    Path("again").symlink_to("release")
+    assert len(releases_below(Path())) == 1
+    Path("here").mkdir()
+    Path("here/linked").symlink_to(town / "release")
+    Path("here/nowhere").symlink_to("nothing")
+    assert releases_below(Path("here")) == [Path("here/linked")]
     with pytest.raises(SpecError, match="not a release"):
         named_event(Path("state"))
 

@@ -39,7 +39,7 @@ from dpquery.measurement.ledger_events import (
 )
 from dpquery.measurement.ledger_files import MeasurementFile, lock_key
 from dpquery.measurement.ledger_store import Store, open_store, scrubbed
-from dpquery.measurement.ledger_witness import MANIFEST, missing_event
+from dpquery.measurement.ledger_witness import MANIFEST_FILE, check_witnesses, missing_event
 
 LARGE = 4 * 2**20
 
@@ -312,15 +312,13 @@ class Ledger:
             LedgerError: at the first event or measurement that does not hold; or naming every
                 release that the ledger does not know: an older copy, or another ledger, is in its
                 place.
-            SpecError: a folder is no release.
+            SpecError: a folder is no release; named with the others if some are not known.
         """
         state, events = self._store.read()
         for entry in state.entries.values():
             if entry.state == "committed":
                 self._stored(entry)
-        found = (missing_event(own, events, ledger=self._store.path) for own in releases)
-        if missing := [line for line in found if line is not None]:
-            raise LedgerError("\n".join([*missing, "restore the ledger that was charged"]))
+        check_witnesses(releases, events, ledger=self._store.path)
         return state.head
 
     def check_replaced(self, release: Path) -> None:
@@ -332,7 +330,7 @@ class Ledger:
         Raises:
             LedgerError: there is a release, and its event is not in the chain.
         """
-        if not os.path.lexists(release / MANIFEST):
+        if not os.path.lexists(release / MANIFEST_FILE):
             return
         missing = missing_event(release, self.history(), ledger=self._store.path)
         if missing is not None:

@@ -12,16 +12,18 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpquery.exceptions import SpecError
+from dpquery.exceptions import LedgerError, SpecError
 from dpquery.measurement.ledger_events import Event, Head
 from dpquery.spec.outside import read_outside
 from dpquery.strategy.json_values import MAX_BYTES, mapping, parsed
 
-MANIFEST = "release.json"
+MANIFEST_FILE = "release.json"
 
 
 def releases_below(folder: Path) -> list[Path]:
     """Return every folder with a release at or below a folder; hidden ones below are left out.
+
+    Links to folders are followed, and every folder is looked at once.
 
     Raises:
         SpecError: there is none, or a folder cannot be searched.
@@ -30,10 +32,15 @@ def releases_below(folder: Path) -> list[Path]:
     def unreadable(problem: OSError) -> None:
         raise SpecError(f"{problem.filename} cannot be searched for releases; check the path")
 
-    found = []
-    for place, inner, files in os.walk(folder, onerror=unreadable):
+    found, seen = [], set()
+    for place, inner, files in os.walk(folder, onerror=unreadable, followlinks=True):
         inner[:] = sorted(name for name in inner if not name.startswith("."))
-        if MANIFEST in files:
+        real = os.path.realpath(place)
+        if real in seen:
+            inner.clear()
+            continue
+        seen.add(real)
+        if MANIFEST_FILE in files:
             found.append(Path(place))
     if not found:
         raise SpecError(f"{folder} is not a release of dpquery, and there is none below it")
@@ -47,14 +54,16 @@ def named_event(release: Path) -> Head:
         SpecError: the folder is no release.
     """
     try:
-        content = read_outside(release / MANIFEST, most=MAX_BYTES)
+        content = read_outside(release / MANIFEST_FILE, most=MAX_BYTES)
         named = mapping(mapping(parsed(content))["ledger"])
         seq, digest = named["seq"], named["head"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         seq = digest = None
     if type(seq) is int and isinstance(digest, str):
         return Head(seq, digest)
-    raise SpecError(f"{release} is not a release of dpquery: its {MANIFEST} names no ledger event")
+    raise SpecError(
+        f"{release} is not a release of dpquery: its {MANIFEST_FILE} names no ledger event"
+    )
 
 
 def missing_event(release: Path, events: Sequence[Event], *, ledger: Path) -> str | None:
@@ -82,3 +91,24 @@ def missing_event(release: Path, events: Sequence[Event], *, ledger: Path) -> st
             "copy, or another ledger"
         )
     return f"release {release} is not in the ledger at {ledger}, {cause}"
+
+
+def check_witnesses(releases: Sequence[Path], events: Sequence[Event], *, ledger: Path) -> None:
+    """Look every release up, and say at once which are missing and which cannot be read.
+
+    Raises:
+        LedgerError: some are not in the chain.
+        SpecError: all that can be read are, and some folders are no release.
+    """
+    missing, unreadable = [], []
+    for release in releases:
+        try:
+            line = missing_event(release, events, ledger=ledger)
+        except SpecError as error:
+            unreadable.append(str(error))
+        else:
+            missing += [] if line is None else [line]
+    if missing:
+        raise LedgerError("\n".join([*missing, *unreadable, "restore the ledger that was charged"]))
+    if unreadable:
+        raise SpecError("\n".join(unreadable))

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import dpquery
 from dpquery.exceptions import PlanConflictError, SpecError
+from dpquery.measurement.ledger_witness import MANIFEST_FILE
 from dpquery.measurement.libraries import versions
 from dpquery.release.answered_facts import AnsweredFacts
 from dpquery.release.carried import read_plan_file
 from dpquery.release.manifest import (
-    MANIFEST_FILE,
     PLAN_FILE,
     ItemFacts,
     Manifest,

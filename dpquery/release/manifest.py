@@ -14,6 +14,7 @@ from typing import cast
 import dpquery
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import UNIT, Guarantee, units_text
+from dpquery.measurement.ledger_witness import MANIFEST_FILE
 from dpquery.measurement.libraries import versions
 from dpquery.measurement.mechanism import Mechanism
 from dpquery.release.answered_facts import AnsweredFacts
@@ -24,7 +25,7 @@ from dpquery.spec.outside import read_outside
 from dpquery.strategy.json_values import MAX_BYTES, mapping, parsed, text_of
 
 SCHEMA_VERSION = "dpquery.release/1"
-MANIFEST_FILE, STATEMENT_FILE, ERRORS_FILE = "release.json", "statement.md", "errors.parquet"
+STATEMENT_FILE, ERRORS_FILE = "statement.md", "errors.parquet"
 MEASUREMENTS_FILE, PLAN_FILE = "measurements.parquet", "release.plan"
 RELAXED_ROWS_FILE = "relaxed_rows.parquet"
 MECHANISMS = {"laplace": "discrete Laplace", "gaussian": "discrete Gaussian"}

@@ -30,11 +30,11 @@ from numpy.typing import NDArray
 
 from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
 from dpquery.measurement.ledger_files import sync_path
+from dpquery.measurement.ledger_witness import MANIFEST_FILE
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.release.errors import Tally, errors_table, unknown_row
 from dpquery.release.manifest import (
     ERRORS_FILE,
-    MANIFEST_FILE,
     MEASUREMENTS_FILE,
     PLAN_FILE,
     RELAXED_ROWS_FILE,
