@@ -264,6 +264,21 @@ def test_registering_again_changes_nothing_and_any_difference_is_a_conflict(path
         assert ledger.head() == before
 
 
+def test_a_parent_planned_itself_with_another_budget_is_told_of_the_budget(tmp_path):
+    panel = ParentCap("panel", replace(WHOLE, unit="person, add-remove"))
+    wave = replace(CAP, unit="person by id, add-remove")
+    itself = replace(WHOLE, unit="person by nr, add-remove", units=UNIT, epsilon=Fraction(1))
+    with Ledger.open(tmp_path / "own" / "ledger.db", create=True) as ledger:
+        ledger.register("wave", wave, parent=panel)
+        with pytest.raises(PlanConflictError) as told:
+            ledger.register("panel", itself)
+        with pytest.raises(PlanConflictError, match="is on record for the unit"):
+            ledger.register("panel", replace(itself, unit="row, add-remove"))
+        ledger.change_cap("panel", itself)
+        ledger.register("panel", itself)
+    assert "with a cap of epsilon 10 and the spec declares epsilon 1;" in str(told.value)
+
+
 def test_a_parents_cap_is_changed_on_record(path):
     less = ParentCap("panel", replace(WHOLE, units=UNIT, epsilon=Fraction(1)))
     with opened(path) as ledger:

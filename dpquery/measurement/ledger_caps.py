@@ -129,9 +129,11 @@ def _registered(state: State, name: str, cap: Cap, *, whose: str) -> Iterator[Ch
     kept, wanted = account.cap, _with_column(cap, kept=account.cap)
     if kept == wanted:
         return
-    if _names_column_first(wanted, kept=kept) and replace(kept, unit=wanted.unit) == wanted:
-        yield "change-cap", cap_fields(name, wanted)
-        return
+    if _names_column_first(wanted, kept=kept):
+        kept = replace(kept, unit=wanted.unit)  # which leaves the budget to differ
+        if kept == wanted:
+            yield "change-cap", cap_fields(name, wanted)
+            return
     check_unit(name, kept, wanted.unit)
     raise PlanConflictError(
         f"{whose} {name!r} is on record with a cap of {cap_text(kept)} and the spec declares "
