@@ -4,15 +4,16 @@ import hashlib
 import json
 import sqlite3
 from contextlib import closing, suppress
+from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
 import pytest
-from ledgers import edit, new_ledger, opened, price, release, spent
+from ledgers import CAP, edit, new_ledger, opened, price, release, spent
 
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.accounting import UNIT
-from dpquery.measurement.ledger_events import read_chain
+from dpquery.measurement.ledger_events import cap_fields, cap_from, read_chain
 from dpquery.measurement.ledger_files import MeasurementFile
 
 
@@ -173,6 +174,16 @@ def test_files_of_other_measurements_are_never_taken_for_ones_own(path):
         ledger.reserve("people", key="k3", price=price(), native={}, details={})
         assert ledger.commit("k3", large, source="OpenDP 0").values[0] == 0
         assert ledger.lookup("people", key="k3", price=price()).values[1] == 1
+
+
+@pytest.mark.parametrize("damaged", ["1/0", "7/", "/7", "/", "1/2/3", "-1", "1/-2", ""])
+def test_a_cap_that_is_no_number_is_not_read_as_one(damaged):
+    fields = cap_fields("people", CAP)
+    assert cap_from(fields) == CAP
+    assert cap_from(fields | {"delta": "1/2"}).delta == Fraction(1, 2)
+    for name in ("epsilon", "delta"):
+        with pytest.raises(ValueError, match="not a"):
+            cap_from(fields | {name: damaged})
 
 
 def sealed(seq, text, head):

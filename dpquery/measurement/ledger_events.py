@@ -270,8 +270,11 @@ def _whole(value: JSON) -> int:
 
 def _exact(value: JSON) -> Fraction:
     """Read a fraction as it is written; an exponent could stand for more digits than there are."""
-    above, _, below = str(value).partition("/")
-    return Fraction(_whole(above), _whole(below or "1") or 1)
+    above, slash, below = str(value).partition("/")
+    denominator = _whole(below) if slash else 1
+    if denominator == 0:
+        raise ValueError("not a fraction")
+    return Fraction(_whole(above), denominator)
 
 
 def _next(previous: Head, text: str) -> Head:
