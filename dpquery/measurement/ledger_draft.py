@@ -50,9 +50,10 @@ class Draft:
                 values, seal = content[:-_SEAL], content[-_SEAL:]
                 if len(values) % 8 or seal != self._sealing(file, values):
                     raise LedgerError(
-                        f"the parts of an unfinished measurement beside {self._ledger} are damaged;"
-                        " `dpquery ledger status` names it, and `dpquery ledger abandon` gives it "
-                        "up: its charge stays spent, and a new run pays anew"
+                        f"the parts of an unfinished measurement beside {self._ledger} are damaged,"
+                        " or begun by an earlier version; `dpquery ledger status` names it, and "
+                        "`dpquery ledger abandon` gives it up: its charge stays spent, and a new "
+                        "run pays anew"
                     )
                 self._seal = seal
                 found.append(np.frombuffer(values, dtype="<i8").astype(np.int64))
