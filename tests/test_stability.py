@@ -108,10 +108,10 @@ def try_lines(counts, files, extra, *, places, names=tuple(SPECS)):
 
 
 def test_a_nasty_line_anywhere_in_a_wild_file_is_one_record_at_most(counts, record_property):
-    pairs = try_lines(counts, SMALL.values(), NASTY_LINES[::2], places=1)
+    pairs = try_lines(counts, SMALL.values(), NASTY_LINES[::4], places=1)
     pairs += try_lines(counts, [PLAIN, SMALL["quotes"]], NASTY_LINES + LONG_LINES, places=2)
     record_property("neighbours", pairs)
-    assert pairs > 1500
+    assert pairs > 800
 
 
 @pytest.mark.slow

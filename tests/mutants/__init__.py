@@ -17,7 +17,7 @@ from mutants.supplied import SUPPLIED
 MUTANTS = (*DRAWN, *PRICED, *READ, *LEDGERED, *KEPT, *KEYED, *RAPPED, *SHOWN, *SUPPLIED)
 
 CHEAPEST = (
-    "one row is left without noise",
+    "true answers are returned",
     "the bulk sampler's scale is 2 % too small",
     "a charge in epsilon is rounded down",
     "the first measurement is free",
