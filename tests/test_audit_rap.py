@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+import re
 from fractions import Fraction
 from functools import partial
 
@@ -11,12 +12,14 @@ import pytest
 from dpquery.audit import rap, rap_runs
 from dpquery.audit.findings import QUICK, Size
 from dpquery.audit.rap import APART, CHARGE, CHOSEN, FIGURES, NOISE, SHARPNESS, TIES
-from dpquery.audit.rap_law import Split, families_move, worst_move
+from dpquery.audit.rap_law import Split, draws_of, families_move, worst_move
 from dpquery.audit.rap_runs import Bench, Told
 from dpquery.audit.rap_towns import ANSWERED, DECLARED, EPSILON, KINDS, TOWNS, WHOLE
+from dpquery.audit.statistics import ALPHA, chi_square
 from dpquery.contracts import rap as contract
 from dpquery.measurement import adaptive, curator, rap_mechanism
 from dpquery.measurement.adaptive import all_places
+from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.rap_mechanism import RapMechanism
 from dpquery.measurement.selection import ExactChance
 from dpquery.measurement.tabulate import tabulate
@@ -41,7 +44,10 @@ def test_a_sound_product_passes(record_property):
     assert [own for own in found if not own.passed] == []
     assert len(found) == 3 * 7
     assert sum(own.tests for own in found) <= 18
-    record_property("draws", sum(own.draws for own in found if own.claim == NOISE))
+    for own in (own for own in found if own.claim in {NOISE, CHOSEN}):
+        _, _, free = own.evidence.partition("; ")
+        assert re.match(r"1\d ", free), own.evidence  # degrees of freedom: there is a test
+    record_property("draws", sum(own.draws for own in found))
     record_property("neighbours", sum(own.neighbours for own in found))
 
 
@@ -92,6 +98,17 @@ def test_the_best_event_is_near_what_the_budget_allows(tmp_path):
         ratio = rap.log_likelihood(runs, *here, split) - rap.log_likelihood(runs, *there, split)
         assert 0.4 < ratio.mean() / float(split.rho) < 1.1
     assert ANSWERED.shape == (12, len(KINDS))
+
+
+def test_a_draw_that_depends_on_the_one_before_is_seen_in_a_quick_audit(tmp_path):
+    """Where each draw alone follows its law."""
+    bench = Bench.of(ROWS, tmp_path / "town")
+    runs = bench.runs("data.csv", 300)
+    split = Split(bench.question.guarantee.amount, ROWS)
+    first, second = draws_of(runs, rap.truth(ROWS, ROWS.rows)[1], split)[0]
+    assert min(chi_square(*own) for own in rap._paired([(first, second)])) > ALPHA
+    tied = dataclasses.replace(first, outcome=(second.outcome - 1) % len(ANSWERED))
+    assert min(chi_square(*own) for own in rap._paired([(tied, second)])) < ALPHA
 
 
 # What does not: figures that do not add up, which the first release shows.
@@ -186,6 +203,23 @@ def test_a_charge_after_the_data_was_read_is_seen_at_once(tmp_path, monkeypatch)
             return real(data, query, ledger=ledger, **named)
 
     monkeypatch.setattr("dpquery.pipeline.measure", measure)
+    assert first_release(ROWS, tmp_path) == {CHARGE}
+
+
+def test_a_charge_after_the_first_records_were_read_is_seen_at_once(tmp_path, monkeypatch):
+    real, reserve, late = curator.tabulate, Ledger.reserve, []
+
+    def charged_when_told(data, *, progress, **named):
+        def first_told(share):
+            for own, fields in late:
+                reserve(*own, **fields)
+            late.clear()
+            progress(share)
+
+        return real(data, progress=first_told, **named)
+
+    monkeypatch.setattr(Ledger, "reserve", lambda *own, **fields: late.append((own, fields)))
+    monkeypatch.setattr(curator, "tabulate", charged_when_told)
     assert first_release(ROWS, tmp_path) == {CHARGE}
 
 

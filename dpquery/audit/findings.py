@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from dpquery.audit.made_up import Case
 
+TO_ITS_END = "it runs to its end"
+"""The claim of a part that ended in an error, which says nothing of what it was to check."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -15,8 +18,9 @@ class Finding:
         claim: what must hold of it.
         passed: whether it held.
         evidence: the figures behind that, in a few words.
-        draws: noise values that were looked at.
+        draws: noise values that were looked at, where they were looked at first: each counts once.
         neighbours: pairs of neighbouring data sets that were compared.
+        replicates: how often they were measured, each.
         tests: statistical tests behind it; a sound product fails each with probability ALPHA.
     """
 
@@ -27,6 +31,7 @@ class Finding:
     evidence: str
     draws: int = 0
     neighbours: int = 0
+    replicates: int = 0
     tests: int = 0
 
 

@@ -76,10 +76,10 @@ def _told_apart(own: Repeated) -> Finding:
         f"{own.prepared.subject}, {_unit(own)}",
         "no event tells neighbouring data apart better than is claimed",
         not broken,
-        f"{name} is at least {reached:.3f}, and {claim:.4g} is claimed ({reached / claim:.0%} "
-        f"seen, from {len(ratios[0]):,} draws of each)",
-        draws=own.values.size + own.other_values.size,
-        neighbours=len(own.values),
+        f"{name} is at least {reached:.3f}, and {claim:.4g} is claimed: {reached / claim:.0%} of "
+        f"it is what {len(ratios[0]):,} draws of each can show",
+        neighbours=1,
+        replicates=len(own.values),
         tests=1,
     )
 

@@ -50,6 +50,7 @@ from dpquery.audit.statistics import (
     chi_square,
     clopper_pearson,
     combined,
+    pooled,
     zcdp_loss,
 )
 
@@ -65,6 +66,7 @@ _SHARE = 10
 """Of the replicates of a small measurement, one in so many runs: each draws several times."""
 _RELEASES = 5
 _CELLS = 16
+_LOW_BITS, _EXPECTED = 5, 50  # of the noise, and values for each of their cells
 _ROUNDING = 1e-9
 _EXACT = Fraction(1, 10**12)  # published figures are floats
 _ORDERS = 1 + np.exp(np.linspace(-8, 8, 100_001))
@@ -171,8 +173,9 @@ def of_noise(town: Town, own: Runs, other: Runs, split: Split) -> Iterator[Findi
     z = values / scale
     squares = float((z**2).sum()) / 2
     width = 2 * min(gammainc(z.size / 2, squares), gammaincc(z.size / 2, squares))
+    cells = 1 << min(_LOW_BITS, int(values.size // _EXPECTED).bit_length() - 1)
     low_bits = chi_square(
-        np.bincount(values.ravel() % 32, minlength=32), np.full(32, values.size / 32)
+        np.bincount(values.ravel() % cells, minlength=cells), np.full(cells, values.size / cells)
     )
     p = combined([_shape(values, scale), width, low_bits])
     yield Finding(
@@ -181,7 +184,7 @@ def of_noise(town: Town, own: Runs, other: Runs, split: Split) -> Iterator[Findi
         NOISE,
         p > ALPHA,
         f"{z.size:,} values in {len(z):,} runs, {math.sqrt(2 * squares / z.size):.4f} of the "
-        f"scale, p = {p:.2g}",
+        f"scale, p = {p:.2g}; {_CELLS - 1} degrees of freedom, {cells - 1} of the lowest bits",
         draws=z.size,
         tests=1,
     )
@@ -192,7 +195,6 @@ def of_noise(town: Town, own: Runs, other: Runs, split: Split) -> Iterator[Findi
         TIES,
         p > ALPHA,
         f"{len(z):,} runs of {z.shape[1]} values, p = {p:.2g}",
-        draws=z.size,
         tests=1,
     )
 
@@ -237,15 +239,16 @@ def of_selection(town: Town, own: Runs, other: Runs, split: Split) -> Iterator[F
     ]
     every = [draw for both in rounds for draws in both for draw in draws]
     possible = all((draw.chance > 0).all() for draw in every)
-    fit = combined([_single(every), _paired(pairs)]) if possible else 0.0
+    tests = [*_single(every), *_paired(pairs)]
+    fit = combined([chi_square(*own) for own in tests]) if possible else 0.0
+    free = " + ".join(str(expected.size - 1) for _, expected in tests)
     drawn = sum(len(draw.outcome) for draw in every)
     yield Finding(
         "rap",
         town.name,
         CHOSEN,
         fit > ALPHA,
-        f"{drawn:,} draws, p = {fit:.2g}",
-        draws=drawn,
+        f"{drawn:,} draws, p = {fit:.2g}; {free} degrees of freedom",
         tests=1,
     )
     strength, p = _strength(every, split.rate)
@@ -255,37 +258,35 @@ def of_selection(town: Town, own: Runs, other: Runs, split: Split) -> Iterator[F
         SHARPNESS,
         p > ALPHA,
         f"{drawn:,} draws look {strength:.3f} times as sharp, p = {p:.2g}",
-        draws=drawn,
         tests=1,
     )
 
 
-def _single(every: Sequence[Draws]) -> float:
-    """Return the p-value of the outcomes of all draws: of each in its round, and of all as one.
+Cells = tuple[Integers, Floats]
+"""Counts, and what they are expected to be."""
+
+
+def _single(every: Sequence[Draws]) -> list[Cells]:
+    """Return the outcomes of all draws: of each in its round, and of all as one.
 
     Runs have laws of their own, which are added up: the statistic is then smaller, if anything.
     """
     m = every[0].chances.shape[1]
     counted = np.stack([np.bincount(draw.outcome, minlength=m) for draw in every])
     expected = np.stack([draw.chances.sum(axis=0) for draw in every])
-    apart = chi_square(*_possible(counted.ravel(), expected.ravel()))
-    return combined([apart, chi_square(*_possible(counted.sum(axis=0), expected.sum(axis=0)))])
+    return [pooled(counted, expected), pooled(counted.sum(axis=0), expected.sum(axis=0))]
 
 
-def _paired(pairs: Sequence[tuple[Draws, Draws]]) -> float:
-    """Return the p-value of every draw given the one before it in its round."""
+def _paired(pairs: Sequence[tuple[Draws, Draws]]) -> list[Cells]:
+    """Return every draw by the one before it in its round, and by how far it is from that."""
     m = pairs[0][0].chances.shape[1]
-    counted, expected = np.zeros((m, m), np.int64), np.zeros((m, m))
+    counted, expected = np.zeros((2, m, m), np.int64), np.zeros((2, m, m))
     for first, second in pairs:
-        np.add.at(counted, (first.outcome, second.outcome), 1)
-        np.add.at(expected, first.outcome, second.chances)
-    return chi_square(*_possible(counted.ravel(), expected.ravel()))
-
-
-def _possible(counted: Integers, expected: Floats) -> tuple[Integers, Floats]:
-    """Leave out what cannot happen; where it did, give it an expectation that no test passes."""
-    kept = (expected > 0) | (counted > 0)
-    return counted[kept], np.maximum(expected[kept], 1e-300)
+        np.add.at(counted[0], (first.outcome, second.outcome), 1)
+        np.add.at(expected[0], first.outcome, second.chances)
+        np.add.at(counted[1, 0], (second.outcome - first.outcome) % m, 1)
+        np.add.at(expected[1, 0], (np.arange(m) - first.outcome[:, None]) % m, second.chances)
+    return [pooled(counted[0], expected[0]), pooled(counted[1, 0], expected[1, 0])]
 
 
 def _strength(every: Sequence[Draws], rate: float) -> tuple[float, float]:
@@ -331,8 +332,9 @@ def neighbours(town: Town, own: Runs, other: Runs, split: Split) -> Finding:
         town.name,
         APART,
         not breaks_zcdp(p_low, q_high, rho),
-        f"rho is at least {seen:.3g}, and {rho:.3g} is claimed ({seen / rho:.0%} seen, from "
-        f"{runs:,} runs of each; the mean log ratio is {float(ratios[0].mean()):.3g})",
-        neighbours=runs,
+        f"rho is at least {seen:.3g}, and {rho:.3g} is claimed: {seen / rho:.0%} of it is what "
+        f"{runs:,} runs of each can show; the mean log ratio is {float(ratios[0].mean()):.3g}",
+        neighbours=1,
+        replicates=runs,
         tests=1,
     )

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from dpquery import pipeline
 from dpquery.audit.rap_law import Floats, Runs
 from dpquery.audit.rap_towns import ANSWERED, BLOCKS, DELTA, EPSILON, Integers, Town, csv_of
-from dpquery.measurement.accounting import Price, guarantee, unit_of
+from dpquery.audit.released import Watched, spent
+from dpquery.measurement.accounting import UNIT, Price, guarantee, unit_of
 from dpquery.measurement.adaptive import AdaptiveQuery, Projection, design_rap
 from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.ledger_draft import Draft
@@ -119,7 +120,7 @@ class Released:
         facts: of RAP, from its manifest.
         run: its one transcript.
         charged: rho, by the ledger when all was done.
-        before: rho on record when the data was first read; 0 where there was none.
+        before: the least rho on record whenever the data was opened to be read.
         charges: number of charges in the end.
         whole: whether the ledger verifies and the release is in it.
     """
@@ -138,22 +139,16 @@ def released(bench: Bench, number: int) -> Released:
     plan_path, out = folder / "dpquery.plan", folder / f"release-{number}"
     if not plan_path.exists():
         _plan(bench, plan_path, ledger_path)
-    seen: list[list[Event]] = []
-
-    def looking(text: str) -> None:
-        if text.startswith("reading the data") and not seen:
-            seen.append(_history(ledger_path))
-
-    earlier = _history(ledger_path)
+    earlier, data = _history(ledger_path), Watched.of(folder / "data.csv", ledger_path)
+    already = spent(ledger_path)
     report = pipeline.release(
-        folder / "data.csv",
+        data,
         plan_path=plan_path,
         ledger_path=ledger_path,
         out=out,
         epsilon=EPSILON,
         mechanism="rap",
         release_number=number,
-        progress=looking,
     )
     with Ledger.open(ledger_path, create=False) as ledger:
         key = report.contract.query.key
@@ -169,9 +164,9 @@ def released(bench: Bench, number: int) -> Released:
     facts = read_manifest(out).rap
     if facts is None:
         raise ValueError("the release of an audited town is not by RAP")
-    before = _charges(seen[0][len(earlier) :] if seen else [], key)
+    before = min(data.seen[1:], default=already) - already
     return Released(
-        facts, run, Fraction(sum(units), 10**18), Fraction(sum(before), 10**18), len(units), whole
+        facts, run, Fraction(sum(units), UNIT), Fraction(before, UNIT), len(units), whole
     )
 
 

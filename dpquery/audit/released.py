@@ -28,10 +28,20 @@ _AMPLE = 10**9  # epsilon or rho
 
 
 class Watched(PosixPath):
-    """A path that notes what the ledger beside it says is spent whenever the file is opened."""
+    """A path that notes what a ledger says is spent whenever the file is opened.
+
+    It is opened for its header first, which must be sound before anything is charged.
+    """
 
     ledger: Path
     seen: list[int]
+
+    @classmethod
+    def of(cls, path: Path, ledger: Path) -> "Watched":
+        """Watch a path, and a ledger which need not be there yet."""
+        own = cls(path)
+        own.ledger, own.seen = ledger, []
+        return own
 
     def open(self, mode: str = "r", *args: object, **kwargs: object) -> IO[bytes]:  # type: ignore[override]
         """Note what is spent, and open the file."""
@@ -132,8 +142,7 @@ def release(own: Prepared, folder: Path, data: Path, number: int, *, again: bool
 def _first(own: Prepared, folder: Path) -> Charge:
     """Make the first release, watching the ledger, and make it again."""
     ledger = folder / "state" / "ledger.db"
-    data = Watched(folder / "data.csv")
-    data.ledger, data.seen = ledger, []
+    data = Watched.of(folder / "data.csv", ledger)
     before = spent(ledger)
     release(own, folder, data, 1)
     seen, after = tuple(data.seen), spent(ledger)
@@ -144,9 +153,10 @@ def _first(own: Prepared, folder: Path) -> Charge:
 
 def spent(ledger: Path) -> int:
     """Return what a ledger says is spent on its only dataset, as any other process would see it."""
+    if not ledger.exists():
+        return 0
     with Ledger.open(ledger, create=False) as opened:
-        (status,) = opened.status()
-    return status.account.spent
+        return sum(status.account.spent for status in opened.status())
 
 
 def units(own: Prepared, manifest: Json) -> tuple[int, int]:
@@ -169,7 +179,9 @@ def units(own: Prepared, manifest: Json) -> tuple[int, int]:
 def values_of(out: Path) -> Integers:
     """Return the noisy values that lie in a release folder, in order."""
     column = pq.read_table(out / "measurements.parquet", columns=["value"])["value"]
-    return np.asarray(column.to_numpy(), dtype=np.int64)
+    if str(column.type) != "int64" or column.null_count:
+        raise ValueError(f"measurements.parquet holds {column.type}, and not whole numbers alone")
+    return np.asarray(column.to_numpy())
 
 
 def _answers(own: Prepared, out: Path) -> Array:
