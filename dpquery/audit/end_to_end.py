@@ -23,6 +23,7 @@ from dpquery.strategy.lattice import Subset
 
 _SCALE_SLACK = 1e-6  # of the scale, above what is needed: it is rounded up to a float
 _FIGURES_SLACK = 1e-6
+ON_GRID = "values are whole steps of the grid"
 _SMALL = 4_000_000  # entries of the matrices by which estimates are worked out apart
 _HUGE = (1 << 33) + 12_345  # records in a cell, of three: fewer than the 2^36 that may be
 _GROUP = 2_000  # values that are held against the law together
@@ -106,8 +107,9 @@ def _grid(own: Released) -> Finding:
     same_grid = shift == own.prepared.strategy.shift
     strategy, spec = own.prepared.strategy, own.prepared.spec
     small = (strategy.length + spec.queries) * len(strategy.cells) <= _SMALL
-    worst, told = 0.0, "too many estimates to work out apart"
+    worst, claim, told = 0.0, ON_GRID, "too many estimates to work out apart"
     if small:
+        claim = f"{ON_GRID}, estimates and errors follow from them"
         expected = _estimates(own)
         summary = _summary(own.prepared, expected[:, 1])
         pairs = ((own.answers, expected), (own.errors, summary))
@@ -116,7 +118,7 @@ def _grid(own: Released) -> Finding:
     return Finding(
         "lattice",
         own.prepared.subject,
-        "values are whole steps of the grid, estimates and errors follow from them",
+        claim,
         same_grid and worst < _FIGURES_SLACK,
         f"steps of 2^{shift}; {told}",
     )

@@ -77,10 +77,10 @@ def rho_of(epsilon: float, delta: float) -> float:
 
     def less_rho(log_order: float) -> float:
         a = math.exp(log_order)  # alpha - 1
-        rest = -(math.log1p(a) + math.log(delta)) / a + math.log(a) - math.log1p(a)
+        rest = -(math.log1p(a) + math.log(delta)) / a - math.log1p(1 / a)
         return -(epsilon - rest) / (1 + a)
 
-    grid = np.linspace(-8, 14, 400)
+    grid = np.linspace(-16, 32, 900)  # for epsilon from 1e-6 to 1e6, and delta from 1e-100
     near = float(grid[int(np.argmin([less_rho(float(own)) for own in grid]))])
     found = minimize_scalar(less_rho, bounds=(near - 0.1, near + 0.1), method="bounded",
                             options={"xatol": 1e-10})  # fmt: skip

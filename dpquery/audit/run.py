@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from tempfile import gettempdir
 
 from dpquery.audit.end_to_end import independence, lattice, residuals
-from dpquery.audit.findings import FULL, QUICK, Finding, Size
+from dpquery.audit.findings import FULL, QUICK, TO_ITS_END, Finding, Size
 from dpquery.audit.made_up import Case
 from dpquery.audit.neighbours import neighbours
+from dpquery.audit.prepared import private_folder
 from dpquery.audit.rap import rap
 from dpquery.audit.sampler import sampler
 from dpquery.audit.statistics import MOST_TESTS
 from dpquery.audit.supply import supply
-from dpquery.exceptions import DpqueryError, SpecError
+from dpquery.exceptions import DpqueryError, LedgerError, SpecError
+from dpquery.measurement.ledger_files import check_local
 
 Part = Callable[[Size], Iterator[Finding]]
 
@@ -24,6 +27,15 @@ PARTS: dict[str, Part] = {
     "neighbours": neighbours,
     "rap": rap,
 }
+_ERRORS = (
+    DpqueryError,
+    ArithmeticError,
+    LookupError,
+    MemoryError,
+    OSError,
+    TypeError,
+    ValueError,
+)
 OF_PLANS = ("lattice", "residuals", "independence", "neighbours")
 
 
@@ -43,15 +55,16 @@ def audit(
         progress: told what has been checked.
 
     Raises:
-        SpecError: there is no such part.
+        SpecError: there is no such part, or no place where its made-up data can lie.
     """
     unknown = [name for name in parts if name not in PARTS]
     if unknown:
         raise SpecError(f"no part is called {unknown[0]!r}; choose from {', '.join(PARTS)}")
+    _check_temporary_folder()
     size = replace(QUICK if quick else FULL, own=cases)
     every = OF_PLANS if cases else tuple(PARTS)
     found: list[Finding] = []
-    for name in parts or every:
+    for name in dict.fromkeys(parts or every):
         progress(f"{name}: starting")
         for finding in _to_its_end(name, size):
             found.append(finding)
@@ -61,10 +74,23 @@ def audit(
     return tuple(found)
 
 
+def _check_temporary_folder() -> None:
+    """Refuse a place for made-up data and ledgers in which no ledger may lie."""
+    try:
+        with private_folder() as folder:
+            (folder / "data.csv").write_bytes(b"made up")
+            check_local(folder / "ledger.db")
+    except (OSError, LedgerError) as error:
+        raise SpecError(
+            f"nothing can be kept in {gettempdir()}, where the audit puts its made-up data: "
+            f"{type(error).__name__}; set TMPDIR to a local disk"
+        ) from None
+
+
 def _to_its_end(name: str, size: Size) -> Iterator[Finding]:
     """Run a part; that it ends in an error is a finding too, and all its data is made up."""
     try:
         yield from PARTS[name](size)
-    except (DpqueryError, ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
+    except _ERRORS as error:
         told = f"{type(error).__name__}: {error}"
-        yield Finding(name, "the whole part", "it runs to its end", False, told)
+        yield Finding(name, "the whole part", TO_ITS_END, False, told)

@@ -35,9 +35,9 @@ def audit(
     with shown_progress() as progress:
         findings = run.audit(part or (), quick=quick, cases=cases, progress=progress)
     if as_json:
-        print_json(summary_audit.audit_json(findings))
+        print_json(summary_audit.audit_json(findings, quick=quick, own_plan=bool(cases)))
     else:
         print_grids(summary_audit.audit_grids(findings))
-        typer.echo(summary_audit.audit_closing(findings))
+        typer.echo(summary_audit.audit_closing(findings, quick=quick, own_plan=bool(cases)))
     if not all(own.passed for own in findings):
         raise typer.Exit(1)

@@ -4,38 +4,69 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from textwrap import fill
 
-from dpquery.audit.findings import Finding
+from dpquery.audit.findings import TO_ITS_END, Finding
 from dpquery.audit.statistics import ALPHA
 from dpquery.cli.grid import Grid
 from dpquery.measurement.libraries import versions
 
 SHOWN = {
-    "supply": "The installed libraries are versions that the privacy argument was tested with, and "
-    "their files are those that their wheels listed.",
-    "sampler": "Both sources of noise draw from the exact discrete laws, at small and uneven "
-    "scales too.",
-    "lattice": "Records are counted and answered exactly, in whole numbers, and what is published "
-    "follows from noisy whole numbers alone. The ledger is charged in full before the records "
-    "are read, and once.",
+    "supply": "The installed libraries are of versions that are accepted; the evidence names those "
+    "that are not the locked ones, and those whose files could not be checked.",
+    "sampler": "No difference from the exact discrete laws was seen in what both sources of noise "
+    "draw at these scales, small and uneven ones too.",
+    "lattice": "Records are counted and answered exactly, in whole numbers. What is published lies "
+    "on the grid and, where it was worked out apart, follows to six digits from noisy whole "
+    "numbers alone. The ledger is charged in full before the records are read, and once.",
     "residuals": "What is released differs from the exact answers by noise of the law and the "
     "scale that plan, unit and epsilon demand, worked out apart from the product.",
-    "independence": "No rows and no releases share their noise, nor does any foretell another's.",
-    "neighbours": "Nobody can tell neighbouring data sets apart better than the claim allows, as "
-    "far as the draws reach: a mistake must be larger than the gap between bound and claim to be "
-    "seen here, and the parts above see smaller ones.",
+    "independence": "No rows and no releases share their noise, nor does any foretell another's, "
+    "as far as sums of pairs show.",
+    "neighbours": "No event was found that tells neighbouring data sets apart better than the "
+    "claim allows; a mistake must be larger than the gap between bound and claim to be seen here.",
     "rap": "Relaxed adaptive projection chooses and measures with the chances and the noise that "
-    "it is charged for.",
+    "it is charged for, as far as the runs show.",
 }
-NOT_SHOWN = (
-    "An error of a scale below 1 to 2 %, or events rarer than about 1 in 10,000: no number of "
-    "draws that fits two minutes shows them.",
-    "How long a run takes and how much memory it needs: both depend on the data.",
-    "An operator who reads the disk or the memory, lets the data out, or restores an old ledger.",
-    "Whether your spec is true: that the id column names persons, that nobody is in two datasets "
-    "of different names, and that the domain was written without looking at the data.",
-    "Specs and strategies other than those made up here; the same code makes all of them.",
-    "Mistakes that this program and its audit share. The proofs and the code are open to read.",
+_RELEASING = ("lattice", "residuals", "independence", "neighbours", "rap")
+_POWER = (
+    "An error of a scale below {}, or events rarer than about 1 in 10,000: no number of draws "
+    "that fits the time shows them. The stated scale itself is held exactly against the plan."
 )
+_UNSEEN = (
+    (("supply",), "Compiled copies in __pycache__ and .pth files: wheels do not list them."),
+    (_RELEASING, "How long a run takes and how much memory it needs: both depend on the data."),
+    (
+        _RELEASING,
+        "An operator who reads the disk or the memory, lets the data out, or restores an old "
+        "ledger.",
+    ),
+    (
+        _RELEASING,
+        "Whether your spec is true: that the id column names persons, that nobody is in two "
+        "datasets of different names, and that the domain was written without looking at the data.",
+    ),
+)
+_OTHERS = "Specs and strategies other than {}; the same code makes all of them."
+_SHARED = (
+    "Mistakes that this program and its audit share: how the spec is read, for one. The proofs and "
+    "the code are open to read."
+)
+
+
+def cannot_show(findings: Sequence[Finding], *, quick: bool, own_plan: bool) -> list[str]:
+    """Return what the parts that were run leave open.
+
+    Args:
+        findings: of these parts.
+        quick: whether less was drawn.
+        own_plan: whether a user's own plan was looked at.
+    """
+    parts = {own.part for own in findings}
+    power = _POWER.format("4 to 7 % end to end" if quick else "2 to 4 % end to end")
+    found = [power] if parts & {"residuals", "rap"} else []
+    found += [text for about, text in _UNSEEN if parts & set(about)]
+    if parts & set(_RELEASING):
+        found.append(_OTHERS.format("those of this plan" if own_plan else "those made up here"))
+    return [*found, _SHARED]
 
 
 def audit_grids(findings: Sequence[Finding]) -> list[Grid]:
@@ -49,25 +80,42 @@ def audit_grids(findings: Sequence[Finding]) -> list[Grid]:
     return grids
 
 
-def audit_closing(findings: Sequence[Finding]) -> str:
+def audit_closing(findings: Sequence[Finding], *, quick: bool, own_plan: bool) -> str:
     """Return what it all shows, and what it cannot."""
-    failed = [own for own in findings if not own.passed]
     parts = dict.fromkeys(own.part for own in findings)
     text = [f"{_totals(findings)}\n{', '.join(f'{name} {own}' for name, own in versions())}"]
-    if failed:
-        text.append(_wrapped(
-            f"{len(failed)} of {len(findings)} checks FAILED: make no release with this "
-            "installation. Run the audit again in a fresh environment with the locked versions; if "
-            "it fails there too, report it with this output: it holds made-up data alone."
-        ))  # fmt: skip
-    else:
+    if all(own.passed for own in findings):
         shown = [_point(SHOWN[part]) for part in parts if part in SHOWN]
         text.append("\n".join(["What this shows, of these versions on this machine:", *shown]))
-    text.append("\n".join(["What it cannot show:", *map(_point, NOT_SHOWN)]))
+    else:
+        text += _failed(findings)
+    unseen = cannot_show(findings, quick=quick, own_plan=own_plan)
+    text.append("\n".join(["What it cannot show:", *map(_point, unseen)]))
     return "\n\n".join(text)
 
 
-def audit_json(findings: Sequence[Finding]) -> dict[str, object]:
+def _failed(findings: Sequence[Finding]) -> list[str]:
+    """Say what to do about checks that failed, and about parts that ended in an error."""
+    failed = [own for own in findings if not own.passed]
+    broken = [own.part for own in failed if own.claim == TO_ITS_END]
+    text = []
+    if len(failed) > len(broken):
+        text.append(_wrapped(
+            f"{len(failed) - len(broken)} of {len(findings)} checks FAILED: make no release with "
+            "this installation. Run the audit again in a fresh environment with the locked "
+            "versions; if it fails there too, report it with this output: it holds made-up data "
+            "alone."
+        ))  # fmt: skip
+    if broken:
+        text.append(_wrapped(
+            f"Ended in an error before all was checked: {', '.join(broken)}. What was left shows "
+            "nothing, good or bad. Where the disk or the memory was full, make room and run the "
+            "audit again; else, or if it ends so again, report it with this output."
+        ))  # fmt: skip
+    return text
+
+
+def audit_json(findings: Sequence[Finding], *, quick: bool, own_plan: bool) -> dict[str, object]:
     """Return everything, for programs."""
     tests = sum(own.tests for own in findings)
     return {
@@ -76,23 +124,40 @@ def audit_json(findings: Sequence[Finding]) -> dict[str, object]:
         "failed": sum(not own.passed for own in findings),
         "tests": tests,
         "alpha": ALPHA,
-        "false_alarm_at_most": tests * ALPHA,
+        "false_alarm_about": tests * ALPHA,
         "draws": sum(own.draws for own in findings),
         "neighbours": sum(own.neighbours for own in findings),
+        "replicates": sum(own.replicates for own in findings),
         "versions": dict(versions()),
         "findings": [asdict(own) for own in findings],
-        "cannot_show": list(NOT_SHOWN),
+        "cannot_show": cannot_show(findings, quick=quick, own_plan=own_plan),
     }
 
 
 def _totals(findings: Sequence[Finding]) -> str:
-    tests = sum(own.tests for own in findings)
-    draws, pairs = sum(own.draws for own in findings), sum(own.neighbours for own in findings)
-    return _wrapped(
-        f"{len(findings)} checks; {draws:,} draws of noise, {pairs:,} pairs of neighbouring data "
-        f"measured. {tests} of the checks are statistical, each at level {ALPHA:.0e}: a sound "
-        f"installation fails any of them with probability {tests * ALPHA:.1e} at most."
+    """Count what was done, and say how likely a false alarm was if anything was left to chance."""
+    tests, draws, pairs, measured = (
+        sum(getattr(own, name) for own in findings)
+        for name in ("tests", "draws", "neighbours", "replicates")
     )
+    done = [_number(len(findings), "check")]
+    done += [f"{_number(draws, 'draw')} of noise"] if draws else []
+    done += (
+        [f"{_number(pairs, 'pair')} of neighbouring data, measured {measured:,} times in all"]
+        if pairs
+        else []
+    )
+    text = f"{'; '.join(done)}."
+    if tests:
+        text += (
+            f" {_number(tests, 'check')} rest on chance, at level {ALPHA:.0e} each: a sound "
+            f"installation fails any of them with probability about {tests * ALPHA:.1e}."
+        )
+    return _wrapped(text)
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _wrapped(text: str) -> str:
