@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import ok, refused, run, spent
+from cli_support import SPEC, ok, refused, run, spent
 from scipy.stats import binom, kstest
 
 from dpquery.audit import prepared as prepared_module
@@ -352,6 +352,16 @@ def test_a_plan_of_ones_own_is_audited_on_made_up_data_alone(gaussian_town, monk
     assert any("laplace" in own for own in subjects)
     assert any("gaussian" in own for own in subjects)
     assert spent() == before
+
+
+@pytest.mark.statistical
+def test_a_plan_of_a_dataset_with_a_parent_is_audited_too(town, monkeypatch):
+    monkeypatch.setattr(audit_run, "QUICK", replace(FEW, replicates=100))
+    parent = "{id: town, parent: {id: county, budget: {epsilon: 8}}, version: 1}"
+    Path("wave.yaml").write_text(SPEC.replace("{id: town, version: 1}", parent))
+    ok("plan", "wave.yaml", "--out", "wave.plan", "--ledger", "wave/ledger.db")
+    told = json.loads(ok("audit", "--quick", "--plan", "wave.plan", "--json").out)
+    assert told["passed"]
 
 
 def test_a_plan_that_cannot_be_audited_is_refused(town, monkeypatch):

@@ -18,6 +18,7 @@ from dpquery.audit.prepared import Prepared, prepared, private_folder
 from dpquery.audit.statistics import Integers
 from dpquery.measurement.accounting import UNIT, budget_cap
 from dpquery.measurement.ledger import Ledger
+from dpquery.measurement.ledger_caps import parent_cap
 from dpquery.operators.factors import Array
 from dpquery.strategy.json_values import Json, mapping
 
@@ -117,10 +118,14 @@ def released(case: Case, size: Size) -> Released:
 
 
 def register(own: Prepared, ledger: Path) -> None:
-    """Put a case's dataset on record in a new ledger, with a cap that no audit reaches."""
-    cap = budget_cap(own.spec.budget, own.spec.privacy)
+    """Put a case's dataset on record in a new ledger, with caps that no audit reaches."""
+    dataset, privacy = own.spec.dataset, own.spec.privacy
+    cap = replace(budget_cap(own.spec.budget, privacy), units=_AMPLE * UNIT)
+    parent = parent_cap(dataset, privacy)
+    if parent is not None:
+        parent = replace(parent, cap=replace(parent.cap, units=_AMPLE * UNIT))
     with Ledger.open(ledger, create=True) as opened:
-        opened.register(own.spec.dataset.id, replace(cap, units=_AMPLE * UNIT))
+        opened.register(dataset.id, cap, parent=parent)
 
 
 def release(own: Prepared, folder: Path, data: Path, number: int, *, again: bool = False) -> Path:
@@ -152,11 +157,14 @@ def _first(own: Prepared, folder: Path) -> Charge:
 
 
 def spent(ledger: Path) -> int:
-    """Return what a ledger says is spent on its only dataset, as any other process would see it."""
+    """Return what a ledger says is spent, as any other process would see it.
+
+    It knows one dataset, and perhaps a parent, which is to be charged the same: the lesser counts.
+    """
     if not ledger.exists():
         return 0
     with Ledger.open(ledger, create=False) as opened:
-        return sum(status.account.spent for status in opened.status())
+        return min(status.account.spent for status in opened.status())
 
 
 def units(own: Prepared, manifest: Json) -> tuple[int, int]:
