@@ -117,7 +117,7 @@ def test_a_nasty_line_anywhere_in_a_wild_file_is_one_record_at_most(counts, reco
 @pytest.mark.slow
 def test_nasty_lines_everywhere_in_all_wild_files_are_one_record_at_most(counts, record_property):
     pairs = sum(
-        try_lines(counts, SMALL.values(), NASTY_LINES, places=2, names=(name,)) for name in SPECS
+        try_lines(counts, SMALL.values(), NASTY_LINES, places=4, names=(name,)) for name in SPECS
     )
     pairs += try_lines(counts, SMALL.values(), LONG_LINES, places=2)
     large = [own for name, own in FILES.items() if name not in SMALL]

@@ -55,6 +55,12 @@ def test_a_chunk_that_is_read_whole_has_a_record_a_line_whatever_is_in_it():
     assert [distinct[i] for i in index] == [b"x", b'"y', b'"z"']
 
 
+@pytest.mark.parametrize("odd", [b'"', b"\0", b"\r", b"\rx", b"\r\r\n"])
+def test_a_chunk_with_what_the_fast_reader_takes_for_more_than_text_is_read_line_by_line(odd):
+    assert lines._is_clean(b"x,1\r\ny,2\n")
+    assert not lines._is_clean(b"x,1\r\ny" + odd + b",2\r\nz,3\n")
+
+
 @FUZZ
 @given(body=st.lists(NICE, max_size=30), chunk_bytes=st.integers(1, 200), other=st.booleans())
 def test_clean_files_count_the_same_in_any_chunks(tmp_path, body, chunk_bytes, other):

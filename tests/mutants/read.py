@@ -216,7 +216,10 @@ READ = (
         LINES,
         '        or chunk.count(b"\\r") != chunk.count(b"\\r\\n")\n',
         "",
-        (SAFE,),
+        (
+            "test_tabulate.py::test_a_chunk_with_what_the_fast_reader_takes_for_more_than_text"
+            "_is_read_line_by_line",
+        ),
     ),
     Mutant(
         "a mark at the beginning of a chunk is dropped",
