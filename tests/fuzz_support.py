@@ -1,6 +1,7 @@
 """Values and files that nobody means well by, and what must come of them."""
 
 import copy
+import os
 import random
 
 import pytest
@@ -13,6 +14,7 @@ WILD = [
     "<script>alert(1)</script>", "x" * 10_000, "eJwDAAAAAAE=", "AAAA",
     [], {}, [[]], [0], [1, 2], [[0, 1]], [-1, 0], [0] * 10_000, {"a": 1}, [[[[[[[[[[]]]]]]]]]],
 ]  # fmt: skip
+NO_FILES = ["a pipe", "a device", "a folder", "a link to itself"]
 
 
 def slow_but(cases, *quick):
@@ -99,6 +101,17 @@ def damaged(content, draw):
         else:
             own[k : k + 1] = draw.choice((b"\x00", b"\xff", b"9", b"-", b'"', b"[", b"\x80"))
     return bytes(own)
+
+
+def replace_by(path, kind):
+    """Put one of NO_FILES in the place of a file."""
+    path.unlink()
+    if kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "a folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero" if kind == "a device" else path.name)
 
 
 def limited(*arguments):

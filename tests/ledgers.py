@@ -1,11 +1,17 @@
 """A small ledger and the protocol of a release, for the tests of the ledger."""
 
+import json
+import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import contextmanager
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 
+from dpquery.exceptions import DpqueryError
 from dpquery.measurement.accounting import UNIT, Cap, Price
 from dpquery.measurement.ledger import Ledger
 
@@ -69,3 +75,37 @@ def edit(path, statement, *values):
         database.execute(f"DROP TRIGGER {name}")
     database.execute(statement, values)
     database.close()
+
+
+def run_script(script, *arguments):
+    """Run a script and return the JSON it prints; what it forks inherits no threads of tests."""
+    folder = Path(__file__).resolve().parent
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | {"PYTHONPATH": f"{folder.parent}{os.pathsep}{folder}"},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def forked(work, *arguments):
+    """Do some work in a process of its own, which ends in the exit code of its error."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        work(*arguments)
+        os._exit(0)
+    except DpqueryError as error:
+        os._exit(error.exit_code)
+    finally:
+        os._exit(99)
+
+
+def codes(pids):
+    """Return how each process ended: its exit code, or minus the signal that killed it."""
+    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]

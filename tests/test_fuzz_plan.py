@@ -6,14 +6,24 @@ plan is accepted, its sensitivity is worked out again, column by column.
 
 import base64
 import json
-import os
 import zlib
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from cli_support import kinds, plan_town, refused, run
-from fuzz_support import WILD, chance, damaged, limited, mutated, paths, put, slow_but
+from fuzz_support import (
+    NO_FILES,
+    WILD,
+    chance,
+    damaged,
+    limited,
+    mutated,
+    paths,
+    put,
+    replace_by,
+    slow_but,
+)
 from plan_support import strategies, with_true_figures
 from rap_support import MIXED_SPEC, rehearse
 from strategies_support import dense_strategy
@@ -374,16 +384,9 @@ def test_more_values_than_can_be_held_are_never_read(town, content):
     assert "not a plan file" in done.err
 
 
-@pytest.mark.parametrize("kind", ["a pipe", "a device", "a folder", "a link to itself"])
+@pytest.mark.parametrize("kind", NO_FILES)
 def test_a_plan_that_is_no_file_is_refused_at_once(town, kind):
-    path = Path("dpquery.plan")
-    path.unlink()
-    if kind == "a pipe":
-        os.mkfifo(path)
-    elif kind == "a folder":
-        path.mkdir()
-    else:
-        path.symlink_to("/dev/zero" if kind == "a device" else "dpquery.plan")
+    replace_by(Path("dpquery.plan"), kind)
     said = run(*RELEASE)
     assert said.code == 2
     assert "dpquery.plan cannot be read" in said.err

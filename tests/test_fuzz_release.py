@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,7 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cli_support import contents, ok, plan_town, renew, run
-from fuzz_support import WILD, chance, damaged, limited, mutated, paths, put, slow_but
+from fuzz_support import (
+    NO_FILES,
+    WILD,
+    chance,
+    damaged,
+    limited,
+    mutated,
+    paths,
+    put,
+    replace_by,
+    slow_but,
+)
 from rap_support import MIXED_SPEC, rehearse
 
 from dpquery.exceptions import SpecError
@@ -205,17 +215,10 @@ def test_files_that_a_manifest_names_lie_in_its_folder(released, name):
 @pytest.mark.parametrize(
     "name", ["release.json", "release.plan", "pairs.parquet", "errors.parquet"]
 )
-@pytest.mark.parametrize("kind", ["a pipe", "a device", "a folder", "a link to itself"])
+@pytest.mark.parametrize("kind", NO_FILES)
 def test_parts_of_a_release_that_are_no_files_are_refused_at_once(released, name, kind):
     fresh("linear")
-    path = Path("bad", name)
-    path.unlink()
-    if kind == "a pipe":
-        os.mkfifo(path)
-    elif kind == "a folder":
-        path.mkdir()
-    else:
-        path.symlink_to("/dev/zero" if kind == "a device" else name)
+    replace_by(Path("bad", name), kind)
     command = READERS[0] if name == "release.plan" else READERS[1]
     done = run(*command)
     assert done.code == 2, done

@@ -1,18 +1,14 @@
 """The ledger charges once, before noise, whatever is killed, raced, edited or full."""
 
 import json
-import os
 import re
 import sqlite3
-import subprocess
-import sys
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
-from ledgers import CAP, VALUES, charge, new_ledger, opened, price, release, spent
+from ledgers import CAP, VALUES, charge, new_ledger, opened, price, release, run_script, spent
 
 from dpquery.exceptions import (
     BudgetExceededError,
@@ -34,59 +30,23 @@ def path(tmp_path):
 
 # Run as a script of its own: forked children then inherit no threads.
 SCRIPT = """
-import os, sys
+import json, os, signal, sys
 from pathlib import Path
 import numpy as np
-from dpquery.exceptions import DpqueryError
-from dpquery.measurement.accounting import Price
+from ledgers import codes, forked, opened
+from ledgers import release as released
 from dpquery.measurement.ledger import Ledger
-from dpquery.measurement.ledger_checks import RETRIES
-
-def release(path, key, values, units=10**18):
-    with Ledger.open(path, create=False) as ledger, ledger.hold(key):
-        price = Price(units, "epsilon", "row, add-remove")
-        stored = ledger.lookup("people", key=key, price=price)
-        if stored is None:
-            ledger.reserve("people", key=key, price=price, native={}, details={})
-            stored = ledger.commit(key, values, source="OpenDP 0")
-        return stored
-
-def forked(work):
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        work()
-        os._exit(0)
-    except DpqueryError as error:
-        os._exit(error.exit_code)
-    finally:
-        os._exit(99)
-
-def codes(pids):
-    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
 
 path = Path(sys.argv[1])
+def release(key, values):
+    with opened(path) as ledger:
+        return released(ledger, key, values=values)
 """
-
-
-def run_script(body, *arguments):
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT + body, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])},
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def test_racing_processes_never_pass_the_cap(path, record_property):
     ended = run_script(
-        "import json\n"
-        "pids = [forked(lambda: release(path, f'k{i}', np.array([i]))) for i in range(24)]\n"
+        SCRIPT + "pids = [forked(lambda: release(f'k{i}', np.array([i]))) for i in range(24)]\n"
         "print(json.dumps(codes(pids)))",
         path,
     )
@@ -98,8 +58,7 @@ def test_racing_processes_never_pass_the_cap(path, record_property):
 def test_racing_creators_make_one_ledger(tmp_path, record_property):
     path = tmp_path / "new" / "deep" / "ledger.db"
     ended = run_script(
-        "import json\n"
-        "from dpquery.measurement.accounting import Cap\n"
+        SCRIPT + "from dpquery.measurement.accounting import Cap\n"
         "def register():\n"
         "    with Ledger.open(path, create=True) as ledger:\n"
         "        ledger.register('people', Cap('epsilon', 5))\n"
@@ -115,9 +74,8 @@ def test_racing_creators_make_one_ledger(tmp_path, record_property):
 
 def test_twins_are_charged_once_and_get_the_same_bytes(path, tmp_path, record_property):
     run_script(
-        "import json\n"
-        "def twin(i):\n"
-        "    stored = release(path, 'same', np.array([i, i]))\n"
+        SCRIPT + "def twin(i):\n"
+        "    stored = release('same', np.array([i, i]))\n"
         "    Path(sys.argv[2], f'twin{i}').write_bytes(stored.values.tobytes())\n"
         "print(json.dumps(codes([forked(lambda: twin(i)) for i in range(6)])))",
         path,
@@ -141,8 +99,7 @@ KILLS = {
 @pytest.mark.parametrize("size", [2, 600_000], ids=["in a row", "in a file"])
 def test_a_kill_at_any_point_costs_one_charge_and_loses_nothing(path, size, record_property):
     ended = run_script(
-        "import json, signal\n"
-        "import dpquery.measurement.ledger_files as files\n"
+        SCRIPT + "import dpquery.measurement.ledger_files as files\n"
         "from dpquery.measurement.ledger_store import Store\n"
         "def die(*args, **settings):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -151,7 +108,7 @@ def test_a_kill_at_any_point_costs_one_charge_and_loses_nothing(path, size, reco
         "    setattr(owner, name, lambda *a, **s: (real(*a, **s), die()))\n"
         "def doomed(key, patch):\n"
         "    exec(patch)\n"
-        "    release(path, key, np.full(int(sys.argv[3]), 1))\n"
+        "    release(key, np.full(int(sys.argv[3]), 1))\n"
         "for name in ('locks', 'measurements'):  # folders that earlier releases have made\n"
         "    files.make_private_folder(path.with_name(f'{path.name}.{name}'))\n"
         "kills = json.loads(sys.argv[2])\n"

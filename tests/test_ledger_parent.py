@@ -2,8 +2,6 @@
 
 import json
 import sqlite3
-import subprocess
-import sys
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -13,7 +11,7 @@ import pytest
 from cli_support import CSV, SPEC, contents, ok, refused, renew
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import own_price, price
+from ledgers import own_price, price, run_script
 
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
 from dpquery.measurement.accounting import UNIT, Cap, kind_of
@@ -145,45 +143,17 @@ SCRIPT = """
 import json, os, signal, sys
 from pathlib import Path
 import numpy as np
-from dpquery.exceptions import DpqueryError
-from dpquery.measurement.accounting import Price
+from ledgers import charge, codes, forked, opened
 from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.ledger_store import Store
 
+path = Path(sys.argv[1])
 def release(i):
-    dataset, key = f"wave-{i % 4}", f"k{i}"
-    price = Price(10**18, "epsilon", "row, add-remove")
-    with Ledger.open(Path(sys.argv[1]), create=False) as ledger, ledger.hold(key):
-        ledger.reserve(dataset, key=key, price=price, native={}, details={})
+    key = f"k{i}"
+    with opened(path) as ledger, ledger.hold(key):
+        charge(ledger, key, dataset=f"wave-{i % 4}")
         ledger.commit(key, np.array([i]), source="OpenDP 0")
-
-def forked(work, *arguments):
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        work(*arguments)
-        os._exit(0)
-    except DpqueryError as error:
-        os._exit(error.exit_code)
-    finally:
-        os._exit(99)
-
-def codes(pids):
-    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-
 """
-
-
-def run_script(body, path):
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT + body, str(path)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    return json.loads(done.stdout)
 
 
 def test_of_24_racing_processes_of_four_datasets_ten_pass_the_cap_of_their_parent(
@@ -194,7 +164,9 @@ def test_of_24_racing_processes_of_four_datasets_ten_pass_the_cap_of_their_paren
     with Ledger.open(path, create=True) as ledger:
         for i in range(4):
             ledger.register(f"wave-{i}", roomy, parent=PANEL)
-    ended = run_script("print(json.dumps(codes([forked(release, i) for i in range(24)])))", path)
+    ended = run_script(
+        SCRIPT + "print(json.dumps(codes([forked(release, i) for i in range(24)])))", path
+    )
     assert sorted(ended) == [0] * 10 + [BudgetExceededError.exit_code] * 14
     with opened(path) as ledger:
         found = spent(ledger)
@@ -219,7 +191,7 @@ def killed(moment):
         Ledger.commit = die
     release(1)
 def state():
-    with Ledger.open(Path(sys.argv[1]), create=False) as ledger:
+    with opened(path) as ledger:
         found = {own.account.dataset: own.account.spent // 10**18 for own in ledger.status()}
         return [found["panel"], found["wave-1"], ledger.verify().seq]
 outcome = []
@@ -234,7 +206,7 @@ print(json.dumps([*outcome, state()]))
 def test_a_run_killed_around_its_charge_has_charged_both_accounts_or_neither(path, record_property):
     """One event holds both charges: there is nothing between them to be killed at."""
     before = 5
-    assert run_script(KILLS, path) == [
+    assert run_script(SCRIPT + KILLS, path) == [
         [0, 0, before],
         [0, 0, before],
         [1, 1, before + 1],
