@@ -79,6 +79,8 @@ def refused(*arguments, code):
 
     SQLite may make and remove its working files beside the ledger; they count as no change.
     """
+    root = Path(__file__).parents[1]
+    assert Path.cwd() != root, "a test has a folder of its own: others change this one meanwhile"
     before = _files()
     done = run(*arguments)
     assert done.code == code, done

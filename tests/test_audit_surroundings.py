@@ -66,6 +66,7 @@ def test_rho_worked_out_apart_is_that_of_the_product_at_the_extremes(epsilon, de
 
 @pytest.mark.parametrize("plant", ["network", "missing"])
 def test_a_folder_for_made_up_data_that_is_not_fit_is_refused_first(plant, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(audit_run, "PARTS", {"residuals": None})
     if plant == "network":
         monkeypatch.setattr(ledger_files, "_mounts", lambda: "server:/tmp / nfs4 rw 0 0")
