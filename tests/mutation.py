@@ -8,6 +8,7 @@ it: by import, by its own place, or in a process of its own.
 
 import builtins
 import compileall
+import gc
 import json
 import multiprocessing
 import os
@@ -29,7 +30,14 @@ PATIENCE = 600  # seconds; a catcher that does not end has neither caught a mist
 TO_ITS_END = "it runs to its end"
 """The claim of the audit that a part makes which ends in an error."""
 
-LIBRARIES = ("hypothesis", "numpy", "opendp.prelude", "pandas", "pyarrow.csv", "pyarrow.parquet")
+LIBRARIES = (
+    "hypothesis.strategies",
+    "numpy",
+    "opendp.prelude",
+    "pandas",
+    "pyarrow.csv",
+    "pyarrow.parquet",
+)
 LIBRARIES += ("pytest", "rich", "scipy.optimize", "scipy.sparse", "scipy.stats", "typer", "yaml")
 _NURSERY = multiprocessing.get_context("forkserver")
 _NURSERY.set_forkserver_preload([*LIBRARIES])
@@ -74,17 +82,20 @@ def original(folder: Path) -> Path:
             shutil.copytree(ROOT / name, folder / name, ignore=unwanted)
         else:
             shutil.copy2(ROOT / name, folder / name)
-    compileall.compile_dir(folder / "dpquery", quiet=2)
+    for name in ("dpquery", "tests"):
+        compileall.compile_dir(folder / name, quiet=2)
     return folder
 
 
 def plant(mutant: Mutant, whole: Path, folder: Path) -> Path:
-    """Make a copy of a copy, with a mistake in it."""
-    shutil.copytree(whole, folder)
+    """Make a copy of a copy, of links to its files, with a mistake in it."""
+    shutil.copytree(whole, folder, copy_function=os.link)
     target = folder / "dpquery" / mutant.file
     for compiled in (target.parent / "__pycache__").glob(f"{target.stem}.*"):
         compiled.unlink()  # it might be as old, to the second, and as long as what is written now
-    target.write_text(mutant.applied_to(target.read_text(encoding="utf-8")), encoding="utf-8")
+    source = mutant.applied_to(target.read_text(encoding="utf-8"))
+    target.unlink()  # what is linked to stays as it is
+    target.write_text(source, encoding="utf-8")
     return folder
 
 
@@ -153,6 +164,7 @@ def _test_here(folder: Path, arguments: list[str], said: Path) -> None:
     """Run pytest on a copy in this process, which nothing of the product was loaded in before."""
     import pytest
 
+    gc.freeze()  # what the libraries left behind is not looked through again and again
     file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
     os.dup2(file, 2)
