@@ -248,7 +248,7 @@ PRICED = (
         "release/manifest.py",
         "units_text(math.ceil(own.amount * UNIT))",
         "units_text(math.floor(own.amount * UNIT))",
-        ("test_release.py::test_the_manifest_states_the_charge_that_the_ledger_has",),
+        ("test_release_manifest.py::test_the_manifest_states_the_charge_that_the_ledger_has",),
     ),
     Mutant(
         "answers are computed in floats",

@@ -78,7 +78,7 @@ SHOWN = (
         "release/manifest_checks.py",
         'own.file == f"{own.name}.parquet"',
         "True",
-        ("test_release.py::test_a_damaged_manifest_is_told_apart",),
+        ("test_release_manifest.py::test_a_damaged_manifest_is_told_apart",),
     ),
     Mutant(
         "standard errors are those of noise of half the variance",

@@ -1,0 +1,151 @@
+"""Items of every kind, and releases of made-up answers to them."""
+
+from fractions import Fraction
+
+import numpy as np
+
+from dpquery.measurement.accounting import guarantee
+from dpquery.measurement.mechanism import Mechanism
+from dpquery.reconstruction.answers import TableAnswers
+from dpquery.release.manifest import LedgerFacts, StrategyFacts, manifest_of
+from dpquery.release.write import write_release
+from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
+from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
+from dpquery.spec.predicates import (
+    AllRangesSet,
+    GroupSet,
+    IdentitySet,
+    IntervalSet,
+    PrefixSet,
+    StackedSet,
+    TotalSet,
+    WidthSet,
+)
+
+
+def attribute(name, *kinds, other=False):
+    """An attribute of one column, or of several that are merged."""
+    if len(kinds) == 1:
+        return Attribute(name, (Column(name, kinds[0], other),))
+    return Attribute(name, tuple(Column(f"{name}{k}", kind) for k, kind in enumerate(kinds)))
+
+
+SEX = Categorical(("1", "2"), ("Male", "Female"))
+DOMAIN = Domain(
+    (
+        attribute("age", Integers(-2, 5)),
+        attribute("sex", SEX),
+        attribute("income", Bins((0.0, 0.5, 1e4, 2e7)), other=True),
+        attribute("poor", Boolean()),
+        attribute("race", Boolean(), Boolean()),
+        attribute("state", Categorical(("a", "b", "c"), ("all", "B", "C")), other=True),
+    )
+)
+AGE, SEX_, INCOME, POOR, RACE, STATE = range(6)
+
+
+def identity(index):
+    return IdentitySet(DOMAIN.shape[index])
+
+
+def whole(index):
+    return TotalSet(DOMAIN.shape[index])
+
+
+AGES = [
+    identity(AGE),
+    PrefixSet(8, 8),
+    AllRangesSet(8, 8),
+    WidthSet(8, 8, 3),
+    IntervalSet(8, ((0, 1), (3, 3), (2, 7))),
+    GroupSet(8, (("young", (0, 1, 2)), ("ends", (0, 7)), ("one", (4,)))),
+    StackedSet(8, (IdentitySet(8), TotalSet(8), PrefixSet(8, 8))),
+]
+SETS = [(AGE, own) for own in AGES]
+SETS += [(SEX_, identity(SEX_)), (SEX_, StackedSet(2, (IdentitySet(2), TotalSet(2))))]
+SETS += [(INCOME, identity(INCOME)), (INCOME, AllRangesSet(4, 3)), (INCOME, PrefixSet(4, 3))]
+SETS += [(INCOME, GroupSet(4, (("rich", (1, 2)), ("unclear", (2, 3)))))]
+SETS += [(POOR, identity(POOR)), (POOR, GroupSet(2, (("yes", (1,)),)))]
+SETS += [(RACE, identity(RACE)), (RACE, GroupSet(4, (("alone", (1, 2)), ("both", (3,)))))]
+SETS += [(STATE, identity(STATE)), (STATE, StackedSet(4, (IdentitySet(4), TotalSet(4))))]
+
+YES = GroupSet(2, (("yes", (1,)),))
+FEMALE = GroupSet(2, (("Female", (1,)),))
+
+
+def one(*axes, **options):
+    """A table with some axes."""
+    return Table(tuple(axes), **options)
+
+
+ITEMS = [Item(f"set{k}", (one(own),)) for k, own in enumerate(SETS)]
+ITEMS += [
+    Item(f"by_sex{k}", (one((AGE, own), (SEX_, identity(SEX_))),)) for k, own in enumerate(AGES)
+]
+ITEMS += [
+    Item("total", (one(),)),
+    Item("where", (one((AGE, identity(AGE)), where=((SEX_, FEMALE),)),)),
+    Item(
+        "pairs", tuple(one((a, identity(a)), (b, identity(b))) for a, b in ((0, 1), (0, 3), (2, 4)))
+    ),
+    Item(
+        "mixed",
+        (one(), one((AGE, identity(AGE))), one((AGE, whole(AGE)), (STATE, identity(STATE)))),
+    ),
+    Item("any", (one((SEX_, FEMALE), (POOR, YES), at_least=1),)),
+    Item(
+        "threshold",
+        (
+            one((SEX_, identity(SEX_)), (POOR, YES), (RACE, identity(RACE)), at_least=2),
+            one((SEX_, FEMALE), (POOR, YES), where=((AGE, IntervalSet(8, ((0, 3),))),), at_least=1),
+            one((POOR, identity(POOR))),
+        ),
+    ),
+]
+
+
+def numbers(table, *, seed=0):
+    """Random answers to a table, some so small that their errors are flagged."""
+    rng = np.random.default_rng(seed)
+    estimate, error = rng.normal(40, 50, table.size), rng.uniform(1, 30, table.size)
+    return TableAnswers(table, estimate, error, 2 * error)
+
+
+def answers(item):
+    """Random answers to every table of an item, the same every time."""
+    return (numbers(table, seed=k) for k, table in enumerate(item.tables))
+
+
+def spec_of(items=ITEMS, **privacy):
+    """A spec that asks for some items."""
+    return Spec(
+        dataset=Dataset("people", "7"),
+        privacy=Privacy(**{"delta": Fraction(1, 10**9), **privacy}),
+        budget=Budget(epsilon=Fraction(4)),
+        domain=DOMAIN,
+        items=tuple(items),
+    )
+
+
+def manifest(spec, *, key="k1", noise="gaussian", epsilon="1"):
+    """The manifest of a release that nobody made."""
+    own = guarantee(noise, epsilon=Fraction(epsilon), delta=Fraction(1, 10**9))
+    return manifest_of(
+        spec,
+        mechanism=Mechanism(own, 3, 12345, 67890.5),
+        noise_source="Source 7",
+        strategy=StrategyFacts("marginals", "marginals", 9.0, 30.0, 8.0, "SVD bound", 1.125, "s"),
+        plan="p" * 64,
+        key=key,
+        ledger=LedgerFacts(3, "h" * 64),
+        cumulative="Releases so far have spent 1 of 4.",
+        level=0.95,
+        error_by_epsilon=[(0.5, 18), (1, 9)],
+    )
+
+
+def release(directory, spec=None, *, answers=answers, replace=False, **options):
+    """Write a release of random answers."""
+    spec = spec or spec_of(ITEMS[-3:])
+    made = manifest(spec, **options)
+    write_release(directory, spec=spec, answers=answers, manifest=made, replace=replace)

@@ -1,0 +1,203 @@
+"""Every query of an item is one row: declared labels in domain order, and the error it is worth."""
+
+import itertools
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from release_support import DOMAIN, ITEMS, POOR, RACE, SEX_, answers, identity, one
+
+from dpquery.reconstruction.answers import TableAnswers
+from dpquery.reconstruction.postprocess import NAMES
+from dpquery.release.errors import Tally, flags, relative_errors
+from dpquery.release.table import layout
+from dpquery.spec.domain import Bins, Boolean, Integers
+from dpquery.spec.model import Item
+from dpquery.spec.parse_domain import RELEASE_COLUMNS
+from dpquery.spec.predicates import GroupSet, IdentitySet, StackedSet, TotalSet, ranges
+
+# ------------------------------------------------------------------------------- the slow twin
+
+
+def slow_queries(own, predicates):
+    """Return (label, first, last) of every query; first and last are None where it is no range."""
+    column = own.columns[0]
+    match predicates:
+        case IdentitySet(size=size):
+            ordered = [code < own.length for code in range(size)]
+            return [(own.label(c), *((c, c) if ordered[c] else (None, None))) for c in range(size)]
+        case TotalSet():
+            return [("(all)" if own.name == "state" else "all", None, None)]
+        case GroupSet(groups=groups):
+            runs = [list(codes) == list(range(codes[0], codes[-1] + 1)) for _, codes in groups]
+            runs = [run and g[1][-1] < own.length for run, g in zip(runs, groups, strict=True)]
+            return [
+                (label, *((codes[0], codes[-1]) if run else (None, None)))
+                for run, (label, codes) in zip(runs, groups, strict=True)
+            ]
+        case StackedSet(parts=parts):
+            return [query for part in parts for query in slow_queries(own, part)]
+        case _:
+            return [(column.range_label(i, j), i, j) for i, j in ranges(predicates)]
+
+
+def slow_value(own, label, first, *, typed):
+    if not typed or own.merged:
+        return label
+    match own.columns[0].kind:
+        case Integers(low=low):
+            return low + first
+        case Boolean():
+            return bool(first)
+        case _:
+            return label
+
+
+def slow_ends(own, first, last):
+    if first is None:
+        return None, None
+    kind = own.columns[0].kind
+    if isinstance(kind, Integers):
+        return kind.low + first, kind.low + last
+    return kind.edges[first], kind.edges[last + 1]
+
+
+def slow_columns(own, index, item, query):
+    asked = [dict((*t.axes, *t.where)).get(index) for t in item.tables]
+    typed = all(isinstance(p, IdentitySet) for p in asked) and own.length == own.size
+    label, first, last = query
+    row = {own.name: slow_value(own, label, first, typed=typed)}
+    ordered = not own.merged and isinstance(own.columns[0].kind, Integers | Bins)
+    if ordered and not (typed and isinstance(own.columns[0].kind, Integers)):
+        row[f"{own.name}_from"], row[f"{own.name}_to"] = slow_ends(own, first, last)
+    return row
+
+
+def slow_rows(item):
+    used = sorted({i for table in item.tables for i in table.attributes})
+    counted = any(table.threshold < len(table.axes) for table in item.tables)
+    for table in item.tables:
+        conditions = (*table.axes, *table.where)
+        attributes = DOMAIN.attributes
+        queries = [slow_queries(attributes[i], own) for i, own in conditions]
+        for chosen in itertools.product(*queries):
+            own = {i: query for (i, _), query in zip(conditions, chosen, strict=True)}
+            row = {}
+            if counted or len(item.tables) > 1:
+                row["table"] = ", ".join(attributes[i].name for i, _ in table.axes) or "total"
+            if counted:
+                k = len(table.axes)
+                texts = {1: "any of"} if k > 1 else {}
+                texts[k] = "all of"
+                row["query"] = texts.get(table.threshold, f"{table.threshold} of {k}")
+            for i in used:
+                absent = ("(all)" if attributes[i].name == "state" else "all", None, None)
+                row |= slow_columns(attributes[i], i, item, own.get(i, absent))
+            yield row
+
+
+def rows_of(item, rows=1 << 18):
+    own = layout(item, DOMAIN)
+    batches = [batch.rows for batch in own.batches(answers(item), rows=rows)]
+    return pa.Table.from_batches(batches, own.schema)
+
+
+# ------------------------------------------------------------------------------- rows and labels
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
+def test_labels_agree_with_a_row_by_row_twin(item):
+    found = rows_of(item).to_pylist()
+    estimates = np.concatenate([own.estimate for own in answers(item)])
+    expected = list(slow_rows(item))
+    labels = list(expected[0])
+    assert [{name: row[name] for name in labels} for row in found] == expected
+    assert list(found[0])[: len(labels)] == labels
+    assert [row["estimate"] for row in found] == estimates.tolist()
+
+
+@pytest.mark.parametrize("rows", [1, 3, 7])
+def test_batches_cut_across_tables_without_a_trace(rows):
+    for item in ITEMS[-3:]:
+        cut = rows_of(item, rows)
+        assert (
+            cut.equals(rows_of(item).combine_chunks())
+            or cut.to_pylist() == rows_of(item).to_pylist()
+        )
+        assert max(len(batch) for batch in cut.to_batches()) <= rows
+
+
+def test_code_by_code_attributes_are_typed():
+    schema = layout(ITEMS[0], DOMAIN).schema
+    assert schema.field("age").type == pa.int64()
+    assert "age_from" not in schema.names
+    assert (
+        layout(Item("x", (one((POOR, identity(POOR))),)), DOMAIN).schema.field("poor").type
+        == pa.bool_()
+    )
+
+
+def test_a_dictionary_is_the_declared_domain_in_domain_order():
+    found = rows_of(Item("x", (one((SEX_, identity(SEX_))),)))
+    assert found.column("sex").chunk(0).dictionary.to_pylist() == ["Male", "Female"]
+    found = rows_of(Item("x", (one((RACE, identity(RACE))),)))
+    expected = [DOMAIN.attributes[RACE].label(code) for code in range(4)]
+    assert found.column("race").chunk(0).dictionary.to_pylist() == expected
+
+
+def test_the_names_that_a_spec_may_not_use_are_those_of_our_columns():
+    either = one((SEX_, identity(SEX_)), (POOR, identity(POOR)), at_least=1)
+    own = layout(Item("x", (either,)), DOMAIN, extra=NAMES)
+    assert set(own.whole_schema.names) - {"sex", "poor"} == RELEASE_COLUMNS
+
+
+def test_answers_of_the_wrong_tables_are_refused():
+    item = ITEMS[-1]
+    for wrong in (list(answers(item))[:-1], list(answers(item))[::-1]):
+        with pytest.raises(ValueError, match="no answers for table"):
+            list(layout(item, DOMAIN).batches(iter(wrong)))
+
+
+# ------------------------------------------------------------------------------- errors
+
+
+def test_relative_errors_and_flags_follow_the_convention():
+    estimate = np.array([100.0, 100.0, 100.0, -100.0, 0.0, 0.0])
+    error = np.array([29.9, 30.0, 50.0, 60.0, 1.0, 0.0])
+    relative = relative_errors(estimate, error)
+    assert relative[:4] == pytest.approx([0.299, 0.3, 0.5, 0.6])
+    assert math.isinf(relative[4])
+    assert relative[5] == 0
+    assert flags(relative).tolist() == [0, 1, 2, 2, 2, 0]
+
+
+def test_relative_error_is_null_where_the_estimate_is_zero():
+    def zeros(item):
+        for table in item.tables:
+            yield TableAnswers(table, *np.array([[0.0], [1.0], [2.0]]).repeat(table.size, 1))
+
+    own = layout(ITEMS[1], DOMAIN)
+    (batch,) = own.batches(zeros(ITEMS[1]))
+    assert batch.rows.column("rel_error").null_count == 8
+    tally = Tally()
+    tally.add(batch.std_error, batch.relative)
+    row = tally.row(ITEMS[1])
+    assert row["median_rel_error"] is None
+    assert row["worst_rel_error"] is None
+    assert row["flagged_share"] == 1
+
+
+def test_tally_agrees_with_numpy_over_many_batches():
+    rng = np.random.default_rng(4)
+    error, relative = rng.lognormal(3, 1, 30_001), rng.lognormal(-1, 3, 30_001)
+    tally = Tally()
+    for own in np.array_split(np.arange(30_001), 7):
+        tally.add(error[own], relative[own])
+    row = tally.row(Item("x", ()))
+    assert row["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)))
+    assert row["median_std_error"] == pytest.approx(np.median(error), rel=0.004)
+    assert row["median_rel_error"] == pytest.approx(np.median(relative), rel=0.004)
+    assert row["max_std_error"] == error.max()
+    assert row["worst_rel_error"] == relative.max()
+    assert row["flagged_share"] == np.mean(relative >= 0.3)
