@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpquery.measurement import accounting
+from dpquery.measurement import accounting, curator
 from dpquery.measurement.adaptive import AdaptiveQuery, design_rap
 from dpquery.measurement.ledger import Ledger
 from dpquery.operators.compile import compile_spec
@@ -25,6 +25,9 @@ workload:
   - name: thresholds
     threshold: {r: 2, of: [age, sex, job]}
 """
+REPLACE = SPEC.replace("add-remove", "replace")
+DECLARED = REPLACE.replace("version: 1}", "version: 1, rows: 48}")
+PERSON = SPEC.replace("unit: row", "unit: {person: id, max_rows: 3}")
 ROWS = [(age, sex, job) for age in (0, 0, 1, 5) for sex in "FMM" for job in "aaac"]
 TWO = RapSettings(rounds=2, selected=3, relaxed_rows=10, seed=0)
 AT_ONCE = RapSettings(rounds=1, selected=0, relaxed_rows=10, seed=0)
@@ -71,3 +74,16 @@ def open_ledger(folder, question):
     with Ledger.open(folder / "state" / "ledger.db", create=True) as ledger:
         ledger.register(question.spec.dataset.id, cap)
     return folder / "state" / "ledger.db"
+
+
+def measured(data, question, path=None):
+    """Answer a question as the curator does."""
+    path = path or open_ledger(data.parent, question)
+    with Ledger.open(path, create=False) as ledger:
+        return curator.measure(data, question, ledger=ledger)
+
+
+def spent_on(path):
+    """What the ledger says was spent, and the kinds of its events."""
+    with Ledger.open(path, create=False) as ledger:
+        return ledger.status()[0].account.spent, [event.kind for event in ledger.history()]

@@ -7,6 +7,7 @@ from contextlib import suppress
 # Read when numpy is first imported, which is below.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import adaptive_support
 import pytest
 import rehearsal_support
 from cli_support import GAUSSIAN_SPEC, PERSON_SPEC, plan_town, renew
@@ -72,6 +73,12 @@ def small(tmp_path, monkeypatch):
     (tmp_path / "workload.yaml").write_text(rehearsal_support.SPEC)
     rehearsal_support.write_csv(tmp_path / "public.csv", rehearsal_support.records(1500, seed=3))
     return tmp_path
+
+
+@pytest.fixture
+def data(tmp_path):
+    """The file of the small dataset that RAP's privacy is tested on."""
+    return adaptive_support.write_csv(tmp_path / "data.csv")
 
 
 def _move_in(folder, template, monkeypatch):

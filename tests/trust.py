@@ -35,7 +35,7 @@ PATTERNS = (
     "test_ledger*.py",
     "test_release_protocol.py",
     "test_crashes*.py",
-    "test_adaptive.py",
+    "test_adaptive*.py",
     "test_selection.py",
     "test_accounting*.py",
     "test_threats.py",
@@ -74,10 +74,12 @@ SECONDS = {
     "test_ledger_witness.py": 4,
     "test_non_interference_failures.py": 4,
     "test_supply.py": 4,
-    "test_adaptive.py": 3,
     "test_audit_statistics.py": 3,
     "test_ledger.py": 3,
     "test_accounting.py": 2,
+    "test_adaptive_costs.py": 2,
+    "test_adaptive_resumed.py": 2,
+    "test_adaptive_rounds.py": 2,
     "test_ledger_tamper.py": 2,
 }
 # Servers of forked processes outlive whoever started them by a moment. Their CPU seconds count too.

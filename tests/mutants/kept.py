@@ -308,7 +308,7 @@ KEPT = (
         "if len(values) % 8 or seal != self._sealing(file, values):",
         "if len(values) % 8:",
         (
-            "test_adaptive.py::"
+            "test_adaptive_resumed.py::"
             "test_a_run_whose_parts_were_damaged_says_so_draws_nothing_and_can_be_given_up",
         ),
     ),

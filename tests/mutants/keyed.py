@@ -11,7 +11,7 @@ KEYED = (
         QUESTIONS,
         "        mechanism,\n        release,\n",
         "        mechanism,\n",
-        ("test_adaptive.py::test_every_public_parameter_is_in_the_key",),
+        ("test_adaptive_resumed.py::test_every_public_parameter_is_in_the_key",),
     ),
     Mutant(
         "the key leaves the mechanism out",
@@ -19,7 +19,7 @@ KEYED = (
         QUESTIONS,
         "        mechanism,\n        release,\n",
         "        release,\n",
-        ("test_adaptive.py::test_every_public_parameter_is_in_the_key",),
+        ("test_adaptive_resumed.py::test_every_public_parameter_is_in_the_key",),
     ),
     Mutant(
         "the key leaves the dataset out",
@@ -27,7 +27,7 @@ KEYED = (
         QUESTIONS,
         "        spec.dataset,\n",
         "",
-        ("test_adaptive.py::test_every_public_parameter_is_in_the_key",),
+        ("test_adaptive_resumed.py::test_every_public_parameter_is_in_the_key",),
     ),
     Mutant(
         "the key leaves the classes out",

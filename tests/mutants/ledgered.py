@@ -45,7 +45,7 @@ LEDGERED = (
         '"release": query.release},\n'
         "        )\n",
         (
-            "test_adaptive.py::test_the_charge_is_durable_before_the_data_is_read",
+            "test_adaptive_resumed.py::test_the_charge_is_durable_before_the_data_is_read",
             "test_release_protocol.py::test_a_run_killed_at_any_moment_is_completed_by_the_next"
             "_and_charged_once[after the charge]",
             "audit:lattice",
@@ -190,7 +190,7 @@ LEDGERED = (
         '                if entry is not None and entry.state == "reserved":\n'
         '                    self._store.append(state, "abandon", {"key": key})\n',
         (
-            "test_adaptive.py::test_a_run_whose_projection_fails_goes_on_from_its_round_at_no_charge",
+            "test_adaptive_resumed.py::test_a_run_whose_projection_fails_goes_on_from_its_round_at_no_charge",
         ),
     ),
     Mutant(

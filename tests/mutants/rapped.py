@@ -15,7 +15,9 @@ RAPPED = (
         RAP,
         "    square = 8 * rho / (selected * span**2) * (1 << 2 * _RATE_BITS)",
         "    square = 8 * rho / (span**2) * (1 << 2 * _RATE_BITS)",
-        ("test_adaptive.py::test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction",),
+        (
+            "test_adaptive_costs.py::test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction",
+        ),
     ),
     Mutant(
         "selection is twice as sharp as it is paid for",
@@ -24,7 +26,7 @@ RAPPED = (
         "    square = 8 * rho / ",
         "    square = 32 * rho / ",
         (
-            "test_adaptive.py::test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction",
+            "test_adaptive_costs.py::test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction",
             "audit:rap",
         ),
     ),
@@ -34,7 +36,9 @@ RAPPED = (
         RAP,
         "    span = records * (2 if replace else 1)\n",
         "    span = records\n",
-        ("test_adaptive.py::test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction",),
+        (
+            "test_adaptive_costs.py::test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction",
+        ),
     ),
     Mutant(
         "queries are drawn on one side where records are replaced",
@@ -42,7 +46,9 @@ RAPPED = (
         RAP,
         "        if self.replace:\n",
         "        if self.replace and not size:\n",
-        ("test_adaptive.py::test_a_quarter_is_drawn_among_counts_too_high_where_that_is_sharper",),
+        (
+            "test_adaptive_costs.py::test_a_quarter_is_drawn_among_counts_too_high_where_that_is_sharper",
+        ),
     ),
     Mutant(
         "selection and measurement each spend the whole round",
@@ -50,7 +56,9 @@ RAPPED = (
         RAP,
         "        measurement_rho=round_rho - selection_rho,\n",
         "        measurement_rho=round_rho,\n",
-        ("test_adaptive.py::test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction",),
+        (
+            "test_adaptive_costs.py::test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction",
+        ),
     ),
     Mutant(
         "the rounds share what the total has spent",
@@ -58,7 +66,9 @@ RAPPED = (
         RAP,
         "guarantee.amount * (1 - share) / settings.rounds",
         "guarantee.amount / settings.rounds",
-        ("test_adaptive.py::test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction",),
+        (
+            "test_adaptive_costs.py::test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction",
+        ),
     ),
     Mutant(
         "the total is measured without noise",
@@ -70,7 +80,7 @@ RAPPED = (
         "        scale=mechanism.total_scale,\n    )\n",
         "    return np.array([counted << GRID_BITS])\n",
         (
-            "test_adaptive.py::test_nothing_but_noisy_values_reaches_the_projection_the_ledger_or_the_screen",
+            "test_adaptive_rounds.py::test_nothing_but_noisy_values_reaches_the_projection_the_ledger_or_the_screen",
             "audit:rap",
         ),
     ),
@@ -80,7 +90,7 @@ RAPPED = (
         RAP,
         "        return self.records**2 << 2 * GRID_BITS",
         "        return 1 << 2 * GRID_BITS",
-        ("test_adaptive.py::test_a_person_pays_for_all_rows",),
+        ("test_adaptive_costs.py::test_a_person_pays_for_all_rows",),
     ),
     Mutant(
         "a declared number of rows is the total where rows are added or removed",
@@ -89,7 +99,7 @@ RAPPED = (
         "if rows is not None and rows.exact and replace else None",
         "if rows is not None and rows.exact else None",
         (
-            "test_adaptive.py::"
+            "test_adaptive_costs.py::"
             "test_a_total_is_measured_unless_records_are_replaced_and_their_number_is_declared",
         ),
     ),
@@ -148,7 +158,7 @@ RAPPED = (
         "            done=measured.rounds,\n",
         "            done=(),\n",
         (
-            "test_adaptive.py::"
+            "test_adaptive_resumed.py::"
             "test_a_run_whose_projection_fails_goes_on_from_its_round_at_no_charge",
         ),
     ),
@@ -158,7 +168,9 @@ RAPPED = (
         ADAPTIVE,
         "        if not parts:\n",
         "        if not parts[1:]:\n",
-        ("test_adaptive.py::test_a_run_that_fails_four_times_is_given_up_and_leaves_no_parts",),
+        (
+            "test_adaptive_resumed.py::test_a_run_that_fails_four_times_is_given_up_and_leaves_no_parts",
+        ),
     ),
     Mutant(
         "a round is durable only at the end of the run",
@@ -167,7 +179,7 @@ RAPPED = (
         "            draft.append(parts[-1])\n",
         "",
         (
-            "test_adaptive.py::"
+            "test_adaptive_resumed.py::"
             "test_a_run_whose_projection_fails_goes_on_from_its_round_at_no_charge",
         ),
     ),
@@ -177,7 +189,7 @@ RAPPED = (
         ADAPTIVE,
         "    return Round(places, noisy / STEPS, scale / STEPS)",
         "    return Round(places, exact / 1.0, scale / STEPS)",
-        ("test_adaptive.py::test_the_noise_of_a_round_is_as_wide_as_it_is_said_to_be",),
+        ("test_adaptive_rounds.py::test_the_noise_of_a_round_is_as_wide_as_it_is_said_to_be",),
     ),
     Mutant(
         "the noise of a round is for one of its queries",
@@ -188,7 +200,7 @@ RAPPED = (
         "    exact = _answered(answers, places)\n"
         "    move = mechanism.sensitivity(workload, places[:1])\n",
         (
-            "test_adaptive.py::test_every_round_is_drawn_at_the_scale_of_all_its_queries",
+            "test_adaptive_rounds.py::test_every_round_is_drawn_at_the_scale_of_all_its_queries",
             "audit:rap",
         ),
     ),
@@ -264,7 +276,9 @@ RAPPED = (
         RAP,
         "    span = records * (2 if replace else 1)\n",
         "    span = 2 if replace else 1\n",
-        ("test_adaptive.py::test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction",),
+        (
+            "test_adaptive_costs.py::test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction",
+        ),
     ),
     Mutant(
         "queries with entries of -1 pass for counts",
@@ -272,7 +286,7 @@ RAPPED = (
         RAP,
         "    return whole and int(",
         "    return bool(whole) or int(",
-        ("test_adaptive.py::test_queries_that_are_no_counts_are_refused_as_what_they_are",),
+        ("test_adaptive_costs.py::test_queries_that_are_no_counts_are_refused_as_what_they_are",),
     ),
     Mutant(
         "half of the queries are drawn among counts too high, under the same tag",
@@ -280,7 +294,9 @@ RAPPED = (
         RAP,
         "OVER = 4\n",
         "OVER = 2\n",
-        ("test_adaptive.py::test_what_a_run_asks_or_commits_changes_only_with_the_tag_in_its_key",),
+        (
+            "test_adaptive_resumed.py::test_what_a_run_asks_or_commits_changes_only_with_the_tag_in_its_key",
+        ),
     ),
     Mutant(
         "the seal of a part does not name its file",
@@ -288,6 +304,6 @@ RAPPED = (
         "measurement/ledger_draft.py",
         '        named = f"{file.name} {len(values)} ".encode()\n',
         '        named = f"{len(values)} ".encode()\n',
-        ("test_adaptive.py::test_a_part_of_another_run_or_of_another_place_is_refused",),
+        ("test_adaptive_resumed.py::test_a_part_of_another_run_or_of_another_place_is_refused",),
     ),
 )

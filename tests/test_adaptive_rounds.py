@@ -1,0 +1,187 @@
+"""No caller decides on the chance of a round, its noise is as wide as said, and hides all else."""
+
+import inspect
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from adaptive_support import (
+    AT_ONCE,
+    DECLARED,
+    ROWS,
+    TWO,
+    Frozen,
+    ask,
+    measured,
+    open_ledger,
+    write_csv,
+)
+
+from dpquery.exceptions import DpqueryError
+from dpquery.measurement import adaptive, curator
+from dpquery.measurement.adaptive import AdaptiveQuery, offsets, rounds_of, run_rounds
+from dpquery.measurement.ledger import Ledger
+from dpquery.measurement.rap_mechanism import STEPS
+from dpquery.measurement.selection import ExactChance
+from dpquery.measurement.tabulate import tabulate
+from dpquery.strategy.rap import RapSettings
+
+# What chance decides, and who decides on chance.
+
+
+def test_nobody_can_hand_the_curator_another_chance(data, monkeypatch):
+    takers = [curator.measure, AdaptiveQuery, AdaptiveQuery.noisy, curator.Query]
+    for taker in takers:
+        given = inspect.signature(taker).parameters.values()
+        assert not [own for own in given if "chance" in f"{own.name} {own.annotation}".lower()]
+    used = []
+    monkeypatch.setattr(
+        adaptive,
+        "run_rounds",
+        lambda *arguments, chance, **named: (
+            used.append(chance) or run_rounds(*arguments, chance=chance, **named)
+        ),
+    )
+    measured(data, ask())
+    assert [type(own) for own in used] == [ExactChance]
+    assert used == [ExactChance()]
+
+
+def exact_answers_of(data, question):
+    tables = tabulate(
+        data, spec=question.spec, subsets=question.subsets, classes=question.compiled.classes
+    )
+    return lambda position: adaptive._exact(question.compiled.workload.blocks[position], tables)
+
+
+def test_rounds_never_select_a_query_twice_and_stop_when_they_were_to(data):
+    question = ask(RapSettings(6, 12, 10, 0))
+    own = rounds_of(question, measured(data, question).values)
+    places = np.concatenate([made.places for made in own.rounds])
+    assert len(own.rounds) == 6
+    assert len({tuple(place) for place in places.tolist()}) == 72 == question.spec.queries
+
+
+@pytest.mark.statistical
+def test_the_noise_of_a_round_is_as_wide_as_it_is_said_to_be(data):
+    question = ask(RapSettings(1, 36, 10, 0), spec=DECLARED)
+    answers = exact_answers_of(data, question)
+    residuals = []
+    for _ in range(100):
+        (made,) = run_rounds(
+            answers,
+            workload=question.compiled.workload,
+            mechanism=question.mechanism,
+            projection=Frozen(48.0, question.compiled.workload),
+            chance=ExactChance(),
+        )
+        true = np.array([answers(block)[row] for block, row in made.places.tolist()])
+        residuals.append((made.noisy - true) / made.std)
+    squares = float((np.concatenate(residuals) ** 2).sum())
+    size = 36 * 100
+    # Six standard deviations of a chi-square; noise a fifth wider or narrower is beyond them.
+    for factor in (1 / 1.2, 1, 1.2):
+        off = abs(factor**2 * squares / size - 1)
+        assert (off < 6 * math.sqrt(2 / size)) == (factor == 1)
+
+
+def test_every_round_is_drawn_at_the_scale_of_all_its_queries(data, monkeypatch):
+    real, drawn = ExactChance.add_noise, []
+
+    def looking(chance, answers, **named):
+        drawn.append((len(answers), named["scale"] / STEPS))
+        return real(chance, answers, **named)
+
+    monkeypatch.setattr(ExactChance, "add_noise", looking)
+    question = ask(RapSettings(3, 6, 10, 0))
+    own = rounds_of(question, measured(data, question).values)
+    assert drawn == [(1, own.total_std), *((6, made.std) for made in own.rounds)]
+    assert max(made.std for made in own.rounds) > question.mechanism.std_bounds[0]
+
+
+# What can be seen.
+
+
+def test_a_committed_vector_is_laid_out_as_documented(data):
+    question = ask(TWO)
+    values = measured(data, question).values
+    assert values.dtype == np.int64
+    assert len(values) == 1 + 2 * 2 * 3
+    own, starts = rounds_of(question, values), offsets(question.compiled.workload)
+    assert own.total == max(1, values[0] / STEPS)
+    for made, first in zip(own.rounds, (1, 7), strict=True):
+        numbers = starts[made.places[:, 0]] + made.places[:, 1]
+        assert numbers.tolist() == values[first : first + 3].tolist()
+        assert (made.noisy * STEPS).tolist() == values[first + 3 : first + 6].tolist()
+    with pytest.raises(ValueError, match="not the values"):
+        rounds_of(question, values[:-1])
+    at_once = ask(AT_ONCE)
+    own = rounds_of(at_once, measured(data, at_once).values)
+    flat = [tuple(place) for place in own.rounds[0].places.tolist()]
+    assert len(flat) == 72
+    assert all(before < after for before, after in pairwise(flat))
+
+
+def remembering(made):
+    """A maker of frozen projections that keeps them."""
+
+    def project(total):
+        made.append(Frozen(total, ask().compiled.workload))
+        return made[-1]
+
+    return project
+
+
+CANARY = "CANARY_9f3a71"
+
+
+class FixedChance(ExactChance):
+    """Noise that hides everything."""
+
+    def add_noise(self, answers, **_):
+        return np.full(answers.size, 7 * STEPS)
+
+
+def fixed_selection(differences, *, sides, taken, **_):
+    """A selection that looks at the data and hides everything."""
+    differences(0)
+    return np.array([[0, len(taken) + k] for k in range(sum(size for _, size in sides))])
+
+
+def test_nothing_but_noisy_values_reaches_the_projection_the_ledger_or_the_screen(
+    tmp_path, monkeypatch, capfd
+):
+    monkeypatch.setattr(adaptive, "ExactChance", FixedChance)
+    monkeypatch.setattr(adaptive, "select", fixed_selection)
+    runs = []
+    for name, rows in {"a": ROWS, "b": ROWS[:2], "c": [(CANARY,) * 3] * 9, "d": []}.items():
+        projections, said = [], []
+        folder = tmp_path / name
+        folder.mkdir()
+        question = ask(project=remembering(projections))
+        path = open_ledger(folder, question)
+        with Ledger.open(path, create=False) as ledger:
+            data = write_csv(folder / "data.csv", rows)
+            done = curator.measure(data, question, ledger=ledger, progress=said.append)
+            exported = list(ledger.export())
+        said = [own for own in said if not own.startswith("reading the data")]
+        files = sorted(own for own in (folder / "state").rglob("*") if own.is_file())
+        assert not [own for own in files if CANARY.encode() in own.read_bytes()]
+        (seen,) = projections
+        names = [own.name for own in files]
+        runs.append((done.values.tolist(), seen.heard, said, exported, names))
+    assert all(own == runs[0] for own in runs)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_answer_that_is_too_large_is_refused_without_a_number(data, monkeypatch):
+    def huge(*_, subsets, **__):
+        return {own: np.full((1,) * len(own), 2**40) for own in subsets}
+
+    monkeypatch.setattr(curator, "tabulate", huge)
+    monkeypatch.setattr(adaptive, "noisy_total", lambda *_: np.array([5 * STEPS]))
+    with pytest.raises(DpqueryError) as caught:
+        measured(data, ask())
+    assert str(2**40) not in str(caught.value)
+    assert caught.value.__cause__ is None
