@@ -12,6 +12,8 @@ import pytest
 import rehearsal_support
 from cli_support import GAUSSIAN_SPEC, PERSON_SPEC, plan_town, renew
 from forked_commands import Forks, failing_calls
+from ledgers import new_ledger
+from parent_support import new_panel
 
 from dpquery.planning import rehearsal
 
@@ -73,6 +75,18 @@ def small(tmp_path, monkeypatch):
     (tmp_path / "workload.yaml").write_text(rehearsal_support.SPEC)
     rehearsal_support.write_csv(tmp_path / "public.csv", rehearsal_support.records(1500, seed=3))
     return tmp_path
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A small ledger with one dataset on record."""
+    return new_ledger(tmp_path)
+
+
+@pytest.fixture
+def panel(tmp_path):
+    """A ledger with two datasets under one cap."""
+    return new_panel(tmp_path)
 
 
 @pytest.fixture

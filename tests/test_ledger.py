@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from ledgers import CAP, VALUES, charge, new_ledger, opened, price, release, run_script, spent
+from ledgers import CAP, VALUES, charge, opened, price, release, run_script, spent
 
 from dpquery.exceptions import (
     BudgetExceededError,
@@ -21,12 +21,6 @@ from dpquery.measurement.accounting import UNIT, Cap
 from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.ledger_checks import RETRIES
 from dpquery.measurement.ledger_events import Event, Head, State, cap_fields
-
-
-@pytest.fixture
-def path(tmp_path):
-    return new_ledger(tmp_path)
-
 
 # Run as a script of its own: forked children then inherit no threads.
 SCRIPT = """

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_support import contents, run
-from ledgers import CAP, VALUES, charge, edit, new_ledger, opened, release, spent
+from ledgers import CAP, VALUES, charge, edit, opened, release, spent
 
 from dpquery.exceptions import (
     LedgerError,
@@ -22,11 +22,6 @@ from dpquery.measurement import ledger_files, ledger_store
 from dpquery.measurement.accounting import UNIT
 from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.ledger_files import default_path, file_system
-
-
-@pytest.fixture
-def path(tmp_path):
-    return new_ledger(tmp_path)
 
 
 def test_only_planning_creates_a_ledger(tmp_path):

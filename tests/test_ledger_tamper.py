@@ -9,17 +9,12 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from ledgers import CAP, edit, new_ledger, opened, price, release, spent
+from ledgers import CAP, edit, opened, price, release, spent
 
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.accounting import UNIT
 from dpquery.measurement.ledger_events import cap_fields, cap_from, read_chain
 from dpquery.measurement.ledger_files import MeasurementFile
-
-
-@pytest.fixture
-def path(tmp_path):
-    return new_ledger(tmp_path)
 
 
 @pytest.fixture

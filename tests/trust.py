@@ -63,9 +63,9 @@ SECONDS = {
     "test_bulk_noise.py": 13,
     "test_audit_surroundings.py": 12,
     "test_threats.py": 12,
-    "test_ledger_parent.py": 9,
     "test_accounting_others.py": 7,
     "test_bad_input.py": 7,
+    "test_ledger_parent_commands.py": 7,
     "test_fuzz_arguments.py": 6,
     "test_noise.py": 6,
     "test_ledger_storage.py": 5,
@@ -80,6 +80,9 @@ SECONDS = {
     "test_adaptive_costs.py": 2,
     "test_adaptive_resumed.py": 2,
     "test_adaptive_rounds.py": 2,
+    "test_ledger_parent.py": 2,
+    "test_ledger_parent_history.py": 2,
+    "test_ledger_parent_races.py": 2,
     "test_ledger_tamper.py": 2,
 }
 # Servers of forked processes outlive whoever started them by a moment. Their CPU seconds count too.

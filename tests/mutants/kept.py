@@ -230,7 +230,7 @@ KEPT = (
         '        if event.fields.get("parent") != own.parent:',
         '        if "parents" in event.fields:',
         (
-            "test_ledger_parent.py::test_a_sound_hash_over_a_charge_that_leaves_the_parent_out_is_found",
+            "test_ledger_parent_history.py::test_a_sound_hash_over_a_charge_that_leaves_the_parent_out_is_found",
         ),
     ),
     Mutant(
@@ -280,7 +280,9 @@ KEPT = (
         "planning/figures.py",
         "    return units / min(cap.units for cap in caps)",
         "    return units / caps[0].units",
-        ("test_ledger_parent.py::test_a_plan_says_what_a_release_takes_of_the_smaller_cap",),
+        (
+            "test_ledger_parent_commands.py::test_a_plan_says_what_a_release_takes_of_the_smaller_cap",
+        ),
     ),
     Mutant(
         "a ledger of two names is used",
