@@ -12,6 +12,7 @@ import pytest
 from ledgers import CAP, edit, opened, price, release, spent
 
 from dpquery.exceptions import LedgerError
+from dpquery.measurement import ledger_store
 from dpquery.measurement.accounting import UNIT
 from dpquery.measurement.ledger_events import cap_fields, cap_from, read_chain
 from dpquery.measurement.ledger_files import MeasurementFile
@@ -251,3 +252,90 @@ def test_a_measurement_without_its_event_is_found(path):
     database.close()
     with pytest.raises(LedgerError, match="lost events off its end"), opened(path):
         pass
+
+
+def test_rows_can_only_be_added(path):
+    with opened(path) as ledger:
+        release(ledger)
+    database = sqlite3.connect(path)
+    for statement in (
+        "DELETE FROM events",
+        "DELETE FROM measurements",
+        "UPDATE events SET seq = seq + 7",
+        "UPDATE measurements SET seq = seq + 7",
+    ):
+        with pytest.raises(sqlite3.IntegrityError, match="append only"):
+            database.execute(statement)
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "seq"),
+    [
+        ("UPDATE events SET body = replace(body, '1000000000000000000', '1') WHERE seq = 2", 2),
+        ("UPDATE events SET hash = upper(hash) WHERE seq = 3", 3),
+        ("DELETE FROM events WHERE seq = 2", 2),
+        ("DELETE FROM events WHERE seq = 1", 1),
+        ("INSERT INTO events VALUES (6, '{}', 'x')", 6),
+        ("UPDATE events SET seq = 9 WHERE seq = 5", 6),
+    ],
+)
+def test_tampering_is_found_at_the_event(path, statement, seq):
+    with opened(path) as ledger:
+        release(ledger)
+        release(ledger, "k2")
+    edit(path, statement)
+    seq = 5 if statement.startswith("UPDATE events SET seq") else seq
+    with pytest.raises(LedgerError, match=f"damaged at event {seq}:"), opened(path):
+        pass
+
+
+def test_an_event_rewritten_with_its_own_hash_breaks_the_chain_after_it(path):
+    with opened(path) as ledger:
+        release(ledger)
+        register, reserve, _ = ledger.history()
+    cheaper = dict(reserve.fields) | {"units": "1"}
+    event, text = ledger_store.seal(register.head, kind="reserve", day=reserve.day, fields=cheaper)
+    edit(path, "UPDATE events SET body = ?, hash = ? WHERE seq = 2", text, event.head.hash)
+    with pytest.raises(LedgerError, match="damaged at event 3:"), opened(path):
+        pass
+
+
+def test_a_sound_hash_over_an_impossible_event_is_found(path):
+    with opened(path) as ledger:
+        head = ledger.head()
+    for kind, fields in [("reserve", {"dataset": "x"}), ("commit", {"key": "k"}), ("nonsense", {})]:
+        event, text = ledger_store.seal(head, kind=kind, day="2026-01-01", fields=fields)
+        edit(path, "INSERT INTO events VALUES (2, ?, ?)", text, event.head.hash)
+        with pytest.raises(LedgerError, match="damaged at event 2:"), opened(path):
+            pass
+        edit(path, "DELETE FROM events WHERE seq = 2")
+
+
+@pytest.mark.parametrize("size", [3, 600_000])
+def test_a_changed_or_lost_measurement_is_found(path, size):
+    with opened(path) as ledger:
+        release(ledger, values=np.arange(size))
+    for change in ("x", None):
+        if size > 3:
+            (file,) = path.parent.rglob("*.i64")
+            file.write_bytes(b"x") if change else file.unlink()
+        elif change:
+            edit(path, "UPDATE measurements SET payload = x'00'")
+        else:
+            edit(path, "DELETE FROM measurements")
+        with opened(path) as ledger:
+            for use in (ledger.verify, lambda: release(ledger)):
+                with pytest.raises(LedgerError):
+                    use()
+
+
+def test_events_cut_off_the_end_leave_a_measurement_that_tells(path):
+    with opened(path) as ledger:
+        release(ledger)
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("DROP TRIGGER events_stay")
+    database.execute("DELETE FROM events WHERE seq = (SELECT max(seq) FROM events)")
+    database.close()
+    with pytest.raises(LedgerError, match="lost events off its end"), opened(path) as ledger:
+        ledger.verify()

@@ -68,14 +68,15 @@ SECONDS = {
     "test_ledger_parent_commands.py": 7,
     "test_fuzz_arguments.py": 6,
     "test_noise.py": 6,
-    "test_ledger_storage.py": 5,
     "test_selection.py": 5,
     "test_hostile_plans.py": 4,
+    "test_ledger_place.py": 4,
     "test_ledger_witness.py": 4,
     "test_non_interference_failures.py": 4,
     "test_supply.py": 4,
     "test_audit_statistics.py": 3,
     "test_ledger.py": 3,
+    "test_ledger_tamper.py": 3,
     "test_accounting.py": 2,
     "test_adaptive_costs.py": 2,
     "test_adaptive_resumed.py": 2,
@@ -83,7 +84,7 @@ SECONDS = {
     "test_ledger_parent.py": 2,
     "test_ledger_parent_history.py": 2,
     "test_ledger_parent_races.py": 2,
-    "test_ledger_tamper.py": 2,
+    "test_ledger_storage.py": 2,
 }
 # Servers of forked processes outlive whoever started them by a moment. Their CPU seconds count too.
 HEIR = """\

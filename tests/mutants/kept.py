@@ -16,7 +16,7 @@ KEPT = (
         FILES,
         "found.st_mode & 0o022:",
         "found.st_mode & 0o002:",
-        ("test_ledger_storage.py::test_a_ledger_that_others_could_change_is_refused",),
+        ("test_ledger_place.py::test_a_ledger_that_others_could_change_is_refused",),
     ),
     Mutant(
         "a ledger of another user is used",
@@ -24,7 +24,7 @@ KEPT = (
         FILES,
         "    if found.st_uid != os.geteuid() or",
         "    if",
-        ("test_ledger_storage.py::test_a_ledger_of_another_user_is_refused",),
+        ("test_ledger_place.py::test_a_ledger_of_another_user_is_refused",),
     ),
     Mutant(
         "a new ledger can be read by all",
@@ -32,7 +32,7 @@ KEPT = (
         STORE,
         "os.O_NOFOLLOW, 0o600))",
         "os.O_NOFOLLOW, 0o644))",
-        ("test_ledger_storage.py::test_a_new_ledger_and_its_folders_are_private",),
+        ("test_ledger_place.py::test_a_new_ledger_and_its_folders_are_private",),
     ),
     Mutant(
         "the ledger's folder can be entered by all",
@@ -40,7 +40,7 @@ KEPT = (
         FILES,
         "part.mkdir(mode=0o700,",
         "part.mkdir(mode=0o755,",
-        ("test_ledger_storage.py::test_a_new_ledger_and_its_folders_are_private",),
+        ("test_ledger_place.py::test_a_new_ledger_and_its_folders_are_private",),
     ),
     Mutant(
         "network file systems are let through",
@@ -48,7 +48,7 @@ KEPT = (
         FILES,
         "    if _is_network(mounted :=",
         "    if not (mounted :=",
-        ("test_ledger_storage.py::test_a_network_file_system_is_refused",),
+        ("test_ledger_place.py::test_a_network_file_system_is_refused",),
     ),
     Mutant(
         "the ledger may be a link",
@@ -56,7 +56,7 @@ KEPT = (
         FILES,
         "_check_own(path, path.lstat(),",
         "_check_own(path, path.stat(),",
-        ("test_ledger_storage.py::test_a_link_is_not_followed",),
+        ("test_ledger_place.py::test_a_link_is_not_followed",),
     ),
     Mutant(
         "a ledger may have two names",
@@ -64,7 +64,7 @@ KEPT = (
         FILES,
         "found.st_nlink > 1:",
         "found.st_nlink > 9:",
-        ("test_ledger_storage.py::test_a_second_name_of_the_ledger_is_refused_under_both",),
+        ("test_ledger_place.py::test_a_second_name_of_the_ledger_is_refused_under_both",),
     ),
     Mutant(
         "the log beside the ledger is not looked at",
@@ -73,7 +73,7 @@ KEPT = (
         '    "-wal": stat.S_ISREG,\n',
         "",
         (
-            "test_ledger_storage.py::"
+            "test_ledger_place.py::"
             "test_working_files_that_others_could_change_or_that_are_links_are_refused[-wal]",
         ),
     ),
@@ -85,7 +85,7 @@ KEPT = (
         "            _create(path)\n",
         "        if create and not path.exists():\n            _create(path)\n"
         "        check_local(path)\n",
-        ("test_ledger_storage.py::test_a_ledger_cannot_be_made_on_a_network_file_system",),
+        ("test_ledger_place.py::test_a_ledger_cannot_be_made_on_a_network_file_system",),
     ),
     Mutant(
         "a new ledger is written through its log",
@@ -290,7 +290,7 @@ KEPT = (
         FILES,
         "    if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:",
         "    if stat.S_ISREG(found.st_mode) and not found.st_nlink:",
-        ("test_ledger_storage.py::test_a_second_name_of_the_ledger_is_refused_under_both",),
+        ("test_ledger_place.py::test_a_second_name_of_the_ledger_is_refused_under_both",),
     ),
     Mutant(
         "the files beside the ledger may be anybody's",
@@ -299,7 +299,7 @@ KEPT = (
         "            _check_own(beside, beside.lstat(), kind=kind)\n",
         "            beside.lstat()\n",
         (
-            "test_ledger_storage.py::"
+            "test_ledger_place.py::"
             "test_working_files_that_others_could_change_or_that_are_links_are_refused",
         ),
     ),

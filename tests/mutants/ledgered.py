@@ -259,7 +259,7 @@ LEDGERED = (
         EVENTS,
         "        sound = expected == Head(seq, stored)",
         "        sound = expected.seq == seq",
-        ("test_ledger_storage.py::test_tampering_is_found_at_the_event",),
+        ("test_ledger_tamper.py::test_tampering_is_found_at_the_event",),
     ),
     Mutant(
         "the chain does not cover what went before",
@@ -268,7 +268,7 @@ LEDGERED = (
         '    covered = f"{previous.hash}\\n{seq}\\n{text}"',
         '    covered = f"{seq}\\n{text}"',
         (
-            "test_ledger_storage.py::"
+            "test_ledger_tamper.py::"
             "test_an_event_rewritten_with_its_own_hash_breaks_the_chain_after_it",
         ),
     ),
@@ -295,7 +295,7 @@ LEDGERED = (
         "CREATE TRIGGER events_stay BEFORE DELETE ON events "
         "BEGIN SELECT RAISE(ABORT, 'append only'); END;\n",
         "",
-        ("test_ledger_storage.py::test_rows_can_only_be_added",),
+        ("test_ledger_tamper.py::test_rows_can_only_be_added",),
     ),
     Mutant(
         "measurements can be changed",
@@ -304,7 +304,7 @@ LEDGERED = (
         "CREATE TRIGGER measurements_keep BEFORE UPDATE ON measurements\n"
         "    BEGIN SELECT RAISE(ABORT, 'append only'); END;\n",
         "",
-        ("test_ledger_storage.py::test_rows_can_only_be_added",),
+        ("test_ledger_tamper.py::test_rows_can_only_be_added",),
     ),
     Mutant(
         "a stored measurement is not held against its hash",
@@ -312,7 +312,7 @@ LEDGERED = (
         LEDGER,
         "        if hashlib.sha256(payload).hexdigest() != entry.sha256 or entry.account is None:",
         "        if entry.account is None:",
-        ("test_ledger_storage.py::test_a_changed_or_lost_measurement_is_found",),
+        ("test_ledger_tamper.py::test_a_changed_or_lost_measurement_is_found",),
     ),
     Mutant(
         "an older copy of the ledger passes for the ledger",
@@ -321,7 +321,7 @@ LEDGERED = (
         "        if events[named.seq - 1].head == named:",
         "        if events[named.seq - 1]:",
         (
-            "test_ledger_storage.py::test_an_older_copy_is_found_by_the_releases_it_has_lost",
+            "test_ledger_witness.py::test_an_older_copy_is_found_by_the_releases_it_has_lost",
             "test_ledger_witness.py::test_two_copies_that_were_both_charged_are_told_by_their_releases",
         ),
     ),
