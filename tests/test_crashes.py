@@ -8,7 +8,6 @@ committed charge, an earlier release is whole, and the next run ends well at no 
 
 import errno
 import json
-import os
 import re
 import secrets
 import shutil
@@ -18,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from cli_support import contents, ok, renew
+from cli_support import FAST, contents, ok, renew
 from forked_commands import COUNT, FAIL_FROM, FAIL_ONCE, KILL, failing_calls
 from ledgers import CAP, charge, new_ledger, opened, release, spent
 
@@ -47,8 +46,7 @@ def disturbing(*, some, all_):
 @pytest.fixture
 def folder():
     """A folder in memory, if there is one: what a kill leaves does not depend on the disk."""
-    memory = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
-    with TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as name:
+    with TemporaryDirectory(dir=FAST) as name:
         yield Path(name)
 
 

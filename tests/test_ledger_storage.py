@@ -1,4 +1,4 @@
-"""Every step of the ledger is on disk whole or not at all, also when the disk is full or fails."""
+"""A step of the ledger is on disk whole or not at all, however full the disk and long the ledger."""
 
 import os
 import sqlite3
@@ -8,11 +8,11 @@ from datetime import datetime
 
 import numpy as np
 import pytest
-from ledgers import CAP, VALUES, charge, opened, release, spent
+from ledgers import CAP, VALUES, charge, new_ledger, opened, release, spent
 
 from dpquery.exceptions import LedgerError
 from dpquery.measurement import ledger_files, ledger_store
-from dpquery.measurement.accounting import UNIT
+from dpquery.measurement.accounting import UNIT, Cap
 
 
 def test_what_is_not_a_ledger_is_refused_in_our_words(path):
@@ -152,3 +152,20 @@ def test_a_new_ledger_is_whole_in_its_file_before_its_log_is_closed(tmp_path, mo
     with opened(alone) as ledger:
         ledger.register("people", CAP)
         release(ledger)
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_events_are_read_and_added_to(tmp_path):
+    path = new_ledger(tmp_path)
+    with opened(path) as ledger, ledger._store.writing() as state:
+        for number in range(50_000):
+            key = f"{number:064x}"
+            charge = {"dataset": "people", "key": key, "units": "1", "native": {}, "details": {}}
+            ledger._store.append(state, "reserve", charge)
+            stored = {"key": key, "sha256": "0" * 64, "size": 1, "source": "x"}
+            ledger._store.append(state, "commit", stored)
+    with opened(path) as ledger:
+        ledger.change_cap("people", Cap("epsilon", 60_000))
+        (status,) = ledger.status()
+    assert (status.account.spent, status.releases) == (50_000, 50_000)
+    assert status.account.remaining == 10_000

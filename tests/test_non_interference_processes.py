@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from cli_support import CSV, contents, renew
+from cli_support import CSV, FAST, contents, renew
 from forked_commands import COUNT, KILL, failing_calls
 from interference_support import planned_once
 from wild_files import CANARY, FILES, HEADER, PLAIN
@@ -47,8 +47,7 @@ def template(tmp_path_factory):
 @pytest.fixture
 def place():
     """A folder of one's own, in memory if there is one."""
-    memory = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
-    with TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as name:
+    with TemporaryDirectory(dir=FAST) as name:
         yield Path(name) / "town"
 
 

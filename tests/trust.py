@@ -52,17 +52,19 @@ SECONDS = {
     "test_non_interference.py": 53,
     "test_ledger_races.py": 41,
     "test_fuzz_release.py": 37,
-    "test_fuzz_ledger.py": 36,
     "test_fuzz_plan.py": 36,
     "test_non_interference_processes.py": 36,
     "test_fuzz_spec.py": 34,
     "test_audit_rap.py": 32,
     "test_fuzz_csv.py": 24,
     "test_release_protocol.py": 24,
+    "test_fuzz_ledger_damage.py": 18,
     "test_crashes_rap.py": 15,
     "test_bulk_noise.py": 13,
     "test_audit_surroundings.py": 12,
     "test_threats.py": 12,
+    "test_fuzz_ledger_histories.py": 10,
+    "test_ledger_storage.py": 10,
     "test_accounting_others.py": 7,
     "test_bad_input.py": 7,
     "test_ledger_parent_commands.py": 7,
@@ -84,7 +86,6 @@ SECONDS = {
     "test_ledger_parent.py": 2,
     "test_ledger_parent_history.py": 2,
     "test_ledger_parent_races.py": 2,
-    "test_ledger_storage.py": 2,
 }
 # Servers of forked processes outlive whoever started them by a moment. Their CPU seconds count too.
 HEIR = """\
