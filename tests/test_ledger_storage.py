@@ -1,4 +1,4 @@
-"""A step of the ledger is on disk whole or not at all, however full the disk and long the ledger."""
+"""A step of the ledger is on disk whole or not at all, be the disk full or the ledger long."""
 
 import os
 import sqlite3
