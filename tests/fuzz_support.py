@@ -3,6 +3,7 @@
 import copy
 import os
 import random
+import re
 
 import pytest
 from cli_support import ended, start
@@ -15,6 +16,7 @@ WILD = [
     [], {}, [[]], [0], [1, 2], [[0, 1]], [-1, 0], [0] * 10_000, {"a": 1}, [[[[[[[[[[]]]]]]]]]],
 ]  # fmt: skip
 NO_FILES = ["a pipe", "a device", "a folder", "a link to itself"]
+PLACE = re.compile(r"[^\n]*w\.yaml(:[0-9]+:[0-9]+)?: .|list\.txt:[0-9]+:[0-9]+: .")
 
 
 def slow_but(cases, *quick):
@@ -122,3 +124,10 @@ def limited(*arguments):
         "r.setrlimit(r.RLIMIT_CPU, (40, 40))"
     )
     return ended(start(*arguments, code=code))
+
+
+def check_places(message):
+    """Check that every line of a message names where in w.yaml or list.txt something is wrong."""
+    for line in message.split("\n"):
+        assert PLACE.match(line), line
+        assert len(line) < 2000
