@@ -18,9 +18,7 @@ from dpquery.release.measurements import Measured, values_digest, write_measurem
 from dpquery.spec.parse import load, parse
 from dpquery.spec.parse_questions import load_questions
 from dpquery.strategy.codec import decode_strategy, encode_strategy
-from dpquery.strategy.strategies import (
-    DirectStrategy,
-)
+from dpquery.strategy.strategies import DirectStrategy
 
 MORE = """\
 workload:
@@ -285,48 +283,6 @@ def test_bands_of_the_release_can_be_joined(bands):
     cells = {(row["age"], row["sex"]): row["estimate"] for row in read}
     women, men = (cells["18-64", sex] + cells["65-99", sex] for sex in "FM")
     np.testing.assert_allclose(columns("answers", "grown")[0], [women, men, women + men])
-
-
-MISTAKES = {
-    "dataset: {id: city}\n": "more.yaml:1:10: the dataset's id is 'city' here and 'town' in the",
-    "privacy: {unit: row, neighbours: replace}\n": "neighbours is 'replace' here and 'add-remove'",
-    "budget: {epsilon: 9}\n": "the budget's epsilon is '9' here and '4' in the release",
-    "domain: {age: {range: [0, 9]}}\n": "attribute 'age' is declared otherwise in the release: "
-    "10 codes (0, 1, 2, ... 9) here, 5 codes (0, 1, 2, ... 4) there",
-    "domain: {shoe: {range: [0, 9]}}\n": "attribute 'shoe' is not in the release's domain",
-    "domain: {age: {range: [0, 4]}}\n": "the release's domain has 'sex' too",
-    "epsilon: 3\n": "a file of questions has no key 'epsilon'",
-}
-
-
-@pytest.mark.parametrize("section", MISTAKES)
-def test_what_a_spec_says_beside_its_workload_must_be_the_release_s(town, section):
-    ok("release", "data.csv", "--epsilon", "1")
-    Path("more.yaml").write_text(
-        section + "workload:\n  - {name: a, product: {age: prefix}}\n  - {name: b, product: 3}\n"
-    )
-    message = refused("answer", "release", "more.yaml", code=2)
-    assert MISTAKES[section] in message
-    assert "more.yaml:4:24: expected the product" in message
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", "the file is empty"),
-        ("workload: []\n", "a list with at least one entry"),
-        ("dataset: {id: town}\n", "needs the key 'workload'"),
-        ("workload: [{name: a, product: {aeg: identity}}]", "did you mean 'age'?"),
-        ("workload: [{name: measurements, product: {age: identity}}]", "cannot name an item"),
-        ("workload: [", "this is not YAML"),
-    ],
-)
-def test_mistakes_in_questions_are_told_as_in_a_spec(town, text, expected):
-    ok("release", "data.csv", "--epsilon", "1")
-    Path("more.yaml").write_text(text)
-    assert expected in refused("answer", "release", "more.yaml", code=2)
-    Path("more.yaml").unlink()
-    assert "more.yaml cannot be read" in refused("answer", "release", "more.yaml", code=2)
 
 
 def forge(**changes):

@@ -1,10 +1,11 @@
-"""Every mistake in a spec is named at its place, with all others, and nothing else is raised."""
+"""All mistakes in a spec or in questions are named at their places, and nothing else is raised."""
 
 import os
 import random
 from pathlib import Path
 
 import pytest
+from cli_support import ok, refused
 from spec_base import BASE
 
 from dpquery.exceptions import SpecError
@@ -296,3 +297,49 @@ def test_any_text_raises_nothing_but_spec_errors() -> None:
         survives(BASE.replace("Male", text))
 
     check()
+
+
+# A file of questions, about a release.
+
+MISTAKES = {
+    "dataset: {id: city}\n": "more.yaml:1:10: the dataset's id is 'city' here and 'town' in the",
+    "privacy: {unit: row, neighbours: replace}\n": "neighbours is 'replace' here and 'add-remove'",
+    "budget: {epsilon: 9}\n": "the budget's epsilon is '9' here and '4' in the release",
+    "domain: {age: {range: [0, 9]}}\n": "attribute 'age' is declared otherwise in the release: "
+    "10 codes (0, 1, 2, ... 9) here, 5 codes (0, 1, 2, ... 4) there",
+    "domain: {shoe: {range: [0, 9]}}\n": "attribute 'shoe' is not in the release's domain",
+    "domain: {age: {range: [0, 4]}}\n": "the release's domain has 'sex' too",
+    "epsilon: 3\n": "a file of questions has no key 'epsilon'",
+}
+
+
+@pytest.mark.parametrize("section", MISTAKES)
+def test_what_a_spec_says_beside_its_workload_must_be_the_release_s(
+    town: Path, section: str
+) -> None:
+    ok("release", "data.csv", "--epsilon", "1")
+    Path("more.yaml").write_text(
+        section + "workload:\n  - {name: a, product: {age: prefix}}\n  - {name: b, product: 3}\n"
+    )
+    message = refused("answer", "release", "more.yaml", code=2)
+    assert MISTAKES[section] in message
+    assert "more.yaml:4:24: expected the product" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "the file is empty"),
+        ("workload: []\n", "a list with at least one entry"),
+        ("dataset: {id: town}\n", "needs the key 'workload'"),
+        ("workload: [{name: a, product: {aeg: identity}}]", "did you mean 'age'?"),
+        ("workload: [{name: measurements, product: {age: identity}}]", "cannot name an item"),
+        ("workload: [", "this is not YAML"),
+    ],
+)
+def test_mistakes_in_questions_are_told_as_in_a_spec(town: Path, text: str, expected: str) -> None:
+    ok("release", "data.csv", "--epsilon", "1")
+    Path("more.yaml").write_text(text)
+    assert expected in refused("answer", "release", "more.yaml", code=2)
+    Path("more.yaml").unlink()
+    assert "more.yaml cannot be read" in refused("answer", "release", "more.yaml", code=2)
