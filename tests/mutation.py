@@ -146,7 +146,7 @@ def _tested(folder: Path, tests: Sequence[str]) -> Done:
     options = ["-q", "--tb=no", "-rf", "--assert=plain", "-m", "", "--rootdir", str(folder)]
     options += [word for name in without for word in ("-p", f"no:{name}")]
     options += ["--exitfirst"] if len(tests) == 1 else []
-    said = folder / "said.txt"
+    said = folder.with_name(f"{folder.name}.said")  # a file in it would be one of all its copies
     arguments = (folder, [*options, *(f"{folder}/tests/{own}" for own in tests)], said)
     process = _NURSERY.Process(target=_test_here, args=arguments)
     process.start()
