@@ -1,5 +1,8 @@
 """The small spec that the tests of the spec room vary."""
 
+from dpquery.spec.model import Spec
+from dpquery.spec.parse import parse
+
 BASE = """\
 dataset: {id: survey, version: 1}
 privacy: {unit: row, neighbours: add-remove, delta: 1e-9}
@@ -15,3 +18,8 @@ workload:
   - name: first
     product: {age: prefix, sex: identity}
 """
+
+
+def read(text: str, files: dict[str, str] | None = None) -> Spec:
+    """Return the spec that a text is, with the lists of values that it names."""
+    return parse(text, name="w.yaml", files=files or {})
