@@ -14,10 +14,10 @@ import opendp.prelude as dp
 import pytest
 from strategies_support import dense_strategy
 
-from dpquery.measurement import accounting
 from dpquery.measurement.accounting import (
     UNIT,
     Guarantee,
+    _largest_rho,
     analytic_gaussian_sigma,
     budget_cap,
     charge_units,
@@ -55,6 +55,7 @@ ROUNDING = 1 + 1e-12
 
 dp.enable_features("contrib")
 mpmath.mp.prec = 300
+VECTORS = dp.vector_domain(dp.atom_domain(T="i64"))
 
 
 def exact(value):
@@ -75,9 +76,15 @@ def least_epsilon(rho, delta):
     return alpha * rho + mpmath.log1p(-1 / alpha) - mpmath.log(alpha * delta) / (alpha - 1)
 
 
+def opendp_noise(noise, scale):
+    """The mechanism of OpenDP that adds a kind of noise."""
+    if noise == "laplace":
+        return dp.m.make_laplace(VECTORS, dp.l1_distance(T="f64"), scale=scale)
+    return dp.m.make_gaussian(VECTORS, dp.l2_distance(T="f64"), scale=scale)
+
+
 def opendp_epsilon(rho, delta):
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
-    curve = dp.c.make_zCDP_to_approxDP(dp.m.make_gaussian(*space, scale=1.0))
+    curve = dp.c.make_zCDP_to_approxDP(opendp_noise("gaussian", 1.0))
     return curve.map(math.sqrt(2 * rho)).epsilon(float(delta))
 
 
@@ -148,7 +155,6 @@ def rho_faults(convert):
 
 def scale_faults(scale_of):
     """The points at which a scale is too small, by the exact rationals or by OpenDP's map."""
-    vectors = dp.vector_domain(dp.atom_domain(T="i64"))
     for noise, deltas in (("laplace", [Fraction(0)]), ("gaussian", DELTAS[::2])):
         for epsilon, delta, step in itertools.product(EPSILONS, deltas, SENSITIVITIES):
             budget = guarantee(noise, epsilon=epsilon, delta=delta)
@@ -159,10 +165,7 @@ def scale_faults(scale_of):
             cost = ratio if laplace else ratio**2 / 2
             if not budget.amount * (1 - Fraction(1, 10**12)) < cost <= budget.amount:
                 yield noise, epsilon, step, "the exact cost"
-            if laplace:
-                judge = dp.m.make_laplace(vectors, dp.l1_distance(T="f64"), scale=scale)
-            else:
-                judge = dp.m.make_gaussian(vectors, dp.l2_distance(T="f64"), scale=scale)
+            judge = opendp_noise(noise, scale)
             if judge.map(sensitivity_bound(noise, sensitivity)) > budget.amount:
                 yield noise, epsilon, step, "OpenDP"
 
@@ -192,11 +195,10 @@ def single_release_faults(scale_of):
 
 def pure_faults(units_of):
     """The points at which pure epsilon is charged less rho than it may cost, at any order."""
-    vectors = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="f64")
     orders = [1.0 + 10 ** (k / 4) for k in range(-12, 25)]
     for epsilon in EPSILONS:
         rho = Fraction(units_of(guarantee("laplace", epsilon=epsilon, delta=Fraction(0))), UNIT)
-        judge = dp.c.make_pureDP_to_zCDP(dp.m.make_laplace(*vectors, scale=1.0))
+        judge = dp.c.make_pureDP_to_zCDP(opendp_noise("laplace", 1.0))
         if judge.map(float(epsilon)) > float(rho) * ROUNDING:
             yield epsilon, "OpenDP"
         # Randomized response is the worst of all pure mechanisms: two outcomes, loss +-epsilon.
@@ -214,7 +216,7 @@ def test_rho_to_epsilon_is_never_below_the_truth(record_property):
 
 
 def test_epsilon_to_rho_is_never_above_the_truth(record_property):
-    assert not list(rho_faults(accounting._largest_rho))
+    assert not list(rho_faults(_largest_rho))
     record_property("conversions", len(EPSILONS) * len(DELTAS))
 
 
@@ -227,7 +229,7 @@ def test_conversions_hold_at_the_ends_of_what_a_spec_may_say(record_property):
         truth = max(least_epsilon(rho, delta), mpmath.mpf(0))
         assert truth <= exact(Fraction(epsilon_of(rho, delta))) <= truth * (1 + 1e-6) + 1e-300
         epsilon = Fraction(10.0 ** rng.uniform(-6, 6))
-        kept = accounting._largest_rho(epsilon, delta)
+        kept = _largest_rho(epsilon, delta)
         more = kept * (1 + Fraction(1, 10**6)) + Fraction(2, UNIT)
         assert kept <= 0 or least_epsilon(kept, delta) <= exact(epsilon)
         assert kept <= 0 or least_epsilon(more, delta) > exact(epsilon)
@@ -318,8 +320,6 @@ def test_a_cap_filled_by_many_releases_holds_by_the_exact_accountant(
 
 
 def test_the_parts_of_rap_add_up_to_its_rho_by_opendps_maps(record_property):
-    integers = dp.atom_domain(T="i64")
-    numbers = dp.vector_domain(integers)
     shape, checked = (4, 3, 5), 0
     blocks = (marginal(shape, [0, 1]), marginal(shape, [2]), marginal(shape, [1, 2]))
     workload = Workload(shape, blocks, (1.0, 1.0, 1.0))
@@ -330,14 +330,12 @@ def test_the_parts_of_rap_add_up_to_its_rho_by_opendps_maps(record_property):
         own = design_rap(workload, settings, privacy=privacy, guarantee=budget, rows=None)
 
         def gaussian(part, squared, *, own=own):
-            judge = dp.m.make_gaussian(
-                numbers, dp.l2_distance(T="f64"), scale=own.scale(part, squared)
-            )
+            judge = opendp_noise("gaussian", own.scale(part, squared))
             return judge.map(sensitivity_bound("gaussian", squared))
 
         metric = dp.linf_distance(T="i64", monotonic=neighbours == "add-remove")
         pick = dp.m.make_noisy_max(
-            numbers, metric, dp.zero_concentrated_divergence(), scale=float(1 / own.rate)
+            VECTORS, metric, dp.zero_concentrated_divergence(), scale=float(1 / own.rate)
         )
         spent = gaussian(own.total_rho, own.total_sensitivity)
         for _ in range(settings.rounds):
@@ -382,23 +380,15 @@ def outside_the_range(rho, delta):
         pytest.param(epsilon_faults, ignores_delta, id="delta ignored"),
         pytest.param(epsilon_faults, outside_the_range, id="alpha below 1"),
         pytest.param(epsilon_faults, lambda r, d: epsilon_of(r / 2, d), id="half of rho"),
-        pytest.param(
-            rho_faults, lambda e, d: accounting._largest_rho(e, d) * Fraction(101, 100), id="1 % up"
-        ),
-        pytest.param(
-            rho_faults, lambda e, d: accounting._largest_rho(e, d) * Fraction(99, 100), id="1 % low"
-        ),
-        pytest.param(
-            rho_faults, lambda e, d: accounting._largest_rho(e, Fraction(1, 2)), id="any delta"
-        ),
+        pytest.param(rho_faults, lambda e, d: _largest_rho(e, d) * Fraction(101, 100), id="1 % up"),
+        pytest.param(rho_faults, lambda e, d: _largest_rho(e, d) * Fraction(99, 100), id="1 % low"),
+        pytest.param(rho_faults, lambda e, d: _largest_rho(e, Fraction(1, 2)), id="any delta"),
         pytest.param(scale_faults, lambda b, s: noise_scale(b, s) * (1 - 1e-9), id="scale short"),
         pytest.param(scale_faults, lambda b, s: noise_scale(b, s) * 1.01, id="scale wasteful"),
         pytest.param(
             single_release_faults, lambda b, s: noise_scale(b, s) / math.sqrt(2), id="/2 dropped"
         ),
-        pytest.param(
-            pure_faults, lambda spent: math.floor(spent.amount**2 / 4 * UNIT), id="a quarter"
-        ),
+        pytest.param(pure_faults, lambda own: math.floor(own.amount**2 / 4 * UNIT), id="a quarter"),
         pytest.param(
             pure_faults, lambda spent: math.floor(spent.amount**2 * UNIT * 99 / 200), id="1 % less"
         ),
