@@ -269,8 +269,7 @@ def test_words_of_a_folder_are_never_markup_nor_commands(released, kind):
     Path("bad/release.json").write_text(json.dumps(facts))
     table = pq.read_table("bad/age_by_sex.parquet")
     k = table.schema.names.index("sex")
-    labels = pa.array([EVIL] * len(table)).dictionary_encode()
-    written = table.set_column(k, "sex", labels)
+    written = table.set_column(k, "sex", pa.array([EVIL] * len(table)).dictionary_encode())
     pq.write_table(written.replace_schema_metadata(table.schema.metadata), "bad/age_by_sex.parquet")
     check_readers()
     page = Page()
@@ -296,10 +295,8 @@ def bomb_values(kind):
 def bomb_relaxed(kind):
     names = pq.read_schema("rap/relaxed_rows.parquet").names
     schema = pa.schema([pa.field(name, pa.float32(), nullable=False) for name in names])
-    rows = 1 << 21
-    table = pa.Table.from_arrays(
-        [pa.array(np.zeros(rows), pa.float32())] * len(names), schema=schema
-    )
+    zeros = pa.array(np.zeros(1 << 21), pa.float32())
+    table = pa.Table.from_arrays([zeros] * len(names), schema=schema)
     pq.write_table(table, "bad/relaxed_rows.parquet", compression="zstd")
 
 
