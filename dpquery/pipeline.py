@@ -21,10 +21,10 @@ from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.ledger_caps import parent_cap
 from dpquery.measurement.ledger_events import Account
-from dpquery.operators.compile import compile_spec
 from dpquery.planning.choice import LINEAR, Mechanism, Wanted, stage_for, with_rap
 from dpquery.planning.figures import planned
 from dpquery.planning.report import PlanReport, report_of
+from dpquery.planning.tables import compile_countable
 from dpquery.planning.tuning import goal_of, parse_sweep, parse_targets
 from dpquery.reconstruction.postprocess import parse_columns
 from dpquery.release.carried import plan_and_spec, read_plan_file
@@ -91,7 +91,7 @@ def plan(
     """
     check_place(plan_path, mark=MARK)
     spec = load(spec_path)
-    compiled, cap = compile_spec(spec), accounting.budget_cap(spec.budget, spec.privacy)
+    compiled, cap = compile_countable(spec), accounting.budget_cap(spec.budget, spec.privacy)
     delta = spec.privacy.delta if delta is None else delta
     wanted, points = parse_targets(targets, spec, objective), parse_sweep(sweep)
     stage = stage_for(spec, compiled, compare, epsilon=epsilon, delta=delta, targets=bool(wanted))

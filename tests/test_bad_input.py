@@ -56,6 +56,23 @@ def test_all_mistakes_in_a_spec_are_told_at_once(town):
     assert refused("plan", "workload.yaml", code=2).count("workload.yaml:") == 2
 
 
+@pytest.mark.parametrize("version", ["version: 1", "version: 1, rows: about 500"])
+def test_tables_too_large_to_be_counted_are_named_with_their_size(town, version):
+    """Whatever is asked of them: a strategy counts all cells of a table, and so does RAP."""
+    wide = SPEC.replace("version: 1", version).replace("epsilon: 4", "epsilon: 4, delta: 1e-6")
+    wide = wide.replace("range: [0, 4]", "range: [0, 9999]").replace(
+        "bins: [0, 10, 20.5, 50]", "range: [1, 9999]"
+    )
+    wide += "  - name: any\n    threshold: {r: 1, of: [age, income]}\n"
+    wide += "  - name: all\n    marginals: {sets: [[age], [sex, age, income]]}\n"
+    Path("workload.yaml").write_text(wide)
+    said = refused("plan", "workload.yaml", code=2)
+    for place, size in (("20:5: item 'any'", "99,990,000"), ("22:5: item 'all'", "199,980,000")):
+        assert f"workload.yaml:{place} has a table over " in said
+        assert f"{size} cells to measure, and the limit is 67,108,864" in said
+    assert said.count("workload.yaml:") == 2
+
+
 def test_a_missing_spec_is_named(town):
     assert "nothing.yaml" in refused("plan", "nothing.yaml", code=2)
 

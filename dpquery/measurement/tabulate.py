@@ -211,8 +211,8 @@ def _homes(subsets: Sequence[Subset], shape: Sequence[int]) -> dict[Subset, Subs
     if homes is None:
         total = sum(_cells(subset, shape) for subset in set(subsets))
         raise UnsupportedWorkloadError(
-            f"the strategy measures tables of {total} cells in all and the limit is {MAX_CELLS}; "
-            "ask for marginals over fewer attributes or declare wider bins"
+            f"the strategy measures tables of {total:,} cells in all, and the limit is "
+            f"{MAX_CELLS:,}; ask for marginals over fewer attributes or declare wider bins"
         )
     return homes
 

@@ -51,12 +51,16 @@ class Table:
 
 @dataclass(frozen=True)
 class Item:
-    """A named, weighted entry of the workload; `weight` scales the squared error of its queries."""
+    """A named, weighted entry of the workload; `weight` scales the squared error of its queries.
+
+    `place` is where it stands in the spec, file:line:column.
+    """
 
     name: str
     tables: tuple[Table, ...]
     weight: float = 1.0
     description: str = ""
+    place: str = field(default="", compare=False)
 
     @property
     def size(self) -> int:

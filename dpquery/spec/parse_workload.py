@@ -63,7 +63,7 @@ def _item(node: Node, scope: Scope, taken: dict[str, int]) -> Item:
             weight = _weight(given["weight"])
     with scope.problems.collected():
         tables = tuple(_tables(node, given, scope, {}))
-    return Item(name, tables, weight, description)
+    return Item(name, tables, weight, description, str(node.place))
 
 
 def _name(node: Node, taken: dict[str, int]) -> str:

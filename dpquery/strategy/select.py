@@ -23,7 +23,7 @@ from dpquery.strategy.goal_candidates import SETTLED, goal_bound, goal_candidate
 from dpquery.strategy.goals import Goal, largest_standard_error, score
 from dpquery.strategy.limits import check_size
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.problem import MAX_CELLS, Found, Problem
+from dpquery.strategy.problem import Found, Problem
 
 LONG_ATTRIBUTE, LONG_WORKLOAD = 128, 64  # classes of an attribute, blocks: seconds of search
 Objective = Literal["rmse", "max"]
@@ -167,22 +167,9 @@ def _best(
 ) -> Selection:
     best = min(candidates, key=lambda own: own.score)
     if best.found is None:
-        _refuse_wide_tables(problem.workload)
         reasons = "; ".join(f"{own.name}: {own.reason}" for own in candidates)
         raise UnsupportedWorkloadError(f"no strategy fits this workload ({reasons})")
     return Selection(problem.noise, tuple(candidates), best, bound, score_bound)
-
-
-def _refuse_wide_tables(workload: Workload) -> None:
-    """Say how large the largest table would be, where that is why nothing can be measured."""
-    widest = max(workload.blocks, key=lambda own: math.prod(own.table_shape))
-    cells = math.prod(widest.table_shape)
-    if cells > MAX_CELLS:
-        raise UnsupportedWorkloadError(
-            f"a table over {len(widest.attributes)} attributes would have {cells:,} cells to "
-            f"measure, and the limit is {MAX_CELLS:,}; ask it of fewer attributes, or of coarser "
-            "sets of their values"
-        )
 
 
 def _best_bound(candidates: Sequence[Candidate], bound: Bound | None) -> Bound | None:

@@ -1,0 +1,37 @@
+"""Tables that nothing can measure are refused where the spec asks for them."""
+
+import math
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.blocks import Block
+from dpquery.operators.compile import CompiledSpec, compile_spec
+from dpquery.spec.model import Spec
+from dpquery.strategy.problem import MAX_CELLS
+
+
+def compile_countable(spec: Spec) -> CompiledSpec:
+    """Build the operators of a spec of whose tables none has more than MAX_CELLS cells.
+
+    Every query of a table depends on all of its cells, so each strategy, and RAP, counts them.
+
+    Raises:
+        UnsupportedWorkloadError: a line for every item with a wider table, with its place.
+    """
+    compiled = compile_spec(spec)
+    too_wide = []
+    for item, places in zip(spec.items, compiled.items, strict=True):
+        widest = max((compiled.workload.blocks[k] for k in places), key=_cells, default=None)
+        if widest is not None and _cells(widest) > MAX_CELLS:
+            names = " x ".join(spec.domain.attributes[i].name for i in widest.attributes)
+            too_wide.append(
+                f"{item.place}: item {item.name!r} has a table over {names} of {_cells(widest):,} "
+                f"cells to measure, and the limit is {MAX_CELLS:,}; ask it of fewer attributes, or "
+                "of coarser sets of their values"
+            )
+    if too_wide:
+        raise UnsupportedWorkloadError("\n".join(too_wide))
+    return compiled
+
+
+def _cells(block: Block) -> int:
+    return math.prod(block.table_shape)
