@@ -37,17 +37,15 @@ def synthetic(
     out: Path,
     records: int | None = None,
     seed: int = 0,
-    replace: bool = False,
     progress: Progress = lambda _: None,
 ) -> SyntheticReport:
     """Write synthetic records of a RAP release, in the columns that its spec declares.
 
     Args:
         release: the folder of the release, which is not changed.
-        out: the CSV file; written whole or not at all.
+        out: the CSV file; written whole or not at all, and never in the place of another.
         records: how many; default: as many as the release says there are, rounded.
         seed: of the rounding of relaxed rows to records; public.
-        replace: whether a file of another content gives way.
         progress: told what is being done.
 
     Privacy:
@@ -85,7 +83,6 @@ def synthetic(
         rows,
         records=wanted,
         seed=seed,
-        replace=replace,
         progress=lambda done: progress(f"writing records: {done / wanted:.0%}"),
     )
     return SyntheticReport(out, wanted)

@@ -78,7 +78,7 @@ def test_a_missing_spec_is_named(town):
 
 
 def test_a_plan_that_cannot_be_written_is_a_message(town):
-    assert "nowhere/x.plan" in refused("plan", "workload.yaml", "--out", "nowhere/x.plan", code=70)
+    assert "nowhere/x.plan" in refused("plan", "workload.yaml", "--out", "nowhere/x.plan", code=2)
 
 
 # ---------------------------------------------------------------------------------- the options

@@ -169,7 +169,7 @@ def test_init_writes_a_spec_that_plans_and_never_overwrites(tmp_path, monkeypatc
     ok("init")
     assert {"workload.yaml", "workload.schema.json"} == set(contents(tmp_path))
     again = run("init")
-    assert again.code == 2
+    assert again.code == 5
     assert "workload.yaml exists" in again.err
     ok("init", "second.yaml")
     nowhere = run("init", "nowhere/third.yaml")

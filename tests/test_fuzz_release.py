@@ -38,7 +38,7 @@ QUESTIONS = "workload:\n  - {name: q, product: {age: identity, sex: identity}}\n
 READERS = (
     ("answer", "bad", "more.yaml", "--replace"),
     ("error-report", "bad", "--html", "page.html"),
-    ("synthetic", "bad", "--rows", "20", "--out", "made.csv", "--replace"),
+    ("synthetic", "bad", "--rows", "20", "--out", "made.csv"),
     ("ledger", "verify", "--releases", "bad"),
 )
 PROXY = ("plan", "workload.yaml", "--proxy", "bad", "--out", "other.plan", "--time-limit", "0")
@@ -71,6 +71,7 @@ def released(template, tmp_path, monkeypatch):
 def fresh(kind):
     shutil.rmtree("bad", ignore_errors=True)
     shutil.copytree(kind, "bad")
+    Path("made.csv").unlink(missing_ok=True)
 
 
 def outside():

@@ -10,7 +10,7 @@ import pytest
 from cli_support import contents
 from release_support import AGE, ITEMS, answers, manifest, numbers, one, release, spec_of
 
-from dpquery.exceptions import PlanConflictError
+from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.release import write
 from dpquery.release.write import check_target, write_release
 from dpquery.spec.model import Item
@@ -128,12 +128,15 @@ def test_a_file_a_link_or_a_foreign_file_in_the_way_is_kept(tmp_path):
         with pytest.raises(PlanConflictError, match="not a folder"):
             check_target(tmp_path / name, key="k1", replace=True)
     release(tmp_path / "out")
-    (tmp_path / "out" / "notes.txt").write_text("mine")
-    check_target(tmp_path / "out", key="k1", replace=False)
-    for key in ("k2", "k1"):
-        with pytest.raises(PlanConflictError, match=r"notes\.txt"):
-            release(tmp_path / "out", spec_of(ITEMS[:1]), key=key, replace=True)
-    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
+    for name in ("notes.txt", ".ledger"):
+        own = tmp_path / "out" / name
+        own.write_text("mine")
+        check_target(tmp_path / "out", key="k1", replace=False)
+        for key in ("k2", "k1"):
+            with pytest.raises(PlanConflictError, match=f"also holds {name}"):
+                release(tmp_path / "out", spec_of(ITEMS[:1]), key=key, replace=True)
+        assert own.read_text() == "mine"
+        own.unlink()
 
 
 def test_a_missing_or_empty_target_is_free(tmp_path):
@@ -183,5 +186,5 @@ def test_batches_on_disk_are_row_groups(tmp_path, monkeypatch):
 
 def test_a_target_that_cannot_be_written_is_found_before_anything_is_charged(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(PlanConflictError, match="cannot be written to"):
+    with pytest.raises(SpecError, match="cannot be written to"):
         check_target(tmp_path / "file" / "release", key="k", replace=False)

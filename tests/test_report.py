@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpquery.exceptions import DpqueryError, SpecError
+from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.mechanism import Mechanism
 from dpquery.reconstruction.answers import TableAnswers
@@ -333,7 +333,7 @@ def test_the_page_is_the_same_each_time(report, tmp_path):
 
 
 def test_a_page_that_cannot_be_written_is_reported(report, tmp_path):
-    with pytest.raises(DpqueryError, match="cannot write"):
+    with pytest.raises(SpecError, match="cannot be written"):
         write_html(report, tmp_path / "none" / "a.html")
 
 

@@ -91,11 +91,11 @@ def relaxed(count=40, seed=0):
     return RelaxedRows(shape, np.concatenate(values, axis=1).astype(np.float32))
 
 
-def written(path, *, rows=None, records=5000, seed=0, own=None, replace=False):
+def written(path, *, rows=None, records=5000, seed=0, own=None):
     own = spec() if own is None else own
     rows = relaxed() if rows is None else rows
     compiled = compile_spec(own)
-    write_synthetic(path, own, compiled, rows, records=records, seed=seed, replace=replace)
+    write_synthetic(path, own, compiled, rows, records=records, seed=seed)
     return path
 
 
@@ -207,12 +207,10 @@ def test_every_record_has_a_person_of_its_own(tmp_path):
 def test_another_file_in_the_way_is_kept(tmp_path):
     path = tmp_path / "data.csv"
     path.write_text("precious")
-    with pytest.raises(PlanConflictError, match="add --replace"):
+    with pytest.raises(PlanConflictError, match="remove it, or name another file"):
         written(path)
     assert [own.name for own in tmp_path.iterdir()] == ["data.csv"]
     assert path.read_text() == "precious"
-    written(path, replace=True)
-    written(path)
 
 
 # ------------------------------------------------------------------------------- the command
@@ -264,8 +262,7 @@ def test_as_many_records_are_made_as_the_release_says_there_are(released):
     assert first.count(b"\n") == found["records"] + 1
     ok("synthetic")
     assert Path("synthetic.csv").read_bytes() == first
-    assert "add --replace" in refused("synthetic", "--rows", "7", code=5)
-    ok("synthetic", "--rows", "7", "--seed", "4", "--replace")
+    assert "synthetic.csv holds something else" in refused("synthetic", "--rows", "7", code=5)
 
 
 def test_persons_of_their_own_can_be_released_again(tmp_path, monkeypatch):
@@ -309,7 +306,7 @@ def test_records_without_end_are_written_only_when_asked_for(released):
 @pytest.mark.parametrize("out", ["release/release.json", "link/records.csv"])
 def test_the_release_is_not_changed(released, out):
     Path("link").symlink_to("release")
-    message = refused("synthetic", "--out", out, "--replace", code=5)
+    message = refused("synthetic", "--out", out, code=5)
     assert "lies in the release release, which is not changed" in message
 
 
@@ -319,4 +316,4 @@ def test_a_number_of_records_that_is_none_is_refused(released, rows):
 
 
 def test_a_folder_that_is_missing_is_named(released):
-    assert "cannot write" in refused("synthetic", "--out", "no/where.csv", code=70)
+    assert "is no folder" in refused("synthetic", "--out", "no/where.csv", code=2)

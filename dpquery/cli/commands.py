@@ -35,7 +35,7 @@ from dpquery.cli.options import (
     ledger_path,
 )
 from dpquery.cli.screen import print_grids, print_json, say, show, shown_progress
-from dpquery.exceptions import SpecError
+from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.spec.problems import one_of
 
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ def init(
     check_place(path)
     beside = path.with_name("workload.schema.json")
     try:
-        if not beside.exists():
-            beside.write_text(schema_text(), encoding="utf-8")
         with path.open("x", encoding="utf-8") as file:
             file.write(STARTER)
+        if not beside.exists():
+            beside.write_text(schema_text(), encoding="utf-8")
     except FileExistsError:
-        raise SpecError(f"{path} exists; name another file, or remove it first") from None
+        raise PlanConflictError(f"{path} exists; name another file, or remove it first") from None
     except OSError as error:
         raise SpecError(f"{path} cannot be written: {error.strerror}; check the path") from None
     say(f"wrote {path}; edit it, then run `dpquery plan {path}`")

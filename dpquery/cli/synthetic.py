@@ -17,11 +17,10 @@ def synthetic(
         int | None,
         typer.Option(min=1, max=10**9, help="How many records; default: the released total."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where the records go.")] = Path("synthetic.csv"),
+    out: Annotated[Path, typer.Option(help="Where the records go; replaces no file.")] = Path(
+        "synthetic.csv"
+    ),
     seed: Annotated[int, typer.Option(min=0, help="Public seed of the rounding.")] = 0,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace a file of another content in --out.")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write synthetic records of a RAP release as CSV, free of budget.
@@ -32,9 +31,7 @@ def synthetic(
     from dpquery import synthetic as records
 
     with shown_progress() as progress:
-        done = records.synthetic(
-            release, out=out, records=rows, seed=seed, replace=replace, progress=progress
-        )
+        done = records.synthetic(release, out=out, records=rows, seed=seed, progress=progress)
     if as_json:
         print_json({"file": str(done.file), "records": done.records})
     else:

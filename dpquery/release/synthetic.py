@@ -7,7 +7,6 @@ Where the unit is a person, every record gets a person of its own: who belongs t
 """
 
 import csv
-import filecmp
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import assert_never
@@ -16,7 +15,7 @@ import numpy as np
 from numpy import int64
 from numpy.typing import NDArray
 
-from dpquery.exceptions import PlanConflictError, SpecError
+from dpquery.exceptions import SpecError
 from dpquery.measurement.codes import code_of
 from dpquery.operators.compile import CompiledSpec
 from dpquery.reconstruction.relaxed import RelaxedRows
@@ -38,7 +37,6 @@ def write_synthetic(
     *,
     records: int,
     seed: int,
-    replace: bool,
     progress: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Write synthetic records, whole or not at all; the same call writes the same bytes.
@@ -50,7 +48,6 @@ def write_synthetic(
         rows: the relaxed rows.
         records: how many to write.
         seed: of the rounding; public.
-        replace: whether a file of another content gives way.
         progress: told how many records have been written.
 
     Privacy:
@@ -58,24 +55,19 @@ def write_synthetic(
 
     Raises:
         SpecError: a value cannot be written.
-        PlanConflictError: another file is in the way.
+        PlanConflictError: a file of another content is in the way.
         DpqueryError: the file cannot be written.
     """
     values = [[texts(column) for column in own.columns] for own in spec.domain.attributes]
-    with replacing(path) as draft:
-        with draft.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(header(spec))
-            for batch, start in enumerate(range(0, records, BATCH)):
-                size = min(BATCH, records - start)
-                chance = PublicChance(seed, batch)
-                codes = rounded(rows, compiled.classes, records=size, chance=chance)
-                writer.writerows(_lines(spec, values, codes, first=start + 1))
-                progress(start + size)
-        if path.exists() and not replace and not filecmp.cmp(draft, path, shallow=False):
-            raise PlanConflictError(
-                f"{path} holds something else; add --replace, or name another file"
-            )
+    with replacing(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header(spec))
+        for batch, start in enumerate(range(0, records, BATCH)):
+            size = min(BATCH, records - start)
+            chance = PublicChance(seed, batch)
+            codes = rounded(rows, compiled.classes, records=size, chance=chance)
+            writer.writerows(_lines(spec, values, codes, first=start + 1))
+            progress(start + size)
 
 
 def header(spec: Spec) -> list[str]:

@@ -44,6 +44,7 @@ from dpquery.release.manifest import (
     read_manifest,
 )
 from dpquery.release.measurements import Measured, write_measurements
+from dpquery.release.replacing import check_named
 from dpquery.release.statement import statement
 from dpquery.release.table import BATCH_ROWS, Batch, layout
 from dpquery.spec.model import Item, Spec
@@ -76,13 +77,13 @@ def check_target(directory: Path, *, key: str, replace: bool) -> None:
         replace: whether a release of another key may be replaced.
 
     Raises:
+        SpecError: nothing can be written there.
         PlanConflictError: the target is something else than a release, or another release.
     """
+    check_named(directory)
     parent = next(own for own in directory.absolute().parents if own.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise PlanConflictError(
-            f"{parent} cannot be written to; name another folder for the release"
-        )
+        raise SpecError(f"{parent} cannot be written to; name another folder for the release")
     if not os.path.lexists(directory):
         return
     if directory.is_symlink() or not directory.is_dir():
@@ -310,9 +311,8 @@ def _put_in_place(workshop: Path, directory: Path) -> None:
 
 
 def _refuse_foreign(directory: Path, release: Manifest) -> None:
-    """Refuse to replace a folder that holds visible files which are not the release's."""
-    visible = {path.name for path in directory.iterdir() if not path.name.startswith(".")}
-    foreign = sorted(visible - set(release.files))
+    """Refuse to replace a folder that holds files, hidden ones too, which are not the release's."""
+    foreign = sorted({path.name for path in directory.iterdir()} - set(release.files))
     if foreign:
         raise PlanConflictError(
             f"{directory} also holds {', '.join(foreign[:3])}, which replacing the release would "
