@@ -10,6 +10,7 @@ from adaptive_support import (
     AT_ONCE,
     DECLARED,
     ROWS,
+    SPEC,
     TWO,
     Frozen,
     ask,
@@ -20,11 +21,18 @@ from adaptive_support import (
 
 from dpquery.exceptions import DpqueryError
 from dpquery.measurement import adaptive, curator
-from dpquery.measurement.adaptive import AdaptiveQuery, offsets, rounds_of, run_rounds
+from dpquery.measurement.adaptive import (
+    AdaptiveQuery,
+    offsets,
+    rounds_of,
+    run_rounds,
+    scaled_total,
+)
 from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.rap_mechanism import STEPS
 from dpquery.measurement.selection import ExactChance
 from dpquery.measurement.tabulate import tabulate
+from dpquery.spec.model import Rows
 from dpquery.strategy.rap import RapSettings
 
 # What chance decides, and who decides on chance.
@@ -121,6 +129,43 @@ def test_a_committed_vector_is_laid_out_as_documented(data):
     flat = [tuple(place) for place in own.rounds[0].places.tolist()]
     assert len(flat) == 72
     assert all(before < after for before, after in pairwise(flat))
+
+
+@pytest.mark.parametrize("epsilon", ["1e-6", "0.01", "0.1", "1", "10"])
+@pytest.mark.parametrize("counted", [-(10**6), 0, 900, 1000, 2000, 10**6])
+def test_the_total_is_weighed_with_the_declared_one_by_inverse_variances(epsilon, counted):
+    mechanism, declared = ask(epsilon=epsilon).mechanism, Rows(1000, exact=False)
+    found = scaled_total(counted * STEPS, mechanism, declared)
+    noise, doubt = mechanism.total_std, 500.0
+    # The twin: least squares of two measurements of one number.
+    A, y = np.array([[1 / doubt], [1 / noise]]), np.array([1000 / doubt, counted / noise])
+    assert found == pytest.approx(max(1, np.linalg.lstsq(A, y)[0][0]), rel=1e-9)
+    assert scaled_total(counted * STEPS, mechanism, None) == max(1, counted)
+
+
+def test_a_clear_total_is_kept_and_without_a_signal_it_is_the_declared_one():
+    declared = Rows(48_842, exact=False)
+    clear, hidden = (ask(epsilon=own).mechanism for own in ("0.1", "1e-6"))
+    for counted in (30_000, 48_842, 70_000):
+        assert abs(scaled_total(counted * STEPS, clear, declared) - counted) < clear.total_std / 100
+    for off in (-3, 0, 3):
+        counted = round(48_842 + off * hidden.total_std)
+        found = scaled_total(counted * STEPS, hidden, declared)
+        assert found == pytest.approx(48_842, rel=0.05)
+    exact = ask(spec=DECLARED).mechanism
+    assert scaled_total(48 * STEPS, exact, Rows(48, exact=True)) == 48
+
+
+def test_a_run_goes_on_from_the_total_that_its_release_has(data):
+    seen = []
+    spec = SPEC.replace("version: 1}", "version: 1, rows: about 1000}")
+    question = ask(spec=spec, epsilon="0.0001", project=remembering(seen))
+    values = measured(data, question).values
+    own = rounds_of(question, values)
+    assert own.total_std > 50_000
+    assert own.total == pytest.approx(1000, rel=0.05)
+    assert own.total == scaled_total(int(values[0]), question.mechanism, Rows(1000, exact=False))
+    assert [made.total for made in seen] == [own.total]
 
 
 def remembering(made):

@@ -14,6 +14,8 @@ from cli_support import kinds, ok, refused
 from rehearsal_support import COMPILED, SPEC, SPEC_READ, Learner, plan
 
 from dpquery.exceptions import OutOfTimeError, SpecError
+from dpquery.measurement.adaptive import noisy_total, scaled_total
+from dpquery.measurement.rap_mechanism import STEPS, design_rap
 from dpquery.planning import rehearsal
 from dpquery.planning.choice import Wanted, stage_for
 from dpquery.reconstruction.rap import RapProjection
@@ -21,6 +23,7 @@ from dpquery.release.manifest import RapFacts, SimulatedFacts
 from dpquery.release.statement import simulated_words
 from dpquery.strategy.plan_file import read_plan, write_plan
 from dpquery.strategy.rap import RapSettings, default_settings
+from dpquery.strategy.seeded_chance import SeededChance
 
 REHEARSED = dataclasses.replace(
     rap_support.REHEARSED,
@@ -233,6 +236,36 @@ def test_the_errors_are_weighted_as_the_workload_weighs_them(small):
     count = sum(w * e.size for w, e in zip(weights, errors, strict=True))
     assert run.rmse == pytest.approx(math.sqrt(total / count))
     assert run.largest == pytest.approx(max(np.abs(e).max() for e in errors))
+
+
+def test_a_rehearsal_scales_its_answers_to_the_total_that_a_release_would(small):
+    stage = stage_for(
+        SPEC_READ,
+        COMPILED,
+        Wanted(),
+        epsilon=Fraction(1, 10_000),
+        delta=Fraction(1, 10**9),
+        targets=False,
+    )
+    totals, settings = [], RapSettings(2, 5, 10, 0)
+
+    def seen(workload, settings, total):
+        totals.append(total)
+        return Learner(workload, settings, total)
+
+    rehearsal.RapProjection = seen  # the fixture puts it back
+    rehearsal.rehearse(stage, settings, repetitions=1)
+    mechanism = design_rap(
+        COMPILED.workload,
+        settings,
+        privacy=SPEC_READ.privacy,
+        guarantee=stage.guarantee,
+        rows=stage.rows,
+    )
+    (steps,) = noisy_total(2000, mechanism, SeededChance(0))
+    assert abs(steps / STEPS - 2000) > 2000
+    assert totals == [scaled_total(int(steps), mechanism, stage.rows)]
+    assert totals[0] == pytest.approx(2000, rel=0.05)
 
 
 def test_the_rule_measures_more_where_there_is_more_signal():

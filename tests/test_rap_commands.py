@@ -120,6 +120,21 @@ def test_rap_at_another_epsilon_simulates_nothing(rap_town):
     assert read_manifest(Path("release")).rap.simulated is None
 
 
+def test_without_a_signal_answers_add_up_to_about_the_declared_number(rap_town):
+    Path("workload.yaml").write_text(MIXED_SPEC.replace("1}", "1, rows: about 1000}"))
+    ok("plan", "workload.yaml", "--mechanism", "linear")
+    rehearse()
+    ok("release", "data.csv", "--epsilon", "0.0001", "--mechanism", "rap")
+    rap = read_manifest(Path("release")).rap
+    assert rap.declared == 1000
+    assert rap.total_std > 50_000
+    assert rap.total == pytest.approx(1000, rel=0.05)
+    table = pd.read_parquet("release/age_by_sex.parquet")
+    assert table["estimate"].sum() / 2 == pytest.approx(rap.total, rel=1e-4)
+    words = " ".join(Path("release/statement.md").read_text().split())
+    assert "and weighed by inverse variances with the declared number, 1,000" in words
+
+
 def test_all_queries_can_be_measured_at_once(rap_town):
     rehearse(settings=RapSettings(rounds=1, selected=0, relaxed_rows=20, seed=0))
     ok(*RELEASE)

@@ -189,6 +189,10 @@ def test_the_statement_tells_what_was_declared_and_what_was_not_simulated():
     assert "scaled to the declared number of records, 1,234" in text
     assert "Every count that was asked for was measured with noise, once." in text
     assert "none were simulated for these questions" in text
+    text = " ".join(statement(manifest(replace(RAP, declared=1500))).split())
+    assert "Answers are scaled to 1,234 records: their number was measured too" in text
+    assert "noise of standard deviation 7.5, and weighed by inverse variances with the" in text
+    assert "declared number, 1,500, which was given a standard deviation of half" in text
 
 
 def test_the_report_calls_errors_unknown_and_simulated_ones_simulated(tmp_path):

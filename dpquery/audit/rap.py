@@ -146,6 +146,7 @@ def figures(town: Town, done: Sequence[Released], split: Split) -> Finding:
         scales = split.scales(own.run)[0] / GRID
         if not town.replace:
             pairs += [(own.facts.total_std or 0.0, split.total_scale / GRID)]
+        pairs += [(own.facts.total, split.scaled_to(float(own.run.totals[0]) / GRID))]
         pairs += list(zip(own.facts.noise_std, scales.tolist(), strict=True))
         if town.settings.adaptive:
             pairs += [(own.facts.selection_scale or 0.0, 1 / split.rate)]

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpquery.audit.rap_towns import ANSWERED, Integers, Town
+from dpquery.audit.rap_towns import ANSWERED, DECLARED, Integers, Town
 
 Floats = NDArray[np.float64]
 
@@ -100,6 +100,18 @@ class Split:
         if not self.total:
             return 0.0
         return GRID * math.sqrt(self.town.limit**2 / (2 * self.total))
+
+    def scaled_to(self, noisy: float) -> float:
+        """Return the total that answers are multiples of, from the count that was committed.
+
+        A town that declares about so many is believed as a count would be whose noise has a
+        standard deviation of half as many.
+        """
+        if not self.total:
+            return noisy
+        counts = np.array([noisy, DECLARED])
+        stds = np.array([self.total_scale / GRID, DECLARED / 2])
+        return max(1.0, float(np.average(counts, weights=stds**-2)))
 
     def scale(self, numbers: Sequence[int]) -> float:
         """Of the noise on the counts of some queries, in grid steps."""

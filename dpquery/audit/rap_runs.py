@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpquery import pipeline
-from dpquery.audit.rap_law import Floats, Runs
+from dpquery.audit.rap_law import Floats, Runs, Split
 from dpquery.audit.rap_towns import ANSWERED, BLOCKS, DELTA, EPSILON, Integers, Town, csv_of
 from dpquery.audit.released import Watched, spent
 from dpquery.measurement.accounting import UNIT, Price, guarantee, unit_of
@@ -160,14 +160,18 @@ def released(bench: Bench, number: int) -> Released:
         whole = stored is not None and ledger.verify([out]) == events[-1].head
     town, workload = bench.town, bench.question.compiled.workload
     values = np.zeros(0, np.int64) if stored is None else stored.values
-    run = runs_of(values[None], town, lambda own: RapProjection(workload, town.settings, own))
+    charged = Fraction(sum(units), UNIT)
+    split = Split(charged, town)
+
+    def fitted(counted: float) -> Projection:
+        return RapProjection(workload, town.settings, split.scaled_to(counted))
+
+    run = runs_of(values[None], town, fitted)
     facts = read_manifest(out).rap
     if facts is None:
         raise ValueError("the release of an audited town is not by RAP")
     before = min(data.seen[1:], default=already) - already
-    return Released(
-        facts, run, Fraction(sum(units), UNIT), Fraction(before, UNIT), len(units), whole
-    )
+    return Released(facts, run, charged, Fraction(before, UNIT), len(units), whole)
 
 
 def runs_of(values: Integers, town: Town, project: Callable[[float], Projection]) -> Runs:
@@ -176,7 +180,7 @@ def runs_of(values: Integers, town: Town, project: Callable[[float], Projection]
     Args:
         values: (n, 1 + 2 T K), or (n, 1 + m) where all queries were measured at once.
         town: its settings.
-        project: makes the public side, given the total.
+        project: makes the public side, given the total as it was committed.
     """
     settings, m = town.settings, len(ANSWERED)
     totals, rest = values[:, 0], values[:, 1:]
@@ -187,7 +191,7 @@ def runs_of(values: Integers, town: Town, project: Callable[[float], Projection]
     numbers, counts = rounds[:, :, 0], rounds[:, :, 1]
     synthetic = np.empty((*numbers.shape[:2], m), dtype=np.int64)
     for own in range(len(values)):
-        public = project(max(1.0, float(totals[own] / 1024)))
+        public = project(float(totals[own] / 1024))
         synthetic[own] = _played(public, numbers[own], counts[own] / 1024)
     return Runs(totals, numbers, counts, synthetic)
 

@@ -128,6 +128,7 @@ class RapContract:
 
     def _facts(self, run: AdaptiveMeasurement) -> RapFacts:
         own, settings = self.query.mechanism, self.query.settings
+        rows = self.query.spec.dataset.rows if own.total is None else None
         return RapFacts(
             rounds=settings.rounds,
             selected=settings.selected,
@@ -137,6 +138,7 @@ class RapContract:
             selection_scale=float(1 / own.rate) if settings.adaptive else None,
             noise_std=tuple(measured.std for measured in run.rounds),
             simulated=self.simulated,
+            declared=None if rows is None else rows.count,
         )
 
 

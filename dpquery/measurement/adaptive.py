@@ -7,7 +7,7 @@ A run is committed as one vector of int64, all counts in steps of 2^-10: the tot
 declared; then for each round the numbers of its K queries, counted through all blocks in order, in
 the order drawn, and after them their K noisy counts. Where all queries are measured at once there
 are no numbers, and the counts are in the workload's order. The synthetic rows are never stored:
-they follow from this.
+they follow from this, as does the total that they are scaled to (see `scaled_total`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,7 @@ from dpquery.measurement.selection import ExactChance, Integers, differences_of,
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
-from dpquery.spec.model import Spec
+from dpquery.spec.model import Rows, Spec
 from dpquery.strategy.lattice import Subset
 from dpquery.strategy.rap import RapSettings
 from dpquery.strategy.strategies import Measurement
@@ -45,6 +45,8 @@ Raise it with any change to what the same settings and the same mechanism ask or
 the split of a round between the sides, the law of a selection, how synthetic counts are rounded,
 the sensitivity of selected queries, the layout of a committed vector. A run begun, or committed,
 by an earlier version is then another question, and is never continued or read by the new rules.
+What is made of a committed vector, such as `scaled_total` or the fit, is not part of it: a public
+function of what was committed, of which every later round may be one too.
 """
 
 
@@ -89,8 +91,8 @@ class AdaptiveMeasurement:
     """All that a run of RAP made public; the synthetic rows follow from it.
 
     Attributes:
-        total: the number of records: noisy and at least 1, or as it was declared.
-        total_std: standard deviation of its noise, 0 where it was declared.
+        total: the number of records that answers are scaled to, from `scaled_total`.
+        total_std: standard deviation of the noise it was counted with, 0 where it was declared.
         rounds: in order.
     """
 
@@ -209,7 +211,7 @@ class AdaptiveQuery:
             counted = int(tables[()]) if self.mechanism.total is None else 0
             parts = [noisy_total(counted, self.mechanism, chance)]
             draft.append(parts[0])
-        measured = _decoded(parts, self.compiled.workload, self.mechanism)
+        measured = _decoded(parts, self)
         rounds = run_rounds(
             lambda position: _exact(self.compiled.workload.blocks[position], tables),
             workload=self.compiled.workload,
@@ -254,7 +256,7 @@ def rounds_of(query: AdaptiveQuery, values: NDArray[np.int64]) -> AdaptiveMeasur
     if len(values) != 1 + query.settings.rounds * query.round_size:
         raise ValueError("these are not the values of this query")
     parts = np.split(values, range(1, len(values), query.round_size))
-    return _decoded(parts, query.compiled.workload, query.mechanism)
+    return _decoded(parts, query)
 
 
 def all_places(workload: Workload) -> Integers:
@@ -282,6 +284,28 @@ def noisy_total(counted: int, mechanism: RapMechanism, chance: Chance) -> Intege
     )
 
 
+def scaled_total(steps: int, mechanism: RapMechanism, rows: Rows | None) -> float:
+    """Return the number of records that answers are scaled to, at least 1.
+
+    All answers follow it, and at low signal a noisy count alone could be anything. So it is weighed
+    with the declared number, which is believed to half of itself, by their inverse variances: that
+    moves a clear count by far less than its noise, and says what was declared where nothing is.
+
+    Args:
+        steps: the committed total, in grid steps.
+        mechanism: how it came about.
+        rows: the declared number of rows, if there is one.
+
+    Privacy:
+        Post-processing: of a committed value and of public ones.
+    """
+    counted = float(steps / STEPS)
+    if mechanism.total is not None or rows is None:
+        return max(1.0, counted)
+    noise, doubt = mechanism.total_std**2, (rows.count / 2) ** 2
+    return max(1.0, (rows.count / doubt + counted / noise) / (1 / doubt + 1 / noise))
+
+
 def _exact(block: Block, tables: Tables) -> Integers:
     """Return the exact answers of a block, (m,)."""
     table = tables[block.attributes]
@@ -297,11 +321,10 @@ def _encoded(own: Round, workload: Workload, mechanism: RapMechanism) -> Integer
     return np.concatenate([numbers, steps])
 
 
-def _decoded(
-    parts: Sequence[Integers], workload: Workload, mechanism: RapMechanism
-) -> AdaptiveMeasurement:
+def _decoded(parts: Sequence[Integers], query: AdaptiveQuery) -> AdaptiveMeasurement:
     """Return what the parts of a run say that are there."""
-    (total,), *rounds = parts
+    workload, mechanism = query.compiled.workload, query.mechanism
+    (counted,), *rounds = parts
     starts, decoded = offsets(workload), []
     for values in rounds:
         if mechanism.settings.adaptive:
@@ -313,7 +336,8 @@ def _decoded(
         move = mechanism.sensitivity(workload, places)
         std = mechanism.scale(mechanism.measurement_rho, move) / STEPS
         decoded.append(Round(places, values / STEPS, std))
-    return AdaptiveMeasurement(max(1.0, float(total / STEPS)), mechanism.total_std, tuple(decoded))
+    total = scaled_total(int(counted), mechanism, query.spec.dataset.rows)
+    return AdaptiveMeasurement(total, mechanism.total_std, tuple(decoded))
 
 
 def _measured(

@@ -15,8 +15,8 @@ import numpy as np
 
 from dpquery.exceptions import OutOfTimeError
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.adaptive import Projection, noisy_total, run_rounds
-from dpquery.measurement.rap_mechanism import STEPS, design_rap
+from dpquery.measurement.adaptive import Projection, noisy_total, run_rounds, scaled_total
+from dpquery.measurement.rap_mechanism import design_rap
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
 from dpquery.planning.proxy import Proxy
@@ -150,7 +150,7 @@ def _run(stage: Stage, settings: RapSettings, seed: int) -> Errors:
     )
     chance = SeededChance(seed)
     (steps,) = noisy_total(stage.rows.count, mechanism, chance)
-    total = max(1.0, float(steps / STEPS))  # as a release has it
+    total = scaled_total(int(steps), mechanism, stage.rows)
     projection = _Timed(RapProjection(workload, settings, total), stage.end)
     rounds = run_rounds(
         lambda position: proxy.answers(workload.blocks[position]),

@@ -148,12 +148,15 @@ class RapFacts:
         rounds: times that queries were chosen and measured; one round of none chosen measures all.
         selected: queries that each round chose.
         relaxed_rows: rows of the relaxed data that every answer is read from.
-        total: the number of records that answers are scaled to: measured with noise, or declared.
-        total_std: standard deviation of the noise on it; None where it was declared.
+        total: the number of records that answers are scaled to: counted with noise and weighed with
+            the declared number, or as it was declared.
+        total_std: standard deviation of the noise it was counted with; None where it was declared.
         selection_scale: a query is e times as likely to be chosen as one whose answer was this
             many counts less wrong; None where no query had to be chosen.
         noise_std: for each round the standard deviation of the noise on its counts, in counts.
         simulated: errors on public data at this guarantee; None where the plan has none.
+        declared: the number of records that the noisy count was weighed with, by inverse variances,
+            as if it had a standard deviation of half of itself; None where there was no weighing.
     """
 
     rounds: int
@@ -164,6 +167,7 @@ class RapFacts:
     selection_scale: float | None
     noise_std: tuple[float, ...]
     simulated: SimulatedFacts | None
+    declared: int | None = None
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def _above_zero(manifest: "Manifest") -> Iterator[float]:
 
 
 def _run_is_believable(run: "RapFacts") -> bool:
-    counts = [run.rounds, run.relaxed_rows]
+    counts = [run.rounds, run.relaxed_rows, *([] if run.declared is None else [run.declared])]
     figures = [*run.noise_std]
     errors = [0.0]
     if run.simulated is not None:

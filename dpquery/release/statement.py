@@ -249,9 +249,16 @@ def _measured_words(rap: RapFacts) -> str:
 def _total_words(rap: RapFacts) -> str:
     if rap.total_std is None:
         return f"Answers are scaled to the declared number of records, {figure(rap.total)}."
+    noise = f"noise of standard deviation {figure(rap.total_std)}"
+    if rap.declared is None:
+        return (
+            "Answers are scaled to the number of records, which was measured too: "
+            f"{figure(rap.total)}, with {noise}."
+        )
     return (
-        "Answers are scaled to the number of records, which was measured too: "
-        f"{figure(rap.total)}, with noise of standard deviation {figure(rap.total_std)}."
+        f"Answers are scaled to {figure(rap.total)} records: their number was measured too, with "
+        f"{noise}, and weighed by inverse variances with the declared number, "
+        f"{figure(rap.declared)}, which was given a standard deviation of half of itself."
     )
 
 

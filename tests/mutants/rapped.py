@@ -85,6 +85,20 @@ RAPPED = (
         ),
     ),
     Mutant(
+        "the noisy total is taken alone, whatever was declared",
+        "where the noise is wider than the dataset, answers add up to anything from 1",
+        ADAPTIVE,
+        "    return max(1.0, (rows.count / doubt + counted / noise) / (1 / doubt + 1 / noise))\n",
+        "    return max(1.0, counted)\n",
+        (
+            "test_adaptive_rounds.py::"
+            "test_a_clear_total_is_kept_and_without_a_signal_it_is_the_declared_one",
+            "test_rap_commands.py::"
+            "test_without_a_signal_answers_add_up_to_about_the_declared_number",
+            "audit:rap",
+        ),
+    ),
+    Mutant(
         "the total's noise hides one row of a person",
         "a person of several rows shows in the total",
         RAP,
