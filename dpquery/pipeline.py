@@ -95,6 +95,7 @@ def plan(
     delta = spec.privacy.delta if delta is None else delta
     wanted, points = parse_targets(targets, spec, objective), parse_sweep(sweep)
     stage = stage_for(spec, compiled, compare, epsilon=epsilon, delta=delta, targets=bool(wanted))
+    _register(ledger_path, spec, cap, change=change_cap)
     selections = select(
         compiled.workload,
         noises=_noises(spec, cap),
@@ -109,7 +110,6 @@ def plan(
     made = Plan(__version__, spec_path.name, spec.text, spec.files, objective, wanted, seed, chosen)
     report = report_of(made, spec, epsilon=epsilon, delta=delta, sweep=points)
     report = with_rap(report, stage, wanted=compare, time_limit=time_limit, progress=progress)
-    _register(ledger_path, spec, cap, change=change_cap)
     replace_file(plan_path, write_plan(report.plan), mark=MARK)
     return report
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cli_support import CSV, SPEC, kinds, ok, refused, spent
 
+from dpquery import pipeline
 from dpquery.measurement import ledger as ledger_module
 
 RELEASE = ("release", "data.csv", "--epsilon", "1")
@@ -336,6 +337,12 @@ def test_a_cap_changed_in_the_spec_is_refused_until_it_is_changed_on_record(town
     assert "epsilon 8" in said
     ok("plan", "workload.yaml", "--change-cap")
     ok("release", "data.csv", "--epsilon", "5")
+
+
+def test_a_ledger_that_refuses_a_spec_does_so_before_the_search(town, monkeypatch):
+    monkeypatch.setattr(pipeline, "select", None)
+    Path("workload.yaml").write_text(SPEC.replace("{epsilon: 4}", "{epsilon: 8}"))
+    assert "--change-cap" in refused("plan", "workload.yaml", code=5)
 
 
 def test_a_key_that_is_unknown_cannot_be_abandoned(town):
