@@ -152,7 +152,7 @@ def planned(home: Path, text: str) -> tuple[Path, list[Triple]]:
     )
     plan = read_plan(path.read_bytes())
     settings = default_settings(rho=RHO, rows=RECORDS, queries=report.spec.queries)
-    rap = PlannedRap(settings, EPSILON, DELTA, "none", 1, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0, False)
+    rap = PlannedRap(settings, EPSILON, DELTA, "none", 1, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, False)
     path.write_bytes(write_plan(replace(plan, relaxed=rap)))
     return path, [table.attributes for item in report.spec.items for table in item.tables]
 

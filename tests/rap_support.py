@@ -38,6 +38,7 @@ REHEARSED = PlannedRap(
     max_error_spread=2.0,
     linear_rmse=11.0,
     linear_max_error=60.5,
+    margin=0.7,
     preferred=True,
 )
 

@@ -222,6 +222,7 @@ def _plan(bench: Bench, plan_path: Path, ledger_path: Path) -> None:
         max_error_spread=0.0,
         linear_rmse=1.0,
         linear_max_error=1.0,
+        margin=1.0,
         preferred=True,
     )
     plan_path.write_bytes(write_plan(replace(read_plan(plan_path.read_bytes()), relaxed=own)))

@@ -150,10 +150,13 @@ def _rap_grids(report: PlanReport) -> list[Grid]:
         else (rap.max_error, rap.max_error_spread, rap.linear_max_error)
     )
     what = "RMSE" if report.plan.objective == "rmse" else "largest error"
-    notes = [f"preferred by {what}: {'RAP' if rap.preferred else 'the linear strategy'}"]
-    if abs(own - other) < spread:
-        notes.append("the difference is within the spread of the rehearsals")
-    if rap.preferred and own >= other:
+    notes = [
+        f"preferred by {what}: {'RAP' if rap.preferred else 'the linear strategy'} "
+        f"(RAP is where it is below {rap.margin:g} times the linear one)"
+    ]
+    if abs(own - rap.margin * other) < spread:
+        notes.append("the choice is within the spread of the rehearsals")
+    if rap.preferred and own >= rap.margin * other:
         notes = ["preferred: RAP, as it was asked for"]
     rows = (linear, simulated)
     return [Grid(title, columns, rows, tuple(notes), int(rap.preferred))]

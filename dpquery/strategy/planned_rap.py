@@ -39,6 +39,7 @@ class PlannedRap:
         max_error_spread: as of the RMSE.
         linear_rmse: what the better linear strategy is expected to reach: weighted RMSE.
         linear_max_error: the same: largest absolute error over all queries.
+        margin: RAP is the better one where its error is below so many times the linear one.
         preferred: whether a release takes RAP.
     """
 
@@ -53,6 +54,7 @@ class PlannedRap:
     max_error_spread: float
     linear_rmse: float
     linear_max_error: float
+    margin: float
     preferred: bool
 
 
@@ -86,6 +88,7 @@ def decode_rap(raw: Json) -> PlannedRap:
         max_error_spread=number_of(raw["max_error_spread"]),
         linear_rmse=number_of(raw["linear_rmse"]),
         linear_max_error=number_of(raw["linear_max_error"]),
+        margin=number_of(raw.get("margin", 1)),  # plans once asked for none
         preferred=preferred,
     )
 
