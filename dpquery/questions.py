@@ -202,7 +202,7 @@ def _relaxed(of: _Release, asking: _Asking) -> _Found:
     classes = of.compiled.classes
     finer = finer_classes(classes, [table for item in asked.spec.items for table in item.tables])
     new = compile_questions(asked.spec, finer)
-    released = read_relaxed(of.directory, of.compiled)
+    released = read_relaxed(of.directory, of.compiled, digest=of.manifest.rap.rows_sha256)
     check_size(asked, new, relaxed_rows=len(released.values))
     rows = spread_evenly(released, classes, finer)
     pairs = zip(asked.spec.domain.attributes, classes, finer, strict=True)

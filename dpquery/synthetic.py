@@ -69,7 +69,7 @@ def synthetic(
         )
     _, spec = plan_and_spec(content, release / PLAN_FILE)
     compiled = compile_spec(spec)
-    rows = read_relaxed(release, compiled)
+    rows = read_relaxed(release, compiled, digest=manifest.rap.rows_sha256)
     wanted = max(1, round(manifest.rap.total)) if records is None else records
     if records is None and wanted > UNASKED:
         raise SpecError(

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from cli_support import SPEC
 
+from dpquery.release.manifest import read_manifest
+from dpquery.release.relaxed import read_relaxed
 from dpquery.strategy.plan_file import read_plan, write_plan
 from dpquery.strategy.planned_rap import PlannedRap
 from dpquery.strategy.rap import RapSettings
@@ -48,3 +50,8 @@ def rehearse(plan=Path("dpquery.plan"), **changes):
     own = dataclasses.replace(read_plan(plan.read_bytes()), relaxed=None)
     relaxed = dataclasses.replace(REHEARSED, **changes)
     plan.write_bytes(write_plan(dataclasses.replace(own, relaxed=relaxed)))
+
+
+def relaxed_of(release, compiled):
+    """The relaxed rows of a release that was made for a workload."""
+    return read_relaxed(release, compiled, digest=read_manifest(release).rap.rows_sha256)

@@ -8,14 +8,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from cli_support import contents, ok, plan_town, refused, renew
-from rap_support import MIXED_SPEC, rehearse
+from rap_support import MIXED_SPEC, rehearse, relaxed_of
 
 from dpquery import unanswerable
 from dpquery.operators.compile import compile_questions, compile_spec
 from dpquery.reconstruction import spread
 from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.reconstruction.spread import spread_evenly
-from dpquery.release.relaxed import read_relaxed
 from dpquery.spec.parse import load
 from dpquery.spec.parse_questions import load_questions
 from dpquery.strategy.rap import RapSettings
@@ -58,7 +57,7 @@ def test_any_question_is_answered_from_the_relaxed_rows(released):
     done = json.loads(ok("answer", "release", "more.yaml", "--json").out)
     assert (done["rmse"], done["max_std_error"], done["charged"]) == (None, None, "0")
     assert contents("release") == before
-    rows = read_relaxed(Path("release"), compiled)
+    rows = relaxed_of(Path("release"), compiled)
     facts = json.loads(Path("release/release.json").read_text())
     asked = load_questions(Path("more.yaml"), of=spec).spec
     new = compile_questions(asked, compiled.classes)
@@ -128,7 +127,7 @@ def test_questions_that_would_not_fit_into_memory_are_refused_at_their_lines(rel
 
 def test_values_that_nothing_measured_tells_apart_are_equally_likely_and_said_to_be(released):
     spec = load(Path("workload.yaml"))
-    rows = read_relaxed(Path("release"), compile_spec(spec))
+    rows = relaxed_of(Path("release"), compile_spec(spec))
     halves = [own // 2 for own in compile_spec(spec).classes]
     shape = tuple(int(own.max()) + 1 for own in halves)
     parts = [

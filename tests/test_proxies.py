@@ -7,14 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cli_support import ok, refused
+from rap_support import relaxed_of
 from rehearsal_support import COMPILED, SPEC, SPEC_READ, plan, records, write_csv
 
 from dpquery.operators.compile import compile_spec
 from dpquery.planning import proxy_release
 from dpquery.planning.proxy import proxy_for
-from dpquery.reconstruction.relaxed import RelaxedRows
-from dpquery.release.manifest import RELAXED_ROWS_FILE
-from dpquery.release.relaxed import relaxed_table
 from dpquery.spec.parse import parse
 from dpquery.strategy.prior import sample_prior, sample_rows, sample_tables, spread
 
@@ -136,14 +134,12 @@ def test_an_earlier_release_stands_in_for_the_data(released):
     assert rap["preferred"] is True
 
 
-def test_relaxed_rows_of_an_earlier_release_stand_in_for_the_data(released):
-    shape = COMPILED.workload.shape_of_domain
-    rng = np.random.default_rng(1)
-    values = np.concatenate([rng.dirichlet(np.full(n, 0.3), 40) for n in shape], axis=1)
-    rows = RelaxedRows(shape, values.astype(np.float32))
-    table = relaxed_table(rows, SPEC_READ.domain, COMPILED.classes)
-    pq.write_table(table, released / RELAXED_ROWS_FILE)
-    proxy = proxy_for(released, SPEC_READ, COMPILED, rows=100_000)
+def test_relaxed_rows_of_an_earlier_release_stand_in_for_the_data(small):
+    write_csv(Path("data.csv"), records(3000, seed=5))
+    plan("--mechanism", "rap", "--epsilon", "1", "--proxy", "public.csv")
+    ok("release", "data.csv", "--epsilon", "1")
+    rows = relaxed_of(Path("release"), COMPILED)
+    proxy = proxy_for(Path("release"), SPEC_READ, COMPILED, rows=100_000)
     for block in COMPILED.workload.blocks:
         expected = 100_000 * np.asarray(rows.answer(block)).ravel()
         assert np.abs(proxy.answers(block) - expected).max() < 6 * np.sqrt(expected.max())

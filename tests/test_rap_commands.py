@@ -9,11 +9,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from cli_support import CSV, contents, kinds, ok, plan_town, refused, renew, spent
-from rap_support import MIXED_SPEC, PERSON_SPEC, REPLACE_SPEC, rehearse
+from rap_support import MIXED_SPEC, PERSON_SPEC, REPLACE_SPEC, rehearse, relaxed_of
 
 from dpquery.operators.compile import compile_spec
 from dpquery.release.manifest import read_manifest
-from dpquery.release.relaxed import read_relaxed
 from dpquery.spec.parse import parse
 from dpquery.strategy.rap import RapSettings
 
@@ -73,7 +72,7 @@ def test_every_table_is_there_and_its_errors_are_null(rap_town):
 def test_answers_are_those_of_the_relaxed_rows_times_the_total(rap_town):
     ok(*RELEASE)
     own = compiled()
-    rows, total = read_relaxed(Path("release"), own), read_manifest(Path("release")).rap.total
+    rows, total = relaxed_of(Path("release"), own), read_manifest(Path("release")).rap.total
     for item, places in zip(read_manifest(Path("release")).items, own.items, strict=True):
         blocks = [own.workload.blocks[place] for place in places]
         wanted = np.concatenate([rows.answer(block).ravel() for block in blocks])

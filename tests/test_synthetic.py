@@ -9,9 +9,10 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from cli_support import contents, ok, plan_town, refused, renew
-from rap_support import MIXED_SPEC, PERSON_SPEC, rehearse
+from rap_support import MIXED_SPEC, PERSON_SPEC, rehearse, relaxed_of
 
 from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.measurement.codes import code_of
@@ -21,7 +22,6 @@ from dpquery.operators.compile import compile_spec
 from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.release import synthetic
 from dpquery.release.manifest import read_manifest
-from dpquery.release.relaxed import read_relaxed
 from dpquery.release.rounding import PublicChance, rounded
 from dpquery.release.synthetic import texts, write_synthetic
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
@@ -246,7 +246,7 @@ def test_synthetic_records_take_the_release_alone(released):
     assert contents("release") == before
     own = parse(MIXED_SPEC, name="workload.yaml", files={})
     compiled = compile_spec(own)
-    rows = read_relaxed(Path("release"), compiled)
+    rows = relaxed_of(Path("release"), compiled)
     found = counted(Path("synthetic.csv"), own, [(), (0,), (1, 2)])
     assert found[()] == 2000
     for subset in ((0,), (1, 2)):
@@ -308,6 +308,28 @@ def test_the_release_is_not_changed(released, out):
     Path("link").symlink_to("release")
     message = refused("synthetic", "--out", out, code=5)
     assert "lies in the release release, which is not changed" in message
+
+
+def test_relaxed_rows_of_another_release_are_refused(released):
+    path, facts = Path("release/relaxed_rows.parquet"), Path("release/release.json")
+    Path("more.yaml").write_text("workload:\n  - {name: sexes, product: {sex: identity}}\n")
+    table = pq.read_table(path)
+    pq.write_table(table.slice(1), path)
+    readers = (
+        ("synthetic",),
+        ("answer", "release", "more.yaml"),
+        ("plan", "workload.yaml", "--proxy", "release"),
+    )
+    Path("workload.yaml").write_text(
+        MIXED_SPEC.replace("version: 1}", "version: 1, rows: about 9}")
+    )
+    for command in readers:
+        assert "damaged, or not of this release" in refused(*command, code=2)
+    old = json.loads(facts.read_text())
+    del old["rap"]["rows_sha256"]
+    facts.write_text(json.dumps(old))
+    for command in readers:
+        assert "made by an older dpquery" in refused(*command, code=2)
 
 
 @pytest.mark.parametrize("rows", ["0", "-3", "many"])

@@ -25,7 +25,7 @@ from dpquery.release.manifest import (
     manifest_of,
 )
 from dpquery.release.measurements import Measured, values_digest
-from dpquery.release.relaxed import relaxed_table
+from dpquery.release.relaxed import relaxed_table, rows_digest
 from dpquery.spec.model import Item, Spec
 from dpquery.strategy.plan_file import Plan
 from dpquery.strategy.planned_rap import PlannedRap
@@ -91,9 +91,12 @@ class RapContract:
         rows = replay(query.compiled.workload, query.settings, run).rows
         answers = RelaxedAnswers(query.spec, query.compiled, rows, run.total)
         table = relaxed_table(rows, query.spec.domain, query.compiled.classes)
-        return Made(answers, self._manifest(measured, run, level), table)
+        facts = self._facts(run, rows)
+        return Made(answers, self._manifest(measured, self._noise(run), facts, level), table)
 
-    def _manifest(self, measured: Measurement, run: AdaptiveMeasurement, level: float) -> Manifest:
+    def _manifest(
+        self, measured: Measurement, noise: Mechanism, facts: RapFacts, level: float
+    ) -> Manifest:
         strategy = StrategyFacts(
             name="RAP",
             kind="relaxed",
@@ -106,7 +109,7 @@ class RapContract:
         )
         return manifest_of(
             self.query.spec,
-            mechanism=self._noise(run),
+            mechanism=noise,
             noise_source=measured.source,
             strategy=strategy,
             plan=self.plan.digest,
@@ -115,7 +118,7 @@ class RapContract:
             cumulative=spent_text(measured.account, parent=measured.parent),
             level=level,
             measurements=values_digest(measured.values),
-            rap=self._facts(run),
+            rap=facts,
         )
 
     def _noise(self, run: AdaptiveMeasurement) -> Mechanism:
@@ -126,9 +129,9 @@ class RapContract:
         scale = own.scale(own.measurement_rho, sensitivity)
         return Mechanism(own.guarantee, -GRID_BITS, sensitivity, scale)
 
-    def _facts(self, run: AdaptiveMeasurement) -> RapFacts:
+    def _facts(self, run: AdaptiveMeasurement, rows: RelaxedRows) -> RapFacts:
         own, settings = self.query.mechanism, self.query.settings
-        rows = self.query.spec.dataset.rows if own.total is None else None
+        known = self.query.spec.dataset.rows if own.total is None else None
         return RapFacts(
             rounds=settings.rounds,
             selected=settings.selected,
@@ -138,7 +141,8 @@ class RapContract:
             selection_scale=float(1 / own.rate) if settings.adaptive else None,
             noise_std=tuple(measured.std for measured in run.rounds),
             simulated=self.simulated,
-            declared=None if rows is None else rows.count,
+            declared=None if known is None else known.count,
+            rows_sha256=rows_digest(rows.values),
         )
 
 

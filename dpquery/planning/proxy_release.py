@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from dpquery.exceptions import SpecError
-from dpquery.operators.compile import compile_spec
+from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.projections import onto_simplex
+from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.release.carried import plan_and_spec, read_plan_file
-from dpquery.release.manifest import PLAN_FILE, RELAXED_ROWS_FILE, read_manifest
+from dpquery.release.manifest import PLAN_FILE, read_manifest
 from dpquery.release.parquet_input import UNREADABLE, opened
 from dpquery.release.relaxed import read_relaxed
 from dpquery.spec.model import Spec, Table
@@ -41,7 +42,8 @@ def draw_records(directory: Path, spec: Spec, *, records: int) -> tuple[Array, t
     Raises:
         SpecError: the folder is no release, or its attributes are not those of the spec.
     """
-    if read_manifest(directory).answered is not None:
+    manifest = read_manifest(directory)
+    if manifest.answered is not None:
         raise SpecError(
             f"the proxy {directory} holds answers to questions; name the release itself"
         )
@@ -55,8 +57,10 @@ def draw_records(directory: Path, spec: Spec, *, records: int) -> tuple[Array, t
             f"{', '.join(wrong)}; name a release of the same domain, or a public CSV file"
         )
     order = [known[name][0] for name in names]
-    if (directory / RELAXED_ROWS_FILE).exists():
-        return _from_relaxed(directory, released, records)[:, order], ()
+    if manifest.rap is not None:
+        compiled = compile_spec(released)
+        rows = read_relaxed(directory, compiled, digest=manifest.rap.rows_sha256)
+        return _from_relaxed(rows, compiled, records)[:, order], ()
     tables = _tables(directory, released, records)
     told = {i for subset, _ in tables for i in subset}
     codes = sample_tables(released.domain.shape, tables, records=records)
@@ -76,10 +80,8 @@ def _spec_of(directory: Path) -> Spec:
     return spec
 
 
-def _from_relaxed(directory: Path, released: Spec, records: int) -> Array:
+def _from_relaxed(rows: RelaxedRows, compiled: CompiledSpec, records: int) -> Array:
     """Draw from relaxed rows; the codes of a class are as likely as each other."""
-    compiled = compile_spec(released)
-    rows = read_relaxed(directory, compiled)
     distributions = [rows.distribution(i) for i in range(len(rows.shape))]
     drawn = sample_rows(distributions, records=records)
     columns = [spread(drawn[:, i], own) for i, own in enumerate(compiled.classes)]

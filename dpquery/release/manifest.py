@@ -157,6 +157,8 @@ class RapFacts:
         simulated: errors on public data at this guarantee; None where the plan has none.
         declared: the number of records that the noisy count was weighed with, by inverse variances,
             as if it had a standard deviation of half of itself; None where there was no weighing.
+        rows_sha256: of the numbers in relaxed_rows.parquet, row after row, as little-endian 32-bit
+            floats; empty where an older dpquery did not keep it.
     """
 
     rounds: int
@@ -168,6 +170,7 @@ class RapFacts:
     noise_std: tuple[float, ...]
     simulated: SimulatedFacts | None
     declared: int | None = None
+    rows_sha256: str = ""
 
 
 @dataclass(frozen=True)

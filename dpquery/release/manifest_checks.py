@@ -77,6 +77,8 @@ def _digests(manifest: "Manifest") -> Iterator[str]:
     yield from (manifest.plan, manifest.key, manifest.strategy.sha256, manifest.ledger.head)
     if manifest.measurements:
         yield manifest.measurements
+    if manifest.rap is not None and manifest.rap.rows_sha256:
+        yield manifest.rap.rows_sha256
     if manifest.answered is not None:
         yield from (manifest.answered.release, manifest.answered.measurements)
 

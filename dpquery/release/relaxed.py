@@ -5,6 +5,7 @@ the columns of an attribute sum to one. Values that no query tells apart are one
 column. `pandas.read_parquet("release/relaxed_rows.parquet").mean()` is every one-way table.
 """
 
+import hashlib
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -63,19 +64,39 @@ def _class_label(attribute: Attribute, codes: Array) -> str:
     return listed if more <= 0 else f"{listed} or {more} more"
 
 
-def read_relaxed(directory: Path, compiled: CompiledSpec) -> RelaxedRows:
-    """Read the relaxed rows of a release; SpecError if they are missing or not as written."""
+def rows_digest(values: Array) -> str:
+    """Return the sha256 of relaxed rows, as little-endian 32-bit floats. values: (rows, k)."""
+    return hashlib.sha256(np.ascontiguousarray(values, dtype="<f4").data).hexdigest()
+
+
+def read_relaxed(directory: Path, compiled: CompiledSpec, *, digest: str) -> RelaxedRows:
+    """Read the relaxed rows of a release.
+
+    Args:
+        directory: of the release.
+        compiled: its workload.
+        digest: see rows_digest, by the manifest; empty in one of an older dpquery.
+
+    Raises:
+        SpecError: they are missing, not as they were written, or another release's.
+    """
+    if not digest:
+        raise SpecError(
+            f"{directory} was made by an older dpquery, which did not say which relaxed rows are "
+            "its own: run `dpquery release` again, which is free"
+        )
     shape = compiled.workload.shape_of_domain
     try:
         values = _read(directory / RELAXED_ROWS_FILE, columns=sum(shape))
         rows = RelaxedRows(shape, np.ascontiguousarray(values))
-        bounded = np.isfinite(values).all() and (values >= 0).all() and (values <= 2).all()
+        own = rows_digest(values) == digest and np.isfinite(values).all()
+        bounded = own and (values >= 0).all() and (values <= 2).all()
         if bounded and all(rows.distribution(i).any(axis=1).all() for i in range(len(shape))):
             return rows
     except UNREADABLE:
         pass
     raise SpecError(
-        f"{directory / RELAXED_ROWS_FILE} is missing or not as it was written; run "
+        f"{directory / RELAXED_ROWS_FILE} is missing, damaged, or not of this release; run "
         "`dpquery release` again, which is free: the ledger holds the measurements"
     )
 
