@@ -16,6 +16,7 @@ from dpquery.measurement.mechanism import Mechanism
 from dpquery.operators.compile import compile_spec
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.relaxed import RelaxedRows
+from dpquery.release.answered_facts import AnsweredFacts
 from dpquery.release.html import page
 from dpquery.release.manifest import (
     LedgerFacts,
@@ -186,11 +187,32 @@ def test_the_statement_says_in_words_that_there_are_no_error_bars():
         assert words not in text, words
 
 
+def test_the_statement_of_later_answers_says_what_was_measured_and_what_was_read():
+    later = AnsweredFacts("k1", "m" * 64)
+    at_once = replace(RAP, selection_scale=None, simulated=None)
+    for own in (RAP, at_once):
+        text = " ".join(statement(replace(manifest(own), answered=later)).split())
+        assert "read off its `relaxed_rows.parquet`, which was computed from its noisy" in text
+        assert "that was asked for was measured" not in text
+    assert "Every count that the release was made for was measured with noise, once" in text
+
+
+def test_one_round_and_one_count_are_one():
+    own = replace(RAP, rounds=1, selected=1, noise_std=(20.0,))
+    text = " ".join(statement(manifest(own)).split())
+    assert "In one round, 1 count on which the relaxed rows were far from the records was" in text
+
+
 def test_the_statement_tells_what_was_declared_and_what_was_not_simulated():
     own = replace(RAP, total_std=None, selection_scale=None, simulated=None)
     text = " ".join(statement(manifest(own)).split())
     assert "scaled to the declared number of records, 1,234" in text
-    assert "Every count that was asked for was measured with noise, once." in text
+    assert "Every count that was asked for was measured with noise, once, and the relaxed" in text
+    assert "every count is paid for" in text
+    assert "which of them were made" not in text
+    made = text.split("## How the numbers")[1].split("## How to read")[0]
+    for words in ("choice", "Choices", "round", "After each"):
+        assert words not in made, words
     assert "none were simulated for these questions" in text
     text = " ".join(statement(manifest(replace(RAP, declared=1500))).split())
     assert "Answers are scaled to 1,234 records: their number was measured too" in text

@@ -192,7 +192,9 @@ def _noisy_parts(manifest: Manifest) -> str:
     """Return what of a release comes from the records, by way of noise."""
     if manifest.error_bars:
         return "its estimates and noisy measurements"
-    return "its estimates, its noisy measurements, which of them were made, and its relaxed rows"
+    chosen = manifest.rap is not None and manifest.rap.selection_scale is not None
+    which = ", which of them were made" if chosen else ""
+    return f"its estimates, its noisy measurements{which}, and its relaxed rows"
 
 
 def simulated_words(rap: RapFacts) -> str:
@@ -214,15 +216,14 @@ def _rap_words(manifest: Manifest) -> str:
     rap = manifest.rap
     if rap is None:
         raise ValueError("not a release of relaxed rows")
+    paid = "every count" if rap.selection_scale is None else "every choice and every count"
     return (
         f"{_tables(manifest)} read from "
         f"{count(rap.relaxed_rows, 'relaxed row')}, made by relaxed adaptive projection (RAP). A "
         "relaxed row is a record whose every attribute is a probability distribution over its "
-        f"values. {_measured_words(rap)} After each measurement the relaxed rows were fitted to "
-        "all noisy counts so far; everything between the rounds was "
-        f"computed from noisy values. {_total_words(rap)} The promise above covers the whole run: "
-        "every choice and every count is paid for in zero-concentrated differential privacy, and "
-        f"its ρ was charged at once, before the first round. {_source_words(manifest, rap)}\n\n"
+        f"values. {_measured_words(manifest, rap)} {_total_words(rap)} The promise above covers "
+        f"the whole run: {paid} is paid for in zero-concentrated differential privacy, and its ρ "
+        f"was charged at once, before anything was measured. {_source_words(manifest, rap)}\n\n"
         f"What is known of the errors: {simulated_words(rap)}."
         + " What other data say is to be expected if the records resemble them. A file of them is "
         "public by the word of whoever planned the release: nothing here protects it."
@@ -235,14 +236,20 @@ def _tables(manifest: Manifest) -> str:
     return f"{count(files, 'table file')} {'was' if files == 1 else 'were'}"
 
 
-def _measured_words(rap: RapFacts) -> str:
+def _measured_words(manifest: Manifest, rap: RapFacts) -> str:
     if rap.selection_scale is None:
-        return "Every count that was asked for was measured with noise, once."
+        whose = "was asked for" if manifest.answered is None else "the release was made for"
+        return (
+            f"Every count that {whose} was measured with noise, once, and the relaxed rows were "
+            "fitted to all noisy counts."
+        )
+    rounds = "In one round" if rap.rounds == 1 else f"In each of {count(rap.rounds, 'round')}"
     return (
-        f"In each of {count(rap.rounds, 'round')}, {count(rap.selected, 'count')} on which the "
-        "relaxed rows were far from the records were drawn by lot, a count "
+        f"{rounds}, {count(rap.selected, 'count')} on which the relaxed rows were far from the "
+        f"records {'was' if rap.selected == 1 else 'were'} drawn by lot, a count "
         f"{figure(rap.selection_scale)} further off being e times as likely (the exponential "
-        "mechanism), and measured with noise."
+        "mechanism), and measured with noise. After each measurement the relaxed rows were fitted "
+        "to all noisy counts so far; all else was computed from noisy values."
     )
 
 
@@ -266,10 +273,10 @@ def _source_words(manifest: Manifest, rap: RapFacts) -> str:
     own = manifest.noise
     least, most = figure(min(rap.noise_std)), figure(max(rap.noise_std))
     spread = most if least == most else f"{least} to {most}"
+    drawn = "Choices and noise come" if rap.selection_scale else "All draws come"
     return (
         "To each measured count, noise of the discrete Gaussian distribution of standard deviation "
-        f"{spread} was added once. Choices and noise come from "
-        f"{_one_line(own.source)}, which "
+        f"{spread} was added once. {drawn} from {_one_line(own.source)}, which "
         f"draws them exactly, in whole steps of {2.0**own.shift:g}, from a cryptographic random "
         "generator: no "
         "floating-point noise is used, and no seed exists from which it could be drawn again. "
@@ -286,9 +293,12 @@ def _answered_words(manifest: Manifest) -> str:
         "to be equally likely."
         for name in manifest.answered.guessed
     )
+    source = "computed from its noisy measurements alone"
+    if manifest.rap is not None:
+        source = f"read off its `{RELAXED_ROWS_FILE}`, which was {source}"
     return (
         "These are answers to questions that were asked later, of the release with the key "
-        f"`{manifest.answered.release}`. They were computed from its noisy measurements alone: "
+        f"`{manifest.answered.release}`. They were {source}: "
         "the records were not looked at again, nothing was charged, and what is promised above is "
         f"that release's promise, for the release and these answers together.{guess}\n\n"
     )
