@@ -144,11 +144,18 @@ def _rap_grids(report: PlanReport) -> list[Grid]:
     runs = "once" if rap.repetitions == 1 else f"{rap.repetitions} times"
     title = f"linear or RAP, {_guarantee(report)}: RAP rehearsed {runs} on {rap.proxy}"
     columns = ("mechanism", "RMSE", "", "largest error", "", "remark")
+    return [Grid(title, columns, (linear, simulated), _preference(rap, report), int(rap.preferred))]
+
+
+def _preference(rap: PlannedRap, report: PlanReport) -> tuple[str, ...]:
+    """Say which is preferred, by what rule, and how clearly."""
     own, spread, other = (
         (rap.rmse, rap.rmse_spread, rap.linear_rmse)
         if report.plan.objective == "rmse"
         else (rap.max_error, rap.max_error_spread, rap.linear_max_error)
     )
+    if rap.preferred and own >= rap.margin * other:
+        return ("preferred: RAP, as it was asked for",)
     what = "RMSE" if report.plan.objective == "rmse" else "largest error"
     notes = [
         f"preferred by {what}: {'RAP' if rap.preferred else 'the linear strategy'} "
@@ -156,10 +163,7 @@ def _rap_grids(report: PlanReport) -> list[Grid]:
     ]
     if abs(own - rap.margin * other) < spread:
         notes.append("the choice is within the spread of the rehearsals")
-    if rap.preferred and own >= rap.margin * other:
-        notes = ["preferred: RAP, as it was asked for"]
-    rows = (linear, simulated)
-    return [Grid(title, columns, rows, tuple(notes), int(rap.preferred))]
+    return tuple(notes)
 
 
 def _spread(rap: PlannedRap, spread: float) -> str:
