@@ -127,7 +127,7 @@ def rehearsed(spec, compiled, path, epsilon, rows, repetitions) -> dict[str, obj
         Rows(rows, exact=False),
     )
     start = time.process_time()
-    done = rehearse(stage, settings, repetitions=repetitions)
+    done = rehearse(stage, settings, seeds=range(repetitions))
     return {
         "T": settings.rounds,
         "K": settings.selected,

@@ -2,28 +2,22 @@
 
 import dataclasses
 import json
-import math
 from fractions import Fraction
 from pathlib import Path
 
 import bench_choice
-import numpy as np
 import pytest
 import rap_support
 from cli_support import kinds, ok, refused
-from rehearsal_support import COMPILED, SPEC, SPEC_READ, Learner, plan
+from rehearsal_support import SPEC, plan
 
-from dpquery.exceptions import OutOfTimeError, SpecError
-from dpquery.measurement.adaptive import noisy_total, scaled_total
-from dpquery.measurement.rap_mechanism import STEPS, design_rap
+from dpquery.exceptions import SpecError
 from dpquery.planning import rehearsal
-from dpquery.planning.choice import Wanted, stage_for
 from dpquery.reconstruction.rap import RapProjection
 from dpquery.release.manifest import RapFacts, SimulatedFacts
 from dpquery.release.statement import simulated_words
 from dpquery.strategy.plan_file import read_plan, write_plan
-from dpquery.strategy.rap import RapSettings, default_settings
-from dpquery.strategy.seeded_chance import SeededChance
+from dpquery.strategy.rap import RapSettings
 
 REHEARSED = dataclasses.replace(
     rap_support.REHEARSED,
@@ -127,41 +121,6 @@ def test_a_mechanism_can_be_asked_for(small):
     assert "\nchosen: " in ok("plan", "workload.yaml", "--epsilon", "10").out
 
 
-@pytest.fixture
-def stage():
-    delta = Fraction(1, 10**9)
-    return stage_for(SPEC_READ, COMPILED, Wanted(), epsilon=Fraction(1), delta=delta, targets=False)
-
-
-@pytest.mark.parametrize("start", [(16, 1), (1, 1), (8, 8), (4, 20)])
-@pytest.mark.parametrize("objective", ["rmse", "max"])
-def test_the_search_goes_down_the_valley_and_along_it(stage, monkeypatch, start, objective):
-    tried = []
-
-    def valley(stage, settings, *, repetitions):
-        tried.append(settings)
-        T, K = settings.rounds, settings.selected
-        error = 1 + math.log2(T * K / 16) ** 2 + 0.1 * math.log2(T / 8) ** 2
-        return rehearsal.Rehearsed(settings, (rehearsal.Errors(error, error),), stopped=False)
-
-    monkeypatch.setattr(rehearsal, "rehearse", valley)
-    found, finished = rehearsal.search(stage, RapSettings(*start, 10, 0), objective=objective)
-    assert finished
-    assert found.rounds * found.selected in (16, 20)
-    assert len(tried) <= 12
-
-
-def test_a_search_that_is_out_of_time_keeps_the_best_found(stage, monkeypatch):
-    def slow(stage, settings, *, repetitions):
-        if settings.selected > 4:
-            raise OutOfTimeError("no")
-        return rehearsal.Rehearsed(settings, (rehearsal.Errors(1.0, 1.0),), stopped=False)
-
-    monkeypatch.setattr(rehearsal, "rehearse", slow)
-    start = RapSettings(2, 4, 10, 0)
-    assert rehearsal.search(stage, start, objective="rmse") == (start, False)
-
-
 def test_one_rehearsal_says_nothing_of_the_spread(small, monkeypatch):
     assert "±" in ok("plan", "workload.yaml", "--epsilon", "0.01").out
     monkeypatch.setattr("dpquery.planning.choice.REPETITIONS", 1)
@@ -172,14 +131,6 @@ def test_one_rehearsal_says_nothing_of_the_spread(small, monkeypatch):
     facts = dict.fromkeys(("rmse", "rmse_spread", "max_error", "max_error_spread"), 1.0)
     rap = RapFacts(1, 1, 1, 1.0, 1.0, 1.0, (1.0,), SimulatedFacts("it", 1, **facts))
     assert simulated_words(rap).endswith("RMSE 1 and largest error 1 in 1 run on it")
-
-
-def test_the_settings_are_searched_where_that_is_asked_for(small, monkeypatch):
-    found = RapSettings(3, 7, 10, 0)
-    monkeypatch.setattr("dpquery.planning.choice.search", lambda *_, objective: (found, False))
-    seen = plan("--epsilon", "1", "--rap-search")
-    assert seen["rap"]["settings"] == vars(found)
-    assert "the search for RAP's settings was not finished" in seen["remark"]
 
 
 # Where nothing is rehearsed.
@@ -229,77 +180,6 @@ def test_the_linear_figures_are_those_of_the_better_selection(small):
     own = next(o for o in best["candidates"] if o["name"] == best["best"])
     assert found["rap"]["linear_rmse"] == pytest.approx(own["weighted_rmse"])
     assert found["rap"]["linear_max_error"] > own["max_std_error"]
-
-
-def test_the_errors_are_weighted_as_the_workload_weighs_them(small):
-    blocks = COMPILED.workload.blocks
-    weights = tuple(float(k + 1) for k in range(len(blocks)))
-    workload = dataclasses.replace(COMPILED.workload, weights=weights)
-    compiled = dataclasses.replace(COMPILED, workload=workload)
-    stage = stage_for(
-        SPEC_READ,
-        compiled,
-        Wanted(),
-        epsilon=Fraction(1),
-        delta=Fraction(1, 10**9),
-        targets=False,
-    )
-    seen = []
-
-    class Seen(Learner):
-        def __init__(self, *given):
-            super().__init__(*given)
-            seen.append(self)
-
-    rehearsal.RapProjection = Seen  # the fixture puts it back
-    run = rehearsal.rehearse(stage, RapSettings(2, 5, 10, 0), repetitions=1).runs[0]
-    errors = [seen[0].answers(k) - stage.proxy.answers(own) for k, own in enumerate(blocks)]
-    total = sum(w * np.square(e).sum() for w, e in zip(weights, errors, strict=True))
-    count = sum(w * e.size for w, e in zip(weights, errors, strict=True))
-    assert run.rmse == pytest.approx(math.sqrt(total / count))
-    assert run.largest == pytest.approx(max(np.abs(e).max() for e in errors))
-
-
-def test_a_rehearsal_scales_its_answers_to_the_total_that_a_release_would(small):
-    stage = stage_for(
-        SPEC_READ,
-        COMPILED,
-        Wanted(),
-        epsilon=Fraction(1, 10_000),
-        delta=Fraction(1, 10**9),
-        targets=False,
-    )
-    totals, settings = [], RapSettings(2, 5, 10, 0)
-
-    def seen(workload, settings, total):
-        totals.append(total)
-        return Learner(workload, settings, total)
-
-    rehearsal.RapProjection = seen  # the fixture puts it back
-    rehearsal.rehearse(stage, settings, repetitions=1)
-    mechanism = design_rap(
-        COMPILED.workload,
-        settings,
-        privacy=SPEC_READ.privacy,
-        guarantee=stage.guarantee,
-        rows=stage.rows,
-    )
-    (steps,) = noisy_total(2000, mechanism, SeededChance(0))
-    assert abs(steps / STEPS - 2000) > 2000
-    assert totals == [scaled_total(int(steps), mechanism, stage.rows)]
-    assert totals[0] == pytest.approx(2000, rel=0.05)
-
-
-def test_the_rule_measures_more_where_there_is_more_signal():
-    def measured(epsilon):
-        own = default_settings(rho=epsilon**2 / 90, rows=50_000, queries=10**7)
-        return own.rounds * own.selected
-
-    counts = [measured(own) for own in (0.001, 0.01, 0.1, 1, 10)]
-    assert counts == sorted(counts)
-    assert counts[0] >= 8
-    few = default_settings(rho=1.0, rows=50_000, queries=20)
-    assert not few.adaptive
 
 
 # The plan file.

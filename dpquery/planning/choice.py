@@ -135,18 +135,24 @@ def _rehearsed(
 ) -> tuple[Rehearsed, str]:
     """Return the rehearsal, and what of it was left unfinished."""
     start = process_time()
-    settings = default_settings(
+    rule = default_settings(
         rho=float(stage.guarantee.amount),
         rows=stage.rows.count,
         queries=stage.workload.shape[0],
     )
-    remarks = []
+    found, remarks, seeds = rule, [], range(REPETITIONS)
     if wanted.search:
         half = replace(stage, end=start + time_limit / 2)
-        settings, finished = search(half, settings, objective=objective)
+        found, finished = search(half, rule, objective=objective)
         remarks += [] if finished else ["the search for RAP's settings was not finished"]
     whole = replace(stage, end=start + time_limit)
-    done = rehearse(whole, settings, repetitions=REPETITIONS)
+    done = rehearse(whole, rule, seeds=seeds)
+    if found != rule:  # best in one run each: is it better than the rule's in other runs too?
+        try:
+            other = rehearse(whole, found, seeds=seeds)
+            done = min(done, other, key=lambda own: own.error(objective))
+        except OutOfTimeError:
+            remarks.append("what the search for RAP's settings found was not rehearsed")
     if done.stopped:
         remarks.append(f"{len(done.runs)} of {REPETITIONS} rehearsals of RAP were finished")
     return done, "; ".join(remarks) + "; give --time-limit more seconds" * bool(remarks)
@@ -168,7 +174,6 @@ def _compared(
     """Compare by the objective: weighted RMSEs, or largest absolute errors over all queries."""
     largest = linear_largest(best, stage.workload)
     linear = best.weighted_rmse if objective == "rmse" else largest
-    simulated = done.rmse if objective == "rmse" else done.largest
     return PlannedRap(
         settings=done.settings,
         epsilon=stage.guarantee.epsilon,
@@ -182,7 +187,7 @@ def _compared(
         linear_rmse=best.weighted_rmse,
         linear_max_error=largest,
         margin=margin,
-        preferred=prefers_rap(simulated[0], linear, margin=margin),
+        preferred=prefers_rap(done.error(objective), linear, margin=margin),
     )
 
 

@@ -5,7 +5,7 @@ with a seeded chance in place of the curator's: the same plan comes out the same
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import fmean, stdev
@@ -28,6 +28,8 @@ from dpquery.strategy.seeded_chance import SeededChance
 from dpquery.strategy.select import Objective
 
 MAX_SEARCHED = 64  # rounds that a search tries at most: each fits all relaxed rows again
+SEARCH_SEED = 1 << 32
+"""Of all runs of a search: none that settings are judged by afterwards, which count from 0."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,10 @@ class Rehearsed:
     settings: RapSettings
     runs: tuple[Errors, ...]
     stopped: bool
+
+    def error(self, objective: Objective) -> float:
+        """Return what the objective minimises: its mean over the repetitions."""
+        return (self.rmse if objective == "rmse" else self.largest)[0]
 
     @property
     def rmse(self) -> tuple[float, float]:
@@ -80,15 +86,15 @@ class Stage:
     progress: Callable[[str], None] = lambda _: None
 
 
-def rehearse(stage: Stage, settings: RapSettings, *, repetitions: int) -> Rehearsed:
-    """Run RAP on the proxy so many times, each with noise of its own.
+def rehearse(stage: Stage, settings: RapSettings, *, seeds: Sequence[int]) -> Rehearsed:
+    """Run RAP on the proxy once for every seed, each time with noise of its own.
 
     Raises:
         OutOfTimeError: not even one repetition was finished in time.
         UnsupportedWorkloadError, SpecError: RAP cannot be carried out so.
     """
     runs: list[Errors] = []
-    for seed in range(repetitions):
+    for seed in seeds:
         try:
             runs.append(_run(stage, settings, seed))
         except OutOfTimeError:
@@ -99,10 +105,11 @@ def rehearse(stage: Stage, settings: RapSettings, *, repetitions: int) -> Rehear
 
 
 def search(stage: Stage, start: RapSettings, *, objective: Objective) -> tuple[RapSettings, bool]:
-    """Search the number of rounds T and of queries in each K, one repetition for each pair tried.
+    """Search the number of rounds T and of queries in each K, one run for each pair tried.
 
     The error depends on T K before all else, and has one valley along it [RAP, 3.4.2]: K goes up or
-    down fourfold while that helps, and then T and K change against each other, twofold.
+    down fourfold while that helps, and then T and K change against each other, twofold. The pair
+    that is found was lucky in its run too: it is to be judged by runs of other seeds.
 
     Returns:
         The best settings found, and whether the search came to its end.
@@ -112,8 +119,7 @@ def search(stage: Stage, start: RapSettings, *, objective: Objective) -> tuple[R
     """
 
     def score(settings: RapSettings) -> float:
-        run = rehearse(stage, settings, repetitions=1).runs[0]
-        return run.rmse if objective == "rmse" else run.largest
+        return rehearse(stage, settings, seeds=[SEARCH_SEED]).error(objective)
 
     best, least = start, score(start)
     try:
@@ -159,8 +165,9 @@ def _run(stage: Stage, settings: RapSettings, seed: int) -> Errors:
         projection=projection,
         chance=chance,
     )
+    T, K = settings.rounds, settings.selected
     for number, _ in enumerate(rounds):
-        stage.progress(f"rehearsing RAP: run {seed + 1}, round {number + 1} of {settings.rounds}")
+        stage.progress(f"rehearsing RAP: T = {T}, K = {K}, round {number + 1}")
     squares, largest = 0.0, 0.0
     for position, (block, weight) in enumerate(zip(workload.blocks, workload.weights, strict=True)):
         error = projection.answers(position).ravel() - proxy.answers(block)

@@ -1,0 +1,192 @@
+"""A rehearsal is the curator's own loop on public data; what a search finds is judged by others."""
+
+import dataclasses
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from rehearsal_support import COMPILED, SPEC_READ, Learner, plan
+
+from dpquery.exceptions import OutOfTimeError
+from dpquery.measurement.adaptive import noisy_total, scaled_total
+from dpquery.measurement.rap_mechanism import STEPS, design_rap
+from dpquery.planning import rehearsal
+from dpquery.planning.choice import Wanted, stage_for
+from dpquery.strategy.rap import RapSettings, default_settings
+from dpquery.strategy.seeded_chance import SeededChance
+
+
+@pytest.fixture
+def stage():
+    delta = Fraction(1, 10**9)
+    return stage_for(SPEC_READ, COMPILED, Wanted(), epsilon=Fraction(1), delta=delta, targets=False)
+
+
+# The search.
+
+
+@pytest.mark.parametrize("start", [(16, 1), (1, 1), (8, 8), (4, 20)])
+@pytest.mark.parametrize("objective", ["rmse", "max"])
+def test_the_search_goes_down_the_valley_and_along_it(stage, monkeypatch, start, objective):
+    tried = []
+
+    def valley(stage, settings, *, seeds):
+        tried.append(settings)
+        T, K = settings.rounds, settings.selected
+        error = 1 + math.log2(T * K / 16) ** 2 + 0.1 * math.log2(T / 8) ** 2
+        return rehearsal.Rehearsed(settings, (rehearsal.Errors(error, error),), stopped=False)
+
+    monkeypatch.setattr(rehearsal, "rehearse", valley)
+    found, finished = rehearsal.search(stage, RapSettings(*start, 10, 0), objective=objective)
+    assert finished
+    assert found.rounds * found.selected in (16, 20)
+    assert len(tried) <= 12
+
+
+def test_a_search_that_is_out_of_time_keeps_the_best_found(stage, monkeypatch):
+    def slow(stage, settings, *, seeds):
+        if settings.selected > 4:
+            raise OutOfTimeError("no")
+        return rehearsal.Rehearsed(settings, (rehearsal.Errors(1.0, 1.0),), stopped=False)
+
+    monkeypatch.setattr(rehearsal, "rehearse", slow)
+    start = RapSettings(2, 4, 10, 0)
+    assert rehearsal.search(stage, start, objective="rmse") == (start, False)
+
+
+@pytest.fixture
+def searched(small, monkeypatch):
+    """What plan makes of a search that found settings of some error by the seeds of their runs."""
+
+    def planned(errors, *arguments):
+        """The plan, and the seeds of every rehearsal; `errors` are of the rule's and the found."""
+        found, used = RapSettings(3, 7, 10, 0), []
+
+        def rehearse(stage, settings, *, seeds):
+            used.append((settings == found, list(seeds)))
+            own = errors[settings == found]
+            if own is None:
+                raise OutOfTimeError("not finished")
+            runs = tuple(rehearsal.Errors(own, 10 * own) for _ in seeds)
+            return rehearsal.Rehearsed(settings, runs, stopped=False)
+
+        monkeypatch.setattr("dpquery.planning.choice.rehearse", rehearse)
+        monkeypatch.setattr("dpquery.planning.choice.search", lambda *_, **__: (found, True))
+        return plan("--epsilon", "1", "--rap-search", *arguments), found, used
+
+    return planned
+
+
+@pytest.mark.parametrize("objective", ["rmse", "max"])
+def test_what_a_search_found_is_kept_only_where_it_beats_the_rule_in_other_runs(
+    searched, objective
+):
+    for errors, is_kept in (((2.0, 1.0), True), ((1.0, 2.0), False)):
+        seen, found, used = searched(errors, "--objective", objective)
+        assert (seen["rap"]["settings"] == vars(found)) is is_kept
+        assert seen["rap"]["rmse"] == 1.0
+        assert used == [(False, [0, 1, 2]), (True, [0, 1, 2])]
+        assert "remark" not in seen
+
+
+def test_what_a_search_found_too_late_to_be_rehearsed_is_not_kept(searched):
+    seen, found, _ = searched((1.0, None))
+    assert seen["rap"]["settings"] != vars(found)
+    words = "what the search for RAP's settings found was not rehearsed; give --time-limit more"
+    assert words in seen["remark"]
+
+
+def test_a_search_and_what_judges_it_never_share_a_run(small, monkeypatch):
+    real, used = rehearsal._run, {}
+
+    def run(stage, settings, seed):
+        used.setdefault(seed, set()).add(settings)
+        return real(stage, settings, seed)
+
+    monkeypatch.setattr(rehearsal, "_run", run)
+    seen = plan("--epsilon", "1", "--rap-search")["rap"]
+    assert set(used) == {0, 1, 2, rehearsal.SEARCH_SEED}
+    assert len(used[0]) <= 2 < len(used[rehearsal.SEARCH_SEED])
+    assert RapSettings(**seen["settings"]) in used[0]
+
+
+def test_a_search_that_was_not_finished_is_told(small, monkeypatch):
+    found = RapSettings(3, 7, 10, 0)
+    monkeypatch.setattr("dpquery.planning.choice.search", lambda *_, objective: (found, False))
+    seen = plan("--epsilon", "1", "--rap-search")
+    assert "the search for RAP's settings was not finished" in seen["remark"]
+
+
+# One run.
+
+
+def test_the_errors_are_weighted_as_the_workload_weighs_them(small):
+    blocks = COMPILED.workload.blocks
+    weights = tuple(float(k + 1) for k in range(len(blocks)))
+    workload = dataclasses.replace(COMPILED.workload, weights=weights)
+    compiled = dataclasses.replace(COMPILED, workload=workload)
+    stage = stage_for(
+        SPEC_READ,
+        compiled,
+        Wanted(),
+        epsilon=Fraction(1),
+        delta=Fraction(1, 10**9),
+        targets=False,
+    )
+    seen = []
+
+    class Seen(Learner):
+        def __init__(self, *given):
+            super().__init__(*given)
+            seen.append(self)
+
+    rehearsal.RapProjection = Seen  # the fixture puts it back
+    run = rehearsal.rehearse(stage, RapSettings(2, 5, 10, 0), seeds=[0]).runs[0]
+    errors = [seen[0].answers(k) - stage.proxy.answers(own) for k, own in enumerate(blocks)]
+    total = sum(w * np.square(e).sum() for w, e in zip(weights, errors, strict=True))
+    count = sum(w * e.size for w, e in zip(weights, errors, strict=True))
+    assert run.rmse == pytest.approx(math.sqrt(total / count))
+    assert run.largest == pytest.approx(max(np.abs(e).max() for e in errors))
+
+
+def test_a_rehearsal_scales_its_answers_to_the_total_that_a_release_would(small):
+    stage = stage_for(
+        SPEC_READ,
+        COMPILED,
+        Wanted(),
+        epsilon=Fraction(1, 10_000),
+        delta=Fraction(1, 10**9),
+        targets=False,
+    )
+    totals, settings = [], RapSettings(2, 5, 10, 0)
+
+    def seen(workload, settings, total):
+        totals.append(total)
+        return Learner(workload, settings, total)
+
+    rehearsal.RapProjection = seen  # the fixture puts it back
+    rehearsal.rehearse(stage, settings, seeds=[0])
+    mechanism = design_rap(
+        COMPILED.workload,
+        settings,
+        privacy=SPEC_READ.privacy,
+        guarantee=stage.guarantee,
+        rows=stage.rows,
+    )
+    (steps,) = noisy_total(2000, mechanism, SeededChance(0))
+    assert abs(steps / STEPS - 2000) > 2000
+    assert totals == [scaled_total(int(steps), mechanism, stage.rows)]
+    assert totals[0] == pytest.approx(2000, rel=0.05)
+
+
+def test_the_rule_measures_more_where_there_is_more_signal():
+    def measured(epsilon):
+        own = default_settings(rho=epsilon**2 / 90, rows=50_000, queries=10**7)
+        return own.rounds * own.selected
+
+    counts = [measured(own) for own in (0.001, 0.01, 0.1, 1, 10)]
+    assert counts == sorted(counts)
+    assert counts[0] >= 8
+    few = default_settings(rho=1.0, rows=50_000, queries=20)
+    assert not few.adaptive
