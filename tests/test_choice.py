@@ -142,8 +142,8 @@ WITHOUT = {
 }
 REMEDIES = {
     "no rows": "declare `dataset: {rows: about 50000}`",
-    "no delta": "it takes `delta` under `privacy`",
-    "a budget in pure epsilon": "it takes `delta` under `privacy`, and a budget",
+    "no delta": "declare `delta` under `privacy`, and a budget with one or in rho",
+    "a budget in pure epsilon": "declare `delta` under `privacy`, and a budget with one or in rho",
 }
 
 
@@ -151,8 +151,15 @@ REMEDIES = {
 def test_nothing_is_rehearsed_without_rows_and_a_budget_for_it(small, without, monkeypatch):
     Path("workload.yaml").write_text(WITHOUT[without])
     monkeypatch.setattr(rehearsal, "RapProjection", None)
-    assert "rap" not in plan()
-    assert "RAP" not in ok("plan", "workload.yaml").out
+    seen, shown = plan(), " ".join(ok("plan", "workload.yaml").out.split())
+    assert "rap" not in seen
+    if without == "no rows":  # nobody thought of RAP
+        assert "RAP" not in shown
+        assert "remark" not in seen
+    else:
+        assert seen["remark"] == f"RAP was not compared: it takes a delta: {REMEDIES[without]}"
+        assert seen["remark"] in shown
+    assert "remark" not in plan("--mechanism", "linear")
     assert b"relaxed" not in Path("dpquery.plan").read_bytes()
     for asked in (("--mechanism", "rap"), ("--proxy", "public.csv"), ("--rap-search",)):
         assert REMEDIES[without] in refused("plan", "workload.yaml", *asked, code=2)
@@ -160,7 +167,10 @@ def test_nothing_is_rehearsed_without_rows_and_a_budget_for_it(small, without, m
 
 def test_rap_is_not_compared_where_targets_are_to_be_met(small):
     target = ("--target", "pairs: sd <= 9")
-    assert "rap" not in plan(*target, "--time-limit", "0")
+    seen = plan(*target, "--time-limit", "0")
+    assert "rap" not in seen
+    assert seen["remark"].startswith("RAP was not compared: targets bound standard errors")
+    assert seen["remark"].endswith("leave --target out")
     message = refused("plan", "workload.yaml", *target, "--mechanism", "rap", code=2)
     assert "leave --target out" in message
 

@@ -68,8 +68,10 @@ def stage_for(
     epsilon: Fraction | None,
     delta: Fraction,
     targets: bool,
-) -> Stage | None:
-    """Return what the rehearsal needs, at epsilon 1 unless said; None where there is no choice.
+) -> Stage | str:
+    """Return what the rehearsal needs, at epsilon 1 unless said; or why there is none.
+
+    The reason is empty where nobody thought of RAP: nothing asked for it, and no rows are declared.
 
     Raises:
         SpecError: RAP, or a proxy to rehearse it on, was asked for and cannot be had.
@@ -77,11 +79,11 @@ def stage_for(
     if wanted.mechanism == "linear":
         if wanted != LINEAR:
             raise SpecError("--proxy and --rap-search are for RAP; leave --mechanism linear out")
-        return None
+        return ""
     rows, reason = spec.dataset.rows, _missing(spec, delta, targets=targets)
     if rows is None or reason:
         if wanted == Wanted():
-            return None
+            return "" if rows is None else reason
         raise SpecError(f"RAP cannot be rehearsed: {reason}")
     return Stage(
         compiled.workload,
@@ -94,7 +96,7 @@ def stage_for(
 
 def with_rap(
     report: PlanReport,
-    stage: Stage | None,
+    stage: Stage | str,
     *,
     wanted: Wanted,
     time_limit: float,
@@ -104,7 +106,7 @@ def with_rap(
 
     Args:
         report: of the linear strategies, at the guarantee of the rehearsal.
-        stage: what the rehearsal needs; without one the report stays as it is.
+        stage: what the rehearsal needs; or why there is none, if that is to be told.
         wanted: see there.
         time_limit: CPU seconds, half of them for the search of settings where one is wanted.
         progress: told what is being done.
@@ -112,8 +114,8 @@ def with_rap(
     Raises:
         SpecError: RAP was asked for, and cannot answer this workload, or not in time.
     """
-    if stage is None:
-        return report
+    if isinstance(stage, str):
+        return replace(report, remark=f"RAP was not compared: {stage}" if stage else "")
     stage = replace(stage, progress=progress)
     objective = report.plan.objective
     try:
@@ -205,7 +207,7 @@ def _missing(spec: Spec, delta: Fraction, *, targets: bool) -> str:
     if targets:
         return "targets bound standard errors, and RAP has none; leave --target out"
     if delta == 0 or cap.currency != "rho":
-        return "it takes `delta` under `privacy`, and a budget with a delta or in rho"
+        return "it takes a delta: declare `delta` under `privacy`, and a budget with one or in rho"
     if spec.dataset.rows is None:
         return (
             "the spec does not say how many rows the dataset holds; declare "
