@@ -16,7 +16,9 @@ from dpquery.contracts.linear import LinearAnswers
 from dpquery.contracts.made import Progress, digest_of
 from dpquery.contracts.rap import NO_COLUMNS, RelaxedAnswers
 from dpquery.exceptions import SpecError
-from dpquery.measurement.mechanism import standard_deviation
+from dpquery.measurement.accounting import guarantee, parse_delta, parse_epsilon
+from dpquery.measurement.ledger_witness import MANIFEST_FILE
+from dpquery.measurement.mechanism import design, standard_deviation
 from dpquery.operators.compile import (
     CompiledSpec,
     compile_questions,
@@ -44,7 +46,6 @@ from dpquery.spec.model import Item, Spec
 from dpquery.spec.parse_questions import Questions, load_questions
 from dpquery.strategy.codec import decode_strategy
 from dpquery.strategy.expected_error import largest_of
-from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.plan_file import Plan
 from dpquery.strategy.row_errors import total_of, variances
 from dpquery.strategy.strategies import Strategy
@@ -171,7 +172,7 @@ def _linear(of: _Release, asking: _Asking) -> _Found:
     strategy = _strategy(of)
     new = check_answerable(asked, of.compiled.classes, strategy)
     positions = positions_of(new.workload.blocks, of.compiled.workload.blocks)
-    std = _noise_std(of.manifest, strategy.noise)
+    std = _noise_std(of, strategy)
     rmse, largest = _errors(new, strategy, positions, std)
     check_columns(columns, strategy)
     noisy = _noisy(of, strategy)
@@ -224,16 +225,27 @@ def _strategy(of: _Release) -> Strategy:
     )
 
 
-def _noise_std(manifest: Manifest, noise: Noise) -> float:
-    """Return the standard deviation of the noise on a row of the integer strategy."""
-    scale, shift = manifest.noise.scale, manifest.noise.shift
-    known = shift >= 0  # and bounded: see manifest_checks
-    std = standard_deviation(noise, scale=scale, shift=shift) if known else math.inf
-    if not 0 < std < math.inf:
+def _noise_std(of: _Release, strategy: Strategy) -> float:
+    """Return the standard deviation of the noise on a row of the integer strategy.
+
+    What the manifest says of the noise must be what the plan and the guarantee ask for: errors that
+    are stated too small would be believed.
+    """
+    promised, stated = of.manifest.guarantee, of.manifest.noise
+    terms = guarantee(
+        strategy.noise,
+        epsilon=parse_epsilon(str(promised.epsilon)),
+        delta=parse_delta(str(promised.delta)),
+    )
+    due = design(strategy, privacy=of.spec.privacy, guarantee=terms)
+    exact = (stated.shift, stated.sensitivity) == (due.shift, str(due.sensitivity))
+    if not exact or not math.isclose(stated.scale, due.scale, rel_tol=1e-9):
         raise SpecError(
-            "the release's manifest is damaged; run `dpquery release` again: it is free"
+            f"{of.directory / MANIFEST_FILE} is damaged: its noise is not what the plan asks for "
+            f"at epsilon {promised.epsilon:g}; run `dpquery release` again, which is free: the "
+            "ledger holds the measurements"
         )
-    return std
+    return standard_deviation(strategy.noise, scale=stated.scale, shift=stated.shift)
 
 
 def _noisy(of: _Release, strategy: Strategy) -> Sequence[Array]:

@@ -285,10 +285,12 @@ def test_bands_of_the_release_can_be_joined(bands):
     np.testing.assert_allclose(columns("answers", "grown")[0], [women, men, women + men])
 
 
-def forge(**changes):
-    """Change facts of the manifest."""
+def forge(within=None, **changes):
+    """Change facts of the manifest, or of a part of it."""
     path = Path("release/release.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    facts = json.loads(path.read_text())
+    (facts[within] if within else facts).update(changes)
+    path.write_text(json.dumps(facts))
 
 
 def other_values():
@@ -320,7 +322,6 @@ def a_plan_that_is_none():
     forge(plan=hashlib.sha256(path.read_bytes()).hexdigest())
 
 
-NOISE = {"shift": 0, "sensitivity": "1", "source": "OpenDP"}
 DAMAGE = {
     "values changed": other_values,
     "values missing": lambda: Path("release/measurements.parquet").unlink(),
@@ -331,8 +332,13 @@ DAMAGE = {
     "plan changed": lambda: Path("release/release.plan").write_bytes(b"{}"),
     "another plan": another_plan,
     "no plan": a_plan_that_is_none,
-    "no noise": lambda: forge(noise=NOISE | {"scale": -1.0}),
-    "a grid beyond all numbers": lambda: forge(noise=NOISE | {"scale": 1.0, "shift": 10**9}),
+    "no noise": lambda: forge("noise", scale=-1.0),
+    "a grid beyond all numbers": lambda: forge("noise", shift=10**9),
+    "less noise": lambda: forge("noise", scale=1000.0),
+    "a finer grid": lambda: forge("noise", shift=-10),
+    "another sensitivity": lambda: forge("noise", sensitivity="7"),
+    "another epsilon": lambda: forge("guarantee", epsilon=1000.0),
+    "an epsilon that is none": lambda: forge("guarantee", epsilon=1e300),
     "no manifest": lambda: Path("release/release.json").unlink(),
 }
 
