@@ -107,6 +107,13 @@ def test_a_proxy_that_is_not_there_is_refused(small):
     assert "is not a release" in refused("plan", "workload.yaml", "--proxy", "folder", code=2)
 
 
+def test_a_file_s_name_is_one_line_that_no_terminal_obeys(small):
+    name = "a\x1b[31m\u202e<b>\nc.csv"
+    Path("public.csv").rename(name)
+    proxy = proxy_for(Path(name), SPEC_READ, COMPILED, rows=1500)
+    assert proxy.words == "the public file a[31m<b> c.csv"
+
+
 @pytest.fixture
 def released(small):
     """A linear release of 3,000 records of the same town, with hardly any noise."""

@@ -187,6 +187,14 @@ def test_the_statement_says_in_words_that_there_are_no_error_bars():
         assert words not in text, words
 
 
+def test_words_are_escaped_once_and_only_where_they_would_be_markup(tmp_path):
+    own = replace(RAP, simulated=replace(SIMULATED, proxy="the public file <b>.csv"))
+    report = release(tmp_path / "out", own)
+    assert "the public file <b>.csv" in "\n".join(headline(report))
+    assert "the public file &lt;b>.csv" in statement(report.manifest)
+    assert "the public file &lt;b&gt;.csv" in page(report)
+
+
 def test_the_statement_of_later_answers_says_what_was_measured_and_what_was_read():
     later = AnsweredFacts("k1", "m" * 64)
     at_once = replace(RAP, selection_scale=None, simulated=None)

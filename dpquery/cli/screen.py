@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from dpquery.release.wording import OBEYED
+
 if TYPE_CHECKING:
     from dpquery.cli.grid import Grid
 
-# Names, labels and words come from files, and a terminal obeys control characters: it would rewrite
-# what stands above, or turn a line around. Line ends alone are left.
-_OBEYED = [c for c in (*range(0x20), *range(0x7F, 0xA0)) if c != 0x0A]
-_OBEYED += [0x61C, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
-_SHOWN = {c: f"\\x{c:02x}" if c < 0x100 else f"\\u{c:04x}" for c in _OBEYED}
-_IN_JSON = {c: f"\\u{c:04x}" for c in _OBEYED}
+_SHOWN = {c: f"\\x{c:02x}" if c < 0x100 else f"\\u{c:04x}" for c in OBEYED}
+_IN_JSON = {c: f"\\u{c:04x}" for c in OBEYED}
 _HALVES = ("utf-8", "backslashreplace")  # of what stands for bytes in the name of a file
 
 

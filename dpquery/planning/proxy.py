@@ -18,6 +18,7 @@ from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
 from dpquery.planning.proxy_release import draw_records
+from dpquery.release.wording import without_controls
 from dpquery.spec.model import Privacy, Spec
 from dpquery.strategy.prior import sample_prior
 
@@ -102,5 +103,6 @@ def _of_records(words: str, codes: Array, compiled: CompiledSpec, *, rows: int) 
 
 
 def _printable(path: Path) -> str:
-    """Return a file's name as text that can be written: names may hold any bytes."""
-    return path.resolve().name.encode("utf-8", "replace").decode()
+    """Return a file's name as text of one line that can be written: names may hold any bytes."""
+    name = path.resolve().name.encode("utf-8", "replace").decode()
+    return " ".join(without_controls(name).split())

@@ -19,7 +19,7 @@ from dpquery.release.statement import (
 )
 from dpquery.release.style import STYLE
 from dpquery.release.svg import bars, curve, lines, whiskers
-from dpquery.release.wording import count, figure, percent, power
+from dpquery.release.wording import count, figure, percent, power, without_controls
 
 MAX_PREVIEWS = 24
 MARK = b"<title>Error report: "
@@ -90,7 +90,7 @@ UNKNOWN_GLOSSARY = (
 
 def write_html(report: Report, path: Path) -> None:
     """Write the page of a report, whole or not at all; DpqueryError if it cannot be written."""
-    replace_file(path, page(report).encode(), mark=MARK)
+    replace_file(path, without_controls(page(report)).encode(), mark=MARK)
 
 
 def page(report: Report) -> str:

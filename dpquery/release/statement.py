@@ -14,7 +14,7 @@ from dpquery.release.manifest import (
     PrivacyFacts,
     RapFacts,
 )
-from dpquery.release.wording import count, figure, power
+from dpquery.release.wording import count, figure, power, without_controls
 
 UNPROTECTED = """\
 The following is public and was never protected: the dataset's name, the names and lists of \
@@ -109,7 +109,7 @@ def statement(manifest: Manifest) -> str:
     level = f"{100 * manifest.level:g} %"
     known = manifest.error_bars
     columns = COLUMNS.format(level=level) if known else WITHOUT_ERRORS
-    return TEMPLATE.format(
+    text = TEMPLATE.format(
         dataset=_one_line(manifest.dataset.id),
         version=_one_line(manifest.dataset.version),
         unit=unit_words(manifest.privacy),
@@ -129,6 +129,7 @@ def statement(manifest: Manifest) -> str:
         head=_one_line(manifest.ledger.head),
         plan=manifest.plan,
     )
+    return without_controls(text).replace("<", "&lt;")  # no word of a user's is markup
 
 
 def unit_words(privacy: PrivacyFacts) -> str:
@@ -361,4 +362,4 @@ def _percent(share: float) -> str:
 
 def _one_line(text: str) -> str:
     """Keep a user's text from breaking the page's structure."""
-    return " ".join(text.replace("<", "&lt;").replace("`", "'").split())
+    return " ".join(text.replace("`", "'").split())

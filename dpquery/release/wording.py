@@ -1,4 +1,20 @@
-"""Numbers as people read them, the same in the statement, on the screen and in the report."""
+"""Words and numbers as people read them, in the statement, on the screen and in the report."""
+
+# Names, labels and words come from files, and a terminal obeys control characters: it would rewrite
+# what stands above, or turn a line around. Line ends alone are left.
+OBEYED = (
+    *(c for c in (*range(0x20), *range(0x7F, 0xA0)) if c != 0x0A),
+    *(0x61C, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),
+)
+
+
+def without_controls(text: str) -> str:
+    r"""Return a text without the characters that a terminal would obey.
+
+    >>> without_controls("a\x1b[31m b")
+    'a[31m b'
+    """
+    return text.translate(dict.fromkeys(OBEYED))
 
 
 def figure(value: float) -> str:
