@@ -351,6 +351,11 @@ def test_a_damaged_or_forged_release_is_refused(more, damage):
     assert not Path("answers").exists()
 
 
+def test_a_file_in_place_of_the_folder_is_no_release(more):
+    message = refused("answer", "more.yaml", "more.yaml", code=2)
+    assert "more.yaml is not a release folder: it has no release.json" in message
+
+
 def test_answers_are_never_written_over_a_release(more):
     ok("release", "data.csv", "--epsilon", "1")
     ok("release", "data.csv", "--epsilon", "0.5", "--out", "other")

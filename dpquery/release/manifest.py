@@ -378,9 +378,9 @@ def read_manifest(directory: Path) -> Manifest:
             check_facts(found, place=directory / MANIFEST_FILE, mechanisms=known)
             return found
         written = text_of(written)[:40]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise SpecError(
-            f"{directory} is not a release: it has no {MANIFEST_FILE}; "
+            f"{directory} is not a release folder: it has no {MANIFEST_FILE}; "
             "name the folder that `dpquery release` wrote"
         ) from None
     except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
