@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from dpquery import __version__
-from dpquery.contracts.choose import Contract, chosen_contract
+from dpquery.contracts.choose import Contract, chosen_contract, remark_on
 from dpquery.contracts.made import Progress, Terms
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
@@ -41,6 +41,7 @@ from dpquery.strategy.select import Objective, select
 class ReleaseReport:
     """What was released: public facts only; `free` where the ledger held it already.
 
+    `remark` is what to say of the choice between linear strategies and RAP, if anything.
     `account` is the dataset's and `parent` its parent's, if it has one, as the release left them.
     """
 
@@ -50,6 +51,7 @@ class ReleaseReport:
     account: Account
     parent: Account | None
     free: bool
+    remark: str = ""
 
 
 def plan(
@@ -158,11 +160,10 @@ def release(
         What is written is (epsilon, delta)-DP for the unit and neighbours that the spec declares;
         with all earlier releases of the dataset it stays within the cap on record.
     """
-    columns = parse_columns(also)
     content = _bytes_of(plan_path)
     plan, spec = plan_and_spec(content, plan_path)
     delta = spec.privacy.delta if delta is None else delta
-    terms = Terms(epsilon, delta, noise, columns, release_number)
+    terms = Terms(epsilon, delta, noise, parse_columns(also), release_number)
     contract = chosen_contract(plan, spec, terms, mechanism=mechanism)
     check_target(out, key=contract.query.key, replace=replace)
     with Ledger.open(ledger_path, create=False) as ledger:
@@ -179,8 +180,9 @@ def release(
         relaxed=made.relaxed,
         progress=lambda done: progress(f"writing answers: {done / spec.queries:.0%}"),
     )
+    remark = remark_on(plan, terms, mechanism=mechanism)
     return ReleaseReport(
-        out, spec, contract, measured.account, measured.parent, free=measured.stored
+        out, spec, contract, measured.account, measured.parent, measured.stored, remark
     )
 
 

@@ -200,6 +200,19 @@ def test_a_plan_that_does_not_prefer_rap_releases_a_linear_strategy(rap_town):
     assert json.loads(ok(*RELEASE, "--json").out)["mechanism"] == "linear"
 
 
+def test_a_linear_strategy_that_was_preferred_elsewhere_is_released_with_a_word(rap_town):
+    rehearse(preferred=False)
+    assert "compared" not in ok(*RELEASE).err
+    half = ("release", "data.csv", "--epsilon", "0.5")
+    words = "RAP was compared at epsilon 1 only\n"
+    assert words in ok(*half, "--out", "auto").err
+    delta = ("--delta", "1e-7", "--out", "delta", "--release-number", "2")
+    assert "compared at epsilon 1 and delta 1e-06 only\n" in ok(*half, *delta).err
+    assert words in ok(*half, "--out", "auto").err  # free, and as true as before
+    for asked in (("--mechanism", "linear"), ("--mechanism", "rap"), ("--noise", "gaussian")):
+        assert "compared" not in ok(*half, *asked, "--out", asked[1]).err
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

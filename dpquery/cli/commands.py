@@ -208,6 +208,8 @@ def _show_release(done: "ReleaseReport", *, as_json: bool) -> None:
         print_json(summary.release_json(done))
     else:
         show(summary.release_text(done))
+    if done.remark:
+        say(done.remark)
     if done.free:
         say("nothing was charged: the ledger holds this release, and the data was not opened")
 

@@ -15,7 +15,13 @@ LedgerPath = Annotated[
     ),
 ]
 Delta = Annotated[str | None, typer.Option(help="The delta of the guarantee; default: the spec's.")]
-Noise = Annotated[str, typer.Option(help="laplace, gaussian, or auto: the better by the plan.")]
+Noise = Annotated[
+    str,
+    typer.Option(
+        help="laplace, gaussian, or auto: the better by the plan. A named one takes a linear "
+        "strategy, unless --mechanism rap (which takes gaussian)."
+    ),
+]
 Objective = Annotated[
     str, typer.Option(help="What to minimise: rmse, or max, the largest standard error.")
 ]

@@ -32,9 +32,27 @@ def chosen_contract(plan: Plan, spec: Spec, terms: Terms, *, mechanism: Mechanis
     return own(plan, spec, terms)
 
 
+def remark_on(plan: Plan, terms: Terms, *, mechanism: Mechanism) -> str:
+    """Return what to say of a linear strategy that a plan prefers: seen at its own guarantee only.
+
+    Nothing where it was asked for, by name or by a kind of noise, or where RAP was not compared.
+    """
+    relaxed = plan.relaxed
+    if mechanism != "auto" or terms.noise is not None or relaxed is None or relaxed.preferred:
+        return ""
+    if _is_rehearsed(relaxed, terms):
+        return ""
+    delta = "" if relaxed.delta == terms.delta else f" and delta {float(relaxed.delta):g}"
+    return f"RAP was compared at epsilon {float(relaxed.epsilon):g}{delta} only"
+
+
+def _is_rehearsed(relaxed: PlannedRap, terms: Terms) -> bool:
+    return (relaxed.epsilon, relaxed.delta) == (terms.epsilon, terms.delta)
+
+
 def _check_rehearsed(relaxed: PlannedRap, terms: Terms) -> None:
     """Refuse a guarantee at which nobody has seen that RAP is the better choice."""
-    if (relaxed.epsilon, relaxed.delta) != (terms.epsilon, terms.delta):
+    if not _is_rehearsed(relaxed, terms):
         raise SpecError(
             f"the plan prefers RAP, which it simulated at epsilon {float(relaxed.epsilon):g} and "
             f"delta {float(relaxed.delta):g}; plan again with --epsilon {float(terms.epsilon):g} "
