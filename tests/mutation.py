@@ -9,6 +9,7 @@ it: by import, by its own place, or in a process of its own.
 import builtins
 import compileall
 import gc
+import importlib
 import json
 import multiprocessing
 import os
@@ -141,59 +142,52 @@ def _sorted(catchers: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _tested(folder: Path, tests: Sequence[str]) -> Done:
-    """Run tests in a process of their own, forked from one that has all libraries loaded."""
+    """Run tests of a copy."""
     without = ("cacheprovider", "hypothesispytest")  # a file left behind; two seconds of imports
     options = ["-q", "--tb=no", "-rf", "--assert=plain", "-m", "", "--rootdir", str(folder)]
     options += [word for name in without for word in ("-p", f"no:{name}")]
     options += ["--exitfirst"] if len(tests) == 1 else []
-    said = folder.with_name(f"{folder.name}.said")  # a file in it would be one of all its copies
-    arguments = (folder, [*options, *(f"{folder}/tests/{own}" for own in tests)], said)
-    process = _NURSERY.Process(target=_test_here, args=arguments)
+    options += [f"{folder}/tests/{own}" for own in tests]
+    return _forked(folder, "pytest", options, name=", ".join(tests))
+
+
+def _audited(folder: Path, part: str) -> Done:
+    """Run a part of the audit of a copy."""
+    arguments = ["audit", "--quick", "--json", "--part", part]
+    return _forked(folder, "dpquery.cli", arguments, name=f"{AUDIT}{part}")
+
+
+def _forked(folder: Path, program: str, arguments: list[str], *, name: str) -> Done:
+    """Run a program on a copy in a process forked from one that has all libraries loaded.
+
+    What it prints goes beside the copy: a file in a copy would be one of all copies of it.
+    """
+    printed = [folder.with_name(f"{folder.name}.{own}") for own in ("out", "err")]
+    process = _NURSERY.Process(target=_run_here, args=(folder, program, arguments, printed))
     process.start()
     process.join(PATIENCE)
     ended = process.exitcode is not None
     process.kill()
     process.join()
     if not ended:
-        raise TimeoutError(f"{', '.join(tests)} did not end in {PATIENCE} s")
-    told = said.read_text(errors="replace")
-    return subprocess.CompletedProcess([], process.exitcode or 0, told, "")
+        raise TimeoutError(f"{name} did not end in {PATIENCE} s")
+    out, err = (own.read_text(errors="replace") for own in printed)
+    return subprocess.CompletedProcess([], process.exitcode or 0, out, err)
 
 
-def _test_here(folder: Path, arguments: list[str], said: Path) -> None:
-    """Run pytest on a copy in this process, which nothing of the product was loaded in before."""
-    import pytest
-
+def _run_here(folder: Path, program: str, arguments: list[str], printed: Sequence[Path]) -> None:
+    """Run a program on a copy in this process, where nothing of the product is loaded yet."""
     gc.freeze()  # what the libraries left behind is not looked through again and again
-    file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
+    for stream, path in enumerate(printed, 1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     os.chdir(folder)
-    os.environ |= _surroundings(folder)
+    own = {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
+    os.environ |= own
     sys.dont_write_bytecode = True
     own_places = {str(ROOT), str(ROOT / "tests"), ""}  # the libraries may lie in .venv below them
     sys.path[:] = [str(folder), *(own for own in sys.path if own not in own_places)]
-    sys.exit(int(pytest.main(arguments)))
-
-
-def _surroundings(folder: Path) -> dict[str, str]:
-    own = {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return dict(os.environ) | own
-
-
-def _audited(folder: Path, part: str) -> Done:
-    try:
-        return subprocess.run(
-            [sys.executable, "-m", "dpquery", "audit", "--quick", "--json", "--part", part],
-            cwd=folder,
-            env=_surroundings(folder),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise TimeoutError(f"audit:{part} did not end in {PATIENCE} s") from error
+    sys.argv[1:] = arguments
+    sys.exit(importlib.import_module(program).main())
 
 
 def missed(mutants: Sequence[Mutant], whole: Path, room: Path) -> Iterator[tuple[Mutant, set[str]]]:
