@@ -184,6 +184,25 @@ def test_a_proxy_for_the_linear_mechanism_is_a_mistake(small):
 # The figures of both sides.
 
 
+def test_a_weighted_rmse_is_called_so_where_items_weigh_differently(small):
+    def shown():
+        return [" ".join(line.split()) for line in ok("plan", "workload.yaml").out.splitlines()]
+
+    plain = shown()
+    assert [line for line in plain if line.startswith("preferred by RMSE: ")]
+    assert not [line for line in plain if "weighted" in line]
+    more = "    weight: 3\n  - name: ages\n    product: {age: identity}\n"
+    Path("workload.yaml").write_text(SPEC + more)
+    lines = shown()
+    assert [line for line in lines if line.startswith("preferred by weighted RMSE: ")]
+    assert [line for line in lines if line.startswith("mechanism weighted RMSE largest error")]
+    found = plan()
+    (best,) = [o for o in found["selections"] if o["noise"] == found["chosen"]["noise"]]
+    own = next(o for o in best["candidates"] if o["name"] == best["best"])
+    assert found["rap"]["linear_rmse"] == pytest.approx(own["weighted_rmse"])
+    assert abs(own["weighted_rmse"] / own["rmse"] - 1) > 0.01
+
+
 def test_the_linear_figures_are_those_of_the_better_selection(small):
     found = plan("--epsilon", "10")
     (best,) = [o for o in found["selections"] if o["noise"] == found["chosen"]["noise"]]

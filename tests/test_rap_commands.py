@@ -54,7 +54,8 @@ def test_a_preferred_rap_is_released_without_being_asked_for(rap_town):
     assert found["simulated"]["rmse"] == 4.5
     assert kinds() == ["register", "reserve", "commit"]
     assert ok("ledger", "verify", "--releases", "release").out.startswith("ok")
-    assert "no error bars; simulated on the default prior" in ok(*RELEASE).out
+    shown = "no error bars; simulated on the default prior: weighted RMSE 4.5, largest"
+    assert shown in ok(*RELEASE).out
 
 
 def test_every_table_is_there_and_its_errors_are_null(rap_town):
@@ -105,7 +106,7 @@ def test_error_report_says_that_errors_are_unknown(rap_town):
     ok(*RELEASE)
     text = ok("error-report").out
     assert "no error bars" in text
-    assert "simulated, not measured: RMSE 4.5" in text
+    assert "simulated, not measured: weighted RMSE 4.5" in text
     assert "unknown" in text
     assert "flagged" not in text
     found = json.loads(ok("error-report", "--json").out)

@@ -238,9 +238,17 @@ def test_the_report_calls_errors_unknown_and_simulated_ones_simulated(tmp_path):
     assert "no error bars" in text
     assert "simulated" in text
     assert "expected" not in text
+    assert "measured: RMSE 31.4" in text
     found = json.loads(json.dumps(to_json(report), allow_nan=False))
     assert found["rmse"] is None
     assert found["rap"]["simulated"]["rmse"] == 31.4
+
+
+def test_an_rmse_that_weighs_items_differently_is_called_weighted(tmp_path):
+    report = release(tmp_path / "out", replace(RAP, simulated=replace(SIMULATED, weighted=True)))
+    assert "measured: weighted RMSE 31.4 ± 2.5 and largest" in "\n".join(headline(report))
+    assert "measured: weighted RMSE 31.4" in " ".join(statement(report.manifest).split())
+    assert "Simulated weighted RMSE" in page(report)
 
 
 def test_the_page_draws_estimates_without_intervals_and_no_chart_of_errors(tmp_path):

@@ -12,6 +12,7 @@ from dpquery.measurement.ledger_events import Account, Event
 from dpquery.pipeline import ReleaseReport
 from dpquery.questions import AnswerReport
 from dpquery.release.report import Report, headline, to_rows
+from dpquery.release.statement import rmse_name
 from dpquery.release.wording import count, figure
 
 
@@ -41,7 +42,7 @@ def _rap_text(contract: RapContract) -> str:
     if own is None:
         return "RAP: no error bars, and the plan simulated no errors at this epsilon and delta"
     return (
-        f"RAP: no error bars; simulated on {own.proxy}: RMSE {figure(own.rmse)}, "
+        f"RAP: no error bars; simulated on {own.proxy}: {rmse_name(own)} {figure(own.rmse)}, "
         f"largest error {figure(own.max_error)}"
     )
 

@@ -52,10 +52,14 @@ def plan_grids(report: PlanReport) -> list[Grid]:
 
 def _columns(report: PlanReport) -> tuple[str, ...]:
     """Return the columns of the comparison: what plays no part is left out."""
-    weights = {item.weight for item in report.spec.items}
-    weighted = (WEIGHTED,) if len(weights) > 1 else ()
+    weighted = (WEIGHTED,) if report.spec.weighted else ()
     targets = (TARGETS,) if report.plan.targets else ()
     return ("noise", "strategy", "RMSE", *weighted, "max std error", *targets, "x bound", "remark")
+
+
+def _rmse(report: PlanReport) -> str:
+    """Name the RMSE that is minimised: as the workload weighs its items."""
+    return WEIGHTED if report.spec.weighted else "RMSE"
 
 
 def _item_grid(best: Priced) -> Grid:
@@ -143,7 +147,7 @@ def _rap_grids(report: PlanReport) -> list[Grid]:
     )
     runs = "once" if rap.repetitions == 1 else f"{rap.repetitions} times"
     title = f"linear or RAP, {_guarantee(report)}: RAP rehearsed {runs} on {rap.proxy}"
-    columns = ("mechanism", "RMSE", "", "largest error", "", "remark")
+    columns = ("mechanism", _rmse(report), "", "largest error", "", "remark")
     return [Grid(title, columns, (linear, simulated), _preference(rap, report), int(rap.preferred))]
 
 
@@ -156,7 +160,7 @@ def _preference(rap: PlannedRap, report: PlanReport) -> tuple[str, ...]:
     )
     if rap.preferred and own >= rap.margin * other:
         return ("preferred: RAP, as it was asked for",)
-    what = "RMSE" if report.plan.objective == "rmse" else "largest error"
+    what = _rmse(report) if report.plan.objective == "rmse" else "largest error"
     notes = [
         f"preferred by {what}: {'RAP' if rap.preferred else 'the linear strategy'} "
         f"(RAP is where it is below {rap.margin:g} times the linear one)"
@@ -239,8 +243,7 @@ def _candidate_row(
 
 def _bound_row(priced: Priced, report: PlanReport, columns: Sequence[str]) -> tuple[str, ...]:
     bound = priced.std * (priced.selection.bound_score or 0.0)
-    minimised = WEIGHTED if WEIGHTED in columns else "RMSE"
-    minimised = "max std error" if report.plan.objective == "max" else minimised
+    minimised = "max std error" if report.plan.objective == "max" else _rmse(report)
     cells = {
         "noise": priced.selection.noise,
         "strategy": "(bound)",
@@ -267,7 +270,7 @@ def _chosen(report: PlanReport) -> str:
     chosen = "best linear strategy" if relaxed is not None and relaxed.preferred else "chosen"
     text = f"{chosen}: {own.name} with {best.selection.noise.capitalize()} noise"
     ratio, kind = _ratio(best, own), best.selection.bound_score_kind
-    what = "RMSE" if report.plan.objective == "rmse" else "maximum standard error"
+    what = _rmse(report) if report.plan.objective == "rmse" else "maximum standard error"
     what = "what the targets take" if report.plan.targets else what
     if ratio is None:
         return f"{text}; no lower bound is known for this workload"

@@ -77,6 +77,7 @@ class RapContract:
             rmse_spread=own.rmse_spread,
             max_error=own.max_error,
             max_error_spread=own.max_error_spread,
+            weighted=self.query.spec.weighted,
         )
 
     def make(self, measured: Measurement, *, level: float, progress: Progress) -> Made:

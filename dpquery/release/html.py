@@ -14,6 +14,7 @@ from dpquery.release.statement import (
     guarantee_line,
     neighbour_words,
     odds_words,
+    rmse_name,
     simulated_words,
     unit_words,
 )
@@ -146,7 +147,7 @@ def _worth_tiles(report: Report) -> list[tuple[str, ...]]:
         tiles = [("Error", "<b>unknown</b>", "no error bars")]
         if rap is not None and rap.simulated is not None:
             main = f"<b>{figure(rap.simulated.rmse)}</b>"
-            tiles.append(("Simulated RMSE", main, "counts, on other data"))
+            tiles.append((f"Simulated {rmse_name(rap.simulated)}", main, "counts, on other data"))
         return [*tiles, ("Strategy", name, "biased; fitted to noisy counts")]
     return [
         ("RMS error", f"<b>{figure(report.rmse)}</b>", "counts, over all answers"),

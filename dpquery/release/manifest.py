@@ -126,10 +126,12 @@ class SimulatedFacts:
     Attributes:
         proxy: the public data, in words.
         repetitions: number of runs.
-        rmse: root mean square error of all answers, in counts, the mean of the runs.
+        rmse: root mean square error of all answers, as the workload weighs them, in counts: the
+            mean of the runs.
         rmse_spread: standard deviation of that from run to run.
         max_error: largest error of any answer, in counts, the mean of the runs.
         max_error_spread: standard deviation of that from run to run.
+        weighted: whether the workload weighs its items differently.
     """
 
     proxy: str
@@ -138,6 +140,7 @@ class SimulatedFacts:
     rmse_spread: float
     max_error: float
     max_error_spread: float
+    weighted: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dpquery.release.manifest import (
     Manifest,
     PrivacyFacts,
     RapFacts,
+    SimulatedFacts,
 )
 from dpquery.release.wording import count, figure, power, without_controls
 
@@ -198,6 +199,11 @@ def _noisy_parts(manifest: Manifest) -> str:
     return f"its estimates, its noisy measurements{which}, and its relaxed rows"
 
 
+def rmse_name(own: SimulatedFacts) -> str:
+    """Return what a simulated RMSE is to be called."""
+    return "weighted RMSE" if own.weighted else "RMSE"
+
+
 def simulated_words(rap: RapFacts) -> str:
     """Return what the plan's simulation said of the errors, and that it is no more than that."""
     own = rap.simulated
@@ -207,8 +213,8 @@ def simulated_words(rap: RapFacts) -> str:
     # One run says nothing of the spread.
     rmse, largest = (f" ± {figure(each)}" * (own.repetitions > 1) for each in spreads)
     return (
-        f"errors are unknown; simulated, not measured: RMSE {figure(own.rmse)}{rmse} and largest "
-        f"error {figure(own.max_error)}{largest} in {count(own.repetitions, 'run')} on "
+        f"errors are unknown; simulated, not measured: {rmse_name(own)} {figure(own.rmse)}{rmse} "
+        f"and largest error {figure(own.max_error)}{largest} in {count(own.repetitions, 'run')} on "
         f"{_one_line(own.proxy)}"
     )
 

@@ -154,3 +154,8 @@ class Spec:
     def queries(self) -> int:
         """Number of queries in the whole workload."""
         return sum(item.size for item in self.items)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether items weigh differently: a weighted RMSE is then another than the plain one."""
+        return len({item.weight for item in self.items}) > 1
