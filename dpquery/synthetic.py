@@ -58,7 +58,7 @@ def synthetic(
     """
     if Path(os.path.realpath(release)) in Path(os.path.realpath(out)).parents:
         raise PlanConflictError(
-            f"{out} lies in the release {release}, which is not changed; name a file elsewhere"
+            f"{out} lies in {release}, a release, which is not changed; name a file elsewhere"
         )
     check_place(out)
     manifest, content = read_answerable(release)

@@ -86,7 +86,7 @@ def test_classes_of_codes_are_counted_as_one():
 BAD_PROXIES = {
     "other columns": ("age,job,sex\n1,a,F\n", "declared columns exactly once: region"),
     "a column twice": ("age,job,region,sex,sex\n", "declared columns exactly once: sex"),
-    "no header": ("", "the first line is not a header"),
+    "no header": ("", "write one there, or name another file"),
     "no records": ("age,job,region,sex\n", "no record inside the declared domain"),
     "records outside": ("age,job,region,sex\n99,x,y,z\n", "no record inside the declared domain"),
 }
@@ -125,7 +125,7 @@ def released(small):
 
 def test_an_earlier_release_stands_in_for_the_data(released):
     proxy = proxy_for(released, SPEC_READ, COMPILED, rows=20_000)
-    assert proxy.words == "the release release"
+    assert proxy.words == "the release in release/"
     true = answers_of(codes_of(records(3000, seed=5)), 20_000)
     found = all_answers(proxy)
     sizes = np.cumsum([own.queries for own in COMPILED.workload.blocks])[:-1]
@@ -137,7 +137,7 @@ def test_an_earlier_release_stands_in_for_the_data(released):
     assert sorted(distances)[2] < 0.1
     assert max(distances) < 0.4
     rap = plan("--epsilon", "0.01", "--proxy", "release")["rap"]
-    assert rap["proxy"] == "the release release"
+    assert rap["proxy"] == "the release in release/"
     assert rap["preferred"] is True
 
 
@@ -192,7 +192,7 @@ def test_what_a_release_holds_no_table_of_is_of_the_default_prior(small):
     write_csv(Path("data.csv"), records(3000, seed=5))
     ok("plan", "workload.yaml", "--mechanism", "linear")
     ok("release", "data.csv", "--epsilon", "10")
-    words = "the release release, with the default prior for sex"
+    words = "the release in release/, with the default prior for sex"
     assert plan("--proxy", "release")["rap"]["proxy"] == words
     codes, made_up = proxy_release.draw_records(Path("release"), SPEC_READ, records=2000)
     assert made_up == ("sex",)

@@ -307,7 +307,7 @@ def test_records_without_end_are_written_only_when_asked_for(released):
 def test_the_release_is_not_changed(released, out):
     Path("link").symlink_to("release")
     message = refused("synthetic", "--out", out, code=5)
-    assert "lies in the release release, which is not changed" in message
+    assert "lies in release, a release, which is not changed" in message
 
 
 def test_relaxed_rows_of_another_release_are_refused(released):

@@ -293,7 +293,7 @@ def test_tables_are_merged_only_while_all_of_them_fit(monkeypatch):
     monkeypatch.setattr(module, "MAX_CELLS", 435 * 100)
     assert set(module._homes(subsets, shape).values()) == set(itertools.combinations(range(30), 2))
     monkeypatch.setattr(module, "MAX_CELLS", 435 * 100 - 1)
-    with pytest.raises(UnsupportedWorkloadError, match=r"the limit is 43499"):
+    with pytest.raises(UnsupportedWorkloadError, match=r"the limit is 43,499"):
         module.check_size(subsets, shape)
 
 

@@ -22,7 +22,8 @@ def release_text(done: ReleaseReport) -> str:
     delta = f", delta = {float(guarantee.delta):g}" if guarantee.delta else ""
     worth = _rap_text(contract) if isinstance(contract, RapContract) else _linear_text(contract)
     return (
-        f"{done.directory}: {done.spec.queries:,} answers in {len(done.spec.items)} items, "
+        f"{done.directory}: {count(done.spec.queries, 'answer')} in "
+        f"{count(len(done.spec.items), 'item')}, "
         f"epsilon = {float(guarantee.epsilon):g}{delta}\n"
         f"{worth}\n"
         f"budget: {spent_text(done.account, parent=done.parent)}"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dpquery.cli.grid import Grid
 from dpquery.planning.figures import Priced
 from dpquery.planning.report import PlanReport
-from dpquery.release.wording import figure
+from dpquery.release.wording import count, figure
 from dpquery.strategy.candidates import BASELINES
 from dpquery.strategy.plan_file import CandidateFigures
 from dpquery.strategy.planned_rap import PlannedRap
@@ -33,7 +33,8 @@ def plan_grids(report: PlanReport) -> list[Grid]:
             rows.append(_bound_row(priced, report, columns))
     spec = report.spec
     title = (
-        f"{spec.dataset.id}: {spec.queries:,} queries in {len(spec.items)} items, "
+        f"{spec.dataset.id}: {count(spec.queries, 'query')} in "
+        f"{count(len(spec.items), 'item')}, "
         f"{_guarantee(report)}"
     )
     notes = [_chosen(report), *(_cost(own) for own in report.priced), *_least(report)]

@@ -29,11 +29,12 @@ def synthetic(
     is as biased as the release is, and has no error bars.
     """
     from dpquery import synthetic as records
+    from dpquery.release.wording import count
 
     with shown_progress() as progress:
         done = records.synthetic(release, out=out, records=rows, seed=seed, progress=progress)
     if as_json:
         print_json({"file": str(done.file), "records": done.records})
     else:
-        show(f"{done.file}: {done.records:,} synthetic records")
+        show(f"{done.file}: {count(done.records, 'synthetic record')}")
     say("nothing was charged: neither the data nor the ledger was opened")

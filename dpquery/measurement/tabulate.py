@@ -303,5 +303,6 @@ def _header(file: BinaryIO, path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError, csv.Error):
         pass
     raise DataError(
-        f"{path}: the first line is not a header of comma-separated column names in UTF-8"
+        f"{path}: the first line is not a header of comma-separated column names in UTF-8; "
+        "write one there, or name another file"
     )

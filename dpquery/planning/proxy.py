@@ -63,7 +63,7 @@ def proxy_for(path: Path | None, spec: Spec, compiled: CompiledSpec, *, rows: in
         return _of_records("the default prior", codes, compiled, rows=rows)
     if path.is_dir():
         codes, made_up = draw_records(path, spec, records=min(rows, SAMPLED))
-        words = f"the release {_printable(path)}"
+        words = f"the release in {_printable(path)}/"
         if made_up:
             words += f", with the default prior for {', '.join(made_up)}"
         return _of_records(words, codes, compiled, rows=rows)

@@ -120,7 +120,7 @@ def check_answers_target(directory: Path, *, release: Path, key: str, replace_ot
     target, own = Path(os.path.realpath(directory)), Path(os.path.realpath(release))
     if target == own or own in target.parents or target in own.parents:
         raise PlanConflictError(
-            f"{directory} is, holds or lies in the release {release}, which is not changed; "
+            f"{directory} is, holds or lies in {release}, the release, which is not changed; "
             "name another folder for the answers"
         )
     if (directory / MANIFEST_FILE).exists():

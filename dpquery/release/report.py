@@ -15,7 +15,7 @@ from dpquery.release.manifest import ERRORS_FILE, ItemFacts, Manifest, read_mani
 from dpquery.release.parquet_input import UNREADABLE, opened
 from dpquery.release.preview import Preview, preview
 from dpquery.release.statement import guarantee_line, simulated_words
-from dpquery.release.wording import figure, percent, within
+from dpquery.release.wording import count, figure, percent, within
 from dpquery.strategy.json_values import LEAST, MOST, listed, mapping, parsed, text_of
 
 GOOD_ERROR, GOOD_SHARE, WEAK_SHARE = 0.1, 0.1, 0.5
@@ -224,7 +224,7 @@ def headline(report: Report) -> list[str]:
     later = "" if own is None else f", asked later of the release {own.release[:12]}"
     return [
         f"{manifest.dataset.id}, version {manifest.dataset.version}: "
-        f"{report.queries:,} answers in {len(report.items):,} items{later}",
+        f"{count(report.queries, 'answer')} in {count(len(report.items), 'item')}{later}",
         guarantee_line(manifest.guarantee),
         worth(report),
         *notes,

@@ -54,10 +54,11 @@ def within(error: float | None) -> str:
 def count(number: int, noun: str) -> str:
     """Return a number of things.
 
-    >>> count(1, "row"), count(2000, "row")
-    ('1 row', '2,000 rows')
+    >>> count(1, "row"), count(2000, "row"), count(2, "query")
+    ('1 row', '2,000 rows', '2 queries')
     """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else many}"
 
 
 def power(value: float) -> str:

@@ -1,5 +1,6 @@
 """Thresholds: records that meet at least r targets, over listed attributes or over random sets."""
 
+import math
 from collections.abc import Mapping, Sized
 from fractions import Fraction
 
@@ -112,9 +113,9 @@ def _sampled(node: Node, given: Mapping[str, Node], scope: Scope, where: Sets) -
         ) from None
     fitting = "" if cells is None else f" with at most {cells:,} cells"
     if not sets.count:
-        raise UnreadableError(
-            given["max_cells"].place, f"no set of {k} attributes has so few cells; allow more"
-        )
+        least = f"the smallest has {math.prod(sorted(sizes)[:k]):,}"
+        words = f"no set of {k} attributes has so few cells: {least}; allow more"
+        raise UnreadableError(given["max_cells"].place, words)
     if not 1 <= count <= sets.count:
         raise UnreadableError(
             given["sample"].place,

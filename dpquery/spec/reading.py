@@ -9,6 +9,7 @@ from dpquery.spec.problems import Problems, UnreadableError, listed, nearest, qu
 from dpquery.spec.source import ListNode, MapNode, Node, TextNode
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_TOO_LARGE = re.compile(r"[+-]?[0-9]{19,}")
 # Bounded, because 1e999999999 as an exact fraction fills the memory.
 _DECIMAL = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?")
 
@@ -35,6 +36,10 @@ def text(node: Node, what: str) -> str:
 
 def whole(node: Node, what: str) -> int:
     """Return a whole number of at most 18 digits."""
+    if isinstance(node, TextNode) and _TOO_LARGE.fullmatch(node.text.strip()):
+        raise UnreadableError(
+            node.place, f"{described(node)} is too large for {what}; the limit is 18 digits"
+        )
     if not isinstance(node, TextNode) or not _WHOLE.fullmatch(node.text.strip()):
         raise UnreadableError(
             node.place, f"expected {what}, a whole number, found {described(node)}"
@@ -143,5 +148,5 @@ def only_one(
         raise UnreadableError(None)  # an unknown key has been reported: it was meant to be the one
     if len(found) != 1:
         held = f"found {' and '.join(found)}" if found else "found none of them"
-        raise UnreadableError(node.place, f"{what} has one of {listed(kinds)}; {held}")
+        raise UnreadableError(node.place, f"{what} has one of the keys {', '.join(kinds)}; {held}")
     return found[0], given[found[0]]
