@@ -1,6 +1,7 @@
 """The manifest and the statement say what was charged and is promised; a damaged one is found."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -91,6 +92,20 @@ def test_the_statement_says_the_numbers_in_words():
     assert "extra probability" not in pure
     assert "Releases so far have spent 1 of 4." in pure
     assert "The noise comes from Source 7, which draws it exactly" in pure
+
+
+def test_the_statement_says_what_the_noise_comes_to_in_counts():
+    own = manifest(spec_of())
+    strategy = replace(own.strategy, rmse=31.7, max_std_error=220.25)
+    coarse = replace(own.noise, scale=3.3e8, shift=59, sensitivity="16")
+    text = " ".join(statement(replace(own, strategy=strategy, noise=coarse)).split())
+    assert "of each measurement, taken in steps of 2^59, noise of the discrete Gaussian" in text
+    assert "of scale 3.3e+08 steps was added once" in text
+    assert "are 31.7 (root mean square) and 220.2 at most" in text
+    fine = replace(own.noise, shift=0)
+    text = " ".join(statement(replace(own, strategy=strategy, noise=fine)).split())
+    assert "of each measurement, noise of the discrete Gaussian" in text
+    assert "steps" not in text
 
 
 def test_a_description_cannot_break_the_statement():

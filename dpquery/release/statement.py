@@ -313,16 +313,28 @@ def _answered_words(manifest: Manifest) -> str:
 
 def _noise_words(manifest: Manifest) -> str:
     own = manifest.noise
+    taken, steps = (f" taken in steps of 2^{own.shift},", " steps") if own.shift else ("", "")
     return (
         f"{_tables(manifest)} computed from noisy measurements alone "
         f'(strategy "{_one_line(manifest.strategy.name)}"). To the exact whole-number answer of '
-        f"each measurement, noise of the {manifest.guarantee.mechanism} distribution of scale "
-        f"{own.scale:.6g} was added once, in steps of {2**own.shift}; the sensitivity it hides is "
-        f"{_sensitivity(manifest)}. The noise comes from {_one_line(own.source)}, which draws it "
+        f"each measurement,{taken} noise of the {manifest.guarantee.mechanism} distribution "
+        f"of scale {own.scale:.6g}{steps} was added once; the sensitivity it hides is "
+        f"{_sensitivity(manifest)}{steps}. {_in_counts(manifest)}The noise comes from "
+        f"{_one_line(own.source)}, which draws it "
         "exactly, in whole numbers, from a cryptographic random generator: no "
         "floating-point noise is used, and no seed exists from which it could be drawn again. "
         "The proofs and tests behind this reduce the risk of an implementation error; they do not "
         "remove it."
+    )
+
+
+def _in_counts(manifest: Manifest) -> str:
+    own = manifest.strategy
+    if own.rmse is None or own.max_std_error is None:
+        return ""
+    return (
+        f"In counts, the standard errors of the answers are {figure(own.rmse)} (root mean square) "
+        f"and {figure(own.max_std_error)} at most. "
     )
 
 
