@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dpquery import __version__
 from dpquery.contracts.choose import Contract, chosen_contract, remark_on
-from dpquery.contracts.made import Progress, Terms
+from dpquery.contracts.made import LEVEL, Progress, Terms
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import measure
@@ -134,7 +134,7 @@ def release(
     mechanism: Mechanism = "auto",
     noise: Noise | None = None,
     also: Sequence[str] = (),
-    confidence: float = 0.95,
+    confidence: float | None = None,
     release_number: int = 1,
     replace: bool = False,
     progress: Progress = lambda _: None,
@@ -151,7 +151,7 @@ def release(
         mechanism: a linear strategy, RAP, or what the plan prefers.
         noise: of a linear strategy: one kind, or None for the better one by the plan.
         also: extra columns beside the estimates: see reconstruction.postprocess.parse_columns.
-        confidence: level of the noise intervals.
+        confidence: level of the noise intervals, 0.95 unless said; RAP has none.
         release_number: another number than before draws fresh noise and pays for it.
         replace: whether a different release in `out` gives way.
         progress: told what is being done.
@@ -163,13 +163,13 @@ def release(
     content = _bytes_of(plan_path)
     plan, spec = plan_and_spec(content, plan_path)
     delta = spec.privacy.delta if delta is None else delta
-    terms = Terms(epsilon, delta, noise, parse_columns(also), release_number)
+    terms = Terms(epsilon, delta, noise, parse_columns(also), release_number, confidence)
     contract = chosen_contract(plan, spec, terms, mechanism=mechanism)
     check_target(out, key=contract.query.key, replace=replace)
     with Ledger.open(ledger_path, create=False) as ledger:
         ledger.check_replaced(out)
         measured = measure(data, contract.query, ledger=ledger, progress=progress)
-    made = contract.make(measured, level=confidence, progress=progress)
+    made = contract.make(measured, level=confidence or LEVEL, progress=progress)
     write_release(
         out,
         spec=spec,

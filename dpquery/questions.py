@@ -13,8 +13,8 @@ from pathlib import Path
 
 from dpquery.contracts.extra_columns import check_columns, extra_columns
 from dpquery.contracts.linear import LinearAnswers
-from dpquery.contracts.made import Progress, digest_of
-from dpquery.contracts.rap import NO_COLUMNS, RelaxedAnswers
+from dpquery.contracts.made import LEVEL, Progress, digest_of
+from dpquery.contracts.rap import NO_COLUMNS, NO_LEVEL, RelaxedAnswers
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee, parse_delta, parse_epsilon
 from dpquery.measurement.ledger_witness import MANIFEST_FILE
@@ -81,7 +81,7 @@ def answer(
     *,
     out: Path,
     also: Sequence[str] = (),
-    confidence: float = 0.95,
+    confidence: float | None = None,
     replace: bool = False,
     progress: Progress = lambda _: None,
 ) -> AnswerReport:
@@ -93,7 +93,7 @@ def answer(
             release's.
         out: where the answers go, laid out as a release; written whole or not at all.
         also: extra columns beside the answers: see reconstruction.postprocess.parse_columns.
-        confidence: level of the noise intervals.
+        confidence: level of the noise intervals, 0.95 unless said; RAP has none.
         replace: whether answers to other questions in `out` give way.
         progress: told what is being done.
 
@@ -116,7 +116,7 @@ def answer(
     made = answers_manifest(
         manifest,
         asked.spec.items,
-        level=confidence,
+        level=asking.level,
         rmse=found.rmse,
         max_std_error=found.max_std_error,
         guessed=found.guessed,
@@ -151,9 +151,14 @@ class _Asking:
     """What is asked of it, and how the answers are to look."""
 
     questions: Questions
-    level: float
+    confidence: float | None
     columns: tuple[Column, ...]
     progress: Progress
+
+    @property
+    def level(self) -> float:
+        """Of the noise intervals."""
+        return self.confidence or LEVEL
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,6 +204,8 @@ def _relaxed(of: _Release, asking: _Asking) -> _Found:
         raise ValueError("not a release of relaxed rows")
     if asking.columns:
         raise SpecError(NO_COLUMNS)
+    if asking.confidence is not None:
+        raise SpecError(NO_LEVEL)
     asked = asking.questions
     classes = of.compiled.classes
     finer = finer_classes(classes, [table for item in asked.spec.items for table in item.tables])

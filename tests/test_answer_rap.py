@@ -98,6 +98,13 @@ def test_the_folder_is_told_from_a_release_and_says_that_there_are_no_error_bars
     assert "no error bars" in ok("error-report", "answers").out
 
 
+@pytest.mark.parametrize("option", ["--also", "--confidence"])
+def test_what_belongs_to_error_bars_is_refused(released, option):
+    value = "integer" if option == "--also" else "0.9"
+    message = refused("answer", "release", "more.yaml", option, value, code=2)
+    assert f"leave {option} out" in message
+
+
 def test_relaxed_rows_that_are_missing_or_damaged_are_refused(released):
     Path("release/relaxed_rows.parquet").write_bytes(b"PAR1")
     refused("answer", "release", "more.yaml", code=2)

@@ -223,6 +223,7 @@ def test_a_linear_strategy_that_was_preferred_elsewhere_is_released_with_a_word(
         (("--epsilon", "1", "--mechanism", "rap", "--delta", "0"), "needs a delta"),
         (("--epsilon", "1", "--mechanism", "rap", "--also", "integer"), "leave --also out"),
         (("--epsilon", "1", "--also", "integer"), "leave --also out"),
+        (("--epsilon", "1", "--confidence", "0.9"), "leave --confidence out, or give --mechanism"),
         (("--epsilon", "1", "--mechanism", "other"), "choose one of auto, linear, rap"),
     ],
 )

@@ -14,7 +14,7 @@ def answer(
     questions: Annotated[Path, typer.Argument(help="A YAML file with a `workload` section.")],
     out: Annotated[Path, typer.Option(help="Where the answers go.")] = Path("answers"),
     also: Also = None,
-    confidence: Confidence = 0.95,
+    confidence: Confidence = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace answers to other questions in --out.")
     ] = False,

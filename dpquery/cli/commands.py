@@ -163,7 +163,7 @@ def release(
     mechanism: ReleaseMechanism = "auto",
     noise: Noise = "auto",
     also: Also = None,
-    confidence: Confidence = 0.95,
+    confidence: Confidence = None,
     release_number: Number = 1,
     replace: Replace = False,
     ledger: LedgerPath = None,

@@ -29,7 +29,8 @@ ReleaseMechanism = Annotated[
     str, typer.Option(help="linear, rap (no error bars), or auto: what the plan prefers.")
 ]
 Confidence = Annotated[
-    float, typer.Option(help="Level of the noise intervals.", min=0.5, max=0.9999)
+    float | None,
+    typer.Option(help="Level of the noise intervals; default: 0.95.", min=0.5, max=0.9999),
 ]
 Number = Annotated[
     int,

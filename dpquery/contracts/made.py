@@ -18,6 +18,8 @@ from dpquery.spec.model import Item
 from dpquery.strategy.noise_kinds import Noise
 
 Progress = Callable[[str], None]
+LEVEL = 0.95
+"""Of noise intervals, where nobody asks for another."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Terms:
         noise: of a linear strategy; None for the better one by the plan.
         columns: extra ones beside the estimates.
         release: number of the release.
+        level: of the noise intervals; None where nobody asked for one.
     """
 
     epsilon: Fraction
@@ -37,6 +40,7 @@ class Terms:
     noise: Noise | None
     columns: tuple[Column, ...]
     release: int
+    level: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

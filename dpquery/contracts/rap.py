@@ -35,6 +35,7 @@ NO_COLUMNS = (
     "the answers of RAP have no columns beside them: they are not negative and agree with each "
     "other as they are; leave --also out"
 )
+NO_LEVEL = "the answers of RAP have no noise intervals: leave --confidence out"
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,8 +179,9 @@ def rap_contract(plan: Plan, spec: Spec, terms: Terms) -> RapContract:
         )
     if terms.noise == "laplace":
         raise SpecError("RAP takes Gaussian noise; leave --noise out, or give --mechanism linear")
-    if terms.columns:
-        raise SpecError(f"{NO_COLUMNS}, or give --mechanism linear")
+    for asked, words in ((terms.columns, NO_COLUMNS), (terms.level, NO_LEVEL)):
+        if asked:
+            raise SpecError(f"{words}, or give --mechanism linear")
     settings = relaxed.settings
     mechanism = design_rap(
         compiled.workload,

@@ -195,7 +195,7 @@ class _Timed:
 
     def _check(self) -> None:
         if process_time() > self.end:
-            raise OutOfTimeError("not finished within the CPU seconds of --time-limit")
+            raise OutOfTimeError("not finished within the CPU seconds of --time-limit; give more")
 
 
 def _spread(values: list[float]) -> tuple[float, float]:
