@@ -207,7 +207,7 @@ def test_every_record_has_a_person_of_its_own(tmp_path):
 def test_another_file_in_the_way_is_kept(tmp_path):
     path = tmp_path / "data.csv"
     path.write_text("precious")
-    with pytest.raises(PlanConflictError, match="remove it, or name another file"):
+    with pytest.raises(PlanConflictError, match="name another file, or move that one away"):
         written(path)
     assert [own.name for own in tmp_path.iterdir()] == ["data.csv"]
     assert path.read_text() == "precious"

@@ -69,7 +69,7 @@ def _check_head(path: Path, mark: bytes) -> None:
 
 def _in_the_way(path: Path) -> PlanConflictError:
     return PlanConflictError(
-        f"{path} holds something else, which would be lost; remove it, or name another file"
+        f"{path} holds something else, which is kept; name another file, or move that one away"
     )
 
 
