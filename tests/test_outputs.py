@@ -18,7 +18,15 @@ FOLDERS = {
     "release": ("release", "data.csv", "--epsilon", "1", "--release-number", "2", "--out"),
     "answers": ("answer", "release", "more.yaml", "--out"),
 }
-KEPT = ("state/ledger.db", "data.csv", "dpquery.plan", "workload.yaml", "more.yaml", "notes.txt")
+KEPT = (
+    "june.html",
+    "state/ledger.db",
+    "data.csv",
+    "dpquery.plan",
+    "workload.yaml",
+    "more.yaml",
+    "notes.txt",
+)
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +36,7 @@ def template(tmp_path_factory):
     rehearse(folder / "dpquery.plan")
     (folder / "more.yaml").write_text(QUESTIONS)
     (folder / "notes.txt").write_text("ten years")
+    (folder / "june.html").write_text("<html><title>Error report: June</title></html>")
     own = ("--plan", folder / "dpquery.plan", "--ledger", folder / "state" / "ledger.db")
     ok("release", folder / "data.csv", "--epsilon", "1", "--out", folder / "release", *own)
     return folder

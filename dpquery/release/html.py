@@ -23,7 +23,7 @@ from dpquery.release.svg import bars, curve, lines, whiskers
 from dpquery.release.wording import count, figure, percent, power, without_controls
 
 MAX_PREVIEWS = 24
-MARK = b"<title>Error report: "
+MARK = b"default-src 'none'; style-src 'unsafe-inline'\">\n<title>Error report: "
 """What stands in the head of every such page."""
 GLOSSARY = (
     (
@@ -111,8 +111,8 @@ def page(report: Report) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"{MARK.decode()}{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
+        f'content="{MARK.decode()}{escape(title)}</title>\n'
+        f"<style>{STYLE}</style>\n</head>\n"
         f"<body>\n<main>\n{''.join(sections)}</main>\n</body>\n</html>\n"
     )
 
@@ -267,7 +267,8 @@ def _strategy(manifest: Manifest) -> str:
     if own is None:
         return f"{manifest.strategy.name}; {optimality(manifest)}"
     chosen = f"{count(own.rounds, 'round')} of {own.selected:,} chosen queries"
-    how = "every query measured once" if own.selection_scale is None else chosen
+    asked = "every query" if manifest.answered is None else "every query of the release"
+    how = f"{asked} measured once" if own.selection_scale is None else chosen
     return f"{manifest.strategy.name}: {how}, {count(own.relaxed_rows, 'relaxed row')}"
 
 
