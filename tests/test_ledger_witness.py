@@ -65,7 +65,7 @@ def test_two_copies_that_were_both_charged_are_told_by_their_releases(town):
     ok(*RELEASE, "--ledger", "copied/ledger.db", "--out", "out/there/deep")
     for ledger, mine, other in (("state", "here", "there"), ("copied", "there", "here")):
         arguments = ("ledger", "verify", "--ledger", f"{ledger}/ledger.db", "--releases")
-        assert "1 releases are in the chain" in ok(*arguments, f"out/{mine}").out
+        assert "1 release in the chain" in ok(*arguments, f"out/{mine}").out
         said = refused(*arguments, "out", code=4)
         assert f"release out/{other}" in said
         assert "whose event 3 is another one: two copies of a ledger have been charged" in said
@@ -86,7 +86,7 @@ def test_answers_testify_like_the_release_they_were_made_of(town, planned_town):
     questions = "workload:\n  - name: sexes\n    product: {sex: identity}\n"
     Path("questions.yaml").write_text(questions)
     ok("answer", "release", "questions.yaml", "--out", "answers")
-    assert "2 releases are in the chain" in ok("ledger", "verify", "--releases", ".").out
+    assert "2 releases in the chain" in ok("ledger", "verify", "--releases", ".").out
     renew("state", planned_town / "state")
     assert "answers" in refused("ledger", "verify", "--releases", "answers", code=4)
 

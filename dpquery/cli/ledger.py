@@ -57,13 +57,14 @@ def verify(
     that is not shows that the ledger is an older copy, or one of two copies that were both charged.
     """
     from dpquery.measurement.ledger_witness import releases_below
+    from dpquery.release.wording import count
 
     found = [release for folder in releases or () for release in releases_below(folder)]
     with _open_ledger(ledger) as opened:
         head = opened.verify(found)
     typer.echo(f"ok: {head.seq} events, head {head.hash}")
     if found:
-        typer.echo(f"ok: {len(found)} releases are in the chain")
+        typer.echo(f"ok: {count(len(found), 'release')} in the chain")
 
 
 @ledger_app.command()
