@@ -315,7 +315,7 @@ def test_the_command_ends_in_exit_1_where_a_check_fails(monkeypatch):
 def test_sound_code_passes_again_and_again_with_p_values_that_are_uniform(record_property):
     """Of single tests uniform; of combined ones, which are conservative, not smaller than that."""
     single, other, draws = [], [], 0
-    for _ in range(5):
+    for _ in range(3):
         findings = list(audit_run.PARTS["sampler"](replace(QUICK, draws=10_000)))
         single += p_values(findings)
         draws += sum(own.draws for own in findings)

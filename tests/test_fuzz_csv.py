@@ -17,7 +17,8 @@ from wild_files import CANARY, HEADER, NASTY_LINES, NO_HEADERS, PLAIN, SMALL, WI
 
 DECLARED = "age|sex|region|income|name"
 REFUSALS = re.compile(
-    r"dpquery: data\.csv: the first line is not a header of comma-separated column names in UTF-8\n"
+    r"dpquery: data\.csv: the first line is not a header of comma-separated column names in UTF-8; "
+    r"write one there, or name another file\n"
     r"|dpquery: data\.csv: the header does not have each of these declared columns exactly once: "
     rf"(({DECLARED})(, |(?=;)))+; rename them in the file, or set `column:` in the spec\n"
 )
