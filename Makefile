@@ -46,7 +46,7 @@ build/report.html: build/release/release.json
 
 # --- development -----------------------------------------------------------------------------------
 
-test: $(READY) ## the tests of every day: some five minutes
+test: $(READY) ## the tests of every day: some seven minutes
 	$(BIN)/pytest -q
 
 test-all: $(READY) ## every test, the slow ones too
