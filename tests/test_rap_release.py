@@ -205,6 +205,12 @@ def test_the_statement_of_later_answers_says_what_was_measured_and_what_was_read
     assert "Every count that the release was made for was measured with noise, once" in text
 
 
+def test_the_statement_counts_among_what_is_noisy_which_counts_were_chosen():
+    """How much noise a round takes follows from its choices: how many one record can answer."""
+    text = " ".join(statement(manifest(RAP)).split())
+    assert "noisy measurements, which of them were made and with how much noise, and its" in text
+
+
 def test_one_round_and_one_count_are_one():
     own = replace(RAP, rounds=1, selected=1, noise_std=(20.0,))
     text = " ".join(statement(manifest(own)).split())

@@ -19,8 +19,8 @@ from dpquery.release.wording import count, figure, power, without_controls
 
 UNPROTECTED = """\
 The following is public and was never protected: the dataset's name, the names and lists of \
-categories, the limits of ranges and bins, the questions asked, the strategy, the scale of the \
-noise, and all of this release but {noisy}. None of it was derived from the records. \
+categories, the limits of ranges and bins, the questions asked, the strategy, and all of this \
+release but {noisy}. None of it was derived from the records. \
 Every combination that was asked for has a row, whether or not anyone is in it."""
 
 UNCOVERED = """\
@@ -195,7 +195,7 @@ def _noisy_parts(manifest: Manifest) -> str:
     if manifest.error_bars:
         return "its estimates and noisy measurements"
     chosen = manifest.rap is not None and manifest.rap.selection_scale is not None
-    which = ", which of them were made" if chosen else ""
+    which = ", which of them were made and with how much noise" if chosen else ""
     return f"its estimates, its noisy measurements{which}, and its relaxed rows"
 
 
