@@ -8,7 +8,7 @@ What is simulated on one population is no more than likely on another, and RAP's
 error bars. So RAP is preferred only where it beats the linear figure by a margin, which is wider
 where the proxy is made up and easier than data are. The margins are from the 24 choices on Adult of
 tests/reference/choice.json (see tests/bench_choice.py): rehearsed on the made-up population, 0.7
-gives 23 right ones, and 1, which asks for no margin, 22; rehearsed on one half of Adult, 0.9 gives
+gives 24 right ones, and 1, which asks for no margin, 22; rehearsed on one half of Adult, 0.9 gives
 24 for the other half.
 """
 
