@@ -10,7 +10,7 @@ from dpquery.operators.factors import Dense, Identity, PIdentity, total
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.reconstruction.intervals import half_widths, laplace_quantile, standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy.joint import joint_inverse
+from dpquery.strategy.joint import joint_system
 from dpquery.strategy.strategies import ProductStrategy, UnionStrategy
 
 
@@ -44,23 +44,18 @@ def supported(rng, shape, parts):
             yield block, homes[0]
 
 
-def table(x, attributes, block):
-    beyond = tuple(k for k, i in enumerate(attributes) if i not in block.attributes)
-    return block.apply(x.sum(axis=beyond).reshape(block.table_shape)).ravel()
-
-
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_variances_and_answers_equal_those_of_the_pseudo_inverse(seed, count):
     rng = np.random.default_rng(seed)
     shape = tuple(rng.integers(1, 5, int(rng.integers(1, 4))).tolist())
     parts, weights = random_parts(rng, shape, count)
-    joint = joint_inverse(shape, parts, weights)
+    joint = joint_system(shape, parts, weights)
     stack = dense_parts(shape, parts, weights)
     plus = np.linalg.pinv(np.vstack(stack), rcond=1e-12)
     noisy = [1e4 * rng.normal(size=len(A)) for A in stack]
     sizes = [[part[i].shape[0] for i in sorted(part)] for part in parts]
-    x = joint.solve([y.reshape(own) for y, own in zip(noisy, sizes, strict=True)])
+    projected = joint.project([y.reshape(own) for y, own in zip(noisy, sizes, strict=True)])
     for block, home in supported(rng, shape, parts):
         W = dense_block(block).astype(float)
         expected = ((W @ plus) ** 2).sum(axis=1)
@@ -72,20 +67,20 @@ def test_variances_and_answers_equal_those_of_the_pseudo_inverse(seed, count):
         assert np.all(found.ravel() <= alone * (1 + 1e-7) + tolerance)
         answers = W @ plus @ np.concatenate(noisy)
         scale = np.abs(answers).max() + 1e-3
-        assert table(x, joint.attributes, block) == pytest.approx(answers, abs=1e-6 * scale)
+        assert joint.answer(block, projected).ravel() == pytest.approx(answers, abs=1e-6 * scale)
 
 
 def test_two_parts_of_many_attributes_need_no_dense_matrix():
     rng = np.random.default_rng(0)
     parts, weights = random_parts(rng, (9, 8, 7, 6, 5, 4), 2)
-    joint = joint_inverse((9, 8, 7, 6, 5, 4), parts, weights)
-    assert joint.inverse.shape[1:] == (1, 1)
+    joint = joint_system((9, 8, 7, 6, 5, 4), parts, weights)
+    assert all(stack.R.shape[1:] == (1, 1) for stack in joint.stacks)
 
 
 def test_a_weight_far_below_the_others_still_counts():
     shape = (3, 4)
     parts = [{0: Identity(3)}, {0: Identity(3), 1: Dense(np.triu(np.ones((4, 4), dtype=int)))}]
-    joint = joint_inverse(shape, parts, [1 << 40, 1])
+    joint = joint_system(shape, parts, [1 << 40, 1])
     found = joint.variances(product(shape, {0: Identity(3), 1: Prefix(4)}))
     plus = np.linalg.pinv(np.vstack(dense_parts(shape, parts, [1 << 10, 1])), rcond=1e-14)
     W = dense_block(product(shape, {0: Identity(3), 1: Prefix(4)})).astype(float)
@@ -97,9 +92,9 @@ def test_a_weight_far_below_the_others_still_counts():
 def test_what_is_too_large_is_left_to_the_parts(limit, monkeypatch):
     factors = [Identity(4), PIdentity(np.full(4, 9), np.ones((1, 4), dtype=int)), Dense(np.eye(4))]
     parts = [{0: own, 1: Identity(2)} for own in factors]
-    assert joint_inverse((4, 2), parts, [1, 2, 3]) is not None
+    assert joint_system((4, 2), parts, [1, 2, 3]) is not None
     monkeypatch.setattr(joint_module, limit, 3)
-    assert joint_inverse((4, 2), parts, [1, 2, 3]) is None
+    assert joint_system((4, 2), parts, [1, 2, 3]) is None
 
 
 SHAPE = (6, 3)
@@ -143,7 +138,7 @@ def test_a_block_of_too_many_rows_is_answered_and_priced_by_its_own_part(monkeyp
     strategy = union()
     noisy = [np.arange(1e6, 1e6 + m.block.shape[0]) ** 1.1 for m in strategy.measurements]
     assert all(strategy.joint_for(block) is not None for block in BLOCKS)
-    monkeypatch.setattr("dpquery.strategy.strategies.ROWS_LIMIT", 20)
+    monkeypatch.setattr("dpquery.strategy.joint.ROWS_LIMIT", 20)
     assert [strategy.joint_for(block) is None for block in BLOCKS] == [True, False, False]
     estimates = reconstruct(strategy, noisy)
     part, own = strategy.parts[0], strategy.measurements[0]

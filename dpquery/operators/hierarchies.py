@@ -3,7 +3,7 @@
 Level l holds the blocks of size_l codes that follow one another, each size a multiple of the one
 before and the finest 1; where the size does not divide n the last block is cut off. A code is in
 one block of each level, so all columns have one norm. The Haar wavelet has the Gram of such a
-hierarchy too (Haar.tree). (A'A)^-1 goes up the tree by Sherman and Morrison's formula: exact
+hierarchy too (Haar.tree). (A'A)^-1 goes up the tree by contrasts within blocks (TreeInverse): exact
 for cut-off blocks, O(n) a level, and no (n, n) array.
 """
 
@@ -14,8 +14,10 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
-from dpquery.operators.factors import Array, Factor, Groups, Identity, Ones, Stacked
+from dpquery.operators.factors import ROW_CHUNK, Array, Factor, Groups, Identity, Ones, Stacked
 from dpquery.operators.ranges import Columns, ListedRanges, Ranges
+
+RANGES_AT_ONCE = 1 << 14  # so many numbers stay in a core's cache
 
 
 class Hierarchy(Factor):
@@ -130,36 +132,36 @@ class Haar(Factor):
 class TreeInverse:
     """The inverse of G = sum_l square_l B_l'B_l, B_l the 0/1 matrix of the blocks of level l.
 
-    G = blockdiag(G_c) + square 11' over the children c of a block, so
-        G^-1 = blockdiag(G_c^-1) - alpha g g',  g = blockdiag(G_c^-1) 1,
-        alpha = square / (1 + square 1'g),
-    and G^-1 1 = g alpha / square. Level by level G^-1 is a multiple of I less outer products of one
-    vector g_l, cut into the level's blocks, times their alphas.
+    Every block c has a mass mu_c = 1'G_c^-1 1 and a mean of its codes; that of a block is the mean
+    of its children's by their masses. With t_c the mean of q over c and p its parent,
+        q G^-1 q' = sum_c mu_c (t_c - t_p)^2 + sum_top mu t^2,
+        mu_p = M / (1 + square M),  M = the masses of its children added up.
+    All terms are positive: nothing cancels however far apart the weights of the levels are.
     """
 
     def __init__(self, n: int, sizes: Sequence[int], squares: Sequence[float]) -> None:
         _check_sizes(n, tuple(sizes))
-        self.n, self.sizes = n, tuple(sizes[1:])
-        self.diagonal = 1 / squares[0]
-        self.vectors: list[Array] = []
-        self.alphas: list[Array] = []
-        g = np.full(n, self.diagonal)
-        for size, square in zip(self.sizes, squares[1:], strict=True):
-            alpha = square / (1 + square * np.add.reduceat(g, np.arange(0, n, size)))
-            self.vectors.append(g)
-            self.alphas.append(alpha)
-            g = g * np.repeat(alpha / square, min(size, n))[:n]
+        self.n, self.sizes = n, tuple(sizes)
+        self.masses: list[Array] = [np.full(n, 1 / squares[0])]
+        self.added: list[Array] = []
+        for level, square in enumerate(squares[1:]):
+            added = np.add.reduceat(self.masses[-1], self._starts(level))
+            self.added.append(added)
+            self.masses.append(added / (1 + square * added))
 
     def matmat(self, X: Array) -> Array:
         """Return its product with X: (n, k). O(n k) a level."""
-        total = self.diagonal * X
-        for size, g, alpha in self._levels():
-            inside = np.add.reduceat(g[:, None] * X, np.arange(0, self.n, size), axis=0)
-            total = (
-                total
-                - g[:, None]
-                * np.repeat(alpha[:, None] * inside, min(size, self.n), axis=0)[: self.n]
-            )
+        contrasts: list[Array] = []
+        mean = np.asarray(X, dtype=np.float64)
+        for level, added in enumerate(self.added):
+            mass = self.masses[level][:, None]
+            above = np.add.reduceat(mass * mean, self._starts(level)) / added[:, None]
+            contrasts.append(mass * (mean - self._below(above, level)))
+            mean = above
+        total = self.masses[-1][:, None] * mean
+        for level in reversed(range(len(self.added))):
+            share = self.masses[level] / self._below(self.added[level], level)
+            total = share[:, None] * self._below(total, level) + contrasts[level]
         return np.asarray(total)
 
     def array(self) -> Array:
@@ -168,12 +170,14 @@ class TreeInverse:
 
     def trace_with(self, V: Array) -> float:
         """Return tr(G^-1 V). V: (n, n)."""
-        total = self.diagonal * float(np.trace(V))
-        for size, g, alpha in self._levels():
-            starts = np.arange(0, self.n, size)
-            within = np.add.reduceat(np.add.reduceat(V * g[:, None] * g, starts), starts, axis=1)
-            total -= float(alpha @ np.diagonal(within))
-        return total
+        total, means = 0.0, np.asarray(V, dtype=np.float64)
+        for level, added in enumerate(self.added):
+            mass, starts = self.masses[level], self._starts(level)
+            total += float(mass @ np.diagonal(means))
+            rows = np.add.reduceat(mass[:, None] * means, starts) / added[:, None]
+            means = np.add.reduceat(rows * mass, starts, axis=1) / added
+            total -= float(added @ np.diagonal(means))
+        return total + float(self.masses[-1] @ np.diagonal(means))
 
     def quadratic(self, queries: Factor) -> Array:
         """Return diag(Q G^-1 Q') of a query matrix: (m,)."""
@@ -194,31 +198,76 @@ class TreeInverse:
                 return self._of_rows(sp.csr_array(queries.dense().astype(np.float64)))
 
     def _of_rows(self, rows: "sp.csr_array") -> Array:
-        total = self.diagonal * np.asarray(rows.multiply(rows).sum(axis=1))
-        codes = np.arange(self.n)
-        for size, g, alpha in self._levels():
-            inside = rows @ sp.csr_array((g, (codes, codes // size)), shape=(self.n, len(alpha)))
-            total = total - np.asarray(inside.multiply(inside) @ alpha)
-        return np.asarray(total)
+        step = max(1, ROW_CHUNK // self.n)
+        pieces = [self._of_dense(rows[k : k + step]) for k in range(0, rows.shape[0], step)]
+        return np.concatenate(pieces)
+
+    def _of_dense(self, rows: "sp.csr_array") -> Array:
+        mean = rows.toarray().astype(np.float64).T
+        total = np.zeros(mean.shape[1])
+        for level, added in enumerate(self.added):
+            mass = self.masses[level]
+            above = np.add.reduceat(mass[:, None] * mean, self._starts(level)) / added[:, None]
+            total += mass @ (mean - self._below(above, level)) ** 2
+            mean = above
+        return np.asarray(total + self.masses[-1] @ mean**2)
 
     def _of_ranges(self, first: Array, last: Array) -> Array:
-        """Add up, level by level, the squares of the blocks inside a range and of its two ends."""
-        total = self.diagonal * (last - first + 1)
-        for size, g, alpha in self._levels():
-            below = np.concatenate([[0.0], np.cumsum(g)])
-            whole = alpha * np.add.reduceat(g, np.arange(0, self.n, size)) ** 2
-            before = np.concatenate([[0.0], np.cumsum(whole)])
-            left, right = first // size, last // size
-            alone = left == right
-            inner = before[right] - before[np.minimum(left + 1, right)]
-            end = np.where(alone, last + 1, np.minimum((left + 1) * size, self.n))
-            head = alpha[left] * (below[end] - below[first]) ** 2
-            tail = alpha[right] * (below[last + 1] - below[right * size]) ** 2
-            total = total - head - np.where(alone, 0.0, inner + tail)
-        return np.asarray(total)
+        pieces = range(0, len(first), RANGES_AT_ONCE)
+        spans = [slice(start, start + RANGES_AT_ONCE) for start in pieces]
+        return np.concatenate([self._of_some_ranges(first[span], last[span]) for span in spans])
 
-    def _levels(self) -> Iterator[tuple[int, Array, Array]]:
-        return zip(self.sizes, self.vectors, self.alphas, strict=True)
+    def _of_some_ranges(self, first: Array, last: Array) -> Array:
+        """Add up, level by level, the contrasts in the blocks that hold the two ends of a range.
+
+        All other blocks are wholly inside or wholly outside, without contrast. `head` and `tail`
+        are the means over the blocks `left` and `right` that hold the ends; the same where they
+        are `alone` in one block.
+        """
+        total = np.zeros(len(first))
+        head, tail = np.ones(len(first)), np.ones(len(first))
+        left, right = np.asarray(first), np.asarray(last)
+        for level, added in enumerate(self.added):
+            mass, width = self.masses[level], self.sizes[level + 1] // self.sizes[level]
+            before = np.concatenate([[0.0], np.cumsum(mass)])
+            up, down = left // width, right // width
+            stops = np.minimum((np.stack([up, down]) + 1) * width, len(mass))
+            alone, together = left == right, up == down
+            last_mass = np.where(alone, 0.0, mass[right])
+            # in the block that holds the first end, and the last one too where they are together
+            inner = before[np.where(together, right, stops[0])] - before[left + 1]
+            inner = np.where(alone, 0.0, inner)
+            after = np.where(together, before[stops[0]] - before[right + 1], 0.0)
+            outer = before[left] - before[up * width] + after
+            beside = np.where(together, last_mass, 0.0)
+            above = (mass[left] * head + inner + beside * tail) / added[up]
+            total += mass[left] * (head - above) ** 2 + beside * (tail - above) ** 2
+            total += inner * (1 - above) ** 2 + outer * above**2
+            # in the block that holds the last end alone
+            inner, outer = (
+                before[right] - before[down * width],
+                before[stops[1]] - before[right + 1],
+            )
+            other = (inner + last_mass * tail) / added[down]
+            apart = last_mass * (tail - other) ** 2 + inner * (1 - other) ** 2 + outer * other**2
+            total += np.where(together, 0.0, apart)
+            head, tail = above, np.where(together, above, other)
+            left, right = up, down
+        mass = self.masses[-1]
+        before = np.concatenate([[0.0], np.cumsum(mass)])
+        inner = np.where(left == right, 0.0, before[right] - before[left + 1])
+        total += mass[left] * head**2 + inner
+        return np.asarray(total + np.where(left == right, 0.0, mass[right] * tail**2))
+
+    def _starts(self, level: int) -> Array:
+        """The first child of every block above a level."""
+        return np.arange(0, len(self.masses[level]), self.sizes[level + 1] // self.sizes[level])
+
+    def _below(self, above: Array, level: int) -> Array:
+        """Return what stands at the blocks above a level for each of their children."""
+        width = self.sizes[level + 1] // self.sizes[level]
+        children = len(self.masses[level])
+        return np.repeat(above, min(width, children), axis=0)[:children]
 
 
 def equal_blocks(n: int, size: int) -> Factor:

@@ -257,28 +257,30 @@ class _DirectEstimates:
 
 
 class _UnionEstimates:
-    """All parts together where their joint inverse can be held, else each block from its own."""
+    """All parts together where they can be solved as one, else each block from its own."""
 
     def __init__(self, strategy: UnionStrategy, answers: Sequence[Array]) -> None:
         self.strategy = strategy
         self.parts = [
-            _ProductEstimates(part, noisy, own.weight)
-            for part, noisy, own in zip(strategy.parts, answers, strategy.measurements, strict=True)
+            _ProductEstimates(part, noisy, rows.weight)
+            for part, noisy, rows in zip(
+                strategy.parts, answers, strategy.measurements, strict=True
+            )
         ]
 
     @cached_property
-    def cells(self) -> Array:
-        """One count vector that fits all parts best."""
+    def projected(self) -> tuple[Array, ...]:
+        """The noisy answers of all parts on the orthonormal rows of the joint system."""
         if self.strategy.joint is None:
             raise ValueError("the parts are too large to be solved together")
-        return self.strategy.joint.solve([part.noisy for part in self.parts])
+        return self.strategy.joint.project([part.noisy for part in self.parts])
 
     def answer(self, block: Block, position: int | None) -> Array:
         joint = self.strategy.joint_for(block)
         if joint is None:
             part = serving_part(self.strategy, block, position)
             return self.parts[part].answer(block, position)
-        return _answer_from(self.cells, joint.attributes, block)
+        return joint.answer(block, self.projected)
 
 
 def _answer_from(cells: Array, attributes: Subset, block: Block) -> Array:

@@ -1,46 +1,58 @@
-"""Kronecker products measured side by side, inverted together.
+"""Kronecker products measured side by side, solved as one least squares problem.
 
-With parts k of weight w_k the normal matrix is A'A = sum_k w_k^2 kron_i X_ki. Two Grams of one
-attribute, one of them positive definite, are made diagonal by one congruence: V_i' X V_i = diag(x).
-So while no attribute has more than two, that of the total 11' included,
-    (A'A)^- = V diag(1 / sum_k w_k^2 kron_i x_ki) V',  V = kron_i V_i,
-with zeros where all x vanish: directions that no part sees, and no supported query has. Attributes
-with more Grams are kept dense: one matrix over them for each place on the other axes. Every
-generalised inverse gives supported queries the same answers and variances ([MATH] 8).
+With parts k of weight w_k the measured rows are A = stack_k w_k kron_i A_ki. Written A = Q R with
+orthonormal columns Q, a query q = t R that A supports is answered by t Q'y, with variance |t|^2
+under unit noise ([MATH] 8). Q and R come from orthogonal transformations of the rows: A'A, whose
+condition number is that of A squared, is never formed.
+
+Each attribute gets a basis V in which what every part measures of it has orthogonal columns,
+A_k V = F_k diag(s_k). That is so while the attribute has at most two kinds of factors, the total
+included. A then falls apart into a few rows for each place on these axes. Attributes with more
+kinds stay dense: the rows at each place hold their cells, and are brought to triangular form place
+by place. A direction that no part sees has a column of zeros and is left out: no supported query
+has a share in it.
 """
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
+from scipy.linalg import LinAlgError, qr, solve_triangular, svd
 
 from dpquery.operators.blocks import Block, Side
-from dpquery.operators.factors import ROW_CHUNK, Array, Dense, Factor
+from dpquery.operators.factors import ROW_CHUNK, Array, Factor
 from dpquery.operators.tensors import kron_apply
 
 CELLS_LIMIT = 1 << 24  # over the attributes measured
 DENSE_LIMIT = 1 << 22  # those cells, times the cells of the dense attributes, or the parts
+STACK_LIMIT = 1 << 25  # numbers of all stacks that are brought to triangular form
 ROWS_LIMIT = 1 << 24  # of a block: its variances are one tensor
+WORK_LIMIT = 1 << 36  # multiplications for the coefficients of a block
 MAX_CLASSES = 2048  # of an attribute that is measured: its basis takes O(n^3)
+LEAST = 1e-14  # of the lengths of a basis, in proportion to the greatest
+NARROW = 32  # columns of stacks that are solved for all places at once
+RESIDUAL = 1e-9  # of the coefficients of a query that are solved for, in proportion to the query
 
 
 @dataclass(frozen=True, eq=False)
 class _Axis:
-    """One attribute in the basis V that its Grams share.
+    """One attribute in the basis V of what its parts measure.
 
     Attributes:
         basis: V, (n, n).
         total: 1'V, (n,).
-        grams: V'XV for the Gram of each part: its diagonal (n,), or all of it (n, n) where dense.
-        dense: whether the Grams have no common basis; then 1'V is zero but for its first entry.
+        rows: F of each part, with orthonormal columns: (m, n). None where it sums over the axis.
+        scales: S of each part with A V = F S: (n,) a diagonal, or where dense (n, n) a triangle;
+            of a part that sums over the axis 1'V, where dense as one row.
+        dense: whether the parts have no common basis.
     """
 
     basis: Array
     total: Array
-    grams: tuple[Array, ...]
+    rows: tuple[Array | None, ...]
+    scales: tuple[Array, ...]
     dense: bool
 
     @property
@@ -49,159 +61,246 @@ class _Axis:
 
 
 @dataclass(frozen=True, eq=False)
-class JointInverse:
-    """(A'A)^- of products side by side, over the attributes that some part measures.
+class _Stack:
+    """The rows at all places where the same parts see something, as Q R.
 
     Attributes:
-        axes: the attributes measured, and their bases.
+        places: (p,) places on the diagonal axes.
+        active: the parts that see something there.
+        columns: (r,) the cells of the dense axes that some of them sees.
+        Q: (p, rows, r), with orthonormal columns.
+        R: (p, r, r), upper triangular.
+    """
+
+    places: Array
+    active: tuple[int, ...]
+    columns: Array
+    Q: Array
+    R: Array
+
+
+@dataclass(frozen=True, eq=False)
+class JointSystem:
+    """The measured rows of products side by side as A = Q R, over the attributes they measure.
+
+    Attributes:
+        axes: the attributes that some part measures, and their bases.
         parts: for each part the factors of the attributes that it measures.
-        weights: what each part is multiplied by.
-        inverse: (cells of the other axes, M, M), M the cells of the dense axes.
+        stacks: Q and R wherever some part sees something.
     """
 
     axes: Mapping[int, _Axis]
     parts: tuple[Mapping[int, Factor], ...]
-    weights: tuple[float, ...]
-    inverse: Array
+    stacks: tuple[_Stack, ...]
 
     @cached_property
-    def attributes(self) -> tuple[int, ...]:
-        """The attributes that some part measures, in order."""
-        return tuple(sorted(self.axes))
+    def diagonal(self) -> tuple[int, ...]:
+        """The attributes in whose basis all parts have orthogonal columns."""
+        return tuple(i for i in sorted(self.axes) if not self.axes[i].dense)
 
     @cached_property
-    def order(self) -> tuple[int, ...]:
-        """The attributes with those of the dense axes last: the axes of `inverse`."""
-        return tuple(sorted(self.axes, key=lambda i: (self.axes[i].dense, i)))
+    def dense(self) -> tuple[int, ...]:
+        """The other attributes that some part measures."""
+        return tuple(i for i in sorted(self.axes) if self.axes[i].dense)
 
     @cached_property
-    def paired(self) -> Array:
-        """The inverse with one axis an attribute, in order: n long, or n^2 (pairs) where dense."""
-        diagonal = [self.axes[i].n for i in self.order if not self.axes[i].dense]
-        dense = [self.axes[i].n for i in self.order if self.axes[i].dense]
-        d, k = len(diagonal), len(dense)
-        split = self.inverse.reshape([*diagonal, *dense, *dense])
-        beside = [axis for j in range(k) for axis in (d + j, d + k + j)]
-        tensor = split.transpose([*range(d), *beside])
-        tensor = tensor.reshape([*diagonal, *(n * n for n in dense)])
-        return tensor.transpose([self.order.index(i) for i in self.attributes])
+    def _places(self) -> tuple[int, ...]:
+        return tuple(self.axes[i].n for i in self.diagonal)
 
-    def solve(self, answers: Sequence[Array]) -> Array:
-        """Return the least squares counts from the noisy answers of every part.
+    def can_answer(self, block: Block) -> bool:
+        """Return whether the answers of a block, and the work that they take, are few enough."""
+        squares = sum(len(stack.R) * stack.R.shape[1] ** 2 for stack in self.stacks)
+        work = squares * self._layout(block)[0] if self.dense else 0
+        return block.queries <= ROWS_LIMIT and work <= WORK_LIMIT
+
+    def project(self, answers: Sequence[Array]) -> tuple[Array, ...]:
+        """Return Q'y of the noisy answers of every part, stack by stack: (p, r) each.
 
         Args:
             answers: for each part a tensor with one axis an attribute that it measures.
-
-        Returns:
-            A tensor with one axis for each of `attributes`.
         """
-        right = np.zeros([self.axes[i].n for i in self.attributes])
-        for weight, part, noisy in zip(self.weights, self.parts, answers, strict=True):
-            right += weight * self._normal(part, noisy)
-        moved = right.transpose([self.attributes.index(i) for i in self.order])
-        solved = self.inverse @ moved.reshape(*self.inverse.shape[:2], 1)
-        back = [self.order.index(i) for i in self.attributes]
-        bases = [Dense(self.axes[i].basis).matmat for i in self.attributes]
-        return kron_apply(bases, solved.reshape(moved.shape).transpose(back))
+        parts = [self._in_basis(k, noisy) for k, noisy in enumerate(answers)]
+        return tuple(
+            np.einsum(
+                "erc,er->ec",
+                stack.Q,
+                np.concatenate([parts[k][stack.places] for k in stack.active], axis=1),
+            )
+            for stack in self.stacks
+        )
 
-    def _normal(self, part: Mapping[int, Factor], noisy: Array) -> Array:
-        """Return V' kron_i A_i' y, with V'1 for the attributes that the part sums over."""
+    def _in_basis(self, k: int, noisy: Array) -> Array:
+        """Return kron_i F_i'y of a part: (places, its cells on the dense axes)."""
+        measured = sorted(self.parts[k])
 
         def adjoint(i: int) -> Callable[[Array], Array]:
-            return lambda Y: self.axes[i].basis.T @ part[i].rmatmat(Y)
+            F = self.axes[i].rows[k]
+            return lambda Y: Y if F is None else F.T @ Y
 
-        own = kron_apply([adjoint(i) for i in self.attributes if i in part], noisy)
-        tensor = own.reshape([self.axes[i].n if i in part else 1 for i in self.attributes])
-        for k, i in enumerate(self.attributes):
-            if i not in part:
-                tensor = tensor * _on_axis(self.axes[i].total, k, tensor.ndim)
-        return tensor
+        tensor = kron_apply([adjoint(i) for i in measured], np.asarray(noisy, dtype=np.float64))
+        order = [i for i in (*self.diagonal, *self.dense) if i in self.parts[k]]
+        tensor = tensor.transpose([measured.index(i) for i in order])
+        lengths = [self.axes[i].n if i in self.parts[k] else 1 for i in self.diagonal]
+        cells = math.prod(self.axes[i].n for i in self.dense if i in self.parts[k])
+        wide = np.broadcast_to(tensor.reshape(*lengths, cells), (*self._places, cells))
+        return wide.reshape(math.prod(self._places), cells)
+
+    def answer(self, block: Block, projected: Sequence[Array]) -> Array:
+        """Return the least squares answers of a block, of shape row_shape.
+
+        Args:
+            block: what is asked; the parts together must support it.
+            projected: what `project` made of the noisy answers.
+        """
+        total = np.zeros(self._layout(block))
+        for coef, sides in block.summands:
+            for rows, coefficients in self._coefficients(block, sides):
+                inner = (
+                    np.einsum("ejc,ec->je", t, y)
+                    for t, y in zip(coefficients, projected, strict=True)
+                )
+                total[rows] += coef * self._summed(block, self._at_places(inner), (sides,))
+        return self._arranged(total, block)
 
     def variances(self, block: Block) -> Array:
         """Return the variance of every query of a block under unit noise, of shape row_shape.
 
-        An r-of-k block sums q (A'A)^- r' over all pairs of the products that it consists of.
+        An r-of-k block sums t t' over all pairs of the products that it consists of.
         """
-        total = np.zeros(block.row_shape)
-        for j, (left_coef, left) in enumerate(block.summands):
-            for right_coef, right in block.summands[: j + 1]:
-                coef = left_coef * right_coef * (1 if right is left else 2)
-                total += coef * self._bilinear(block, left, right)
-        return np.asarray(np.maximum(total, 0.0))
+        total = np.zeros(self._layout(block))
+        coefs, sides = zip(*block.summands, strict=True)
+        for pieces in zip(*(self._coefficients(block, side) for side in sides), strict=True):
+            rows = pieces[0][0]
+            for j, (_, left) in enumerate(pieces):
+                for k, (_, right) in enumerate(pieces[: j + 1]):
+                    inner = (
+                        np.einsum("ejc,ejc->je", a, b) for a, b in zip(left, right, strict=True)
+                    )
+                    pair = (sides[j], sides[k])
+                    coef = coefs[j] * coefs[k] * (1 if j == k else 2)
+                    total[rows] += coef * self._summed(block, self._at_places(inner), pair)
+        return np.asarray(np.maximum(self._arranged(total, block), 0.0))
 
-    def _bilinear(self, block: Block, left: Sequence[Side], right: Sequence[Side]) -> Array:
-        """Return q (A'A)^- r' for all rows; an axis has length 1 where both take the total."""
-        place = {i: k for k, i in enumerate(block.attributes)}
-        products: list[Callable[[Array], Array]] = []
-        sizes = []
-        for i in self.attributes:
-            k = place.get(i)
-            sides = [(1.0, 0.0), (1.0, 0.0)] if k is None else [left[k], right[k]]
-            factor = None if k is None or not any(b for _, b in sides) else block.factors[k]
-            products.append(_quadratic(self.axes[i], factor, sides))
-            sizes.append(1 if factor is None else factor.shape[0])
-        tensor = self.paired
-        for k in sorted(range(len(sizes)), key=lambda k: sizes[k] / tensor.shape[k]):
-            tensor = _along(products[k], tensor, k)
-        inside = [k for k, i in enumerate(self.attributes) if i in place]
-        rows = tensor.reshape([tensor.shape[k] for k in inside])
-        for k, i in enumerate(block.attributes):
-            if i not in self.axes:  # one class, whose predicates are their row sums
-                sums = block.factors[k].row_sums.astype(np.float64)
-                (a, b), (c, d) = left[k], right[k]
-                rows = np.expand_dims(rows, k)
-                rows = rows * _on_axis((a + b * sums) * (c + d * sums), k, rows.ndim)
-        return rows
+    def _coefficients(
+        self, block: Block, sides: Sequence[Side]
+    ) -> Iterator[tuple[slice, list[Array]]]:
+        """Yield t of the predicates on the dense axes, some rows at a time: (p, rows, r) a stack.
+
+        Raises:
+            LinAlgError: rounding has spoilt them.
+        """
+        tables = [self._predicates(block, sides, i, slice(None)) for i in self.dense]
+        counts = tuple(len(table) for table in tables)
+        rows, numbers = math.prod(counts), sum(s.R.shape[0] * s.R.shape[1] for s in self.stacks)
+        width = max(1, ROW_CHUNK // numbers)
+        for start in range(0, rows, width):
+            stop = min(start + width, rows)
+            chosen = np.unravel_index(np.arange(start, stop), counts) if counts else ()
+            q = np.ones((stop - start, 1))
+            for table, place in zip(tables, chosen, strict=True):
+                q = (q[:, :, None] * table[place][:, None, :]).reshape(len(q), -1)
+            solved = [_solved(stack.R, q[:, stack.columns]) for stack in self.stacks]
+            yield slice(start, stop), solved
+
+    def _predicates(self, block: Block, sides: Sequence[Side], i: int, columns: slice) -> Array:
+        """Return q V for every predicate q of a block on one attribute: (m, columns)."""
+        axis, total = self.axes[i], self.axes[i].total[None, columns]
+        if i not in block.attributes:
+            return total
+        k = block.attributes.index(i)
+        (a, b), factor = sides[k], block.factors[k]
+        if b == 0:
+            return a * np.repeat(total, factor.shape[0], axis=0)
+        return np.asarray(a * total + b * factor.matmat(axis.basis[:, columns]))
+
+    def _at_places(self, values: Iterator[Array]) -> Array:
+        """Return the values of all stacks where they belong: (rows, *diagonal axes)."""
+        pairs = list(zip(self.stacks, values, strict=True))
+        out = np.zeros((len(pairs[0][1]), math.prod(self._places)))
+        for stack, at in pairs:
+            out[:, stack.places] = at
+        return out.reshape(-1, *self._places)
+
+    def _summed(self, block: Block, tensor: Array, sides: Sequence[Sequence[Side]]) -> Array:
+        """Sum over the diagonal axes, times the predicates of one side or of two multiplied.
+
+        Args:
+            block: what is asked.
+            tensor: (rows, *diagonal axes).
+            sides: what stands for the block's factors.
+
+        Returns:
+            (rows, *predicates of the diagonal axes, *predicates of the axes of one class).
+        """
+        counts = self._layout(block)
+        for k in sorted(range(len(self.diagonal)), key=lambda k: counts[k + 1] / self._places[k]):
+            moved, m = np.moveaxis(tensor, k + 1, 0), counts[k + 1]
+            flat = np.ascontiguousarray(moved).reshape(len(moved), -1)
+            summed, width = np.zeros((m, flat.shape[1])), max(1, ROW_CHUNK // m)
+            for start in range(0, len(flat), width):
+                columns = slice(start, start + width)
+                rows = (self._predicates(block, s, self.diagonal[k], columns) for s in sides)
+                summed += reduce(np.multiply, rows) @ flat[columns]
+            tensor = np.moveaxis(summed.reshape(-1, *moved.shape[1:]), 0, k + 1)
+        for k in self._single(block):
+            sums = block.factors[k].row_sums.astype(np.float64)
+            levels = reduce(np.multiply, (s[k][0] + s[k][1] * sums for s in sides))
+            tensor = np.multiply.outer(tensor, levels)
+        return tensor
+
+    def _single(self, block: Block) -> list[int]:
+        """The places in a block of attributes of one class, of which predicates are row sums."""
+        return [k for k, i in enumerate(block.attributes) if i not in self.axes]
+
+    def _layout(self, block: Block) -> tuple[int, ...]:
+        """Predicates on the dense axes together, on each diagonal one, and of one class each."""
+        counts = dict(zip(block.attributes, block.row_shape, strict=True))
+        dense = math.prod(counts.get(i, 1) for i in self.dense)
+        single = (block.row_shape[k] for k in self._single(block))
+        return (dense, *(counts.get(i, 1) for i in self.diagonal), *single)
+
+    def _arranged(self, values: Array, block: Block) -> Array:
+        """Return values laid out by `_layout` with one axis an attribute of the block, in order."""
+        single = [block.attributes[k] for k in self._single(block)]
+        order = (*self.dense, *self.diagonal, *single)
+        counts = dict(zip(block.attributes, block.row_shape, strict=True))
+        tensor = values.reshape([counts.get(i, 1) for i in order])
+        outside = [k for k, i in enumerate(order) if i not in counts]
+        moved = tensor.transpose([*(order.index(i) for i in block.attributes), *outside])
+        return moved.reshape(block.row_shape)
 
 
-def _quadratic(
-    axis: _Axis, factor: Factor | None, sides: Sequence[Side]
-) -> Callable[[Array], Array]:
-    """Return what maps an axis of the inverse to q V [.] V'r' for all rows; None is the total."""
-    left, right = sides
+def _solved(R: Array, q: Array) -> Array:
+    """Return t with t R = q at every place. R: (p, r, r) upper triangular, q: (rows, r).
 
-    def rows(side: Side, columns: slice) -> Array:
-        a, b = side
-        total = a * axis.total[None, columns]
-        return total if factor is None else total + b * factor.matmat(axis.basis[:, columns])
-
-    def diagonal(X: Array) -> Array:
-        m = 1 if factor is None else factor.shape[0]
-        return sum_of((rows(left, c) * rows(right, c)) @ X[c] for c in _chunks(axis.n, m))
-
-    def dense(X: Array) -> Array:
-        pairs = X.reshape(axis.n, axis.n, -1)
-        whole = rows(right, slice(None))
-        return sum_of(rows(left, slice(a, a + 1)) * (whole @ pairs[a]) for a in range(axis.n))
-
-    def sum_of(pieces: Iterator[Array]) -> Array:
-        total = next(pieces)
-        for piece in pieces:
-            total = total + piece
-        return total
-
-    return dense if axis.dense else diagonal
+    Raises:
+        LinAlgError: some t R is not q.
+    """
+    places, r, _ = R.shape
+    t = np.empty((places, len(q), r))
+    if r <= NARROW:
+        for j in range(r):
+            rest = np.einsum("ejc,ec->ej", t[:, :, :j], R[:, :j, j]) if j else 0.0
+            t[:, :, j] = (q[:, j] - rest) / R[:, j, j, None]
+    else:
+        for e in range(places):
+            t[e] = solve_triangular(R[e], q.T, trans="T", check_finite=False).T
+    if r > 1:
+        _check_residual(np.matmul(t, R), np.broadcast_to(q, t.shape), "the rows of a union")
+    return t
 
 
-def _chunks(n: int, m: int) -> list[slice]:
-    width = max(1, ROW_CHUNK // m)
-    return [slice(start, start + width) for start in range(0, n, width)]
+def _check_residual(product: Array, expected: Array, what: str) -> None:
+    """Raise LinAlgError where a product is not what it should be, or not a number."""
+    scale = float(np.abs(expected).max(initial=0.0))
+    if not float(np.abs(product - expected).max(initial=0.0)) <= RESIDUAL * scale:
+        raise LinAlgError(f"{what} are too ill-conditioned to be solved")
 
 
-def _along(product: Callable[[Array], Array], tensor: Array, axis: int) -> Array:
-    moved = np.moveaxis(tensor, axis, 0)
-    flat = product(np.ascontiguousarray(moved).reshape(len(moved), -1))
-    return np.moveaxis(flat.reshape(-1, *moved.shape[1:]), 0, axis)
-
-
-def _on_axis(vector: Array, axis: int, ndim: int) -> Array:
-    return vector.reshape([-1 if k == axis else 1 for k in range(ndim)])
-
-
-def joint_inverse(
+def joint_system(
     shape: tuple[int, ...], parts: Sequence[Mapping[int, Factor]], weights: Sequence[int]
-) -> JointInverse | None:
-    """Invert products side by side, or return None where that is too large or too ill-conditioned.
+) -> JointSystem | None:
+    """Return products side by side as one system, or None where that is too large.
 
     Args:
         shape: sizes of the domain's attributes.
@@ -209,106 +308,122 @@ def joint_inverse(
         weights: what each part is multiplied by.
     """
     measured = sorted({i for part in parts for i in part})
-    kinds = {i: {None if i not in own else own[i].key for own in parts} for i in measured}
-    dense = math.prod(shape[i] for i in measured if len(kinds[i]) > 2)
-    cells = math.prod(shape[i] for i in measured)
-    if cells > CELLS_LIMIT or (dense > 1 and cells * max(dense, len(parts)) > DENSE_LIMIT):
+    kinds = {i: {part[i].key if i in part else None for part in parts} for i in measured}
+    many = {i for i in measured if len(kinds[i]) > 2}
+    dense, cells = math.prod(shape[i] for i in many), math.prod(shape[i] for i in measured)
+    if cells > CELLS_LIMIT or (many and cells * max(dense, len(parts)) > DENSE_LIMIT):
         return None
-    if any(shape[i] > MAX_CLASSES for i in measured):
+    rows = sum(math.prod(shape[i] for i in part if i in many) for part in parts)
+    if (many and cells * rows > STACK_LIMIT) or any(shape[i] > MAX_CLASSES for i in measured):
         return None
     try:
-        axes = {i: _axis(shape[i], [own.get(i) for own in parts]) for i in measured}
-        inverse = _inverse([axes[i] for i in measured], parts, [float(w) for w in weights])
+        axes = {i: _axis(shape[i], [part.get(i) for part in parts]) for i in measured}
+        stacks = tuple(_stacks([axes[i] for i in measured], [float(w) for w in weights]))
     except LinAlgError:
         return None
-    return JointInverse(axes, tuple(parts), tuple(float(w) for w in weights), inverse)
+    return JointSystem(axes, tuple(parts), stacks)
 
 
 def _axis(n: int, factors: Sequence[Factor | None]) -> _Axis:
-    """Find the basis of the Grams of one attribute. None: the part sums over it."""
-    grams: dict[Hashable, Array] = {own.key: own.gram() for own in factors if own is not None}
-    keys = [None if own is None else own.key for own in factors]
-    if len(grams) == 2 and None not in keys:
-        first, second = grams
-        x, V = eigh(grams[first], grams[second])
-        diagonals = {first: x, second: np.ones(n)}
-        return _Axis(V, V.sum(axis=0), tuple(diagonals[key] for key in keys), dense=False)
-    V, total = total_first(np.sum(list(grams.values()), axis=0))
-    if len(grams) == 1:
-        own = tuple(total**2 if key is None else np.ones(n) for key in keys)
-        return _Axis(V, total, own, dense=False)
-    moved = {key: V.T @ X @ V for key, X in grams.items()}
-    outer = np.outer(total, total)
-    return _Axis(V, total, tuple(outer if k is None else moved[k] for k in keys), dense=True)
+    """Return the basis of one attribute, given the factor of each part. None sums over it."""
+    keys: list[Hashable] = [None if factor is None else factor.key for factor in factors]
+    distinct = {factor.key: factor for factor in factors if factor is not None}
+    tops = {key: float(factor.max_abs()) for key, factor in distinct.items()}
+    rows = {key: factor.dense() / tops[key] for key, factor in distinct.items()}
+    split: dict[Hashable, tuple[Array | None, Array]] = {}
+    if len(distinct) == 2 and None not in keys:
+        basis, pair = _common_basis(*rows.values())
+        for key, (F, lengths) in zip(rows, pair, strict=True):
+            split[key] = (F, tops[key] * lengths)
+        return _axis_of(basis, basis.sum(axis=0), [split[key] for key in keys], dense=False)
+    Q, R = qr(np.vstack(list(rows.values())), mode="economic")
+    _check_positive(np.abs(np.diagonal(R)))
+    basis, total, H = total_first(R)
+    split[None] = (None, total if len(distinct) == 1 else total[None, :])
+    if len(distinct) == 1:
+        split |= {key: (Q @ H, np.full(n, top)) for key, top in tops.items()}
+    else:
+        ends = np.cumsum([len(table) for table in rows.values()])[:-1]
+        for key, table in zip(rows, np.split(Q @ H, ends), strict=True):
+            F, S = np.linalg.qr(table)
+            split[key] = (F, tops[key] * S)
+    return _axis_of(basis, total, [split[key] for key in keys], dense=len(distinct) > 1)
 
 
-def total_first(G: Array) -> tuple[Array, Array]:
-    """Return V with V'GV = I, and 1'V, zero but for its first entry. G: (n, n), definite.
+def _axis_of(
+    basis: Array, total: Array, parts: Sequence[tuple[Array | None, Array]], *, dense: bool
+) -> _Axis:
+    rows, scales = zip(*parts, strict=True)
+    return _Axis(basis, total, rows, scales, dense)
 
-    V = L'^-1 H with G = L L' and H the reflection of L^-1 1 onto the first axis.
+
+def _common_basis(A: Array, B: Array) -> tuple[Array, list[tuple[Array, Array]]]:
+    """Return V for which A V and B V have orthogonal columns: each as columns times lengths.
+
+    With [A; B] = Q R and the singular vectors W of the upper part of Q, V = R^-1 W: both parts of
+    Q W have orthogonal columns, since their Grams add up to the identity.
     """
-    n = len(G)
-    L = cholesky(G, lower=True)
-    u = solve_triangular(L, np.ones(n), lower=True)
-    length = float(np.linalg.norm(u))
-    mirror = u / length
+    Q, R = qr(np.vstack([A, B]), mode="economic")
+    U, cosines, Wt = svd(Q[: len(A)], full_matrices=False)
+    lower = Q[len(A) :] @ Wt.T
+    sines = np.linalg.norm(lower, axis=0)
+    _check_positive(np.concatenate([cosines, sines, np.abs(np.diagonal(R))]))
+    return solve_triangular(R, Wt.T), [(U, cosines), (lower / sines, sines)]
+
+
+def total_first(R: Array) -> tuple[Array, Array, Array]:
+    """Return V = R^-1 H, the total 1'V, which is zero but for its first entry, and H.
+
+    H is the reflection of R'^-1 1 onto the first axis, so that A V = Q H has orthonormal columns
+    for A = Q R. R: (n, n), upper triangular.
+    """
+    n = len(R)
+    u = solve_triangular(R, np.ones(n), trans="T")
+    mirror = u / float(np.linalg.norm(u))
     mirror[0] += math.copysign(1.0, mirror[0])
     H = np.eye(n) - 2 * np.outer(mirror, mirror) / (mirror @ mirror)
     total = np.zeros(n)
     total[0] = float(H[0] @ u)
-    return solve_triangular(L, H, lower=True, trans="T"), total
+    return solve_triangular(R, H), total, H
 
 
-def _inverse(
-    axes: Sequence[_Axis], parts: Sequence[Mapping[int, Factor]], weights: Sequence[float]
-) -> Array:
-    """Return the generalised inverse of A'A in the shared bases: (cells of diagonal axes, M, M)."""
+def _check_positive(lengths: Array) -> None:
+    if not float(lengths.min()) > LEAST * float(lengths.max()):
+        raise LinAlgError("a factor without full column rank, in floats")
+
+
+def _stacks(axes: Sequence[_Axis], weights: Sequence[float]) -> Iterator[_Stack]:
+    """Yield Q R of what the parts measure at every place on the diagonal axes."""
     diagonal = [axis for axis in axes if not axis.dense]
     crossed = [axis for axis in axes if axis.dense]
-    if any(float(own.min()) < 0 for axis in diagonal for own in axis.grams):
-        raise LinAlgError("a Gram that is not positive in floats")
-
-    def value(k: int) -> Array:
-        return weights[k] ** 2 * _outer([axis.grams[k] for axis in diagonal]).ravel()
-
-    if not crossed:
-        total = value(0)
-        for k in range(1, len(weights)):
-            total += value(k)
-        return np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)[:, None, None]
-    values = [value(k) for k in range(len(weights))]
-    blocks = [_kron([axis.grams[k] for axis in crossed]) for k in range(len(weights))]
-    seen = [np.diagonal(block) != 0 for block in blocks]
-    out = np.zeros((len(values[0]), *blocks[0].shape))
+    values = [
+        weight * _outer([axis.scales[k] for axis in diagonal]).ravel()
+        for k, weight in enumerate(weights)
+    ]
+    tables = [_kron([axis.scales[k] for axis in crossed]) for k in range(len(weights))]
     for places, active in _alike(values):
-        columns = np.nonzero(np.any([seen[k] for k in active], axis=0))[0]
-        own = sum(
-            values[k][places, None, None] * blocks[k][np.ix_(columns, columns)] for k in active
-        )
-        out[np.ix_(places, columns, columns)] = _inverted(np.asarray(own))
-    return out
+        active.sort(key=lambda k: -float(np.abs(values[k][places]).max()))  # large rows come first
+        columns = np.nonzero(np.any([tables[k].any(axis=0) for k in active], axis=0))[0]
+        pieces = [values[k][places, None, None] * tables[k][:, columns] for k in active]
+        S = np.concatenate(pieces, axis=1)
+        if len(columns) == 1:
+            lengths = np.linalg.norm(S, axis=1, keepdims=True)
+            yield _Stack(places, tuple(active), columns, S / lengths, lengths)
+        else:
+            Q, R = np.linalg.qr(S)
+            yield _Stack(places, tuple(active), columns, Q, R)
 
 
 def _alike(values: Sequence[Array]) -> Iterator[tuple[Array, list[int]]]:
     """Yield the places at which the same parts see something, and those parts."""
     marks: Array = np.zeros(len(values[0]), dtype=np.int64)
-    for own in values:  # renumbered after every part: few patterns however many parts
-        marks = np.unique(2 * marks + (own > 0), return_inverse=True)[1].ravel()
+    for value in values:  # renumbered after every part: few patterns however many parts
+        marks = np.unique(2 * marks + (value != 0), return_inverse=True)[1].ravel()
     for mark in range(int(marks.max()) + 1):
         places = np.nonzero(marks == mark)[0]
-        active = [k for k, own in enumerate(values) if own[places[0]] > 0]
+        active = [k for k, value in enumerate(values) if value[places[0]] != 0]
         if active:
             yield places, active
-
-
-def _inverted(stack: Array) -> Array:
-    """Return the inverses of positive definite matrices, scaled to unit diagonals meanwhile."""
-    scale = 1 / np.sqrt(np.diagonal(stack, axis1=1, axis2=2))
-    sides = scale[:, :, None] * scale[:, None, :]
-    unit = stack * sides
-    np.linalg.cholesky(unit)  # raises where rounding has made a matrix indefinite
-    inverse = np.linalg.inv(unit) * sides
-    return np.asarray((inverse + inverse.transpose(0, 2, 1)) / 2)
 
 
 def _outer(vectors: Sequence[Array]) -> Array:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import eigh
+from scipy.linalg import cholesky, eigh
 from scipy.optimize import OptimizeResult, minimize
 
 from dpquery.operators.factors import Array, Dense, Factor, Ones
@@ -204,7 +204,7 @@ def _shared(X: Array | None, Y: Array | None, n: int) -> tuple[Array, tuple[Arra
         x, W = eigh(X, Y)
         return W, (np.maximum(x, 0.0), np.ones(n))
     G = X if X is not None else Y
-    W, total = total_first(np.eye(n) if G is None else G)
+    W, total, _ = total_first(np.eye(n) if G is None else cholesky(G))
     own = (np.ones(n), total**2)
     return W, own if X is not None else (own[1], own[0])
 

@@ -63,7 +63,9 @@ class DenseSplit(ABC):
         return queries.matvec(self.z)
 
     def variances(self, queries: Factor) -> Array:
-        return np.maximum(queries.quadratic(self.remainder), 0.0)
+        """A predicate that always holds is its level: rounding may leave it no remainder."""
+        always = queries.row_sums == queries.shape[1] if queries.zero_one else False
+        return np.where(always, 0.0, np.maximum(queries.quadratic(self.remainder), 0.0))
 
     def spread(self, totals: Array) -> Array:
         return np.outer(self.z, totals[0])

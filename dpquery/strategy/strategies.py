@@ -23,7 +23,7 @@ from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, PIde
 from dpquery.operators.hierarchies import equal_blocks
 from dpquery.operators.inverses import Inverse, array_of, inverse_gram, inverse_times
 from dpquery.strategy.cores import Core
-from dpquery.strategy.joint import ROWS_LIMIT, JointInverse, joint_inverse
+from dpquery.strategy.joint import JointSystem, joint_system
 from dpquery.strategy.lattice import subsets_of
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.splits import FactorSplit, split_by
@@ -219,14 +219,14 @@ class UnionStrategy:
         return next(k for k, group in enumerate(self.groups) if position in group)
 
     @cached_property
-    def joint(self) -> JointInverse | None:
-        """The inverse of all parts together, where it can be held."""
+    def joint(self) -> JointSystem | None:
+        """All parts as one system, where it can be held."""
         factors = [{i: part.factors[i] for i in part.attributes} for part in self.parts]
-        return joint_inverse(self.shape, factors, [own.weight for own in self.measurements])
+        return joint_system(self.shape, factors, [rows.weight for rows in self.measurements])
 
-    def joint_for(self, block: Block) -> JointInverse | None:
+    def joint_for(self, block: Block) -> JointSystem | None:
         """Return what answers a block from all parts together; None: its own part answers it."""
-        return self.joint if block.shape[0] <= ROWS_LIMIT else None
+        return self.joint if self.joint and self.joint.can_answer(block) else None
 
 
 @dataclass(frozen=True)
