@@ -22,7 +22,7 @@ from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.ledger_caps import parent_cap
 from dpquery.measurement.ledger_events import Account
 from dpquery.planning.choice import LINEAR, Mechanism, Wanted, stage_for, with_rap
-from dpquery.planning.figures import planned
+from dpquery.planning.figures import planned, solution_check
 from dpquery.planning.report import PlanReport, report_of
 from dpquery.planning.tables import compile_countable
 from dpquery.planning.tuning import goal_of, parse_sweep, parse_targets
@@ -98,14 +98,16 @@ def plan(
     wanted, points = parse_targets(targets, spec, objective), parse_sweep(sweep)
     stage = stage_for(spec, compiled, compare, epsilon=epsilon, delta=delta, targets=bool(wanted))
     _register(ledger_path, spec, cap, change=change_cap)
+    noises = _noises(spec, cap)
     selections = select(
         compiled.workload,
-        noises=_noises(spec, cap),
+        noises=noises,
         objective=objective,
         targets=goal_of(wanted, spec, compiled),
         seed=seed,
         time_limit=time_limit,
         jobs=jobs,
+        flaw_of=solution_check(spec, compiled, noises, epsilon=epsilon or Fraction(1), delta=delta),
         progress=progress,
     )
     chosen = tuple(planned(own, spec, compiled) for own in selections.values())

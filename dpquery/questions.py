@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpquery.contracts.extra_columns import check_columns, extra_columns
-from dpquery.contracts.linear import LinearAnswers
+from dpquery.contracts.linear import LinearAnswers, check_solution
 from dpquery.contracts.made import LEVEL, Progress, digest_of
 from dpquery.contracts.rap import NO_COLUMNS, NO_LEVEL, RelaxedAnswers
 from dpquery.exceptions import SpecError
@@ -179,6 +179,7 @@ def _linear(of: _Release, asking: _Asking) -> _Found:
     positions = positions_of(new.workload.blocks, of.compiled.workload.blocks)
     std = _noise_std(of, strategy)
     rmse, largest = _errors(new, strategy, positions, std)
+    check_solution(strategy, new, noise_std=std, positions=positions)
     check_columns(columns, strategy)
     noisy = _noisy(of, strategy)
     estimates = reconstruct(strategy, noisy)

@@ -1,11 +1,12 @@
 """Carry out a linear strategy: least squares, and an exact standard error on every answer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from dpquery.contracts.extra_columns import ExtraColumns, check_columns, extra_columns
 from dpquery.contracts.made import Made, Progress, Terms, digest_of, ledger_facts, spent_text
+from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import Query
 from dpquery.measurement.ledger import Measurement
@@ -16,6 +17,7 @@ from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.linear import off_the_grid, table_answers
 from dpquery.reconstruction.postprocess import Column
+from dpquery.reconstruction.solution_check import flaw_of
 from dpquery.release.extra import with_extra
 from dpquery.release.manifest import Manifest, StrategyFacts, manifest_of
 from dpquery.release.measurements import Measured, measured_of, values_digest
@@ -165,6 +167,35 @@ def linear_contract(plan: Plan, spec: Spec, terms: Terms) -> LinearContract:
     check_figures(priced.selection, strategy, compiled.workload)
     guarantee = accounting.guarantee(kind, epsilon=epsilon, delta=delta)
     mechanism = design(strategy, privacy=spec.privacy, guarantee=guarantee)
+    check_solution(strategy, compiled, noise_std=mechanism.noise_std)
     check_columns(terms.columns, strategy)
     query = Query(spec, compiled, strategy, mechanism, terms.release)
     return LinearContract(plan, priced, query, terms.columns)
+
+
+def check_solution(
+    strategy: Strategy,
+    compiled: CompiledSpec,
+    *,
+    noise_std: float,
+    positions: Sequence[int | None] | None = None,
+) -> None:
+    """Refuse a strategy whose answers would not be what their standard errors say.
+
+    Args:
+        strategy: what is or was measured.
+        compiled: what is asked of it.
+        noise_std: standard deviation of the noise on each measured row.
+        positions: of the blocks in the plan's workload; default: their own.
+
+    Raises:
+        SpecError: they would not; nothing was charged or written.
+    """
+    flaw = flaw_of(
+        strategy, compiled.workload, items=compiled.items, noise_std=noise_std, positions=positions
+    )
+    if flaw:
+        raise SpecError(
+            f"the plan's strategy {strategy.name} does not give the answers that it promises: "
+            f"{flaw}; run `dpquery plan` again, which leaves such strategies out"
+        )

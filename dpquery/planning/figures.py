@@ -5,6 +5,7 @@ a privacy unit price that unit: figures times `unit_std` are standard errors in 
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -13,9 +14,15 @@ from dpquery.measurement import accounting
 from dpquery.measurement.mechanism import steps
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
+from dpquery.reconstruction.solution_check import flaw_of
 from dpquery.spec.model import Spec
 from dpquery.strategy.codec import encode_strategy
-from dpquery.strategy.expected_error import ExpectedError, expected_error, weighted_queries
+from dpquery.strategy.expected_error import (
+    ExpectedError,
+    expected_error,
+    squared_sensitivity,
+    weighted_queries,
+)
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.plan_file import (
     CandidateFigures,
@@ -76,6 +83,38 @@ def unit_std(noise: Noise, spec: Spec, *, epsilon: Fraction, delta: Fraction) ->
     """Return the noise on a query of sensitivity one, for the spec's unit and neighbours."""
     variance = accounting.unit_variance(noise, epsilon=epsilon, delta=delta)
     return steps(spec.privacy) * math.sqrt(variance)
+
+
+@dataclass(frozen=True, eq=False)
+class SolutionCheck:
+    """Finds flaws in the answers that a strategy would give to a spec's workload at a guarantee.
+
+    Attributes:
+        compiled: the workload.
+        units: for each kind of noise see `unit_std`.
+    """
+
+    compiled: CompiledSpec
+    units: Mapping[Noise, float]
+
+    def __call__(self, strategy: Strategy) -> str:
+        """Return what is wrong, in words; nothing where the strategy is sound."""
+        std = self.units[strategy.noise] * math.sqrt(squared_sensitivity(strategy))
+        workload, items = self.compiled.workload, self.compiled.items
+        return flaw_of(strategy, workload, items=items, noise_std=std)
+
+
+def solution_check(
+    spec: Spec,
+    compiled: CompiledSpec,
+    noises: Sequence[Noise],
+    *,
+    epsilon: Fraction,
+    delta: Fraction,
+) -> SolutionCheck:
+    """Return the check of strategies for a spec, under a guarantee."""
+    units = {noise: unit_std(noise, spec, epsilon=epsilon, delta=delta) for noise in noises}
+    return SolutionCheck(compiled, units)
 
 
 def prices(plan: Plan, spec: Spec, *, epsilon: Fraction, delta: Fraction) -> tuple[Priced, ...]:

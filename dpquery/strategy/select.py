@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from numpy.linalg import LinAlgError
+
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
 from dpquery.operators.gram import Gram, gram
@@ -24,9 +26,17 @@ from dpquery.strategy.goals import Goal, largest_standard_error, score
 from dpquery.strategy.limits import check_size
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.problem import Found, Problem
+from dpquery.strategy.strategies import Strategy
 
 LONG_ATTRIBUTE, LONG_WORKLOAD = 128, 64  # classes of an attribute, blocks: seconds of search
 Objective = Literal["rmse", "max"]
+Flaw = Callable[[Strategy], str]
+"""What is wrong with the answers that a strategy would give, in words; nothing if it is sound."""
+
+
+def unchecked(strategy: Strategy) -> str:
+    """Take a strategy as it is."""
+    return ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +82,7 @@ def select(
     seed: int = 0,
     time_limit: float = math.inf,
     jobs: int = 1,
+    flaw_of: Flaw = unchecked,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Mapping[Noise, Selection]:
     """Select the best strategy for each kind of noise.
@@ -84,12 +95,14 @@ def select(
         seed: of the optimisers' starting points; nothing private ever sees it.
         time_limit: CPU seconds for each kind of noise; candidates still at work then are left out.
         jobs: processes to use; each kind of noise takes one at most.
+        flaw_of: put to the best candidate; where it finds a flaw the next one is the best. A
+            function that another process can be given.
         progress: told what is being tried.
     """
     order = sorted(noises)  # Gaussian first: it is the quicker one, and stays in this process
     goal = targets or (largest_standard_error(workload) if objective == "max" else ())
     V = gram(workload)
-    search = _Search(workload, V, goal, seed, time_limit, lower_bound(V))
+    search = _Search(workload, V, goal, seed, time_limit, lower_bound(V), flaw_of)
     if jobs < 2 or len(order) < 2 or not _takes_long(workload):
         found = [search(noise, progress) for noise in order]
     else:
@@ -115,6 +128,7 @@ class _Search:
     seed: int
     time_limit: float
     bound: Bound | None
+    flaw_of: Flaw
 
     def __call__(self, noise: Noise, progress: Callable[[str], None] = lambda _: None) -> Selection:
         end = time.process_time() + self.time_limit
@@ -143,7 +157,7 @@ class _Search:
                 continue
             within = replace(problem, beaten=best.score)
             candidates.append(_try(name, build, within, self.goal))
-        return _best(candidates, problem, bound, score_bound)
+        return _best(_sound(candidates, self.flaw_of), problem, bound, score_bound)
 
 
 def _try(name: str, build: Callable[[Problem], Found], problem: Problem, goal: Goal) -> Candidate:
@@ -155,8 +169,22 @@ def _try(name: str, build: Callable[[Problem], Found], problem: Problem, goal: G
         return Candidate(name, None, None, str(reason))
     except OutOfTimeError as reason:
         return Candidate(name, None, None, str(reason), stopped=True)
+    except LinAlgError:
+        return Candidate(name, None, None, "too ill-conditioned for floating-point numbers")
     own = score(goal, error, problem.workload) if goal else error.weighted_rmse
     return Candidate(found.strategy.name, found, error, score=own)
+
+
+def _sound(candidates: Sequence[Candidate], flaw_of: Flaw) -> list[Candidate]:
+    """Return the candidates, without the best one until that has no flaw; the reason stays."""
+    kept = list(candidates)
+    while True:
+        place = min(range(len(kept)), key=lambda k: kept[k].score)
+        best = kept[place]
+        flaw = "" if best.found is None else flaw_of(best.found.strategy)
+        if not flaw:
+            return kept
+        kept[place] = Candidate(best.name, None, None, flaw)
 
 
 def _best(
