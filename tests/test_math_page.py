@@ -202,6 +202,29 @@ def test_section_8_any_generalised_inverse_gives_supported_queries_one_variance(
     assert q @ other @ q == pytest.approx(q @ plus @ q)
 
 
+def test_section_8_two_factors_have_a_basis_in_which_both_have_orthogonal_columns(rng):
+    A, B = rng.normal(size=(6, 4)), rng.normal(size=(5, 4))
+    Q, R = np.linalg.qr(np.vstack([A, B]))
+    U = np.linalg.inv(R) @ np.linalg.svd(Q[:6])[2].T
+    c2, s2 = (A @ U).T @ (A @ U), (B @ U).T @ (B @ U)
+    assert c2 + s2 == pytest.approx(np.eye(4))
+    assert c2 == pytest.approx(np.diag(np.diag(c2)))
+    q = rng.normal(size=11) @ np.vstack([A, B])
+    t = np.linalg.solve(R.T, q)
+    assert t @ t == pytest.approx(q @ np.linalg.inv(A.T @ A + B.T @ B) @ q)
+
+
+def test_section_8_one_factor_has_a_basis_that_puts_the_total_first(rng):
+    A = rng.normal(size=(6, 4))
+    _, R = np.linalg.qr(A)
+    u = np.linalg.solve(R.T, np.ones(4))
+    mirror = u - np.linalg.norm(u) * np.eye(4)[0]
+    H = np.eye(4) - 2 * np.outer(mirror, mirror) / (mirror @ mirror)
+    U = np.linalg.inv(R) @ H
+    assert pytest.approx(np.eye(4)) == (A @ U).T @ (A @ U)
+    assert (np.ones(4) @ U)[1:] == pytest.approx(0, abs=1e-12)
+
+
 def test_section_10_the_tail_is_the_sum_over_which_one_is_the_r_th(rng):
     p, r = rng.random(5), 3
     states, tail = np.eye(6)[0], 0.0
@@ -209,6 +232,21 @@ def test_section_10_the_tail_is_the_sum_over_which_one_is_the_r_th(rng):
         tail += states[r - 1] * own
         states = states * (1 - own) + np.append(0, states[:-1]) * own
     assert tail == pytest.approx(states[r:].sum())
+
+
+def test_section_12_the_inverse_of_a_hierarchy_adds_up_contrasts(rng):
+    n, sizes, squares = 7, (1, 2, 4), (0.7, 3.0, 0.2)
+    blocks = [np.equal.outer(np.arange(n) // size, np.arange(n) // size) for size in sizes]
+    G = sum(square * own for square, own in zip(squares, blocks, strict=True))
+    q = rng.normal(size=n)
+    mean, mass, total = q, np.full(n, 1 / squares[0]), 0.0
+    for square in squares[1:]:
+        starts = np.arange(0, len(mean), 2)
+        M = np.add.reduceat(mass, starts)
+        above = np.add.reduceat(mass * mean, starts) / M
+        total += mass @ (mean - np.repeat(above, 2)[: len(mean)]) ** 2
+        mean, mass = above, M / (1 + square * M)
+    assert total + mass @ mean**2 == pytest.approx(q @ np.linalg.inv(G) @ q)
 
 
 def test_section_12_the_haar_wavelet_has_the_gram_of_a_hierarchy():
