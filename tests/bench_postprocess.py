@@ -63,7 +63,7 @@ class Row:
     cpu_seconds: float
 
     def line(self) -> str:
-        """Return the row as README has it."""
+        """Return the row as it is printed."""
         figures = (f"{own:.2f}" for own in (self.rmse, self.mean))
         rest = (f"{self.largest:.0f}", f"{self.sums:.1f}", f"{self.cpu_seconds:.1f}")
         cells = (self.workload, self.noise, self.epsilon, self.column, *figures, *rest)

@@ -3,8 +3,8 @@
 Root mean square error (or largest standard error) per query in counts at epsilon = 1, and
 delta = 1e-6 by the analytic Gaussian mechanism, as published; CPU seconds of the whole search, one
 thread. Prints a row as it is measured, and writes all rows to tests/reference/strategies.json, from
-which README's table is taken. With words as arguments only the rows whose name holds one are
-measured, and nothing is written.
+which the table of docs/benchmarks.md is taken. With words as arguments only the rows whose name
+holds one are measured, and nothing is written.
 """
 
 import json
@@ -168,7 +168,7 @@ def measured(case: Case) -> Row:
 
 
 def line(row: Row) -> str:
-    """Return a row as README has it."""
+    """Return a row as docs/benchmarks.md has it."""
     figures = (row.ours, row.published, row.bound)
     shown = ["" if own is None else f"{own:.2f}" for own in figures]
     name = row.workload if row.objective == "rmse" else f"{row.workload}, largest"

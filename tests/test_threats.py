@@ -1,4 +1,4 @@
-"""The checklist of leaks: its table in README.md here is true, and what no other file shows.
+"""The checklist of leaks: its table in docs/guarantee.md is true, and what no other file shows.
 
 The table is read and held against the source: every function and test that it names exists.
 """
@@ -29,9 +29,9 @@ from dpquery.measurement.tabulate import tabulate
 from dpquery.spec.parse import load
 
 ROOT = Path(__file__).parents[1]
-TABLE = Path(__file__).with_name("README.md")
+TABLE = ROOT / "dpquery" / "docs" / "guarantee.md"
 ROWS = 42
-# Not defended, or not offered: these rows point to what the README says of them.
+# Not defended, or not offered: these rows point to what the page says of them.
 DOCUMENTED = {12, 39}
 CANARY = "CANARY_9f3a71"
 CODE, TEST = re.compile(r"`([\w/.]+\.py):([\w.]+)`"), re.compile(r"`(test_\w+\.py)::(\w+)`")
@@ -66,7 +66,7 @@ def mistakes(text):
     found = rows(text)
     numbers = [number for number, _ in found]
     wrong = [] if numbers == list(range(1, ROWS + 1)) else [f"rows are {numbers}"]
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    said = " ".join(QUOTED.sub("", TABLE.read_text(encoding="utf-8")).split())
     for number, cells in found:
         if len(cells) != 4 or not all(cells):
             wrong.append(f"{number}: not four full cells")
@@ -81,7 +81,7 @@ def mistakes(text):
         ]
         parts, quoted = PART.findall(tests), QUOTED.findall(tests)
         wrong += [f"{number}: the audit has no part {part}" for part in parts if part not in PARTS]
-        wrong += [f"{number}: README does not say {own!r}" for own in quoted if own not in readme]
+        wrong += [f"{number}: the page does not say {own!r}" for own in quoted if own not in said]
         if not (TEST.findall(tests) or parts or (quoted and number in DOCUMENTED)):
             wrong.append(f"{number}: no test")
         rest = TEST.sub("", PART.sub("", QUOTED.sub("", tests)))
@@ -103,7 +103,7 @@ def test_every_row_of_the_checklist_names_code_and_tests_that_exist():
         ("measurement/tabulate.py:tabulate`", "measurement/tabulate.py:guess`", "no guess"),
         ("`test_supply.py::test_", "`test_supply.py::test_no_", "no test_no_"),
         ("`audit:supply`", "`audit:nothing`", "no part nothing"),
-        ("“Not covered: running time", "“Covered: running time", "README does not say"),
+        ("“Not covered: running time", "“Covered: running time", "the page does not say"),
         ("| 12 |", "| 12 | x |", "not four full cells"),
     ],
 )
@@ -280,7 +280,7 @@ IDS = [
     (b"a\n a\na \n\ta\t\n", 2),  # white space around an id is nobody's name
     (b'"a"\n"a "\na\n', 2),
     (b"a\r\na\r\na\r\n", 2),
-    (b"a\nA\n", 2),  # letter by letter: two persons, as README says
+    (b"a\nA\n", 2),  # letter by letter: two persons, as guarantee.md says
     (b"7\n07\n7.0\n7\n7\n", 4),
     (b'\n \n\t\n""\n', 0),  # nobody
 ]

@@ -1,0 +1,57 @@
+"""The tables of dpquery/docs/benchmarks.md are those that the benches measured last."""
+
+import json
+
+from bench_strategies import HEAD, RESULTS, ROOT, Row, line
+
+PAGE = ROOT / "dpquery" / "docs" / "benchmarks.md"
+REFERENCE = ROOT / "tests" / "reference"
+COLUMNS = ("estimate", "nonnegative", "consistent", "thresholded", "graphical")
+
+
+def page():
+    return PAGE.read_text(encoding="utf-8")
+
+
+def rounded(value):
+    """A count as the table of columns has it."""
+    return f"{value:.1f}" if value < 20 else f"{value:,.0f}"
+
+
+def test_the_page_shows_the_strategies_that_were_measured():
+    rows = [Row(**row) for row in json.loads(RESULTS.read_text(encoding="utf-8"))]
+    assert "\n".join([HEAD, *map(line, rows)]) in page()
+    assert {row.noise for row in rows} == {"laplace", "gaussian"}
+
+
+def test_every_measured_row_is_above_its_bound_and_not_above_what_is_published():
+    for raw in json.loads(RESULTS.read_text(encoding="utf-8")):
+        row = Row(**raw)
+        bound = row.bound or 0.0
+        assert row.ours >= bound * (1 - 1e-6), row.workload
+        # A published figure below the bound was rounded down, or sampled.
+        assert row.published is None or row.ours <= max(row.published + 0.005, bound * 1.0005)
+
+
+def test_the_page_shows_what_the_columns_beside_the_estimates_gained():
+    measured = json.loads((REFERENCE / "postprocess.json").read_text(encoding="utf-8"))
+    releases = {(own["workload"], own["noise"], own["epsilon"]): {} for own in measured}
+    for own in measured:
+        found = f"{rounded(own['rmse'])} ({own['sums']:,.0f})"
+        releases[own["workload"], own["noise"], own["epsilon"]][own["column"]] = found
+    for (workload, noise, epsilon), found in releases.items():
+        cells = [found.get(name, "too large") for name in COLUMNS]
+        row = (workload, noise.capitalize(), epsilon, *cells)
+        assert f"| {' | '.join(row)} |" in page()
+
+
+def test_the_page_shows_what_later_questions_erred_by():
+    figures = json.loads((REFERENCE / "future.json").read_text(encoding="utf-8"))["figures"]
+    for name in ("uniform", "zipf", "geometric"):
+        own = [row for row in figures if row["distribution"] == name and row["gamma"] == 0]
+        own.sort(key=lambda row: row["size"])
+        assert [row["size"] for row in own] == [1, 4, 16, 64]
+        errors = [100 * row["rap"] for row in own]
+        shown = [f"{value:.0f}" if value >= 10 else f"{value:.1f}" for value in errors]
+        label = "Zipf" if name == "zipf" else name
+        assert f"| {label} | {' | '.join(shown)} |" in page()
