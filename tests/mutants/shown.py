@@ -75,7 +75,7 @@ SHOWN = (
     Mutant(
         "a manifest's files are read from anywhere",
         "a report shows a file that it has no business with",
-        "release/manifest_checks.py",
+        "release/manifest_input.py",
         'own.file == f"{own.name}.parquet"',
         "True",
         ("test_release_manifest.py::test_a_damaged_manifest_is_told_apart",),
