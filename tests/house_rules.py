@@ -1,26 +1,54 @@
 """The house rules that no other tool checks: who may import whom, and who may touch what.
 
-A rule is a function from one module to its offences, so that every rule can be shown to catch a
-planted offence: a rule that never fires looks just like a rule that is kept.
+A rule is a function from one module, or from all of them, to the offences, so that every rule can
+be shown to catch a planted offence: a rule that never fires looks just like a rule that is kept.
 """
 
 import ast
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 
-ROOMS = ("spec", "operators", "strategy", "measurement", "reconstruction", "release")
+from defined_twice import DEFINED_TWICE
+from sources import Module
+
+# All rooms in order: a module imports from its own room and from those before it in this list, and
+# from nowhere else of dpquery. An entry is a folder or a file, by its dotted name below dpquery; a
+# folder within a folder has an entry of its own ("strategy.shapes"), and need not stand beside the
+# outer one. "__init__" is the package itself, which holds the version.
+ROOMS = (
+    "__init__",
+    "exceptions",
+    "spec",
+    "operators",
+    "strategy",
+    "measurement",
+    "reconstruction",
+    "release",
+    "planning",
+    "contracts",
+    "unanswerable",
+    "questions",
+    "synthetic",
+    "pipeline",
+    "audit",
+    "cli",
+    "__main__",
+)
 DEPENDENCIES = {"numpy", "scipy", "pandas", "pyarrow", "yaml", "opendp", "typer", "rich"}
-# Extras, and the one file that may import each: nothing else may need them.
-EXTRAS = {"reconstruction/graphical.py": {"jax", "mbi"}}
-# Folders that unite rooms; pipeline.py and its like, the straight lines, stand before the last.
-BEYOND, STRAIGHT_LINES = {"planning": 0, "contracts": 1, "audit": 3, "cli": 4}, 2
 SCREEN, AT_THE_SCREEN = {"typer", "rich"}, {"cli"}
-MAX_FILE, MAX_FUNCTION = 400, 40
+MAX_FILE, LONG_FILE, MAX_FUNCTION = 600, 450, 60
+LONG_FILES: dict[str, str] = {}
+"""Files of more than LONG_FILE lines, by name, each with the reason why it is one noun."""
 
-# Only these may catch everything and go on, each for the reason given.
-CATCH_ALL = {"cli/app.py": "the last stop: the unforeseen ends as exit code 70 without a traceback"}
+# What a single module may do and no other, by the last part of its name: it may move.
+EXTRAS = {"graphical": {"jax", "mbi"}}
+"""Libraries that may be missing, and the one module that may import them."""
+CATCH_ALL = {"app": "the last stop: the unforeseen ends as exit code 70 without a traceback"}
+"""Modules that may catch everything and go on, each for the reason given."""
+WITH_A_SEED = {"rehearsal"}
+"""Modules that may hand RAP a chance that can be had again: they run it on public data alone."""
 
 # What could open a file.
 READERS = {"csv", "pandas", "pyarrow", "sqlite3", "mmap", "io", "os", "pathlib", "urllib", "socket"}
@@ -31,66 +59,33 @@ GENERATORS = {"random", "secrets", "numpy.random"}
 SEEDED = {"random", "rvs", "random_state", "default_rng", "RandomState", "random_array"}
 
 
-@dataclass(frozen=True, eq=False)
-class Module:
-    """One file; `path` is relative to dpquery/, or in the tests to their own folder."""
-
-    path: str
-    source: str
-    tree: ast.Module
-
-    @classmethod
-    def of(cls, path: str, source: str) -> "Module":
-        return cls(path, source, ast.parse(source))
-
-    @property
-    def name(self) -> str:
-        return ".".join(("dpquery", *Path(self.path).with_suffix("").parts)).removesuffix(
-            ".__init__"
-        )
-
-    @property
-    def room(self) -> str:
-        return self.path.split("/")[0]
-
-    def nodes(self, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
-        return (node for node in ast.walk(self.tree) if isinstance(node, kinds))
-
-    def imports(self) -> Iterator[tuple[int, str]]:
-        """Yield (line, dotted name) of every import at any depth, `from a import b` as a.b."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Import):
-                yield from ((node.lineno, alias.name) for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                base = "." * node.level + (node.module or "")
-                yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
-
-    def offence(self, line: int, what: str) -> str:
-        return f"{self.path}:{line}: {what}"
+def room_of(name: str, rooms: Sequence[str] = ROOMS) -> str | None:
+    """Return the innermost room of a dpquery module, or of a name in it; None where it has none."""
+    parts = name.split(".")[1:]
+    for length in range(len(parts), 0, -1):
+        if (room := ".".join(parts[:length])) in rooms:
+            return room
+    return "__init__" if len(parts) <= 1 else None  # `from dpquery import __version__`
 
 
-def rank(name: str) -> int:
-    """Return how far right a dpquery module stands; a module may import only its left."""
-    parts = name.split(".")
-    if len(parts) == 1 or parts[1] in {"exceptions", "__version__"}:
-        return -1
-    if parts[1] in ROOMS:
-        return ROOMS.index(parts[1])
-    return len(ROOMS) + {**BEYOND, "__main__": 5}.get(parts[1], STRAIGHT_LINES)
-
-
-def imports_run_one_way(module: Module) -> list[str]:
-    return [
-        module.offence(line, f"imports {name}, which stands to its right")
-        for line, name in module.imports()
-        if name.split(".")[0] == "dpquery" and rank(name) > rank(module.name)
-    ]
+def imports_run_one_way(module: Module, rooms: Sequence[str] = ROOMS) -> list[str]:
+    """Imports within functions and for TYPE_CHECKING count like any other."""
+    own, offences = room_of(module.name, rooms), []
+    for line, name in module.imports:
+        if name.split(".")[0] != "dpquery":
+            continue
+        other = room_of(name, rooms)
+        if own is None or other is None:
+            offences.append(module.offence(line, f"imports {name}: one of them has no room"))
+        elif rooms.index(other) > rooms.index(own):
+            offences.append(module.offence(line, f"imports {name}, a room after {own}"))
+    return offences
 
 
 def imports_are_absolute_and_static(module: Module) -> list[str]:
     named = [
         module.offence(line, f"imports {name}")
-        for line, name in module.imports()
+        for line, name in module.imports
         if name.startswith(".") or name.endswith(".*") or name == "importlib.import_module"
     ]
     called = [
@@ -103,10 +98,10 @@ def imports_are_absolute_and_static(module: Module) -> list[str]:
 
 def only_agreed_libraries_are_imported(module: Module) -> list[str]:
     allowed = {"dpquery", ""} | DEPENDENCIES | set(sys.stdlib_module_names)
-    allowed |= EXTRAS.get(module.path, set())
+    allowed |= EXTRAS.get(module.last_name, set())
     return [
         module.offence(line, f"imports {name}, which is not a dependency")
-        for line, name in module.imports()
+        for line, name in module.imports
         if name.split(".")[0] not in allowed
     ]
 
@@ -116,7 +111,7 @@ def only_cli_knows_the_screen(module: Module) -> list[str]:
         return []
     imported = [
         module.offence(line, f"imports {name}")
-        for line, name in module.imports()
+        for line, name in module.imports
         if name.split(".")[0] in SCREEN | {"logging"}
     ]
     printed = [
@@ -132,7 +127,7 @@ def only_strategy_uses_seedable_generators(module: Module) -> list[str]:
         return []
     imported = [
         module.offence(line, f"imports {name}")
-        for line, name in module.imports()
+        for line, name in module.imports
         if any(name == source or name.startswith(f"{source}.") for source in GENERATORS)
     ]
     used = [
@@ -166,12 +161,12 @@ def only_the_operating_system_gives_random_bits(module: Module) -> list[str]:
 
 def only_the_rehearsal_takes_chance_with_a_seed(module: Module) -> list[str]:
     """RAP's loop on private data must never be handed the chance that public rehearsals have."""
-    if module.path == "planning/rehearsal.py":
+    if module.last_name in WITH_A_SEED:
         return []
     return [
         module.offence(line, f"imports {name}")
-        for line, name in module.imports()
-        if name.startswith("dpquery.strategy.seeded_chance")
+        for line, name in module.imports
+        if not {"seeded_chance", "SeededChance"}.isdisjoint(name.split("."))
     ]
 
 
@@ -180,7 +175,7 @@ def strategy_and_reconstruction_cannot_open_data(module: Module) -> list[str]:
         return []
     imported = [
         module.offence(line, f"imports {name}")
-        for line, name in module.imports()
+        for line, name in module.imports
         if name.split(".")[0] in READERS
     ]
     opened = [
@@ -200,7 +195,7 @@ def errors_are_caught_by_name(module: Module) -> list[str]:
         module.offence(handler.lineno, "catches everything")
         for handler in module.nodes(ast.ExceptHandler)
         if handler.type is None
-        or (catches_all(handler) and not cleans_up(handler) and module.path not in CATCH_ALL)
+        or (catches_all(handler) and not cleans_up(handler) and module.last_name not in CATCH_ALL)
     ]
 
 
@@ -242,6 +237,89 @@ def identifier(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
 
 
+def rooms_are_as_listed(modules: Sequence[Module], rooms: Sequence[str] = ROOMS) -> list[str]:
+    """Every folder of modules has an entry, and every entry a folder or a file."""
+    there = {part for module in modules for part in (folder_of(module), below(module))}
+    missing = [
+        f"the list of rooms has {room!r}, which is not there" for room in rooms if room not in there
+    ]
+    return missing + [
+        module.offence(1, "neither the file nor its folder is in the list of rooms")
+        for module in modules
+        if not {folder_of(module), below(module)} & {*rooms}
+        and not (module.path.endswith("/__init__.py") and not module.imports)
+    ]
+
+
+def below(module: Module) -> str:
+    """Return the dotted name of a module below dpquery."""
+    return module.name.partition(".")[2] or "__init__"
+
+
+def folder_of(module: Module) -> str:
+    """Return the dotted name of the folder that a module lies in."""
+    return ".".join(module.path.split("/")[:-1])
+
+
+def imports_make_no_cycle(modules: Sequence[Module]) -> list[str]:
+    """Imports within functions and for TYPE_CHECKING count like any other."""
+    try:
+        TopologicalSorter(import_graph(modules)).prepare()
+    except CycleError as error:
+        return [f"imports go round: {' <- '.join(error.args[1])}"]
+    return []
+
+
+def import_graph(modules: Sequence[Module]) -> dict[str, set[str]]:
+    """Return for every module the modules that it imports, or imports a name from."""
+    names = {module.name for module in modules}
+    return {
+        module.name: {own for _, name in module.imports if (own := module_part(name, names))}
+        for module in modules
+    }
+
+
+def module_part(name: str, names: Mapping[str, object] | set[str]) -> str:
+    """Return the longest part of a dotted name that is a module, or nothing."""
+    while name and name not in names:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def public_names_have_one_meaning(
+    modules: Sequence[Module], twice: Mapping[str, int] = DEFINED_TWICE
+) -> list[str]:
+    """Functions, classes and constants; the list of those that do not may only become shorter."""
+    places = defaultdict(set)
+    for module in modules:
+        for name in {own.name for own in module.definitions}:
+            if "." not in name and not name.startswith("_"):
+                places[name].add(module.name)
+    counts = {name: len(where) for name, where in places.items()}
+    return [
+        f"{name} is defined in {', '.join(sorted(places[name]))}: give each meaning its own name"
+        for name, count in counts.items()
+        if count > max(1, twice.get(name, 1))
+    ] + [
+        f"{name} is listed with {listed} modules and defined in {counts.get(name, 0)}: "
+        "make the list shorter"
+        for name, listed in twice.items()
+        if counts.get(name, 0) < max(2, listed)
+    ]
+
+
+def long_files_are_known(
+    modules: Sequence[Module], known: Mapping[str, str] = LONG_FILES
+) -> list[str]:
+    """A file of more than LONG_FILE lines is one by intent; the list holds no other."""
+    lines = {module.last_name: len(module.source.splitlines()) for module in modules}
+    long = {name: count for name, count in lines.items() if count > LONG_FILE}
+    return [
+        *(f"{name} has {long[name]} lines: make two nouns of it" for name in long.keys() - known),
+        *(f"{name} is listed as long, and is not" for name in known.keys() - long),
+    ]
+
+
 RULES: tuple[Callable[[Module], list[str]], ...] = (
     imports_run_one_way,
     imports_are_absolute_and_static,
@@ -255,4 +333,10 @@ RULES: tuple[Callable[[Module], list[str]], ...] = (
     errors_are_caught_by_name,
     nothing_is_global,
     files_and_functions_are_short,
+)
+
+PACKAGE_RULES: tuple[Callable[[Sequence[Module]], list[str]], ...] = (
+    rooms_are_as_listed,
+    imports_make_no_cycle,
+    public_names_have_one_meaning,
 )

@@ -23,7 +23,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from sources import ROOT, Definition, find, modules
+
 COPIED = ("dpquery", "tests", "workloads", "sample_data", "pyproject.toml", "README.md", "Makefile")
 AT_ONCE = 2
 AUDIT = "audit:"
@@ -48,31 +49,33 @@ Done = subprocess.CompletedProcess[str]
 
 @dataclass(frozen=True)
 class Mutant:
-    """A mistake, planted by replacing one text.
+    """A mistake, planted by replacing one text within a function, wherever its file lies.
 
     Attributes:
         name: the mistake, in words.
         harm: what it would cost, in words.
-        file: where, below dpquery/.
-        old: text that occurs exactly once there.
+        within: the function that is changed, by its qualified name, or a class or a constant of
+            a module; with the last part of the module's name before it where several have the name.
+        old: text that occurs exactly once there, decorators and docstring included.
         new: what takes its place.
         caught_by: pytest node ids below tests/, or audit:PART; every one of them must catch it.
     """
 
     name: str
     harm: str
-    file: str
+    within: str
     old: str
     new: str
     caught_by: tuple[str, ...]
 
-    def applied_to(self, source: str) -> str:
-        """Return the source with the mistake in it."""
-        if source.count(self.old) != 1:
+    def applied_to(self, definition: Definition) -> str:
+        """Return the source of the file that defines it, with the mistake in it."""
+        text = definition.text
+        if text.count(self.old) != 1:
             raise ValueError(
-                f"{self.name!r}: its text occurs {source.count(self.old)} times in {self.file}"
+                f"{self.name!r}: its text occurs {text.count(self.old)} times in {self.within}"
             )
-        return source.replace(self.old, self.new)
+        return definition.replaced(text.replace(self.old, self.new))
 
 
 def original(folder: Path) -> Path:
@@ -90,11 +93,12 @@ def original(folder: Path) -> Path:
 
 def plant(mutant: Mutant, whole: Path, folder: Path) -> Path:
     """Make a copy of a copy, of links to its files, with a mistake in it."""
+    definition = find(mutant.within, modules(whole / "dpquery"))
+    source = mutant.applied_to(definition)
     shutil.copytree(whole, folder, copy_function=os.link)
-    target = folder / "dpquery" / mutant.file
+    target = folder / "dpquery" / definition.module.path
     for compiled in (target.parent / "__pycache__").glob(f"{target.stem}.*"):
         compiled.unlink()  # it might be as old, to the second, and as long as what is written now
-    source = mutant.applied_to(target.read_text(encoding="utf-8"))
     target.unlink()  # what is linked to stays as it is
     target.write_text(source, encoding="utf-8")
     return folder
@@ -184,6 +188,7 @@ def _run_here(folder: Path, program: str, arguments: list[str], printed: Sequenc
     own = {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
     os.environ |= own
     sys.dont_write_bytecode = True
+    sys.modules.pop("sources")  # of the product as it is; the tests of the copy load their own
     own_places = {str(ROOT), str(ROOT / "tests"), ""}  # the libraries may lie in .venv below them
     sys.path[:] = [str(folder), *(own for own in sys.path if own not in own_places)]
     sys.argv[1:] = arguments

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cli_support import SPEC
 
-from dpquery.release.manifest import read_manifest
+from dpquery.release.manifest_input import read_manifest
 from dpquery.release.relaxed import read_relaxed
 from dpquery.strategy.plan_file import read_plan, write_plan
 from dpquery.strategy.planned_rap import PlannedRap

@@ -1,55 +1,55 @@
 """The package keeps the house rules, the tests are as short, and every rule catches an offence."""
 
+import ast
 import re
 import subprocess
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import pytest
 from house_rules import (
-    BEYOND,
+    CATCH_ALL,
+    EXTRAS,
+    LONG_FILE,
+    MAX_FILE,
+    MAX_FUNCTION,
+    PACKAGE_RULES,
     ROOMS,
     RULES,
-    Module,
+    WITH_A_SEED,
     asserts_never_validate,
     errors_are_caught_by_name,
     files_and_functions_are_short,
+    import_graph,
     imports_are_absolute_and_static,
+    imports_make_no_cycle,
     imports_run_one_way,
+    long_files_are_known,
+    module_part,
     nothing_is_global,
     only_agreed_libraries_are_imported,
     only_cli_knows_the_screen,
     only_strategy_uses_seedable_generators,
     only_the_operating_system_gives_random_bits,
     only_the_rehearsal_takes_chance_with_a_seed,
+    public_names_have_one_meaning,
+    room_of,
+    rooms_are_as_listed,
     strategy_and_reconstruction_cannot_open_data,
 )
-
-ROOT = Path(__file__).parents[1]
-PACKAGE, TESTS = ROOT / "dpquery", ROOT / "tests"
+from sources import ROOT, TESTS, Module, find, modules, package
 
 TOP_LEVEL = {"pyproject.toml", "README.md", "Makefile", "dpquery", "workloads", "tests"}
 TOP_LEVEL |= {"sample_data"}
 
-# Rooms that work without data, and the modules through which data could come in.
-DATALESS = ("spec", "operators", "strategy", "reconstruction", "release")
-DOORS = {"dpquery.measurement.tabulate", "dpquery.measurement.curator"}
+# Rooms from which the data can be reached, and the functions through which they would come in.
+WITH_DATA = {"measurement", "planning", "contracts", "questions", "pipeline", "audit", "cli"}
+WITH_DATA |= {"__main__"}
+DATALESS = sorted({room.split(".")[0] for room in ROOMS} - WITH_DATA)
+DOORS = ("tabulate", "check_header", "measure")
 
 # Written so as not to match themselves.
 PRIVATE = re.compile(r"/wor[k]/|/hom[e]/\w+/|/User[s]/\w+/|/roo[t]/|bash[_]jobs")
-
-
-@cache
-def modules(folder: Path) -> tuple[Module, ...]:
-    return tuple(
-        Module.of(file.relative_to(folder).as_posix(), file.read_text(encoding="utf-8"))
-        for file in sorted(folder.rglob("*.py"))
-    )
-
-
-def package() -> tuple[Module, ...]:
-    return modules(PACKAGE)
 
 
 @cache
@@ -71,6 +71,9 @@ PLANTED = [
     (imports_run_one_way, "pipeline.py", "from dpquery.audit.run import audit"),
     (imports_run_one_way, "audit/a.py", "from dpquery.cli import main"),
     (imports_run_one_way, "exceptions.py", "from dpquery.spec.model import Spec"),
+    (imports_run_one_way, "spec/a.py", "if TYPE_CHECKING:\n    from dpquery.operators import b"),
+    (imports_run_one_way, "release/a.py", "import dpquery.nowhere.b"),
+    (imports_run_one_way, "nowhere/a.py", "from dpquery.exceptions import SpecError"),
     (imports_are_absolute_and_static, "spec/a.py", "from .model import Spec"),
     (imports_are_absolute_and_static, "spec/a.py", "from dpquery.spec.model import *"),
     (imports_are_absolute_and_static, "spec/a.py", "__import__('dpquery.release')"),
@@ -97,16 +100,21 @@ PLANTED = [
         "pipeline.py",
         "import dpquery.strategy.seeded_chance",
     ),
+    (
+        only_the_rehearsal_takes_chance_with_a_seed,
+        "measurement/a.py",
+        "from dpquery.operators.chance import SeededChance",
+    ),
     (strategy_and_reconstruction_cannot_open_data, "strategy/a.py", "import pyarrow.csv"),
     (strategy_and_reconstruction_cannot_open_data, "strategy/a.py", "open('data.csv')"),
     (strategy_and_reconstruction_cannot_open_data, "reconstruction/a.py", "path.read_text()"),
     (asserts_never_validate, "spec/a.py", "assert x"),
-    (errors_are_caught_by_name, "cli/app.py", "try:\n    f()\nexcept:\n    pass"),
+    (errors_are_caught_by_name, "a/app.py", "try:\n    f()\nexcept:\n    pass"),
     (errors_are_caught_by_name, "spec/a.py", "try:\n    f()\nexcept (A, Exception):\n    pass"),
     (errors_are_caught_by_name, "spec/a.py", "try:\n    f()\nexcept Exception as e:\n    raise e"),
     (nothing_is_global, "spec/a.py", "def f():\n    global x"),
-    (files_and_functions_are_short, "spec/a.py", "x = 1\n" * 401),
-    (files_and_functions_are_short, "spec/a.py", "def f():\n" + "    x = 1\n" * 40),
+    (files_and_functions_are_short, "spec/a.py", "x = 1\n" * (MAX_FILE + 1)),
+    (files_and_functions_are_short, "spec/a.py", "def f():\n" + "    x = 1\n" * MAX_FUNCTION),
 ]
 
 
@@ -115,9 +123,20 @@ def test_the_package_keeps_the_rule(rule: Callable[[Module], list[str]]) -> None
     assert [offence for module in package() for offence in rule(module)] == []
 
 
+@pytest.mark.parametrize("rule", PACKAGE_RULES, ids=lambda rule: rule.__name__)
+def test_the_package_as_a_whole_keeps_the_rule(
+    rule: Callable[[tuple[Module, ...]], list[str]],
+) -> None:
+    assert rule(package()) == []
+
+
 def test_files_and_functions_of_the_tests_are_short_too() -> None:
     offences = [own for module in modules(TESTS) for own in files_and_functions_are_short(module)]
     assert offences == []
+
+
+def test_long_files_of_product_and_tests_are_long_by_intent() -> None:
+    assert long_files_are_known(package() + modules(TESTS)) == []
 
 
 @pytest.mark.parametrize(("rule", "path", "source"), PLANTED)
@@ -131,15 +150,100 @@ def test_every_rule_has_a_planted_offence() -> None:
     assert {rule for rule, _, _ in PLANTED} == set(RULES)
 
 
-def test_a_long_docstring_does_not_make_a_function_long() -> None:
-    docstring = '    """Do.\n' + "    more\n" * 50 + '    """\n'
-    source = "def f():\n" + docstring + "    x = 1\n" * 39
-    assert files_and_functions_are_short(Module.of("spec/a.py", source)) == []
+# ------------------------------------------------------------------- the package as a whole
 
 
-def test_cleaning_up_before_passing_an_error_on_is_no_offence() -> None:
-    source = "try:\n    f()\nexcept BaseException:\n    tidy()\n    raise"
-    assert errors_are_caught_by_name(Module.of("release/a.py", source)) == []
+def made_up(sources: dict[str, str]) -> tuple[Module, ...]:
+    return tuple(Module.of(path, source) for path, source in sources.items())
+
+
+NESTED = ("outer.low", "other", "outer", "outer.low.high")
+"""A list of rooms in which folders lie in folders."""
+
+
+@pytest.mark.parametrize(
+    ("name", "room"),
+    [
+        ("dpquery.outer.low.a.Name", "outer.low"),
+        ("dpquery.outer.low.high.a", "outer.low.high"),
+        ("dpquery.outer.lower.a", "outer"),
+        ("dpquery.outer", "outer"),
+        ("dpquery.__version__", "__init__"),
+        ("dpquery", "__init__"),
+        ("dpquery.nowhere.a", None),
+    ],
+)
+def test_a_module_stands_in_the_innermost_room(name: str, room: str | None) -> None:
+    assert room_of(name, NESTED) == room
+
+
+def test_rooms_within_a_room_have_an_order_too() -> None:
+    allowed = {
+        "outer/a.py": "from dpquery.outer import b\nfrom dpquery.outer.low import c\nimport numpy",
+        "other/a.py": "from dpquery.outer.low.c import f",
+        "outer/low/high/a.py": "from dpquery.outer import b",
+    }
+    refused = {
+        "other/a.py": "from dpquery.outer import b",
+        "outer/low/c.py": "from dpquery.outer import b",
+        "outer/b.py": "def f():\n    from dpquery.outer.low.high.a import g",
+    }
+    for path, source in allowed.items():
+        assert imports_run_one_way(Module.of(path, source), NESTED) == []
+    for path, source in refused.items():
+        assert len(imports_run_one_way(Module.of(path, source), NESTED)) == 1
+
+
+def test_every_folder_is_in_the_list_of_rooms_and_the_list_has_no_other() -> None:
+    kept = made_up(dict.fromkeys(("outer/low/a.py", "outer/__init__.py", "other.py"), ""))
+    rooms = ("outer.low", "other")
+    assert rooms_are_as_listed(kept, rooms) == []
+    assert len(rooms_are_as_listed(kept, (*rooms, "gone"))) == 1
+    for path in ("single.py", "outer/low/new/a.py", "outer/b.py", "fresh/a.py"):
+        assert len(rooms_are_as_listed((*kept, Module.of(path, "")), rooms)) == 1
+    assert rooms_are_as_listed((*kept, Module.of("fresh/__init__.py", "import numpy")), rooms)
+
+
+@pytest.mark.parametrize(
+    "imported",
+    [
+        "from dpquery.a import f",
+        "import dpquery.a",
+        "def g():\n    from dpquery import a",
+        "if TYPE_CHECKING:\n    from dpquery.a import F",
+    ],
+)
+def test_imports_that_go_round_are_seen(imported: str) -> None:
+    way = {"a.py": "from dpquery.low.b import g", "low/b.py": "import dpquery.low.c"}
+    assert imports_make_no_cycle(made_up({**way, "low/c.py": "import numpy"})) == []
+    (offence,) = imports_make_no_cycle(made_up({**way, "low/c.py": imported}))
+    assert "dpquery.low.c" in offence
+
+
+def test_a_public_name_with_two_meanings_is_seen() -> None:
+    apart = {"a.py": "class A: ...\n_B = x = 1", "b.py": "def f():\n    def A(): x = 1\n_B = 2"}
+    assert public_names_have_one_meaning(made_up(apart), {}) == []
+    for source in ("def A(): ...", "A = 2", "A: int = 2", "if x:\n    class A: ...", "B, A = C"):
+        both = {**apart, "c.py": source}
+        (offence,) = public_names_have_one_meaning(made_up(both), {})
+        assert "A is defined in dpquery.a, dpquery.c" in offence
+        assert public_names_have_one_meaning(made_up(both), {"A": 2}) == []
+        assert len(public_names_have_one_meaning(made_up(both), {"A": 3})) == 1
+        both["d.py"] = "A = 3"
+        assert len(public_names_have_one_meaning(made_up(both), {"A": 2})) == 1
+    for listed in ({"A": 2}, {"A": 1}, {"gone": 2}):
+        assert len(public_names_have_one_meaning(made_up(apart), listed)) == 1
+
+
+def test_a_long_file_has_a_reason_in_the_list_and_no_other_has() -> None:
+    short, long = (made_up({"a.py": "x = 1\n" * lines}) for lines in (LONG_FILE, LONG_FILE + 1))
+    assert long_files_are_known(short, {}) == long_files_are_known(long, {"a": "why"}) == []
+    assert len(long_files_are_known(long, {})) == len(long_files_are_known(short, {"a": "w"})) == 1
+
+
+@pytest.mark.parametrize("name", sorted({*EXTRAS, *CATCH_ALL, *WITH_A_SEED}))
+def test_what_one_module_alone_may_do_is_allowed_to_one_module(name: str) -> None:
+    assert [module.last_name for module in package()].count(name) == 1
 
 
 def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
@@ -155,27 +259,13 @@ def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
     return seen
 
 
-def import_graph() -> dict[str, set[str]]:
-    names = {module.name for module in package()}
-    graph: dict[str, set[str]] = {name: set() for name in names}
-    for module in package():
-        for _, name in module.imports():
-            # `from a import b`: b may be a module of its own or a name in module a.
-            graph[module.name] |= {name, name.rpartition(".")[0]} & names
-    return graph
-
-
 @pytest.mark.parametrize("room", DATALESS)
 def test_only_measurement_can_reach_the_data(room: str) -> None:
-    graph = import_graph()
-    inside = [module.name for module in package() if module.room == room]
-    assert {name: found for name in inside if (found := reachable(graph, name) & DOORS)} == {}
-
-
-def test_the_package_is_laid_out_as_six_rooms_and_what_unites_them() -> None:
-    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir()} - {"__pycache__", "docs"}
-    assert folders == {*ROOMS, *BEYOND}
-    assert [m.path for m in package() if m.path.count("/") > 1] == []
+    graph = import_graph(package())
+    doors = {find(name, package()).module.name for name in DOORS}
+    inside = [module.name for module in package() if module.room in {room, f"{room}.py"}]
+    assert inside
+    assert {name: found for name in inside if (found := reachable(graph, name) & doors)} == {}
 
 
 def test_the_top_level_holds_only_what_is_agreed() -> None:
@@ -190,3 +280,45 @@ def test_no_tracked_file_names_a_private_path() -> None:
         text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
         leaks += [f"{path}: {match[0]}" for match in PRIVATE.finditer(text)]
     assert leaks == []
+
+
+def texts_of(module: Module) -> list[tuple[int, str]]:
+    return [
+        (node.lineno, node.value)
+        for node in module.nodes(ast.Constant)
+        if isinstance(node.value, str)
+    ]
+
+
+def test_every_module_that_a_text_of_the_tests_names_is_there() -> None:
+    """So a module that moves is missed at once, and not where a slow test replaces something."""
+    names = {module.name: module for module in package()}
+    rooms, offences = {module.room.removesuffix(".py") for module in package()}, []
+    for module in modules(TESTS):
+        for line, text in texts_of(module):
+            for name in re.findall(r"\bdpquery(?:\.\w+)+", text):
+                if name.split(".")[1] in rooms and not is_there(name, names):
+                    offences.append(module.offence(line, f"{name} is not there"))
+    assert [own for own in offences if not own.startswith("test_architecture.py")] == []
+
+
+def is_there(name: str, names: dict[str, Module]) -> bool:
+    """Whether a dotted name is a module, or begins with one and goes on with what it binds."""
+    found = module_part(name, names)
+    rest = name.removeprefix(found).split(".")[1:]
+    bound = {own.name for own in names[found].definitions}
+    for node in names[found].nodes(ast.Import, ast.ImportFrom):
+        bound |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
+    return not rest or rest[0] in bound
+
+
+def test_no_test_names_a_file_of_the_product_by_its_path() -> None:
+    paths = {module.path for module in package() if "/" in module.path}
+    offences = [
+        module.offence(line, f"names {path}")
+        for module in modules(TESTS)
+        for line, text in texts_of(module)
+        for path in re.findall(r"[\w/]+\.py\b", text)
+        if path.removeprefix("dpquery/") in paths
+    ]
+    assert offences == []

@@ -1,7 +1,9 @@
 """Known mistakes, planted one at a time: the audit or a test notices every one of them."""
 
 import ast
+import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import mutation
@@ -9,7 +11,6 @@ import pytest
 from mutants import CHEAPEST, MUTANTS
 from mutation import (
     AUDIT,
-    ROOT,
     Mutant,
     complaints,
     failing,
@@ -18,13 +19,14 @@ from mutation import (
     plant,
     unknown_names,
 )
+from sources import TESTS, Module, find, package
 
 from dpquery.audit.run import PARTS
 
 HARMLESS = Mutant(
     "noise is said to be drawn by somebody else",
     "none: no test should mind a comment",
-    "measurement/noise.py",
+    "_built",
     "# 0.4 s: only a release pays for it",
     "# as changed as any mutant is",
     (),
@@ -35,9 +37,11 @@ PROBE = """\
 import subprocess, sys
 from pathlib import Path
 import dpquery
+from sources import PACKAGE
 
 def planted_here():
     assert dpquery.__version__ == "planted"
+    assert "planted" in (PACKAGE / "__init__.py").read_text()
 
 def planted_where_tests_start_processes():
     code = "import dpquery; print(dpquery.__version__)"
@@ -60,26 +64,96 @@ def whole(tmp_path_factory):
 
 
 def test_every_mutant_is_one_change_that_runs():
+    """Its name stands for one function of the product, and its text occurs there once."""
     for own in MUTANTS:
-        before = (ROOT / "dpquery" / own.file).read_text(encoding="utf-8")
-        after = own.applied_to(before)
-        assert ast.dump(ast.parse(after)) != ast.dump(ast.parse(before)), own.name
+        definition = find(own.within, package())
+        after = own.applied_to(definition)
+        assert ast.dump(ast.parse(after)) != dumped(definition.module), own.name
         assert not unknown_names(after), own.name
 
 
+@cache
+def dumped(module: Module) -> str:
+    return ast.dump(module.tree)
+
+
+def test_a_file_that_moves_leaves_every_mutant_as_it_is():
+    moved = tuple(
+        Module(f"elsewhere/{own.path}", own.source, own.tree)
+        for own in package()
+        if own.last_name != "dpquery"
+    )
+    for own in MUTANTS:
+        here, there = (find(own.within, place) for place in (package(), moved))
+        assert there.module.path == f"elsewhere/{here.module.path}", own.name
+        assert own.applied_to(there) == own.applied_to(here), own.name
+
+
 def test_a_mutant_that_fits_nowhere_or_twice_is_refused():
-    for source in ("", "a a"):
-        with pytest.raises(ValueError, match="times in"):
-            Mutant("n", "h", "f", "a", "b", ()).applied_to(source)
+    for source in ("def f(): ...\nx", "def f():\n    x, x"):
+        definition = find("f", (Module.of("a.py", source),))
+        with pytest.raises(ValueError, match="times in f"):
+            Mutant("n", "h", "f", "x", "y", ()).applied_to(definition)
     assert unknown_names("def f(x):\n    return x + y + len(z)\nz = 1\n") == {"y"}
+
+
+ROOMS = (
+    Module.of(
+        "left/noise.py",
+        "A = {'é': 1}\n@cache\ndef draw():\n    return A\n\nclass Law:\n    def draw(self): pass",
+    ),
+    Module.of("left/deep/chance.py", "def draw():\n    def inner(): pass\n    return 'other'"),
+    Module.of("right/chance.py", "try:\n    B: int = 1\nexcept E:\n    B = 2\ndef only(): pass"),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "text"),
+    [
+        ("A", "left/noise.py", "A = {'é': 1}\n"),
+        ("Law", "left/noise.py", "class Law:\n    def draw(self): pass"),
+        ("Law.draw", "left/noise.py", "    def draw(self): pass"),
+        ("noise.Law.draw", "left/noise.py", "    def draw(self): pass"),
+        ("noise.draw", "left/noise.py", "@cache\ndef draw():\n    return A\n"),
+        ("draw.inner", "left/deep/chance.py", "    def inner(): pass\n"),
+        ("chance.only", "right/chance.py", "def only(): pass"),
+    ],
+)
+def test_a_name_is_found_in_whichever_folder_it_is_defined(name, path, text):
+    definition = find(name, ROOMS)
+    assert (definition.module.path, definition.text) == (path, text)
+    assert definition.replaced(text) == definition.module.source
+    assert definition.replaced("X") == definition.module.source.replace(text, "X")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("draw", "'draw' is ambiguous: noise.draw (left/noise.py), chance.draw (left/deep/chance"),
+        ("B", "'B' is ambiguous: chance.B (right/chance.py), chance.B (right/chance.py)"),
+        ("inner", "nothing is called 'inner'; there is chance.draw.inner"),
+        ("Noise.draw", "nothing is called 'Noise.draw'; there is chance.draw, noise.Law.draw"),
+        ("left.noise.Law", "nothing is called 'left.noise.Law'; there is noise.Law"),
+        ("nowhere", "nothing is called 'nowhere'"),
+    ],
+)
+def test_a_name_that_is_unknown_or_ambiguous_is_refused(name, said):
+    with pytest.raises(LookupError, match=re.escape(said)):
+        find(name, ROOMS)
+
+
+def test_a_mutant_of_an_unknown_or_ambiguous_function_is_not_planted(whole, tmp_path):
+    for place, (name, said) in enumerate({"_facts": "ambiguous", "_fact": "nothing"}.items()):
+        with pytest.raises(LookupError, match=said):
+            plant(replace(HARMLESS, within=name), whole, tmp_path / str(place))
 
 
 def test_every_mutant_is_named_once_and_has_a_catcher_that_exists():
     names = [own.name for own in MUTANTS]
     assert len(set(names)) == len(names)
     assert set(CHEAPEST) <= set(names)
-    assert len({(own.file, own.old, own.new) for own in MUTANTS}) == len(names)
-    known = {path.name: names_in(path) for path in (ROOT / "tests").glob("test_*.py")}
+    assert len({(own.within, own.old, own.new) for own in MUTANTS}) == len(names)
+    known = {path.name: names_in(path) for path in TESTS.glob("test_*.py")}
     for own in MUTANTS:
         assert own.caught_by, own.name
         for catcher in own.caught_by:
@@ -95,12 +169,12 @@ def names_in(path: Path) -> set[str]:
 
 def test_no_mutant_rests_on_a_test_that_may_be_skipped():
     """Without a compiler, git or some library all mutants are still caught on Linux."""
-    skipped = {path.name: may_be_skipped(path) for path in (ROOT / "tests").glob("test_*.py")}
+    skipped = {path.name: may_be_skipped(path) for path in TESTS.glob("test_*.py")}
     assert (
         "test_a_release_disturbed_at_any_call_is_charged_once_and_goes_on_free"
         in (skipped["test_crashes.py"])
     )
-    assert names_in(ROOT / "tests" / "test_fuzz_spec.py") <= skipped["test_fuzz_spec.py"]
+    assert names_in(TESTS / "test_fuzz_spec.py") <= skipped["test_fuzz_spec.py"]
     for own in MUTANTS:
         tests = (own.partition("[")[0].split("::") for own in own.caught_by if "::" in own)
         assert [test for file, test in tests if test in skipped[file] - LINUX] == [], own.name
@@ -136,7 +210,7 @@ def assigned(node: ast.AST) -> list[str]:
 
 def test_what_is_planted_is_what_the_tests_import(whole, tmp_path):
     version = '__version__ = "0.1.0"'
-    planted = Mutant("a version", "none", "__init__.py", version, '__version__ = "planted"', ())
+    planted = Mutant("a version", "none", "__version__", version, '__version__ = "planted"', ())
     folder = plant(planted, whole, tmp_path / "copy")
     (folder / "tests" / "test_probe.py").write_text(PROBE)
     there, noticed = (f"test_probe.py::test_the_mistake_is_{own}" for own in ("there", "noticed"))
@@ -144,14 +218,14 @@ def test_what_is_planted_is_what_the_tests_import(whole, tmp_path):
 
 
 def test_errors_on_the_way_to_a_test_catch_nothing(whole, tmp_path):
-    broken = Mutant("a crash", "none", "__init__.py", '__version__ = "0.1.0"', "1 / 0", ())
+    broken = Mutant("a crash", "none", "__version__", '__version__ = "0.1.0"', "1 / 0", ())
     folder = plant(broken, whole, tmp_path / "copy")
     assert failing(folder, ["test_codes.py::test_texts_have_the_documented_codes"]) == set()
 
 
 def test_a_part_of_the_audit_that_stumbles_catches_nothing(whole, tmp_path):
     head = "def supply(_: Size) -> Iterator[Finding]:\n"
-    stumbles = Mutant("a crash", "none", "audit/supply.py", head, f"{head}    int('x')\n", ())
+    stumbles = Mutant("a crash", "none", "supply", head, f"{head}    int('x')\n", ())
     folder = plant(stumbles, whole, tmp_path / "copy")
     assert failing(folder, ["audit:supply"]) == set()
 

@@ -12,7 +12,7 @@ from cli_support import CSV, contents, kinds, ok, plan_town, refused, renew, spe
 from rap_support import MIXED_SPEC, PERSON_SPEC, REPLACE_SPEC, rehearse, relaxed_of
 
 from dpquery.operators.compile import compile_spec
-from dpquery.release.manifest import read_manifest
+from dpquery.release.manifest_input import read_manifest
 from dpquery.spec.parse import parse
 from dpquery.strategy.rap import RapSettings
 

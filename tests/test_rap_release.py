@@ -25,8 +25,8 @@ from dpquery.release.manifest import (
     StrategyFacts,
     manifest_of,
     manifest_text,
-    read_manifest,
 )
+from dpquery.release.manifest_input import read_manifest
 from dpquery.release.relaxed import class_labels, read_relaxed, relaxed_table, rows_digest
 from dpquery.release.report import headline, load, to_json, to_rows
 from dpquery.release.statement import statement

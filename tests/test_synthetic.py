@@ -21,7 +21,7 @@ from dpquery.operators.blocks import marginal
 from dpquery.operators.compile import compile_spec
 from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.release import synthetic
-from dpquery.release.manifest import read_manifest
+from dpquery.release.manifest_input import read_manifest
 from dpquery.release.rounding import PublicChance, rounded
 from dpquery.release.synthetic import texts, write_synthetic
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers

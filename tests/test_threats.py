@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from cli_support import CSV, PERSON_SPEC, contents, ended, ok, plan_town, refused, run, start
 from noise_support import budget_for
+from sources import ROOT, TESTS, find, package
 
 from dpquery.audit.run import PARTS
 from dpquery.cli import commands
@@ -34,7 +35,7 @@ ROWS = 42
 # Not defended, or not offered: these rows point to what the page says of them.
 DOCUMENTED = {12, 39}
 CANARY = "CANARY_9f3a71"
-CODE, TEST = re.compile(r"`([\w/.]+\.py):([\w.]+)`"), re.compile(r"`(test_\w+\.py)::(\w+)`")
+CODE, TEST = re.compile(r"`([\w.]+)`"), re.compile(r"`(test_\w+\.py)::(\w+)`")
 QUOTED, PART = re.compile(r"documented: “(.+?)”"), re.compile(r"`audit:(\w+)`")
 
 
@@ -48,17 +49,19 @@ def rows(text):
 
 
 @cache
-def defined(path):
-    """Names of the functions, classes, methods and constants at the top of a file."""
-    found = set()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.add(node.name)
-        if isinstance(node, ast.ClassDef):
-            found |= {f"{node.name}.{own.name}" for own in node.body if hasattr(own, "name")}
-        if isinstance(node, ast.Assign):
-            found |= {own.id for own in node.targets if isinstance(own, ast.Name)}
-    return found
+def names_of_tests(path):
+    """Names of the functions at the top of a file of tests."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    return {node.name for node in body if isinstance(node, ast.FunctionDef)}
+
+
+def misnamed(names):
+    """What is wrong with names of code."""
+    for name in names:
+        try:
+            find(name, package())
+        except LookupError as error:
+            yield str(error)
 
 
 def mistakes(text):
@@ -72,12 +75,11 @@ def mistakes(text):
             wrong.append(f"{number}: not four full cells")
             continue
         _, _, code, tests = cells
-        named = [(ROOT / "dpquery" / own, name) for own, name in CODE.findall(code)]
-        named += [(ROOT / "tests" / own, name) for own, name in TEST.findall(tests)]
+        wrong += [f"{number}: {said}" for said in misnamed(CODE.findall(code))]
         wrong += [
-            f"{number}: no {name} in {path.name}"
-            for path, name in named
-            if not path.is_file() or name not in defined(path)
+            f"{number}: no {name} in {own}"
+            for own, name in TEST.findall(tests)
+            if not (TESTS / own).is_file() or name not in names_of_tests(TESTS / own)
         ]
         parts, quoted = PART.findall(tests), QUOTED.findall(tests)
         wrong += [f"{number}: the audit has no part {part}" for part in parts if part not in PARTS]
@@ -100,7 +102,8 @@ def test_every_row_of_the_checklist_names_code_and_tests_that_exist():
     ("old", "new", "expected"),
     [
         ("| 7 |", "| 70 |", "rows are"),
-        ("measurement/tabulate.py:tabulate`", "measurement/tabulate.py:guess`", "no guess"),
+        ("`tabulate`", "`guess`", "nothing is called 'guess'"),
+        ("`select.select`", "`select`", "'select' is ambiguous"),
         ("`test_supply.py::test_", "`test_supply.py::test_no_", "no test_no_"),
         ("`audit:supply`", "`audit:nothing`", "no part nothing"),
         ("“Not covered: running time", "“Covered: running time", "the page does not say"),
@@ -263,15 +266,14 @@ def test_row_16_loggers_and_warnings_of_libraries_turned_up_tell_nothing(town, m
 
 def test_row_23_no_column_of_the_data_can_weigh_its_records():
     fields = {"weights", "weight_column", "weight", "frequency"}
-    source = (ROOT / "dpquery" / "spec" / "model.py").read_text()
-    records = [
-        node
-        for node in ast.parse(source).body
-        if isinstance(node, ast.ClassDef) and node.name in {"Dataset", "Privacy", "Budget", "Spec"}
-    ]
+    records = [find(name, package()).text for name in ("Dataset", "Privacy", "Budget", "Spec")]
     declared = {
-        own.target.id for node in records for own in node.body if isinstance(own, ast.AnnAssign)
+        node.target.id
+        for text in records
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.AnnAssign)
     }
+    assert "dataset" in declared
     assert declared & fields == set()
     assert {"person", "max_rows"} <= declared
 

@@ -25,7 +25,8 @@ from dpquery.measurement.ledger_events import Event
 from dpquery.measurement.tabulate import tabulate
 from dpquery.operators.compile import compile_spec
 from dpquery.reconstruction.rap import RapProjection
-from dpquery.release.manifest import RapFacts, read_manifest
+from dpquery.release.manifest import RapFacts
+from dpquery.release.manifest_input import read_manifest
 from dpquery.spec.parse import parse
 from dpquery.strategy.plan_file import read_plan, write_plan
 from dpquery.strategy.planned_rap import PlannedRap

@@ -8,6 +8,8 @@ Kronecker product. Attributes outside S are summed over. Who needs whole Kroneck
 k + 1 of them (summands), not 2^k.
 """
 
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -5,6 +5,8 @@ scipy's base class, so scipy.sparse.linalg takes it as it is. Integer factors ap
 arrays give exact integers; that is what measurement relies on.
 """
 
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from functools import cached_property

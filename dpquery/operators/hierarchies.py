@@ -7,6 +7,8 @@ hierarchy too (Haar.tree). (A'A)^-1 goes up the tree by contrasts within blocks 
 for cut-off blocks, O(n) a level, and no (n, n) array.
 """
 
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise

@@ -1,5 +1,7 @@
 """Sets of ranges over an ordered attribute: products by cumulative sums, Grams in closed form."""
 
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from functools import cached_property

@@ -17,7 +17,8 @@ from dpquery.operators.factors import Array
 from dpquery.reconstruction.projections import onto_simplex
 from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.release.carried import plan_and_spec, read_plan_file
-from dpquery.release.manifest import PLAN_FILE, read_manifest
+from dpquery.release.manifest import PLAN_FILE
+from dpquery.release.manifest_input import read_manifest
 from dpquery.release.parquet_input import UNREADABLE, opened
 from dpquery.release.relaxed import read_relaxed
 from dpquery.spec.model import Spec, Table

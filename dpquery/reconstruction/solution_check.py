@@ -21,7 +21,7 @@ from dpquery.strategy.strategies import Strategy
 from dpquery.strategy.uniform_errors import uniform_variances
 
 OFF = 1e-4  # of the standard error: how far an answer without noise may be off
-ROUNDING = 1e-12  # of all records: what no reader of counts can see, at any epsilon
+INVISIBLE = 1e-12  # of all records: what no reader of counts can see, at any epsilon
 ANSWERS = 1 << 21  # looked at, in about equal shares for every item
 TABLES = 2000  # looked at
 MOST_DRAWS = 16  # of noise; fewer where there are many numbers
@@ -83,7 +83,7 @@ class _Check:
             (rows.weight * rows.block.apply(self.probes.table(rows.block))).ravel()
             for rows in self.strategy.measurements
         ]
-        least = ROUNDING * float(self.probes.counts.sum())
+        least = INVISIBLE * float(self.probes.counts.sum())
         worst = 0.0
         for answers, (block, _), std in zip(
             self._answers(exact), self.asked, self.std, strict=True

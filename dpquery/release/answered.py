@@ -17,12 +17,8 @@ from dpquery.measurement.ledger_witness import MANIFEST_FILE
 from dpquery.measurement.libraries import versions
 from dpquery.release.answered_facts import AnsweredFacts
 from dpquery.release.carried import read_plan_file
-from dpquery.release.manifest import (
-    PLAN_FILE,
-    ItemFacts,
-    Manifest,
-    read_manifest,
-)
+from dpquery.release.manifest import PLAN_FILE, ItemFacts, Manifest
+from dpquery.release.manifest_input import read_manifest
 from dpquery.release.write import check_target
 from dpquery.spec.model import Item
 

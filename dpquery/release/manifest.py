@@ -8,21 +8,14 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import cast
 
 import dpquery
-from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import UNIT, Guarantee, units_text
 from dpquery.measurement.ledger_witness import MANIFEST_FILE
 from dpquery.measurement.libraries import versions
 from dpquery.measurement.mechanism import Mechanism
 from dpquery.release.answered_facts import AnsweredFacts
-from dpquery.release.json_facts import decode
-from dpquery.release.manifest_checks import check_facts
 from dpquery.spec.model import Privacy, Spec
-from dpquery.spec.outside import read_outside
-from dpquery.strategy.json_values import MAX_BYTES, mapping, parsed, text_of
 
 SCHEMA_VERSION = "dpquery.release/1"
 STATEMENT_FILE, ERRORS_FILE = "statement.md", "errors.parquet"
@@ -366,32 +359,3 @@ def manifest_text(manifest: Manifest) -> str:
     if manifest.ledger.parent is None:
         del content["ledger"]["parent"]
     return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def read_manifest(directory: Path) -> Manifest:
-    """Read the manifest of a release; SpecError if the directory holds none that can be read."""
-    try:
-        content = read_outside(directory / MANIFEST_FILE, most=MAX_BYTES)
-        raw = mapping(parsed(content))
-        written = raw["schema_version"]
-        if written == SCHEMA_VERSION:
-            libraries = sorted(mapping(raw["libraries"]).items())
-            found = cast(Manifest, decode(Manifest, {**raw, "libraries": libraries}))
-            known = frozenset((*MECHANISMS.values(), RAP))
-            check_facts(found, place=directory / MANIFEST_FILE, mechanisms=known)
-            return found
-        written = text_of(written)[:40]
-    except (FileNotFoundError, NotADirectoryError):
-        raise SpecError(
-            f"{directory} is not a release folder: it has no {MANIFEST_FILE}; "
-            "name the folder that `dpquery release` wrote"
-        ) from None
-    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        raise SpecError(
-            f"{directory / MANIFEST_FILE} is damaged; run `dpquery release` again, which is free: "
-            "the ledger holds the measurements"
-        ) from None
-    raise SpecError(
-        f"{directory / MANIFEST_FILE} has format {written!r}, not {SCHEMA_VERSION!r}; "
-        "read it with the version of dpquery that wrote it"
-    )

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 from dpquery.exceptions import SpecError
 from dpquery.release.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
 from dpquery.release.extra import extra_note
-from dpquery.release.manifest import ERRORS_FILE, ItemFacts, Manifest, read_manifest
+from dpquery.release.manifest import ERRORS_FILE, ItemFacts, Manifest
+from dpquery.release.manifest_input import read_manifest
 from dpquery.release.parquet_input import UNREADABLE, opened
 from dpquery.release.preview import Preview, preview
 from dpquery.release.statement import guarantee_line, simulated_words

@@ -41,8 +41,8 @@ from dpquery.release.manifest import (
     STATEMENT_FILE,
     Manifest,
     manifest_text,
-    read_manifest,
 )
+from dpquery.release.manifest_input import read_manifest
 from dpquery.release.measurements import Measured, write_measurements
 from dpquery.release.replacing import check_named
 from dpquery.release.statement import statement

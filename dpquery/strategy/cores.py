@@ -6,6 +6,8 @@ is answered by its level q z on the total and by q R on F x, with variance q H q
 ([MATH] 6). Nothing is measured twice: the total says nothing of F x, nor F x of the total.
 """
 
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
 from functools import cached_property
 from typing import Protocol
 

@@ -31,7 +31,7 @@ STACK_LIMIT = 1 << 25  # numbers of all stacks that are brought to triangular fo
 ROWS_LIMIT = 1 << 24  # of a block: its variances are one tensor
 WORK_LIMIT = 1 << 36  # multiplications for the coefficients of a block
 MAX_CLASSES = 2048  # of an attribute that is measured: its basis takes O(n^3)
-LEAST = 1e-14  # of the lengths of a basis, in proportion to the greatest
+SHORTEST_LENGTH = 1e-14  # of the lengths of a basis, in proportion to the greatest
 NARROW = 32  # columns of stacks that are solved for all places at once
 RESIDUAL = 1e-9  # of the coefficients of a query that are solved for, in proportion to the query
 
@@ -388,7 +388,7 @@ def total_first(R: Array) -> tuple[Array, Array, Array]:
 
 
 def _check_positive(lengths: Array) -> None:
-    if not float(lengths.min()) > LEAST * float(lengths.max()):
+    if not float(lengths.min()) > SHORTEST_LENGTH * float(lengths.max()):
         raise LinAlgError("a factor without full column rank, in floats")
 
 

@@ -14,7 +14,7 @@ from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array
 from dpquery.strategy.strategies import Strategy
 
-CELLS = 512  # of the domain that hold records
+PROBED_CELLS = 512  # of the domain that hold records
 MOST_RECORDS = 4096  # in each of them
 
 
@@ -27,12 +27,12 @@ class Probes:
         self._rng = np.random.default_rng(int.from_bytes(digest[:8]))
         self._rows = [rows.block.queries for rows in strategy.measurements]
         self.shape = strategy.shape
-        self.codes = np.stack([self._rng.integers(n, size=CELLS) for n in self.shape], axis=1)
-        self.counts = self._rng.integers(MOST_RECORDS, size=CELLS)
+        self.codes = np.stack([self._rng.integers(n, size=PROBED_CELLS) for n in self.shape], axis=1)
+        self.counts = self._rng.integers(MOST_RECORDS, size=PROBED_CELLS)
 
     def table(self, block: Block) -> Array:
         """Return the counts over the attributes of a block."""
-        cells = np.zeros(CELLS, dtype=np.int64)
+        cells = np.zeros(PROBED_CELLS, dtype=np.int64)
         for i in block.attributes:
             cells = cells * self.shape[i] + self.codes[:, i]
         sizes = block.table_shape

@@ -6,6 +6,8 @@ columns of norm one, and through two numbers for each Gram matrix V of the workl
 A root is the array that is free: Theta of a p-Identity, or C with the columns of G's root.
 """
 
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
 from typing import Protocol
 
 import numpy as np

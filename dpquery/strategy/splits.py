@@ -7,6 +7,8 @@ marginals of factors A ([MATH] 7) that is, with g = (A'A)^-1 1 and mu = 1'g,
 which for the cells themselves (A = I, mu = n) is z = 1/n, H = (I - 11'/n) / n.
 """
 
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
 from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import Protocol

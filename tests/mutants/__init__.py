@@ -1,7 +1,8 @@
 """Mistakes that must be noticed: each a changed line of the product, and what notices it.
 
-A row that no longer fits the code is mended or replaced, never dropped: the mistake can still be
-made. Who adds a protection adds its rows.
+A mutant names the function that it changes, and no file: files may move. A row that no longer fits
+the code is mended or replaced, never dropped: the mistake can still be made. Who adds a protection
+adds its rows.
 """
 
 from mutants.drawn import DRAWN

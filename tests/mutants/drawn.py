@@ -2,32 +2,27 @@
 
 from mutation import Mutant
 
-NOISE = "measurement/noise.py"
-BULK = "measurement/bulk_noise.py"
-RAP = "measurement/rap_mechanism.py"
-SELECTION = "measurement/selection.py"
-
 DRAWN = (
     Mutant(
         "OpenDP's scale is 5 % too small",
         "every number is less private than what is charged",
-        NOISE,
-        "    return mechanism\n\n\ndef _built",
-        "    return _built(budget.noise, 0.95 * scale)\n\n\ndef _built",
+        "_mechanism",
+        "    return mechanism\n",
+        "    return _built(budget.noise, 0.95 * scale)\n",
         ("test_noise.py::test_either_source_draws_at_the_very_scale", "audit:sampler"),
     ),
     Mutant(
         "OpenDP's scale is 5 % too large",
         "every number is worse than its stated error",
-        NOISE,
-        "    return mechanism\n\n\ndef _built",
-        "    return _built(budget.noise, 1.05 * scale)\n\n\ndef _built",
+        "_mechanism",
+        "    return mechanism\n",
+        "    return _built(budget.noise, 1.05 * scale)\n",
         ("test_noise.py::test_either_source_draws_at_the_very_scale", "audit:sampler"),
     ),
     Mutant(
         "the bulk sampler's scale is 5 % too small",
         "every number is less private than what is charged",
-        NOISE,
+        "draw",
         "BulkSampler(budget.noise, scale)",
         "BulkSampler(budget.noise, max(1.0, 0.95 * scale))",
         ("test_noise.py::test_either_source_draws_at_the_very_scale", "audit:sampler"),
@@ -35,7 +30,7 @@ DRAWN = (
     Mutant(
         "the bulk sampler's scale is 2 % too small",
         "every number is less private than what is charged, by less than a chart shows",
-        NOISE,
+        "draw",
         "BulkSampler(budget.noise, scale)",
         "BulkSampler(budget.noise, max(1.0, 0.98 * scale))",
         ("test_noise.py::test_either_source_draws_at_the_very_scale",),
@@ -43,7 +38,7 @@ DRAWN = (
     Mutant(
         "true answers are returned",
         "nothing is private",
-        NOISE,
+        "draw",
         "= add_noise(chunk)",
         "= chunk",
         ("test_noise.py::test_no_answer_comes_back_as_it_was", "audit:sampler"),
@@ -51,7 +46,7 @@ DRAWN = (
     Mutant(
         "one row is left without noise",
         "one true count is published",
-        NOISE,
+        "draw",
         "    return noisy\n",
         "    noisy[:1] = answers[:1]\n    return noisy\n",
         ("test_noise.py::test_no_answer_comes_back_as_it_was", "audit:residuals"),
@@ -59,7 +54,7 @@ DRAWN = (
     Mutant(
         "OpenDP's noise is shared by all rows",
         "differences of answers are exact",
-        NOISE,
+        "_measure",
         "np.asarray(mechanism(chunk), dtype=np.int64)",
         "chunk + (mechanism(chunk[:1])[0] - int(chunk[0]))",
         ("test_noise.py::test_big_vectors_are_drawn_in_chunks_with_fresh_noise", "audit:sampler"),
@@ -67,7 +62,7 @@ DRAWN = (
     Mutant(
         "the bulk sampler's noise is shared by all rows",
         "differences of answers are exact",
-        NOISE,
+        "_saturated_sum",
         "    noise = sampler.sample(chunk.size)\n",
         "    noise = np.repeat(sampler.sample(1), chunk.size)\n",
         ("test_noise.py::test_big_vectors_are_drawn_in_chunks_with_fresh_noise", "audit:sampler"),
@@ -75,7 +70,7 @@ DRAWN = (
     Mutant(
         "every chunk has the noise of the first",
         "differences of answers of two chunks are exact",
-        NOISE,
+        "draw",
         "        noisy[start : start + chunk.size] = add_noise(chunk)\n",
         "        if not start:\n"
         "            own = add_noise(chunk) - chunk\n"
@@ -85,7 +80,7 @@ DRAWN = (
     Mutant(
         "the scale is not held against the budget",
         "a scale from anywhere is drawn at",
-        NOISE,
+        "draw",
         "if sensitivity <= 0 or _cost(budget.noise, sensitivity, scale) > budget.amount:",
         "if sensitivity <= 0:",
         ("test_noise.py::test_bulk_noise_is_held_against_the_budget_to_the_last_bit",),
@@ -93,7 +88,7 @@ DRAWN = (
     Mutant(
         "Gaussian noise is held against half its cost",
         "a scale smaller by a root of two is drawn at",
-        NOISE,
+        "noise._cost",
         "sensitivity / (2 * exact**2)",
         "sensitivity / (4 * exact**2)",
         ("test_noise.py::test_bulk_noise_is_held_against_the_budget_to_the_last_bit",),
@@ -101,7 +96,7 @@ DRAWN = (
     Mutant(
         "the library's own privacy map is not asked",
         "a mistake of ours in the scale has no second look",
-        NOISE,
+        "_mechanism",
         "    if not (0 < charged < math.inf and charged <= budget.amount):",
         "    if charged is None:",
         ("test_noise.py::test_the_library_too_must_agree_to_the_budget",),
@@ -109,7 +104,7 @@ DRAWN = (
     Mutant(
         "OpenDP counts in 32 bits",
         "noise is cut off at 2^31",
-        NOISE,
+        "_built",
         'dp.atom_domain(T="i64")',
         "dp.atom_domain(T=int)",
         ("test_noise.py::test_two_draws_never_share_their_noise",),
@@ -117,7 +112,7 @@ DRAWN = (
     Mutant(
         "a version of OpenDP with a biased sampler is taken",
         "noise does not have its law",
-        "measurement/libraries.py",
+        "Accepted.__contains__",
         "_order(version) >= _order(self.oldest)",
         "bool(_order(self.oldest))",
         ("test_noise.py::test_an_old_library_is_refused",),
@@ -125,7 +120,7 @@ DRAWN = (
     Mutant(
         "the text of OpenDP's errors travels on",
         "a true answer stands in a traceback",
-        NOISE,
+        "_measure",
         '        pass\n    raise DpqueryError("the noise source failed; nothing was measured")',
         '        raise DpqueryError("the noise source failed; nothing was measured")',
         ("test_noise.py::test_a_failing_library_leaves_no_trace_of_values",),
@@ -133,7 +128,7 @@ DRAWN = (
     Mutant(
         "answers plus noise may wrap around",
         "a very large noise value gives the sign of the answer away",
-        NOISE,
+        "_saturated_sum",
         "chunk + np.clip(noise, -LARGEST_ANSWER - chunk, LARGEST_ANSWER - chunk)",
         "chunk + noise",
         ("test_noise.py::test_bulk_noise_is_added_without_wrapping_around",),
@@ -141,7 +136,7 @@ DRAWN = (
     Mutant(
         "answers beyond 2^62 are measured",
         "an integer that wrapped around moves by more than the sensitivity",
-        NOISE,
+        "draw",
         "    if answers.size and not _within_range(answers):",
         "    if answers.size < 0:",
         ("test_noise.py::test_an_answer_that_could_overflow_is_refused_without_showing_it",),
@@ -149,7 +144,7 @@ DRAWN = (
     Mutant(
         "float noise",
         "the low bits of a float give the true answer away",
-        NOISE,
+        "_saturated_sum",
         "    noise = sampler.sample(chunk.size)\n",
         "    own = np.random.default_rng().laplace(0, 1 / float(sampler.law.rate), chunk.size)\n"
         "    noise = np.rint(own).astype(np.int64)\n",
@@ -162,7 +157,7 @@ DRAWN = (
     Mutant(
         "seeded noise in bulk",
         "who knows the seed subtracts the noise",
-        BULK,
+        "BulkSampler.__init__",
         "        self._entropy, self._slow = entropy, SlowSampler(entropy)",
         "        entropy = np.random.default_rng(0).bytes\n"
         "        self._entropy, self._slow = entropy, SlowSampler(entropy)",
@@ -174,7 +169,7 @@ DRAWN = (
     Mutant(
         "a generator that can be predicted feeds the bulk sampler",
         "some noise gives all further noise away",
-        BULK,
+        "BulkSampler.__init__",
         "scale: float, *, entropy: Entropy = os.urandom)",
         "scale: float, *, entropy: Entropy = np.random.default_rng().bytes)",
         (
@@ -186,7 +181,7 @@ DRAWN = (
     Mutant(
         "bulk noise leans to one side",
         "answers are biased, and one sign tells more than the other",
-        BULK,
+        "BulkSampler._accepted",
         "sign = 1 - 2 * (word >> kind(law.bits) & kind(1)).astype(np.int64)",
         "sign = 1 - 2 * ((word >> kind(law.bits) & kind(1)) & (word & kind(1))).astype(np.int64)",
         ("test_bulk_noise.py::test_the_low_bits_are_fair_and_so_is_the_sign", "audit:sampler"),
@@ -194,7 +189,7 @@ DRAWN = (
     Mutant(
         "zero is drawn once for each sign",
         "noise is zero too often: the true answer shows",
-        BULK,
+        "Law._ratios",
         "weights = [Decimal(1), *",
         "weights = [Decimal(2), *",
         (
@@ -205,7 +200,7 @@ DRAWN = (
     Mutant(
         "the tail of bulk noise is cut off",
         "a far answer rules its neighbour out for certain",
-        BULK,
+        "BulkSampler._accepted",
         "noise[i] = self._accepted(1)[0] if drawn is None else sign[i] * min(drawn, LARGEST)",
         "noise[i] = self._accepted(1)[0]",
         ("test_bulk_noise.py::test_a_choice_of_the_tail_is_drawn_there_with_either_sign",),
@@ -213,7 +208,7 @@ DRAWN = (
     Mutant(
         "the tail has one sign only",
         "a far answer rules its neighbour out for certain",
-        BULK,
+        "BulkSampler._accepted",
         "sign[i] * min(drawn, LARGEST)",
         "min(drawn, LARGEST)",
         ("test_bulk_noise.py::test_a_choice_of_the_tail_is_drawn_there_with_either_sign",),
@@ -221,7 +216,7 @@ DRAWN = (
     Mutant(
         "a float's rounding decides near its bound",
         "the law is off by what the rounding is",
-        BULK,
+        "BulkSampler._below",
         "np.flatnonzero(np.abs(real - d) < _MARGIN)",
         "np.flatnonzero(np.abs(real - d) < 0)",
         ("test_bulk_noise.py::test_a_real_close_to_its_bound_is_compared_exactly",),
@@ -229,7 +224,7 @@ DRAWN = (
     Mutant(
         "a tie in 64 bits is not drawn on",
         "the law is off by 2^-64 at every threshold",
-        BULK,
+        "BulkSampler._choices",
         "        for i in np.flatnonzero(tied):",
         "        for i in np.flatnonzero(tied)[:0]:",
         ("test_bulk_noise.py::test_a_tie_in_64_bits_is_decided_by_further_bits",),
@@ -237,7 +232,7 @@ DRAWN = (
     Mutant(
         "proposals within a block are never refused",
         "noise is flat within a block and jumps between blocks",
-        BULK,
+        "BulkSampler._accepted",
         "            if refused.size:",
         "            if refused.size > size:",
         ("test_bulk_noise.py::test_within_a_block_the_law_falls_as_it_should[laplace-260.7]",),
@@ -245,7 +240,7 @@ DRAWN = (
     Mutant(
         "a refused proposal is drawn from the blocks' low ends alone",
         "the law falls too fast within a block",
-        BULK,
+        "BulkSampler._refused",
         "            if j % 2 == 0:",
         "            if j % 2 == 1:",
         ("test_bulk_noise.py::test_within_a_block_the_law_falls_as_it_should[laplace-260.7]",),
@@ -253,7 +248,7 @@ DRAWN = (
     Mutant(
         "bounded numbers lean to the small ones",
         "RAP's choice among queries of one score is not even",
-        SELECTION,
+        "ExactChance.below",
         "        while (drawn := random.bits(bits)) >= bound:\n"
         "            pass\n"
         "        return drawn",

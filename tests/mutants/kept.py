@@ -2,18 +2,11 @@
 
 from mutation import Mutant
 
-LEDGER = "measurement/ledger.py"
-EVENTS = "measurement/ledger_events.py"
-STORE = "measurement/ledger_store.py"
-FILES = "measurement/ledger_files.py"
-CHECKS = "measurement/ledger_checks.py"
-CAPS = "measurement/ledger_caps.py"
-
 KEPT = (
     Mutant(
         "a ledger that others can write to is used",
         "anybody gives budget back",
-        FILES,
+        "_check_own",
         "found.st_mode & 0o022:",
         "found.st_mode & 0o002:",
         ("test_ledger_place.py::test_a_ledger_that_others_could_change_is_refused",),
@@ -21,7 +14,7 @@ KEPT = (
     Mutant(
         "a ledger of another user is used",
         "its owner gives budget back",
-        FILES,
+        "_check_own",
         "    if found.st_uid != os.geteuid() or",
         "    if",
         ("test_ledger_place.py::test_a_ledger_of_another_user_is_refused",),
@@ -29,7 +22,7 @@ KEPT = (
     Mutant(
         "a new ledger can be read by all",
         "who reads it sees every release before it is made public",
-        STORE,
+        "_write_empty",
         "os.O_NOFOLLOW, 0o600))",
         "os.O_NOFOLLOW, 0o644))",
         ("test_ledger_place.py::test_a_new_ledger_and_its_folders_are_private",),
@@ -37,7 +30,7 @@ KEPT = (
     Mutant(
         "the ledger's folder can be entered by all",
         "who may enter it may find what is written there",
-        FILES,
+        "make_private_folder",
         "part.mkdir(mode=0o700,",
         "part.mkdir(mode=0o755,",
         ("test_ledger_place.py::test_a_new_ledger_and_its_folders_are_private",),
@@ -45,7 +38,7 @@ KEPT = (
     Mutant(
         "network file systems are let through",
         "locks do not hold there, and processes pass the cap together",
-        FILES,
+        "check_local",
         "    if _is_network(mounted :=",
         "    if not (mounted :=",
         ("test_ledger_place.py::test_a_network_file_system_is_refused",),
@@ -53,7 +46,7 @@ KEPT = (
     Mutant(
         "the ledger may be a link",
         "it is swapped for another one by its folder's owner",
-        FILES,
+        "check_safe",
         "_check_own(path, path.lstat(),",
         "_check_own(path, path.stat(),",
         ("test_ledger_place.py::test_a_link_is_not_followed",),
@@ -61,7 +54,7 @@ KEPT = (
     Mutant(
         "a ledger may have two names",
         "each name has a log of its own, and one charges what the other does not see",
-        FILES,
+        "_check_own",
         "found.st_nlink > 1:",
         "found.st_nlink > 9:",
         ("test_ledger_place.py::test_a_second_name_of_the_ledger_is_refused_under_both",),
@@ -69,7 +62,7 @@ KEPT = (
     Mutant(
         "the log beside the ledger is not looked at",
         "whoever can write to it gives budget back",
-        FILES,
+        "_BESIDE",
         '    "-wal": stat.S_ISREG,\n',
         "",
         (
@@ -80,7 +73,7 @@ KEPT = (
     Mutant(
         "a ledger is made on a network file system, and refused there afterwards",
         "an empty ledger is left where it cannot be kept",
-        STORE,
+        "open_store",
         "        check_local(path)\n        if create and not path.exists():\n"
         "            _create(path)\n",
         "        if create and not path.exists():\n            _create(path)\n"
@@ -90,7 +83,7 @@ KEPT = (
     Mutant(
         "a new ledger is written through its log",
         "made on a full disk it is an empty file that nobody can use",
-        STORE,
+        "_SCHEMA",
         "PRAGMA synchronous = EXTRA;\n",
         "PRAGMA journal_mode = WAL;\n",
         (
@@ -101,7 +94,7 @@ KEPT = (
     Mutant(
         "events are not counted",
         "the last charges can be taken back",
-        STORE,
+        "Store.append",
         "PRAGMA user_version = {event.head.seq:d}",
         "PRAGMA user_version",
         ("test_ledger_tamper.py::test_every_event_taken_out_swapped_doubled_or_put_in_is_found",),
@@ -109,7 +102,7 @@ KEPT = (
     Mutant(
         "any text is an event if its hash is sound",
         "what is shown, or charged, is not what is hashed",
-        EVENTS,
+        "ledger_events._read",
         "    if _text(kind=kind, day=day, fields=fields) != text:",
         "    if not text:",
         ("test_ledger_tamper.py::test_a_hostile_event_with_a_sound_hash_is_a_damaged_ledger",),
@@ -117,7 +110,7 @@ KEPT = (
     Mutant(
         "a release that the ledger does not know gives way",
         "the one witness of what an older copy does not count is gone",
-        "pipeline.py",
+        "pipeline.release",
         "        ledger.check_replaced(out)\n",
         "",
         (
@@ -128,7 +121,7 @@ KEPT = (
     Mutant(
         "a twin is told that it was charged",
         "whoever adds up what was said finds more than the ledger",
-        LEDGER,
+        "Ledger._stored",
         "entry.source, stored=True)",
         "entry.source, stored=False)",
         ("test_ledger_races.py::test_six_twins_are_one_charge_and_the_same_bytes",),
@@ -136,7 +129,7 @@ KEPT = (
     Mutant(
         "events know the time of day",
         "how long a run took tells of the data",
-        STORE,
+        "Store.append",
         "datetime.now(UTC).date().isoformat()",
         "datetime.now(UTC).isoformat()",
         ("test_ledger.py::test_the_export_holds_public_facts_and_no_time_of_day",),
@@ -144,7 +137,7 @@ KEPT = (
     Mutant(
         "a dataset takes another cap when it is planned again",
         "editing the spec gives budget back",
-        CAPS,
+        "_registered",
         "    if kept == wanted:\n        return\n    if _names",
         "    if kept != wanted and kept.currency == wanted.currency:\n"
         '        yield "change-cap", cap_fields(name, wanted)\n'
@@ -158,7 +151,7 @@ KEPT = (
     Mutant(
         "a cap on record changes its currency after charges",
         "a sum of unlike currencies bounds nothing",
-        CAPS,
+        "_changed",
         "    if account.spent and not (",
         "    if not account and not (",
         ("test_ledger.py::test_a_cap_is_changed_on_record_and_in_its_currency_only",),
@@ -166,7 +159,7 @@ KEPT = (
     Mutant(
         "a changed cap forgets what was spent",
         "changing the cap gives budget back",
-        EVENTS,
+        "State._set_cap",
         "replace(self.accounts[dataset], cap=cap)",
         "Account(dataset, cap)",
         ("test_ledger.py::test_a_cap_is_changed_on_record_and_in_its_currency_only",),
@@ -174,7 +167,7 @@ KEPT = (
     Mutant(
         "rows and persons are charged to one account",
         "losses of unlike units do not add up",
-        CHECKS,
+        "check_unit",
         "    if kept.unit != unit:",
         "    if not kept.unit:",
         ("test_ledger.py::test_charges_for_different_units_are_never_added_up",),
@@ -182,7 +175,7 @@ KEPT = (
     Mutant(
         "a parent is not charged",
         "every dataset of the same people has a budget of its own",
-        EVENTS,
+        "State._reserve",
         "        for account in (own, self.parent_of(own)):",
         "        for account in (own,):",
         ("test_ledger_parent.py::test_every_charge_of_a_dataset_is_its_parents_too_in_one_event",),
@@ -190,7 +183,7 @@ KEPT = (
     Mutant(
         "a parent's cap is not looked at",
         "all datasets of the same people together pass the cap",
-        CHECKS,
+        "check_funds",
         "for own in (account, parent) if own",
         "for own in (account,) if own",
         ("test_ledger_parent.py::test_the_message_names_the_cap_that_refuses_and_what_remains",),
@@ -198,7 +191,7 @@ KEPT = (
     Mutant(
         "a dataset brings nothing of what it spent to its parent",
         "what was spent before is spent again on the same people",
-        EVENTS,
+        "State._adopt",
         "replace(parent, spent=parent.spent + own.spent)",
         "replace(parent, spent=parent.spent)",
         (
@@ -208,7 +201,7 @@ KEPT = (
     Mutant(
         "a spec that names a parent is charged without it",
         "every dataset of the same people has a budget of its own",
-        CHECKS,
+        "check_parent",
         "    if parent is not None and account.parent != parent:",
         "    if parent is not None and not account:",
         ("test_ledger_parent.py::test_a_spec_that_names_a_parent_is_not_charged_without_it",),
@@ -216,7 +209,7 @@ KEPT = (
     Mutant(
         "a dataset leaves its parent when its spec does not name it",
         "editing the spec gives budget back",
-        CAPS,
+        "_check_kept",
         "    if account.parent is not None:\n        named",
         "    if account.parent is not None and wanted is not None:\n        named",
         (
@@ -226,7 +219,7 @@ KEPT = (
     Mutant(
         "a charge that leaves the parent out is taken from the chain",
         "an event can be written that charges one account of two",
-        EVENTS,
+        "State._reserve",
         '        if event.fields.get("parent") != own.parent:',
         '        if "parents" in event.fields:',
         (
@@ -236,7 +229,7 @@ KEPT = (
     Mutant(
         "only the parent's cap is looked at",
         "a dataset spends more than its own cap",
-        CHECKS,
+        "check_funds",
         "for own in (account, parent) if own",
         "for own in (parent or account,) if own",
         ("test_ledger_parent.py::test_the_message_names_the_cap_that_refuses_and_what_remains",),
@@ -244,7 +237,7 @@ KEPT = (
     Mutant(
         "a dataset and its parent protect unlike units",
         "losses of rows and of persons are added up, which bounds nothing",
-        CAPS,
+        "check_families",
         "(kind_of(parent.cap.unit), kind_of(account.cap.unit)),",
         "(kind_of(account.cap.unit), kind_of(account.cap.unit)),",
         (
@@ -255,7 +248,7 @@ KEPT = (
     Mutant(
         "a dataset and its parent are kept in unlike currencies",
         "an epsilon is added to a sum of rho",
-        CAPS,
+        "check_families",
         "(parent.cap.currency, account.cap.currency),",
         "(account.cap.currency, account.cap.currency),",
         (
@@ -266,7 +259,7 @@ KEPT = (
     Mutant(
         "a dataset comes under a parent that has no room for what it spent",
         "more than the parent's cap is spent",
-        CAPS,
+        "_adoption",
         "    if account.spent > max(0, parent.remaining):",
         "    if False:",
         (
@@ -277,7 +270,7 @@ KEPT = (
     Mutant(
         "a plan does not look at the parent's cap",
         "a release is called affordable that will be refused",
-        "planning/figures.py",
+        "share_of_budget",
         "    return units / min(cap.units for cap in caps)",
         "    return units / caps[0].units",
         (
@@ -287,7 +280,7 @@ KEPT = (
     Mutant(
         "a ledger of two names is used",
         "SQLite keeps two logs of it, and each has lost the other's charges",
-        FILES,
+        "_check_own",
         "    if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:",
         "    if stat.S_ISREG(found.st_mode) and not found.st_nlink:",
         ("test_ledger_place.py::test_a_second_name_of_the_ledger_is_refused_under_both",),
@@ -295,7 +288,7 @@ KEPT = (
     Mutant(
         "the files beside the ledger may be anybody's",
         "a write-ahead log of another user gives budget back",
-        FILES,
+        "check_safe",
         "            _check_own(beside, beside.lstat(), kind=kind)\n",
         "            beside.lstat()\n",
         (
@@ -306,7 +299,7 @@ KEPT = (
     Mutant(
         "the parts of an unfinished run are taken without their seal",
         "parts of another run are continued, and what was drawn is drawn again",
-        "measurement/ledger_draft.py",
+        "Draft.parts",
         "if len(values) % 8 or seal != self._sealing(file, values):",
         "if len(values) % 8:",
         (
@@ -317,7 +310,7 @@ KEPT = (
     Mutant(
         "the text of SQLite's errors travels on",
         "an error says what is in the ledger",
-        STORE,
+        "scrubbed",
         "    raise failure from None",
         "    raise failure",
         ("test_ledger_storage.py::test_what_is_not_a_ledger_is_refused_in_our_words",),

@@ -2,13 +2,11 @@
 
 from mutation import Mutant
 
-QUESTIONS = "measurement/questions.py"
-
 KEYED = (
     Mutant(
         "the key leaves the release number out",
         "a new release is given the old noise and called fresh",
-        QUESTIONS,
+        "public_digest",
         "        mechanism,\n        release,\n",
         "        mechanism,\n",
         ("test_adaptive_resumed.py::test_every_public_parameter_is_in_the_key",),
@@ -16,7 +14,7 @@ KEYED = (
     Mutant(
         "the key leaves the mechanism out",
         "a release at one epsilon is given the noise of another",
-        QUESTIONS,
+        "public_digest",
         "        mechanism,\n        release,\n",
         "        release,\n",
         ("test_adaptive_resumed.py::test_every_public_parameter_is_in_the_key",),
@@ -24,7 +22,7 @@ KEYED = (
     Mutant(
         "the key leaves the dataset out",
         "one dataset is given the measurement of another",
-        QUESTIONS,
+        "public_digest",
         "        spec.dataset,\n",
         "",
         ("test_adaptive_resumed.py::test_every_public_parameter_is_in_the_key",),
@@ -32,7 +30,7 @@ KEYED = (
     Mutant(
         "the key leaves the classes out",
         "tables of other classes are given this measurement",
-        QUESTIONS,
+        "public_digest",
         '        digest.update(np.ascontiguousarray(classes, dtype="<i8").tobytes() + b";")',
         '        digest.update(b";")',
         ("test_curator.py::test_all_that_is_public_of_a_linear_release_is_in_its_key",),
@@ -40,7 +38,7 @@ KEYED = (
     Mutant(
         "the key leaves the protected unit out",
         "a release for persons is given the noise of one for rows",
-        QUESTIONS,
+        "public_digest",
         "        (spec.privacy.person, spec.privacy.max_rows, spec.privacy.neighbours),\n",
         "",
         ("test_curator.py::test_all_that_is_public_of_a_linear_release_is_in_its_key",),
@@ -48,7 +46,7 @@ KEYED = (
     Mutant(
         "the key leaves the strategy's weights out",
         "answers are computed from noisy values of another strategy",
-        QUESTIONS,
+        "add_block",
         "repr((weight, block.attributes, block.terms))",
         "repr((block.attributes, block.terms))",
         ("test_curator.py::test_all_that_is_public_of_a_linear_release_is_in_its_key",),
@@ -56,7 +54,7 @@ KEYED = (
     Mutant(
         "the key leaves the measured factors out",
         "answers are computed from noisy values of another strategy",
-        QUESTIONS,
+        "add_block",
         "        digest.update(repr(factor.key).encode())",
         "        digest.update(repr(factor.shape).encode())",
         ("test_curator.py::test_all_that_is_public_of_a_linear_release_is_in_its_key",),
@@ -64,7 +62,7 @@ KEYED = (
     Mutant(
         "the key leaves the coding of columns out",
         "a record that means something else is given this measurement",
-        QUESTIONS,
+        "questions._coding",
         "return column.name, kind.values if isinstance(kind, Categorical) else kind, column.other",
         "return column.name, (), column.other",
         ("test_curator.py::test_all_that_is_public_of_a_linear_release_is_in_its_key",),

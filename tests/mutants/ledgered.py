@@ -2,18 +2,11 @@
 
 from mutation import Mutant
 
-CURATOR = "measurement/curator.py"
-LEDGER = "measurement/ledger.py"
-EVENTS = "measurement/ledger_events.py"
-STORE = "measurement/ledger_store.py"
-FILES = "measurement/ledger_files.py"
-CHECKS = "measurement/ledger_checks.py"
-
 LEDGERED = (
     Mutant(
         "the charge comes after the draw",
         "a run that fails in between has cost nothing",
-        CURATOR,
+        "measure",
         "        ledger.reserve(\n"
         "            dataset,\n"
         "            key=key,\n"
@@ -54,7 +47,7 @@ LEDGERED = (
     Mutant(
         "a refusal comes after the header is read",
         "whether a release can be paid for depends on the file",
-        CURATOR,
+        "measure",
         "    with ledger.hold(key):\n",
         "    check_header(data, query.spec)\n    with ledger.hold(key):\n",
         (
@@ -65,7 +58,7 @@ LEDGERED = (
     Mutant(
         "the header is not looked at before the charge",
         "a file without the columns costs a charge",
-        CURATOR,
+        "measure",
         "        check_header(data, query.spec)\n",
         "",
         (
@@ -76,7 +69,7 @@ LEDGERED = (
     Mutant(
         "tables too large are found after the charge",
         "a refused release costs a charge",
-        CURATOR,
+        "measure",
         "        check_size(subsets, query.compiled.workload.shape_of_domain)\n",
         "",
         (
@@ -86,7 +79,7 @@ LEDGERED = (
     Mutant(
         "a release makes the ledger that it does not find",
         "removing the ledger gives the whole budget back",
-        "pipeline.py",
+        "pipeline.release",
         "    with Ledger.open(ledger_path, create=False) as ledger:",
         "    with Ledger.open(ledger_path, create=True) as ledger:",
         ("test_bad_input.py::test_release_never_makes_a_ledger",),
@@ -94,7 +87,7 @@ LEDGERED = (
     Mutant(
         "the cap is not looked at",
         "the budget is not limited",
-        CHECKS,
+        "check_funds",
         "own is not None and units > own.remaining]",
         "own is not None and units > own.cap.units]",
         ("test_ledger.py::test_ten_tenths_fit_and_one_unit_more_does_not",),
@@ -102,7 +95,7 @@ LEDGERED = (
     Mutant(
         "the cap is passed by one unit",
         "the budget can be passed",
-        CHECKS,
+        "check_funds",
         "own is not None and units > own.remaining]",
         "own is not None and units > own.remaining + 1]",
         ("test_ledger.py::test_ten_tenths_fit_and_one_unit_more_does_not",),
@@ -110,7 +103,7 @@ LEDGERED = (
     Mutant(
         "a charge may be nothing",
         "noise is drawn for free",
-        CHECKS,
+        "check_funds",
         "    if units <= 0:",
         "    if units < 0:",
         ("test_ledger.py::test_steps_out_of_order_are_programming_errors",),
@@ -118,7 +111,7 @@ LEDGERED = (
     Mutant(
         "a charge is booked in whatever currency the cap has by now",
         "a release is charged twenty times too little",
-        CHECKS,
+        "admitted",
         "    check_price(account, price, parent=parent)\n",
         "",
         (
@@ -129,7 +122,7 @@ LEDGERED = (
     Mutant(
         "the cap is looked at outside the transaction that charges",
         "processes that race pass the cap together",
-        LEDGER,
+        "Ledger.reserve",
         "            entry = admitted(state, dataset, key=key, price=price, "
         "ledger=self._store.path)\n            if entry is None:\n",
         "            entry = state.entries.get(key)\n            if entry is None:\n",
@@ -138,7 +131,7 @@ LEDGERED = (
     Mutant(
         "transactions begin with a read",
         "processes that race pass the cap together, or fail",
-        STORE,
+        "Store.writing",
         'self._database.execute("BEGIN IMMEDIATE")',
         'self._database.execute("BEGIN DEFERRED")',
         ("test_ledger.py::test_racing_processes_never_pass_the_cap",),
@@ -146,7 +139,7 @@ LEDGERED = (
     Mutant(
         "another release of the same cost is taken for a retry",
         "fresh noise is drawn at no charge",
-        CHECKS,
+        "admitted",
         "    entry = state.entries.get(key)\n",
         "    entry = state.entries.get(key) or next(iter(state.entries.values()), None)\n",
         ("test_release_protocol.py::test_another_release_number_draws_fresh_noise_and_pays",),
@@ -154,7 +147,7 @@ LEDGERED = (
     Mutant(
         "a key may change its charge",
         "a dear release goes on as a cheap one",
-        CHECKS,
+        "admitted",
         "    if (entry.dataset, entry.units) != (dataset, price.units):",
         "    if entry.dataset != dataset:",
         ("test_ledger.py::test_a_key_is_bound_to_its_dataset_and_charge",),
@@ -162,7 +155,7 @@ LEDGERED = (
     Mutant(
         "runs are begun without end",
         "a run that fails by what it drew can be repeated until it does not",
-        CHECKS,
+        "admitted",
         "entry.retries >= RETRIES:",
         "entry.retries >= 10 * RETRIES:",
         ("test_ledger.py::test_a_retry_is_free_three_times_and_then_refused_until_abandoned",),
@@ -170,7 +163,7 @@ LEDGERED = (
     Mutant(
         "a run given up is refunded",
         "noise that was drawn has cost nothing",
-        EVENTS,
+        "State._continue",
         '            entry = replace(entry, state="abandoned")\n',
         '            entry = replace(entry, state="abandoned")\n'
         "            account = self.accounts[entry.dataset]\n"
@@ -182,7 +175,7 @@ LEDGERED = (
     Mutant(
         "a run that fails is refunded",
         "noise can be drawn until it pleases",
-        LEDGER,
+        "Ledger.hold",
         "            self._held.discard(key)\n",
         "            self._held.discard(key)\n"
         "            with self._store.writing() as state:\n"
@@ -196,7 +189,7 @@ LEDGERED = (
     Mutant(
         "a committed measurement is drawn again",
         "two draws at the price of one",
-        LEDGER,
+        "Ledger.commit",
         '        if entry.state == "committed":\n'
         "            return self._stored(entry)\n"
         "        file",
@@ -206,7 +199,7 @@ LEDGERED = (
     Mutant(
         "twins do not wait for each other",
         "which of two draws is kept depends on what was drawn",
-        FILES,
+        "_try_lock",
         "        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         "        os.fstat(descriptor)\n",
         ("test_ledger.py::test_a_held_key_makes_others_wait_and_then_give_up",),
@@ -214,7 +207,7 @@ LEDGERED = (
     Mutant(
         "a step needs no hold",
         "twins draw twice",
-        LEDGER,
+        "Ledger._check_held",
         "        if key not in self._held:",
         "        if not key:",
         ("test_ledger.py::test_steps_out_of_order_are_programming_errors",),
@@ -222,7 +215,7 @@ LEDGERED = (
     Mutant(
         "commits are not on disk when they return",
         "a power cut gives budget back",
-        STORE,
+        "open_store",
         "PRAGMA synchronous = FULL",
         "PRAGMA synchronous = NORMAL",
         ("test_ledger.py::test_the_charge_is_durable_before_the_measurement_exists",),
@@ -230,7 +223,7 @@ LEDGERED = (
     Mutant(
         "a large measurement is not on disk before its event",
         "a power cut leaves a commit without its measurement",
-        FILES,
+        "MeasurementFile.write_pending",
         "                os.fsync(file.fileno())\n",
         "",
         ("test_ledger_storage.py::test_a_large_file_and_its_name_are_durable_before_the_commit",),
@@ -238,7 +231,7 @@ LEDGERED = (
     Mutant(
         "the name of a large measurement is not on disk before its event",
         "a power cut leaves a commit without its measurement",
-        FILES,
+        "MeasurementFile.publish",
         "        self._pending.replace(self._final)\n        sync_path(self._folder)\n",
         "        self._pending.replace(self._final)\n",
         ("test_ledger_storage.py::test_a_large_file_and_its_name_are_durable_before_the_commit",),
@@ -246,7 +239,7 @@ LEDGERED = (
     Mutant(
         "what a killed run drew is kept for the next",
         "noise that was seen can be taken up, or left",
-        LEDGER,
+        "Ledger.reserve",
         "                self._file(entry).remove()\n                self._store",
         "                self._store",
         (
@@ -256,7 +249,7 @@ LEDGERED = (
     Mutant(
         "the chain is not verified",
         "a charge can be edited away",
-        EVENTS,
+        "read_chain",
         "        sound = expected == Head(seq, stored)",
         "        sound = expected.seq == seq",
         ("test_ledger_tamper.py::test_tampering_is_found_at_the_event",),
@@ -264,7 +257,7 @@ LEDGERED = (
     Mutant(
         "the chain does not cover what went before",
         "an event can be edited where its own hash is too",
-        EVENTS,
+        "_next",
         '    covered = f"{previous.hash}\\n{seq}\\n{text}"',
         '    covered = f"{seq}\\n{text}"',
         (
@@ -275,7 +268,7 @@ LEDGERED = (
     Mutant(
         "events cut off the end are not missed",
         "the last charges can be taken back",
-        STORE,
+        "Store.read",
         "        if counted > state.head.seq or not kept <= commits:",
         "        if not kept <= commits:",
         ("test_ledger_tamper.py::test_every_event_taken_out_swapped_doubled_or_put_in_is_found",),
@@ -283,7 +276,7 @@ LEDGERED = (
     Mutant(
         "a measurement without its event is not missed",
         "a release can be made of what the ledger does not count",
-        STORE,
+        "Store.read",
         "        if counted > state.head.seq or not kept <= commits:",
         "        if counted > state.head.seq:",
         ("test_ledger_tamper.py::test_a_measurement_without_its_event_is_found",),
@@ -291,7 +284,7 @@ LEDGERED = (
     Mutant(
         "events can be deleted",
         "a charge is taken back by one statement",
-        STORE,
+        "_SCHEMA",
         "CREATE TRIGGER events_stay BEFORE DELETE ON events "
         "BEGIN SELECT RAISE(ABORT, 'append only'); END;\n",
         "",
@@ -300,7 +293,7 @@ LEDGERED = (
     Mutant(
         "measurements can be changed",
         "a release can be bent after the fact",
-        STORE,
+        "_SCHEMA",
         "CREATE TRIGGER measurements_keep BEFORE UPDATE ON measurements\n"
         "    BEGIN SELECT RAISE(ABORT, 'append only'); END;\n",
         "",
@@ -309,7 +302,7 @@ LEDGERED = (
     Mutant(
         "a stored measurement is not held against its hash",
         "a release can be bent after the fact",
-        LEDGER,
+        "Ledger._stored",
         "        if hashlib.sha256(payload).hexdigest() != entry.sha256 or entry.account is None:",
         "        if entry.account is None:",
         ("test_ledger_tamper.py::test_a_changed_or_lost_measurement_is_found",),
@@ -317,7 +310,7 @@ LEDGERED = (
     Mutant(
         "an older copy of the ledger passes for the ledger",
         "restoring a backup gives budget back",
-        "measurement/ledger_witness.py",
+        "missing_event",
         "        if events[named.seq - 1].head == named:",
         "        if events[named.seq - 1]:",
         (

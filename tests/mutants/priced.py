@@ -2,16 +2,11 @@
 
 from mutation import Mutant
 
-ACCOUNTING = "measurement/accounting.py"
-MECHANISM = "measurement/mechanism.py"
-SENSITIVITY = "strategy/sensitivity.py"
-EXACT = "measurement/exact.py"
-
 PRICED = (
     Mutant(
         "Laplace noise for the L2 norm",
         "noise is too small by the root of the rows that a record moves",
-        MECHANISM,
+        "design",
         "    exact = sensitivity(measurements, strategy.noise)\n",
         '    exact = math.isqrt(sensitivity(measurements, "gaussian") - 1) + 1\n'
         '    exact = exact if strategy.noise == "laplace" else exact**2\n',
@@ -23,7 +18,7 @@ PRICED = (
     Mutant(
         "the mean column in place of the largest",
         "records in the larger columns are protected too little",
-        SENSITIVITY,
+        "sensitivity._largest",
         "    return int(np.max(total))",
         "    return int(np.mean(total))",
         ("test_sensitivity.py::test_sensitivity_is_the_largest_column_norm", "audit:residuals"),
@@ -31,7 +26,7 @@ PRICED = (
     Mutant(
         "the smallest column of a product in place of the largest",
         "records in the larger columns are protected too little",
-        SENSITIVITY,
+        "Columns.largest",
         "np.array(max(own), dtype=object)",
         "np.array(min(own), dtype=object)",
         ("test_sensitivity.py::test_sensitivity_is_the_largest_column_norm",),
@@ -39,7 +34,7 @@ PRICED = (
     Mutant(
         "the first measurement is free",
         "what is measured first has no budget set aside",
-        SENSITIVITY,
+        "sensitivity",
         "    constant, varying, norms = 0, [], _Norms()\n    for measurement in measurements:",
         "    constant, varying, norms = 0, [], _Norms()\n    for measurement in measurements[1:]:",
         ("test_sensitivity.py::test_marginals_add_up_without_a_search_of_the_domain",),
@@ -47,7 +42,7 @@ PRICED = (
     Mutant(
         "column norms wrap around at 64 bits",
         "wide integers have too small a sensitivity",
-        SENSITIVITY,
+        "sensitivity._norms",
         "    if factor.max_abs() ** power * factor.shape[0] < 1 << 63:",
         "    if factor.max_abs():",
         ("test_sensitivity.py::test_entries_that_would_wrap_64_bits_are_summed_exactly",),
@@ -55,7 +50,7 @@ PRICED = (
     Mutant(
         "beyond the search limit the largest part stands for the sum",
         "a union of many parts has too small a sensitivity",
-        SENSITIVITY,
+        "sensitivity._largest",
         "        return sum(own.largest() for own in blocks)",
         "        return max(own.largest() for own in blocks)",
         ("test_sensitivity.py::test_beyond_the_search_limit_sensitivity_is_an_upper_bound",),
@@ -63,7 +58,7 @@ PRICED = (
     Mutant(
         "thresholds are priced as products",
         "a record that meets several predicates moves more rows than are counted",
-        SENSITIVITY,
+        "sensitivity._columns",
         "        if own and not block.is_product:",
         "        if own and not block.is_product and False:",
         ("test_sensitivity.py::test_sensitivity_is_the_largest_column_norm",),
@@ -71,7 +66,7 @@ PRICED = (
     Mutant(
         "flooring to the grid is not charged for",
         "each row can move by one step more than the noise hides",
-        MECHANISM,
+        "mechanism._on_grid",
         "        return -(-exact >> shift) + support",
         "        return exact >> shift",
         ("test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",),
@@ -79,7 +74,7 @@ PRICED = (
     Mutant(
         "flooring to the grid is not charged for under Gaussian noise",
         "each row can move by one step more than the noise hides",
-        MECHANISM,
+        "mechanism._on_grid",
         "    return (-(-length >> shift) + math.isqrt(support) + 1) ** 2",
         "    return (length >> shift) ** 2",
         ("test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",),
@@ -87,7 +82,7 @@ PRICED = (
     Mutant(
         "a column's rows are undercounted on the grid",
         "flooring costs more than is charged",
-        SENSITIVITY,
+        "column_support",
         "factor.column_counts().max()",
         "factor.column_counts().min()",
         ("test_sensitivity.py::test_column_support_bounds_the_nonzero_entries_of_a_column",),
@@ -95,7 +90,7 @@ PRICED = (
     Mutant(
         "max_rows does not count",
         "a person of several rows is protected as one row is",
-        MECHANISM,
+        "steps",
         "    return privacy.max_rows * (",
         "    return 1 * (",
         (
@@ -106,7 +101,7 @@ PRICED = (
     Mutant(
         "a record replaced counts as one removed",
         "the record put in its place is not paid for",
-        MECHANISM,
+        "steps",
         '(2 if privacy.neighbours == "replace" else 1)',
         "1",
         ("test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",),
@@ -114,7 +109,7 @@ PRICED = (
     Mutant(
         "max_rows counts once and not squared under Gaussian noise",
         "a person of several rows is protected too little",
-        MECHANISM,
+        "design",
         "steps(privacy) ** 2\n    scale",
         "steps(privacy)\n    scale",
         ("test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",),
@@ -122,7 +117,7 @@ PRICED = (
     Mutant(
         "the scale is rounded down",
         "the charge passes the budget in the last digit",
-        ACCOUNTING,
+        "noise_scale",
         "    while _charge(budget.kind, step, scale) > limit:",
         "    while False:",
         ("test_accounting.py::test_scale_meets_the_budget_exactly_and_wastes_nothing",),
@@ -130,7 +125,7 @@ PRICED = (
     Mutant(
         "a sensitivity is rounded down to a float",
         "wide integers are protected too little in the last digit",
-        ACCOUNTING,
+        "sensitivity_bound",
         "        return _float_up(Fraction(sensitivity))",
         "        return _float_down(Fraction(sensitivity))",
         ("test_accounting.py::test_sensitivity_is_rounded_up",),
@@ -138,7 +133,7 @@ PRICED = (
     Mutant(
         "the scale is for twice the budget",
         "noise is half of what is charged for",
-        ACCOUNTING,
+        "noise_scale",
         "    limit = Fraction(_float_down(budget.amount))\n",
         "    limit = Fraction(_float_down(2 * budget.amount))\n",
         ("test_accounting.py::test_scale_meets_the_budget_exactly_and_wastes_nothing",),
@@ -146,7 +141,7 @@ PRICED = (
     Mutant(
         "delta is ignored",
         "rho = epsilon^2 / 2 does not keep (epsilon, delta)",
-        ACCOUNTING,
+        "guarantee",
         "    rho = _largest_rho(epsilon, delta)\n",
         "    rho = Fraction(math.floor(epsilon**2 / 2 * UNIT), UNIT)\n",
         ("test_accounting.py::test_rho_never_promises_more_than_it_keeps",),
@@ -154,7 +149,7 @@ PRICED = (
     Mutant(
         "the bound of the conversion loses a term that grows with the order",
         "rho keeps less than the (epsilon, delta) that is promised",
-        ACCOUNTING,
+        "_decimal_excess",
         "(alpha * _decimal(delta)).ln() / (alpha - 1)",
         "(alpha * _decimal(delta)).ln() / alpha",
         (
@@ -165,7 +160,7 @@ PRICED = (
     Mutant(
         "the conversion takes ln(1 - 1 / alpha) twice",
         "the epsilon stated for what is spent is too small",
-        ACCOUNTING,
+        "_decimal_excess",
         "    return (1 - 1 / alpha).ln() - ",
         "    return 2 * (1 - 1 / alpha).ln() - ",
         ("test_accounting.py::test_conversion_is_the_minimum_over_all_orders",),
@@ -173,7 +168,7 @@ PRICED = (
     Mutant(
         "rho is rounded up from (epsilon, delta)",
         "the promise is passed in the last digit",
-        ACCOUNTING,
+        "_largest_rho",
         "    return Fraction(math.floor(Fraction(exact) * UNIT), UNIT)",
         "    return Fraction(math.ceil(Fraction(exact) * UNIT), UNIT)",
         ("test_accounting.py::test_rho_is_rounded_down_and_epsilon_up",),
@@ -181,7 +176,7 @@ PRICED = (
     Mutant(
         "the epsilon of what is spent is rounded down",
         "the loss is understated in the last digit",
-        ACCOUNTING,
+        "epsilon_of",
         "    return max(0.0, _float_up(Fraction(exact)))",
         "    return max(0.0, _float_down(Fraction(exact)))",
         ("test_accounting.py::test_rho_is_rounded_down_and_epsilon_up",),
@@ -189,7 +184,7 @@ PRICED = (
     Mutant(
         "Laplace noise is charged as if its range were bounded",
         "epsilon^2 / 8 is a quarter of what it costs",
-        ACCOUNTING,
+        "charge_units",
         "spent.amount**2 / 2 if",
         "spent.amount**2 / 8 if",
         ("test_accounting.py::test_charges_round_up_and_caps_round_down",),
@@ -197,7 +192,7 @@ PRICED = (
     Mutant(
         "a charge in rho is rounded down",
         "many small releases are free in part",
-        ACCOUNTING,
+        "charge_units",
         "        return math.ceil(rho * UNIT)",
         "        return math.floor(rho * UNIT)",
         ("test_accounting.py::test_charges_round_up_and_caps_round_down",),
@@ -205,7 +200,7 @@ PRICED = (
     Mutant(
         "a charge in epsilon is rounded down",
         "many small releases are free in part",
-        ACCOUNTING,
+        "charge_units",
         "    return math.ceil(spent.amount * UNIT)",
         "    return math.floor(spent.amount * UNIT)",
         ("test_accounting.py::test_charges_round_up_and_caps_round_down",),
@@ -213,7 +208,7 @@ PRICED = (
     Mutant(
         "a cap in epsilon is rounded up",
         "more than the cap can be spent",
-        ACCOUNTING,
+        "budget_cap",
         "math.floor(budget.epsilon * UNIT)",
         "math.ceil(budget.epsilon * UNIT)",
         ("test_accounting.py::test_charges_round_up_and_caps_round_down",),
@@ -221,7 +216,7 @@ PRICED = (
     Mutant(
         "a cap in rho is rounded up",
         "more than the cap can be spent",
-        ACCOUNTING,
+        "budget_cap",
         "math.floor(budget.rho * UNIT)",
         "math.ceil(budget.rho * UNIT)",
         ("test_accounting.py::test_charges_round_up_and_caps_round_down",),
@@ -229,7 +224,7 @@ PRICED = (
     Mutant(
         "Gaussian noise is charged to a pure cap by its rho",
         "a sum of unlike currencies bounds nothing",
-        ACCOUNTING,
+        "charge_units",
         '    if spent.kind == "zcdp":\n        raise',
         '    if spent.kind == "zcdp" and currency == "rho":\n        raise',
         ("test_accounting.py::test_zcdp_is_refused_by_a_pure_cap",),
@@ -237,7 +232,7 @@ PRICED = (
     Mutant(
         "an epsilon is read as a float",
         "ten charges of 0.1 do not add up to 1",
-        ACCOUNTING,
+        "accounting._parse",
         "            exact = Fraction(value)\n",
         "            exact = Fraction(float(value))\n",
         ("test_accounting.py::test_epsilon_is_read_exactly",),
@@ -245,7 +240,7 @@ PRICED = (
     Mutant(
         "the manifest rounds the charge down",
         "a release says that it cost less than the ledger has",
-        "release/manifest.py",
+        "_guarantee_facts",
         "units_text(math.ceil(own.amount * UNIT))",
         "units_text(math.floor(own.amount * UNIT))",
         ("test_release_manifest.py::test_the_manifest_states_the_charge_that_the_ledger_has",),
@@ -253,7 +248,7 @@ PRICED = (
     Mutant(
         "answers are computed in floats",
         "beyond 2^53 a record can move an answer by more than the sensitivity",
-        EXACT,
+        "exact_answers",
         "        answers = np.multiply(block.apply(table).ravel(), weight)\n",
         "        answers = block.apply(table).ravel().astype(float) * weight\n"
         "        answers = answers.astype(np.int64)\n",
@@ -262,7 +257,7 @@ PRICED = (
     Mutant(
         "a carry is lost between digits",
         "one record can move an answer by 2^24",
-        EXACT,
+        "_carried",
         "        held = digit + carry\n",
         "        held = digit\n",
         ("test_exact.py::test_answers_equal_python_integers_at_every_width",),
@@ -270,7 +265,7 @@ PRICED = (
     Mutant(
         "more than 2^36 records are counted",
         "answers wrap around",
-        EXACT,
+        "exact_answers",
         "    if table.size and int(table.sum()) >= 1 << RECORD_BITS:",
         "    if not table.size:",
         ("test_exact.py::test_more_records_than_declared_possible_are_refused",),
@@ -278,7 +273,7 @@ PRICED = (
     Mutant(
         "integers too wide for the digits are let through",
         "answers wrap around",
-        EXACT,
+        "check_width",
         "        if _bits(own) > 62 and max(growth).bit_length() + _DIGIT > 61:",
         "        if not growth:",
         ("test_exact.py::test_integers_too_wide_for_the_digits_are_refused_before_any_data",),
@@ -286,7 +281,7 @@ PRICED = (
     Mutant(
         "signed blocks are cut to the grid by their entries of one term",
         "answers do not fit their bits",
-        EXACT,
+        "largest_entry",
         "    return largest * sum(abs(coef) for coef, _ in block.terms)",
         "    return largest",
         ("test_exact.py::test_the_bound_on_entries_holds_for_signed_blocks",),

@@ -2,17 +2,12 @@
 
 from mutation import Mutant
 
-RAP = "measurement/rap_mechanism.py"
-ADAPTIVE = "measurement/adaptive.py"
-SELECTION = "measurement/selection.py"
-DISJOINT = "measurement/disjoint.py"
-
 BRUTE = "test_disjoint.py::test_the_bound_holds_for_every_neighbour_by_brute_force"
 RAPPED = (
     Mutant(
         "selection is paid for one query a round",
         "all further queries of a round are chosen for free",
-        RAP,
+        "_rate",
         "    square = 8 * rho / (selected * span**2) * (1 << 2 * _RATE_BITS)",
         "    square = 8 * rho / (span**2) * (1 << 2 * _RATE_BITS)",
         (
@@ -22,7 +17,7 @@ RAPPED = (
     Mutant(
         "selection is twice as sharp as it is paid for",
         "choosing queries costs four times its share",
-        RAP,
+        "_rate",
         "    square = 8 * rho / ",
         "    square = 32 * rho / ",
         (
@@ -33,7 +28,7 @@ RAPPED = (
     Mutant(
         "two-sided selection is paid for as one-sided",
         "choosing queries costs four times its share where records are replaced",
-        RAP,
+        "design_rap",
         "    span = records * (2 if replace else 1)\n",
         "    span = records\n",
         (
@@ -43,7 +38,7 @@ RAPPED = (
     Mutant(
         "queries are drawn on one side where records are replaced",
         "counts move both ways there, and choosing costs four times its share",
-        RAP,
+        "RapMechanism.sides",
         "        if self.replace:\n",
         "        if self.replace and not size:\n",
         (
@@ -53,7 +48,7 @@ RAPPED = (
     Mutant(
         "selection and measurement each spend the whole round",
         "a run costs more than it is charged",
-        RAP,
+        "design_rap",
         "        measurement_rho=round_rho - selection_rho,\n",
         "        measurement_rho=round_rho,\n",
         (
@@ -63,7 +58,7 @@ RAPPED = (
     Mutant(
         "the rounds share what the total has spent",
         "a run costs more than it is charged",
-        RAP,
+        "design_rap",
         "guarantee.amount * (1 - share) / settings.rounds",
         "guarantee.amount / settings.rounds",
         (
@@ -73,7 +68,7 @@ RAPPED = (
     Mutant(
         "the total is measured without noise",
         "the exact number of records is published",
-        ADAPTIVE,
+        "noisy_total",
         "    return chance.add_noise(\n        np.array([counted << GRID_BITS]),\n"
         "        budget=mechanism.budget(mechanism.total_rho),\n"
         "        sensitivity=mechanism.total_sensitivity,\n"
@@ -87,7 +82,7 @@ RAPPED = (
     Mutant(
         "the noisy total is taken alone, whatever was declared",
         "where the noise is wider than the dataset, answers add up to anything from 1",
-        ADAPTIVE,
+        "scaled_total",
         "    return max(1.0, (rows.count / doubt + counted / noise) / (1 / doubt + 1 / noise))\n",
         "    return max(1.0, counted)\n",
         (
@@ -101,7 +96,7 @@ RAPPED = (
     Mutant(
         "the total's noise hides one row of a person",
         "a person of several rows shows in the total",
-        RAP,
+        "RapMechanism.total_sensitivity",
         "        return self.records**2 << 2 * GRID_BITS",
         "        return 1 << 2 * GRID_BITS",
         ("test_adaptive_costs.py::test_a_person_pays_for_all_rows",),
@@ -109,7 +104,7 @@ RAPPED = (
     Mutant(
         "a declared number of rows is the total where rows are added or removed",
         "the exact number of records, which is private there, is published",
-        RAP,
+        "design_rap",
         "if rows is not None and rows.exact and replace else None",
         "if rows is not None and rows.exact else None",
         (
@@ -120,7 +115,7 @@ RAPPED = (
     Mutant(
         "a record replaced moves one count of a family",
         "the count that it moves to is not paid for",
-        DISJOINT,
+        "squared_move",
         "min(size, 2 if replace else 1)",
         "min(size, 1)",
         (BRUTE,),
@@ -128,7 +123,7 @@ RAPPED = (
     Mutant(
         "a person's rows count once in a round",
         "a person of several rows is protected as one row is",
-        DISJOINT,
+        "squared_move",
         "    return records**2 * sum(",
         "    return records * sum(",
         (BRUTE,),
@@ -136,7 +131,7 @@ RAPPED = (
     Mutant(
         "queries that share records pass for disjoint",
         "a record moves more counts than are paid for",
-        DISJOINT,
+        "family_sizes",
         "(clashes[own, :own] > slack[own] + slack[:own])",
         "(clashes[own, :own] >= slack[own] + slack[:own])",
         (BRUTE,),
@@ -144,7 +139,7 @@ RAPPED = (
     Mutant(
         "queries that share a code pass for disjoint",
         "a record moves more counts than are paid for",
-        DISJOINT,
+        "_clashes",
         "        apart = matrix @ matrix.T == 0\n",
         "        apart = matrix @ matrix.T < matrix.sum(axis=1)\n",
         (BRUTE,),
@@ -152,7 +147,7 @@ RAPPED = (
     Mutant(
         "a query joins a family of which it is disjoint with one",
         "a record moves more counts than are paid for",
-        DISJOINT,
+        "family_sizes",
         "np.flatnonzero(met == np.array(sizes))",
         "np.flatnonzero(met > 0)",
         (BRUTE,),
@@ -160,7 +155,7 @@ RAPPED = (
     Mutant(
         "all queries at once are priced as one replaced record moves one cell",
         "the count that a record moves to is not paid for",
-        RAP,
+        "_joint",
         "    return min(2 * answered, workload.shape[0]) if replace else answered",
         "    return answered",
         ("test_disjoint.py::test_the_bound_for_all_queries_at_once_holds_for_every_neighbour",),
@@ -168,7 +163,7 @@ RAPPED = (
     Mutant(
         "rounds that were measured are drawn again",
         "a run that fails by what it drew can be repeated until it does not",
-        ADAPTIVE,
+        "AdaptiveQuery.noisy",
         "            done=measured.rounds,\n",
         "            done=(),\n",
         (
@@ -179,7 +174,7 @@ RAPPED = (
     Mutant(
         "the total is drawn again by a run that goes on",
         "two totals at the price of one",
-        ADAPTIVE,
+        "AdaptiveQuery.noisy",
         "        if not parts:\n",
         "        if not parts[1:]:\n",
         (
@@ -189,7 +184,7 @@ RAPPED = (
     Mutant(
         "a round is durable only at the end of the run",
         "a run that fails by what it drew can be repeated until it does not",
-        ADAPTIVE,
+        "AdaptiveQuery.noisy",
         "            draft.append(parts[-1])\n",
         "",
         (
@@ -200,7 +195,7 @@ RAPPED = (
     Mutant(
         "the public side is told true counts",
         "everything that is fitted to them tells of the data",
-        ADAPTIVE,
+        "adaptive._measured",
         "    return Round(places, noisy / STEPS, scale / STEPS)",
         "    return Round(places, exact / 1.0, scale / STEPS)",
         ("test_adaptive_rounds.py::test_the_noise_of_a_round_is_as_wide_as_it_is_said_to_be",),
@@ -208,7 +203,7 @@ RAPPED = (
     Mutant(
         "the noise of a round is for one of its queries",
         "all further queries of a round are measured for free",
-        ADAPTIVE,
+        "adaptive._measured",
         "    exact = _answered(answers, places)\n"
         "    move = mechanism.sensitivity(workload, places)\n",
         "    exact = _answered(answers, places)\n"
@@ -221,7 +216,7 @@ RAPPED = (
     Mutant(
         "selection is seeded",
         "which query was chosen for its error can be worked out",
-        SELECTION,
+        "ExactChance.level",
         "        random, u, bits = SlowSampler(self.entropy), 0, 0\n",
         '        random, u, bits = SlowSampler(lambda size: b"\\x55" * size), 0, 0\n',
         (
@@ -232,7 +227,7 @@ RAPPED = (
     Mutant(
         "the worst query is taken without chance",
         "selection has no privacy at all",
-        SELECTION,
+        "selection.select",
         "            level = chance.level(scores, members, rate)\n",
         "            level = max(k for k, own in enumerate(members) if own)\n",
         (
@@ -243,7 +238,7 @@ RAPPED = (
     Mutant(
         "one side's scores move both ways",
         "choosing queries costs four times its share",
-        SELECTION,
+        "scores_of",
         'np.maximum(differences if side == "under" else -differences, 0)',
         "np.abs(differences)",
         ("test_selection.py::test_draws_on_two_sides_follow_the_scores_of_each_and_never_meet",),
@@ -251,7 +246,7 @@ RAPPED = (
     Mutant(
         "scores are rounded up in the enclosure of a weight",
         "the leading bits decide for a level that the law does not have there",
-        SELECTION,
+        "selection._weight",
         "    return max(0, int(scaled) - 1)",
         "    return max(0, int(scaled) + 1)",
         ("test_selection.py::test_the_enclosure_of_a_weight_holds_its_exponential",),
@@ -259,7 +254,7 @@ RAPPED = (
     Mutant(
         "a draw that is open is closed by a guess",
         "the law is off at every bound",
-        SELECTION,
+        "_decided",
         "    if chosen and highs[chosen - 1] << bits > u * lows[-1]:\n        return None\n",
         "",
         ("test_selection.py::test_a_draw_that_its_first_bits_leave_open_goes_on_with_more",),
@@ -267,7 +262,7 @@ RAPPED = (
     Mutant(
         "a draw is half as sharp again as its rate",
         "the queries chosen tell twice what they are charged",
-        SELECTION,
+        "ExactChance.level",
         "            found = _decided(u, bits, scores, members, rate)\n",
         "            found = _decided(u, bits, scores, members, rate * 3 / 2)\n",
         (
@@ -279,7 +274,7 @@ RAPPED = (
     Mutant(
         "queries of earlier rounds are selected again",
         "a run asks what its law has no room for",
-        SELECTION,
+        "_left",
         "    struck[taken[taken[:, 0] == block, 1]] = _TAKEN\n",
         "    struck[taken[:0, 1]] = _TAKEN\n",
         ("test_selection.py::test_queries_of_earlier_rounds_are_never_selected_again",),
@@ -287,7 +282,7 @@ RAPPED = (
     Mutant(
         "selection hides one row of a person",
         "the queries chosen tell of a person's other rows",
-        RAP,
+        "design_rap",
         "    span = records * (2 if replace else 1)\n",
         "    span = 2 if replace else 1\n",
         (
@@ -297,7 +292,7 @@ RAPPED = (
     Mutant(
         "queries with entries of -1 pass for counts",
         "a record more moves some scores up and others down, at the price of one way",
-        RAP,
+        "_counts",
         "    return whole and int(",
         "    return bool(whole) or int(",
         ("test_adaptive_costs.py::test_queries_that_are_no_counts_are_refused_as_what_they_are",),
@@ -305,7 +300,7 @@ RAPPED = (
     Mutant(
         "half of the queries are drawn among counts too high, under the same tag",
         "a run that was begun by one rule goes on by another",
-        RAP,
+        "OVER",
         "OVER = 4\n",
         "OVER = 2\n",
         (
@@ -315,7 +310,7 @@ RAPPED = (
     Mutant(
         "the seal of a part does not name its file",
         "a part of another run is taken for one of this",
-        "measurement/ledger_draft.py",
+        "Draft._sealing",
         '        named = f"{file.name} {len(values)} ".encode()\n',
         '        named = f"{len(values)} ".encode()\n',
         ("test_adaptive_resumed.py::test_a_part_of_another_run_or_of_another_place_is_refused",),

@@ -2,12 +2,6 @@
 
 from mutation import Mutant
 
-CURATOR = "measurement/curator.py"
-TABULATE = "measurement/tabulate.py"
-LINES = "measurement/lines.py"
-RAP = "measurement/rap_mechanism.py"
-ADAPTIVE = "measurement/adaptive.py"
-
 SAFE = "test_stability.py::test_a_nasty_line_anywhere_in_a_wild_file_is_one_record_at_most"
 PERSON = "test_tabulate.py::test_of_every_person_the_first_rows_count_whoever_stands_between_them"
 HIDDEN = (
@@ -17,7 +11,7 @@ READ = (
     Mutant(
         "quoted fields may hold line feeds",
         "one line with a quote swallows or frees all lines after it",
-        LINES,
+        "_read_whole",
         "ParseOptions(quote_char=False, newlines_in_values=False)",
         "ParseOptions(quote_char='\"', newlines_in_values=True)",
         (
@@ -27,7 +21,7 @@ READ = (
     Mutant(
         "chunks with quotes are read whole, line feeds in quotes and all",
         "one line with a quote swallows or frees all lines after it",
-        LINES,
+        "_is_clean",
         '        b\'"\' in chunk\n        or b"\\0" in chunk',
         '        b"\\0" in chunk',
         ("test_tabulate.py::test_counts_equal_a_line_by_line_reading",),
@@ -35,7 +29,7 @@ READ = (
     Mutant(
         "a record goes on where a quote is open",
         "one line with a quote swallows all lines after it",
-        LINES,
+        "_read_by_line",
         '    for line in chunk.split(b"\\n"):\n',
         '    texts = chunk.decode("latin-1").split("\\n")\n'
         '    for row in csv.reader(f"{text}\\n" for text in texts):\n'
@@ -45,7 +39,7 @@ READ = (
     Mutant(
         "a lone carriage return ends a record",
         "one line is two records",
-        LINES,
+        "_read_by_line",
         '    for line in chunk.split(b"\\n"):\n',
         '    for line in chunk.replace(b"\\r", b"\\n").split(b"\\n"):\n',
         (SAFE,),
@@ -53,7 +47,7 @@ READ = (
     Mutant(
         "a line that is too long is cut in two",
         "one line is two records",
-        LINES,
+        "chunks",
         "            rest = (rest + block)[: MAX_LINE + 1]\n",
         '            yield rest + block + b"\\n"\n            rest = b""\n',
         ("test_tabulate.py::test_a_line_too_long_is_one_malformed_record_in_any_chunks",),
@@ -61,7 +55,7 @@ READ = (
     Mutant(
         "a line with too many fields counts for as many records as it has fields",
         "one line is any number of records",
-        LINES,
+        "_read_by_line",
         "            malformed += 1\n",
         '            malformed += max(1, line.count(b",") // width)\n',
         (SAFE,),
@@ -69,7 +63,7 @@ READ = (
     Mutant(
         "a value outside the domain is counted in the other tables",
         "the tables are not those of one and the same file",
-        TABULATE,
+        "_Tally._attribute_codes",
         "            inside &= own >= 0\n",
         "            own = np.maximum(own, 0)\n",
         ("test_tabulate.py::test_counts_equal_a_line_by_line_reading",),
@@ -77,7 +71,7 @@ READ = (
     Mutant(
         "a person's rows are all kept",
         "a person of many rows is protected as one of max_rows",
-        TABULATE,
+        "_Tally._keep_first_rows",
         "bool(person) and kept < limit",
         "bool(person) and kept < 9 * limit",
         (PERSON,),
@@ -85,7 +79,7 @@ READ = (
     Mutant(
         "the rows kept of a person are forgotten when there are many persons",
         "whether a row counts depends on other people's rows",
-        TABULATE,
+        "_Tally._keep_first_rows",
         "                if keep:\n",
         "                if len(self._kept) > 1:\n"
         "                    self._kept.clear()\n"
@@ -95,7 +89,7 @@ READ = (
     Mutant(
         "rows without an id are kept",
         "rows of nobody have no limit",
-        TABULATE,
+        "_Tally._keep_first_rows",
         "bool(person) and kept",
         "kept",
         ("test_tabulate.py::test_a_person_keeps_the_first_rows_inside_the_domain",),
@@ -103,7 +97,7 @@ READ = (
     Mutant(
         "a person's id is not stripped of spaces",
         "one person is several",
-        TABULATE,
+        "tabulate._decode",
         "stripped = [text.strip() for text in distinct]",
         "stripped = [bytes(text) for text in distinct]",
         ("test_tabulate.py::test_a_person_keeps_the_first_rows_inside_the_domain",),
@@ -111,7 +105,7 @@ READ = (
     Mutant(
         "a person's rows are limited chunk by chunk",
         "a person of many rows is protected as one of max_rows",
-        TABULATE,
+        "_Tally._keep_first_rows",
         "        people = (person for",
         "        self._kept = {}\n        people = (person for",
         (PERSON,),
@@ -119,7 +113,7 @@ READ = (
     Mutant(
         "the header is shown where it lacks a column",
         "a file without a header shows its first record",
-        TABULATE,
+        "_locate",
         "exactly once: \"\n            f\"{', '.join(wrong)};",
         "exactly once: \"\n            f\"{', '.join(wrong)} but {', '.join(names)};",
         (
@@ -129,7 +123,7 @@ READ = (
     Mutant(
         "what could not be read is shown as the cause",
         "a traceback holds a line of the file",
-        TABULATE,
+        "_tabulate",
         "            pass\n    # Raised",
         '            raise DataError(f"{path} could not be read to its end")\n    # Raised',
         ("test_tabulate.py::test_a_missing_file_a_folder_and_a_broken_disk_are_named",),
@@ -137,7 +131,7 @@ READ = (
     Mutant(
         "the data are copied to a temporary file",
         "records stay on a disk that nobody looks at",
-        TABULATE,
+        "_open",
         '            return path.open("rb")\n',
         "            import shutil, tempfile\n"
         "            shutil.copy(path, tempfile.mkdtemp())\n"
@@ -147,7 +141,7 @@ READ = (
     Mutant(
         "malformed lines are counted on the screen",
         "the number of damaged records is published",
-        TABULATE,
+        "_Tally.add",
         "        by_name = dict(",
         "        if malformed:\n"
         "            import sys\n"
@@ -158,7 +152,7 @@ READ = (
     Mutant(
         "values outside the domain are warned of",
         "that there is such a record is published",
-        TABULATE,
+        "_Tally.add",
         "        if not inside.all():\n",
         "        if not inside.all():\n"
         "            import warnings\n"
@@ -168,7 +162,7 @@ READ = (
     Mutant(
         "a file of no rows is an error",
         "whether there is anybody is published",
-        CURATOR,
+        "measure",
         "        draft = ledger.draft(key)\n",
         "        if not any(own.any() for own in tables.values()):\n"
         '            raise ValueError("nobody")\n'
@@ -178,7 +172,7 @@ READ = (
     Mutant(
         "the number of records is kept in the ledger",
         "a true count is published with every release",
-        CURATOR,
+        "measure",
         "source=noise_source)",
         'source=f"{noise_source} of {max(int(own.sum()) for own in tables.values())}")',
         (HIDDEN,),
@@ -186,7 +180,7 @@ READ = (
     Mutant(
         "a hash of the data is kept in the ledger",
         "who knows all records but one tests candidates against it",
-        CURATOR,
+        "measure",
         'details={"version": query.spec.dataset.version,',
         'details={"data": hash(data.read_bytes()), "version": query.spec.dataset.version,',
         (HIDDEN,),
@@ -194,7 +188,7 @@ READ = (
     Mutant(
         "the name of the data file is published",
         "paths name people and machines",
-        CURATOR,
+        "measure",
         'details={"version": query.spec.dataset.version,',
         'details={"data": data.name, "version": query.spec.dataset.version,',
         (
@@ -205,7 +199,7 @@ READ = (
     Mutant(
         "a chunk with NUL in it is read whole",
         "what a line is depends on the lines around it",
-        LINES,
+        "_is_clean",
         '        or b"\\0" in chunk\n',
         "",
         (SAFE,),
@@ -213,7 +207,7 @@ READ = (
     Mutant(
         "a chunk with lone carriage returns is read whole",
         "one line is two records, as the lines around it have it",
-        LINES,
+        "_is_clean",
         '        or chunk.count(b"\\r") != chunk.count(b"\\r\\n")\n',
         "",
         (
@@ -224,7 +218,7 @@ READ = (
     Mutant(
         "a mark at the beginning of a chunk is dropped",
         "what a line is depends on where a chunk begins",
-        LINES,
+        "_is_clean",
         "        or chunk.startswith(_BOM)  # pyarrow would drop it from the first field\n",
         "",
         ("test_tabulate.py::test_what_a_line_is_does_not_depend_on_where_a_chunk_begins",),
@@ -232,7 +226,7 @@ READ = (
     Mutant(
         "a line that is too long is read with its chunk",
         "what a line is depends on the lines around it",
-        LINES,
+        "_is_clean",
         "        or _has_long_line(chunk)\n",
         "",
         ("test_tabulate.py::test_what_a_line_is_does_not_depend_on_where_a_chunk_begins",),
@@ -240,7 +234,7 @@ READ = (
     Mutant(
         "a damaged line takes its neighbour along",
         "one line is two records, or none where there was one",
-        LINES,
+        "_read_by_line",
         "        if found is None:\n",
         "        if found is None and malformed:\n",
         (SAFE,),
@@ -248,7 +242,7 @@ READ = (
     Mutant(
         "the records of a chunk are kept beside the release",
         "records stay on a disk that nobody looks at",
-        CURATOR,
+        "measure",
         "        draft = ledger.draft(key)\n",
         "        draft = ledger.draft(key)\n"
         "        np.save('.exact.npy', np.concatenate([own.ravel() for own in tables.values()]))\n",
@@ -260,7 +254,7 @@ READ = (
     Mutant(
         "a file without records is not read a second time",
         "whoever watches which files are opened learns whether there is anybody",
-        CURATOR,
+        "measure",
         "        draft = ledger.draft(key)\n",
         "        draft = ledger.draft(key)\n"
         "        if not any(own.any() for own in tables.values()):\n"
@@ -270,7 +264,7 @@ READ = (
     Mutant(
         "RAP's total is what was counted",
         "the number of records is published",
-        ADAPTIVE,
+        "AdaptiveQuery.noisy",
         "noisy_total(counted, self.mechanism, chance)]",
         "noisy_total(counted, self.mechanism, chance) * 0 + (counted << GRID_BITS)]",
         (
@@ -281,7 +275,7 @@ READ = (
     Mutant(
         "why a file cannot be opened is said in the system's words",
         "they may hold what a link or a mount is called",
-        TABULATE,
+        "_open",
         '        except OSError:\n            pass\n    raise DataError(f"{path} is not',
         "        except OSError as error:\n"
         "            raise DataError(str(error)) from None\n"
@@ -291,7 +285,7 @@ READ = (
     Mutant(
         "a first line that is no header is shown",
         "a file without a header shows its first record",
-        TABULATE,
+        "tabulate._header",
         '    raise DataError(\n        f"{path}: the first line is',
         '    raise DataError(\n        f"{path}: {line!r}: the first line is',
         (
@@ -303,7 +297,7 @@ READ = (
     Mutant(
         "a record that is damaged ends the run",
         "whether there is such a record is published",
-        LINES,
+        "_read_by_line",
         "            malformed += 1\n",
         "            raise ValueError\n",
         ("test_fuzz_csv.py::test_no_bytes_below_a_good_header_make_a_release_fail",),

@@ -2,13 +2,11 @@
 
 from mutation import Mutant
 
-MECHANISM = "measurement/mechanism.py"
-
 SHOWN = (
     Mutant(
         "the text of an unforeseen error is shown",
         "it may hold a record",
-        "cli/app.py",
+        "main",
         "internal error ({type(error).__name__})",
         "internal error ({type(error).__name__}: {error})",
         (
@@ -19,7 +17,7 @@ SHOWN = (
     Mutant(
         "an unforeseen error ends in a traceback",
         "it may hold a record",
-        "cli/app.py",
+        "main",
         "    except Exception as error:\n        _fail(",
         "    except ArithmeticError as error:\n        _fail(",
         (
@@ -30,7 +28,7 @@ SHOWN = (
     Mutant(
         "a crash writes its memory to the disk",
         "all records that are held lie there",
-        "cli/no_dumps.py",
+        "forbid_dumps",
         "    resource.setrlimit(resource.RLIMIT_CORE, (0, "
         "resource.getrlimit(resource.RLIMIT_CORE)[1]))\n",
         "    resource.getrlimit(resource.RLIMIT_CORE)\n",
@@ -39,7 +37,7 @@ SHOWN = (
     Mutant(
         "progress goes to a pipe",
         "a log holds how far the data were read, and when",
-        "cli/screen.py",
+        "shown_progress",
         "        yield lambda _: None\n",
         "        yield say\n",
         ("test_cli.py::test_no_progress_goes_to_a_pipe",),
@@ -47,7 +45,7 @@ SHOWN = (
     Mutant(
         "a pickled plan is run",
         "a plan is code of whoever wrote it",
-        "strategy/json_values.py",
+        "parsed",
         '    """\n    if sum(map(content.count',
         '    """\n    import pickle\n'
         '    if content[:1] == b"\\x80":\n'
@@ -58,7 +56,7 @@ SHOWN = (
     Mutant(
         "a spec's tags are run",
         "a spec is code of whoever wrote it",
-        "spec/source.py",
+        "read_yaml",
         "    return _Builder(file, problems).document(_events(text, file))\n",
         "    yaml.load(text, Loader=yaml.UnsafeLoader)\n"
         "    return _Builder(file, problems).document(_events(text, file))\n",
@@ -67,7 +65,7 @@ SHOWN = (
     Mutant(
         "a spec's value lists are read from anywhere",
         "a release shows a file that it has no business with",
-        "spec/parse.py",
+        "beside.read_file",
         "target.resolve().is_relative_to(inside)",
         "target.parent.exists()",
         ("test_spec_mistakes.py::test_files_outside_the_folder_are_never_read",),
@@ -75,7 +73,7 @@ SHOWN = (
     Mutant(
         "a manifest's files are read from anywhere",
         "a report shows a file that it has no business with",
-        "release/manifest_checks.py",
+        "manifest_input._facts",
         'own.file == f"{own.name}.parquet"',
         "True",
         ("test_release_manifest.py::test_a_damaged_manifest_is_told_apart",),
@@ -83,7 +81,7 @@ SHOWN = (
     Mutant(
         "standard errors are those of noise of half the variance",
         "every number seems better than it is",
-        MECHANISM,
+        "standard_deviation",
         "spread = math.sqrt(2) if",
         "spread = 1.0 if",
         ("test_mechanism.py::test_the_standard_deviation_that_is_stated_is_that_of_what_is_drawn",),
@@ -91,7 +89,7 @@ SHOWN = (
     Mutant(
         "intervals under Gaussian noise are one-sided quantiles",
         "they cover less often than they say",
-        "reconstruction/intervals.py",
+        "half_widths",
         "        return _times(std_errors, float(ndtri((1 + level) / 2)))",
         "        return _times(std_errors, float(ndtri(level)))",
         (
@@ -102,7 +100,7 @@ SHOWN = (
     Mutant(
         "intervals under Laplace noise are one-sided quantiles",
         "they cover less often than they say",
-        "reconstruction/intervals.py",
+        "_variance_gamma_quantile.excess",
         "        return 2 * float(np.mean(ndtr(-q / spread))) - (1 - level)",
         "        return float(np.mean(ndtr(-q / spread))) - (1 - level)",
         ("test_intervals.py::test_the_quantile_is_never_narrow_and_at_most_1_1_percent_wide",),
@@ -110,7 +108,7 @@ SHOWN = (
     Mutant(
         "combinations with no estimate above zero have no row",
         "which rows are there tells of noise, and soon of data",
-        "release/table.py",
+        "Layout._batch",
         "        arrays = [\n            *(_by_table(",
         "        estimate = estimate[estimate > 0]\n        arrays = [\n            *(_by_table(",
         ("test_non_interference.py::test_every_combination_asked_for_has_a_row_whoever_is_in_it",),
@@ -118,7 +116,7 @@ SHOWN = (
     Mutant(
         "tables hold the statistics and metadata of another library",
         "what nobody looked at is published",
-        "release/write.py",
+        "_metadata",
         '    return {"dpquery": json.dumps(content, sort_keys=True, ensure_ascii=False)}',
         "    return {\n"
         '        "host": os.uname().nodename,\n'
@@ -129,7 +127,7 @@ SHOWN = (
     Mutant(
         "the manifest names the machine",
         "who made a release, and where, is published",
-        "release/manifest.py",
+        "manifest_of",
         "        tool=dpquery.__version__,\n",
         "        tool=f\"{dpquery.__version__} on {__import__('os').getcwd()}\",\n",
         (
@@ -140,7 +138,7 @@ SHOWN = (
     Mutant(
         "questions that were not measured are answered",
         "an answer without a measurement behind it has a made-up error",
-        "unanswerable.py",
+        "check_answerable",
         "for own in blocks if not supports(strategy, own)}",
         "for own in blocks if not strategy}",
         (
@@ -151,7 +149,7 @@ SHOWN = (
     Mutant(
         "errors are those of the noise that a release's folder claims",
         "a scale made smaller by hand is believed",
-        "questions.py",
+        "_noise_std",
         "    if not exact or not math.isclose(stated.scale, due.scale, rel_tol=1e-9):\n",
         "    if not exact:\n",
         ("test_answer.py::test_a_damaged_or_forged_release_is_refused[less noise]",),
@@ -159,7 +157,7 @@ SHOWN = (
     Mutant(
         "relaxed rows of another release are read",
         "answers are passed off as those of a release that they are not from",
-        "release/relaxed.py",
+        "read_relaxed",
         "        own = rows_digest(values) == digest and np.isfinite(values).all()\n",
         "        own = np.isfinite(values).all()\n",
         ("test_synthetic.py::test_relaxed_rows_of_another_release_are_refused",),
@@ -167,7 +165,7 @@ SHOWN = (
     Mutant(
         "a file without a mark is replaced by another",
         "synthetic records take the place of a ledger, and what was spent is forgotten",
-        "release/replacing.py",
+        "replacing",
         "        elif mark is None and target.exists():\n",
         "        elif False:\n",
         ("test_outputs.py::test_no_file_takes_the_place_of_another_kind[records-state/ledger.db]",),
@@ -175,7 +173,7 @@ SHOWN = (
     Mutant(
         "hidden files in a release that is replaced are deleted",
         "a ledger that lies there is gone, and what was spent is forgotten",
-        "release/write.py",
+        "_refuse_foreign",
         "for path in directory.iterdir()} - set(release.files))",
         "for path in directory.glob('[!.]*')} - set(release.files))",
         ("test_outputs.py::test_a_ledger_in_a_folder_to_be_replaced_is_kept",),
@@ -183,18 +181,18 @@ SHOWN = (
     Mutant(
         "synthetic records can reach the data",
         "what they are made of need not be noisy",
-        "release/synthetic.py",
-        "from dpquery.measurement.codes import code_of\n",
-        "from dpquery.measurement.codes import code_of\n"
-        "from dpquery.measurement.tabulate import tabulate as tabulate\n",
+        "write_synthetic",
+        "    values = [[texts(",
+        "    from dpquery.measurement.tabulate import tabulate as tabulate\n\n"
+        "    values = [[texts(",
         ("test_architecture.py::test_only_measurement_can_reach_the_data[release]",),
     ),
     Mutant(
         "the planner can reach the data",
         "which strategy is chosen tells of the data",
-        "strategy/select.py",
-        "from collections.abc import ",
-        "import pandas as pandas\nfrom collections.abc import ",
+        "_takes_long",
+        "    return max(",
+        "    import pandas as pandas\n\n    return max(",
         (
             "test_architecture.py::test_the_package_keeps_the_rule"
             "[strategy_and_reconstruction_cannot_open_data]",

@@ -2,13 +2,11 @@
 
 from mutation import Mutant
 
-CURATOR = "measurement/curator.py"
-
 SUPPLIED = (
     Mutant(
         "versions are not checked before the charge",
         "a biased sampler is found out after the budget is spent, or not at all",
-        CURATOR,
+        "measure",
         "        check_libraries()\n",
         "",
         (
@@ -18,7 +16,7 @@ SUPPLIED = (
     Mutant(
         "a biased OpenDP is accepted",
         "noise of another law than the one that is charged for",
-        "measurement/libraries.py",
+        "ACCEPTED",
         'Accepted("0.16.0", below="0.17")',
         'Accepted("0.14.0", below="0.17")',
         ("test_supply.py::test_the_bounds_checked_at_run_time_are_those_of_the_project",),
@@ -26,7 +24,7 @@ SUPPLIED = (
     Mutant(
         "a version before a release passes for the release",
         "code that nobody released draws the noise",
-        "measurement/libraries.py",
+        "_order",
         "    return numbers, 0 if ",
         "    return numbers, 1 if ",
         ("test_supply.py::test_versions_are_compared_as_numbers",),
@@ -34,7 +32,7 @@ SUPPLIED = (
     Mutant(
         "edited files pass the audit",
         "a library that was changed after its installation is not noticed",
-        "audit/supply.py",
+        "_has_hash",
         "decode() == wanted.value",
         'decode() != ""',
         ("test_supply.py::test_a_changed_lost_added_or_shadowed_file_is_found",),
@@ -42,7 +40,7 @@ SUPPLIED = (
     Mutant(
         "a module from elsewhere passes the audit",
         "the files that are checked are not the ones that run",
-        "audit/supply.py",
+        "files_finding",
         "_imported(name) not in hashed",
         "_imported(name) is None",
         ("test_supply.py::test_a_changed_lost_added_or_shadowed_file_is_found",),
@@ -50,7 +48,7 @@ SUPPLIED = (
     Mutant(
         "a crash may leave a core dump",
         "all records, on disk",
-        "cli/commands.py",
+        "commands.release",
         "    forbid_dumps()\n",
         "",
         ("test_threats.py::test_row_33_a_crash_of_the_process_leaves_no_dump_and_no_values",),
@@ -58,7 +56,7 @@ SUPPLIED = (
     Mutant(
         "other processes may read the memory",
         "all records, to any program of the same user, and to one that the kernel hands dumps to",
-        "cli/no_dumps.py",
+        "forbid_dumps",
         "        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)\n",
         "        ctypes.CDLL(None)\n",
         ("test_threats.py::test_row_33_no_other_process_of_the_user_may_read_the_memory",),

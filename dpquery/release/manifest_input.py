@@ -1,4 +1,4 @@
-"""Whether a manifest read from a folder could have been written by a release.
+"""Read release.json: whether it could have been written by a release.
 
 It comes from outside: its names become file names and its words pages, so that each must be of the
 form that a release gives it.
@@ -7,15 +7,16 @@ form that a release gives it.
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import cast
 
 from dpquery.exceptions import SpecError
+from dpquery.measurement.ledger_witness import MANIFEST_FILE
+from dpquery.release.json_facts import decode
+from dpquery.release.manifest import MECHANISMS, RAP, SCHEMA_VERSION, Manifest, RapFacts
+from dpquery.spec.outside import read_outside
 from dpquery.spec.parse import IDENTIFIER, NEIGHBOURS
 from dpquery.spec.parse_workload import NAME
-from dpquery.strategy.json_values import LEAST
-
-if TYPE_CHECKING:
-    from dpquery.release.manifest import Manifest, RapFacts
+from dpquery.strategy.json_values import LEAST, MAX_BYTES, mapping, parsed, text_of
 
 WIDEST_SHIFT = 512  # bits of a strategy's integers below the grid; plans have some 75 at most
 _DIGEST = re.compile(r"[0-9a-z]{1,64}")
@@ -23,18 +24,45 @@ _AMOUNT = re.compile(r"[0-9]{1,30}(\.[0-9]{1,30})?")
 _WHOLE = re.compile(r"[0-9]{1,1000}")
 
 
-def check_facts(manifest: "Manifest", *, place: Path, mechanisms: frozenset[str]) -> None:
+def read_manifest(directory: Path) -> Manifest:
+    """Read the manifest of a release; SpecError if the directory holds none that can be read."""
+    try:
+        content = read_outside(directory / MANIFEST_FILE, most=MAX_BYTES)
+        raw = mapping(parsed(content))
+        written = raw["schema_version"]
+        if written == SCHEMA_VERSION:
+            libraries = sorted(mapping(raw["libraries"]).items())
+            found = cast(Manifest, decode(Manifest, {**raw, "libraries": libraries}))
+            _check_facts(found, place=directory / MANIFEST_FILE)
+            return found
+        written = text_of(written)[:40]
+    except (FileNotFoundError, NotADirectoryError):
+        raise SpecError(
+            f"{directory} is not a release folder: it has no {MANIFEST_FILE}; "
+            "name the folder that `dpquery release` wrote"
+        ) from None
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        raise SpecError(
+            f"{directory / MANIFEST_FILE} is damaged; run `dpquery release` again, which is free: "
+            "the ledger holds the measurements"
+        ) from None
+    raise SpecError(
+        f"{directory / MANIFEST_FILE} has format {written!r}, not {SCHEMA_VERSION!r}; "
+        "read it with the version of dpquery that wrote it"
+    )
+
+
+def _check_facts(manifest: Manifest, *, place: Path) -> None:
     """Refuse a manifest that says anything in another form than a release does.
 
     Args:
         manifest: as it was read: every value has its type.
         place: of its file.
-        mechanisms: what a release calls them.
 
     Raises:
         SpecError: it does; says which fact is wrong.
     """
-    for what, holds in _facts(manifest, mechanisms):
+    for what, holds in _facts(manifest):
         if not holds:
             raise SpecError(
                 f"{place} is damaged: its {what} is none that a release states; run `dpquery "
@@ -42,7 +70,7 @@ def check_facts(manifest: "Manifest", *, place: Path, mechanisms: frozenset[str]
             )
 
 
-def _facts(manifest: "Manifest", mechanisms: frozenset[str]) -> Iterator[tuple[str, bool]]:
+def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
     """Yield every fact by name, and whether a release could have stated it."""
     privacy, guarantee, noise = manifest.privacy, manifest.guarantee, manifest.noise
     names = [item.name for item in manifest.items]
@@ -54,7 +82,7 @@ def _facts(manifest: "Manifest", mechanisms: frozenset[str]) -> Iterator[tuple[s
     yield "privacy unit", privacy.unit == ("row" if privacy.person is None else "person")
     yield "kind of neighbours", privacy.neighbours in NEIGHBOURS
     yield "number of rows a person", privacy.max_rows >= 1
-    yield "mechanism", guarantee.mechanism in mechanisms
+    yield "mechanism", guarantee.mechanism in (*MECHANISMS.values(), RAP)
     yield "kind of guarantee", guarantee.kind == ("pure" if guarantee.rho is None else "zcdp")
     yield "charge", _AMOUNT.fullmatch(guarantee.charged) is not None
     yield "delta", 0 <= guarantee.delta < 1
@@ -73,7 +101,7 @@ def _matches(pattern: str, text: str) -> bool:
     return re.fullmatch(pattern, text) is not None
 
 
-def _digests(manifest: "Manifest") -> Iterator[str]:
+def _digests(manifest: Manifest) -> Iterator[str]:
     yield from (manifest.plan, manifest.key, manifest.strategy.sha256, manifest.ledger.head)
     if manifest.measurements:
         yield manifest.measurements
@@ -83,7 +111,7 @@ def _digests(manifest: "Manifest") -> Iterator[str]:
         yield from (manifest.answered.release, manifest.answered.measurements)
 
 
-def _above_zero(manifest: "Manifest") -> Iterator[float]:
+def _above_zero(manifest: Manifest) -> Iterator[float]:
     own = manifest.strategy
     yield from (manifest.guarantee.epsilon, manifest.noise.scale)
     for figure in (manifest.guarantee.rho, own.rmse, own.max_std_error, own.lower_bound, own.ratio):
@@ -93,7 +121,7 @@ def _above_zero(manifest: "Manifest") -> Iterator[float]:
         yield from point
 
 
-def _run_is_believable(run: "RapFacts") -> bool:
+def _run_is_believable(run: RapFacts) -> bool:
     counts = [run.rounds, run.relaxed_rows, *([] if run.declared is None else [run.declared])]
     figures = [*run.noise_std]
     errors = [0.0]
