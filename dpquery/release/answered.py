@@ -10,9 +10,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import assert_never
 
 import dpquery
 from dpquery.exceptions import PlanConflictError, SpecError
+from dpquery.measurement.canonical import number, numbers, optional, real, record, series, text
 from dpquery.measurement.ledger_witness import MANIFEST_FILE
 from dpquery.measurement.libraries import versions
 from dpquery.release.answered_facts import AnsweredFacts
@@ -24,7 +26,18 @@ from dpquery.release.manifest import (
     read_manifest,
 )
 from dpquery.release.write import check_target
-from dpquery.spec.model import Item
+from dpquery.spec.model import Item, Table
+from dpquery.spec.predicates import (
+    AllRangesSet,
+    GroupSet,
+    IdentitySet,
+    IntervalSet,
+    PredicateSet,
+    PrefixSet,
+    StackedSet,
+    TotalSet,
+    WidthSet,
+)
 
 
 def read_answerable(directory: Path) -> tuple[Manifest, bytes]:
@@ -74,7 +87,6 @@ def answers_manifest(
         max_std_error: the largest of them.
         guessed: see AnsweredFacts.
     """
-    asked = repr((of.key, of.measurements, tuple(items)))
     before = of.strategy.rmse
     known = rmse is not None and before is not None and before > 0
     ratio = (rmse or 0.0) / (before or 1.0)
@@ -90,7 +102,7 @@ def answers_manifest(
             bound_kind="",
             ratio=None,
         ),
-        key=hashlib.sha256(asked.encode()).hexdigest(),
+        key=answers_key(of, items),
         level=level,
         items=tuple(
             ItemFacts(item.name, f"{item.name}.parquet", item.size, item.description)
@@ -103,6 +115,65 @@ def answers_manifest(
         rap=None if of.rap is None else replace(of.rap, simulated=None),
         answered=AnsweredFacts(of.key, of.measurements, guessed=guessed),
     )
+
+
+def answers_key(of: Manifest, items: Sequence[Item]) -> str:
+    """Return the key of answers, 64 hexadecimal digits: of what was asked, and what was measured.
+
+    Answers of one key may be written over each other. The text that it is made of has the notation
+    and the rules of a release's key (see release_key): a field is written by name, and one that is
+    new is left out where it has the value that was meant before.
+
+    Args:
+        of: the release that was asked.
+        items: the questions.
+    """
+    asked = series([text(of.key), text(of.measurements), series(map(_item, items))])
+    return hashlib.sha256(asked.encode()).hexdigest()
+
+
+def _item(item: Item) -> str:
+    return record(
+        "Item",
+        name=text(item.name),
+        tables=series(map(_table, item.tables)),
+        weight=real(item.weight),
+        description=text(item.description),
+        place=text(item.place),
+    )
+
+
+def _table(table: Table) -> str:
+    at_least = table.at_least
+    return record(
+        "Table",
+        axes=series(series([number(i), _predicates(own)]) for i, own in table.axes),
+        where=series(series([number(i), _predicates(own)]) for i, own in table.where),
+        at_least=optional(None if at_least is None else number(at_least)),
+    )
+
+
+def _predicates(predicates: PredicateSet) -> str:
+    size = number(predicates.size)
+    match predicates:
+        case IdentitySet():
+            return record("IdentitySet", size=size)
+        case TotalSet():
+            return record("TotalSet", size=size)
+        case PrefixSet(length=length):
+            return record("PrefixSet", size=size, length=number(length))
+        case AllRangesSet(length=length):
+            return record("AllRangesSet", size=size, length=number(length))
+        case WidthSet(length=length, width=width):
+            return record("WidthSet", size=size, length=number(length), width=number(width))
+        case IntervalSet(bounds=bounds):
+            return record("IntervalSet", size=size, bounds=series(map(numbers, bounds)))
+        case GroupSet(groups=groups):
+            named = (series([text(label), numbers(codes)]) for label, codes in groups)
+            return record("GroupSet", size=size, groups=series(named))
+        case StackedSet(parts=parts):
+            return record("StackedSet", size=size, parts=series(map(_predicates, parts)))
+    assert_never(predicates)
 
 
 def check_answers_target(directory: Path, *, release: Path, key: str, replace_other: bool) -> None:
