@@ -33,6 +33,7 @@ COMMANDS = (
     "answer linear questions.yaml --out linear-answers",
     "answer rap questions.yaml --out rap-answers",
 )
+ROWS = ("SELECT * FROM events", "SELECT * FROM measurements")
 FOLDERS = ("linear", "rap", "linear-answers", "rap-answers")
 # What depends on the versions of dpquery and of libraries, and on how a machine fits floats.
 _UNPINNED = re.compile(r'"libraries": \{[^}]*\}|"tool": "[^"]*"|"rows_sha256": "[^"]*"')
@@ -40,7 +41,7 @@ _NUMBER = re.compile(r"[0-9]+\.[0-9]+(e[+-]?[0-9]+)?")
 
 
 def make_releases():
-    """Make the releases in the working directory; return the SQL of the ledger after them."""
+    """Make the releases in the working directory; return what the ledger held before and after."""
     shutil.copy(GOLDEN / "plan.json", "dpquery.plan")
     shutil.copy(GOLDEN / "questions.yaml", "questions.yaml")
     ledger = Path("state").absolute() / "ledger.db"
@@ -48,11 +49,17 @@ def make_releases():
     with closing(sqlite3.connect(ledger)) as database:
         database.executescript((GOLDEN / "ledger.sql").read_text())
     ledger.chmod(0o600)
+    before = rows_of(ledger)
     for command in COMMANDS:
         where = ["--ledger", ledger] if command.startswith("release") else []
         ok(*command.split(), *where)
+    return before, rows_of(ledger)
+
+
+def rows_of(ledger):
+    """Every event and every measurement of a ledger."""
     with closing(sqlite3.connect(ledger)) as database:
-        return "".join(f"{line}\n" for line in database.iterdump())
+        return [database.execute(wanted).fetchall() for wanted in ROWS]
 
 
 def digests(content):

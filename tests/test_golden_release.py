@@ -4,19 +4,21 @@ import json
 from pathlib import Path
 
 import pytest
-from golden_release import DIGESTS, GOLDEN, digests, make_releases, pinned, surroundings
+from golden_release import DIGESTS, digests, make_releases, pinned, surroundings
 
 
 @pytest.fixture(scope="module")
 def golden(tmp_path_factory):
-    """The digests on record, and the SQL of the ledger, with the releases made again."""
+    """The digests on record, and the ledger before and after the releases were made again."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("golden"))
         yield json.loads(DIGESTS.read_text()), make_releases()
 
 
 def test_releases_that_the_ledger_holds_are_made_again_without_a_charge_or_the_data(golden):
-    assert (GOLDEN / "ledger.sql").read_text().endswith(golden[1])
+    before, after = golden[1]
+    assert [len(rows) for rows in before] == [5, 2]
+    assert after == before
 
 
 def test_releases_made_again_hold_what_they_held(golden):
