@@ -29,7 +29,6 @@ from dpquery.measurement.noise import BULK_ABOVE, draw
 from dpquery.measurement.tabulate import tabulate
 from dpquery.spec.parse import load
 
-ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "dpquery" / "docs" / "guarantee.md"
 ROWS = 42
 # Not defended, or not offered: these rows point to what the page says of them.

@@ -25,9 +25,10 @@ from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.exact import exact_answers
 from dpquery.measurement.ledger_draft import Draft
 from dpquery.measurement.noise import source
-from dpquery.measurement.questions import Tables, add_block, public_digest
+from dpquery.measurement.questions import Tables
 from dpquery.measurement.rap_mechanism import GRID_BITS, STEPS, RapMechanism
 from dpquery.measurement.rap_mechanism import design_rap as design_rap
+from dpquery.measurement.release_key import rap_key
 from dpquery.measurement.selection import Chance as Chance
 from dpquery.measurement.selection import ExactChance, Integers, differences_of, select
 from dpquery.operators.blocks import Block, Workload
@@ -170,11 +171,14 @@ class AdaptiveQuery:
     @cached_property
     def key(self) -> str:
         """Name what is measured: the same key is the same release, and is charged once."""
-        digest = public_digest(self.spec, self.compiled, self.mechanism, self.release)
-        digest.update(f"{LAYOUT} {self.settings!r}".encode())
-        for block in self.compiled.workload.blocks:
-            add_block(digest, 1, block)
-        return digest.hexdigest()
+        return rap_key(
+            self.spec,
+            self.compiled,
+            mechanism=self.mechanism,
+            settings=self.settings,
+            layout=LAYOUT,
+            release=self.release,
+        )
 
     @property
     def guarantee(self) -> Guarantee:

@@ -18,7 +18,8 @@ from dpquery.measurement.ledger_draft import Draft
 from dpquery.measurement.libraries import check_libraries
 from dpquery.measurement.mechanism import Mechanism
 from dpquery.measurement.noise import draw, source
-from dpquery.measurement.questions import Question, Tables, add_block, public_digest
+from dpquery.measurement.questions import Question, Tables
+from dpquery.measurement.release_key import linear_key
 from dpquery.measurement.tabulate import check_header, check_size, tabulate
 from dpquery.operators.compile import CompiledSpec
 from dpquery.spec.model import Spec
@@ -51,10 +52,13 @@ class Query:
         Two workloads that share classes and strategy share the measurement too, and so do specs
         that differ in labels alone.
         """
-        digest = public_digest(self.spec, self.compiled, self.mechanism, self.release)
-        for own in self.strategy.measurements:
-            add_block(digest, own.weight, own.block)
-        return digest.hexdigest()
+        return linear_key(
+            self.spec,
+            self.compiled,
+            measured=self.strategy.measurements,
+            mechanism=self.mechanism,
+            release=self.release,
+        )
 
     @property
     def guarantee(self) -> Guarantee:

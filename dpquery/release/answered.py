@@ -10,9 +10,19 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import assert_never
 
 import dpquery
 from dpquery.exceptions import PlanConflictError, SpecError
+from dpquery.measurement.canonical import (
+    write_number,
+    write_numbers,
+    write_optional,
+    write_real,
+    write_record,
+    write_series,
+    write_text,
+)
 from dpquery.measurement.ledger_witness import MANIFEST_FILE
 from dpquery.measurement.libraries import versions
 from dpquery.release.answered_facts import AnsweredFacts
@@ -20,7 +30,18 @@ from dpquery.release.carried import read_plan_file
 from dpquery.release.manifest import PLAN_FILE, ItemFacts, Manifest
 from dpquery.release.manifest_input import read_manifest
 from dpquery.release.write import check_target
-from dpquery.spec.model import Item
+from dpquery.spec.model import Item, Table
+from dpquery.spec.predicates import (
+    AllRangesSet,
+    GroupSet,
+    IdentitySet,
+    IntervalSet,
+    PredicateSet,
+    PrefixSet,
+    StackedSet,
+    TotalSet,
+    WidthSet,
+)
 
 
 def read_answerable(directory: Path) -> tuple[Manifest, bytes]:
@@ -70,7 +91,6 @@ def answers_manifest(
         max_std_error: the largest of them.
         guessed: see AnsweredFacts.
     """
-    asked = repr((of.key, of.measurements, tuple(items)))
     before = of.strategy.rmse
     known = rmse is not None and before is not None and before > 0
     ratio = (rmse or 0.0) / (before or 1.0)
@@ -86,7 +106,7 @@ def answers_manifest(
             bound_kind="",
             ratio=None,
         ),
-        key=hashlib.sha256(asked.encode()).hexdigest(),
+        key=answers_key(of, items),
         level=level,
         items=tuple(
             ItemFacts(item.name, f"{item.name}.parquet", item.size, item.description)
@@ -99,6 +119,79 @@ def answers_manifest(
         rap=None if of.rap is None else replace(of.rap, simulated=None),
         answered=AnsweredFacts(of.key, of.measurements, guessed=guessed),
     )
+
+
+def answers_key(of: Manifest, items: Sequence[Item]) -> str:
+    """Return the key of answers, 64 hexadecimal digits: of what was asked, and what was measured.
+
+    Answers of one key may be written over each other. The text that it is made of has the notation
+    and the rules of a release's key (see release_key): a field is written by name, and one that is
+    new is left out where it has the value that was meant before.
+
+    Args:
+        of: the release that was asked.
+        items: the questions.
+    """
+    asked = write_series(
+        [write_text(of.key), write_text(of.measurements), write_series(map(_item, items))]
+    )
+    return hashlib.sha256(asked.encode()).hexdigest()
+
+
+def _item(item: Item) -> str:
+    return write_record(
+        "Item",
+        name=write_text(item.name),
+        tables=write_series(map(_table, item.tables)),
+        weight=write_real(item.weight),
+        description=write_text(item.description),
+        place=write_text(item.place),
+    )
+
+
+def _table(table: Table) -> str:
+    at_least = table.at_least
+    return write_record(
+        "Table",
+        axes=write_series(
+            write_series([write_number(i), _predicates(own)]) for i, own in table.axes
+        ),
+        where=write_series(
+            write_series([write_number(i), _predicates(own)]) for i, own in table.where
+        ),
+        at_least=write_optional(None if at_least is None else write_number(at_least)),
+    )
+
+
+def _predicates(predicates: PredicateSet) -> str:
+    size = write_number(predicates.size)
+    match predicates:
+        case IdentitySet():
+            return write_record("IdentitySet", size=size)
+        case TotalSet():
+            return write_record("TotalSet", size=size)
+        case PrefixSet(length=length):
+            return write_record("PrefixSet", size=size, length=write_number(length))
+        case AllRangesSet(length=length):
+            return write_record("AllRangesSet", size=size, length=write_number(length))
+        case WidthSet(length=length, width=width):
+            return write_record(
+                "WidthSet", size=size, length=write_number(length), width=write_number(width)
+            )
+        case IntervalSet(bounds=bounds):
+            return write_record(
+                "IntervalSet", size=size, bounds=write_series(map(write_numbers, bounds))
+            )
+        case GroupSet(groups=groups):
+            named = (
+                write_series([write_text(label), write_numbers(codes)]) for label, codes in groups
+            )
+            return write_record("GroupSet", size=size, groups=write_series(named))
+        case StackedSet(parts=parts):
+            return write_record(
+                "StackedSet", size=size, parts=write_series(map(_predicates, parts))
+            )
+    assert_never(predicates)
 
 
 def check_answers_target(directory: Path, *, release: Path, key: str, replace_other: bool) -> None:

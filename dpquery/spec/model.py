@@ -133,9 +133,8 @@ class Dataset:
 
     id: str
     version: str = "1"
-    # Not part of its name: what is measured is the same whatever is declared here.
-    rows: Rows | None = field(default=None, repr=False)
-    parent: Parent | None = field(default=None, repr=False)
+    rows: Rows | None = None
+    parent: Parent | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,9 @@ class Probes:
         self._rng = np.random.default_rng(int.from_bytes(digest[:8]))
         self._rows = [rows.block.queries for rows in strategy.measurements]
         self.shape = strategy.shape
-        self.codes = np.stack([self._rng.integers(n, size=PROBED_CELLS) for n in self.shape], axis=1)
+        self.codes = np.stack(
+            [self._rng.integers(n, size=PROBED_CELLS) for n in self.shape], axis=1
+        )
         self.counts = self._rng.integers(MOST_RECORDS, size=PROBED_CELLS)
 
     def table(self, block: Block) -> Array:

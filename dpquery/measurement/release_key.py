@@ -1,0 +1,264 @@
+"""The key of a release: the name under which the ledger holds what was measured and paid for.
+
+Releases of one key are one release, charged once and of the same noise. So a key holds all that is
+charged for: whose records, how their columns are coded and counted, who is protected, what is
+measured, how it is made private, and the number of the release. Requests that differ in any of it
+have different keys. Labels, descriptions, caps and paths are not in it.
+
+A key is the SHA-256 of a text, written field by field in the notation of `canonical`. What is
+counted comes between as bytes, as many as the columns before them have codes. No class and no
+attribute of the product is in the text by its name, so all of them may be renamed.
+
+A key never changes, or users would be charged again for a release that they have. The text here is
+version 1: byte for byte what the first ledgers were written with. It could be tidier; but then
+each release would have two names for ever, and be looked up by both. The text of version 1 begins
+with `(Dataset(`, of a later one with `dpquery release key N;`. What is new keeps all older keys:
+
+* A new kind of thing has a tag of its own: a kind of column, a factor, a source that is not one
+  CSV file, a mechanism, a noise, a guarantee of another accounting (`kind`), a block of queries
+  that are not counts, such as sums.
+* A new field of a kind is written with its name, behind the others, and left out where it has the
+  value that was meant before there was the field. A parameter of noise is a field like any other.
+* Only another meaning of what is written already takes another version: other answers to the same
+  blocks, another order of the values stored, another rounding. For RAP, `layout` says all that. A
+  release is then looked up by its older key too, before anything is charged; as it is where a new
+  accounting draws less noise for the same guarantee, by the mechanism of the old one.
+
+test_release_key holds the keys of releases of every kind, and that each field is in the key.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import assert_never
+
+from dpquery.measurement.accounting import Guarantee
+from dpquery.measurement.canonical import (
+    integer_bytes,
+    write_fraction,
+    write_integers,
+    write_number,
+    write_numbers,
+    write_optional,
+    write_real,
+    write_record,
+    write_series,
+    write_text,
+    write_texts,
+    write_truth,
+)
+from dpquery.measurement.mechanism import Mechanism
+from dpquery.measurement.rap_mechanism import RapMechanism
+from dpquery.operators.blocks import Block
+from dpquery.operators.compile import CompiledSpec
+from dpquery.operators.factors import (
+    Centered,
+    Dense,
+    Factor,
+    Groups,
+    Identity,
+    Ones,
+    PIdentity,
+    Stacked,
+)
+from dpquery.operators.hierarchies import Haar, Hierarchy
+from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
+from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Integers
+from dpquery.spec.model import Dataset, Privacy, Spec
+from dpquery.strategy.rap import RapSettings
+from dpquery.strategy.strategies import Measurement
+
+_BY_SHAPE: dict[type[Factor], str] = {
+    Identity: "identity",
+    Ones: "ones",
+    Centered: "centered",
+    Prefix: "prefix",
+    AllRanges: "all-ranges",
+    WidthRanges: "width",
+    Haar: "haar",
+}
+
+
+def linear_key(
+    spec: Spec,
+    compiled: CompiledSpec,
+    *,
+    measured: Sequence[Measurement],
+    mechanism: Mechanism,
+    release: int,
+) -> str:
+    """Return the key of a release by a linear strategy: 64 hexadecimal digits.
+
+    Args:
+        spec: dataset, domain and protected unit.
+        compiled: the classes of codes that are counted.
+        measured: the strategy's weighted blocks, in the order of the values stored. Strategies
+            that measure the same are one, whatever their shape or name.
+        mechanism: how the values are made private.
+        release: number of the release.
+    """
+    request = _request(spec, compiled, _linear_mechanism(mechanism), release)
+    return _sha256(chain(request, *(_queries(own.weight, own.block) for own in measured)))
+
+
+def rap_key(
+    spec: Spec,
+    compiled: CompiledSpec,
+    *,
+    mechanism: RapMechanism,
+    settings: RapSettings,
+    layout: str,
+    release: int,
+) -> str:
+    """Return the key of a release by relaxed adaptive projection: 64 hexadecimal digits.
+
+    Args:
+        spec: dataset, domain and protected unit.
+        compiled: the workload, and the classes of codes that are counted.
+        mechanism: how every round is made private.
+        settings: of the run.
+        layout: the version of the rules by which rounds are run and stored.
+        release: number of the release.
+    """
+    request = _request(spec, compiled, _rap_mechanism(mechanism), release)
+    run = f"{layout} {_rap_settings(settings)}".encode()
+    blocks = (_queries(1, block) for block in compiled.workload.blocks)
+    return _sha256(chain(request, (run,), *blocks))
+
+
+def _sha256(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _request(spec: Spec, compiled: CompiledSpec, mechanism: str, release: int) -> Iterator[bytes]:
+    """Yield what every key begins with: of whom, by which codes, for whom, how, and which one."""
+    attributes = (map(_column, attribute.columns) for attribute in spec.domain.attributes)
+    domain = ", ".join(f"[{', '.join(columns)}]" for columns in attributes)
+    dataset, unit = _dataset(spec.dataset), _unit(spec.privacy)
+    yield write_series([dataset, f"[{domain}]", unit, mechanism, write_number(release)]).encode()
+    for classes in compiled.classes:
+        yield integer_bytes(classes) + b";"
+
+
+def _dataset(dataset: Dataset) -> str:
+    """Name the population; its rows and its parent are not part of what is counted."""
+    return write_record("Dataset", id=write_text(dataset.id), version=write_text(dataset.version))
+
+
+def _unit(privacy: Privacy) -> str:
+    """Name who is protected. The delta is in the guarantee."""
+    person = write_optional(None if privacy.person is None else write_text(privacy.person))
+    return write_series([person, write_number(privacy.max_rows), write_text(privacy.neighbours)])
+
+
+def _column(column: Column) -> str:
+    """Write how a column's texts become codes; its labels do not matter to that."""
+    match column.kind:
+        case Categorical(values=values):
+            kind = write_texts(values)
+        case Integers(low=low, high=high):
+            kind = write_record("Integers", low=write_number(low), high=write_number(high))
+        case Bins(edges=edges):
+            kind = write_record("Bins", edges=write_series(map(write_real, edges)))
+        case Boolean(true=true, false=false):
+            kind = write_record("Boolean", true=write_texts(true), false=write_texts(false))
+        case _:
+            assert_never(column.kind)
+    return write_series([write_text(column.name), kind, write_truth(column.other)])
+
+
+def _guarantee(guarantee: Guarantee) -> str:
+    return write_record(
+        "Guarantee",
+        kind=write_text(guarantee.kind),
+        amount=write_fraction(guarantee.amount),
+        epsilon=write_fraction(guarantee.epsilon),
+        delta=write_fraction(guarantee.delta),
+    )
+
+
+def _linear_mechanism(mechanism: Mechanism) -> str:
+    return write_record(
+        "Mechanism",
+        guarantee=_guarantee(mechanism.guarantee),
+        shift=write_number(mechanism.shift),
+        sensitivity=write_number(mechanism.sensitivity),
+        scale=write_real(mechanism.scale),
+    )
+
+
+def _rap_mechanism(mechanism: RapMechanism) -> str:
+    total, whole = mechanism.total, mechanism.whole
+    return write_record(
+        "RapMechanism",
+        guarantee=_guarantee(mechanism.guarantee),
+        settings=_rap_settings(mechanism.settings),
+        records=write_number(mechanism.records),
+        replace=write_truth(mechanism.replace),
+        total=write_optional(None if total is None else write_number(total)),
+        total_rho=write_fraction(mechanism.total_rho),
+        selection_rho=write_fraction(mechanism.selection_rho),
+        measurement_rho=write_fraction(mechanism.measurement_rho),
+        rate=write_fraction(mechanism.rate),
+        whole=write_optional(None if whole is None else write_number(whole)),
+    )
+
+
+def _rap_settings(settings: RapSettings) -> str:
+    return write_record(
+        "RapSettings",
+        rounds=write_number(settings.rounds),
+        selected=write_number(settings.selected),
+        relaxed_rows=write_number(settings.relaxed_rows),
+        seed=write_number(settings.seed),
+    )
+
+
+def _queries(weight: int, block: Block) -> Iterator[bytes]:
+    """Yield a block of queries: what its rows are multiplied by, how they combine, its factors."""
+    terms = (
+        write_series([write_number(coefficient), write_series(map(write_truth, factors))])
+        for coefficient, factors in block.terms
+    )
+    yield write_series(
+        [write_number(weight), write_numbers(block.attributes), write_series(terms)]
+    ).encode()
+    yield from (_factor(factor).encode() for factor in block.factors)
+
+
+def _tagged(tag: str, *fields: str) -> str:
+    return write_series([write_text(tag), *fields])
+
+
+def _factor(factor: Factor) -> str:
+    """Write the integers of a factor, or its shape where they follow from that."""
+    if type(factor) in _BY_SHAPE:
+        return _tagged(_BY_SHAPE[type(factor)], *map(write_number, factor.shape))
+    shape = write_numbers(factor.shape)
+    match factor:
+        case Dense(matrix=matrix):
+            return write_series(
+                [write_text("dense"), shape, write_text("<i8"), write_integers(matrix)]
+            )
+        case PIdentity(diagonal=diagonal, rows=rows):
+            return write_series(
+                [write_text("p-identity"), shape, write_integers(diagonal), write_integers(rows)]
+            )
+        case Hierarchy(sizes=sizes, weights=weights):
+            return write_series(
+                [write_text("hierarchy"), shape, write_numbers(sizes), write_numbers(weights)]
+            )
+        case ListedRanges(listed=bounds):
+            return _tagged("ranges", shape, write_integers(bounds))
+        case Groups(matrix=matrix):
+            codes, ends = write_integers(matrix.indices), write_integers(matrix.indptr)
+            return _tagged("groups", shape, codes, ends)
+        case Stacked(parts=parts):
+            return _tagged("stacked", *map(_factor, parts))
+        case Columns(inner=inner, codes=codes):
+            return _tagged("columns", _factor(inner), write_integers(codes))
+        case _:
+            raise TypeError(f"a factor of the class {type(factor).__name__} has no tag in a key")

@@ -1,0 +1,159 @@
+"""Releases of every kind, made by hand: no optimiser and no calibration has a part in them.
+
+What the ledger stores is named by the key of a release, so the keys of these must never change.
+"""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from dpquery.measurement.accounting import Guarantee
+from dpquery.measurement.adaptive import AdaptiveQuery
+from dpquery.measurement.curator import Query
+from dpquery.measurement.mechanism import Mechanism
+from dpquery.measurement.rap_mechanism import RapMechanism
+from dpquery.operators.blocks import Block, Workload, product
+from dpquery.operators.compile import CompiledSpec
+from dpquery.operators.factors import Dense, Groups, Identity, Ones, PIdentity, Stacked, total
+from dpquery.operators.hierarchies import Haar, Hierarchy
+from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
+from dpquery.spec.parse import parse
+from dpquery.strategy.cores import CenteredCore, DenseCore
+from dpquery.strategy.rap import RapSettings
+from dpquery.strategy.strategies import (
+    DirectStrategy,
+    Level,
+    MarginalsStrategy,
+    ProductStrategy,
+    QuadTreeStrategy,
+    ResidualStrategy,
+    UnionStrategy,
+)
+
+SPEC = """\
+dataset: {id: survey, version: 1}
+privacy: {unit: row, neighbours: add-remove, delta: 1e-9}
+budget: {epsilon: 4, delta: 1e-9}
+domain:
+  age: {range: [-2, 7]}
+  sex: {values: [Male, Female]}
+  state: {values: {1: Alabama, 2: "it's \\"Ala, ska\\"", 4: Arizóna}, other: bin}
+  income: {bins: [0, 0.5, 20000, 1e22]}
+  hispanic: {column: hisp, boolean: {true: [Y], false: [N, ""]}}
+  race: {merge: {white: boolean, asian: {values: [A, B, C]}}}
+workload:
+  - name: first
+    product: {age: prefix, sex: identity}
+"""
+PERSON = SPEC.replace("unit: row", "unit: {person: id, max_rows: 3}")
+REPLACE = SPEC.replace("add-remove", "replace").replace("version: 1}", "version: 1, rows: 48}")
+PARENT = SPEC.replace(
+    "version: 1}", "version: 1, parent: {id: panel, budget: {epsilon: 9, delta: 1e-9}}}"
+)
+
+SHAPE = (8, 2, 4, 3, 2, 5)
+CLASSES = ([0, 0, 1, 2, 3, 4, 5, 6, 7, 7], [0, 1], [0, 1, 2, 3], [0, 1, 2], [0, 1])
+CLASSES = tuple(np.array(codes) for codes in (*CLASSES, [0, 1, 2, 3, 4, 4]))
+YES = Groups.of(((1,),), 2)
+BLOCKS = (
+    product(SHAPE, {}),
+    product(SHAPE, {0: Prefix(8), 1: Identity(2)}),
+    product(SHAPE, {0: Prefix(8, 7), 2: AllRanges(4, 3)}),
+    product(SHAPE, {0: WidthRanges(8, 3), 4: YES}),
+    product(SHAPE, {2: ListedRanges(4, [(0, 1), (2, 3)]), 3: Stacked((Identity(3), total(3)))}),
+    product(SHAPE, {5: Groups.of(((0, 1), (2,), (0, 3, 4)), 5)}),
+    Block(SHAPE, (1, 3, 4), (Identity(2), Identity(3), YES), (True, True, True), 2),
+    Block(SHAPE, (0, 1, 4), (AllRanges(8), Identity(2), YES), (False, True, True), 1),
+)
+WORKLOAD = Workload(SHAPE, BLOCKS, (1.0, 2.0, 1.0, 1.0, 0.5, 1.0, 1.0, 1.0))
+
+AGES = PIdentity(np.arange(100, 108), np.arange(16).reshape(2, 8) * 7)
+STATES = Dense(
+    np.array([[3, 0, 1, 0], [0, 2, 0, 0], [1, 0, 0, -5], [0, 1, 1, 70000], [1, 1, 1, 1]])
+)
+RACES = Hierarchy(5, (1, 2, 4), (3, 2, 70001))
+CELLS = tuple(Identity(n) for n in SHAPE)
+PARTS = (
+    ProductStrategy("a", "laplace", (AGES, CELLS[1], *(total(n) for n in SHAPE[2:]))),
+    ProductStrategy("b", "laplace", (Haar(8), Ones(1, 2), *CELLS[2:])),
+)
+CORES = (
+    CenteredCore(8),
+    CenteredCore(2),
+    DenseCore(np.array([[2, -1, 0, 0], [1, 1, -2, 0], [5, 1, 1, -6]])),
+)
+CORES = (*CORES, CenteredCore(3), CenteredCore(2), CenteredCore(5))
+SETS = {(): 7, (0,): 5, (2,): 3 << 40, (0, 2): 1}
+STRATEGIES = {
+    "product": ProductStrategy("p", "laplace", (AGES, CELLS[1], STATES, total(3), YES, RACES)),
+    "permuted columns": ProductStrategy(
+        "c", "laplace", (Columns(Haar(8), np.arange(8)[::-1]), *CELLS[1:])
+    ),
+    "marginals": MarginalsStrategy("m", "laplace", SHAPE, {(0, 1): 5, (2, 3, 4): 9, (): 1}),
+    "factors": MarginalsStrategy("f", "laplace", SHAPE, {(0, 1): 5, (0, 2): 9}, {0: AGES}),
+    "residual": ResidualStrategy("r", "laplace", CORES, SETS),
+    "union": UnionStrategy("u", "laplace", PARTS, (3, 2), ((0, 1), (2, 3, 4, 5, 6, 7))),
+    "quad-tree": QuadTreeStrategy(
+        "q", "laplace", SHAPE, (0, 2), (Level((1, 1), 3), Level((2, 1), 4), Level((4, 2), 1 << 20))
+    ),
+    "workload": DirectStrategy("d", "laplace", WORKLOAD, tuple(range(2, 10))),
+}
+
+PURE = Guarantee("pure", Fraction(1, 3), epsilon=Fraction(1, 3), delta=Fraction(0))
+ZCDP = Guarantee("zcdp", Fraction(7, 10**9), epsilon=Fraction(1), delta=Fraction(1, 10**9))
+LAPLACE = Mechanism(PURE, 0, 12345, 37035.00000000001)
+GAUSSIAN = Mechanism(ZCDP, 3, 10**20, 1e22)
+ADAPTIVE = RapMechanism(
+    guarantee=ZCDP,
+    settings=RapSettings(rounds=2, selected=3, relaxed_rows=10, seed=5),
+    records=1,
+    replace=False,
+    total=None,
+    total_rho=Fraction(1, 10**9),
+    selection_rho=Fraction(1, 10**9),
+    measurement_rho=Fraction(2, 10**9),
+    rate=Fraction(12345, 1 << 64),
+    whole=None,
+)
+AT_ONCE = replace(
+    ADAPTIVE,
+    settings=RapSettings(rounds=1, selected=0, relaxed_rows=10, seed=5),
+    replace=True,
+    total=48,
+    total_rho=Fraction(0),
+    selection_rho=Fraction(0),
+    rate=Fraction(0),
+    whole=18,
+)
+
+
+def compiled_of(workload=WORKLOAD, classes=CLASSES):
+    """A workload over classes, as one item."""
+    return CompiledSpec(workload, classes, (range(len(workload.blocks)),))
+
+
+def linear(strategy=STRATEGIES["marginals"], spec=SPEC, mechanism=LAPLACE, **changes):
+    """A linear release."""
+    parsed = parse(spec, name="survey.yaml", files={})
+    return replace(Query(parsed, compiled_of(), strategy, mechanism), **changes)
+
+
+def rap(mechanism=ADAPTIVE, spec=SPEC, **changes):
+    """A release by relaxed adaptive projection, whose public side is never made."""
+    parsed = parse(spec, name="survey.yaml", files={})
+    own = AdaptiveQuery(parsed, compiled_of(), mechanism.settings, mechanism, 1, lambda _: None)
+    return replace(own, **changes)
+
+
+RELEASES = {name: linear(own) for name, own in STRATEGIES.items()} | {
+    "gaussian noise": linear(mechanism=GAUSSIAN),
+    "release 2": linear(release=2),
+    "persons": linear(spec=PERSON),
+    "records replaced": linear(spec=REPLACE),
+    "a parent": linear(spec=PARENT),
+    "RAP": rap(),
+    "RAP, all at once": rap(AT_ONCE, REPLACE),
+    "RAP, persons": rap(replace(ADAPTIVE, records=3), PERSON),
+    "RAP, a parent, release 3": rap(spec=PARENT, release=3),
+}

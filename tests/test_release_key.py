@@ -1,0 +1,33 @@
+"""The key of a release never changes: under it the ledger holds what was paid for."""
+
+import pytest
+from release_keys import RELEASES
+
+KEYS = {
+    "product": "ab2f089d499099dc342ffebbdbcbffa41944d79095eb9d5030cd1a4da7a0eadd",
+    "permuted columns": "6cc7793bde4a864a5082ce3693b695d6380d0a996d0c8ad8149710bb296b170c",
+    "marginals": "c390d13076a7cc3089c4a1472810f4ab42fdc4db79651f593b8e6129402bfcba",
+    "factors": "8daa7e872393c8c62b3bfbe910551c71a48711aa8719f380a99386d327fa0ae5",
+    "residual": "42c2394aec12a2693124ab50ed07c0ff499efe8c75dbd5e705d2de53ce737505",
+    "union": "bd516c55256beaf3a4ba29bd99bacab137119e80b3facc528735a4626dd925d6",
+    "quad-tree": "ffda96c161640937c67ffbc7123dfbae58438f59ce212779d53fa5079db4d51f",
+    "workload": "622b91d938372c637610adefabca515af4b55806b4456e59f7c596c8769a1593",
+    "gaussian noise": "a8ad86fe64a386089ef4ae826aac8a2e6901dc40aba2f0d31317e4fff978004f",
+    "release 2": "2e0e7b31f3e61fced07ba6dff1632e30525cbf47b695d5f46da3a48a8646946b",
+    "persons": "9bc93aaf8cade9c02672991e103c89b6b5c373affb1420b482f04aa1c54b55e1",
+    "records replaced": "1dc0920b64515ef4696bd15672ba98e52bbb8067743daca073ff58c5262c676e",
+    "a parent": "c390d13076a7cc3089c4a1472810f4ab42fdc4db79651f593b8e6129402bfcba",
+    "RAP": "07a6086f8ff840cfde5480a721ab263c4d2a9cf84c93fa86d41d4fe856085d9f",
+    "RAP, all at once": "e6466bf30008cb799a37d79d8b934a668b8dde0f3f9d0d269952859646ec8e80",
+    "RAP, persons": "a5a34ca78a13184e5f702d5c8e138057c7595ff208e9b0e4fdfcdba527929e94",
+    "RAP, a parent, release 3": "a756493feb4722f0d424bea44503104d35cfcf142731655d034fffe78b7bc10a",
+}
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_a_release_has_the_key_that_it_always_had(name):
+    assert RELEASES[name].key == KEYS[name]
+
+
+def test_every_release_here_has_its_key_on_record():
+    assert KEYS.keys() == RELEASES.keys()

@@ -1,0 +1,360 @@
+"""Every field of all that a release is charged for is in its key, or is known not to matter."""
+
+import inspect
+import typing
+from dataclasses import fields, is_dataclass, replace
+from fractions import Fraction
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from release_keys import ADAPTIVE, CLASSES, LAPLACE, PERSON, compiled_of
+
+from dpquery.measurement.accounting import Guarantee
+from dpquery.measurement.adaptive import AdaptiveQuery
+from dpquery.measurement.curator import Query
+from dpquery.measurement.mechanism import Mechanism
+from dpquery.measurement.rap_mechanism import RapMechanism
+from dpquery.measurement.release_key import linear_key, rap_key
+from dpquery.operators.blocks import Block, Workload
+from dpquery.operators.compile import CompiledSpec
+from dpquery.operators.factors import (
+    Centered,
+    Dense,
+    Factor,
+    Groups,
+    Identity,
+    Ones,
+    PIdentity,
+    Stacked,
+    Weighted,
+)
+from dpquery.operators.hierarchies import Haar, Hierarchy
+from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
+from dpquery.release.answered import answers_key
+from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
+from dpquery.spec.model import Dataset, Item, Privacy, Spec, Table
+from dpquery.spec.parse import parse
+from dpquery.spec.predicates import (
+    AllRangesSet,
+    GroupSet,
+    IdentitySet,
+    IntervalSet,
+    PredicateSet,
+    PrefixSet,
+    StackedSet,
+    TotalSet,
+    WidthSet,
+)
+from dpquery.strategy.rap import RapSettings
+from dpquery.strategy.strategies import Measurement
+
+SAME = object()
+"""In place of another value: the field is not in the key, for the reason given beside it."""
+THIRD = Fraction(1, 3)
+SHAPE = (4, 2, 2)
+BLOCK = Block(SHAPE, (0, 1, 2), (Identity(4), Identity(2), Prefix(2)), (False, True, True), 1)
+# Of every dataclass that a release is charged for, another value of every field.
+FIELDS = {
+    Spec: {
+        "dataset": Dataset("other"),
+        "privacy": Privacy(max_rows=9),
+        "domain": Domain((Attribute("only", (Column("only", Integers(0, 1)),)),)),
+        "budget": SAME,  # what may be spent
+        "items": SAME,  # what is measured of them is in the blocks
+        "text": SAME,  # all that counts of it is in the other fields
+        "files": SAME,
+    },
+    Dataset: {
+        "id": "other",
+        "version": "2",
+        "rows": SAME,  # where RAP relies on it, it is in the mechanism's total
+        "parent": SAME,  # whose cap is charged too
+    },
+    Privacy: {
+        "person": None,
+        "max_rows": 4,
+        "neighbours": "replace",
+        "delta": SAME,  # the delta asked for is in the guarantee
+    },
+    Domain: {"attributes": (Attribute("only", (Column("only", Integers(0, 1)),)),)},
+    # An attribute is what its columns are, whatever the tables call it.
+    Attribute: {"name": SAME, "columns": (Column("only", Integers(0, 1)),)},
+    Column: {"name": "other", "kind": Integers(3, 4), "other": True},
+    Categorical: {"values": ("male", "female"), "labels": SAME},  # as the tables call them
+    Integers: {"low": -3, "high": 8},
+    Bins: {"edges": (0.0, 0.5000000000000001, 20000.0, 1e22)},
+    Boolean: {"true": ("J",), "false": ("F",)},
+    CompiledSpec: {
+        "workload": Workload(SHAPE, (BLOCK,), (1.0,)),
+        "classes": (np.array([0, 1]),),
+        "items": SAME,  # which table stands in which file
+    },
+    Workload: {
+        "shape_of_domain": SAME,  # follows from the classes
+        "blocks": (BLOCK,),
+        "weights": SAME,  # RAP does not look at them, and the strategy's are in what is measured
+    },
+    Measurement: {"weight": 8, "block": replace(BLOCK, at_least=2)},
+    Block: {
+        "shape_of_domain": SAME,  # follows from the classes
+        "attributes": (0, 1, 3),
+        "factors": (Identity(4), Identity(2), Identity(2)),
+        "counted": (True, True, False),
+        "at_least": 2,
+    },
+    Mechanism: {
+        "guarantee": replace(LAPLACE.guarantee, amount=Fraction(1, 4)),
+        "shift": 1,
+        "sensitivity": 12346,
+        "scale": 37035.0,
+    },
+    Guarantee: {
+        "kind": "other",
+        "amount": THIRD / 2,
+        "epsilon": THIRD / 2,
+        "delta": Fraction(1, 10**10),
+    },
+    RapMechanism: {
+        "guarantee": replace(ADAPTIVE.guarantee, amount=THIRD),
+        "settings": RapSettings(1, 2, 3, 4),
+        "records": 2,
+        "replace": True,
+        "total": 48,
+        "total_rho": THIRD,
+        "selection_rho": THIRD,
+        "measurement_rho": THIRD,
+        "rate": THIRD,
+        "whole": 18,
+    },
+    RapSettings: {"rounds": 3, "selected": 4, "relaxed_rows": 11, "seed": 6},
+}
+# And of every kind of factor: what it is made of, and another value of each of that.
+FACTORS = {
+    Identity: ({"n": 4}, {"n": 5}),
+    Ones: ({"m": 1, "n": 4}, {"m": 2, "n": 5}),
+    Centered: ({"n": 4}, {"n": 5}),
+    Haar: ({"n": 4}, {"n": 5}),
+    Prefix: ({"n": 4, "length": 3}, {"n": 5, "length": 4}),
+    AllRanges: ({"n": 4, "length": 3}, {"n": 5, "length": 4}),
+    WidthRanges: ({"n": 4, "width": 2}, {"n": 5, "width": 3}),
+    ListedRanges: ({"n": 4, "bounds": [(0, 1), (2, 3)]}, {"n": 5, "bounds": [(0, 1), (1, 3)]}),
+    Dense: ({"matrix": np.array([[1, 2], [3, 4]])}, {"matrix": np.array([[1, 2, 3, 4]])}),
+    PIdentity: (
+        {"diagonal": np.array([1, 2]), "rows": np.array([[3, 4]])},
+        {"diagonal": np.array([1, 3]), "rows": np.array([[3, 5]])},
+    ),
+    Hierarchy: (
+        {"n": 4, "sizes": (1, 2), "weights": (3, 4)},
+        {"n": 6, "sizes": (1, 4), "weights": (3, 5)},
+    ),
+    Groups: (
+        {"matrix": sp.csr_array([[1, 1, 0], [0, 0, 1]])},
+        {"matrix": sp.csr_array([[1, 0, 0], [0, 1, 1]])},
+    ),
+    Stacked: (
+        {"parts": (Identity(2), Ones(1, 2))},
+        {"parts": (Ones(1, 2), Identity(2))},
+    ),
+    Columns: (
+        {"inner": Prefix(4), "codes": np.array([1, 0])},
+        {"inner": Haar(4), "codes": np.array([0, 1])},
+    ),
+}
+NEVER_MEASURED = {Weighted}
+# Of all that answers to later questions are named by.
+QUESTIONS = {
+    Item: {"name": "b", "tables": (), "weight": 2.0, "description": "b", "place": "b:1:1"},
+    Table: {"axes": (), "where": ((1, TotalSet(2)),), "at_least": 1},
+    IdentitySet: {"size": 9},
+    TotalSet: {"size": 9},
+    PrefixSet: {"size": 9, "length": 2},
+    AllRangesSet: {"size": 9, "length": 2},
+    WidthSet: {"size": 9, "length": 2, "width": 2},
+    IntervalSet: {"size": 9, "bounds": ((0, 2),)},
+    GroupSet: {"size": 9, "groups": (("a", (0, 2)),)},
+    StackedSet: {"size": 9, "parts": (TotalSet(3), IdentitySet(3))},
+}
+
+PARSED = parse(PERSON, name="survey.yaml", files={})
+MEASURED = (Measurement(7, BLOCK), Measurement(1, BLOCK))
+LINEAR = {
+    "spec": PARSED,
+    "compiled": CompiledSpec(None, CLASSES, ()),
+    "measured": MEASURED,
+    "mechanism": LAPLACE,
+    "release": 1,
+}
+RAP = {
+    "spec": PARSED,
+    "compiled": compiled_of(Workload(SHAPE, (BLOCK, BLOCK), (1.0, 1.0))),
+    "mechanism": ADAPTIVE,
+    "settings": ADAPTIVE.settings,
+    "layout": "rap/1",
+    "release": 1,
+}
+PREDICATES = (IdentitySet(3), TotalSet(3), PrefixSet(3, 3), AllRangesSet(3, 3), WidthSet(3, 3, 1))
+PREDICATES += (IntervalSet(3, ((0, 1),)), GroupSet(3, (("a", (0, 1)),)))
+PREDICATES += (StackedSet(3, (IdentitySet(3), TotalSet(3))),)
+ASKED = tuple(Item("a", (Table(((0, own),)),)) for own in PREDICATES)
+
+
+def parts(value):
+    """A value and all dataclasses in it."""
+    if is_dataclass(value):
+        yield value
+        value = tuple(getattr(value, field.name) for field in fields(value))
+    if isinstance(value, tuple):
+        for part in value:
+            yield from parts(part)
+
+
+def with_part(value, old, new):
+    """A value with another object in the place of one that is in it."""
+    if value is old:
+        return new
+    if isinstance(value, tuple):
+        return tuple(with_part(part, old, new) for part in value)
+    if isinstance(value, dict):
+        return {name: with_part(part, old, new) for name, part in value.items()}
+    if not is_dataclass(value):
+        return value
+    names = [field.name for field in fields(value)]
+    return replace(value, **{name: with_part(getattr(value, name), old, new) for name in names})
+
+
+def kinds_in(hint):
+    """All classes of ours in a type, and the dataclasses of what is in their fields."""
+    found, todo = set(), [hint]
+    while todo:
+        own = todo.pop()
+        todo += typing.get_args(own)
+        if is_dataclass(own) and own not in found:
+            found.add(own)
+            hints = typing.get_type_hints(own)
+            named = {**FIELDS, **QUESTIONS}.get(own, {})
+            todo += [
+                hints[field.name] for field in fields(own) if named.get(field.name) is not SAME
+            ]
+    return found
+
+
+def concrete(kind):
+    """All classes under one that can be made."""
+    below = {own for direct in kind.__subclasses__() for own in concrete(direct)}
+    return below if inspect.isabstract(kind) else below | {kind}
+
+
+def fields_of(table):
+    """Every field that a table gives another value of."""
+    return [
+        pytest.param(kind, name, other, id=f"{kind.__name__}.{name}")
+        for kind, others in table.items()
+        for name, other in others.items()
+        if other is not SAME
+    ]
+
+
+def changed(value, kind, name, other):
+    """A value whose first object of a kind has another field; None if there is no such object."""
+    old = next((part for part in parts(tuple(value.values())) if type(part) is kind), None)
+    return None if old is None else with_part(value, old, replace(old, **{name: other}))
+
+
+def factor_key(factor):
+    """The key of a linear release that measures one factor."""
+    block = SimpleNamespace(attributes=(0,), terms=((1, (True,)),), factors=(factor,))
+    return linear_key(**{**LINEAR, "measured": (Measurement(1, block),)})
+
+
+def test_no_field_of_what_a_release_is_charged_for_is_forgotten():
+    charged = [
+        *typing.get_type_hints(linear_key).values(),
+        *typing.get_type_hints(rap_key).values(),
+    ]
+    assert kinds_in(tuple[*charged]) == FIELDS.keys()
+    for kind, others in FIELDS.items():
+        assert {field.name for field in fields(kind)} == others.keys()
+    linear = [field.name for field in fields(Query)]
+    assert linear == ["spec", "compiled", "strategy", "mechanism", "release"]
+    rap = [field.name for field in fields(AdaptiveQuery)]
+    # The public side sees noisy values alone: what it makes of them is no part of what is asked.
+    assert rap == ["spec", "compiled", "settings", "mechanism", "release", "project"]
+
+
+@pytest.mark.parametrize(("kind", "name", "other"), fields_of(FIELDS))
+def test_another_value_of_a_field_is_another_key(kind, name, other):
+    pairs = [(linear_key, LINEAR), (rap_key, RAP)]
+    others = [(key, own, changed(own, kind, name, other)) for key, own in pairs]
+    compared = [key(**own) != key(**new) for key, own, new in others if new is not None]
+    if (kind, name) == (CompiledSpec, "workload"):
+        compared = compared[1:]  # of a linear release the strategy is measured, not the workload
+    assert compared
+    assert all(compared)
+
+
+@pytest.mark.parametrize("change", [{"release": 2}, {"layout": "rap/2"}], ids=str)
+def test_another_release_or_another_layout_is_another_key(change):
+    assert rap_key(**RAP) != rap_key(**RAP | change)
+    assert "layout" in change or linear_key(**LINEAR) != linear_key(**LINEAR | change)
+
+
+def test_texts_that_look_like_notation_are_texts():
+    names = [
+        ("a', version='b", "c"),
+        ("a", "b', version='c"),
+        ('a"', "'b"),
+        ("a\\", "b"),
+        ("a", "b"),
+    ]
+    keys = {
+        linear_key(**LINEAR | {"spec": replace(PARSED, dataset=Dataset(*own))}) for own in names
+    }
+    assert len(keys) == len(names)
+
+
+def test_the_blocks_of_a_release_are_in_its_key_in_their_order():
+    orders = (MEASURED, MEASURED[::-1], MEASURED[:1], MEASURED[1:], (*MEASURED, *MEASURED))
+    assert len({linear_key(**LINEAR | {"measured": order}) for order in orders}) == len(orders)
+
+
+def test_every_kind_of_factor_has_a_tag_and_all_that_it_is_made_of_is_in_the_key():
+    assert concrete(Factor) == FACTORS.keys() | NEVER_MEASURED
+    keys = []
+    for kind, (own, other) in FACTORS.items():
+        assert inspect.signature(kind).parameters.keys() == own.keys() == other.keys()
+        keys += [factor_key(kind(**own))]
+        keys += [factor_key(kind(**own | {name: other[name]})) for name in own]
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_factor_that_is_not_of_integers_or_has_no_tag_has_no_key():
+    for factor in (Dense(np.eye(2)), Weighted(Identity(2), np.ones(2))):
+        with pytest.raises(TypeError, match="key"):
+            factor_key(factor)
+
+
+def test_the_integers_of_a_factor_are_the_same_however_they_are_held():
+    matrix = np.array([[1, 2], [3, 4]])
+    others = (matrix.astype(np.int32), np.asfortranarray(matrix), matrix.astype(">i8"))
+    assert {factor_key(Dense(own)) for own in others} == {factor_key(Dense(matrix))}
+
+
+def test_no_field_of_a_question_is_forgotten():
+    assert kinds_in(Item) == QUESTIONS.keys()
+    assert set(typing.get_args(PredicateSet)) == {type(own) for own in PREDICATES}
+    for kind, others in QUESTIONS.items():
+        assert {field.name for field in fields(kind)} == others.keys()
+
+
+@pytest.mark.parametrize(("kind", "name", "other"), fields_of(QUESTIONS))
+def test_another_question_makes_other_answers(kind, name, other):
+    of = SimpleNamespace(key="k", measurements="m")
+    asked = {"items": ASKED}
+    assert answers_key(of, **asked) != answers_key(of, **changed(asked, kind, name, other))
+
+
+def test_answers_of_another_release_or_other_noise_are_other_answers():
+    of = [SimpleNamespace(key=key, measurements=own) for key, own in ("km", "kn", "lm")]
+    assert len({answers_key(own, ASKED) for own in of}) == 3
