@@ -75,6 +75,7 @@ def test_a_shell_keeps_its_folder_its_variables_and_the_last_exit_code(tmp_path,
     ("text", "printed", "noisy"),
     [
         ("error 12.63\n", "error   12.64\n", False),
+        ("error 220\n", "error 220.2\n", False),
         ("a\n...\nd\n", "a\nb\nc\nd\n", False),
         ("...\nd\n", "d\n", False),
         ("a\n...\n", "a\nb\n", False),
@@ -90,7 +91,8 @@ def test_what_may_differ(text, printed, noisy):
 @pytest.mark.parametrize(
     ("text", "printed", "noisy"),
     [
-        ("error 12.63\n", "error 12.65\n", False),
+        ("error 12.63\n", "error 12.73\n", False),
+        ("rho 0.0149730576735\n", "rho 0.0149730576736\n", False),
         ("320 answers\n", "321 answers\n", False),
         ("1e-06\n", "1e-05\n", False),
         ("a\nc\n", "a\nb\nc\n", False),
