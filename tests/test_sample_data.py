@@ -1,6 +1,7 @@
 """The sample data is reproducible, plausible, and fits the workload that is shipped for it."""
 
 import csv
+import hashlib
 import importlib.util
 import math
 from collections import Counter
@@ -62,6 +63,14 @@ def incomes(rows: list[Row]) -> list[int]:
 
 def test_persons_csv_is_what_make_persons_writes(maker: ModuleType) -> None:
     assert maker.PATH.read_bytes() == maker.render().encode()
+
+
+def test_the_survey_of_the_tutorial_is_the_file_that_the_readme_names(maker: ModuleType) -> None:
+    readme = maker.PATH.with_name("README.md").read_text(encoding="utf-8")
+    survey = maker.PATH.with_name("nhanes2.csv").read_bytes()
+    assert hashlib.sha256(survey).hexdigest() in readme
+    assert len(survey.splitlines()) == 10_338
+    assert b"10,337 persons" in readme.encode()
 
 
 def test_the_file_is_small_and_has_50000_rows(maker: ModuleType, rows: list[Row]) -> None:
