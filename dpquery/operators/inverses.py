@@ -13,6 +13,8 @@ from dpquery.operators.factors import Array, Dense, Factor, PIdentity
 from dpquery.operators.gram import Matrix, diagonal, times, trace_with
 from dpquery.operators.hierarchies import Haar, Hierarchy, TreeInverse
 
+INVERSE_RESIDUAL = 1e-3  # of a Gram times its inverse, off the identity, on a few vectors
+
 
 @dataclass(frozen=True, eq=False)
 class DiagonalLessRows:
@@ -52,20 +54,31 @@ def p_identity_inverse(factor: PIdentity) -> DiagonalLessRows:
 
 
 def inverse_gram(factor: Factor) -> Inverse:
-    """Return (A'A)^-1 of a factor of full column rank. (n, n)."""
+    """Return (A'A)^-1 of a factor of full column rank. (n, n).
+
+    Raises:
+        LinAlgError: it has not that rank, or is too ill-conditioned for floats.
+    """
     if isinstance(factor, Hierarchy | Haar):
-        return factor.tree
-    if isinstance(factor, PIdentity):
-        return p_identity_inverse(factor)
+        return factor.tree  # sums of positive numbers: nothing cancels
+    M = p_identity_inverse(factor) if isinstance(factor, PIdentity) else _dense_inverse(factor)
+    probes = np.cos(np.outer(np.arange(factor.shape[1]) + 1.0, (1.0, 2.0, 3.0)))
+    back = factor.rmatmat(factor.matmat(inverse_times(M, probes)))
+    if not float(np.abs(back - probes).max()) <= INVERSE_RESIDUAL:
+        raise np.linalg.LinAlgError("a factor too ill-conditioned for floating-point numbers")
+    return M
+
+
+def _dense_inverse(factor: Factor) -> Array:
+    """Return R^-1 R'^-1 with A = Q R: the Gram itself is never formed."""
     scale = float(factor.max_abs())
     A = factor.dense() / scale
-    if A.shape[0] == A.shape[1] and not np.any(np.tril(A, -1)):
-        root, singular = lapack.dtrtri(A)  # what a Cholesky factor, rounded, still is
-        if singular:
-            raise np.linalg.LinAlgError("Singular matrix")
-        return np.asarray(root @ root.T / scale**2)
-    inverse = np.linalg.inv(A.T @ A) / scale**2
-    return np.asarray((inverse + inverse.T) / 2)
+    square = A.shape[0] == A.shape[1]
+    R = A if square and not np.any(np.tril(A, -1)) else np.linalg.qr(A, mode="r")
+    root, singular = lapack.dtrtri(R)
+    if singular:
+        raise np.linalg.LinAlgError("a factor without full column rank")
+    return np.asarray(root @ root.T / scale**2)
 
 
 def inverse_trace(M: Inverse, V: Matrix) -> float:

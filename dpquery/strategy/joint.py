@@ -33,7 +33,9 @@ WORK_LIMIT = 1 << 36  # multiplications for the coefficients of a block
 MAX_CLASSES = 2048  # of an attribute that is measured: its basis takes O(n^3)
 SHORTEST_LENGTH = 1e-14  # of the lengths of a basis, in proportion to the greatest
 NARROW = 32  # columns of stacks that are solved for all places at once
-RESIDUAL = 1e-9  # of the coefficients of a query that are solved for, in proportion to the query
+SOLVED_RESIDUAL = (
+    1e-9  # of the coefficients of a query that are solved for, in proportion to the query
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,7 +295,7 @@ def _solved(R: Array, q: Array) -> Array:
 def _check_residual(product: Array, expected: Array, what: str) -> None:
     """Raise LinAlgError where a product is not what it should be, or not a number."""
     scale = float(np.abs(expected).max(initial=0.0))
-    if not float(np.abs(product - expected).max(initial=0.0)) <= RESIDUAL * scale:
+    if not float(np.abs(product - expected).max(initial=0.0)) <= SOLVED_RESIDUAL * scale:
         raise LinAlgError(f"{what} are too ill-conditioned to be solved")
 
 
