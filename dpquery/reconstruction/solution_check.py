@@ -24,7 +24,7 @@ OFF = 1e-4  # of the standard error: how far an answer without noise may be off
 INVISIBLE = 1e-12  # of all records: what no reader of counts can see, at any epsilon
 ANSWERS = 1 << 21  # looked at, in about equal shares for every item
 TABLES = 2000  # looked at
-MOST_DRAWS = 16  # of noise; fewer where there are many numbers
+MOST_DRAWS = 64  # of noise; fewer where there are many numbers
 CHANCE = 1e-9  # that the noise of a sound item seems too large, or too small
 
 Asked = tuple[Block, int | None]

@@ -13,9 +13,10 @@ from mutants.priced import PRICED
 from mutants.rapped import RAPPED
 from mutants.read import READ
 from mutants.shown import SHOWN
+from mutants.solved import SOLVED
 from mutants.supplied import SUPPLIED
 
-MUTANTS = (*DRAWN, *PRICED, *READ, *LEDGERED, *KEPT, *KEYED, *RAPPED, *SHOWN, *SUPPLIED)
+MUTANTS = (*DRAWN, *PRICED, *READ, *LEDGERED, *KEPT, *KEYED, *RAPPED, *SHOWN, *SOLVED, *SUPPLIED)
 
 CHEAPEST = (
     "true answers are returned",

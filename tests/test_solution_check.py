@@ -1,0 +1,189 @@
+"""Strategies that do not give the answers they promise: plan drops them, release refuses them."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_support import contents, ok, refused, spent
+from strategies_support import MIXED, random_strategies
+
+import dpquery.strategy.joint as joint_module
+from dpquery.operators.blocks import Workload, product
+from dpquery.operators.factors import Dense, Identity, PIdentity, total
+from dpquery.operators.inverses import inverse_gram
+from dpquery.reconstruction.solution_check import flaw_of
+from dpquery.strategy.joint import joint_system
+from dpquery.strategy.select import select
+from dpquery.strategy.splits import split_by
+from dpquery.strategy.strategies import ProductStrategy, UnionStrategy
+
+ITEMS = (range(2), range(2, 4))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sound_strategies_of_every_shape_pass(seed):
+    for strategy, workload in random_strategies(np.random.default_rng(seed), (3, 4, 2), "laplace"):
+        assert flaw_of(strategy, workload, items=ITEMS, noise_std=1e4) == "", strategy.name
+
+
+def union():
+    """Two products with different factors, and a workload that both serve."""
+    rows = np.random.default_rng(3).integers(0, 2**13, (2, 6))
+    narrow = PIdentity(2**16 - rows.sum(axis=0), rows)
+    second = Dense(np.tri(6, dtype=int) + np.eye(6, dtype=int))
+    parts = (
+        ProductStrategy("a", "laplace", (narrow, Identity(3))),
+        ProductStrategy("b", "laplace", (second, total(3))),
+    )
+    blocks = (product((6, 3), {0: Identity(6), 1: Identity(3)}), product((6, 3), {0: Identity(6)}))
+    workload = Workload((6, 3), blocks, (1.0, 1.0))
+    return UnionStrategy("u", "laplace", parts, (1, 9_000), ((0,), (1,))), workload
+
+
+def flaw_of_union():
+    strategy, workload = union()
+    return flaw_of(strategy, workload, items=(range(1), range(1, 2)), noise_std=1e6)
+
+
+def test_answers_that_are_off_are_seen(monkeypatch):
+    assert flaw_of_union() == ""
+    project = joint_module.JointSystem.project
+
+    def off(self, answers):
+        return tuple(1.0001 * y for y in project(self, answers))
+
+    monkeypatch.setattr(joint_module.JointSystem, "project", off)
+    assert "an answer to exact counts is off by" in flaw_of_union()
+
+
+@pytest.mark.parametrize("factor", [0.3, 4.0])
+def test_standard_errors_that_are_misprinted_are_seen(factor, monkeypatch):
+    variances = joint_module.JointSystem.variances
+    monkeypatch.setattr(
+        joint_module.JointSystem, "variances", lambda self, b: factor**-2 * variances(self, b)
+    )
+    assert "times as much as their standard errors say" in flaw_of_union()
+
+
+def test_what_is_no_number_is_seen(monkeypatch):
+    monkeypatch.setattr(
+        joint_module.JointSystem,
+        "project",
+        lambda self, y: tuple(s.R[:, 0] * math.nan for s in self.stacks),
+    )
+    assert "floating-point numbers" in flaw_of_union()
+
+
+def test_a_flawed_candidate_gives_way_to_the_next_and_says_why():
+    sound = select(MIXED, noises=["gaussian"])["gaussian"]
+    name = sound.best.name
+
+    def flaw(strategy):
+        return "it is what the test drops" if strategy.name == name else ""
+
+    other = select(MIXED, noises=["gaussian"], flaw_of=flaw)["gaussian"]
+    assert other.best.name != name
+    assert other.best.score >= sound.best.score
+    (dropped,) = [own for own in other.candidates if own.name == name]
+    assert (dropped.found, dropped.reason) == (None, "it is what the test drops")
+
+
+def test_a_triangle_that_cannot_be_solved_is_no_solution():
+    R = np.array([[[1.0, 1.0], [0.0, 0.0]]])
+    with np.errstate(all="ignore"), pytest.raises(np.linalg.LinAlgError):
+        joint_module._solved(R, np.ones((1, 2)))
+
+
+def test_a_factor_without_full_rank_in_floats_is_refused():
+    high = 1 << 52
+    almost = Dense(np.array([[high, high], [high, high + 1]]))
+    with pytest.raises(np.linalg.LinAlgError):
+        inverse_gram(almost)
+    assert joint_system((2, 2), [{0: almost, 1: Identity(2)}, {0: Identity(2)}], [1, 1]) is None
+
+
+def test_a_predicate_that_always_holds_has_no_remainder():
+    """Else rounding is multiplied with the share of a table that is hardly measured."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        factor = Dense(np.triu(rng.integers(1, 65536, (4, 4))))
+        assert split_by(factor).variances(total(4)) == [0.0]
+
+
+def test_parts_of_far_weights_keep_their_scale():
+    """Rows a million times smaller are still rows: what they alone see is answered from them."""
+    strategy, workload = union()
+    far = dataclasses.replace(strategy, weights=(1, 9_000_000_000))
+    assert flaw_of(far, workload, items=(range(1), range(1, 2)), noise_std=1e6) == ""
+
+
+def test_a_union_past_the_range_of_floats_is_dropped_or_sound():
+    n = 4
+    slim = PIdentity(np.array([1, 1, 1, 65536]), np.array([[65535, 65535, 65535, 1]]))
+    other = PIdentity(np.array([65536, 1, 1, 1]), np.array([[1, 65535, 65535, 65535]]))
+    shape = (n,) * 4
+    parts = tuple(
+        ProductStrategy("p", "laplace", factors)
+        for factors in ((slim,) * 4, (other,) * 4, (Identity(n),) * 2 + (total(n),) * 2)
+    )
+    strategy = UnionStrategy("u", "laplace", parts, (5, 7, 1 << 40), ((0,), (1,), (2,)))
+    last, first = Dense(np.array([[0, 0, 0, 1]])), Dense(np.array([[1, 0, 0, 0]]))
+    blocks = (
+        product(shape, dict.fromkeys(range(4), last)),
+        product(shape, dict.fromkeys(range(4), first)),
+        product(shape, {0: Identity(n), 1: Identity(n)}),
+    )
+    workload = Workload(shape, blocks, (1.0, 1.0, 1.0))
+    flaw = flaw_of(strategy, workload, items=[range(k, k + 1) for k in range(3)], noise_std=1e9)
+    assert flaw == "" or "off by" in flaw or "vary" in flaw or "floating-point" in flaw
+
+
+RELEASE = ("release", "data.csv", "--epsilon", "1")
+
+
+def flawed(monkeypatch, where):
+    monkeypatch.setattr(f"{where}.flaw_of", lambda *_, **__: "an answer is off by 3")
+
+
+def test_a_release_of_a_flawed_strategy_is_refused_and_nothing_is_charged(town, monkeypatch):
+    before = contents(Path())
+    flawed(monkeypatch, "dpquery.contracts.linear")
+    message = refused(*RELEASE, code=2)
+    assert "does not give the answers that it promises: an answer is off by 3" in message
+    assert "run `dpquery plan` again" in message
+    assert contents(Path()) == before
+    assert spent() == "0"
+
+
+def test_a_free_release_again_is_refused_too_and_the_folder_stays(town, monkeypatch):
+    ok(*RELEASE)
+    before = contents(Path())
+    flawed(monkeypatch, "dpquery.contracts.linear")
+    refused(*RELEASE, code=2)
+    assert contents(Path()) == before
+
+
+def test_later_questions_that_would_be_answered_wrongly_are_refused(town, monkeypatch):
+    ok(*RELEASE)
+    Path("questions.yaml").write_text("workload: [{name: one, product: {sex: identity}}]\n")
+    flawed(monkeypatch, "dpquery.contracts.linear")
+    assert "an answer is off by 3" in refused("answer", "release", "questions.yaml", code=2)
+    assert not Path("answers").exists()
+
+
+def test_plan_leaves_out_what_it_cannot_solve(town, monkeypatch):
+    best = json.loads(Path("dpquery.plan").read_text())["selections"][0]["best"]
+
+    def flaw(strategy, *_, **__):
+        return "an answer is off by 3" if strategy.name == best else ""
+
+    monkeypatch.setattr("dpquery.planning.figures.flaw_of", flaw)
+    ok("plan", "workload.yaml")
+    selection = json.loads(Path("dpquery.plan").read_text())["selections"][0]
+    assert selection["best"] != best
+    (line,) = [line for line in selection["candidates"] if line["name"] == best]
+    assert line["reason"] == "an answer is off by 3"
+    assert line["rmse"] is None
