@@ -14,7 +14,7 @@ from dpquery.release.errors import Tally, flags, relative_errors
 from dpquery.release.table import layout
 from dpquery.spec.domain import Bins, Boolean, Integers
 from dpquery.spec.model import Item
-from dpquery.spec.parse_domain import RELEASE_COLUMNS
+from dpquery.spec.parsing.attributes import RELEASE_COLUMNS
 from dpquery.spec.predicates import GroupSet, IdentitySet, StackedSet, TotalSet, ranges
 
 # ------------------------------------------------------------------------------- the slow twin

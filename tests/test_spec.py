@@ -10,7 +10,8 @@ from spec_base import BASE, read
 
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
 from dpquery.spec.model import Budget, Dataset, Privacy, Rows, Spec, Table
-from dpquery.spec.parse import ROWS, load, parse
+from dpquery.spec.parse import load, parse
+from dpquery.spec.parsing.fields import ROWS
 from dpquery.spec.predicates import IdentitySet, PrefixSet
 from dpquery.spec.starter import STARTER
 

@@ -9,8 +9,9 @@ from cli_support import ok, refused
 from spec_base import BASE
 
 from dpquery.exceptions import SpecError
-from dpquery.spec import problems, tables
+from dpquery.spec import problems
 from dpquery.spec.parse import load, parse
+from dpquery.spec.parsing import table_limits
 from dpquery.spec.starter import STARTER
 
 CASES = (Path(__file__).parent / "spec_mistakes.txt").read_text(encoding="utf-8")
@@ -194,7 +195,7 @@ def test_descriptions_may_be_long_but_not_without_end() -> None:
 
 
 def test_tables_are_counted_over_the_whole_workload(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MAX_TABLES", 20)
+    monkeypatch.setattr(table_limits, "MAX_TABLES", 20)
     items = "  - {name: a, union: [&u {marginals: {ways: 2}}]}\n"
     parse(BASE + items, name="w.yaml", files={})
     (found,) = mistakes(f"{BASE}{items}  - {{name: b, union: [*u]}}\n")

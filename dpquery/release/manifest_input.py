@@ -14,8 +14,7 @@ from dpquery.measurement.ledger_witness import MANIFEST_FILE
 from dpquery.release.json_facts import decode
 from dpquery.release.manifest import MECHANISMS, RAP, SCHEMA_VERSION, Manifest, RapFacts
 from dpquery.spec.outside import read_outside
-from dpquery.spec.parse import IDENTIFIER, NEIGHBOURS
-from dpquery.spec.parse_workload import NAME
+from dpquery.spec.parsing.fields import IDENTIFIER, NAME, NEIGHBOURS
 from dpquery.strategy.json_values import LEAST, MAX_BYTES, mapping, parsed, text_of
 
 WIDEST_SHIFT = 512  # bits of a strategy's integers below the grid; plans have some 75 at most

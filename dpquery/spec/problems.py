@@ -1,7 +1,7 @@
 """Mistakes in a spec, each at its place: collected while reading, reported all at once."""
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -9,6 +9,8 @@ from typing import TypeVar
 from dpquery.exceptions import SpecError
 
 Word = TypeVar("Word", bound=str)
+_T = TypeVar("_T")
+_P = TypeVar("_P")
 
 MAX_LISTED = 2**23  # codes that the groups and values of a spec list: half a gigabyte
 _CODE = 32  # characters that take as much memory as a code
@@ -69,6 +71,23 @@ class Problems:
     def collected(self) -> AbstractContextManager[None, bool]:
         """Note the mistake that ends the block early, and go on after the block."""
         return _Collector(self)
+
+    def attempt(self, read: Callable[[], _T]) -> _T | None:
+        """Return what is read; None where a mistake ends the reading, which is noted."""
+        with self.collected():
+            return read()
+        return None
+
+    def each(self, parts: Iterable[_P], read: Callable[[_P], _T]) -> list[_T]:
+        """Return what is read of each part; UnreadableError, once all were tried, if one cannot."""
+        results, tried = [], 0
+        for part in parts:
+            tried += 1
+            with self.collected():
+                results.append(read(part))
+        if len(results) < tried:
+            raise UnreadableError(None)
+        return results
 
     def raise_if_any(self) -> None:
         """Raise one SpecError with a line for every mistake, in order of place."""

@@ -5,6 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
+from dpquery.spec.parsing.fields import (
+    RANGE_WORDS,
+    SET_WORDS,
+    SPANS,
+    ConditionFields,
+    RangeFields,
+    SetFields,
+)
+from dpquery.spec.parsing.forms import ByName, ListOf, Pair, Real, Ref, Text, Whole, Word, described
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,
@@ -17,23 +26,7 @@ from dpquery.spec.predicates import (
     WidthSet,
 )
 from dpquery.spec.problems import Problems, UnreadableError, listed, quoted, suggestion
-from dpquery.spec.reading import (
-    choice,
-    described,
-    entries,
-    fields,
-    items,
-    only_one,
-    pair,
-    real,
-    text,
-    whole,
-)
 from dpquery.spec.source import ListNode, MapNode, Node, TextNode
-
-SET_WORDS = ("identity", "total", "prefix", "all-ranges", "identity+total")
-CONDITIONS = ("is", "in", "between")
-SET_KINDS = ("width", "ranges", "groups", *CONDITIONS)
 
 _WORDS_OF_BOOLEAN = {"no": 0, "false": 0, "yes": 1, "true": 1}
 
@@ -47,16 +40,10 @@ def read_set(node: Node, attribute: Attribute, *, problems: Problems) -> Predica
     """Return the predicate set that a node asks of an attribute; a list stacks several."""
     if not isinstance(node, ListNode):
         return _one_set(node, attribute, problems)
+    listed_sets = ListOf("predicate sets to stack", Ref("one_set")).read(node, problems)
     parts: list[PredicateSet] = []
-    found = items(node, "predicate sets to stack")
-    read = 0
-    for own in found:
-        with problems.collected():
-            part = _one_set(own, attribute, problems)
-            parts += part.parts if isinstance(part, StackedSet) else (part,)
-            read += 1
-    if read < len(found):
-        raise UnreadableError(None)
+    for part in problems.each(listed_sets, lambda own: _one_set(own, attribute, problems)):
+        parts += part.parts if isinstance(part, StackedSet) else (part,)
     return parts[0] if len(parts) == 1 else StackedSet(attribute.size, tuple(parts))
 
 
@@ -64,13 +51,12 @@ def read_condition(node: Node, attribute: Attribute, *, problems: Problems) -> P
     """Return a set of one query: a bare value, {is: v}, {in: [v, ...]} or {between: [a, b]}."""
     what = f"a condition on {quoted(attribute.name)}"
     if isinstance(node, TextNode):
-        return _condition("is", node, attribute, problems)
+        return GroupSet(attribute.size, (_entry(node, attribute, problems),))
     if isinstance(node, ListNode):
         raise UnreadableError(
             node.place, f"expected {what}, found {described(node)}; write {{in: [...]}}"
         )
-    given = fields(node, what, problems=problems, optional=CONDITIONS)
-    return _condition(*only_one(given, node, what, kinds=CONDITIONS), attribute, problems)
+    return _condition(ConditionFields.read(node, problems, what=what), attribute, problems)
 
 
 def read_ranges(node: Node, attribute: Attribute, *, problems: Problems) -> PredicateSet:
@@ -78,11 +64,11 @@ def read_ranges(node: Node, attribute: Attribute, *, problems: Problems) -> Pred
     what = f"ranges of {quoted(attribute.name)}"
     _demand_order(node, attribute, "a range")
     if isinstance(node, ListNode):
-        return _ranges(node, attribute, problems)
+        return _ranges(SPANS.read(node, problems), attribute, problems)
     if isinstance(node, MapNode):
-        given = fields(node, what, problems=problems, required=("width",))
-        return _widths(only_one(given, node, what, kinds=("width",))[1], attribute)
-    if choice(node, what, ("all", "prefix")) == "all":
+        given = RangeFields.read(node, problems, what=what)
+        return _widths(given.width, given.node("width"), attribute)
+    if Word(what, tuple(RANGE_WORDS)).read(node, problems) == "all":
         return AllRangesSet(attribute.size, attribute.length)
     return PrefixSet(attribute.size, attribute.length)
 
@@ -90,15 +76,21 @@ def read_ranges(node: Node, attribute: Attribute, *, problems: Problems) -> Pred
 def _one_set(node: Node, attribute: Attribute, problems: Problems) -> PredicateSet:
     what = f"a predicate set of {quoted(attribute.name)}"
     if isinstance(node, MapNode):
-        given = fields(node, what, problems=problems, optional=SET_KINDS)
-        kind, own = only_one(given, node, what, kinds=SET_KINDS)
-        if kind in CONDITIONS:
-            return _condition(kind, own, attribute, problems)
-        if kind == "groups":
-            return _groups(own, attribute, problems)
-        _demand_order(node, attribute, kind)
-        return _widths(own, attribute) if kind == "width" else _ranges(own, attribute, problems)
-    word = text(node, f"{what}: {listed((*SET_WORDS, *SET_KINDS))}")
+        given = SetFields.read(node, problems, what=what)
+        match given.chosen:
+            case "groups":
+                return _groups(given.groups, attribute, problems)
+            case "width":
+                _demand_order(node, attribute, "width")
+                return _widths(given.width, given.node("width"), attribute)
+            case "ranges":
+                _demand_order(node, attribute, "ranges")
+                return _ranges(given.ranges, attribute, problems)
+            case _:
+                return _condition(given, attribute, problems)
+    word = Text(f"{what}: {listed((*SET_WORDS, *SetFields.kinds()))}").read(node, problems)
+    if word in ("prefix", "all-ranges"):
+        _demand_order(node, attribute, word)
     size, length = attribute.size, attribute.length
     match word:
         case "identity":
@@ -108,10 +100,8 @@ def _one_set(node: Node, attribute: Attribute, problems: Problems) -> PredicateS
         case "identity+total":
             return StackedSet(size, (IdentitySet(size), TotalSet(size)))
         case "prefix":
-            _demand_order(node, attribute, word)
             return PrefixSet(size, length)
         case "all-ranges":
-            _demand_order(node, attribute, word)
             return AllRangesSet(size, length)
         case _:
             hint = suggestion(word, (*SET_WORDS, "{is: value}"))
@@ -127,8 +117,7 @@ def _demand_order(node: Node, attribute: Attribute, kind: str) -> None:
         )
 
 
-def _widths(node: Node, attribute: Attribute) -> WidthSet:
-    width = whole(node, "the width")
+def _widths(width: int, node: Node, attribute: Attribute) -> WidthSet:
     if not 1 <= width <= attribute.length:
         raise UnreadableError(
             node.place,
@@ -138,62 +127,48 @@ def _widths(node: Node, attribute: Attribute) -> WidthSet:
     return WidthSet(attribute.size, attribute.length, width)
 
 
-def _ranges(node: Node, attribute: Attribute, problems: Problems) -> IntervalSet:
-    found = items(node, "ranges [first, last]")
-    bounds = []
-    for own in found:
-        with problems.collected():
-            bounds.append(_pair(own, _only_column(attribute)))
-    if len(bounds) < len(found):
-        raise UnreadableError(None)
+def _ranges(spans: Sequence[Node], attribute: Attribute, problems: Problems) -> IntervalSet:
+    column = _only_column(attribute)
+    bounds = problems.each(spans, lambda own: _pair(own, column, problems))
     return IntervalSet(attribute.size, tuple(bounds))
 
 
-def _groups(node: Node, attribute: Attribute, problems: Problems) -> GroupSet:
-    found = entries(node, "groups, labels with their values")
-    if not found:
-        raise UnreadableError(node.place, "no group is given; write {groups: {label: [values]}}")
-    groups: list[_Entry] = []
-    for key, values in found:
-        with problems.collected():
-            if not key.text.strip():
-                raise UnreadableError(key.place, "a group needs a label; write one")
-            codes = _union(_entries(values, attribute, problems))
-            groups.append((key.text, codes))
-    if len(groups) < len(found):
-        raise UnreadableError(None)
-    return GroupSet(attribute.size, tuple(groups))
+def _groups(
+    given: Sequence[tuple[TextNode, Node]], attribute: Attribute, problems: Problems
+) -> GroupSet:
+    def read_group(entry: tuple[TextNode, Node]) -> _Entry:
+        key, values = entry
+        if not key.text.strip():
+            raise UnreadableError(key.place, "a group needs a label; write one")
+        return key.text, _union(_entries(values, attribute, problems))
+
+    return GroupSet(attribute.size, tuple(problems.each(given, read_group)))
 
 
 def _condition(
-    kind: str, node: Node, attribute: Attribute, problems: Problems
+    given: ConditionFields, attribute: Attribute, problems: Problems
 ) -> GroupSet | IntervalSet:
-    match kind:
+    match given.chosen:
         case "between":
-            _demand_order(node, attribute, kind)
-            return IntervalSet(attribute.size, (_pair(node, _only_column(attribute)),))
+            _demand_order(given.node("between"), attribute, "between")
+            bounds = _pair(given.between, _only_column(attribute), problems)
+            return IntervalSet(attribute.size, (bounds,))
         case "is":
-            if isinstance(node, ListNode):
+            if isinstance(given.is_, ListNode):
                 raise UnreadableError(
-                    node.place, "`is` takes one value; write {in: [...]} or {between: [...]}"
+                    given.is_.place, "`is` takes one value; write {in: [...]} or {between: [...]}"
                 )
-            return GroupSet(attribute.size, (_entry(node, attribute, problems),))
+            return GroupSet(attribute.size, (_entry(given.is_, attribute, problems),))
         case _:
-            found = _entries(node, attribute, problems)
-            label = ", ".join(own for own, _ in found)
-            return GroupSet(attribute.size, ((label, _union(found)),))
+            entries = _entries(given.in_, attribute, problems)
+            label = ", ".join(own for own, _ in entries)
+            return GroupSet(attribute.size, ((label, _union(entries)),))
 
 
 def _entries(node: Node, attribute: Attribute, problems: Problems) -> list[_Entry]:
     """Return the entries of a list; whatever can be said about each of them is reported."""
-    found = items(node, f"values of {quoted(attribute.name)}")
-    read = []
-    for own in found:
-        with problems.collected():
-            read.append(_entry(own, attribute, problems))
-    if len(read) < len(found):
-        raise UnreadableError(None)
-    return read
+    nodes = ListOf(f"values of {quoted(attribute.name)}", Ref("entry")).read(node, problems)
+    return problems.each(nodes, lambda own: _entry(own, attribute, problems))
 
 
 def _union(found: Sequence[_Entry]) -> tuple[int, ...]:
@@ -210,33 +185,32 @@ def _entry(node: Node, attribute: Attribute, problems: Problems) -> _Entry:
 
 
 def _merged_entry(node: Node, attribute: Attribute, problems: Problems) -> _Entry:
-    found = entries(
-        node, f"conditions on the columns of {quoted(attribute.name)} such as {{column: value}}"
-    )
+    what = f"conditions on the columns of {quoted(attribute.name)} such as {{column: value}}"
+    entries = ByName(what, Ref("entry")).read(node, problems)
     joint = " and "
-    if len(found) == 1 and found[0][0].text == "any" and isinstance(found[0][1], MapNode):
-        found, joint = found[0][1].entries, " or "
-    if not found:
+    if len(entries) == 1 and entries[0][0].text == "any" and isinstance(entries[0][1], MapNode):
+        entries, joint = entries[0][1].entries, " or "
+    if not entries:
         raise UnreadableError(node.place, "no column is named; name at least one")
     columns = {column.name: column for column in attribute.columns}
-    read: dict[str, _Entry] = {}
-    for key, value in found:
-        with problems.collected():
-            if key.text not in columns:
-                raise UnreadableError(
-                    key.place,
-                    f"{quoted(attribute.name)} has no column {quoted(key.text)}"
-                    f"{suggestion(key.text, columns)}",
-                )
-            read[key.text] = _column_entry(value, columns[key.text], problems)
-    if len(read) < len(found):
-        raise UnreadableError(None)
-    label = joint.join(f"{name}={own}" for name, (own, _) in read.items())
-    parts = [read] if joint == " and " else [{name: own} for name, own in read.items()]
-    held = sum(_combinations(attribute.columns, own) for own in parts)
-    problems.count_codes(held, label, node.place, remedy="ask for fewer groups, or identity")
+
+    def read_column(entry: tuple[TextNode, Node]) -> tuple[str, _Entry]:
+        key, value = entry
+        if key.text not in columns:
+            raise UnreadableError(
+                key.place,
+                f"{quoted(attribute.name)} has no column {quoted(key.text)}"
+                f"{suggestion(key.text, columns)}",
+            )
+        return key.text, _column_entry(value, columns[key.text], problems)
+
+    demanded = dict(problems.each(entries, read_column))
+    label = joint.join(f"{name}={own}" for name, (own, _) in demanded.items())
+    parts = [demanded] if joint == " and " else [{name: own} for name, own in demanded.items()]
+    count = sum(_combinations(attribute.columns, own) for own in parts)
+    problems.count_codes(count, label, node.place, remedy="ask for fewer groups, or identity")
     if joint == " and ":
-        return label, _combined(attribute.columns, read)
+        return label, _combined(attribute.columns, demanded)
     return label, tuple(sorted(set().union(*(_combined(attribute.columns, own) for own in parts))))
 
 
@@ -263,20 +237,21 @@ def _combined(columns: Sequence[Column], demanded: Mapping[str, _Entry]) -> tupl
 
 def _column_entry(node: Node, column: Column, problems: Problems) -> _Entry:
     if isinstance(node, ListNode):
-        first, last = _pair(node, column)
+        first, last = _pair(node, column, problems)
         label = column.range_label(first, last)
         problems.count_codes(last - first + 1, label, node.place, remedy=_RANGES)
         return label, tuple(range(first, last + 1))
-    code = _code(node, column)
+    code = _code(node, column, problems)
     label = column.label(code)
     problems.count_codes(1, label, node.place, remedy=_RANGES)
     return label, (code,)
 
 
-def _pair(node: Node, column: Column) -> tuple[int, int]:
+def _pair(node: Node, column: Column, problems: Problems) -> tuple[int, int]:
     """Return the first and last code of a range [first, last] of a column's own values."""
-    low, high = pair(node, f"a range of {quoted(column.name)}, [first, last]")
-    first, last = _end(low, column), _end(high, column)
+    form = Pair(f"a range of {quoted(column.name)}, [first, last]", Ref("value"), Ref("value"))
+    low, high = form.read(node, problems)
+    first, last = problems.each((low, high), lambda own: _end(own, column, problems))
     if isinstance(column.kind, Bins):
         last -= 1  # the range ends below its upper edge
     if last < first:
@@ -288,15 +263,15 @@ def _pair(node: Node, column: Column) -> tuple[int, int]:
     return first, last
 
 
-def _end(node: Node, column: Column) -> int:
+def _end(node: Node, column: Column, problems: Problems) -> int:
     """Return the code of one end of a range; for bins, the position of the edge."""
     if not isinstance(column.kind, Bins):
-        code = _code(node, column)
+        code = _code(node, column, problems)
         if code == column.length:
             raise UnreadableError(node.place, "`other` lies in no range; add it as a value")
         return code
     edges = column.kind.edges
-    edge = real(node, f"an edge of {quoted(column.name)}")
+    edge = Real(f"an edge of {quoted(column.name)}").read(node, problems)
     if edge not in edges:
         label = column.range_label(0, column.length - 1)
         near = min(edges, key=lambda own: abs(own - edge))
@@ -308,15 +283,15 @@ def _end(node: Node, column: Column) -> int:
     return edges.index(edge)
 
 
-def _code(node: Node, column: Column) -> int:
+def _code(node: Node, column: Column, problems: Problems) -> int:
     """Return the code of one value of a column."""
     name = quoted(column.name)
-    word = text(node, f"a value of {name}")
+    word = Text(f"a value of {name}").read(node, problems)
     if column.other and word == "other":
         return column.length
     match column.kind:
         case Integers(low=low, high=high):
-            value = whole(node, f"a value of {name}")
+            value = Whole(f"a value of {name}").read(node, problems)
             if not low <= value <= high:
                 raise UnreadableError(
                     node.place, f"{value} is outside {name}, which holds {low} to {high}"

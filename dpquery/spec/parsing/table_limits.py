@@ -1,11 +1,8 @@
 """The tables that items expand to, within the limits of what may be asked."""
 
-from collections.abc import Mapping
-
-from dpquery.spec.domain import Attribute
 from dpquery.spec.model import Table
+from dpquery.spec.parsing.scope import Sets
 from dpquery.spec.problems import UnreadableError
-from dpquery.spec.scope import Scope, Sets
 from dpquery.spec.source import Node
 
 MAX_TABLES = 1_000_000
@@ -32,11 +29,3 @@ def limit_tables(count: int, node: Node) -> None:
             f"this makes {count:,} tables or more, past the limit of {MAX_TABLES:,}; ask for fewer "
             "ways, or for fewer attributes with `over`",
         )
-
-
-def over(given: Mapping[str, Node], scope: Scope, where: Sets) -> dict[int, Attribute]:
-    """Return the attributes to combine, in the order named: all that are not fixed, unless said."""
-    if "over" not in given:
-        declared = scope.declared.values()
-        return {i: own for i, own in declared if own is not None and i not in where}
-    return scope.attributes(given["over"], "the attributes to combine", fixed=where)

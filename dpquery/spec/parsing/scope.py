@@ -1,14 +1,14 @@
 """What the items of a workload may refer to: the declared attributes, by name and once each."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from dpquery.spec.domain import Attribute
-from dpquery.spec.parse_predicates import read_condition, read_set
+from dpquery.spec.parsing.forms import Text
+from dpquery.spec.parsing.predicate_sets import read_condition, read_set
 from dpquery.spec.predicates import PredicateSet, TotalSet
 from dpquery.spec.problems import Problems, UnreadableError, quoted, suggestion
-from dpquery.spec.reading import described, entries, text
-from dpquery.spec.source import ListNode, Node
+from dpquery.spec.source import Node, TextNode
 
 # Predicate sets by the position of their attribute.
 Sets = dict[int, PredicateSet]
@@ -30,7 +30,7 @@ class Scope:
 
     def attribute(self, node: Node) -> tuple[int, Attribute]:
         """Return the position and the attribute that a node names."""
-        name = text(node, "the name of an attribute")
+        name = Text("the name of an attribute").read(node, self.problems)
         if not self.declared:
             raise UnreadableError(None)
         if name not in self.declared:
@@ -42,29 +42,51 @@ class Scope:
             raise UnreadableError(None)
         return index, attribute
 
-    def attributes(self, node: Node, what: str, *, fixed: Collection[int]) -> dict[int, Attribute]:
-        """Return the attributes of a list, which may be empty; none twice and none of `fixed`."""
-        if not isinstance(node, ListNode):
-            raise UnreadableError(node.place, f"expected {what}, a list, found {described(node)}")
-        found: dict[int, Attribute] = {}
-        for own in node.items:
-            with self.problems.collected():
-                index, attribute = self.attribute(own)
-                _check_free(own, attribute, repeated=index in found, fixed=index in fixed)
-                found[index] = attribute
-        if len(found) < len(node.items):
-            raise UnreadableError(None)
-        return found
+    def attributes(self, nodes: Iterable[Node], *, fixed: Collection[int]) -> dict[int, Attribute]:
+        """Return the attributes of a list; none twice and none of `fixed`."""
+        named: dict[int, Attribute] = {}
 
-    def sets(self, node: Node, what: str, *, fixed: Collection[int], read: _ReadSet) -> Sets:
+        def name(node: Node) -> None:
+            index, attribute = self._free(node, taken=named, fixed=fixed)
+            named[index] = attribute
+
+        self.problems.each(nodes, name)
+        return named
+
+    def sets(
+        self, entries: Iterable[tuple[TextNode, Node]], *, fixed: Collection[int], read: _ReadSet
+    ) -> Sets:
         """Return a predicate set for every attribute that a mapping names."""
-        found: Sets = {}
-        for key, value in entries(node, what):
+        sets: Sets = {}
+        for key, value in entries:
             with self.problems.collected():
-                index, attribute = self.attribute(key)
-                _check_free(key, attribute, repeated=index in found, fixed=index in fixed)
-                found[index] = read(value, attribute)
-        return found
+                index, attribute = self._free(key, taken=sets, fixed=fixed)
+                sets[index] = read(value, attribute)
+        return sets
+
+    def _free(
+        self, node: Node, *, taken: Collection[int], fixed: Collection[int]
+    ) -> tuple[int, Attribute]:
+        """Return the position and the attribute that a node names for the first time."""
+        index, attribute = self.attribute(node)
+        if index in taken or index in fixed:
+            why = "`where` has it already" if index in fixed else "it is named already"
+            raise UnreadableError(
+                node.place, f"attribute {quoted(attribute.name)} is repeated: {why}; name it once"
+            )
+        return index, attribute
+
+    def over(self, nodes: Iterable[Node] | None, *, fixed: Collection[int]) -> dict[int, Attribute]:
+        """Return the attributes to combine in the order named; all that are not fixed for None."""
+        if nodes is not None:
+            return self.attributes(nodes, fixed=fixed)
+        declared = self.declared.values()
+        return {i: own for i, own in declared if own is not None and i not in fixed}
+
+    @property
+    def complete(self) -> bool:
+        """Whether every declared attribute is known: until then, how many there are is not."""
+        return all(own is not None for _, own in self.declared.values())
 
     def read_set(self, node: Node, attribute: Attribute) -> PredicateSet:
         """Return any predicate set."""
@@ -84,11 +106,3 @@ class Scope:
                 "here; leave the attribute out",
             )
         return found
-
-
-def _check_free(node: Node, attribute: Attribute, *, repeated: bool, fixed: bool) -> None:
-    if repeated or fixed:
-        why = "`where` has it already" if fixed else "it is named already"
-        raise UnreadableError(
-            node.place, f"attribute {quoted(attribute.name)} is repeated: {why}; name it once"
-        )

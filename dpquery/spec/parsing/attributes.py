@@ -6,19 +6,16 @@ from pathlib import PurePosixPath
 
 from dpquery.exceptions import SpecError
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers, Kind
-from dpquery.spec.problems import Place, Problems, UnreadableError, listed, quoted
-from dpquery.spec.reading import (
-    choice,
-    described,
-    entries,
-    fields,
-    items,
-    only_one,
-    pair,
-    real,
-    text,
-    whole,
+from dpquery.spec.parsing.fields import (
+    EDGE,
+    EDGES,
+    AttributeFields,
+    BooleanFields,
+    ColumnFields,
+    MergedFields,
 )
+from dpquery.spec.parsing.forms import Text, described
+from dpquery.spec.problems import Place, Problems, UnreadableError, listed, quoted
 from dpquery.spec.source import ListNode, MapNode, Node, TextNode
 
 MAX_CODES = 2**20  # of one attribute; the domain as a whole may be as large as it likes
@@ -26,33 +23,30 @@ RELEASE_COLUMNS = frozenset(
     {"table", "query", "estimate", "std_error", "ci_low", "ci_high", "rel_error", "flag"}
     | {"nonnegative", "consistent", "thresholded", "integer", "graphical"}
 )
-COLUMN_KINDS = ("range", "values", "values_file", "bins", "boolean")
 
 # What a value means, where it stands and what the release shows for it.
 _Value = tuple[Place, str, str]
 
 
 def read_domain(
-    node: Node, *, problems: Problems, read_file: Callable[[str], str]
+    entries: Iterable[tuple[TextNode, Node]],
+    problems: Problems,
+    read_file: Callable[[str], str],
 ) -> dict[str, Attribute | None]:
     """Return the declared attributes in file order; None for one whose mistakes are reported.
 
     Args:
-        node: the mapping under `domain`.
-        problems: takes every mistake in it.
+        entries: name and declaration of each.
+        problems: takes every mistake in them.
         read_file: returns the text of a value list; SpecError if it cannot.
     """
     reader = _DomainReader(problems, read_file)
     declared: dict[str, Attribute | None] = {}
-    with problems.collected():
-        found = entries(node, "the domain, attribute names with what they may hold")
-        if not found:
-            raise UnreadableError(node.place, "the domain is empty; declare at least one attribute")
-        for key, value in found:
-            declared[key.text] = None
-            with problems.collected():
-                _check_name(key, declared)
-                declared[key.text] = reader.attribute(key, value)
+    for key, value in entries:
+        declared[key.text] = None
+        with problems.collected():
+            _check_name(key, declared)
+            declared[key.text] = reader.attribute(key, value)
     return declared
 
 
@@ -88,7 +82,7 @@ class _DomainReader:
         if isinstance(node, MapNode) and any(own.text == "merge" for own, _ in node.entries):
             attribute = Attribute(key.text, self._merged(key, node))
         else:
-            attribute = Attribute(key.text, (self._column(key, node),))
+            attribute = Attribute(key.text, (self._column(key, node, AttributeFields),))
         if attribute.size > MAX_CODES:
             raise UnreadableError(
                 node.place,
@@ -99,54 +93,40 @@ class _DomainReader:
 
     def _merged(self, key: TextNode, node: Node) -> tuple[Column, ...]:
         what = f"the merged attribute {quoted(key.text)}"
-        merge = fields(node, what, problems=self._problems, required=("merge",))["merge"]
-        parts = entries(merge, f"the columns of {what}")
-        if len(parts) < 2:
-            raise UnreadableError(merge.place, f"{what} needs at least two columns")
-        columns = []
-        for name, own in parts:
-            with self._problems.collected():
-                columns.append(self._column(name, own, merged=True))
-        if len(columns) < len(parts):
-            raise UnreadableError(None)
+        given = MergedFields.read(node, self._problems, what=what)
+        if len(given.merge) < 2:
+            raise UnreadableError(given.node("merge").place, f"{what} needs at least two columns")
+        # A merged column goes by its header in conditions and labels: it has no second name.
+        columns = self._problems.each(given.merge, lambda own: self._column(*own, ColumnFields))
         return tuple(columns)
 
-    def _column(self, key: TextNode, node: Node, *, merged: bool = False) -> Column:
+    def _column(self, key: TextNode, node: Node, fields: type[ColumnFields]) -> Column:
         if isinstance(node, TextNode) and node.text == "boolean":
             return Column(self._header(key), Boolean())
         if not isinstance(node, MapNode):
             raise UnreadableError(
                 node.place,
                 f"expected what {quoted(key.text)} may hold, `boolean` or a mapping with "
-                f"{listed((*COLUMN_KINDS, 'merge'))}, found {described(node)}",
+                f"{listed((*fields.kinds(), 'merge'))}, found {described(node)}",
             )
         what = f"attribute {quoted(key.text)}"
-        # A merged column goes by its header in conditions and labels: it has no second name.
-        known = (*COLUMN_KINDS, "other", *(() if merged else ("column",)))
-        given = fields(node, what, problems=self._problems, optional=known)
-        name, other, kind = None, False, None
-        with self._problems.collected():
-            header = given.get("column", key)
-            name = self._header(header)
-        with self._problems.collected():
-            if "other" in given:
-                other = (
-                    choice(given["other"], "what to do with other values", ("bin", "drop")) == "bin"
-                )
-        with self._problems.collected():
-            kind = self._kind(*only_one(given, node, what, kinds=COLUMN_KINDS))
-            if other and isinstance(kind, Categorical) and "other" in kind.labels:
-                raise UnreadableError(
-                    given["other"].place,
-                    f"{what} has a value of its own that is shown as 'other'; label it otherwise",
-                )
-        if name is None or kind is None:
+        given = fields.read(node, self._problems, what=what)
+        header = given.node("column") if "column" in given else key
+        name = self._problems.attempt(lambda: self._header(header))
+        kind = self._kind(given)
+        other = given.other == "bin"
+        if other and isinstance(kind, Categorical) and "other" in kind.labels:
+            raise UnreadableError(
+                given.node("other").place,
+                f"{what} has a value of its own that is shown as 'other'; label it otherwise",
+            )
+        if name is None:
             raise UnreadableError(None)
         return Column(name, kind, other)
 
     def _header(self, node: Node) -> str:
         """Return the header of a column and take it."""
-        name = text(node, "a column's header")
+        name = Text("a column's header").read(node, self._problems)
         if name in self._taken:
             raise UnreadableError(
                 node.place,
@@ -156,22 +136,22 @@ class _DomainReader:
         self._taken[name] = node.place
         return name
 
-    def _kind(self, kind: str, node: Node) -> Kind:
-        match kind:
+    def _kind(self, given: ColumnFields) -> Kind:
+        match given.chosen:
             case "range":
-                return _integers(node)
+                return _integers(given)
             case "bins":
-                return _bins(node, self._problems)
+                return _bins(given.bins, self._problems)
             case "boolean":
-                return _boolean(node, self._problems)
+                return _boolean(given.boolean)
             case "values":
-                return self._categorical(_listed_values(node, self._problems))
+                return self._categorical(_listed_values(given.values, self._problems))
             case _:
-                return self._categorical(self._filed_values(node))
+                return self._categorical(self._filed_values(given))
 
-    def _filed_values(self, node: Node) -> list[_Value]:
+    def _filed_values(self, given: ColumnFields) -> list[_Value]:
         """Return the values in a file: one a line, alone or followed by a comma and its label."""
-        name = text(node, "the name of a file of values")
+        name, node = given.values_file, given.node("values_file")
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
             raise UnreadableError(
@@ -227,18 +207,19 @@ def _line_value(line: str, place: Place) -> _Value:
 
 
 def _listed_values(node: Node, problems: Problems) -> list[_Value]:
-    values: list[_Value] = []
     if described(node) in ("an empty list", "an empty mapping"):
         raise UnreadableError(node.place, "no value is listed; list at least one")
+    values: list[_Value] = []
     if isinstance(node, MapNode):
         for key, label in node.entries:
             with problems.collected():
-                shown = text(label, f"the label of {quoted(key.text)}")
-                values.append((key.place, text(key, "a value"), shown))
+                shown = Text(f"the label of {quoted(key.text)}").read(label, problems)
+                values.append((key.place, Text("a value").read(key, problems), shown))
     elif isinstance(node, ListNode):
+        form = Text("a value (an empty text is written '')")
         for own in node.items:
             with problems.collected():
-                value = text(own, "a value (an empty text is written '')")
+                value = form.read(own, problems)
                 values.append((own.place, value, value))
     else:
         raise UnreadableError(
@@ -247,47 +228,41 @@ def _listed_values(node: Node, problems: Problems) -> list[_Value]:
     return values
 
 
-def _integers(node: Node) -> Integers:
-    first, last = pair(node, "the range [lowest, highest]")
-    low, high = whole(first, "the lowest value"), whole(last, "the highest value")
+def _integers(given: ColumnFields) -> Integers:
+    low, high = given.range
     if high < low:
         raise UnreadableError(
-            node.place, f"the range [{low}, {high}] is empty; put the lowest value first"
+            given.node("range").place,
+            f"the range [{low}, {high}] is empty; put the lowest value first",
         )
     return Integers(low, high)
 
 
 def _bins(node: Node, problems: Problems) -> Bins:
-    found = items(node, "the edges of bins")
     edges: list[float] = []
-    for own in found:
-        with problems.collected():
-            edge = real(own, "an edge")
-            if edges and edge <= edges[-1]:
-                raise UnreadableError(
-                    own.place,
-                    f"the edge {described(own)} does not lie above the one before it, so that "
-                    "bins would overlap; edges increase strictly",
-                )
-            edges.append(edge)
-    if len(edges) < len(found):
-        raise UnreadableError(None)
-    if len(found) < 2:
+
+    def read_edge(own: Node) -> None:
+        edge = EDGE.read(own, problems)
+        if edges and edge <= edges[-1]:
+            raise UnreadableError(
+                own.place,
+                f"the edge {described(own)} does not lie above the one before it, so that "
+                "bins would overlap; edges increase strictly",
+            )
+        edges.append(edge)
+
+    problems.each(EDGES.read(node, problems), read_edge)
+    if len(edges) < 2:
         raise UnreadableError(node.place, "one edge makes no bin; give at least two")
     return Bins(tuple(edges))
 
 
-def _boolean(node: Node, problems: Problems) -> Boolean:
-    given = fields(node, "boolean", problems=problems, optional=("true", "false"))
-    default = Boolean()
-    words = {"true": default.true, "false": default.false}
-    for side, own in given.items():
-        with problems.collected():
-            words[side] = tuple(text(word, "a text") for word in items(own, f"texts for {side}"))
-    folded = {word.casefold() for word in words["true"]}
-    both = [word for word in words["false"] if word.casefold() in folded]
+def _boolean(given: BooleanFields) -> Boolean:
+    folded = {word.casefold() for word in given.true}
+    both = [word for word in given.false if word.casefold() in folded]
     if both:
         raise UnreadableError(
-            node.place, f"{quoted(both[0])} would be both true and false; case does not count"
+            given.node().place,
+            f"{quoted(both[0])} would be both true and false; case does not count",
         )
-    return Boolean(words["true"], words["false"])
+    return Boolean(given.true, given.false)

@@ -1,0 +1,174 @@
+"""The `workload` section of a spec: named items, each expanded to its tables."""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+
+from dpquery.spec.domain import Attribute
+from dpquery.spec.model import Item, Table
+from dpquery.spec.parsing.fields import NAMES, ItemFields, MarginalFields, PartFields
+from dpquery.spec.parsing.predicate_sets import read_ranges
+from dpquery.spec.parsing.scope import Scope, Sets
+from dpquery.spec.parsing.table_limits import limit_tables, table
+from dpquery.spec.parsing.thresholds import read_threshold
+from dpquery.spec.predicates import IdentitySet, PredicateSet, TotalSet
+from dpquery.spec.problems import UnreadableError, quoted
+from dpquery.spec.source import Node
+
+_MAX_DESCRIPTIONS = 100_000  # characters in all: anchors repeat them
+
+
+def read_workload(nodes: Iterable[Node], scope: Scope) -> tuple[Item, ...]:
+    """Return the items of a workload, in file order."""
+    taken: dict[str, int] = {}
+    read: list[Item] = []
+    tables = words = 0
+    for node in nodes:
+        with scope.problems.collected():
+            item = _item(node, scope, taken)
+            tables += len(item.tables)
+            limit_tables(tables, node)
+            words += len(item.description)
+            if words > _MAX_DESCRIPTIONS:
+                raise UnreadableError(
+                    node.place,
+                    f"the descriptions up to here have over {_MAX_DESCRIPTIONS:,} characters in "
+                    "all; shorten them",
+                )
+            read.append(item)
+    return tuple(read)
+
+
+def _item(node: Node, scope: Scope, taken: dict[str, int]) -> Item:
+    given = ItemFields.read(node, scope.problems)
+    with scope.problems.collected():
+        _take_name(given, taken)
+    tables = scope.problems.attempt(lambda: _tables(given, scope, {})) or ()
+    return Item(given.name, tuple(tables), given.weight, given.description, str(node.place))
+
+
+def _take_name(given: ItemFields, taken: dict[str, int]) -> None:
+    place = given.node("name").place
+    if given.name in taken:
+        raise UnreadableError(
+            place,
+            f"the item {quoted(given.name)} is there twice, first in line {taken[given.name]}; "
+            "rename one",
+        )
+    taken[given.name] = place.line
+
+
+def _tables(given: PartFields, scope: Scope, outer: Sets) -> list[Table]:
+    """Return the tables of an item, or of a part of a union, under the conditions around it."""
+    where = outer | scope.sets(given.where, fixed=outer, read=scope.read_condition)
+    match given.chosen:
+        case "product":
+            return [_product(given, scope, where)]
+        case "marginals":
+            return _marginals(given.marginals, scope, where)
+        case "ranges":
+            return [_ranges(given, scope, where)]
+        case "union":
+            return _union(given.union, scope, where)
+        case "any_of":
+            axes = scope.sets(given.any_of, fixed=where, read=scope.read_choosing)
+            return [table(given.node("any_of"), axes, where, at_least=1)]
+        case _:
+            return read_threshold(given.threshold, scope, where)
+
+
+def _product(given: PartFields, scope: Scope, where: Sets) -> Table:
+    axes = scope.sets(given.product, fixed=where, read=scope.read_set)
+    asked: Sets = {i: own for i, own in axes.items() if not isinstance(own, TotalSet)}
+    return table(given.node("product"), asked, where)
+
+
+def _ranges(given: PartFields, scope: Scope, where: Sets) -> Table:
+    def read(own: Node, attribute: Attribute) -> PredicateSet:
+        return read_ranges(own, attribute, problems=scope.problems)
+
+    axes = scope.sets(given.ranges, fixed=where, read=read)
+    return table(given.node("ranges"), axes, where)
+
+
+def _union(parts: Iterable[Node], scope: Scope, where: Sets) -> list[Table]:
+    tables: list[Table] = []
+    for part in parts:
+        with scope.problems.collected():
+            more = _tables(PartFields.read(part, scope.problems), scope, where)
+            limit_tables(len(tables) + len(more), part)
+            tables += more
+    return tables
+
+
+def _marginals(given: MarginalFields, scope: Scope, where: Sets) -> list[Table]:
+    over = dict(sorted(scope.over(given.over, fixed=where).items()))
+    sets: Sets = {i: IdentitySet(own.size) for i, own in over.items()}
+    sets |= _replaced(given, scope, over)
+    subsets = _subsets(given, scope, over, where)
+    limit_tables(len(subsets), given.node(given.chosen))
+    return [table(given.node(), {i: sets[i] for i in subset}, where) for subset in subsets]
+
+
+def _replaced(given: MarginalFields, scope: Scope, over: Mapping[int, Attribute]) -> Sets:
+    """Return the predicate sets that stand in for identity."""
+    names = {own.name for own in over.values()}
+
+    def read(own: Node, attribute: Attribute) -> PredicateSet:
+        if attribute.name not in names:
+            raise UnreadableError(
+                own.place,
+                f"{quoted(attribute.name)} is in none of these marginals; leave it out here",
+            )
+        return scope.read_choosing(own, attribute)
+
+    return scope.sets(given.predicates or (), fixed=(), read=read)
+
+
+def _subsets(
+    given: MarginalFields, scope: Scope, over: Mapping[int, Attribute], where: Sets
+) -> list[tuple[int, ...]]:
+    """Return the attribute sets of marginals: fewest attributes first, then in domain order."""
+    kind = given.chosen
+    node = given.node(kind)
+    if kind == "sets":
+        return _listed_sets(given, scope, where)
+    if kind == "max_cells":
+        return _small_subsets({i: own.size for i, own in over.items()}, given.max_cells, node)
+    ways = given.ways if kind == "ways" else given.up_to
+    if not scope.complete:
+        raise UnreadableError(None)
+    if not 0 <= ways <= len(over):
+        raise UnreadableError(
+            node.place,
+            f"{kind} is {ways}; expected 0 to {len(over)}, the number of attributes to combine",
+        )
+    counts = range(ways if kind == "ways" else 0, ways + 1)
+    limit_tables(sum(math.comb(len(over), k) for k in counts), node)
+    return list(itertools.chain.from_iterable(itertools.combinations(over, k) for k in counts))
+
+
+def _listed_sets(given: MarginalFields, scope: Scope, where: Sets) -> list[tuple[int, ...]]:
+    subsets = []
+    for node in given.sets:
+        with scope.problems.collected():
+            names = NAMES.read(node, scope.problems)
+            subsets.append(tuple(scope.attributes(names, fixed=where)))
+    return subsets
+
+
+def _small_subsets(sizes: Mapping[int, int], cells: int, node: Node) -> list[tuple[int, ...]]:
+    """Return the subsets whose sizes multiply to at most `cells`, by growing small ones."""
+    rising = sorted(sizes, key=lambda i: sizes[i])
+    small: list[tuple[int, ...]] = []
+    todo: list[tuple[tuple[int, ...], int, int]] = [((), 1, 0)]
+    while todo:
+        subset, product, start = todo.pop()
+        small.append(tuple(sorted(subset)))
+        limit_tables(len(small) + len(todo), node)
+        for position in range(start, len(rising)):
+            i = rising[position]
+            if product * sizes[i] > cells:
+                break
+            todo.append(((*subset, i), product * sizes[i], position + 1))
+    return sorted(small, key=lambda subset: (len(subset), subset))

@@ -1,0 +1,86 @@
+"""The sections of a spec about its people: dataset, privacy and budget, from what was read."""
+
+from collections.abc import Iterable
+
+from dpquery.spec.domain import Attribute
+from dpquery.spec.model import Budget, Dataset, Parent, Privacy, Rows
+from dpquery.spec.parsing.fields import BudgetFields, DatasetFields, PrivacyFields
+from dpquery.spec.parsing.forms import described
+from dpquery.spec.problems import Problems, UnreadableError, quoted
+
+_MAX_RECORDS = 10**12
+
+
+def dataset_of(given: DatasetFields, problems: Problems) -> Dataset:
+    """Return the dataset that a section names."""
+    rows = problems.attempt(lambda: _rows(given))
+    parent = problems.attempt(lambda: _parent(given))
+    return Dataset(given.id, given.version, rows, parent)
+
+
+def _rows(given: DatasetFields) -> Rows | None:
+    """Return `about 50000`, or an exact number: `check_public` decides whether it may be public."""
+    if given.rows is None:
+        return None
+    count, node = int(given.rows.split()[-1]), given.node("rows")
+    if not 1 <= count <= _MAX_RECORDS:
+        raise UnreadableError(
+            node.place, f"rows is {described(node)}; expected 1 to {_MAX_RECORDS:,} records"
+        )
+    return Rows(count, exact=given.rows.isdecimal())
+
+
+def _parent(given: DatasetFields) -> Parent | None:
+    parent = given.parent
+    if parent is None:
+        return None
+    if parent.id == given.id:
+        raise UnreadableError(
+            parent.node("id").place,
+            f"dataset {quoted(given.id)} cannot be its own parent; name what it shares with "
+            "other datasets, or leave `parent` out",
+        )
+    return Parent(parent.id, budget_of(parent.budget))
+
+
+def budget_of(given: BudgetFields) -> Budget:
+    """Return the cap that a section sets."""
+    if given.chosen == "rho":
+        return Budget(rho=given.rho)
+    return Budget(epsilon=given.epsilon, delta=given.delta)
+
+
+def privacy_of(given: PrivacyFields, attributes: Iterable[Attribute]) -> Privacy:
+    """Return whom the release protects; `attributes` are those of the domain."""
+    unit = given.unit
+    if isinstance(unit, str):
+        return Privacy(neighbours=given.neighbours, delta=given.delta)
+    if any(unit.person == column.name for own in attributes for column in own.columns):
+        raise UnreadableError(
+            unit.node("person").place,
+            f"column {quoted(unit.person)} tells persons apart, so no table may be made of it; "
+            "take it out of the domain",
+        )
+    return Privacy(unit.person, unit.max_rows, given.neighbours, given.delta)
+
+
+def check_public(given: DatasetFields, dataset: Dataset, privacy: Privacy) -> None:
+    """Refuse an exact number of records where neighbours differ in it: it would be private."""
+    rows = dataset.rows
+    if rows and rows.exact and (privacy.neighbours != "replace" or privacy.person is not None):
+        raise UnreadableError(
+            given.node("rows").place,
+            "an exact number of rows is public only with unit: row and neighbours: replace; "
+            f"write `about {rows.count}`",
+        )
+
+
+def check_currency(given: DatasetFields, dataset: Dataset, budget: Budget) -> None:
+    """Refuse budgets that cannot both be charged with one amount."""
+    parent = dataset.parent
+    if parent and parent.budget.pure != budget.pure:
+        raise UnreadableError(
+            given.node("parent").place,
+            f"the parent's budget is {parent.budget} and the dataset's is {budget}, and what a "
+            "release costs is charged to both; give both a delta (or rho), or neither",
+        )
