@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all trust audit lock check lint types bench-strategies bench-tuning bench-thresholds bench-rap bench-answers bench-postprocess bench-noise pipeline clean
+.PHONY: help install demo test test-all trust audit lock docs check lint types bench-strategies bench-tuning bench-thresholds bench-rap bench-answers bench-postprocess bench-noise pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,11 @@ types: $(READY) ## mypy, strict
 	$(BIN)/mypy
 
 check: lint types audit test ## what CI runs: lint, types, the short audit, tests
+
+docs: $(READY) ## write what comes from the table of fields: the spec's reference page, the starter
+	$(BIN)/python -c 'from pathlib import Path; from dpquery.spec import reference, starter; \
+	    Path("dpquery/docs/spec.md").write_text(reference.reference(), encoding="utf-8"); \
+	    Path("workloads/starter.yaml").write_text(starter.STARTER, encoding="utf-8")'
 
 # pip-tools lives in a folder of its own that goes away again: dpquery needs none of it.
 lock: ## lock the newest versions of all dependencies by their hashes (needs Python 3.11)

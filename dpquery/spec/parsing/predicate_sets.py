@@ -13,7 +13,7 @@ from dpquery.spec.parsing.fields import (
     RangeFields,
     SetFields,
 )
-from dpquery.spec.parsing.forms import ByName, ListOf, Pair, Real, Ref, Text, Whole, Word, described
+from dpquery.spec.parsing.forms import ByName, ListOf, Pair, Real, Text, Whole, Word, described, ref
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,
@@ -40,7 +40,7 @@ def read_set(node: Node, attribute: Attribute, *, problems: Problems) -> Predica
     """Return the predicate set that a node asks of an attribute; a list stacks several."""
     if not isinstance(node, ListNode):
         return _one_set(node, attribute, problems)
-    listed_sets = ListOf("predicate sets to stack", Ref("one_set")).read(node, problems)
+    listed_sets = ListOf("predicate sets to stack", ref("one_set")).read(node, problems)
     parts: list[PredicateSet] = []
     for part in problems.each(listed_sets, lambda own: _one_set(own, attribute, problems)):
         parts += part.parts if isinstance(part, StackedSet) else (part,)
@@ -167,7 +167,7 @@ def _condition(
 
 def _entries(node: Node, attribute: Attribute, problems: Problems) -> list[_Entry]:
     """Return the entries of a list; whatever can be said about each of them is reported."""
-    nodes = ListOf(f"values of {quoted(attribute.name)}", Ref("entry")).read(node, problems)
+    nodes = ListOf(f"values of {quoted(attribute.name)}", ref("entry")).read(node, problems)
     return problems.each(nodes, lambda own: _entry(own, attribute, problems))
 
 
@@ -186,7 +186,7 @@ def _entry(node: Node, attribute: Attribute, problems: Problems) -> _Entry:
 
 def _merged_entry(node: Node, attribute: Attribute, problems: Problems) -> _Entry:
     what = f"conditions on the columns of {quoted(attribute.name)} such as {{column: value}}"
-    entries = ByName(what, Ref("entry")).read(node, problems)
+    entries = ByName(what, ref("entry")).read(node, problems)
     joint = " and "
     if len(entries) == 1 and entries[0][0].text == "any" and isinstance(entries[0][1], MapNode):
         entries, joint = entries[0][1].entries, " or "
@@ -249,7 +249,7 @@ def _column_entry(node: Node, column: Column, problems: Problems) -> _Entry:
 
 def _pair(node: Node, column: Column, problems: Problems) -> tuple[int, int]:
     """Return the first and last code of a range [first, last] of a column's own values."""
-    form = Pair(f"a range of {quoted(column.name)}, [first, last]", Ref("value"), Ref("value"))
+    form = Pair(f"a range of {quoted(column.name)}, [first, last]", ref("value"), ref("value"))
     low, high = form.read(node, problems)
     first, last = problems.each((low, high), lambda own: _end(own, column, problems))
     if isinstance(column.kind, Bins):

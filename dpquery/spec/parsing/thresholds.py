@@ -2,16 +2,19 @@
 
 import math
 from collections.abc import Mapping, Sized
+from fractions import Fraction
 
 from dpquery.spec import sampling
 from dpquery.spec.domain import Attribute
 from dpquery.spec.model import Table
-from dpquery.spec.parsing.fields import DEFAULT_P, TARGETS, ThresholdFields
+from dpquery.spec.parsing.fields import TARGETS, ThresholdFields
 from dpquery.spec.parsing.scope import Scope, Sets
 from dpquery.spec.parsing.table_limits import table
 from dpquery.spec.predicates import IdentitySet, PredicateSet
 from dpquery.spec.problems import UnreadableError, quoted
 from dpquery.spec.source import Node, TextNode
+
+DEFAULT_P = Fraction(1, 4)  # of `geometric`, as [RAP] has it
 
 
 def read_threshold(given: ThresholdFields, scope: Scope, where: Sets) -> list[Table]:

@@ -1,0 +1,96 @@
+"""The reference page of the spec, docs/spec.md: every key, from the table of fields."""
+
+from dpquery.spec.parsing.fields import DEFINITIONS, MAPPINGS, WORDS
+from dpquery.spec.parsing.mappings import Field
+
+_HEAD = """\
+# The spec: every key
+
+This page is made from the table of fields that `dpquery` reads a spec with (`make docs`).
+`dpquery init` writes a commented spec to start from, and `workload.schema.json` beside it, with
+which editors complete and check. Everything in a spec is declared: nothing is read from the data.
+
+A text may stand in quotes or without. `yes`, `010`, `1:30` and `1e-9` mean what the place they
+stand in makes of them. Tags, merge keys (`<<`) and second documents are refused; anchors are not.
+"""
+
+
+def reference() -> str:
+    """Return the page as Markdown."""
+    parts = [_HEAD]
+    for name, mapping in MAPPINGS.items():
+        about = (mapping.__doc__ or "").split("\n")[0]
+        rows = [_row(field) for field in mapping.fields().values()]
+        parts.append(f"## {name}\n\n{about}\n\n{_table('Key', 'Value', '', 'Meaning', 'Example')}")
+        parts[-1] += "".join(rows)
+        if name in WORDS:
+            words = "".join(f"| `{word}` | {said} |\n" for word, said in WORDS[name].items())
+            parts.append(f"Or one of the words\n\n{_table('Word', 'Queries')}{words}")
+    parts.append(f"## Forms\n\nWhat the tables name.\n\n{_table('Form', 'Written', 'Meaning')}")
+    for name, form in DEFINITIONS.items():
+        cells = (name.replace("_", " "), _words(form), str(form.get("description", "")))
+        parts[-1] += f"| {' | '.join(cells)} |\n"
+    return "\n".join(parts)
+
+
+def _table(*heads: str) -> str:
+    return f"| {' | '.join(heads)} |\n{'| --- ' * len(heads)}|\n"
+
+
+def _row(field: Field[object]) -> str:
+    cells = (f"`{field.name}`", _words(field.form.schema()), _need(field), field.about)
+    return f"| {' | '.join(cells)} | `{field.example}` |\n"
+
+
+def _need(field: Field[object]) -> str:
+    """Return whether a key must be given, what it is without, and what it goes with."""
+    beside = f"with `{field.together}`" if field.together else ""
+    apart = f"not with `{field.apart}`" if field.apart and not beside else ""
+    if field.required or field.one_of:
+        need = "required" if field.required else "one of these"
+    elif field.default in (None, "", ()):
+        need = "" if beside else "optional"
+    else:
+        words = field.default if isinstance(field.default, tuple) else (field.default,)
+        need = f"default `{', '.join(map(str, words))}`"
+    return ", ".join(filter(None, (need, beside, apart)))
+
+
+def _words(schema: object) -> str:
+    """Return what a schema takes, in words."""
+    names = {str(own.schema()): name for name, own in MAPPINGS.items()}
+    match schema:
+        case {"$ref": str(path)}:
+            return path.rpartition("/")[2].replace("_", " ")
+        case {"anyOf": list(forms)}:
+            return " or ".join(map(_words, forms))
+        case {"enum": list(words)}:
+            return " or ".join(f"`{word}`" for word in words)
+        case {"items": item, "maxItems": _}:
+            return f"[{_words(item)}, {_words(item)}]"
+        case {"items": item}:
+            return f"list of {_words(item)}"
+        case {"additionalProperties": item, "title": str(key)}:
+            return f"mapping of {key}: {_words(item)}"
+        case {"properties": dict(keys)}:
+            name = names.get(str(schema))
+            return f"[{name}](#{name})" if name else f"mapping with `{'`, `'.join(keys)}`"
+        case {"type": ["string", *_], "pattern": str(pattern)}:
+            return f"text of the form `{pattern[1:-1]}`"
+        case {"type": ["integer", *_], **limits}:
+            return f"whole number{_limits(limits)}"
+        case {"type": ["number", *_], **limits}:
+            return f"number{_limits(limits)}"
+        case _:
+            return "text"
+
+
+def _limits(schema: dict[object, object]) -> str:
+    ends = {"minimum": "at least", "maximum": "at most"}
+    ends |= {"exclusiveMinimum": "above", "exclusiveMaximum": "below"}
+    said = [f"{words} {_figure(schema[end])}" for end, words in ends.items() if end in schema]
+    return f", {' and '.join(said)}" if said else ""
+
+
+def _figure(end: object) -> str:
+    return f"{end:,}" if isinstance(end, int) else f"{end}"
