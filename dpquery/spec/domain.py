@@ -22,7 +22,7 @@ class Categorical:
         """The codes that a text or a label stands for: two if it is one's text, another's label."""
         found: dict[str, tuple[int, ...]] = {}
         for code, names in enumerate(zip(self.values, self.labels, strict=True)):
-            for name in set(names):
+            for name in dict.fromkeys(names):
                 found[name] = (*found.get(name, ()), code)
         return found
 

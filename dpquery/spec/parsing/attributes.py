@@ -14,7 +14,7 @@ from dpquery.spec.parsing.fields import (
     ColumnFields,
     MergedFields,
 )
-from dpquery.spec.parsing.forms import Text, described
+from dpquery.spec.parsing.forms import ByName, Text, described, ref
 from dpquery.spec.problems import Place, Problems, UnreadableError, listed, quoted
 from dpquery.spec.source import ListNode, MapNode, Node, TextNode
 
@@ -94,11 +94,11 @@ class _DomainReader:
     def _merged(self, key: TextNode, node: Node) -> tuple[Column, ...]:
         what = f"the merged attribute {quoted(key.text)}"
         given = MergedFields.read(node, self._problems, what=what)
-        if len(given.merge) < 2:
-            raise UnreadableError(given.node("merge").place, f"{what} needs at least two columns")
+        parts = ByName(f"the columns of {what}", ref("column")).read(given.merge, self._problems)
+        if len(parts) < 2:
+            raise UnreadableError(given.merge.place, f"{what} needs at least two columns")
         # A merged column goes by its header in conditions and labels: it has no second name.
-        columns = self._problems.each(given.merge, lambda own: self._column(*own, ColumnFields))
-        return tuple(columns)
+        return tuple(self._problems.each(parts, lambda own: self._column(*own, ColumnFields)))
 
     def _column(self, key: TextNode, node: Node, fields: type[ColumnFields]) -> Column:
         if isinstance(node, TextNode) and node.text == "boolean":
@@ -116,10 +116,8 @@ class _DomainReader:
         kind = self._kind(given)
         other = given.other == "bin"
         if other and isinstance(kind, Categorical) and "other" in kind.labels:
-            raise UnreadableError(
-                given.node("other").place,
-                f"{what} has a value of its own that is shown as 'other'; label it otherwise",
-            )
+            message = f"{what} has a value of its own that is shown as 'other'; label it otherwise"
+            self._problems.add(given.node("other").place, message)
         if name is None:
             raise UnreadableError(None)
         return Column(name, kind, other)

@@ -174,7 +174,7 @@ class AttributeFields(ColumnFields, _HeaderFields):
 class MergedFields(Fields):
     """Several columns as one attribute."""
 
-    merge = Field(ByName("the columns of a merged attribute", ref("column"), least=2, key="header"),
+    merge = Field(Unread(ByName("columns", ref("column"), least=2, key="header").schema()),
         "Several columns as one attribute with all their combinations; `other` goes with each.",
         "{white: boolean, black: boolean}")
 

@@ -138,7 +138,7 @@ class _Number:
             and (self.smallest is None or value == 0 or value >= self.smallest)
         )
         if self.refusal and not within:
-            shown = value if isinstance(value, int) else f"{float(value):g}"
+            shown = value if isinstance(value, int) else described(node).strip("'")
             message = self.refusal.format(given=described(node), value=shown)
             raise UnreadableError(node.place, message)
 
@@ -191,7 +191,8 @@ class Word(Generic[_W]):
 
     def read(self, node: Node, problems: Problems) -> _W:
         if not isinstance(node, TextNode) or node.empty:
-            raise _unexpected(node, f"{self.what}, one of {listed(self.known)}")
+            choices = f", one of {listed(self.known)}" if len(self.known) > 1 else ""
+            raise _unexpected(node, self.what + choices)
         for word in self.known:
             if word == node.text:
                 return word

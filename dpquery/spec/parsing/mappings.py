@@ -1,8 +1,9 @@
 """Mappings with fixed keys: a class each, an attribute a field.
 
 Reading a mapping reads every field by its form and notes all mistakes. What is read then stands in
-the attributes of an instance. An attribute whose field is at fault, or missing, raises
-UnreadableError without a message: the mistake is noted already, and what depends on it is skipped.
+the attributes of an instance. An attribute whose field is missing or at fault has its default; if
+there is none, it raises UnreadableError without a message: the mistake is noted already, and what
+depends on it is skipped.
 """
 
 from typing import ClassVar, Generic, Self, TypeVar, cast, overload
@@ -63,7 +64,7 @@ class Field(Generic[_T]):
             return self
         if self.name in instance._read:
             return cast(_T, instance._read[self.name])
-        if self.name in instance._nodes or self.default is _NO_DEFAULT:
+        if self.default is _NO_DEFAULT or (self.default is None and self.name in instance):
             raise UnreadableError(None)
         return cast(_T, self.default)
 

@@ -14,7 +14,7 @@ _MAX_RECORDS = 10**12
 def dataset_of(given: DatasetFields, problems: Problems) -> Dataset:
     """Return the dataset that a section names."""
     rows = problems.attempt(lambda: _rows(given))
-    parent = problems.attempt(lambda: _parent(given))
+    parent = problems.attempt(lambda: _parent(given, problems))
     return Dataset(given.id, given.version, rows, parent)
 
 
@@ -30,12 +30,12 @@ def _rows(given: DatasetFields) -> Rows | None:
     return Rows(count, exact=given.rows.isdecimal())
 
 
-def _parent(given: DatasetFields) -> Parent | None:
+def _parent(given: DatasetFields, problems: Problems) -> Parent | None:
     parent = given.parent
     if parent is None:
         return None
     if parent.id == given.id:
-        raise UnreadableError(
+        problems.add(
             parent.node("id").place,
             f"dataset {quoted(given.id)} cannot be its own parent; name what it shares with "
             "other datasets, or leave `parent` out",
