@@ -17,7 +17,7 @@ from dpquery.spec.parsing.fields import QuestionFields
 from dpquery.spec.parsing.items import read_workload
 from dpquery.spec.parsing.scope import Scope
 from dpquery.spec.parsing.sections import budget_of, dataset_of, privacy_of
-from dpquery.spec.problems import Place, Problems, UnreadableError, quoted
+from dpquery.spec.problems import Place, Problems, quoted
 from dpquery.spec.source import read_yaml
 
 _Section = Dataset | Privacy | Budget
@@ -93,10 +93,9 @@ def _declared(
                 declared[key.text] = (-1, None)
         missing = [name for name in theirs if name not in here]
         if missing:
-            raise UnreadableError(
-                given.node("domain").place,
+            raise given.node("domain").mistake(
                 f"the release's domain has {quoted(missing[0])} too; add it, or leave the domain "
-                "out: the release has its own",
+                "out: the release has its own"
             )
     return declared
 
@@ -125,10 +124,9 @@ def _compare(name: str, mine: _Section, theirs: _Section, given: QuestionFields)
     for field in fields(mine):
         here, there = getattr(mine, field.name), getattr(theirs, field.name)
         if here != there:
-            raise UnreadableError(
-                given.node(name).place,
+            raise given.node(name).mistake(
                 f"the {name}'s {field.name} is {_text(here)} here and {_text(there)} in the "
-                f"release; give the release's, or leave `{name}` out",
+                f"release; give the release's, or leave `{name}` out"
             )
 
 

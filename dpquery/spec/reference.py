@@ -58,7 +58,7 @@ def _need(field: Field[object]) -> str:
 
 def _words(schema: object) -> str:
     """Return what a schema takes, in words."""
-    names = {str(own.schema()): name for name, own in MAPPINGS.items()}
+    names = {str(mapping.schema()): name for name, mapping in MAPPINGS.items()}
     match schema:
         case {"$ref": str(path)}:
             return path.rpartition("/")[2].replace("_", " ")

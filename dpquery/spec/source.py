@@ -20,8 +20,19 @@ _MAX_NODES = 1_000_000  # every use of an alias counted
 _HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 
 
+class _Placed:
+    """What stands at a place of the text."""
+
+    __slots__ = ()
+    place: Place
+
+    def mistake(self, message: str) -> UnreadableError:
+        """Return the mistake of standing here, to be raised."""
+        return UnreadableError(self.place, message)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
-class TextNode:
+class TextNode(_Placed):
     """One scalar; `plain` where it stands without quotes."""
 
     place: Place
@@ -35,7 +46,7 @@ class TextNode:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class ListNode:
+class ListNode(_Placed):
     """A sequence, in block or flow style."""
 
     place: Place
@@ -43,7 +54,7 @@ class ListNode:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class MapNode:
+class MapNode(_Placed):
     """A mapping in file order; no two keys have the same text."""
 
     place: Place

@@ -26,7 +26,7 @@ def _comment(mark: re.Match[str]) -> str:
     fields, indent = MAPPINGS[mapping].fields(), before[: len(before) - len(before.lstrip())]
     if key is None:
         entries = {word: f"{about.capitalize()}." for word, about in WORDS.get(mapping, {}).items()}
-        entries |= {f"{name}: {own.example}": own.about for name, own in fields.items()}
+        entries |= {f"{name}: {field.example}": field.about for name, field in fields.items()}
         return "\n".join(_entry(entry, about) for entry, about in entries.items())
     about = fields[key].about
     if not before:

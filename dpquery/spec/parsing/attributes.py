@@ -54,18 +54,16 @@ def _check_name(key: TextNode, declared: Mapping[str, object]) -> None:
     """Refuse names that cannot head a column of the release, or would head two of them."""
     name = key.text
     if not name or name != name.strip() or len(name) > 100 or not name.isprintable():
-        raise UnreadableError(
-            key.place,
+        raise key.mistake(
             f"{quoted(name)} cannot name an attribute; write 1 to 100 characters on one line, "
-            "with no space at either end",
+            "with no space at either end"
         )
     ends = [name.removesuffix(end) for end in ("_from", "_to") if name.endswith(end)]
     ends += [own for own in declared if own in (f"{name}_from", f"{name}_to")]
     if name in RELEASE_COLUMNS or any(own != name and own in declared for own in ends):
-        raise UnreadableError(
-            key.place,
+        raise key.mistake(
             f"{quoted(name)} is the name of a column that the release adds; name the attribute "
-            f"otherwise and give its header as {{column: {name}}}",
+            f"otherwise and give its header as {{column: {name}}}"
         )
 
 
@@ -84,10 +82,9 @@ class _DomainReader:
         else:
             attribute = Attribute(key.text, (self._column(key, node, AttributeFields),))
         if attribute.size > MAX_CODES:
-            raise UnreadableError(
-                node.place,
+            raise node.mistake(
                 f"attribute {quoted(key.text)} has {attribute.size:,} values, more than the "
-                f"{MAX_CODES:,} that one may have; declare bins or fewer values",
+                f"{MAX_CODES:,} that one may have; declare bins or fewer values"
             )
         return attribute
 
@@ -96,7 +93,7 @@ class _DomainReader:
         given = MergedFields.read(node, self._problems, what=what)
         parts = ByName(f"the columns of {what}", ref("column")).read(given.merge, self._problems)
         if len(parts) < 2:
-            raise UnreadableError(given.merge.place, f"{what} needs at least two columns")
+            raise given.merge.mistake(f"{what} needs at least two columns")
         # A merged column goes by its header in conditions and labels: it has no second name.
         return tuple(self._problems.each(parts, lambda own: self._column(*own, ColumnFields)))
 
@@ -104,10 +101,9 @@ class _DomainReader:
         if isinstance(node, TextNode) and node.text == "boolean":
             return Column(self._header(key), Boolean())
         if not isinstance(node, MapNode):
-            raise UnreadableError(
-                node.place,
+            raise node.mistake(
                 f"expected what {quoted(key.text)} may hold, `boolean` or a mapping with "
-                f"{listed((*fields.kinds(), 'merge'))}, found {described(node)}",
+                f"{listed((*fields.kinds(), 'merge'))}, found {described(node)}"
             )
         what = f"attribute {quoted(key.text)}"
         given = fields.read(node, self._problems, what=what)
@@ -126,10 +122,9 @@ class _DomainReader:
         """Return the header of a column and take it."""
         name = Text("a column's header").read(node, self._problems)
         if name in self._taken:
-            raise UnreadableError(
-                node.place,
+            raise node.mistake(
                 f"column {quoted(name)} is used twice, first in line {self._taken[name].line}; "
-                "a column belongs to one attribute",
+                "a column belongs to one attribute"
             )
         self._taken[name] = node.place
         return name
@@ -152,19 +147,18 @@ class _DomainReader:
         name, node = given.values_file, given.node("values_file")
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
-            raise UnreadableError(
-                node.place,
+            raise node.mistake(
                 f"{quoted(name)} leads out of the spec's folder; put the file beside the spec, "
-                "with / between folders",
+                "with / between folders"
             )
         try:
             content = self._read_file(name)
         except SpecError as error:
-            raise UnreadableError(node.place, str(error)) from None
+            raise node.mistake(str(error)) from None
         lines = enumerate(content.removeprefix("\ufeff").split("\n"), start=1)
         written = [(number, line.strip()) for number, line in lines if line.strip()]
         if not written:
-            raise UnreadableError(node.place, f"the file {quoted(name)} lists no value")
+            raise node.mistake(f"the file {quoted(name)} lists no value")
         values = []
         for number, line in written:
             with self._problems.collected():
@@ -206,7 +200,7 @@ def _line_value(line: str, place: Place) -> _Value:
 
 def _listed_values(node: Node, problems: Problems) -> list[_Value]:
     if described(node) in ("an empty list", "an empty mapping"):
-        raise UnreadableError(node.place, "no value is listed; list at least one")
+        raise node.mistake("no value is listed; list at least one")
     values: list[_Value] = []
     if isinstance(node, MapNode):
         for key, label in node.entries:
@@ -220,18 +214,15 @@ def _listed_values(node: Node, problems: Problems) -> list[_Value]:
                 value = form.read(own, problems)
                 values.append((own.place, value, value))
     else:
-        raise UnreadableError(
-            node.place, f"expected a list of values, or value: label, found {described(node)}"
-        )
+        raise node.mistake(f"expected a list of values, or value: label, found {described(node)}")
     return values
 
 
 def _integers(given: ColumnFields) -> Integers:
     low, high = given.range
     if high < low:
-        raise UnreadableError(
-            given.node("range").place,
-            f"the range [{low}, {high}] is empty; put the lowest value first",
+        raise given.node("range").mistake(
+            f"the range [{low}, {high}] is empty; put the lowest value first"
         )
     return Integers(low, high)
 
@@ -242,16 +233,15 @@ def _bins(node: Node, problems: Problems) -> Bins:
     def read_edge(own: Node) -> None:
         edge = EDGE.read(own, problems)
         if edges and edge <= edges[-1]:
-            raise UnreadableError(
-                own.place,
+            raise own.mistake(
                 f"the edge {described(own)} does not lie above the one before it, so that "
-                "bins would overlap; edges increase strictly",
+                "bins would overlap; edges increase strictly"
             )
         edges.append(edge)
 
     problems.each(EDGES.read(node, problems), read_edge)
     if len(edges) < 2:
-        raise UnreadableError(node.place, "one edge makes no bin; give at least two")
+        raise node.mistake("one edge makes no bin; give at least two")
     return Bins(tuple(edges))
 
 
@@ -259,8 +249,7 @@ def _boolean(given: BooleanFields) -> Boolean:
     folded = {word.casefold() for word in given.true}
     both = [word for word in given.false if word.casefold() in folded]
     if both:
-        raise UnreadableError(
-            given.node().place,
-            f"{quoted(both[0])} would be both true and false; case does not count",
+        raise given.node().mistake(
+            f"{quoted(both[0])} would be both true and false; case does not count"
         )
     return Boolean(given.true, given.false)

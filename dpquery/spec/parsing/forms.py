@@ -53,7 +53,7 @@ def described_as(schema: Schema, description: str) -> Schema:
 
 
 def _unexpected(node: Node, what: str) -> UnreadableError:
-    return UnreadableError(node.place, f"expected {what}, found {described(node)}")
+    return node.mistake(f"expected {what}, found {described(node)}")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Text:
         if text in self.taken or (self.pattern and not re.fullmatch(self.pattern, text)):
             message = self.refusal.format(given=described(node), what=self.what)
             also = f", and not {text!r}" if text in self.taken else ""
-            raise UnreadableError(node.place, message + also)
+            raise node.mistake(message + also)
         return text
 
     def schema(self) -> Schema:
@@ -140,7 +140,7 @@ class _Number:
         if self.refusal and not within:
             shown = value if isinstance(value, int) else described(node).strip("'")
             message = self.refusal.format(given=described(node), value=shown)
-            raise UnreadableError(node.place, message)
+            raise node.mistake(message)
 
 
 class Whole(_Number):
@@ -153,7 +153,7 @@ class Whole(_Number):
         written = node.text.strip() if isinstance(node, TextNode) else ""
         if _TOO_LARGE.fullmatch(written):
             message = f"{described(node)} is too large for {self.what}; the limit is 18 digits"
-            raise UnreadableError(node.place, message)
+            raise node.mistake(message)
         if not re.fullmatch(self.pattern, written):
             raise _unexpected(node, f"{self.what}, a whole number")
         self._check(node, int(written))
@@ -177,7 +177,7 @@ class Real(_Number):
             value = float(self._decimal(node))
         except OverflowError:
             message = f"{described(node)} is too large; the limit is 1.7e308"
-            raise UnreadableError(node.place, message) from None
+            raise node.mistake(message) from None
         self._check(node, value)
         return value
 
@@ -197,7 +197,7 @@ class Word(Generic[_W]):
             if word == node.text:
                 return word
         hint = suggestion(node.text, self.known)
-        raise UnreadableError(node.place, f"{quoted(node.text)} is not {self.what}{hint}")
+        raise node.mistake(f"{quoted(node.text)} is not {self.what}{hint}")
 
     def schema(self) -> Schema:
         return {"enum": list(self.known)}
@@ -252,9 +252,9 @@ class Pair(Generic[_T]):
         if not isinstance(node, ListNode) or len(node.items) != 2:
             count = f" of {len(node.items)}" if isinstance(node, ListNode) and node.items else ""
             message = f"expected {self.what}, a list of two, found {described(node)}{count}"
-            raise UnreadableError(node.place, message)
+            raise node.mistake(message)
         forms = zip((self.first, self.last), node.items, strict=True)
-        first, last = problems.each(forms, lambda own: own[0].read(own[1], problems))
+        first, last = problems.each(forms, lambda part: part[0].read(part[1], problems))
         return first, last
 
     def schema(self) -> Schema:
@@ -283,9 +283,11 @@ class ByName(Generic[_T]):
         if not isinstance(node, MapNode):
             raise _unexpected(node, f"{self.what}, a mapping")
         if self.empty and not node.entries:
-            raise UnreadableError(node.place, self.empty)
+            raise node.mistake(self.empty)
         return tuple(
-            problems.each(node.entries, lambda own: (own[0], self.item.read(own[1], problems)))
+            problems.each(
+                node.entries, lambda entry: (entry[0], self.item.read(entry[1], problems))
+            )
         )
 
     def schema(self) -> Schema:

@@ -30,10 +30,9 @@ def read_workload(nodes: Iterable[Node], scope: Scope) -> tuple[Item, ...]:
             limit_tables(tables, node)
             words += len(item.description)
             if words > _MAX_DESCRIPTIONS:
-                raise UnreadableError(
-                    node.place,
+                raise node.mistake(
                     f"the descriptions up to here have over {_MAX_DESCRIPTIONS:,} characters in "
-                    "all; shorten them",
+                    "all; shorten them"
                 )
             read.append(item)
     return tuple(read)
@@ -116,9 +115,8 @@ def _replaced(given: MarginalFields, scope: Scope, over: Mapping[int, Attribute]
 
     def read(own: Node, attribute: Attribute) -> PredicateSet:
         if attribute.name not in names:
-            raise UnreadableError(
-                own.place,
-                f"{quoted(attribute.name)} is in none of these marginals; leave it out here",
+            raise own.mistake(
+                f"{quoted(attribute.name)} is in none of these marginals; leave it out here"
             )
         return scope.read_choosing(own, attribute)
 
@@ -139,9 +137,8 @@ def _subsets(
     if not scope.complete:
         raise UnreadableError(None)
     if not 0 <= ways <= len(over):
-        raise UnreadableError(
-            node.place,
-            f"{kind} is {ways}; expected 0 to {len(over)}, the number of attributes to combine",
+        raise node.mistake(
+            f"{kind} is {ways}; expected 0 to {len(over)}, the number of attributes to combine"
         )
     counts = range(ways if kind == "ways" else 0, ways + 1)
     limit_tables(sum(math.comb(len(over), k) for k in counts), node)

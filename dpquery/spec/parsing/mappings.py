@@ -113,23 +113,22 @@ class Fields:
     @classmethod
     def fields(cls) -> dict[str, Field[object]]:
         """Return the fields by key: those of a class before those of its bases."""
-        every = [own for base in cls.__mro__ for own in vars(base).values()]
-        return {own.name: own for own in every if isinstance(own, Field)}
+        every = [value for base in cls.__mro__ for value in vars(base).values()]
+        return {field.name: field for field in every if isinstance(field, Field)}
 
     @classmethod
     def kinds(cls) -> list[str]:
         """Return the keys of which exactly one is given."""
-        return [name for name, own in cls.fields().items() if own.one_of]
+        return [name for name, field in cls.fields().items() if field.one_of]
 
     @classmethod
     def read(cls, node: Node, problems: Problems, *, what: str = "") -> Self:
         """Return what a mapping says; `what` names it in messages where the class cannot."""
         fields = cls.fields()
         if not isinstance(node, MapNode):
-            raise UnreadableError(
-                node.place,
+            raise node.mistake(
                 f"expected {what or cls.what}, a mapping with keys among {', '.join(fields)}, "
-                f"found {described(node)}",
+                f"found {described(node)}"
             )
         given = cls(node)
         given._sort_keys(what or cls.what, problems)
@@ -180,7 +179,7 @@ class Fields:
                 raise UnreadableError(None)  # an unknown key was meant to be the one
             found = " and ".join(chosen) or "none of them"
             message = f"{what} has one of the keys {', '.join(kinds)}; found {found}"
-            raise UnreadableError(self._node.place, message)
+            raise self._node.mistake(message)
         self._chosen = chosen[0] if chosen else None
         for name, field in self.fields().items():
             if name in self and field.apart in self:
@@ -194,16 +193,20 @@ class Fields:
         """Return the JSON Schema of the mapping."""
         fields = cls.fields().items()
         depend: Schema = {
-            name: {"not": {"required": [own.apart]}} for name, own in fields if own.apart
+            name: {"not": {"required": [field.apart]}} for name, field in fields if field.apart
         }
-        for owner in sorted({own.together for _, own in fields if own.together}):
-            depend[owner] = {"required": [name for name, own in fields if own.together == owner]}
+        for other in sorted({field.together for _, field in fields if field.together}):
+            depend[other] = {
+                "required": [name for name, field in fields if field.together == other]
+            }
         parts: Schema = {
             "type": "object",
             "description": (cls.__doc__ or "").split("\n")[0],
-            "properties": {n: described_as(own.form.schema(), own.about) for n, own in fields},
+            "properties": {
+                name: described_as(field.form.schema(), field.about) for name, field in fields
+            },
             "additionalProperties": False,
-            "required": [name for name, own in fields if own.required],
+            "required": [name for name, field in fields if field.required],
             "oneOf": [{"required": [name]} for name in cls.kinds()],
             "dependencies": depend,
         }

@@ -25,7 +25,7 @@ from dpquery.spec.predicates import (
     TotalSet,
     WidthSet,
 )
-from dpquery.spec.problems import Problems, UnreadableError, listed, quoted, suggestion
+from dpquery.spec.problems import Problems, listed, quoted, suggestion
 from dpquery.spec.source import ListNode, MapNode, Node, TextNode
 
 _WORDS_OF_BOOLEAN = {"no": 0, "false": 0, "yes": 1, "true": 1}
@@ -53,9 +53,7 @@ def read_condition(node: Node, attribute: Attribute, *, problems: Problems) -> P
     if isinstance(node, TextNode):
         return GroupSet(attribute.size, (_entry(node, attribute, problems),))
     if isinstance(node, ListNode):
-        raise UnreadableError(
-            node.place, f"expected {what}, found {described(node)}; write {{in: [...]}}"
-        )
+        raise node.mistake(f"expected {what}, found {described(node)}; write {{in: [...]}}")
     return _condition(ConditionFields.read(node, problems, what=what), attribute, problems)
 
 
@@ -105,24 +103,22 @@ def _one_set(node: Node, attribute: Attribute, problems: Problems) -> PredicateS
             return AllRangesSet(size, length)
         case _:
             hint = suggestion(word, (*SET_WORDS, "{is: value}"))
-            raise UnreadableError(node.place, f"{quoted(word)} is not {what}{hint}")
+            raise node.mistake(f"{quoted(word)} is not {what}{hint}")
 
 
 def _demand_order(node: Node, attribute: Attribute, kind: str) -> None:
     if attribute.merged:
-        raise UnreadableError(
-            node.place,
+        raise node.mistake(
             f"the merged attribute {quoted(attribute.name)} has no order, which {kind} needs; use "
-            "identity or groups",
+            "identity or groups"
         )
 
 
 def _widths(width: int, node: Node, attribute: Attribute) -> WidthSet:
     if not 1 <= width <= attribute.length:
-        raise UnreadableError(
-            node.place,
+        raise node.mistake(
             f"the width {width} does not fit {quoted(attribute.name)}; expected 1 to "
-            f"{attribute.length}, its number of ordered values",
+            f"{attribute.length}, its number of ordered values"
         )
     return WidthSet(attribute.size, attribute.length, width)
 
@@ -139,7 +135,7 @@ def _groups(
     def read_group(entry: tuple[TextNode, Node]) -> _Entry:
         key, values = entry
         if not key.text.strip():
-            raise UnreadableError(key.place, "a group needs a label; write one")
+            raise key.mistake("a group needs a label; write one")
         return key.text, _union(_entries(values, attribute, problems))
 
     return GroupSet(attribute.size, tuple(problems.each(given, read_group)))
@@ -155,8 +151,8 @@ def _condition(
             return IntervalSet(attribute.size, (bounds,))
         case "is":
             if isinstance(given.is_, ListNode):
-                raise UnreadableError(
-                    given.is_.place, "`is` takes one value; write {in: [...]} or {between: [...]}"
+                raise given.is_.mistake(
+                    "`is` takes one value; write {in: [...]} or {between: [...]}"
                 )
             return GroupSet(attribute.size, (_entry(given.is_, attribute, problems),))
         case _:
@@ -191,16 +187,15 @@ def _merged_entry(node: Node, attribute: Attribute, problems: Problems) -> _Entr
     if len(entries) == 1 and entries[0][0].text == "any" and isinstance(entries[0][1], MapNode):
         entries, joint = entries[0][1].entries, " or "
     if not entries:
-        raise UnreadableError(node.place, "no column is named; name at least one")
+        raise node.mistake("no column is named; name at least one")
     columns = {column.name: column for column in attribute.columns}
 
     def read_column(entry: tuple[TextNode, Node]) -> tuple[str, _Entry]:
         key, value = entry
         if key.text not in columns:
-            raise UnreadableError(
-                key.place,
+            raise key.mistake(
                 f"{quoted(attribute.name)} has no column {quoted(key.text)}"
-                f"{suggestion(key.text, columns)}",
+                f"{suggestion(key.text, columns)}"
             )
         return key.text, _column_entry(value, columns[key.text], problems)
 
@@ -255,10 +250,9 @@ def _pair(node: Node, column: Column, problems: Problems) -> tuple[int, int]:
     if isinstance(column.kind, Bins):
         last -= 1  # the range ends below its upper edge
     if last < first:
-        raise UnreadableError(
-            node.place,
+        raise node.mistake(
             f"the range from {described(low)} to {described(high)} is empty; put the lower end "
-            "first",
+            "first"
         )
     return first, last
 
@@ -268,17 +262,16 @@ def _end(node: Node, column: Column, problems: Problems) -> int:
     if not isinstance(column.kind, Bins):
         code = _code(node, column, problems)
         if code == column.length:
-            raise UnreadableError(node.place, "`other` lies in no range; add it as a value")
+            raise node.mistake("`other` lies in no range; add it as a value")
         return code
     edges = column.kind.edges
     edge = Real(f"an edge of {quoted(column.name)}").read(node, problems)
     if edge not in edges:
         label = column.range_label(0, column.length - 1)
         near = min(edges, key=lambda own: abs(own - edge))
-        raise UnreadableError(
-            node.place,
+        raise node.mistake(
             f"{described(node)} is not an edge of {quoted(column.name)}, whose bins cover {label}; "
-            f"the nearest edge is {near:.12g}",
+            f"the nearest edge is {near:.12g}"
         )
     return edges.index(edge)
 
@@ -293,31 +286,22 @@ def _code(node: Node, column: Column, problems: Problems) -> int:
         case Integers(low=low, high=high):
             value = Whole(f"a value of {name}").read(node, problems)
             if not low <= value <= high:
-                raise UnreadableError(
-                    node.place, f"{value} is outside {name}, which holds {low} to {high}"
-                )
+                raise node.mistake(f"{value} is outside {name}, which holds {low} to {high}")
             return value - low
         case Bins():
-            raise UnreadableError(
-                node.place, f"{name} holds bins; give a range of edges, [from, below]"
-            )
+            raise node.mistake(f"{name} holds bins; give a range of edges, [from, below]")
         case Categorical(codes=codes):
             if len(codes.get(word, ())) > 1:
-                raise UnreadableError(
-                    node.place,
+                raise node.mistake(
                     f"{quoted(word)} is a value of {name} and the label of another one; change "
-                    "that label",
+                    "that label"
                 )
             if word in codes:
                 return codes[word][0]
-            raise UnreadableError(
-                node.place, f"{quoted(word)} is not a value of {name}{suggestion(word, codes)}"
-            )
+            raise node.mistake(f"{quoted(word)} is not a value of {name}{suggestion(word, codes)}")
         case Boolean(true=true, false=false):
             known = _WORDS_OF_BOOLEAN | {own.casefold(): 0 for own in false}
             known |= {own.casefold(): 1 for own in true}
             if word.casefold() in known:
                 return known[word.casefold()]
-            raise UnreadableError(
-                node.place, f"{quoted(word)} is not a value of {name}; expected yes or no"
-            )
+            raise node.mistake(f"{quoted(word)} is not a value of {name}; expected yes or no")

@@ -34,9 +34,7 @@ class Scope:
         if not self.declared:
             raise UnreadableError(None)
         if name not in self.declared:
-            raise UnreadableError(
-                node.place, f"unknown attribute {quoted(name)}{suggestion(name, self.declared)}"
-            )
+            raise node.mistake(f"unknown attribute {quoted(name)}{suggestion(name, self.declared)}")
         index, attribute = self.declared[name]
         if attribute is None:
             raise UnreadableError(None)
@@ -71,8 +69,8 @@ class Scope:
         index, attribute = self.attribute(node)
         if index in taken or index in fixed:
             why = "`where` has it already" if index in fixed else "it is named already"
-            raise UnreadableError(
-                node.place, f"attribute {quoted(attribute.name)} is repeated: {why}; name it once"
+            raise node.mistake(
+                f"attribute {quoted(attribute.name)} is repeated: {why}; name it once"
             )
         return index, attribute
 
@@ -100,9 +98,8 @@ class Scope:
         """Return a predicate set that is more than the bare total."""
         found = self.read_set(node, attribute)
         if isinstance(found, TotalSet):
-            raise UnreadableError(
-                node.place,
+            raise node.mistake(
                 f"every record has the total of {quoted(attribute.name)}, so it asks nothing "
-                "here; leave the attribute out",
+                "here; leave the attribute out"
             )
         return found

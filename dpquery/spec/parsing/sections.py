@@ -6,7 +6,7 @@ from dpquery.spec.domain import Attribute
 from dpquery.spec.model import Budget, Dataset, Parent, Privacy, Rows
 from dpquery.spec.parsing.fields import BudgetFields, DatasetFields, PrivacyFields
 from dpquery.spec.parsing.forms import described
-from dpquery.spec.problems import Problems, UnreadableError, quoted
+from dpquery.spec.problems import Problems, quoted
 
 _MAX_RECORDS = 10**12
 
@@ -24,9 +24,7 @@ def _rows(given: DatasetFields) -> Rows | None:
         return None
     count, node = int(given.rows.split()[-1]), given.node("rows")
     if not 1 <= count <= _MAX_RECORDS:
-        raise UnreadableError(
-            node.place, f"rows is {described(node)}; expected 1 to {_MAX_RECORDS:,} records"
-        )
+        raise node.mistake(f"rows is {described(node)}; expected 1 to {_MAX_RECORDS:,} records")
     return Rows(count, exact=given.rows.isdecimal())
 
 
@@ -56,10 +54,9 @@ def privacy_of(given: PrivacyFields, attributes: Iterable[Attribute]) -> Privacy
     if isinstance(unit, str):
         return Privacy(neighbours=given.neighbours, delta=given.delta)
     if any(unit.person == column.name for own in attributes for column in own.columns):
-        raise UnreadableError(
-            unit.node("person").place,
+        raise unit.node("person").mistake(
             f"column {quoted(unit.person)} tells persons apart, so no table may be made of it; "
-            "take it out of the domain",
+            "take it out of the domain"
         )
     return Privacy(unit.person, unit.max_rows, given.neighbours, given.delta)
 
@@ -68,10 +65,9 @@ def check_public(given: DatasetFields, dataset: Dataset, privacy: Privacy) -> No
     """Refuse an exact number of records where neighbours differ in it: it would be private."""
     rows = dataset.rows
     if rows and rows.exact and (privacy.neighbours != "replace" or privacy.person is not None):
-        raise UnreadableError(
-            given.node("rows").place,
+        raise given.node("rows").mistake(
             "an exact number of rows is public only with unit: row and neighbours: replace; "
-            f"write `about {rows.count}`",
+            f"write `about {rows.count}`"
         )
 
 
@@ -79,8 +75,7 @@ def check_currency(given: DatasetFields, dataset: Dataset, budget: Budget) -> No
     """Refuse budgets that cannot both be charged with one amount."""
     parent = dataset.parent
     if parent and parent.budget.pure != budget.pure:
-        raise UnreadableError(
-            given.node("parent").place,
+        raise given.node("parent").mistake(
             f"the parent's budget is {parent.budget} and the dataset's is {budget}, and what a "
-            "release costs is charged to both; give both a delta (or rho), or neither",
+            "release costs is charged to both; give both a delta (or rho), or neither"
         )

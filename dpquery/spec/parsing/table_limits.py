@@ -2,7 +2,6 @@
 
 from dpquery.spec.model import Table
 from dpquery.spec.parsing.scope import Sets
-from dpquery.spec.problems import UnreadableError
 from dpquery.spec.source import Node
 
 MAX_TABLES = 1_000_000
@@ -13,10 +12,9 @@ def table(node: Node, axes: Sets, where: Sets, at_least: int | None = None) -> T
     """Return a table, of at most MAX_QUERIES queries."""
     found = Table(tuple(sorted(axes.items())), tuple(sorted(where.items())), at_least)
     if found.size > MAX_QUERIES:
-        raise UnreadableError(
-            node.place,
+        raise node.mistake(
             f"one table asks {found.size:,} queries, more than the limit of {MAX_QUERIES:,}; "
-            "name fewer attributes or coarser sets",
+            "name fewer attributes or coarser sets"
         )
     return found
 
@@ -24,8 +22,7 @@ def table(node: Node, axes: Sets, where: Sets, at_least: int | None = None) -> T
 def limit_tables(count: int, node: Node) -> None:
     """Refuse more than MAX_TABLES tables."""
     if count > MAX_TABLES:
-        raise UnreadableError(
-            node.place,
+        raise node.mistake(
             f"this makes {count:,} tables or more, past the limit of {MAX_TABLES:,}; ask for fewer "
-            "ways, or for fewer attributes with `over`",
+            "ways, or for fewer attributes with `over`"
         )

@@ -33,7 +33,7 @@ def read_threshold(given: ThresholdFields, scope: Scope, where: Sets) -> list[Ta
 def _check_r(given: ThresholdFields, k: int, what: str) -> None:
     if not 1 <= given.r <= k:
         message = f"r is {given.r}; expected 1 to {k}, {what}"
-        raise UnreadableError(given.node("r").place, message)
+        raise given.node("r").mistake(message)
 
 
 def _targets(node: Node, scope: Scope, attributes: Mapping[int, Attribute]) -> Sets:
@@ -41,8 +41,8 @@ def _targets(node: Node, scope: Scope, attributes: Mapping[int, Attribute]) -> S
 
     def read(own: Node, attribute: Attribute) -> PredicateSet:
         if attribute.name not in names:
-            raise UnreadableError(
-                own.place, f"{quoted(attribute.name)} has a target but is not in `of`; add it there"
+            raise own.mistake(
+                f"{quoted(attribute.name)} has a target but is not in `of`; add it there"
             )
         return scope.read_condition(own, attribute)
 
@@ -51,9 +51,7 @@ def _targets(node: Node, scope: Scope, attributes: Mapping[int, Attribute]) -> S
     named = {key.text for key, _ in entries}
     missing = [name for name in names if name not in named]
     if missing:
-        raise UnreadableError(
-            node.place, f"no target for {quoted(missing[0])}, which is in `of`; give each one"
-        )
+        raise node.mistake(f"no target for {quoted(missing[0])}, which is in `of`; give each one")
     return targets
 
 
@@ -64,9 +62,8 @@ def _sampled(given: ThresholdFields, scope: Scope, where: Sets) -> list[Table]:
     if k is None or seed is None or not scope.complete:
         raise UnreadableError(None)
     if not 1 <= k <= len(attributes):
-        raise UnreadableError(
-            given.node("k").place,
-            f"k is {k}; expected 1 to {len(attributes)}, the number of attributes to draw from",
+        raise given.node("k").mistake(
+            f"k is {k}; expected 1 to {len(attributes)}, the number of attributes to draw from"
         )
     _check_r(given, k, "the number of attributes of each")
     _check_effort(given, attributes)
@@ -74,20 +71,19 @@ def _sampled(given: ThresholdFields, scope: Scope, where: Sets) -> list[Table]:
     try:
         sets = sampling.WeightedSets(sizes, _weights(given, len(sizes)), k, cells)
     except sampling.TooManySetsError:
-        raise UnreadableError(
-            given.node("k").place, f"too many sets of {k} to count; name fewer attributes in `over`"
+        raise given.node("k").mistake(
+            f"too many sets of {k} to count; name fewer attributes in `over`"
         ) from None
     fitting = "" if cells is None else f" with at most {cells:,} cells"
     if not sets.count:
         least = f"the smallest has {math.prod(sorted(sizes)[:k]):,}"
         words = f"no set of {k} attributes has so few cells: {least}; allow more"
-        raise UnreadableError(given.node("max_cells").place, words)
+        raise given.node("max_cells").mistake(words)
     node = given.node("sample")
     if not 1 <= count <= sets.count:
-        raise UnreadableError(
-            node.place,
+        raise node.mistake(
             f"sample is {count}; expected 1 to {sets.count:,}, the number of sets of {k} of "
-            f"{len(attributes)} attributes{fitting}",
+            f"{len(attributes)} attributes{fitting}"
         )
     axes = [(i, IdentitySet(own.size)) for i, own in attributes.items()]
     return [
@@ -99,15 +95,13 @@ def _sampled(given: ThresholdFields, scope: Scope, where: Sets) -> list[Table]:
 def _check_effort(given: ThresholdFields, attributes: Sized) -> None:
     """Refuse samples that would take minutes to draw."""
     if len(attributes) > sampling.MAX_DRAWN_FROM:
-        raise UnreadableError(
-            given.node().place,
+        raise given.node().mistake(
             f"there are {len(attributes):,} attributes to draw from, and the limit is "
-            f"{sampling.MAX_DRAWN_FROM:,}; name fewer in `over`",
+            f"{sampling.MAX_DRAWN_FROM:,}; name fewer in `over`"
         )
     if given.sample > sampling.MAX_DRAWN:
-        raise UnreadableError(
-            given.node("sample").place,
-            f"sample is {given.sample:,}, and the limit is {sampling.MAX_DRAWN:,} sets; draw fewer",
+        raise given.node("sample").mistake(
+            f"sample is {given.sample:,}, and the limit is {sampling.MAX_DRAWN:,} sets; draw fewer"
         )
 
 
