@@ -6,8 +6,8 @@ import pytest
 
 from dpquery.exceptions import SpecError
 from dpquery.spec.parsing.fields import DEFINITIONS, MAPPINGS
-from dpquery.spec.parsing.forms import Text, Whole
-from dpquery.spec.parsing.mappings import Field, Fields, defaulted, one_of, optional
+from dpquery.spec.parsing.forms import TextForm, Whole
+from dpquery.spec.parsing.mappings import Field, Fields, choice, defaulted, optional
 from dpquery.spec.problems import Problems, UnreadableError
 from dpquery.spec.reference import reference
 from dpquery.spec.schema import schema
@@ -73,12 +73,12 @@ def test_every_mapping_of_the_schema_stands_in_the_reference_page() -> None:
 class Pet(Fields, what="a pet"):
     """A mapping that no spec has."""
 
-    name = Field(Text("the pet's name"), "What it is called.", "Rex")
+    name = Field(TextForm("the pet's name"), "What it is called.", "Rex")
     legs = defaulted(Whole("how many legs it has", low=0), 4, "How many legs it has.", "4")
-    barks = one_of(Whole("how often it barks"), "How often it barks.", "3")
-    swims = one_of(Whole("how far it swims"), "How far it swims.", "20")
+    barks = choice(Whole("how often it barks"), "How often it barks.", "3")
+    swims = choice(Whole("how far it swims"), "How far it swims.", "20")
     fins = optional(Whole("how many fins it has"), "How many fins it has.", "2").with_("swims")
-    chip = optional(Text("its chip"), "Its chip.", "x1").without("swims", "fish have no '{name}'")
+    chip = optional(TextForm("its chip"), "Its chip.", "x1").without("swims", "no fish: '{name}'")
 
 
 def test_a_field_is_one_entry() -> None:
@@ -101,7 +101,7 @@ def test_a_field_is_one_entry() -> None:
                 "1:1: a swims needs the key 'fins'; add it",
                 "1:8: expected the pet's name, found an empty list",
                 "1:18: expected how many legs it has, a whole number, found 'x'",
-                "1:37: fish have no 'chip'",
+                "1:37: no fish: 'chip'",
             ],
         ),
     ],

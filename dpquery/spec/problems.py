@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from dpquery.exceptions import SpecError
 
-Word = TypeVar("Word", bound=str)
+_Word = TypeVar("_Word", bound=str)
 _T = TypeVar("_T")
 _P = TypeVar("_P")
 
@@ -135,7 +135,7 @@ def listed(names: Collection[str]) -> str:
     return " or ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
 
 
-def one_of(what: str, given: str, known: tuple[Word, ...]) -> Word:
+def one_of(what: str, given: str, known: tuple[_Word, ...]) -> _Word:
     """Return the known word that an option was given; SpecError if there is none.
 
     >>> one_of("noise", "auto", ("laplace", "gaussian", "auto"))

@@ -11,7 +11,7 @@ from pathlib import Path
 from dpquery.spec.parsing.fields import MAPPINGS, WORDS
 
 _WIDTH = 100
-_BESIDE, _LIST = 29, 36  # the columns of comments beside something, and of what a list says
+_MARGIN, _LIST = 29, 36  # the columns of comments beside something, and of what a list says
 _LONG = 48  # a comment stands above what is longer
 _MARK = re.compile(r"^(.*?) *#: ([a-z_]+)(?:\.([a-z_]+))?$", re.MULTILINE)
 
@@ -33,7 +33,7 @@ def _comment(mark: re.Match[str]) -> str:
         return _wrapped(f"{key}: {about}", "  # ")
     if len(before) > _LONG:
         return f"{_wrapped(about, f'{indent}# ')}\n{before}"
-    column = max(_BESIDE, len(before) + 2)
+    column = max(_MARGIN, len(before) + 2)
     return _wrapped(about, f"{before:{column}}# ", f"{'':{column}}# ")
 
 

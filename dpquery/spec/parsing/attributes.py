@@ -14,7 +14,7 @@ from dpquery.spec.parsing.fields import (
     ColumnFields,
     MergedFields,
 )
-from dpquery.spec.parsing.forms import ByName, Text, described, ref
+from dpquery.spec.parsing.forms import ByName, TextForm, described, ref
 from dpquery.spec.problems import Place, Problems, UnreadableError, listed, quoted
 from dpquery.spec.source import ListNode, MapNode, Node, TextNode
 
@@ -120,7 +120,7 @@ class _DomainReader:
 
     def _header(self, node: Node) -> str:
         """Return the header of a column and take it."""
-        name = Text("a column's header").read(node, self._problems)
+        name = TextForm("a column's header").read(node, self._problems)
         if name in self._taken:
             raise node.mistake(
                 f"column {quoted(name)} is used twice, first in line {self._taken[name].line}; "
@@ -205,10 +205,10 @@ def _listed_values(node: Node, problems: Problems) -> list[_Value]:
     if isinstance(node, MapNode):
         for key, label in node.entries:
             with problems.collected():
-                shown = Text(f"the label of {quoted(key.text)}").read(label, problems)
-                values.append((key.place, Text("a value").read(key, problems), shown))
+                shown = TextForm(f"the label of {quoted(key.text)}").read(label, problems)
+                values.append((key.place, TextForm("a value").read(key, problems), shown))
     elif isinstance(node, ListNode):
-        form = Text("a value (an empty text is written '')")
+        form = TextForm("a value (an empty text is written '')")
         for own in node.items:
             with problems.collected():
                 value = form.read(own, problems)

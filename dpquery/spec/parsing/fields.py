@@ -4,7 +4,7 @@ A class is a kind of mapping and an entry in it is a field. The parser, the JSON
 comments of the starter and the reference page docs/spec.md all come from here, so that a new field
 is one entry, and what the reader of that mapping makes of `given.field`.
 
-A field is required (`Field`), `one_of` several, `optional` (None where it is left out) or
+A field is required (`Field`), a `choice` of several, `optional` (None where it is left out) or
 `defaulted`. Then come its form, with the words that messages use; its default, if it has one; what
 it means; and an example.
 """
@@ -20,10 +20,10 @@ from dpquery.spec.parsing.forms import (
     Decimal,
     Form,
     ListOf,
-    Pair,
+    PairOf,
     Real,
     Schema,
-    Text,
+    TextForm,
     Unread,
     Whole,
     Word,
@@ -32,7 +32,7 @@ from dpquery.spec.parsing.forms import (
     either,
     ref,
 )
-from dpquery.spec.parsing.mappings import Field, Fields, defaulted, one_of, optional
+from dpquery.spec.parsing.mappings import Field, Fields, choice, defaulted, optional
 
 IDENTIFIER = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 ROWS = r"\s*(about\s+)?([0-9]{1,18})\s*"
@@ -56,7 +56,7 @@ RANGE_WORDS = {"all": "every range", "prefix": "up to each value"}
 
 # Forms that several fields share.
 
-_ID = Text("the dataset's id", IDENTIFIER, types=("string", "number"),
+_ID = TextForm("the dataset's id", IDENTIFIER, types=("string", "number"),
     refusal="{given} cannot be {what}; use letters, digits, dots, - and _, at most 100")
 # The limits keep the charges of the ledger exact and countable.
 _EPSILON = Decimal("epsilon", low=Fraction(1, 10**6), high=10**6,
@@ -64,22 +64,22 @@ _EPSILON = Decimal("epsilon", low=Fraction(1, 10**6), high=10**6,
 _RHO = replace(_EPSILON, what="rho", refusal=_EPSILON.refusal.replace("epsilon", "rho"))
 _DELTA = Decimal("delta", low=0, below=1, smallest=Fraction(1, 10**100),
     refusal="delta is {given}; expected 0, or from 1e-100 to below 1, such as 1e-9")
-_TEXT, EDGE = Text("a text"), Real("an edge")
+_TEXT, EDGE = TextForm("a text"), Real("an edge")
 EDGES = ListOf("the edges of bins", Unread(EDGE.schema()))
 SPANS = ListOf("ranges [first, last]", ref("span"))
-NAMES = ListOf("names of attributes", ref("name"), least=0, unique=True)
-_OVER = replace(NAMES, what="the attributes to combine")
+NAME_LIST = ListOf("names of attributes", ref("name"), least=0, unique=True)
+_OVER = replace(NAME_LIST, what="the attributes to combine")
 _ENTRIES = Unread(ListOf("values", ref("entry")).schema())
 _WIDTH = Whole("the width", low=1)
 _WAYS = Whole("the number of attributes in a marginal", low=0)
-TARGETS = ByName("`all`, or a target for each attribute in `of`", ref("condition"))
+TARGET_OF_EACH = ByName("`all`, or a target for each attribute in `of`", ref("condition"))
 
 
 class BudgetFields(Fields, what="budget", choice="the budget"):
     """A cap on releases: epsilon, epsilon and delta, or rho."""
 
-    epsilon = one_of(_EPSILON, "The cap on all releases together; a release names its share.", "4")
-    rho = one_of(_RHO, "The same in zero-concentrated terms, without delta.", "0.5")
+    epsilon = choice(_EPSILON, "The cap on all releases together; a release names its share.", "4")
+    rho = choice(_RHO, "The same in zero-concentrated terms, without delta.", "0.5")
     delta = defaulted(_DELTA, Fraction(0),
         "Goes with epsilon: with it, Gaussian noise can be paid.", "1e-9",
     ).without("rho", "a budget in rho has no delta; leave it out")
@@ -100,7 +100,7 @@ class DatasetFields(Fields, what="dataset"):
     id = Field(_ID, "Names the people in the data: all their releases share one budget.", "survey")
     version = defaulted(replace(_ID, what="the dataset's version"), "1",
         "Which file of them; a new version does not renew the budget.", "2")
-    rows = optional(Text("the dataset's rows, such as about 50000", ROWS,
+    rows = optional(TextForm("the dataset's rows, such as about 50000", ROWS,
             "expected {what}, found {given}", types=("string", "integer")),
         "How many records, from public knowledge: lets plan rehearse mechanisms that depend on it. "
         "An exact number only with unit row and neighbours replace, which keep it public.",
@@ -113,7 +113,7 @@ class DatasetFields(Fields, what="dataset"):
 class UnitFields(Fields, what="unit"):
     """All rows of one person."""
 
-    person = Field(Text("the column that tells persons apart"),
+    person = Field(TextForm("the column that tells persons apart"),
         "The column whose value tells persons apart; in no table.", "person_id")
     max_rows = Field(Whole("the most rows of one person", low=1, high=10**9,
             refusal="max_rows is {value}; expected 1 to 1,000,000,000 rows of one person"),
@@ -145,17 +145,17 @@ class BooleanFields(Fields, what="boolean"):
 class ColumnFields(Fields):
     """What a column may hold: the word `boolean`, or a mapping."""
 
-    range = one_of(Pair("the range [lowest, highest]",
+    range = choice(PairOf("the range [lowest, highest]",
             Whole("the lowest value"), Whole("the highest value")),
         "Whole numbers, both ends included.", "[0, 114]")
-    values = one_of(either(ListOf("values", ref("listed_value"), unique=True),
+    values = choice(either(ListOf("values", ref("listed_value"), unique=True),
             ByName("values", _TEXT, least=1, key="text")),
         "Texts as they stand in the file: a list, or text: label shown.", "{1: North, 2: East}")
-    values_file = one_of(Text("the name of a file of values", types=("string",)),
+    values_file = choice(TextForm("the name of a file of values", types=("string",)),
         "A file beside the spec with a value a line, or value,label.", "counties.txt")
-    bins = one_of(Unread(replace(EDGES, least=2).schema()),
+    bins = choice(Unread(replace(EDGES, least=2).schema()),
         "Edges, strictly rising: from each edge up to below the next.", "[0, 10000, 50000]")
-    boolean = one_of(BooleanFields,
+    boolean = choice(BooleanFields,
         "Yes or no in your own texts; the word boolean: yes/no, true/false, y/n, t/f or 1/0.",
         "{true: [D], false: [N, '']}")
     other = defaulted(Word[_Other]("what to do with other values", ("bin", "drop")), "drop",
@@ -163,7 +163,7 @@ class ColumnFields(Fields):
 
 
 class _HeaderFields(Fields):
-    column = optional(Text("a column's header"),
+    column = optional(TextForm("a column's header"),
         "The header in the file, where it is not the attribute's name.", "income_eur")
 
 
@@ -182,18 +182,18 @@ class MergedFields(Fields):
 class ConditionFields(Fields):
     """What a record must meet."""
 
-    is_ = one_of(either(ref("value"), ref("merged_value")), "One value.", "North")
-    in_ = one_of(_ENTRIES, "Any of these values and ranges.", "[North, South]")
-    between = one_of(Unread(ref("span").schema()),
+    is_ = choice(either(ref("value"), ref("merged_value")), "One value.", "North")
+    in_ = choice(_ENTRIES, "Any of these values and ranges.", "[North, South]")
+    between = choice(Unread(ref("span").schema()),
         "First and last value, both included; edges where it is bins.", "[18, 64]")
 
 
 class SetFields(ConditionFields):
     """Queries about one attribute; those of a condition are one query."""
 
-    width = one_of(_WIDTH, "Every window of so many values.", "5")
-    ranges = one_of(SPANS, "Ranges, a query each; they may overlap.", "[[0, 17], [18, 64]]")
-    groups = one_of(ByName("groups, labels with their values", _ENTRIES, least=1, key="label",
+    width = choice(_WIDTH, "Every window of so many values.", "5")
+    ranges = choice(SPANS, "Ranges, a query each; they may overlap.", "[[0, 17], [18, 64]]")
+    groups = choice(ByName("groups, labels with their values", _ENTRIES, least=1, key="label",
             empty="no group is given; write {groups: {label: [values]}}"),
         "Label: values, a query each.", "{inland: [East, South], coast: [North, West]}")
 
@@ -207,11 +207,11 @@ class RangeFields(Fields):
 class MarginalFields(Fields, what="marginals"):
     """Tables over subsets of attributes."""
 
-    ways = one_of(_WAYS, "All tables over exactly this many attributes.", "2")
-    up_to = one_of(_WAYS, "All tables over at most this many attributes.", "3")
-    sets = one_of(ListOf("lists of attributes", ref("names")),
+    ways = choice(_WAYS, "All tables over exactly this many attributes.", "2")
+    up_to = choice(_WAYS, "All tables over at most this many attributes.", "3")
+    sets = choice(ListOf("lists of attributes", ref("names")),
         "Lists of attributes, a table each; [] is the total.", "[[age, sex], [region], []]")
-    max_cells = one_of(Whole("the most cells of a marginal", low=1,
+    max_cells = choice(Whole("the most cells of a marginal", low=1,
             refusal="max_cells is {value}; expected 1 or more, the cells of the total"),
         "All tables with at most this many cells.", "5000")
     over = optional(_OVER, "The attributes to combine; all unless given.", "[age, sex, region]",
@@ -236,11 +236,11 @@ class ThresholdFields(Fields, what="a threshold"):
 
     r = Field(Whole("how many of the attributes must meet their target", low=1),
         "How many of the attributes must meet their target.", "2")
-    of = one_of(replace(_OVER, what="the attributes to count over", least=1),
+    of = choice(replace(_OVER, what="the attributes to count over", least=1),
         "The attributes to count over.", "[age, sex, region]")
-    sample = one_of(Whole("how many sets to draw", low=1),
+    sample = choice(Whole("how many sets to draw", low=1),
         "So many random sets of attributes, a table each.", "16")
-    targets = optional(either(Word("the targets", ("all",)), TARGETS),
+    targets = optional(either(Word("the targets", ("all",)), TARGET_OF_EACH),
         "A target for each attribute, a value or a group of values such as {in: [1, 2]}. all, as "
         "none given: every combination of values.", "{disabled: yes, income: {between: [0, 9]}}",
     ).without("sample", "a sample has all targets; leave out '{name}'")
@@ -265,32 +265,32 @@ class PartFields(Fields, what="a part of a union", choice="an item"):
 
     where = defaulted(ByName("conditions on attributes", ref("condition")), (),
         "What every record counted must meet as well.", "{employed: yes}")
-    product = one_of(ByName("the product, attributes with predicate sets", ref("set")),
+    product = choice(ByName("the product, attributes with predicate sets", ref("set")),
         "A table with a query for every combination of what it asks of each attribute.",
         "{age: prefix, sex: identity}")
-    marginals = one_of(MarginalFields, "Tables over subsets of attributes.", "{ways: 2}")
-    ranges = one_of(ByName(
+    marginals = choice(MarginalFields, "Tables over subsets of attributes.", "{ways: 2}")
+    ranges = choice(ByName(
             "the ranges, attributes with all, prefix, {width: n} or [[first, last], ...]",
             ref("ranges"), least=1, empty="no attribute is named; name at least one"),
         "Ranges in one or more dimensions: a list of [first, last], all, prefix or {width: n}.",
         "{age: [[0, 17], [18, 64]], income: all}")
-    union = one_of(ListOf("the parts of a union, a list of items without names", ref("part")),
+    union = choice(ListOf("the parts of a union, a list of items without names", ref("part")),
         "Several items without names, in one file.", "[{product: {}}, {product: {sex: identity}}]")
-    any_of = one_of(ByName("the alternatives, attributes with predicate sets", ref("set"), least=1,
+    any_of = choice(ByName("the alternatives, attributes with predicate sets", ref("set"), least=1,
             empty="no alternative is given; name at least one attribute"),
         "Records that meet at least one of the predicates.", "{sex: {is: Male}, age: {width: 5}}")
-    threshold = one_of(ThresholdFields,
+    threshold = choice(ThresholdFields,
         "Records that meet at least r of the targets.", "{r: 2, of: [employed, sex, disabled]}")
 
 
 class ItemFields(PartFields, what="a workload item", choice="an item"):
     """An entry of the workload: tables under a name."""
 
-    name = Field(Text("the name of the item", NAME,
+    name = Field(TextForm("the name of the item", NAME,
             "{given} cannot name an item, which becomes a file; use a-z, 0-9, _ and -",
             taken=_RESERVED, types=("string", "integer")),
         "Unique; the name of its file in the release.", "age_by_sex")
-    description = defaulted(Text("a description"), "",
+    description = defaulted(TextForm("a description"), "",
         "What the table shows, for its readers.", "Every year of age by sex")
     weight = defaulted(Real("a weight", above=0,
             refusal="the weight {given} is not above 0; leave out what weighs nothing"), 1.0,
@@ -312,17 +312,17 @@ class SpecFields(Fields, what="the spec"):
         "[{name: ages, product: {age: identity}}]")
 
 
-_BESIDE = "Not needed; where it is given, it must say what the release was made under."
+_NOT_NEEDED = "Not needed; where it is given, it must say what the release was made under."
 
 
 class QuestionFields(Fields, what="a file of questions"):
     """Questions asked later of a release: a workload over the release's domain."""
 
     workload = SpecFields.workload
-    dataset = optional(DatasetFields, _BESIDE, "{id: survey}")
-    privacy = optional(PrivacyFields, _BESIDE, "{unit: row}")
-    budget = optional(BudgetFields, _BESIDE, "{epsilon: 4}")
-    domain = optional(SpecFields.domain.form, _BESIDE, "{age: {range: [0, 114]}}")
+    dataset = optional(DatasetFields, _NOT_NEEDED, "{id: survey}")
+    privacy = optional(PrivacyFields, _NOT_NEEDED, "{unit: row}")
+    budget = optional(BudgetFields, _NOT_NEEDED, "{epsilon: 4}")
+    domain = optional(SpecFields.domain.form, _NOT_NEEDED, "{age: {range: [0, 114]}}")
 
 
 # Forms that hang on the attribute, or hold each other.
@@ -341,11 +341,11 @@ def _said(words: dict[str, str]) -> str:
 
 
 _FORMS: dict[str, Form[object]] = {
-    "value": _described(Text("a value"), "A declared value or its label; yes or no; `other`."),
-    "name": Text("a name"),
-    "listed_value": Text("a value", types=("string", "number", "boolean", "null")),
-    "names": NAMES,
-    "span": Pair("a range [first, last]", ref("value"), ref("value")),
+    "value": _described(TextForm("a value"), "A declared value or its label; yes or no; `other`."),
+    "name": TextForm("a name"),
+    "listed_value": TextForm("a value", types=("string", "number", "boolean", "null")),
+    "names": NAME_LIST,
+    "span": PairOf("a range [first, last]", ref("value"), ref("value")),
     "merged_value": _described(
         replace(_COLUMNS, item=either(*_VALUES, _COLUMNS), key="column, or `any`"),
         "Conditions on merged columns, all of which must hold; under `any`, at least one."),

@@ -3,6 +3,7 @@
 A form reads a node into a Python value, or refuses it at its place, and says itself in JSON Schema,
 from which the reference page has its words: so a field names its form only once.
 """
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 import re
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def _unexpected(node: Node, what: str) -> UnreadableError:
 
 
 @dataclass(frozen=True)
-class Text:
+class TextForm:
     """A text, spaces around it removed as from the fields of a CSV file.
 
     Attributes:
@@ -241,7 +242,7 @@ class ListOf(Generic[_T]):
 
 
 @dataclass(frozen=True)
-class Pair(Generic[_T]):
+class PairOf(Generic[_T]):
     """A list of two."""
 
     what: str

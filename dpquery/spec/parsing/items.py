@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from dpquery.spec.domain import Attribute
 from dpquery.spec.model import Item, Table
-from dpquery.spec.parsing.fields import NAMES, ItemFields, MarginalFields, PartFields
+from dpquery.spec.parsing.fields import NAME_LIST, ItemFields, MarginalFields, PartFields
 from dpquery.spec.parsing.predicate_sets import read_ranges
 from dpquery.spec.parsing.scope import Scope, Sets
 from dpquery.spec.parsing.table_limits import limit_tables, table
@@ -149,7 +149,7 @@ def _listed_sets(given: MarginalFields, scope: Scope, where: Sets) -> list[tuple
     subsets = []
     for node in given.sets:
         with scope.problems.collected():
-            names = NAMES.read(node, scope.problems)
+            names = NAME_LIST.read(node, scope.problems)
             subsets.append(tuple(scope.attributes(names, fixed=where)))
     return subsets
 

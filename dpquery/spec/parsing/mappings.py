@@ -69,7 +69,7 @@ class Field(Generic[_T]):
         return cast(_T, self.default)
 
 
-def one_of(form: Form[_T], about: str, example: str) -> Field[_T]:
+def choice(form: Form[_T], about: str, example: str) -> Field[_T]:
     """Return one of the fields of which a mapping has exactly one."""
     field = Field(form, about, example)
     field.one_of = True

@@ -13,7 +13,17 @@ from dpquery.spec.parsing.fields import (
     RangeFields,
     SetFields,
 )
-from dpquery.spec.parsing.forms import ByName, ListOf, Pair, Real, Text, Whole, Word, described, ref
+from dpquery.spec.parsing.forms import (
+    ByName,
+    ListOf,
+    PairOf,
+    Real,
+    TextForm,
+    Whole,
+    Word,
+    described,
+    ref,
+)
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,
@@ -86,7 +96,7 @@ def _one_set(node: Node, attribute: Attribute, problems: Problems) -> PredicateS
                 return _ranges(given.ranges, attribute, problems)
             case _:
                 return _condition(given, attribute, problems)
-    word = Text(f"{what}: {listed((*SET_WORDS, *SetFields.kinds()))}").read(node, problems)
+    word = TextForm(f"{what}: {listed((*SET_WORDS, *SetFields.kinds()))}").read(node, problems)
     if word in ("prefix", "all-ranges"):
         _demand_order(node, attribute, word)
     size, length = attribute.size, attribute.length
@@ -244,7 +254,7 @@ def _column_entry(node: Node, column: Column, problems: Problems) -> _Entry:
 
 def _pair(node: Node, column: Column, problems: Problems) -> tuple[int, int]:
     """Return the first and last code of a range [first, last] of a column's own values."""
-    form = Pair(f"a range of {quoted(column.name)}, [first, last]", ref("value"), ref("value"))
+    form = PairOf(f"a range of {quoted(column.name)}, [first, last]", ref("value"), ref("value"))
     low, high = form.read(node, problems)
     first, last = problems.each((low, high), lambda own: _end(own, column, problems))
     if isinstance(column.kind, Bins):
@@ -279,7 +289,7 @@ def _end(node: Node, column: Column, problems: Problems) -> int:
 def _code(node: Node, column: Column, problems: Problems) -> int:
     """Return the code of one value of a column."""
     name = quoted(column.name)
-    word = Text(f"a value of {name}").read(node, problems)
+    word = TextForm(f"a value of {name}").read(node, problems)
     if column.other and word == "other":
         return column.length
     match column.kind:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from dpquery.spec.domain import Attribute
-from dpquery.spec.parsing.forms import Text
+from dpquery.spec.parsing.forms import TextForm
 from dpquery.spec.parsing.predicate_sets import read_condition, read_set
 from dpquery.spec.predicates import PredicateSet, TotalSet
 from dpquery.spec.problems import Problems, UnreadableError, quoted, suggestion
@@ -30,7 +30,7 @@ class Scope:
 
     def attribute(self, node: Node) -> tuple[int, Attribute]:
         """Return the position and the attribute that a node names."""
-        name = Text("the name of an attribute").read(node, self.problems)
+        name = TextForm("the name of an attribute").read(node, self.problems)
         if not self.declared:
             raise UnreadableError(None)
         if name not in self.declared:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from dpquery.spec import sampling
 from dpquery.spec.domain import Attribute
 from dpquery.spec.model import Table
-from dpquery.spec.parsing.fields import TARGETS, ThresholdFields
+from dpquery.spec.parsing.fields import TARGET_OF_EACH, ThresholdFields
 from dpquery.spec.parsing.scope import Scope, Sets
 from dpquery.spec.parsing.table_limits import table
 from dpquery.spec.predicates import IdentitySet, PredicateSet
@@ -46,7 +46,7 @@ def _targets(node: Node, scope: Scope, attributes: Mapping[int, Attribute]) -> S
             )
         return scope.read_condition(own, attribute)
 
-    entries = TARGETS.read(node, scope.problems)
+    entries = TARGET_OF_EACH.read(node, scope.problems)
     targets = scope.sets(entries, fixed=(), read=read)
     named = {key.text for key, _ in entries}
     missing = [name for name in names if name not in named]
