@@ -20,7 +20,7 @@ def reference() -> str:
     parts = [_HEAD]
     for name, mapping in MAPPINGS.items():
         about = (mapping.__doc__ or "").split("\n")[0]
-        rows = [_row(field) for field in mapping.fields().values()]
+        rows = [_row(field) for field in mapping.fields.values()]
         parts.append(f"## {name}\n\n{about}\n\n{_table('Key', 'Value', '', 'Meaning', 'Example')}")
         parts[-1] += "".join(rows)
         if name in WORDS:
@@ -28,7 +28,8 @@ def reference() -> str:
             parts.append(f"Or one of the words\n\n{_table('Word', 'Queries')}{words}")
     parts.append(f"## Forms\n\nWhat the tables name.\n\n{_table('Form', 'Written', 'Meaning')}")
     for name, form in DEFINITIONS.items():
-        cells = (name.replace("_", " "), _words(form), str(form.get("description", "")))
+        known = form.schema()
+        cells = (name.replace("_", " "), _words(known), str(known.get("description", "")))
         parts[-1] += f"| {' | '.join(cells)} |\n"
     return "\n".join(parts)
 

@@ -21,5 +21,5 @@ def schema() -> Schema:
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "dpquery workload",
         **SpecFields.schema(),
-        "definitions": DEFINITIONS,
+        "definitions": {name: form.schema() for name, form in DEFINITIONS.items()},
     }

@@ -23,7 +23,7 @@ def _wrapped(about: str, first: str, more: str = "") -> str:
 def _comment(mark: re.Match[str]) -> str:
     """Return the line of a mark with the comment that it asks for."""
     before, mapping, key = mark.groups()
-    fields, indent = MAPPINGS[mapping].fields(), before[: len(before) - len(before.lstrip())]
+    fields, indent = MAPPINGS[mapping].fields, before[: len(before) - len(before.lstrip())]
     if key is None:
         entries = {word: f"{about.capitalize()}." for word, about in WORDS.get(mapping, {}).items()}
         entries |= {f"{name}: {field.example}": field.about for name, field in fields.items()}

@@ -22,7 +22,6 @@ from dpquery.spec.parsing.forms import (
     ListOf,
     PairOf,
     Real,
-    Schema,
     TextForm,
     Unread,
     Whole,
@@ -65,11 +64,11 @@ _RHO = replace(_EPSILON, what="rho", refusal=_EPSILON.refusal.replace("epsilon",
 _DELTA = Decimal("delta", low=0, below=1, smallest=Fraction(1, 10**100),
     refusal="delta is {given}; expected 0, or from 1e-100 to below 1, such as 1e-9")
 _TEXT, EDGE = TextForm("a text"), Real("an edge")
-EDGES = ListOf("the edges of bins", Unread(EDGE.schema()))
+EDGES = ListOf("the edges of bins", Unread(EDGE.schema))
 SPANS = ListOf("ranges [first, last]", ref("span"))
 NAME_LIST = ListOf("names of attributes", ref("name"), least=0, unique=True)
 _OVER = replace(NAME_LIST, what="the attributes to combine")
-_ENTRIES = Unread(ListOf("values", ref("entry")).schema())
+_ENTRIES = Unread(ListOf("values", ref("entry")).schema)
 _WIDTH = Whole("the width", low=1)
 _WAYS = Whole("the number of attributes in a marginal", low=0)
 TARGET_OF_EACH = ByName("`all`, or a target for each attribute in `of`", ref("condition"))
@@ -153,7 +152,7 @@ class ColumnFields(Fields):
         "Texts as they stand in the file: a list, or text: label shown.", "{1: North, 2: East}")
     values_file = choice(TextForm("the name of a file of values", types=("string",)),
         "A file beside the spec with a value a line, or value,label.", "counties.txt")
-    bins = choice(Unread(replace(EDGES, least=2).schema()),
+    bins = choice(Unread(replace(EDGES, least=2).schema),
         "Edges, strictly rising: from each edge up to below the next.", "[0, 10000, 50000]")
     boolean = choice(BooleanFields,
         "Yes or no in your own texts; the word boolean: yes/no, true/false, y/n, t/f or 1/0.",
@@ -174,7 +173,7 @@ class AttributeFields(ColumnFields, _HeaderFields):
 class MergedFields(Fields):
     """Several columns as one attribute."""
 
-    merge = Field(Unread(ByName("columns", ref("column"), least=2, key="header").schema()),
+    merge = Field(Unread(ByName("columns", ref("column"), least=2, key="header").schema),
         "Several columns as one attribute with all their combinations; `other` goes with each.",
         "{white: boolean, black: boolean}")
 
@@ -184,7 +183,7 @@ class ConditionFields(Fields):
 
     is_ = choice(either(ref("value"), ref("merged_value")), "One value.", "North")
     in_ = choice(_ENTRIES, "Any of these values and ranges.", "[North, South]")
-    between = choice(Unread(ref("span").schema()),
+    between = choice(Unread(ref("span").schema),
         "First and last value, both included; edges where it is bins.", "[18, 64]")
 
 
@@ -333,14 +332,14 @@ _COLUMNS = ByName("conditions on columns", either(*_VALUES), least=1, key="colum
 
 
 def _described(form: Form[object], about: str) -> Unread:
-    return Unread(described_as(form.schema(), about))
+    return Unread(lambda: described_as(form.schema(), about))
 
 
 def _said(words: dict[str, str]) -> str:
     return " ".join(f"{word}: {about}." for word, about in words.items())
 
 
-_FORMS: dict[str, Form[object]] = {
+DEFINITIONS: dict[str, Form[object]] = {
     "value": _described(TextForm("a value"), "A declared value or its label; yes or no; `other`."),
     "name": TextForm("a name"),
     "listed_value": TextForm("a value", types=("string", "number", "boolean", "null")),
@@ -364,7 +363,6 @@ _FORMS: dict[str, Form[object]] = {
     "part": PartFields,
     "item": ItemFields,
 }
-DEFINITIONS: dict[str, Schema] = {name: form.schema() for name, form in _FORMS.items()}
 # fmt: on
 
 # What the reference page and the starter call each kind of mapping, in the page's order.

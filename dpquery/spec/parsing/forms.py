@@ -6,6 +6,7 @@ from which the reference page has its words: so a field names its form only once
 # ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Generic, Protocol, TypeVar
@@ -302,21 +303,21 @@ class ByName(Generic[_T]):
 class Unread:
     """A node that is left as it is, for a reader that knows the attribute, and its schema."""
 
-    known: Schema
+    describe: Callable[[], Schema]
 
     def read(self, node: Node, problems: Problems) -> Node:
         return node
 
     def schema(self) -> Schema:
-        return self.known
+        return self.describe()
 
 
 def ref(name: str) -> Unread:
     """Return the form of that name among the table's `DEFINITIONS`."""
-    return Unread({"$ref": f"#/definitions/{name}"})
+    return Unread(lambda: {"$ref": f"#/definitions/{name}"})
 
 
 def either(*forms: Form[object], about: str = "") -> Unread:
     """Return any of several forms; `about` is what editors say of them."""
-    schema: Schema = {"anyOf": [form.schema() for form in forms]}
-    return Unread(schema | ({"description": about} if about else {}))
+    description = {"description": about} if about else {}
+    return Unread(lambda: {"anyOf": [form.schema() for form in forms], **description})

@@ -94,14 +94,22 @@ class Fields:
     Attributes:
         what: what messages call the mapping.
         choice: what those messages call it that are about one of several keys.
+        fields: its fields by key.
+        kinds: the keys of which exactly one is given.
     """
 
     what: ClassVar[str]
     choice: ClassVar[str]
+    fields: ClassVar[dict[str, Field[object]]]
+    kinds: ClassVar[list[str]]
 
     def __init_subclass__(cls, *, what: str = "", choice: str = "") -> None:
         """Name the mapping in messages; `choice` only where that is another name."""
         cls.what, cls.choice = what, choice or what
+        # Those of a class before those of its bases.
+        every = [value for base in cls.__mro__ for value in vars(base).values()]
+        cls.fields = {field.name: field for field in every if isinstance(field, Field)}
+        cls.kinds = [name for name, field in cls.fields.items() if field.one_of]
 
     def __init__(self, node: MapNode) -> None:
         """Start with nothing read."""
@@ -111,20 +119,9 @@ class Fields:
         self._chosen: str | None = None
 
     @classmethod
-    def fields(cls) -> dict[str, Field[object]]:
-        """Return the fields by key: those of a class before those of its bases."""
-        every = [value for base in cls.__mro__ for value in vars(base).values()]
-        return {field.name: field for field in every if isinstance(field, Field)}
-
-    @classmethod
-    def kinds(cls) -> list[str]:
-        """Return the keys of which exactly one is given."""
-        return [name for name, field in cls.fields().items() if field.one_of]
-
-    @classmethod
     def read(cls, node: Node, problems: Problems, *, what: str = "") -> Self:
         """Return what a mapping says; `what` names it in messages where the class cannot."""
-        fields = cls.fields()
+        fields = cls.fields
         if not isinstance(node, MapNode):
             raise node.mistake(
                 f"expected {what or cls.what}, a mapping with keys among {', '.join(fields)}, "
@@ -158,7 +155,7 @@ class Fields:
 
     def _sort_keys(self, what: str, problems: Problems) -> None:
         """Note unknown keys and those that are missing; an unknown one may be meant for such."""
-        known, meant = self.fields(), set()
+        known, meant = self.fields, set()
         for key, value in self._node.entries:
             if key.text in known:
                 self._nodes[key.text] = value
@@ -172,7 +169,7 @@ class Fields:
 
     def _choose(self, what: str, problems: Problems) -> None:
         """Find the one key of `kinds`; note what is missing beside it, and what does not fit."""
-        kinds = self.kinds()
+        kinds = self.kinds
         chosen = [name for name in kinds if name in self]
         if kinds and len(chosen) != 1:
             if not chosen and len(self._node.entries) > len(self._nodes):
@@ -181,7 +178,7 @@ class Fields:
             message = f"{what} has one of the keys {', '.join(kinds)}; found {found}"
             raise self._node.mistake(message)
         self._chosen = chosen[0] if chosen else None
-        for name, field in self.fields().items():
+        for name, field in self.fields.items():
             if name in self and field.apart in self:
                 problems.add(self._nodes[name].place, field.conflict.format(name=name))
             if name not in self and field.together in self:
@@ -191,7 +188,7 @@ class Fields:
     @classmethod
     def schema(cls) -> Schema:
         """Return the JSON Schema of the mapping."""
-        fields = cls.fields().items()
+        fields = cls.fields.items()
         depend: Schema = {
             name: {"not": {"required": [field.apart]}} for name, field in fields if field.apart
         }
@@ -207,7 +204,7 @@ class Fields:
             },
             "additionalProperties": False,
             "required": [name for name, field in fields if field.required],
-            "oneOf": [{"required": [name]} for name in cls.kinds()],
+            "oneOf": [{"required": [name]} for name in cls.kinds],
             "dependencies": depend,
         }
         return {name: part for name, part in parts.items() if part not in ([], {})}

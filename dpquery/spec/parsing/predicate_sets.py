@@ -96,7 +96,7 @@ def _one_set(node: Node, attribute: Attribute, problems: Problems) -> PredicateS
                 return _ranges(given.ranges, attribute, problems)
             case _:
                 return _condition(given, attribute, problems)
-    word = TextForm(f"{what}: {listed((*SET_WORDS, *SetFields.kinds()))}").read(node, problems)
+    word = TextForm(f"{what}: {listed((*SET_WORDS, *SetFields.kinds))}").read(node, problems)
     if word in ("prefix", "all-ranges"):
         _demand_order(node, attribute, word)
     size, length = attribute.size, attribute.length
