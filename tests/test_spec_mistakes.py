@@ -73,6 +73,18 @@ def test_a_broken_attribute_is_not_reported_again_wherever_it_is_used() -> None:
         assert len(mistakes(text)) == 1
 
 
+def test_an_attribute_whose_least_matter_is_at_fault_is_still_judged_where_it_is_used() -> None:
+    text = BASE.replace("Female]", "Female], other: keep").replace(
+        "boolean\n", "{boolean: {true: 3}}\n", 1
+    )
+    assert mistakes(text.replace("sex: identity", "sex: {is: X}, hispanic: {is: maybe}")) == [
+        "w.yaml:6:40: 'keep' is not what to do with other values; expected bin or drop",
+        "w.yaml:9:30: expected texts for true, a list with at least one entry, found '3'",
+        "w.yaml:13:38: 'X' is not a value of 'sex'; expected Male or Female",
+        "w.yaml:13:57: 'maybe' is not a value of 'hispanic'; expected yes or no",
+    ]
+
+
 def test_a_mistake_behind_an_anchor_is_reported_once() -> None:
     items = "  - {name: b, product: {sex: &no {is: X}}}\n" + "".join(
         f"  - {{name: b{i}, product: {{sex: *no}}}}\n" for i in range(9)
