@@ -105,7 +105,7 @@ def test_random_specs_are_answered_as_printed(seed):
 @pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-@pytest.mark.parametrize("seed", range(12, 162))
+@pytest.mark.parametrize("seed", range(12, 112))
 def test_more_random_specs_are_answered_as_printed(seed, noise):
     rng = np.random.default_rng([seed, 11])
     assert 0.92 < covered(random_spec(rng, wheres=(None, 2, 3, 4)[seed % 4]), noise) < 0.98
