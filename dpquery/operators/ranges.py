@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
-from dpquery.operators.factors import ROW_CHUNK, Array, Factor
+from dpquery.operators.factors import ROW_CHUNK, Array, Factor, absolute_power
 
 
 class Ranges(Factor):
@@ -53,7 +53,7 @@ class Ranges(Factor):
         (first, last), C = self.bounds, _cumulative(M)
         step = max(1, ROW_CHUNK // M.shape[1])
         pieces = [
-            (np.abs(C[last[i : i + step] + 1] - C[first[i : i + step]]) ** power).sum(axis=1)
+            absolute_power(C[last[i : i + step] + 1] - C[first[i : i + step]], power).sum(axis=1)
             for i in range(0, self.shape[0], step)
         ]
         return np.concatenate(pieces)

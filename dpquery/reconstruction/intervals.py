@@ -1,29 +1,22 @@
 """Standard errors and noise intervals of every answer, from the strategy alone.
 
 Under Gaussian noise an answer's noise is normal. Under Laplace noise it is a weighted sum of
-Laplace variables, c'y: neither Laplace nor normal. Its quantile is taken from the variance-gamma
-law with the same variance and the same fourth cumulant, the law of a sum of equal Laplace
-variables. The fourth cumulant is set by the ratio
-    concentration = sum c^4 / (sum c^2)^2  in (0, 1],
-1 / concentration being the number of equal terms. It is exact for equal weights and in the limit of
-many; against the inverted characteristic function of other weights it is never narrower and at
-most 1.1 % wider (levels 90 to 99 %).
+Laplace variables, c'y: neither Laplace nor normal. Its quantile is looked up by the sums of fourth
+and of sixth powers of c (laplace_sums.py): from level 0.5 to 0.9999 the interval is never narrower
+than that of the exact law, and at most 1.2 % wider. Where these sums take too many multiplications
+(strategy/coefficient_sums.py has the limit) the largest quantile of any such sum stands for all
+rows of the table: never narrower, and up to 38 % wider at level 0.5, 28 % at 0.999.
 """
 
-import math
-from functools import cache
-
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import gammaincinv, ndtr, ndtri
+from scipy.special import ndtri
 
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array
-from dpquery.strategy.row_errors import expand, power_sums, variances
+from dpquery.reconstruction.laplace_sums import laplace_quantile, largest_quantile
+from dpquery.strategy.coefficient_sums import fourth_and_sixth
+from dpquery.strategy.row_errors import expand, variances
 from dpquery.strategy.strategies import Strategy
-
-GRID = 129  # roots of concentration at which the quantile is solved; linear between them
-NODES = 4096  # of the average over the gamma law
 
 
 def standard_errors(
@@ -46,18 +39,22 @@ def half_widths(
 ) -> Array:
     """Return the half width of the noise interval of every query at a confidence level. (m,).
 
-    Where no closed form gives the concentration (r-of-k blocks under marginals, and parts that are
-    solved together, with Laplace noise) the widest law, a single Laplace, is taken: such intervals
-    cover too much, never too little.
+    Args:
+        strategy: the strategy measured.
+        block: a block that it supports.
+        std_errors: what `standard_errors` returns for it.
+        position: its place in the workload; None where it is not of the workload.
+        level: of the intervals, in (0, 1).
     """
     if strategy.noise == "gaussian":
         return _times(std_errors, float(ndtri((1 + level) / 2)))
-    fourth = power_sums(strategy, block, position=position, order=4)
-    if fourth is None:
-        return _times(std_errors, float(laplace_quantile(np.ones(1), level)[0]))
-    second = variances(strategy, block, position=position)
-    ratio = expand(fourth) / expand(second) ** 2
-    factor = _over_rows(laplace_quantile(np.clip(ratio, 0, 1), level), block)
+    powers = fourth_and_sixth(strategy, block, position=position)
+    if powers is None:
+        return _times(std_errors, largest_quantile(level))
+    squares = expand(variances(strategy, block, position=position))
+    squares = np.where(squares > 0, squares, 1.0)  # a query that is always 0 has no noise
+    second, third = (expand(own) / squares**k for k, own in enumerate(powers, 2))
+    factor = _over_rows(laplace_quantile(second, third, level), block)
     if factor.strides == (0,):
         return _times(std_errors, float(factor[0]))
     return np.asarray(std_errors * factor)
@@ -75,38 +72,3 @@ def _times(values: Array, factor: float) -> Array:
     if values.strides == (0,) and len(values):
         return np.broadcast_to(values[0] * factor, values.shape)
     return np.asarray(values * factor)
-
-
-def laplace_quantile(concentration: Array, level: float) -> Array:
-    """Return the two-sided quantile, in standard deviations, for each concentration.
-
-    >>> laplace_quantile(np.array([0.0, 1.0]), 0.95).round(3)
-    array([1.96 , 2.118])
-    """
-    knots, values = _quantile_grid(level)
-    return np.interp(np.sqrt(concentration), knots, values)
-
-
-@cache
-def _quantile_grid(level: float) -> tuple[Array, Array]:
-    knots = np.linspace(0, 1, GRID)
-    values = [_variance_gamma_quantile(float(knot) ** 2, level) for knot in knots]
-    return knots, np.array(values)
-
-
-def _variance_gamma_quantile(concentration: float, level: float) -> float:
-    """Solve P(|X| > q) = 1 - level for X = sqrt(G) Z, Z normal, G gamma of mean one.
-
-    A Laplace variable is a normal one with exponential variance, so a sum of k equal ones has a
-    variance of gamma law with shape k = 1 / concentration.
-    """
-    if concentration <= 0:
-        return float(ndtri((1 + level) / 2))
-    shape = 1 / concentration
-    middles = (np.arange(NODES) + 0.5) / NODES
-    spread = np.sqrt(gammaincinv(shape, middles) / shape)
-
-    def excess(q: float) -> float:
-        return 2 * float(np.mean(ndtr(-q / spread))) - (1 - level)
-
-    return float(brentq(excess, 0.0, 10.0 - 2 * math.log(1 - level)))

@@ -8,6 +8,7 @@ is answered by its level q z on the total and by q R on F x, with variance q H q
 
 # ruff: noqa: D102 (a method of a base class or protocol is described there)
 
+import math
 from functools import cached_property
 from typing import Protocol
 
@@ -23,8 +24,8 @@ class Core(Split, Protocol):
 
     factor: Factor
 
-    def fourth_powers(self, queries: Factor) -> Array:
-        """Return the sum of fourth powers of q R of every query: (m,)."""
+    def power_sums(self, queries: Factor, order: int) -> Array:
+        """Return the sum of even powers of q R of every query: (m,)."""
 
     def traces(self, V: Matrix) -> tuple[float, float]:
         """Return (z'Vz, tr(H V)) for the Gram V of a workload's matrix."""
@@ -40,11 +41,13 @@ class CenteredCore(UniformSplit):
         super().__init__(n, 1 / n**2)
         self.factor: Factor = Centered(n)
 
-    def fourth_powers(self, queries: Factor) -> Array:
+    def power_sums(self, queries: Factor, order: int) -> Array:
         mean = queries.row_sums / self.n
-        powers = zip((1, -4, 6, -4, 1), range(5), strict=True)
-        sums = [coef * mean**k * queries.row_powers(4 - k) for coef, k in powers]
-        return np.asarray(np.maximum(np.sum(sums, axis=0), 0.0) / float(self.n) ** 4)
+        sums = [
+            math.comb(order, k) * (-mean) ** k * queries.row_powers(order - k)
+            for k in range(order + 1)
+        ]
+        return np.asarray(np.maximum(np.sum(sums, axis=0), 0.0) / float(self.n) ** order)
 
     def traces(self, V: Matrix) -> tuple[float, float]:
         level = total_sum(V) / self.n**2
@@ -82,8 +85,8 @@ class DenseCore(DenseSplit):
         R = self._parts[1]
         return np.asarray(R @ R.T)
 
-    def fourth_powers(self, queries: Factor) -> Array:
-        return queries.row_power_sums(self._parts[1], 4)
+    def power_sums(self, queries: Factor, order: int) -> Array:
+        return queries.row_power_sums(self._parts[1], order)
 
     def traces(self, V: Matrix) -> tuple[float, float]:
         return trace_with(np.outer(self.z, self.z), V), trace_with(self.remainder, V)

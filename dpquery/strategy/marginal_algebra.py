@@ -20,12 +20,12 @@ from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram, total_sum, trace
 from dpquery.strategy.block_sums import BlockSums
 from dpquery.strategy.lattice import Subset, subsets_of
-from dpquery.strategy.polynomials import nonzero_places, polynomial_power
+from dpquery.strategy.polynomials import polynomial_power
 from dpquery.strategy.strategies import MarginalsStrategy
 
 ROUNDING = 1e-12  # relative to what cancelled
 MAX_ATTRIBUTES = 20  # of one table: its subsets are all listed
-MAX_FOURTH = 7  # of one table whose fourth powers are listed: 6^7 terms
+MAX_WIDE = 7  # of one table whose sixth powers are listed: 8^7 terms
 RowTerms = list[tuple[float, list[Array]]]
 """sum_t coef_t kron_i vector_ti over the rows of a block; vectors have length m_i or 1."""
 
@@ -63,56 +63,69 @@ def inverse_eigenvalue(strategy: MarginalsStrategy, a: Subset) -> float:
     return 1.0 / strategy.squares_above[a]
 
 
-def fourth_powers(strategy: MarginalsStrategy, block: Block) -> RowTerms | None:
-    r"""Return sum_r c_r^4 of every query of a block; None if it is signed or very wide.
+def even_powers(strategy: MarginalsStrategy, block: Block, order: int) -> Array | None:
+    r"""Return sum_r c_r^order of every query of a block; None if it is signed or very wide.
+
+    The order is even; the tensor has one axis an attribute, of length 1 where all rows are alike.
 
     On the answers of a measured subset b the coefficients of a query over S are
         theta_b prod_{i in S \ b} q_i z_i  kron_{i in b \ S} A_i z_i
             sum_{a <= t} (1 / lambda_a) kron_{i in a} A_i H_i q_i kron_{i in t \ a} A_i z_i q_i z_i,
-    a polynomial with one variable an attribute of t = b & S; its fourth power is taken once for
-    each t and summed over the b that meet S in t.
+    a polynomial with one variable an attribute of t = b & S; its power is taken once for each t and
+    summed over the b that meet S in t. All t share one array of coefficients, with a last entry on
+    the axis of an attribute outside t.
     """
     S = tuple(i for i in block.attributes if strategy.shape[i] > 1)
-    if not block.is_product or len(S) > MAX_FOURTH:
+    if not block.is_product or len(S) > MAX_WIDE:
         return None
-    own = dict(zip(block.attributes, block.factors, strict=True))
-    moments = {
-        i: [distinct_or_all(v) for v in strategy.splits[i].moments(factor)]
-        for i, factor in own.items()
-    }
-    outside = {
-        i: distinct_or_all(strategy.splits[i].levels(factor).astype(np.float64) ** 4)
-        for i, factor in own.items()
-    }
-    terms: RowTerms = []
-    for t, scale in _met(strategy, S).items():
+    coefficients = np.zeros((order + 2,) * len(S))
+    for t, scale in beyond_parts(strategy, S, order).items():
         g = np.zeros((2,) * len(t))
         for a in subsets_of(t):
             g[tuple(int(i in a) for i in t)] = inverse_eigenvalue(strategy, a)
-        for place, coef in nonzero_places(polynomial_power(g, 4)):
-            counts = dict(zip(t, place, strict=True))
-            vectors = [moments[i][counts[i]] if i in counts else outside[i] for i in own]
-            terms.append((coef * scale, vectors))
-    return terms
+        place = tuple(slice(order + 1) if i in t else order + 1 for i in S)
+        coefficients[place] = scale * polynomial_power(g, order)
+    total = coefficients
+    for i, factor in zip(block.attributes, block.factors, strict=True):
+        levels = strategy.splits[i].levels(factor).astype(np.float64) ** order
+        if i in S:
+            table = np.concatenate([strategy.splits[i].moments(factor, order), levels[None]])
+            total = np.tensordot(total, _alike_as_one(table), axes=(0, 0))
+        else:
+            total = np.multiply.outer(total, distinct_or_all(levels))
+    return np.asarray(np.maximum(total, 0.0))
 
 
-def _met(strategy: MarginalsStrategy, S: Subset) -> dict[Subset, float]:
+def _alike_as_one(table: Array) -> Array:
+    """Return the first column where all are equal but for rounding, else all. (c, m)."""
+    spread = np.ptp(table, axis=1) <= ROUNDING * np.abs(table).max(axis=1)
+    return table[:, :1] if spread.all() else table
+
+
+def beyond_parts(strategy: MarginalsStrategy, S: Subset, order: int) -> dict[Subset, float]:
     r"""Return, for each t <= S, what the b with b & S = t contribute beyond t.
 
-    That is the sum of theta_b^4 prod_{i in b \ S} sum_r (A_i z_i)_r^4.
-    By inclusion-exclusion over the sets u between t and S, of which every b above u is held.
+    That is the sum of theta_b^order prod_{i in b \ S} sum_r (A_i z_i)_r^order.
+    By inclusion-exclusion over the sets u between t and S, of which every b above u is held; over
+    all measured b where those are fewer.
     """
-    above = strategy.fourths_above
-    found: dict[Subset, float] = {}
+    exactly: dict[Subset, float] = {}
+    if len(strategy.weights) < 3 ** len(S):
+        for b, weight in strategy.weights.items():
+            t = tuple(i for i in b if i in S)
+            rest = (strategy.reading_power(i, order) for i in b if i not in S)
+            exactly[t] = exactly.get(t, 0.0) + float(weight) ** order * math.prod(rest)
+        return exactly
+    above = strategy.powers_above(order)
     for t in subsets_of(S):
-        beyond = tuple(i for i in S if i not in t)
-        exactly = sum(
+        left = tuple(i for i in S if i not in t)
+        whole = sum(
             (-1) ** len(more) * above.get(tuple(sorted((*t, *more))), 0.0)
-            for more in subsets_of(beyond)
+            for more in subsets_of(left)
         )
-        if exactly > ROUNDING * above.get(t, 0.0):
-            found[t] = exactly / math.prod(strategy.reading_fourths(i) for i in t)
-    return found
+        if whole > ROUNDING * above.get(t, 0.0):
+            exactly[t] = whole / math.prod(strategy.reading_power(i, order) for i in t)
+    return exactly
 
 
 def distinct_or_all(vector: Array) -> Array:

@@ -3,8 +3,6 @@
 They have one term for each vector of counts, how many of the `order` copies took variable i.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from dpquery.operators.factors import Array
@@ -25,10 +23,3 @@ def polynomial_power(g: Array, order: int) -> Array:
                 longer[place] += g[shift] * power
         power = longer
     return power
-
-
-def nonzero_places(coefficients: Array) -> Iterator[tuple[tuple[int, ...], float]]:
-    """Yield (counts, coefficient) of the nonzero terms."""
-    for place in np.ndindex(coefficients.shape):
-        if coefficients[place]:
-            yield place, float(coefficients[place])

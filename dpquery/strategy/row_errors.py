@@ -1,8 +1,8 @@
 """The noise of every single answer, in closed form and without data.
 
 A query q is answered by c'y with c = A (A'A)^-1 q. With independent noise of one scale on y its
-variance is the sum of squares of c, and its fourth cumulant goes with the sum of fourth powers.
-For Kronecker strategies both are sums of outer products of per-attribute vectors, since powers of
+variance is the sum of squares of c; under Laplace noise its law goes with sums of higher powers.
+For Kronecker strategies all are sums of outer products of per-attribute vectors, since powers of
 a Kronecker product are Kronecker products of powers ([MATH] 9).
 """
 
@@ -23,7 +23,7 @@ from dpquery.strategy.lattice import Subset, subsets_of
 from dpquery.strategy.marginal_algebra import (
     RowTerms,
     distinct_or_all,
-    fourth_powers,
+    even_powers,
     inverse_eigenvalue,
 )
 from dpquery.strategy.splits import Split
@@ -52,13 +52,13 @@ def power_sums(
         strategy: an integer strategy that supports the block.
         block: a block.
         position: its place in the workload; None for a question that the workload does not ask.
-        order: 2 for the variance under unit noise on every measured row, 4 for the kurtosis.
+        order: 2 for the variance under unit noise on every measured row; 4 and 6 for its law.
 
     Returns:
-        A sum of outer products, a tensor for parts that are solved together, or None where no
-        closed form is at hand: order 4 of a signed or very wide block under marginals, of parts
-        that are solved together, and of an attribute so large that every query would be looked at
-        on every measured row.
+        A sum of outer products, a tensor, or None where no closed form is at hand: orders above 2
+        of a signed or very wide block under marginals, of parts that are solved together, of a
+        quad-tree, and of an attribute so large that every query would be looked at on every
+        measured row.
     """
     match strategy:
         case ProductStrategy():
@@ -66,8 +66,8 @@ def power_sums(
                 return None
             return _product_power_sums(strategy, block, order)
         case MarginalsStrategy():
-            if order == 4:
-                return fourth_powers(strategy, block)
+            if order > 2:
+                return even_powers(strategy, block, order)
             share = partial(inverse_eigenvalue, strategy)
             rests = [own.variances for own in strategy.splits]
             return _split_terms(strategy.splits, rests, share, block, order=2)
@@ -142,14 +142,15 @@ def total_of(terms: RowSums, block: Block) -> float:
 
 def expand(terms: RowSums, row_shape: Sequence[int] | None = None) -> Array:
     """Return the outer products as a tensor; without a row shape axes of length 1 stay so."""
-    if isinstance(terms, np.ndarray):
-        return terms
     total: Array = np.zeros(())
-    for coef, vectors in terms:
-        outer = np.array(coef)
-        for vector in vectors:
-            outer = np.multiply.outer(outer, vector)
-        total = total + outer
+    if isinstance(terms, np.ndarray):
+        total = terms
+    else:
+        for coef, vectors in terms:
+            outer = np.array(coef)
+            for vector in vectors:
+                outer = np.multiply.outer(outer, vector)
+            total = total + outer
     return total if row_shape is None else np.broadcast_to(total, tuple(row_shape))
 
 
@@ -179,7 +180,7 @@ def split_terms(
 ) -> Iterator[tuple[Subset, RowTerms]]:
     """Yield every b <= S with prod_{i in b} rest_i prod_{i not in b} (q z)^order of every query.
 
-    The rest is q H q', or the sum of fourth powers of q R. Where an r-of-k block takes all ones
+    The rest is q H q', or the sum of higher powers of q R. Where an r-of-k block takes all ones
     instead of the predicate, q z is 1 and the rest is 0.
     """
     levels, inside = [], {}
@@ -196,7 +197,7 @@ def split_terms(
 
 
 def _rest(core: Core, order: int) -> Callable[[Factor], Array]:
-    return core.variances if order == 2 else core.fourth_powers
+    return core.variances if order == 2 else partial(core.power_sums, order=order)
 
 
 def _quad_tree_variance(strategy: QuadTreeStrategy, block: Block) -> RowTerms:
@@ -247,7 +248,7 @@ def _product_power_sums(strategy: ProductStrategy, block: Block, order: int) -> 
 
 
 def _is_large(strategy: ProductStrategy, block: Block, order: int) -> bool:
-    """Return whether fourth powers take more than they are worth."""
+    """Return whether powers above squares take more than they are worth."""
     return order > 2 and any(
         factor.shape[0] * strategy.factors[i].shape[0] > FOURTH_LIMIT
         for i, factor in zip(block.attributes, block.factors, strict=True)

@@ -10,6 +10,7 @@ which for the cells themselves (A = I, mu = n) is z = 1/n, H = (I - 11'/n) / n.
 # ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -73,6 +74,25 @@ class DenseSplit(ABC):
         return np.outer(self.z, totals[0])
 
 
+@dataclass(frozen=True, eq=False)
+class Patterns:
+    """What the rows of a measured factor A contribute to the coefficients of distinct queries.
+
+    Attributes:
+        kinds: which distinct query each row of the queries is: (m,).
+        levels: q z of every distinct query: (k,).
+        remainders: A H q of every distinct query on every distinct row: (k, r).
+        reading: A z on the same rows: (r,).
+        numbers: how many rows of A each of them stands for: (k, r), or (1, r) for all queries.
+    """
+
+    kinds: Array
+    levels: Array
+    remainders: Array
+    reading: Array
+    numbers: Array
+
+
 class FactorSplit(Split, Protocol):
     """The split by a factor A that is measured in marginals.
 
@@ -89,8 +109,11 @@ class FactorSplit(Split, Protocol):
     def recover(self, answers: Array) -> Array:
         """Return H A' times the factor's answers. answers: (rows, k) -> (n, k)."""
 
-    def moments(self, queries: Factor) -> Array:
-        """Return sum_r (A H q)_r^c (A z q z)_r^(4 - c) for c = 0..4 and every query: (5, m)."""
+    def moments(self, queries: Factor, order: int) -> Array:
+        """Return sum_r (A H q)_r^c (A z q z)_r^(order - c), c = 0..order: (order + 1, m)."""
+
+    def patterns(self, queries: Factor) -> "Patterns":
+        """Return A H q and A z for distinct queries, equal rows as one with their number."""
 
 
 class CellSplit(UniformSplit):
@@ -104,15 +127,27 @@ class CellSplit(UniformSplit):
     def recover(self, answers: Array) -> Array:
         return np.asarray((answers - answers.mean(axis=0, keepdims=True)) / self.n)
 
-    def moments(self, queries: Factor) -> Array:
+    def moments(self, queries: Factor, order: int) -> Array:
         """The same in closed form, for queries that are 0 or 1."""
         s, n = queries.row_sums.astype(np.float64), self.n
         mean = s / n
-        own = [
-            (s * (1 - mean) ** c + (n - s) * (-mean) ** c) * mean ** (4 - c) / float(n) ** 4
-            for c in range(5)
+        sums = [
+            (s * (1 - mean) ** c + (n - s) * (-mean) ** c) * mean ** (order - c)
+            for c in range(order + 1)
         ]
-        return np.array(own)
+        return np.array(sums) / float(n) ** order
+
+    def patterns(self, queries: Factor) -> "Patterns":
+        """Queries of one size are one kind; a class is in such a query or it is not."""
+        sizes, kinds = np.unique(queries.row_sums, return_inverse=True)
+        means = sizes / self.n
+        return Patterns(
+            kinds=kinds.ravel(),
+            levels=means,
+            remainders=np.stack([1 - means, -means], axis=1) / self.n,
+            reading=np.full(2, 1 / self.n),
+            numbers=np.stack([sizes, self.n - sizes], axis=1).astype(np.float64),
+        )
 
 
 class DenseFactorSplit(DenseSplit):
@@ -139,15 +174,27 @@ class DenseFactorSplit(DenseSplit):
     def recover(self, answers: Array) -> Array:
         return np.asarray(self._recovery @ answers)
 
-    def moments(self, queries: Factor) -> Array:
+    def moments(self, queries: Factor, order: int) -> Array:
         m, rows = queries.shape[0], self.factor.shape[0]
-        total, step = np.zeros((5, m)), max(1, ROW_CHUNK // max(m, 1))
+        total, step = np.zeros((order + 1, m)), max(1, ROW_CHUNK // max(m, 1))
         for start in range(0, rows, step):
             own = queries.matmat(self._recovery[:, start : start + step])
             reading = self.reading[start : start + step]
-            for c in range(5):
-                total[c] += own**c @ reading ** (4 - c)
-        return total * self.levels(queries) ** np.arange(4, -1, -1)[:, None]
+            power = np.ones_like(own)
+            for c in range(order + 1):
+                total[c] += power @ reading ** (order - c)
+                power *= own
+        return total * self.levels(queries) ** np.arange(order, -1, -1)[:, None]
+
+    def patterns(self, queries: Factor) -> "Patterns":
+        remainders = queries.matmat(self._recovery)
+        return Patterns(
+            kinds=np.arange(len(remainders)),
+            levels=self.levels(queries),
+            remainders=remainders,
+            reading=self.reading,
+            numbers=np.ones((1, len(self.reading))),
+        )
 
 
 def split_by(factor: Factor) -> FactorSplit:

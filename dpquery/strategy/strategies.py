@@ -132,14 +132,20 @@ class MarginalsStrategy:
         """sum_{b >= a} weight_b^2 / prod_{i in b} mu_i: A'A's eigenvalues, scaled ([MATH] 7)."""
         return self._sums_above(2, [1 / own.mu for own in self.splits])
 
-    @cached_property
-    def fourths_above(self) -> dict[tuple[int, ...], float]:
-        """sum_{b >= a} weight_b^4 prod_{i in b} sum_r (A_i z_i)_r^4: for fourth powers."""
-        return self._sums_above(4, [self.reading_fourths(i) for i in range(len(self.shape))])
+    def powers_above(self, order: int) -> dict[tuple[int, ...], float]:
+        """Return sum_{b >= a} weight_b^order prod_{i in b} sum_r (A_i z_i)_r^order for every a."""
+        if order not in self._powers_above:
+            shares = [self.reading_power(i, order) for i in range(len(self.shape))]
+            self._powers_above[order] = self._sums_above(order, shares)
+        return self._powers_above[order]
 
-    def reading_fourths(self, i: int) -> float:
-        """Return sum_r (A_i z_i)_r^4 of an attribute."""
-        return float((self.splits[i].reading ** 4).sum())
+    @cached_property
+    def _powers_above(self) -> dict[int, dict[tuple[int, ...], float]]:
+        return {}
+
+    def reading_power(self, i: int, order: int) -> float:
+        """Return sum_r (A_i z_i)_r^order of an attribute."""
+        return float((self.splits[i].reading ** order).sum())
 
     def _sums_above(self, power: int, shares: list[float]) -> dict[tuple[int, ...], float]:
         """Sum over the measured b above every a that lies below one. O(sum_b 2^|b|)."""

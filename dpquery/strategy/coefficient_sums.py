@@ -1,0 +1,235 @@
+r"""Sums of fourth and sixth powers of every answer's coefficients: what its law depends on.
+
+A query is answered by c'y. Where powers of c have no closed form (`row_errors.power_sums`) the
+coefficients are written out, for distinct queries and some of them at a time, while that takes few
+multiplications.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from dpquery.operators.blocks import Block
+from dpquery.operators.counting import node_weights, nodes
+from dpquery.operators.factors import ROW_CHUNK, Array, Factor
+from dpquery.strategy.lattice import outer_products, subsets_of
+from dpquery.strategy.marginal_algebra import beyond_parts, inverse_eigenvalue
+from dpquery.strategy.row_errors import RowSums, power_sums
+from dpquery.strategy.splits import Patterns
+from dpquery.strategy.strategies import (
+    MarginalsStrategy,
+    QuadTreeStrategy,
+    Strategy,
+    UnionStrategy,
+)
+
+WORK_LIMIT = 1 << 34  # multiplications for a block: about a minute
+ORDERS = (4, 6)
+EACH = 8  # multiplications that a coefficient takes once it is there, about
+Pair = tuple[RowSums, RowSums]
+
+
+def fourth_and_sixth(strategy: Strategy, block: Block, *, position: int | None) -> Pair | None:
+    """Return sum_r c_r^4 and sum_r c_r^6 of every query of a block; None where that is too much.
+
+    Args:
+        strategy: an integer strategy that supports the block.
+        block: a block.
+        position: its place in the workload; None for a question that the workload does not ask.
+    """
+    fourth = power_sums(strategy, block, position=position, order=4)
+    if fourth is not None:
+        sixth = power_sums(strategy, block, position=position, order=6)
+        return None if sixth is None else (fourth, sixth)
+    match strategy:
+        case MarginalsStrategy():
+            return _marginals(strategy, block)
+        case QuadTreeStrategy():
+            return _quad_tree(strategy, block)
+        case UnionStrategy():
+            joint = strategy.joint_for(block)
+            if joint is None or joint.power_work(block) > WORK_LIMIT:
+                return None
+            return joint.power_sums(block)
+        case _:
+            return None
+
+
+def _marginals(strategy: MarginalsStrategy, block: Block) -> Pair | None:
+    r"""Return both sums from coefficients on the measured sets that meet the block's attributes.
+
+    On the answers of a measured subset b the coefficients of a query over S are, with t = b & S,
+        theta_b kron_{i in b \ S} A_i z_i
+            sum_{a <= t} (D_a / lambda_a) kron_{i in a} A_i H_i q_i kron_{i in t \ a} A_i z_i,
+    D_a the difference of the query in a at the levels of its other predicates. What is outside S is
+    a factor of its own; equal predicates and equal rows are written out once.
+    """
+    splits = [strategy.splits[i] for i in block.attributes]
+    patterns = [own.patterns(factor) for own, factor in zip(splits, block.factors, strict=True)]
+    counts = [len(own.levels) for own in patterns]
+    wide = [k for k, i in enumerate(block.attributes) if strategy.shape[i] > 1]
+    rows = math.prod(1 + len(patterns[k].reading) for k in wide)
+    if EACH * math.prod(counts) * rows > WORK_LIMIT:
+        return None
+    S = tuple(block.attributes[k] for k in wide)
+    beyond = [beyond_parts(strategy, S, order) for order in ORDERS]
+    sums = np.zeros((len(ORDERS), math.prod(counts)))
+    width = max(1, ROW_CHUNK // rows)
+    for start in range(0, sums.shape[1], width):
+        part = slice(start, min(start + width, sums.shape[1]))
+        chosen = np.unravel_index(np.arange(part.start, part.stop), counts) if counts else ()
+        D = _differences(block, [own.levels[j] for own, j in zip(patterns, chosen, strict=True)])
+        for t in {t: None for own in beyond for t in own}:
+            places = [k for k, i in enumerate(block.attributes) if i in t]
+            C, numbers = _on_part(strategy, t, D, places, patterns, chosen)
+            squares = C * C
+            fourths = squares * squares
+            for total, own, powers in zip(sums, beyond, (fourths, fourths * squares), strict=True):
+                total[part] += own.get(t, 0.0) * np.einsum("jr,jr->j", powers, numbers)
+    kinds = np.ix_(*(own.kinds for own in patterns))
+    fourth, sixth = (total.reshape(counts)[kinds] for total in sums)
+    return fourth, sixth
+
+
+def _differences(block: Block, levels: Sequence[Array]) -> Array:
+    """Return D_a of some queries, given their levels: (queries, 2, ..., 2), an axis a predicate."""
+    if not levels:
+        return np.ones(1)
+    queries, k = len(levels[0]), sum(block.counted)
+    if block.is_product:
+        terms = [(1.0, [np.stack([p, np.ones(queries)], axis=1) for p in levels])]
+    else:
+        weights = node_weights((np.arange(k + 1) >= block.at_least).astype(np.float64))
+        terms = []
+        for alpha, x in zip(weights.tolist(), nodes(k).tolist(), strict=True):
+            pairs = [
+                np.stack([1 + (x - 1) * p, np.full(queries, x - 1)], axis=1)
+                if counted
+                else np.stack([p, np.ones(queries)], axis=1)
+                for p, counted in zip(levels, block.counted, strict=True)
+            ]
+            terms.append((alpha, pairs))
+    D = sum(outer_products(pairs, np.full(queries, alpha)) for alpha, pairs in terms)
+    return np.asarray(D).reshape((queries,) + (2,) * len(levels))
+
+
+def _on_part(
+    strategy: MarginalsStrategy,
+    t: tuple[int, ...],
+    D: Array,
+    places: Sequence[int],
+    patterns: Sequence[Patterns],
+    chosen: Sequence[Array],
+) -> tuple[Array, Array]:
+    """Return the coefficients on distinct rows over t, and how many rows each is: (queries, r)."""
+    inside = tuple(slice(None) if k in places else 0 for k in range(len(patterns)))
+    shares = np.zeros((2,) * len(t))
+    for a in subsets_of(t):
+        shares[tuple(int(i in a) for i in t)] = inverse_eigenvalue(strategy, a)
+    C = D[(slice(None), *inside)] * shares
+    queries = len(C)
+    C, numbers = C.reshape(queries, -1), np.ones((1, 1))
+    for k in places:
+        own = patterns[k]
+        pairs = C.reshape(queries, 2, -1)
+        remainders = own.remainders[chosen[k]]
+        C = pairs[:, 0, :, None] * own.reading + pairs[:, 1, :, None] * remainders[:, None, :]
+        C = C.reshape(queries, -1)
+        each = own.numbers[chosen[k]] if len(own.numbers) > 1 else own.numbers
+        numbers = (numbers[:, :, None] * each[:, None, :]).reshape(max(len(numbers), len(each)), -1)
+    return C, np.broadcast_to(numbers, C.shape)
+
+
+def _quad_tree(strategy: QuadTreeStrategy, block: Block) -> Pair | None:
+    """Return both sums from the coefficients on the blocks of every level.
+
+    With means m_j of the query over the blocks of level j, its coefficients on level l are
+        weight_l S_l (sum_{j <= l} shares[j] m_l + sum_{j > l} shares[j] m_j),
+    S_l the cells of a block, and the means of a product of predicates products of theirs.
+    """
+    places = [block.attributes.index(i) if i in block.attributes else None for i in strategy.pair]
+    counts = [1 if k is None else block.row_shape[k] for k in places]
+    cells = [
+        math.prod(strategy.shape[i] // size for i, size in zip(strategy.pair, own.sizes, strict=True))
+        for own in strategy.levels
+    ]
+    summands, depth = block.summands, len(strategy.levels)
+    others = [k for k in range(len(block.factors)) if k not in places]
+    single = math.prod(block.row_shape[k] for k in others)
+    work = sum(own * (EACH + (depth - number) * len(summands)) for number, own in enumerate(cells))
+    if single * math.prod(counts) * work > WORK_LIMIT:
+        return None
+    sums = np.zeros((len(ORDERS), single, *counts))
+    levels = np.stack(
+        [
+            coef * outer_products([_side(sides[k], block.factors[k].row_sums)[None] for k in others],
+                                  np.ones(1))[0]
+            for coef, sides in summands
+        ],
+        axis=1,
+    )  # (single, summands)
+    for number, own in enumerate(strategy.levels):
+        tables = [
+            np.stack(
+                [
+                    _means(block, k, strategy, axis, number, above, sides)
+                    for above in range(number, depth)
+                    for _, sides in summands
+                ],
+                axis=-1,
+            )
+            for axis, k in enumerate(places)
+        ]
+        shares = [sum(strategy.shares[: number + 1]), *strategy.shares[number + 1 :]]
+        scale = float(own.weight) * math.prod(own.sizes) * np.repeat(shares, len(summands))
+        for row in range(single):
+            weights = scale * np.tile(levels[row], depth - number)
+            for part in _slices(counts[0], max(1, ROW_CHUNK // (counts[1] * cells[number]))):
+                C = np.tensordot(tables[0][part] * weights, tables[1], axes=(2, 2))
+                squares = C * C
+                fourths = squares * squares
+                sums[0, row, part] += fourths.sum(axis=(1, 3))
+                sums[1, row, part] += (fourths * squares).sum(axis=(1, 3))
+    return _in_order(sums, block, [*others, *(k for k in places if k is not None)])
+
+
+def _side(side: tuple[float, float], values: Array) -> Array:
+    return np.asarray(side[0] + side[1] * values)
+
+
+def _means(
+    block: Block,
+    k: int | None,
+    strategy: QuadTreeStrategy,
+    axis: int,
+    number: int,
+    above: int,
+    sides: Sequence[tuple[float, float]],
+) -> Array:
+    """Return means over the blocks of a level, on those of a level below: (predicates, blocks)."""
+    n, size = strategy.shape[strategy.pair[axis]], strategy.levels[number].sizes[axis]
+    wider = strategy.levels[above].sizes[axis]
+    if k is None:
+        return np.ones((1, n // size))
+    means = _block_means(block.factors[k], wider)
+    return _side(sides[k], np.repeat(means, wider // size, axis=1))
+
+
+def _block_means(factor: Factor, size: int) -> Array:
+    n = factor.shape[1]
+    return factor.matmat(np.repeat(np.eye(n // size), size, axis=0)) / size
+
+
+def _slices(length: int, width: int) -> Iterator[slice]:
+    for start in range(0, length, width):
+        yield slice(start, min(start + width, length))
+
+
+def _in_order(sums: Array, block: Block, order: Sequence[int]) -> Pair:
+    """Return both sums with the block's attributes in order, given where each of them lies."""
+    fourth, sixth = (
+        own.reshape([block.row_shape[k] for k in order]).transpose(np.argsort(order))
+        for own in sums
+    )
+    return fourth, sixth
