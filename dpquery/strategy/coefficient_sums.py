@@ -6,13 +6,13 @@ multiplications.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from dpquery.operators.blocks import Block
 from dpquery.operators.counting import node_weights, nodes
-from dpquery.operators.factors import ROW_CHUNK, Array, Factor
+from dpquery.operators.factors import ROW_CHUNK, Array
 from dpquery.strategy.lattice import outer_products, subsets_of
 from dpquery.strategy.marginal_algebra import beyond_parts, inverse_eigenvalue
 from dpquery.strategy.row_errors import RowSums, power_sums
@@ -146,90 +146,75 @@ def _quad_tree(strategy: QuadTreeStrategy, block: Block) -> Pair | None:
 
     With means m_j of the query over the blocks of level j, its coefficients on level l are
         weight_l S_l (sum_{j <= l} shares[j] m_l + sum_{j > l} shares[j] m_j),
-    S_l the cells of a block, and the means of a product of predicates products of theirs.
+    S_l the cells of a block; means of a product of predicates are products of theirs.
     """
     places = [block.attributes.index(i) if i in block.attributes else None for i in strategy.pair]
+    others = [k for k in range(len(block.factors)) if k not in places]  # of one class
     counts = [1 if k is None else block.row_shape[k] for k in places]
-    cells = [
-        math.prod(strategy.shape[i] // size for i, size in zip(strategy.pair, own.sizes, strict=True))
-        for own in strategy.levels
-    ]
-    summands, depth = block.summands, len(strategy.levels)
-    others = [k for k in range(len(block.factors)) if k not in places]
-    single = math.prod(block.row_shape[k] for k in others)
-    work = sum(own * (EACH + (depth - number) * len(summands)) for number, own in enumerate(cells))
-    if single * math.prod(counts) * work > WORK_LIMIT:
+    lone = math.prod(block.row_shape[k] for k in others)
+    cells, depth = math.prod(strategy.shape[i] for i in strategy.pair), len(strategy.levels)
+    blocks = [cells // math.prod(level.sizes) for level in strategy.levels]
+    terms = sum(own * (depth - number) for number, own in enumerate(blocks)) * len(block.summands)
+    if lone * math.prod(counts) * (EACH * sum(blocks) + terms) > WORK_LIMIT:
         return None
-    sums = np.zeros((len(ORDERS), single, *counts))
-    levels = np.stack(
-        [
-            coef * outer_products([_side(sides[k], block.factors[k].row_sums)[None] for k in others],
-                                  np.ones(1))[0]
-            for coef, sides in summands
-        ],
-        axis=1,
-    )  # (single, summands)
-    for number, own in enumerate(strategy.levels):
-        tables = [
-            np.stack(
-                [
-                    _means(block, k, strategy, axis, number, above, sides)
-                    for above in range(number, depth)
-                    for _, sides in summands
-                ],
-                axis=-1,
-            )
-            for axis, k in enumerate(places)
-        ]
+    sums = np.zeros((len(ORDERS), lone, *counts))
+    coefs = _lone_levels(block, others)
+    for number, level in enumerate(strategy.levels):
+        first, second = (_means(strategy, block, axis, k, number) for axis, k in enumerate(places))
         shares = [sum(strategy.shares[: number + 1]), *strategy.shares[number + 1 :]]
-        scale = float(own.weight) * math.prod(own.sizes) * np.repeat(shares, len(summands))
-        for row in range(single):
-            weights = scale * np.tile(levels[row], depth - number)
-            for part in _slices(counts[0], max(1, ROW_CHUNK // (counts[1] * cells[number]))):
-                C = np.tensordot(tables[0][part] * weights, tables[1], axes=(2, 2))
+        scales = np.multiply.outer(coefs, shares) * level.weight * math.prod(level.sizes)
+        width = max(1, ROW_CHUNK // (counts[1] * blocks[number]))
+        for row in range(lone):
+            weighted = first * scales[:, row].ravel()
+            for start in range(0, counts[0], width):
+                part = slice(start, start + width)
+                C = np.tensordot(weighted[part], second, axes=(2, 2))
                 squares = C * C
                 fourths = squares * squares
                 sums[0, row, part] += fourths.sum(axis=(1, 3))
                 sums[1, row, part] += (fourths * squares).sum(axis=(1, 3))
-    return _in_order(sums, block, [*others, *(k for k in places if k is not None)])
+    order = [*others, *(k for k in places if k is not None)]
+    shape = [block.row_shape[k] for k in order]
+    fourth, sixth = (own.reshape(shape).transpose(np.argsort(order)) for own in sums)
+    return fourth, sixth
 
 
-def _side(side: tuple[float, float], values: Array) -> Array:
-    return np.asarray(side[0] + side[1] * values)
+def _lone_levels(block: Block, others: Sequence[int]) -> Array:
+    """Return coef times what the predicates on attributes of one class are: (summands, rows)."""
+    rows = []
+    for coef, sides in block.summands:
+        row = np.full(1, coef)
+        for k in others:
+            a, b = sides[k]
+            row = np.multiply.outer(row, a + b * block.factors[k].row_sums).ravel()
+        rows.append(row)
+    return np.array(rows)
 
 
 def _means(
-    block: Block,
-    k: int | None,
-    strategy: QuadTreeStrategy,
-    axis: int,
-    number: int,
-    above: int,
-    sides: Sequence[tuple[float, float]],
+    strategy: QuadTreeStrategy, block: Block, axis: int, place: int | None, number: int
 ) -> Array:
-    """Return means over the blocks of a level, on those of a level below: (predicates, blocks)."""
+    """Return means of one attribute's predicates over the blocks of a level and of those above.
+
+    Args:
+        strategy: with its levels.
+        block: what is asked.
+        axis: the attribute, as the first or second of the pair.
+        place: of the attribute in the block; None where it is summed over.
+        number: of the level, on whose blocks all means are written out.
+
+    Returns:
+        (predicates, blocks of the level, summands of the block times levels).
+    """
     n, size = strategy.shape[strategy.pair[axis]], strategy.levels[number].sizes[axis]
-    wider = strategy.levels[above].sizes[axis]
-    if k is None:
-        return np.ones((1, n // size))
-    means = _block_means(block.factors[k], wider)
-    return _side(sides[k], np.repeat(means, wider // size, axis=1))
-
-
-def _block_means(factor: Factor, size: int) -> Array:
-    n = factor.shape[1]
-    return factor.matmat(np.repeat(np.eye(n // size), size, axis=0)) / size
-
-
-def _slices(length: int, width: int) -> Iterator[slice]:
-    for start in range(0, length, width):
-        yield slice(start, min(start + width, length))
-
-
-def _in_order(sums: Array, block: Block, order: Sequence[int]) -> Pair:
-    """Return both sums with the block's attributes in order, given where each of them lies."""
-    fourth, sixth = (
-        own.reshape([block.row_shape[k] for k in order]).transpose(np.argsort(order))
-        for own in sums
-    )
-    return fourth, sixth
+    tables = []
+    for _, sides in block.summands:
+        for level in strategy.levels[number:]:
+            wide = level.sizes[axis]
+            if place is None:
+                tables.append(np.ones((1, n // size)))
+                continue
+            (a, b), factor = sides[place], block.factors[place]
+            means = factor.matmat(np.repeat(np.eye(n // wide), wide, axis=0)) / wide
+            tables.append(a + b * np.repeat(means, wide // size, axis=1))
+    return np.stack(tables, axis=-1)

@@ -232,7 +232,6 @@ class JointSystem:
             (rows of t, *diagonal axes, one for each attribute of one class, rows that the part
             measures on the dense axes).
         """
-        dense = [i for i in self.dense if i in self.parts[k]]
         cells = [math.prod(self.axes[i].n for i in self.dense if i in part) for part in self.parts]
         rows = coefficients[0].shape[1]
         out = np.zeros((math.prod(self._places), rows, cells[k]))
@@ -241,10 +240,11 @@ class JointSystem:
                 start = sum(cells[own] for own in stack.active[: stack.active.index(k)])
                 Q = stack.Q[:, start : start + cells[k]]
                 out[stack.places] = np.matmul(t, Q.transpose(0, 2, 1))
-        for i in dense:  # each axis goes to the end in turn
+        for i in self.dense:
             F, n = self.axes[i].rows[k], self.axes[i].n
-            moved = np.moveaxis(out.reshape(*out.shape[:2], n, -1), 2, -1)
-            out = (moved @ F.T).reshape(*out.shape[:2], -1)
+            if F is not None:  # the first axis left goes to the end
+                moved = np.moveaxis(out.reshape(*out.shape[:2], n, -1), 2, -1)
+                out = (moved @ F.T).reshape(*out.shape[:2], -1)
         single = (1,) * len(self._single(block))
         return np.moveaxis(out, 1, 0).reshape(rows, *self._places, *single, self._dense_rows(k))
 
