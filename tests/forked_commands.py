@@ -30,8 +30,8 @@ import dpquery.cli.summary, dpquery.cli.summary_plan, dpquery.pipeline, dpquery.
 import opendp.prelude, numpy, pandas, pyarrow.csv, pyarrow.parquet, pyarrow.pandas_compat
 import ledgers, rich.console, rich.status, rich.table
 from dpquery.cli import main
-from dpquery.reconstruction.intervals import laplace_quantile
-laplace_quantile(numpy.ones(1), 0.95)
+from dpquery.reconstruction.laplace_sums import laplace_quantile
+laplace_quantile(numpy.ones(1), numpy.ones(1), 0.95)
 for command in ("release x --epsilon 1 --plan /nowhere", "ledger status --ledger /nowhere"):
     sys.argv = ["dpquery", *command.split()]
     with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):

@@ -6,9 +6,9 @@ as independent,
 For Gaussian noise that is never too small, whatever the correlations (Sidak's inequality bounds the
 probability that all errors are below t by the product), and it is too large where many answers
 share their noise: measured, by a few percent on tables and on the r-of-4 thresholds of Adult, by up
-to 1.6 times on all ranges of one small attribute. Under Laplace noise an error has the law of
-intervals.py, a variance-gamma law with the fourth cumulant of the answer; where no closed form
-gives it, many terms are assumed, which is the normal law.
+to 1.6 times on all ranges of one small attribute. Under Laplace noise an error is taken to have the
+law of a sum of equal Laplace variables with the variance and fourth cumulant of the answer; where
+no closed form gives that cumulant, many terms are assumed, which is the normal law.
 """
 
 import math

@@ -87,9 +87,9 @@ def _marginals(strategy: MarginalsStrategy, block: Block) -> Pair | None:
             fourths = squares * squares
             for total, own, powers in zip(sums, beyond, (fourths, fourths * squares), strict=True):
                 total[part] += own.get(t, 0.0) * np.einsum("jr,jr->j", powers, numbers)
-    kinds = np.ix_(*(own.kinds for own in patterns))
-    fourth, sixth = (total.reshape(counts)[kinds] for total in sums)
-    return fourth, sixth
+    kinds = [own.kinds if len(own.levels) > 1 else np.zeros(1, dtype=np.int64) for own in patterns]
+    fourth, sixth = (total.reshape(counts)[np.ix_(*kinds)] for total in sums)
+    return fourth, sixth  # axes of length 1 where all predicates are alike
 
 
 def _differences(block: Block, levels: Sequence[Array]) -> Array:

@@ -130,7 +130,7 @@ def variances(strategy: Strategy, block: Block, *, position: int | None) -> RowS
 def total_of(terms: RowSums, block: Block) -> float:
     """Return the sum over all rows of the block."""
     if isinstance(terms, np.ndarray):
-        return float(terms.sum())
+        return float(terms.sum()) * (block.queries // terms.size)  # axes of length 1 stand for all
     total = 0.0
     for coef, vectors in terms:
         sums = [
