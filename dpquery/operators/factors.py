@@ -118,9 +118,9 @@ def absolute_power(X: Array, power: int) -> Array:
     if power % 2:
         return np.asarray(np.abs(X) ** power)
     squares = X * X
-    out = squares
-    for _ in range(power // 2 - 1):
-        out = out * squares
+    out = squares if power == 2 else squares * squares
+    for _ in range(power // 2 - 2):
+        out *= squares
     return out
 
 

@@ -9,7 +9,9 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
-from dpquery.operators.factors import ROW_CHUNK, Array, Factor, absolute_power
+from dpquery.operators.factors import Array, Factor, absolute_power
+
+CACHED = 1 << 16  # entries of a chunk of rows that is gone through again and again
 
 
 class Ranges(Factor):
@@ -51,7 +53,7 @@ class Ranges(Factor):
 
     def row_power_sums(self, M: Array, power: int) -> Array:
         (first, last), C = self.bounds, _cumulative(M)
-        step = max(1, ROW_CHUNK // M.shape[1])
+        step = max(1, CACHED // M.shape[1])
         pieces = [
             absolute_power(C[last[i : i + step] + 1] - C[first[i : i + step]], power).sum(axis=1)
             for i in range(0, self.shape[0], step)

@@ -53,7 +53,8 @@ def half_widths(
         return _times(std_errors, largest_quantile(level))
     squares = expand(variances(strategy, block, position=position))
     squares = np.where(squares > 0, squares, 1.0)  # a query that is always 0 has no noise
-    second, third = (expand(own) / squares**k for k, own in enumerate(powers, 2))
+    fourth, sixth = map(expand, powers)
+    second, third = fourth / squares**2, sixth / (squares * squares**2)
     factor = _over_rows(laplace_quantile(second, third, level), block)
     if factor.strides == (0,):
         return _times(std_errors, float(factor[0]))

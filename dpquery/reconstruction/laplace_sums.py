@@ -25,7 +25,7 @@ INTERPOLATED = 3e-5  # added for what lies between points of the table; measured
 NODES = 128  # of the inversion integral: errors of 1e-12
 HALVINGS = 60
 STEPS = 80  # of Newton's method, which takes about six
-CHUNK = 1 << 16  # rows looked up at once
+CHUNK = 1 << 14  # rows looked up at once
 
 
 def laplace_quantile(second: Array, third: Array, level: float) -> Array:
@@ -45,11 +45,15 @@ def laplace_quantile(second: Array, third: Array, level: float) -> Array:
     flat, squares, cubes = out.reshape(-1), second.ravel(), third.ravel()
     for start in range(0, flat.size, CHUNK):
         part = slice(start, start + CHUNK)
-        roots = np.sqrt(np.clip(squares[part], 0, 1))
+        own = np.clip(squares[part], 0, 1)
+        places = np.empty((2, len(own)))
+        roots, rests = np.sqrt(own, out=places[0]), places[1]
         with np.errstate(divide="ignore", invalid="ignore"):
-            rests = (1 - roots**4 / cubes[part]) / (1 - roots)
-        places = np.stack([roots, np.clip(np.nan_to_num(rests), 0, 1)])
-        places *= np.array([[ROOTS - 1], [RESTS - 1]])
+            np.divide(1 - own * own / cubes[part], 1 - roots, out=rests)
+        np.nan_to_num(rests, copy=False)
+        np.clip(rests, 0, 1, out=rests)
+        roots *= ROOTS - 1
+        rests *= RESTS - 1
         flat[part] = map_coordinates(table, places, order=1, mode="nearest")
     return out
 
