@@ -16,7 +16,6 @@ DEFINED_TWICE = {
     "FLOOR": 3,
     "Floats": 3,
     "GAP": 2,
-    "GRID": 2,
     "Groups": 2,
     "ITERATIONS": 2,
     "Indices": 2,

@@ -195,7 +195,7 @@ def test_what_takes_too_much_gets_an_interval_that_is_never_narrow(which, monkey
         "union": UnionStrategy("u", "laplace", parts, (1, 2, 3), ((0,), (), ())),
     }[which]
     check_block(strategy, block, 0)
-    monkeypatch.setattr(coefficient_sums, "WORK_LIMIT", 0)
+    monkeypatch.setattr(coefficient_sums, "COEFFICIENT_LIMIT", 0)
     assert fourth_and_sixth(strategy, block, position=0) is None
     C = coefficients(strategy, dense_block(block).astype(float), 0)
     std = standard_errors(strategy, block, position=0, noise_std=1.0)

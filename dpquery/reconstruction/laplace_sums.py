@@ -7,7 +7,7 @@ tabulated is that of k equal shares and a normal rest,
     k = S2^3 / S3^2,   share = S3 / S2,   rest = 1 - S2^2 / S3,
 which is there for every (S2, S3), with k >= 1 any real number and rest >= 0, and is exact for equal
 shares, and for one share beside many small ones. Other shares have quantiles up to 0.33 % above its
-and up to 0.75 % below, levels 0.5 to 0.9999: SAFETY is added where S2 and S3 leave room for them.
+and up to 0.75 % below, levels 0.5 to 0.9999; a safety is added where S2 and S3 leave room for them.
 """
 
 from functools import cache
@@ -19,13 +19,13 @@ from scipy.special import ndtri
 from dpquery.operators.factors import Array
 
 ROOTS, RESTS = 97, 33  # points of the table: of sqrt(S2), and of the rest in units of the largest
-SAFETY = 0.004  # added at most; measured, other shares have quantiles up to 0.0033 above
+LAW_SAFETY = 0.004  # added at most; measured, other shares have quantiles up to 0.0033 above
 SAFETY_OF_S2, SAFETY_BETWEEN = 0.008, 0.03  # none is needed at S2 = 0 nor at either end of the rest
 INTERPOLATED = 3e-5  # added for what lies between points of the table; measured, 2.3e-5 is missing
 NODES = 128  # of the inversion integral: errors of 1e-12
 HALVINGS = 60
-STEPS = 80  # of Newton's method, which takes about six
-CHUNK = 1 << 14  # rows looked up at once
+NEWTON_STEPS = 80  # of Newton's method, which takes about six
+LOOKUP_CHUNK = 1 << 14  # rows looked up at once
 
 
 def laplace_quantile(second: Array, third: Array, level: float) -> Array:
@@ -43,8 +43,8 @@ def laplace_quantile(second: Array, third: Array, level: float) -> Array:
     second, third = np.broadcast_arrays(second, third)
     out = np.empty(second.shape)
     flat, squares, cubes = out.reshape(-1), second.ravel(), third.ravel()
-    for start in range(0, flat.size, CHUNK):
-        part = slice(start, start + CHUNK)
+    for start in range(0, flat.size, LOOKUP_CHUNK):
+        part = slice(start, start + LOOKUP_CHUNK)
         own = np.clip(squares[part], 0, 1)
         places = np.empty((2, len(own)))
         roots, rests = np.sqrt(own, out=places[0]), places[1]
@@ -73,7 +73,7 @@ def _table(level: float) -> Array:
     values = np.full((ROOTS, RESTS), float(ndtri((1 + level) / 2)))
     share = root[1:] ** 2 / (1 - rest[1:])  # S3 / S2
     values[1:] = _quantile(share.ravel(), rest[1:].ravel(), level).reshape(ROOTS - 1, RESTS)
-    return values * (1 + INTERPOLATED + np.minimum(safety, SAFETY))
+    return values * (1 + INTERPOLATED + np.minimum(safety, LAW_SAFETY))
 
 
 def _quantile(share: Array, rest: Array, level: float) -> Array:
@@ -83,7 +83,7 @@ def _quantile(share: Array, rest: Array, level: float) -> Array:
     every later step comes from its right, and falls towards it.
     """
     q = np.full(len(share), 0.3)
-    for _ in range(STEPS):
+    for _ in range(NEWTON_STEPS):
         tail, density = _tail(share, rest, q)
         step = np.log(tail / (1 - level)) * tail / density
         q = np.clip(q + step, q / 4, q + 2)

@@ -13,6 +13,7 @@ import numpy as np
 from dpquery.operators.blocks import Block
 from dpquery.operators.counting import node_weights, nodes
 from dpquery.operators.factors import ROW_CHUNK, Array
+from dpquery.strategy.joint_coefficients import POWER_COST, joint_power_sums, joint_power_work
 from dpquery.strategy.lattice import outer_products, subsets_of
 from dpquery.strategy.marginal_algebra import beyond_parts, inverse_eigenvalue
 from dpquery.strategy.row_errors import RowSums, power_sums
@@ -24,13 +25,12 @@ from dpquery.strategy.strategies import (
     UnionStrategy,
 )
 
-WORK_LIMIT = 1 << 34  # multiplications for a block: about a minute
+COEFFICIENT_LIMIT = 1 << 34  # multiplications for a block: about a minute
 ORDERS = (4, 6)
-EACH = 8  # multiplications that a coefficient takes once it is there, about
-Pair = tuple[RowSums, RowSums]
+PowerPair = tuple[RowSums, RowSums]
 
 
-def fourth_and_sixth(strategy: Strategy, block: Block, *, position: int | None) -> Pair | None:
+def fourth_and_sixth(strategy: Strategy, block: Block, *, position: int | None) -> PowerPair | None:
     """Return sum_r c_r^4 and sum_r c_r^6 of every query of a block; None where that is too much.
 
     Args:
@@ -49,14 +49,14 @@ def fourth_and_sixth(strategy: Strategy, block: Block, *, position: int | None) 
             return _quad_tree(strategy, block)
         case UnionStrategy():
             joint = strategy.joint_for(block)
-            if joint is None or joint.power_work(block) > WORK_LIMIT:
+            if joint is None or joint_power_work(joint, block) > COEFFICIENT_LIMIT:
                 return None
-            return joint.power_sums(block)
+            return joint_power_sums(joint, block)
         case _:
             return None
 
 
-def _marginals(strategy: MarginalsStrategy, block: Block) -> Pair | None:
+def _marginals(strategy: MarginalsStrategy, block: Block) -> PowerPair | None:
     r"""Return both sums from coefficients on the measured sets that meet the block's attributes.
 
     On the answers of a measured subset b the coefficients of a query over S are, with t = b & S,
@@ -70,7 +70,7 @@ def _marginals(strategy: MarginalsStrategy, block: Block) -> Pair | None:
     counts = [len(own.levels) for own in patterns]
     wide = [k for k, i in enumerate(block.attributes) if strategy.shape[i] > 1]
     rows = math.prod(1 + len(patterns[k].reading) for k in wide)
-    if EACH * math.prod(counts) * rows > WORK_LIMIT:
+    if POWER_COST * math.prod(counts) * rows > COEFFICIENT_LIMIT:
         return None
     S = tuple(block.attributes[k] for k in wide)
     beyond = [beyond_parts(strategy, S, order) for order in ORDERS]
@@ -141,7 +141,7 @@ def _on_part(
     return C, np.broadcast_to(numbers, C.shape)
 
 
-def _quad_tree(strategy: QuadTreeStrategy, block: Block) -> Pair | None:
+def _quad_tree(strategy: QuadTreeStrategy, block: Block) -> PowerPair | None:
     """Return both sums from the coefficients on the blocks of every level.
 
     With means m_j of the query over the blocks of level j, its coefficients on level l are
@@ -155,7 +155,7 @@ def _quad_tree(strategy: QuadTreeStrategy, block: Block) -> Pair | None:
     cells, depth = math.prod(strategy.shape[i] for i in strategy.pair), len(strategy.levels)
     blocks = [cells // math.prod(level.sizes) for level in strategy.levels]
     terms = sum(own * (depth - number) for number, own in enumerate(blocks)) * len(block.summands)
-    if lone * math.prod(counts) * (EACH * sum(blocks) + terms) > WORK_LIMIT:
+    if lone * math.prod(counts) * (POWER_COST * sum(blocks) + terms) > COEFFICIENT_LIMIT:
         return None
     sums = np.zeros((len(ORDERS), lone, *counts))
     coefs = _lone_levels(block, others)

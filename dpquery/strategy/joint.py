@@ -30,16 +30,12 @@ DENSE_LIMIT = 1 << 22  # those cells, times the cells of the dense attributes, o
 STACK_LIMIT = 1 << 25  # numbers of all stacks that are brought to triangular form
 ROWS_LIMIT = 1 << 24  # of a block: its variances are one tensor
 WORK_LIMIT = 1 << 36  # multiplications for the coefficients of a block
-EACH = 8  # multiplications that a coefficient takes once it is there, about
 MAX_CLASSES = 2048  # of an attribute that is measured: its basis takes O(n^3)
 SHORTEST_LENGTH = 1e-14  # of the lengths of a basis, in proportion to the greatest
 NARROW = 32  # columns of stacks that are solved for all places at once
 SOLVED_RESIDUAL = (
     1e-9  # of the coefficients of a query that are solved for, in proportion to the query
 )
-
-_Step = tuple[Array, Array | None]
-"""Predicates of an axis in its basis, (m, n), and F of a part, (rows, n): None sums over it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,13 +106,14 @@ class JointSystem:
         return tuple(i for i in sorted(self.axes) if self.axes[i].dense)
 
     @cached_property
-    def _places(self) -> tuple[int, ...]:
+    def places(self) -> tuple[int, ...]:
+        """The lengths of the diagonal axes."""
         return tuple(self.axes[i].n for i in self.diagonal)
 
     def can_answer(self, block: Block) -> bool:
         """Return whether the answers of a block, and the work that they take, are few enough."""
         squares = sum(len(stack.R) * stack.R.shape[1] ** 2 for stack in self.stacks)
-        work = squares * self._layout(block)[0] if self.dense else 0
+        work = squares * self.layout(block)[0] if self.dense else 0
         return block.queries <= ROWS_LIMIT and work <= WORK_LIMIT
 
     def project(self, answers: Sequence[Array]) -> tuple[Array, ...]:
@@ -148,8 +145,8 @@ class JointSystem:
         tensor = tensor.transpose([measured.index(i) for i in order])
         lengths = [self.axes[i].n if i in self.parts[k] else 1 for i in self.diagonal]
         cells = math.prod(self.axes[i].n for i in self.dense if i in self.parts[k])
-        wide = np.broadcast_to(tensor.reshape(*lengths, cells), (*self._places, cells))
-        return wide.reshape(math.prod(self._places), cells)
+        wide = np.broadcast_to(tensor.reshape(*lengths, cells), (*self.places, cells))
+        return wide.reshape(math.prod(self.places), cells)
 
     def answer(self, block: Block, projected: Sequence[Array]) -> Array:
         """Return the least squares answers of a block, of shape row_shape.
@@ -158,24 +155,24 @@ class JointSystem:
             block: what is asked; the parts together must support it.
             projected: what `project` made of the noisy answers.
         """
-        total = np.zeros(self._layout(block))
+        total = np.zeros(self.layout(block))
         for coef, sides in block.summands:
-            for rows, coefficients in self._coefficients(block, sides):
+            for rows, coefficients in self.coefficients(block, sides):
                 inner = (
                     np.einsum("ejc,ec->je", t, y)
                     for t, y in zip(coefficients, projected, strict=True)
                 )
                 total[rows] += coef * self._summed(block, self._at_places(inner), (sides,))
-        return self._arranged(total, block)
+        return self.arranged(total, block)
 
     def variances(self, block: Block) -> Array:
         """Return the variance of every query of a block under unit noise, of shape row_shape.
 
         An r-of-k block sums t t' over all pairs of the products that it consists of.
         """
-        total = np.zeros(self._layout(block))
+        total = np.zeros(self.layout(block))
         coefs, sides = zip(*block.summands, strict=True)
-        for pieces in zip(*(self._coefficients(block, side) for side in sides), strict=True):
+        for pieces in zip(*(self.coefficients(block, side) for side in sides), strict=True):
             rows = pieces[0][0]
             for j, (_, left) in enumerate(pieces):
                 for k, (_, right) in enumerate(pieces[: j + 1]):
@@ -185,81 +182,9 @@ class JointSystem:
                     pair = (sides[j], sides[k])
                     coef = coefs[j] * coefs[k] * (1 if j == k else 2)
                     total[rows] += coef * self._summed(block, self._at_places(inner), pair)
-        return np.asarray(np.maximum(self._arranged(total, block), 0.0))
+        return np.asarray(np.maximum(self.arranged(total, block), 0.0))
 
-    def power_work(self, block: Block) -> int:
-        """Return how many multiplications `power_sums` takes, about."""
-        work, layout = 0, self._layout(block)
-        for k, part in enumerate(self.parts):
-            measured = [part[i].shape[0] if i in part else 1 for i in self.diagonal]
-            size = layout[0] * math.prod(self._places) * self._dense_rows(k)
-            work += size * math.prod(self.axes[i].n for i in self.dense)
-            for n, m, r in zip(self._places, layout[1:], measured, strict=False):
-                work += size * m * r
-                size = size // n * m * r
-            work += EACH * size * (block.queries // math.prod(layout[: len(measured) + 1]))
-        return work * len(block.summands)
-
-    def power_sums(self, block: Block) -> tuple[Array, Array]:
-        """Return the sums of fourth and of sixth powers of every query's coefficients c = Q t.
-
-        The coefficients are written out, part by part and some queries at a time. Each sum is of
-        shape row_shape.
-        """
-        total = np.zeros((2, *self._layout(block)))
-        coefs, sides = zip(*block.summands, strict=True)
-        for pieces in zip(*(self._coefficients(block, side) for side in sides), strict=True):
-            rows = pieces[0][0]
-            for k in range(len(self.parts)):
-                starts = [self._on_part(block, k, t) for _, t in pieces]
-                steps = [self._steps(block, k, side) for side in sides]
-                for places, C in _written_out(starts, steps, coefs):
-                    squares = C * C
-                    fourths, summed = squares * squares, tuple(range(1, C.ndim, 2))
-                    total[(0, rows, *places)] += fourths.sum(axis=summed)
-                    total[(1, rows, *places)] += (fourths * squares).sum(axis=summed)
-        return self._arranged(total[0], block), self._arranged(total[1], block)
-
-    def _dense_rows(self, k: int) -> int:
-        """What a part measures on the dense axes."""
-        part = self.parts[k]
-        return math.prod(part[i].shape[0] for i in self.dense if i in part)
-
-    def _on_part(self, block: Block, k: int, coefficients: Sequence[Array]) -> Array:
-        """Return Q t on the rows of a part, F applied on the dense axes alone.
-
-        Returns:
-            (rows of t, *diagonal axes, one for each attribute of one class, rows that the part
-            measures on the dense axes).
-        """
-        cells = [math.prod(self.axes[i].n for i in self.dense if i in part) for part in self.parts]
-        rows = coefficients[0].shape[1]
-        out = np.zeros((math.prod(self._places), rows, cells[k]))
-        for stack, t in zip(self.stacks, coefficients, strict=True):
-            if k in stack.active:
-                start = sum(cells[own] for own in stack.active[: stack.active.index(k)])
-                Q = stack.Q[:, start : start + cells[k]]
-                out[stack.places] = np.matmul(t, Q.transpose(0, 2, 1))
-        for i in self.dense:
-            F, n = self.axes[i].rows[k], self.axes[i].n
-            if F is not None:  # the first axis left goes to the end
-                moved = np.moveaxis(out.reshape(*out.shape[:2], n, -1), 2, -1)
-                out = (moved @ F.T).reshape(*out.shape[:2], -1)
-        single = (1,) * len(self._single(block))
-        return np.moveaxis(out, 1, 0).reshape(rows, *self._places, *single, self._dense_rows(k))
-
-    def _steps(self, block: Block, k: int, sides: Sequence[Side]) -> list[_Step]:
-        """Return what is done to the diagonal axes, and to those of attributes of one class."""
-        steps: list[_Step] = [
-            (self._predicates(block, sides, i, slice(None)), self.axes[i].rows[k])
-            for i in self.diagonal
-        ]
-        for place in self._single(block):
-            a, b = sides[place]
-            steps.append((a + b * block.factors[place].row_sums.astype(np.float64)[:, None], None))
-        return steps
-
-    def _coefficients(
+    def coefficients(
         self, block: Block, sides: Sequence[Side]
     ) -> Iterator[tuple[slice, list[Array]]]:
         """Yield t of the predicates on the dense axes, some rows at a time: (p, rows, r) a stack.
@@ -267,7 +192,7 @@ class JointSystem:
         Raises:
             LinAlgError: rounding has spoilt them.
         """
-        tables = [self._predicates(block, sides, i, slice(None)) for i in self.dense]
+        tables = [self.predicates(block, sides, i, slice(None)) for i in self.dense]
         counts = tuple(len(table) for table in tables)
         rows, numbers = math.prod(counts), sum(s.R.shape[0] * s.R.shape[1] for s in self.stacks)
         width = max(1, ROW_CHUNK // numbers)
@@ -280,7 +205,7 @@ class JointSystem:
             solved = [_solved(stack.R, q[:, stack.columns]) for stack in self.stacks]
             yield slice(start, stop), solved
 
-    def _predicates(self, block: Block, sides: Sequence[Side], i: int, columns: slice) -> Array:
+    def predicates(self, block: Block, sides: Sequence[Side], i: int, columns: slice) -> Array:
         """Return q V for every predicate q of a block on one attribute: (m, columns)."""
         axis, total = self.axes[i], self.axes[i].total[None, columns]
         if i not in block.attributes:
@@ -294,10 +219,10 @@ class JointSystem:
     def _at_places(self, values: Iterator[Array]) -> Array:
         """Return the values of all stacks where they belong: (rows, *diagonal axes)."""
         pairs = list(zip(self.stacks, values, strict=True))
-        out = np.zeros((len(pairs[0][1]), math.prod(self._places)))
+        out = np.zeros((len(pairs[0][1]), math.prod(self.places)))
         for stack, at in pairs:
             out[:, stack.places] = at
-        return out.reshape(-1, *self._places)
+        return out.reshape(-1, *self.places)
 
     def _summed(self, block: Block, tensor: Array, sides: Sequence[Sequence[Side]]) -> Array:
         """Sum over the diagonal axes, times the predicates of one side or of two multiplied.
@@ -310,86 +235,42 @@ class JointSystem:
         Returns:
             (rows, *predicates of the diagonal axes, *predicates of the axes of one class).
         """
-        counts = self._layout(block)
-        for k in sorted(range(len(self.diagonal)), key=lambda k: counts[k + 1] / self._places[k]):
+        counts = self.layout(block)
+        for k in sorted(range(len(self.diagonal)), key=lambda k: counts[k + 1] / self.places[k]):
             moved, m = np.moveaxis(tensor, k + 1, 0), counts[k + 1]
             flat = np.ascontiguousarray(moved).reshape(len(moved), -1)
             summed, width = np.zeros((m, flat.shape[1])), max(1, ROW_CHUNK // m)
             for start in range(0, len(flat), width):
                 columns = slice(start, start + width)
-                rows = (self._predicates(block, s, self.diagonal[k], columns) for s in sides)
+                rows = (self.predicates(block, s, self.diagonal[k], columns) for s in sides)
                 summed += reduce(np.multiply, rows) @ flat[columns]
             tensor = np.moveaxis(summed.reshape(-1, *moved.shape[1:]), 0, k + 1)
-        for k in self._single(block):
+        for k in self.single(block):
             sums = block.factors[k].row_sums.astype(np.float64)
             levels = reduce(np.multiply, (s[k][0] + s[k][1] * sums for s in sides))
             tensor = np.multiply.outer(tensor, levels)
         return tensor
 
-    def _single(self, block: Block) -> list[int]:
+    def single(self, block: Block) -> list[int]:
         """The places in a block of attributes of one class, of which predicates are row sums."""
         return [k for k, i in enumerate(block.attributes) if i not in self.axes]
 
-    def _layout(self, block: Block) -> tuple[int, ...]:
+    def layout(self, block: Block) -> tuple[int, ...]:
         """Predicates on the dense axes together, on each diagonal one, and of one class each."""
         counts = dict(zip(block.attributes, block.row_shape, strict=True))
         dense = math.prod(counts.get(i, 1) for i in self.dense)
-        single = (block.row_shape[k] for k in self._single(block))
+        single = (block.row_shape[k] for k in self.single(block))
         return (dense, *(counts.get(i, 1) for i in self.diagonal), *single)
 
-    def _arranged(self, values: Array, block: Block) -> Array:
-        """Return values laid out by `_layout` with one axis an attribute of the block, in order."""
-        single = [block.attributes[k] for k in self._single(block)]
+    def arranged(self, values: Array, block: Block) -> Array:
+        """Return values laid out by `layout` with one axis an attribute of the block, in order."""
+        single = [block.attributes[k] for k in self.single(block)]
         order = (*self.dense, *self.diagonal, *single)
         counts = dict(zip(block.attributes, block.row_shape, strict=True))
         tensor = values.reshape([counts.get(i, 1) for i in order])
         outside = [k for k, i in enumerate(order) if i not in counts]
         moved = tensor.transpose([*(order.index(i) for i in block.attributes), *outside])
         return moved.reshape(block.row_shape)
-
-
-def _written_out(
-    starts: Sequence[Array], steps: Sequence[Sequence[_Step]], coefs: Sequence[float]
-) -> Iterator[tuple[tuple[slice, ...], Array]]:
-    """Yield the coefficients of all queries of a block on the rows of a part, some at a time.
-
-    Args:
-        starts: what `_on_part` returns for each product that the block consists of.
-        steps: for each of them what is done to every axis.
-        coefs: of each of them in the block.
-
-    Yields:
-        Which predicates on every axis, and (rows of t, dense rows, predicates, rows, ...).
-    """
-    measured = [len(q) if F is None else len(F) for q, F in steps[0]]
-    room = max(1, ROW_CHUNK // (starts[0].shape[0] * starts[0].shape[-1] * math.prod(measured)))
-    widths = []
-    for q, _ in reversed(steps[0]):
-        widths.append(min(len(q), room))
-        room = max(1, room // widths[-1])
-    yield from _next_axis(starts, steps, coefs, widths[::-1], ())
-
-
-def _next_axis(
-    tensors: Sequence[Array],
-    steps: Sequence[Sequence[_Step]],
-    coefs: Sequence[float],
-    widths: Sequence[int],
-    places: tuple[slice, ...],
-) -> Iterator[tuple[tuple[slice, ...], Array]]:
-    """Take the predicates of one axis after the other; a tensor's second axis is the next one."""
-    axis = len(places)
-    if axis == len(widths):
-        yield places, np.sum([a * C for a, C in zip(coefs, tensors, strict=True)], axis=0)
-        return
-    for start in range(0, len(steps[0][axis][0]), widths[axis]):
-        part = slice(start, min(start + widths[axis], len(steps[0][axis][0])))
-        after = []
-        for tensor, own in zip(tensors, steps, strict=True):
-            q, F = own[axis]
-            wide = np.moveaxis(tensor, 1, -1)[..., None, :] * q[part]
-            after.append(wide.sum(axis=-1, keepdims=True) if F is None else wide @ F.T)
-        yield from _next_axis(after, steps, coefs, widths, (*places, part))
 
 
 def _solved(R: Array, q: Array) -> Array:
