@@ -68,7 +68,7 @@ types: $(READY) ## mypy, strict
 check: lint types audit test ## what CI runs: lint, types, the short audit, tests
 
 docs: $(READY) ## write what comes from the table of fields: the spec's reference page, the starter
-	$(BIN)/python -c 'from pathlib import Path; from dpquery.spec import reference, starter; \
+	$(BIN)/python -c 'from pathlib import Path; from dpquery.spec.documents import reference, starter; \
 	    Path("dpquery/docs/spec.md").write_text(reference.reference(), encoding="utf-8"); \
 	    Path("workloads/starter.yaml").write_text(starter.STARTER, encoding="utf-8")'
 

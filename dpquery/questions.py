@@ -43,7 +43,7 @@ from dpquery.release.measurements import measured_of, read_measurements
 from dpquery.release.relaxed import read_relaxed
 from dpquery.release.write import write_release
 from dpquery.spec.model import Item, Spec
-from dpquery.spec.parse_questions import Questions, load_questions
+from dpquery.spec.parsing.later_queries import Questions, load_questions
 from dpquery.strategy.codec import decode_strategy
 from dpquery.strategy.expected_error import largest_of
 from dpquery.strategy.plan_file import Plan

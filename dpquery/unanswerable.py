@@ -13,7 +13,7 @@ from dpquery.operators.compile import CompiledSpec, compile_questions, merged_co
 from dpquery.operators.factors import Array
 from dpquery.spec.domain import Domain
 from dpquery.spec.model import Item
-from dpquery.spec.parse_questions import Questions
+from dpquery.spec.parsing.later_queries import Questions
 from dpquery.spec.problems import Place, quoted
 from dpquery.strategy.lattice import Subset
 from dpquery.strategy.strategies import DirectStrategy, Strategy

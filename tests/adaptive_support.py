@@ -8,7 +8,7 @@ from dpquery.measurement import accounting, curator
 from dpquery.measurement.adaptive import AdaptiveQuery, design_rap
 from dpquery.measurement.ledger import Ledger
 from dpquery.operators.compile import compile_spec
-from dpquery.spec.parse import parse
+from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.rap import RapSettings
 
 SPEC = """\

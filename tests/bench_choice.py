@@ -31,7 +31,7 @@ from dpquery.planning.proxy import proxy_for
 from dpquery.planning.rehearsal import Stage, rehearse
 from dpquery.reconstruction.extremes import expected_largest
 from dpquery.spec.model import Rows
-from dpquery.spec.parse import parse
+from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.expected_error import squared_sensitivity
 from dpquery.strategy.rap import default_settings
 from dpquery.strategy.select import select

@@ -32,8 +32,8 @@ from dpquery.operators.compile import compile_spec
 from dpquery.release.preview import Point, Series
 from dpquery.release.style import STYLE
 from dpquery.release.svg import WIDTH, lines
-from dpquery.spec.parse import parse
-from dpquery.spec.sampling import geometric, uniform, zipf
+from dpquery.spec.parsing.random_subsets import geometric, uniform, zipf
+from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.plan_file import read_plan, write_plan
 from dpquery.strategy.planned_rap import PlannedRap
 from dpquery.strategy.rap import default_settings

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from dpquery import pipeline
 from dpquery.exceptions import SpecError
 from dpquery.spec.model import Spec, Table
-from dpquery.spec.parse import load
+from dpquery.spec.parsing.spec import load
 from dpquery.strategy.noise_kinds import Noise
 
 ROOT = Path(__file__).parents[1]

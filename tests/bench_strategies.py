@@ -23,7 +23,7 @@ from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Factor
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
-from dpquery.spec.parse import load
+from dpquery.spec.parsing.spec import load
 from dpquery.strategy.candidates import CANDIDATES
 from dpquery.strategy.goal_candidates import goal_candidates
 from dpquery.strategy.goals import largest_standard_error

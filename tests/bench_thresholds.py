@@ -29,7 +29,7 @@ from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.model import Spec
-from dpquery.spec.parse import parse
+from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.lattice import Subset
 from dpquery.strategy.select import Objective, select
 from dpquery.strategy.strategies import Strategy

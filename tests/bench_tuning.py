@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dpquery.operators.compile import compile_spec
-from dpquery.spec.parse import load
+from dpquery.spec.parsing.spec import load
 from dpquery.strategy.select import select
 
 ROOT = Path(__file__).parents[1]

@@ -15,8 +15,8 @@ from strategies_support import dense_block, dense_strategy
 
 from dpquery.operators.compile import compile_questions, compile_spec
 from dpquery.release.measurements import Measured, values_digest, write_measurements
-from dpquery.spec.parse import load, parse
-from dpquery.spec.parse_questions import load_questions
+from dpquery.spec.parsing.later_queries import load_questions
+from dpquery.spec.parsing.spec import load, parse
 from dpquery.strategy.codec import decode_strategy, encode_strategy
 from dpquery.strategy.strategies import DirectStrategy
 

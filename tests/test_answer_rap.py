@@ -15,8 +15,8 @@ from dpquery.operators.compile import compile_questions, compile_spec
 from dpquery.reconstruction import spread
 from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.reconstruction.spread import spread_evenly
-from dpquery.spec.parse import load
-from dpquery.spec.parse_questions import load_questions
+from dpquery.spec.parsing.later_queries import load_questions
+from dpquery.spec.parsing.spec import load
 from dpquery.strategy.rap import RapSettings
 
 MORE = """\

@@ -16,7 +16,7 @@ from dpquery.operators.factors import Identity
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Prefix, WidthRanges
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.spec.parse import load
+from dpquery.spec.parsing.spec import load
 from dpquery.strategy import baselines
 from dpquery.strategy.candidates import BASELINES
 from dpquery.strategy.codec import decode_strategy, encode_strategy

@@ -10,7 +10,7 @@ from dpquery.measurement.curator import Query
 from dpquery.measurement.mechanism import design
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Dense, Identity
-from dpquery.spec.parse import parse
+from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.strategies import MarginalsStrategy, ProductStrategy
 
 SPEC = """\

@@ -14,7 +14,7 @@ from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Groups, Identity, Stacked
 from dpquery.operators.gram import array_of, gram
 from dpquery.operators.ranges import AllRanges, Prefix
-from dpquery.spec.parse import load
+from dpquery.spec.parsing.spec import load
 from dpquery.strategy.bounds import lower_bound, svd_bound
 from dpquery.strategy.dual_bounds import _evaluate, dual_bound
 from dpquery.strategy.eliminated import nodes

@@ -9,8 +9,8 @@ from fuzz_support import chance, check_places, damaged, limited, slow_but
 
 from dpquery.exceptions import SpecError
 from dpquery.operators.compile import compile_spec
-from dpquery.spec.parse import load, parse
-from dpquery.spec.starter import STARTER
+from dpquery.spec.documents.starter import STARTER
+from dpquery.spec.parsing.spec import load, parse
 
 WORKLOADS = sorted((Path(__file__).parents[1] / "workloads").glob("*.yaml"))
 

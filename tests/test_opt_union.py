@@ -14,7 +14,7 @@ from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity, Ones
 from dpquery.operators.gram import gram, grams
 from dpquery.operators.ranges import AllRanges, Prefix
-from dpquery.spec.parse import load
+from dpquery.spec.parsing.spec import load
 from dpquery.strategy.candidates import union
 from dpquery.strategy.codec import decode_strategy, encode_strategy
 from dpquery.strategy.expected_error import expected_error

@@ -13,7 +13,7 @@ from rehearsal_support import COMPILED, SPEC, SPEC_READ, plan, records, write_cs
 from dpquery.operators.compile import compile_spec
 from dpquery.planning import proxy_release
 from dpquery.planning.proxy import proxy_for
-from dpquery.spec.parse import parse
+from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.prior import sample_prior, sample_rows, sample_tables, spread
 
 # The three kinds.

@@ -13,7 +13,7 @@ from rap_support import MIXED_SPEC, PERSON_SPEC, REPLACE_SPEC, rehearse, relaxed
 
 from dpquery.operators.compile import compile_spec
 from dpquery.release.manifest_input import read_manifest
-from dpquery.spec.parse import parse
+from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.rap import RapSettings
 
 RELEASE = ("release", "data.csv", "--epsilon", "1")

@@ -17,7 +17,7 @@ from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
-from dpquery.spec.parse import load
+from dpquery.spec.parsing.spec import load
 from dpquery.strategy.bounds import svd_bound
 from dpquery.strategy.candidates import factors, residual
 from dpquery.strategy.expected_error import expected_error

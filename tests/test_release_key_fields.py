@@ -35,7 +35,7 @@ from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, W
 from dpquery.release.answered import answers_key
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
 from dpquery.spec.model import Dataset, Item, Privacy, Spec, Table
-from dpquery.spec.parse import parse
+from dpquery.spec.parsing.spec import parse
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,

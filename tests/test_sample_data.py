@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from dpquery.spec.model import Spec
-from dpquery.spec.parse import load
+from dpquery.spec.parsing.spec import load
 from dpquery.spec.predicates import GroupSet
 
 ROOT = Path(__file__).parents[1]

@@ -10,9 +10,9 @@ from spec_base import BASE
 
 from dpquery.exceptions import SpecError
 from dpquery.spec import problems
-from dpquery.spec.parse import load, parse
+from dpquery.spec.documents.starter import STARTER
 from dpquery.spec.parsing import table_limits
-from dpquery.spec.starter import STARTER
+from dpquery.spec.parsing.spec import load, parse
 
 CASES = (Path(__file__).parent / "spec_mistakes.txt").read_text(encoding="utf-8")
 

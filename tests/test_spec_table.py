@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from dpquery.exceptions import SpecError
+from dpquery.spec.documents.json_schema import schema
+from dpquery.spec.documents.reference import reference
+from dpquery.spec.documents.starter import STARTER
 from dpquery.spec.parsing.fields import DEFINITIONS, MAPPINGS
 from dpquery.spec.parsing.forms import TextForm, Whole
 from dpquery.spec.parsing.mappings import Field, Fields, choice, defaulted, optional
+from dpquery.spec.parsing.yaml_nodes import Node, read_yaml
 from dpquery.spec.problems import Problems, UnreadableError
-from dpquery.spec.reference import reference
-from dpquery.spec.schema import schema
-from dpquery.spec.source import Node, read_yaml
-from dpquery.spec.starter import STARTER
 
 PAGE = Path(__file__).parents[1] / "dpquery" / "docs" / "spec.md"
 EVERY = [

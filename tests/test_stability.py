@@ -31,7 +31,7 @@ from wild_files import FILES, LONG_LINES, NASTY_LINES, PLAIN, SMALL, line_starts
 from dpquery.measurement import lines
 from dpquery.measurement import tabulate as module
 from dpquery.measurement.tabulate import tabulate
-from dpquery.spec.parse import parse
+from dpquery.spec.parsing.spec import parse
 
 # A value outside every column's domain is in a bin of its own here, so that even a malformed line
 # is a record.

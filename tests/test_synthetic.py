@@ -26,7 +26,7 @@ from dpquery.release.rounding import PublicChance, rounded
 from dpquery.release.synthetic import texts, write_synthetic
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
 from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
-from dpquery.spec.parse import parse
+from dpquery.spec.parsing.spec import parse
 from dpquery.spec.predicates import GroupSet, IdentitySet
 
 AWKWARD = Categorical(("", "a,b", 'say "x"', "é ü", "0", "other"), tuple("uvwxyz"))

@@ -12,7 +12,7 @@ from cli_support import GAUSSIAN_SPEC, SPEC, ok, run
 from dpquery.operators.compile import compile_spec
 from dpquery.planning.figures import unit_std
 from dpquery.planning.tuning import goal_of, parse_targets
-from dpquery.spec.parse import parse
+from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.codec import decode_strategy
 from dpquery.strategy.expected_error import expected_error
 from dpquery.strategy.goals import score

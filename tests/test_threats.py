@@ -27,7 +27,7 @@ from dpquery.cli import commands
 from dpquery.cli.app import app
 from dpquery.measurement.noise import BULK_ABOVE, draw
 from dpquery.measurement.tabulate import tabulate
-from dpquery.spec.parse import load
+from dpquery.spec.parsing.spec import load
 
 TABLE = ROOT / "dpquery" / "docs" / "guarantee.md"
 ROWS = 42

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from dpquery.exceptions import SpecError
+from dpquery.spec.documents.json_schema import schema, schema_text
+from dpquery.spec.documents.starter import STARTER
 from dpquery.spec.model import Spec
-from dpquery.spec.parse import load, parse
+from dpquery.spec.parsing.spec import load, parse
+from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode, read_yaml
 from dpquery.spec.predicates import GroupSet, IntervalSet, StackedSet
 from dpquery.spec.problems import Problems
-from dpquery.spec.schema import schema, schema_text
-from dpquery.spec.source import ListNode, MapNode, Node, TextNode, read_yaml
-from dpquery.spec.starter import STARTER
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "workloads").glob("*.yaml"))

@@ -27,7 +27,7 @@ from dpquery.operators.compile import compile_spec
 from dpquery.reconstruction.rap import RapProjection
 from dpquery.release.manifest import RapFacts
 from dpquery.release.manifest_input import read_manifest
-from dpquery.spec.parse import parse
+from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.plan_file import read_plan, write_plan
 from dpquery.strategy.planned_rap import PlannedRap
 

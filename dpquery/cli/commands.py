@@ -54,8 +54,8 @@ def init(
     Its JSON Schema goes beside it, as workload.schema.json: editors complete and check with it.
     """
     from dpquery.release.replacing import check_place
-    from dpquery.spec.schema import schema_text
-    from dpquery.spec.starter import STARTER
+    from dpquery.spec.documents.json_schema import schema_text
+    from dpquery.spec.documents.starter import STARTER
 
     check_place(path)
     beside = path.with_name("workload.schema.json")
@@ -73,7 +73,7 @@ def init(
 
 def schema() -> None:
     """Print the JSON Schema (draft 7) of the spec."""
-    from dpquery.spec.schema import schema_text
+    from dpquery.spec.documents.json_schema import schema_text
 
     typer.echo(schema_text(), nl=False)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from dpquery.spec.model import Spec
 from dpquery.spec.outside import read_outside
-from dpquery.spec.parse import parse
+from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.json_values import MAX_BYTES
 from dpquery.strategy.plan_file import Plan, read_plan
 

@@ -1,1 +1,1 @@
-"""How a spec is read: the table of its fields, the forms of their values, and what they mean."""
+"""From YAML text to a Spec, with every mistake at its place."""

@@ -15,8 +15,8 @@ from dpquery.spec.parsing.fields import (
     MergedFields,
 )
 from dpquery.spec.parsing.forms import ByName, TextForm, described, ref
+from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
 from dpquery.spec.problems import Place, Problems, UnreadableError, listed, quoted
-from dpquery.spec.source import ListNode, MapNode, Node, TextNode
 
 MAX_CODES = 2**20  # of one attribute; the domain as a whole may be as large as it likes
 RELEASE_COLUMNS = frozenset(

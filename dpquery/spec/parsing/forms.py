@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Generic, Protocol, TypeVar
 
+from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
 from dpquery.spec.problems import Problems, UnreadableError, listed, quoted, suggestion
-from dpquery.spec.source import ListNode, MapNode, Node, TextNode
 
 Schema = dict[str, object]
 

@@ -11,9 +11,9 @@ from dpquery.spec.parsing.predicate_sets import read_ranges
 from dpquery.spec.parsing.scope import Scope, Sets
 from dpquery.spec.parsing.table_limits import limit_tables, table
 from dpquery.spec.parsing.thresholds import read_threshold
+from dpquery.spec.parsing.yaml_nodes import Node
 from dpquery.spec.predicates import IdentitySet, PredicateSet, TotalSet
 from dpquery.spec.problems import UnreadableError, quoted
-from dpquery.spec.source import Node
 
 _MAX_DESCRIPTIONS = 100_000  # characters in all: anchors repeat them
 

@@ -9,8 +9,8 @@ depends on it is skipped.
 from typing import ClassVar, Generic, Self, TypeVar, cast, overload
 
 from dpquery.spec.parsing.forms import Form, Schema, described, described_as
+from dpquery.spec.parsing.yaml_nodes import MapNode, Node
 from dpquery.spec.problems import Problems, UnreadableError, nearest, quoted, suggestion
-from dpquery.spec.source import MapNode, Node
 
 _T = TypeVar("_T")
 _NO_DEFAULT = object()

@@ -24,6 +24,7 @@ from dpquery.spec.parsing.forms import (
     described,
     ref,
 )
+from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,
@@ -36,7 +37,6 @@ from dpquery.spec.predicates import (
     WidthSet,
 )
 from dpquery.spec.problems import Problems, listed, quoted, suggestion
-from dpquery.spec.source import ListNode, MapNode, Node, TextNode
 
 _WORDS_OF_BOOLEAN = {"no": 0, "false": 0, "yes": 1, "true": 1}
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from dpquery.spec.domain import Attribute
 from dpquery.spec.parsing.forms import TextForm
 from dpquery.spec.parsing.predicate_sets import read_condition, read_set
+from dpquery.spec.parsing.yaml_nodes import Node, TextNode
 from dpquery.spec.predicates import PredicateSet, TotalSet
 from dpquery.spec.problems import Problems, UnreadableError, quoted, suggestion
-from dpquery.spec.source import Node, TextNode
 
 # Predicate sets by the position of their attribute.
 Sets = dict[int, PredicateSet]

@@ -2,7 +2,7 @@
 
 from dpquery.spec.model import Table
 from dpquery.spec.parsing.scope import Sets
-from dpquery.spec.source import Node
+from dpquery.spec.parsing.yaml_nodes import Node
 
 MAX_TABLES = 1_000_000
 MAX_QUERIES = 2**40  # of one table

@@ -4,15 +4,15 @@ import math
 from collections.abc import Mapping, Sized
 from fractions import Fraction
 
-from dpquery.spec import sampling
 from dpquery.spec.domain import Attribute
 from dpquery.spec.model import Table
+from dpquery.spec.parsing import random_subsets
 from dpquery.spec.parsing.fields import TARGET_OF_EACH, ThresholdFields
 from dpquery.spec.parsing.scope import Scope, Sets
 from dpquery.spec.parsing.table_limits import table
+from dpquery.spec.parsing.yaml_nodes import Node, TextNode
 from dpquery.spec.predicates import IdentitySet, PredicateSet
 from dpquery.spec.problems import UnreadableError, quoted
-from dpquery.spec.source import Node, TextNode
 
 DEFAULT_P = Fraction(1, 4)  # of `geometric`, as [RAP] has it
 
@@ -69,8 +69,8 @@ def _sampled(given: ThresholdFields, scope: Scope, where: Sets) -> list[Table]:
     _check_effort(given, attributes)
     sizes = [own.size for own in attributes.values()]
     try:
-        sets = sampling.WeightedSets(sizes, _weights(given, len(sizes)), k, cells)
-    except sampling.TooManySetsError:
+        sets = random_subsets.WeightedSets(sizes, _weights(given, len(sizes)), k, cells)
+    except random_subsets.TooManySetsError:
         raise given.node("k").mistake(
             f"too many sets of {k} to count; name fewer attributes in `over`"
         ) from None
@@ -88,20 +88,21 @@ def _sampled(given: ThresholdFields, scope: Scope, where: Sets) -> list[Table]:
     axes = [(i, IdentitySet(own.size)) for i, own in attributes.items()]
     return [
         table(node, dict(axes[j] for j in chosen), where, at_least=given.r)
-        for chosen in sampling.drawn(sets, count, seed)
+        for chosen in random_subsets.drawn(sets, count, seed)
     ]
 
 
 def _check_effort(given: ThresholdFields, attributes: Sized) -> None:
     """Refuse samples that would take minutes to draw."""
-    if len(attributes) > sampling.MAX_DRAWN_FROM:
+    if len(attributes) > random_subsets.MAX_DRAWN_FROM:
         raise given.node().mistake(
             f"there are {len(attributes):,} attributes to draw from, and the limit is "
-            f"{sampling.MAX_DRAWN_FROM:,}; name fewer in `over`"
+            f"{random_subsets.MAX_DRAWN_FROM:,}; name fewer in `over`"
         )
-    if given.sample > sampling.MAX_DRAWN:
+    if given.sample > random_subsets.MAX_DRAWN:
         raise given.node("sample").mistake(
-            f"sample is {given.sample:,}, and the limit is {sampling.MAX_DRAWN:,} sets; draw fewer"
+            f"sample is {given.sample:,}, and the limit is {random_subsets.MAX_DRAWN:,} sets; "
+            "draw fewer"
         )
 
 
@@ -109,10 +110,10 @@ def _weights(given: ThresholdFields, count: int) -> list[int]:
     """Return the weights of the attributes, the first named the heaviest."""
     match given.distribution:
         case "uniform":
-            return sampling.uniform(count)
+            return random_subsets.uniform(count)
         case "zipf":
-            return sampling.zipf(count)
+            return random_subsets.zipf(count)
         case "geometric":
-            return sampling.geometric(count, DEFAULT_P)
+            return random_subsets.geometric(count, DEFAULT_P)
         case parametrised:
-            return sampling.geometric(count, parametrised.geometric)
+            return random_subsets.geometric(count, parametrised.geometric)

@@ -11,14 +11,14 @@ from pathlib import Path
 from dpquery.exceptions import SpecError
 from dpquery.spec.domain import Attribute
 from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec
-from dpquery.spec.parse import beside, read_text
 from dpquery.spec.parsing.attributes import read_domain
 from dpquery.spec.parsing.fields import QuestionFields
 from dpquery.spec.parsing.items import read_workload
 from dpquery.spec.parsing.scope import Scope
 from dpquery.spec.parsing.sections import budget_of, dataset_of, privacy_of
+from dpquery.spec.parsing.spec import beside, read_text
+from dpquery.spec.parsing.yaml_nodes import read_yaml
 from dpquery.spec.problems import Place, Problems, quoted
-from dpquery.spec.source import read_yaml
 
 _Section = Dataset | Privacy | Budget
 

@@ -19,8 +19,8 @@ from dpquery.spec.parsing.sections import (
     dataset_of,
     privacy_of,
 )
+from dpquery.spec.parsing.yaml_nodes import read_yaml
 from dpquery.spec.problems import Problems, UnreadableError, quoted
-from dpquery.spec.source import read_yaml
 
 _MAX_BYTES = 10_000_000  # of a spec, and of a value list
 
