@@ -28,13 +28,13 @@ from dpquery.planning.tables import compile_countable
 from dpquery.planning.tuning import goal_of, parse_sweep, parse_targets
 from dpquery.reconstruction.postprocess import parse_columns
 from dpquery.release.carried import plan_and_spec, read_plan_file
-from dpquery.release.replacing import check_place, replace_file
 from dpquery.release.write import Sources, check_target, write_release
 from dpquery.spec.model import Spec
 from dpquery.spec.parsing.spec import load
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.plan_file import MARK, Plan, write_plan
 from dpquery.strategy.select import Objective, select
+from dpquery.untrusted.atomic_write import check_place, replace_file
 
 
 @dataclass(frozen=True, eq=False)

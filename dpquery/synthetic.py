@@ -16,8 +16,8 @@ from dpquery.release.answered import read_answerable
 from dpquery.release.carried import plan_and_spec
 from dpquery.release.manifest import PLAN_FILE
 from dpquery.release.relaxed import read_relaxed
-from dpquery.release.replacing import check_place
 from dpquery.release.synthetic import write_synthetic
+from dpquery.untrusted.atomic_write import check_place
 
 UNASKED = 1 << 30
 """Records that are written at most where nobody said how many."""

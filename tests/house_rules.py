@@ -20,6 +20,7 @@ from sources import Module
 ROOMS = (
     "__init__",
     "exceptions",
+    "untrusted",
     "spec",
     "spec.parsing",
     "spec.documents",

@@ -20,7 +20,7 @@ from dpquery.measurement.accounting import UNIT, budget_cap
 from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.ledger_caps import parent_cap
 from dpquery.operators.factors import Array
-from dpquery.strategy.json_values import Json, mapping
+from dpquery.untrusted.json_values import Json, mapping
 
 _WIDE = 10_000  # rows; of measurements that are wider, fewer releases say as much
 _WIDE_RELEASES = 4

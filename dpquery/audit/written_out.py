@@ -17,8 +17,8 @@ import numpy as np
 from dpquery.audit.classes import classes_of, predicate_matrices
 from dpquery.operators.factors import Array
 from dpquery.spec.model import Spec
-from dpquery.strategy.json_values import Json, JsonValue, listed, mapping
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.untrusted.json_values import Json, JsonValue, listed, mapping
 
 Cell = tuple[int, ...]
 

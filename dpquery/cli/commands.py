@@ -53,9 +53,9 @@ def init(
 
     Its JSON Schema goes beside it, as workload.schema.json: editors complete and check with it.
     """
-    from dpquery.release.replacing import check_place
     from dpquery.spec.documents.json_schema import schema_text
     from dpquery.spec.documents.starter import STARTER
+    from dpquery.untrusted.atomic_write import check_place
 
     check_place(path)
     beside = path.with_name("workload.schema.json")
@@ -228,7 +228,7 @@ def error_report(
     from dpquery.cli import summary
     from dpquery.release import html as page
     from dpquery.release import report
-    from dpquery.release.replacing import check_place
+    from dpquery.untrusted.atomic_write import check_place
 
     check_place(html, mark=page.MARK)
     loaded = report.load(directory)

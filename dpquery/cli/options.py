@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dpquery.strategy.json_values import LARGEST
+from dpquery.untrusted.json_values import LARGEST
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 LedgerPath = Annotated[

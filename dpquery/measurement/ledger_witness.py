@@ -14,8 +14,8 @@ from pathlib import Path
 
 from dpquery.exceptions import LedgerError, SpecError
 from dpquery.measurement.ledger_events import Event, Head
-from dpquery.spec.outside import read_outside
-from dpquery.strategy.json_values import MAX_BYTES, mapping, parsed
+from dpquery.untrusted.files import read_outside
+from dpquery.untrusted.json_values import MAX_BYTES, mapping, parsed
 
 MANIFEST_FILE = "release.json"
 

@@ -19,7 +19,6 @@ from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.release.carried import plan_and_spec, read_plan_file
 from dpquery.release.manifest import PLAN_FILE
 from dpquery.release.manifest_input import read_manifest
-from dpquery.release.parquet_input import UNREADABLE, opened
 from dpquery.release.relaxed import read_relaxed
 from dpquery.spec.model import Spec, Table
 from dpquery.spec.predicates import (
@@ -31,6 +30,7 @@ from dpquery.spec.predicates import (
 )
 from dpquery.strategy.lattice import Subset
 from dpquery.strategy.prior import sample_rows, sample_tables, spread
+from dpquery.untrusted.parquet import UNREADABLE, opened
 
 
 def draw_records(directory: Path, spec: Spec, *, records: int) -> tuple[Array, tuple[str, ...]]:

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from dpquery.spec.model import Spec
-from dpquery.spec.outside import read_outside
 from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.json_values import MAX_BYTES
 from dpquery.strategy.plan_file import Plan, read_plan
+from dpquery.untrusted.files import read_outside
+from dpquery.untrusted.json_values import MAX_BYTES
 
 
 def read_plan_file(path: Path) -> bytes:

@@ -7,7 +7,6 @@ from pathlib import Path
 from dpquery.release.errors import NOISY, VERY_NOISY
 from dpquery.release.extra import extra_note
 from dpquery.release.manifest import Manifest
-from dpquery.release.replacing import replace_file
 from dpquery.release.report import ItemReport, Report, optimality, to_rows
 from dpquery.release.statement import (
     BIASED,
@@ -21,6 +20,7 @@ from dpquery.release.statement import (
 from dpquery.release.style import STYLE
 from dpquery.release.svg import bars, curve, lines, whiskers
 from dpquery.release.wording import count, figure, percent, power, without_controls
+from dpquery.untrusted.atomic_write import replace_file
 
 MAX_PREVIEWS = 24
 MARK = b"default-src 'none'; style-src 'unsafe-inline'\">\n<title>Error report: "

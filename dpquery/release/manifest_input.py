@@ -11,11 +11,10 @@ from typing import cast
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.ledger_witness import MANIFEST_FILE
-from dpquery.release.json_facts import decode
 from dpquery.release.manifest import MECHANISMS, RAP, SCHEMA_VERSION, Manifest, RapFacts
-from dpquery.spec.outside import read_outside
 from dpquery.spec.parsing.fields import IDENTIFIER, NAME, NEIGHBOURS
-from dpquery.strategy.json_values import LEAST, MAX_BYTES, mapping, parsed, text_of
+from dpquery.untrusted.files import read_outside
+from dpquery.untrusted.json_values import LEAST, MAX_BYTES, decode, mapping, parsed, text_of
 
 WIDEST_SHIFT = 512  # bits of a strategy's integers below the grid; plans have some 75 at most
 _DIGEST = re.compile(r"[0-9a-z]{1,64}")

@@ -17,9 +17,9 @@ from numpy import int64
 from numpy.typing import NDArray
 
 from dpquery.exceptions import SpecError
-from dpquery.release.parquet_input import UNREADABLE, opened
 from dpquery.spec.model import Spec
 from dpquery.strategy.strategies import Strategy
+from dpquery.untrusted.parquet import UNREADABLE, opened
 
 BATCH_ROWS = 1 << 20
 SCHEMA = pa.schema(

@@ -7,8 +7,8 @@ from typing import cast
 
 import pyarrow as pa
 
-from dpquery.release.parquet_input import opened
-from dpquery.strategy.json_values import LEAST, MOST
+from dpquery.untrusted.json_values import LEAST, MOST
+from dpquery.untrusted.parquet import opened
 
 MAX_ROWS = 500
 MAX_BYTES = 1 << 18  # of a file that is drawn: labels may be long

@@ -19,8 +19,8 @@ from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.release.manifest import RELAXED_ROWS_FILE
-from dpquery.release.parquet_input import UNREADABLE, opened
 from dpquery.spec.domain import Attribute, Domain
+from dpquery.untrusted.parquet import UNREADABLE, opened
 
 _SHOWN = 3  # values that the name of a class lists
 

@@ -13,11 +13,11 @@ from dpquery.release.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
 from dpquery.release.extra import extra_note
 from dpquery.release.manifest import ERRORS_FILE, ItemFacts, Manifest
 from dpquery.release.manifest_input import read_manifest
-from dpquery.release.parquet_input import UNREADABLE, opened
 from dpquery.release.preview import Preview, preview
 from dpquery.release.statement import guarantee_line, simulated_words
 from dpquery.release.wording import count, figure, percent, within
-from dpquery.strategy.json_values import LEAST, MOST, listed, mapping, parsed, text_of
+from dpquery.untrusted.json_values import LEAST, MOST, listed, mapping, parsed, text_of
+from dpquery.untrusted.parquet import UNREADABLE, opened
 
 GOOD_ERROR, GOOD_SHARE, WEAK_SHARE = 0.1, 0.1, 0.5
 COLUMNS = ("item", "answers", "rms error", "typical", "worst", "flagged", "verdict")

@@ -19,10 +19,10 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement.codes import code_of
 from dpquery.operators.compile import CompiledSpec
 from dpquery.reconstruction.relaxed import RelaxedRows
-from dpquery.release.replacing import replacing
 from dpquery.release.rounding import PublicChance, rounded
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
 from dpquery.spec.model import Spec
+from dpquery.untrusted.atomic_write import replacing
 
 BATCH = 1 << 18
 """Records that are made together: each batch has the distributions of the relaxed rows."""

@@ -44,10 +44,10 @@ from dpquery.release.manifest import (
 )
 from dpquery.release.manifest_input import read_manifest
 from dpquery.release.measurements import Measured, write_measurements
-from dpquery.release.replacing import check_named
 from dpquery.release.statement import statement
 from dpquery.release.table import BATCH_ROWS, Batch, layout
 from dpquery.spec.model import Item, Spec
+from dpquery.untrusted.atomic_write import check_named
 
 NEW, OLD = "new", "old"
 _ERROR_COLUMNS = {"std_error", "ci_low", "ci_high", "rel_error", "flag"}

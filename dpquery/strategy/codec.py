@@ -18,16 +18,6 @@ from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, PIde
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.inverses import inverse_gram
 from dpquery.strategy.cores import CenteredCore, Core, DenseCore
-from dpquery.strategy.json_values import (
-    LARGEST,
-    Json,
-    JsonValue,
-    integer,
-    listed,
-    mapping,
-    scaled_integer,
-    text_of,
-)
 from dpquery.strategy.limits import MAX_ALL_BYTES, MAX_BYTES, check_size
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.strategies import (
@@ -41,6 +31,16 @@ from dpquery.strategy.strategies import (
     UnionStrategy,
 )
 from dpquery.strategy.support import supports
+from dpquery.untrusted.json_values import (
+    LARGEST,
+    Json,
+    JsonValue,
+    integer,
+    listed,
+    mapping,
+    scaled_integer,
+    text_of,
+)
 
 
 def encode_strategy(strategy: Strategy) -> dict[str, JsonValue]:

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 from dpquery.exceptions import SpecError
 from dpquery.strategy.goals import Figure
-from dpquery.strategy.json_values import (
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.planned_rap import PlannedRap, decode_rap, encode_rap
+from dpquery.strategy.select import Objective
+from dpquery.untrusted.json_values import (
     Json,
     integer,
     listed,
@@ -21,9 +24,6 @@ from dpquery.strategy.json_values import (
     parsed,
     text_of,
 )
-from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.planned_rap import PlannedRap, decode_rap, encode_rap
-from dpquery.strategy.select import Objective
 
 FORMAT = "dpquery.plan/1"
 MARK = b'"format": "dpquery.plan/'

@@ -8,14 +8,8 @@ import re
 from dataclasses import dataclass, fields
 from fractions import Fraction
 
-from dpquery.strategy.json_values import (
-    Json,
-    JsonValue,
-    integer,
-    number_of,
-    text_of,
-)
 from dpquery.strategy.rap import RapSettings, decode_settings, encode_settings
+from dpquery.untrusted.json_values import Json, JsonValue, integer, number_of, text_of
 
 _FRACTION = re.compile(r"[0-9]{1,1000}(/[0-9]{1,1000})?")
 _EPSILONS = (Fraction(1, 10**6), Fraction(10**6))

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from dpquery.exceptions import SpecError
-from dpquery.strategy.json_values import LARGEST, JsonValue, integer, mapping
+from dpquery.untrusted.json_values import LARGEST, JsonValue, integer, mapping
 
 MAX_ROUNDS = 1_000
 MAX_SELECTED = 1 << 12

@@ -7,7 +7,6 @@ from pathlib import Path
 from dpquery.exceptions import SpecError
 from dpquery.spec.domain import Domain
 from dpquery.spec.model import Spec
-from dpquery.spec.outside import read_outside
 from dpquery.spec.parsing.attributes import read_domain
 from dpquery.spec.parsing.fields import SpecFields
 from dpquery.spec.parsing.items import read_workload
@@ -21,6 +20,7 @@ from dpquery.spec.parsing.sections import (
 )
 from dpquery.spec.parsing.yaml_nodes import read_yaml
 from dpquery.spec.problems import Problems, UnreadableError, quoted
+from dpquery.untrusted.files import read_outside
 
 _MAX_BYTES = 10_000_000  # of a spec, and of a value list
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpquery.spec.outside import open_outside
+from dpquery.untrusted.files import open_outside
 
 _OWN: tuple[type[Exception], ...] = (OSError, ValueError, TypeError, LookupError, MemoryError)
 UNREADABLE = (*_OWN, OverflowError, RecursionError, pa.ArrowException)

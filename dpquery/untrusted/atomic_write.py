@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
-from dpquery.spec.outside import open_outside
+from dpquery.untrusted.files import open_outside
 
 _HEAD = 1024  # bytes of a file by which it is known
 

@@ -1,0 +1,1 @@
+"""Everything from outside, read with bounds: files, JSON, Parquet; and files written whole."""
