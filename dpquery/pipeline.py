@@ -21,18 +21,17 @@ from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.ledger_caps import parent_cap
 from dpquery.measurement.ledger_events import Account
+from dpquery.plan_file.plan import MARK, Plan, plan_and_spec, read_plan_file, write_plan
 from dpquery.planning.choice import LINEAR, Mechanism, Wanted, stage_for, with_rap
 from dpquery.planning.figures import planned, solution_check
 from dpquery.planning.report import PlanReport, report_of
 from dpquery.planning.tables import compile_countable
 from dpquery.planning.tuning import goal_of, parse_sweep, parse_targets
 from dpquery.reconstruction.postprocess import parse_columns
-from dpquery.release.carried import plan_and_spec, read_plan_file
 from dpquery.release.write import Sources, check_target, write_release
 from dpquery.spec.model import Spec
 from dpquery.spec.parsing.spec import load
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.plan_file import MARK, Plan, write_plan
 from dpquery.strategy.select import Objective, select
 from dpquery.untrusted.atomic_write import check_place, replace_file
 

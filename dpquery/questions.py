@@ -26,6 +26,8 @@ from dpquery.operators.compile import (
     finer_classes,
 )
 from dpquery.operators.factors import Array
+from dpquery.plan_file.plan import Plan, plan_and_spec
+from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.reconstruction.linear import off_the_grid, positions_of
@@ -36,7 +38,6 @@ from dpquery.release.answered import (
     check_answers_target,
     read_answerable,
 )
-from dpquery.release.carried import plan_and_spec
 from dpquery.release.extra import with_extra
 from dpquery.release.manifest import MEASUREMENTS_FILE, MECHANISMS, PLAN_FILE, Manifest
 from dpquery.release.measurements import measured_of, read_measurements
@@ -44,9 +45,7 @@ from dpquery.release.relaxed import read_relaxed
 from dpquery.release.write import write_release
 from dpquery.spec.model import Item, Spec
 from dpquery.spec.parsing.later_queries import Questions, load_questions
-from dpquery.strategy.codec import decode_strategy
 from dpquery.strategy.expected_error import largest_of
-from dpquery.strategy.plan_file import Plan
 from dpquery.strategy.row_errors import total_of, variances
 from dpquery.strategy.strategies import Strategy
 from dpquery.unanswerable import check_answerable, check_size

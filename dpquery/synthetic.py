@@ -12,8 +12,8 @@ from pathlib import Path
 from dpquery.contracts.made import Progress
 from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.operators.compile import compile_spec
+from dpquery.plan_file.plan import plan_and_spec
 from dpquery.release.answered import read_answerable
-from dpquery.release.carried import plan_and_spec
 from dpquery.release.manifest import PLAN_FILE
 from dpquery.release.relaxed import read_relaxed
 from dpquery.release.synthetic import write_synthetic

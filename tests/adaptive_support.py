@@ -8,8 +8,8 @@ from dpquery.measurement import accounting, curator
 from dpquery.measurement.adaptive import AdaptiveQuery, design_rap
 from dpquery.measurement.ledger import Ledger
 from dpquery.operators.compile import compile_spec
+from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.rap import RapSettings
 
 SPEC = """\
 dataset: {id: town, version: 1}

@@ -26,6 +26,7 @@ import numpy as np
 
 from dpquery.measurement import accounting
 from dpquery.operators.compile import compile_spec
+from dpquery.plan_file.rap_settings import default_settings
 from dpquery.planning.choice import PRIOR_MARGIN, PROXY_MARGIN, prefers_rap
 from dpquery.planning.proxy import proxy_for
 from dpquery.planning.rehearsal import Stage, rehearse
@@ -33,7 +34,6 @@ from dpquery.reconstruction.extremes import expected_largest
 from dpquery.spec.model import Rows
 from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.expected_error import squared_sensitivity
-from dpquery.strategy.rap import default_settings
 from dpquery.strategy.select import select
 
 ROOT = Path(__file__).parents[1]

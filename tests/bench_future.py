@@ -29,14 +29,13 @@ import pyarrow.parquet as pq
 from dpquery import pipeline, questions
 from dpquery.measurement import accounting
 from dpquery.operators.compile import compile_spec
+from dpquery.plan_file.plan import read_plan, write_plan
+from dpquery.plan_file.rap_settings import PlannedRap, default_settings
 from dpquery.release.preview import Point, Series
 from dpquery.release.style import STYLE
 from dpquery.release.svg import WIDTH, lines
 from dpquery.spec.parsing.random_subsets import geometric, uniform, zipf
 from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.plan_file import read_plan, write_plan
-from dpquery.strategy.planned_rap import PlannedRap
-from dpquery.strategy.rap import default_settings
 
 ROOT = Path(__file__).parents[1]
 ADULT = ROOT.parent / "shared" / "data" / "adult.csv"

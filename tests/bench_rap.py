@@ -26,11 +26,11 @@ from dpquery.measurement.adaptive import run_rounds
 from dpquery.measurement.rap_mechanism import design_rap
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Array, Identity
+from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.reconstruction.partition import Partition
 from dpquery.reconstruction.projection import Fit, Target
 from dpquery.reconstruction.rap import RapProjection
 from dpquery.spec.model import Privacy
-from dpquery.strategy.rap import RapSettings
 from dpquery.strategy.seeded_chance import SeededChance
 
 SHARED = Path(__file__).parents[2] / "shared"

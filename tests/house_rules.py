@@ -28,6 +28,7 @@ ROOMS = (
     "strategy",
     "strategy.bounds",
     "strategy.goals",
+    "plan_file",
     "measurement.accounting",
     "measurement.noise",
     "measurement.ledger",

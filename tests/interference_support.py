@@ -19,7 +19,7 @@ from rap_support import MIXED_SPEC, REPLACE_SPEC, rehearse
 from rap_support import PERSON_SPEC as RAP_PERSON_SPEC
 from wild_files import CANARY
 
-from dpquery.strategy.rap import RapSettings
+from dpquery.plan_file.rap_settings import RapSettings
 
 LONG_AGO = 1_000_000_007  # when every data file was written, in seconds
 CHANGING = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.chmod"}

@@ -7,8 +7,8 @@ import numpy as np
 
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity, PIdentity, total
+from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.codec import decode_strategy
 from dpquery.strategy.cores import CenteredCore, DenseCore
 from dpquery.strategy.expected_error import expected_error
 from dpquery.strategy.lattice import subsets_of

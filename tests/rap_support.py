@@ -6,11 +6,10 @@ from pathlib import Path
 
 from cli_support import SPEC
 
+from dpquery.plan_file.plan import read_plan, write_plan
+from dpquery.plan_file.rap_settings import PlannedRap, RapSettings
 from dpquery.release.manifest_input import read_manifest
 from dpquery.release.relaxed import read_relaxed
-from dpquery.strategy.plan_file import read_plan, write_plan
-from dpquery.strategy.planned_rap import PlannedRap
-from dpquery.strategy.rap import RapSettings
 
 MIXED = """\
   - name: upto

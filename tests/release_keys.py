@@ -18,9 +18,9 @@ from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Dense, Groups, Identity, Ones, PIdentity, Stacked, total
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
+from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.cores import CenteredCore, DenseCore
-from dpquery.strategy.rap import RapSettings
 from dpquery.strategy.strategies import (
     DirectStrategy,
     Level,

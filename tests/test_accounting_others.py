@@ -29,8 +29,8 @@ from dpquery.measurement.accounting import (
 from dpquery.measurement.mechanism import design
 from dpquery.measurement.rap_mechanism import design_rap
 from dpquery.operators.blocks import Workload, marginal
+from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.model import Budget, Privacy
-from dpquery.strategy.rap import RapSettings
 from dpquery.strategy.strategies import MarginalsStrategy
 
 mpmath = pytest.importorskip("mpmath")

@@ -15,8 +15,8 @@ from dpquery.measurement.rap_mechanism import STEPS
 from dpquery.measurement.tabulate import tabulate
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense
+from dpquery.plan_file.rap_settings import RapSettings, decode_settings, encode_settings
 from dpquery.spec.model import Rows
-from dpquery.strategy.rap import RapSettings, decode_settings, encode_settings
 
 ALL_RANGES = "  - name: spans\n    ranges: {age: all}\n"
 WIDE = str(list(range(999)))

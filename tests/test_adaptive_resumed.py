@@ -32,7 +32,7 @@ from dpquery.measurement.ledger_store import Store
 from dpquery.measurement.rap_mechanism import GRID_BITS
 from dpquery.measurement.selection import ExactChance, differences_of
 from dpquery.measurement.tabulate import tabulate
-from dpquery.strategy.rap import RapSettings, encode_settings
+from dpquery.plan_file.rap_settings import RapSettings, encode_settings
 
 # When it is charged.
 

@@ -32,8 +32,8 @@ from dpquery.measurement.ledger import Ledger
 from dpquery.measurement.rap_mechanism import STEPS
 from dpquery.measurement.selection import ExactChance
 from dpquery.measurement.tabulate import tabulate
+from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.model import Rows
-from dpquery.strategy.rap import RapSettings
 
 # What chance decides, and who decides on chance.
 

@@ -12,12 +12,12 @@ from rap_support import MIXED_SPEC, rehearse, relaxed_of
 
 from dpquery import unanswerable
 from dpquery.operators.compile import compile_questions, compile_spec
+from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.reconstruction import spread
 from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.reconstruction.spread import spread_evenly
 from dpquery.spec.parsing.later_queries import load_questions
 from dpquery.spec.parsing.spec import load
-from dpquery.strategy.rap import RapSettings
 
 MORE = """\
 workload:

@@ -15,11 +15,11 @@ from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Prefix, WidthRanges
+from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.parsing.spec import load
 from dpquery.strategy import baselines
 from dpquery.strategy.candidates import BASELINES
-from dpquery.strategy.codec import decode_strategy, encode_strategy
 from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
 from dpquery.strategy.problem import Problem
 from dpquery.strategy.range_baselines import budgeted_quad_tree, opt_h, quad_tree

@@ -12,12 +12,12 @@ from cli_support import kinds, ok, refused
 from rehearsal_support import SPEC, plan
 
 from dpquery.exceptions import SpecError
+from dpquery.plan_file.plan import read_plan, write_plan
+from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.planning import rehearsal
 from dpquery.reconstruction.rap import RapProjection
 from dpquery.release.manifest import RapFacts, SimulatedFacts
 from dpquery.release.statement import simulated_words
-from dpquery.strategy.plan_file import read_plan, write_plan
-from dpquery.strategy.rap import RapSettings
 
 REHEARSED = dataclasses.replace(
     rap_support.REHEARSED,

@@ -35,9 +35,9 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement.mechanism import steps
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.hierarchies import Haar, Hierarchy
-from dpquery.release.carried import plan_and_spec
+from dpquery.plan_file.plan import plan_and_spec
+from dpquery.plan_file.strategy_json import encode_strategy
 from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.codec import encode_strategy
 from dpquery.strategy.strategies import Level, ProductStrategy, QuadTreeStrategy
 
 SQUARE = """\

@@ -11,9 +11,9 @@ from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Prefix
+from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
 from dpquery.strategy.bounds import svd_bound
 from dpquery.strategy.candidates import marginals
-from dpquery.strategy.codec import decode_strategy, encode_strategy
 from dpquery.strategy.cores import CenteredCore
 from dpquery.strategy.expected_error import expected_error, squared_sensitivity
 from dpquery.strategy.goal_candidates import goal_bound, residual_minimax, reweighted

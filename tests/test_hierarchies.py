@@ -16,8 +16,8 @@ from dpquery.operators.factors import Dense
 from dpquery.operators.gram import gram
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
+from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
 from dpquery.strategy import range_baselines
-from dpquery.strategy.codec import decode_strategy, encode_strategy
 from dpquery.strategy.expected_error import expected_error
 from dpquery.strategy.opt_hierarchy import (
     best_branching,

@@ -8,8 +8,8 @@ from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Dense, Identity, total
 from dpquery.operators.ranges import Prefix
+from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
 from dpquery.strategy import expected_error, limits, select
-from dpquery.strategy.codec import decode_strategy, encode_strategy
 from dpquery.strategy.problem import Found
 from dpquery.strategy.strategies import MarginalsStrategy, ProductStrategy
 

@@ -15,8 +15,8 @@ from dpquery.measurement.noise import draw
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense, PIdentity
 from dpquery.operators.ranges import Prefix
+from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
 from dpquery.spec.model import Privacy
-from dpquery.strategy.codec import decode_strategy, encode_strategy
 from dpquery.strategy.select import select
 from dpquery.strategy.strategies import MarginalsStrategy, ProductStrategy
 

@@ -12,8 +12,8 @@ from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import Prefix
+from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
 from dpquery.strategy.candidates import factors
-from dpquery.strategy.codec import decode_strategy, encode_strategy
 from dpquery.strategy.expected_error import expected_error, weighted_queries
 from dpquery.strategy.opt_factors import FactorsProblem, check_optimisable, opt_factors
 from dpquery.strategy.problem import Problem

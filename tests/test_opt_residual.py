@@ -13,10 +13,10 @@ from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import ListedRanges, Prefix
+from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
 from dpquery.strategy.block_sums import BlockSums
 from dpquery.strategy.bounds import svd_bound
 from dpquery.strategy.candidates import residual
-from dpquery.strategy.codec import decode_strategy, encode_strategy
 from dpquery.strategy.cores import CenteredCore, DenseCore
 from dpquery.strategy.expected_error import expected_error, weighted_queries
 from dpquery.strategy.opt_residual import ResidualProblem, opt_residual, real_core

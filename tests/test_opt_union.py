@@ -14,9 +14,9 @@ from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity, Ones
 from dpquery.operators.gram import gram, grams
 from dpquery.operators.ranges import AllRanges, Prefix
+from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
 from dpquery.spec.parsing.spec import load
 from dpquery.strategy.candidates import union
-from dpquery.strategy.codec import decode_strategy, encode_strategy
 from dpquery.strategy.expected_error import expected_error
 from dpquery.strategy.grouping import Pricing, exponent, greedy_groups, palettes
 from dpquery.strategy.opt_product import opt_product

@@ -11,7 +11,7 @@ from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Groups, Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
-from dpquery.strategy.codec import decode_strategy, encode_strategy
+from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
 from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
 from dpquery.strategy.opt_marginals import opt_marginals
 from dpquery.strategy.opt_product import opt_product

@@ -11,6 +11,7 @@ from strategies_support import MIXED, random_block, random_workload
 from dpquery.measurement.adaptive import AdaptiveMeasurement, Round, all_places
 from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.operators.factors import Identity
+from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.reconstruction.measured import Measured
 from dpquery.reconstruction.partition import Partition
 from dpquery.reconstruction.projection import softmax
@@ -18,7 +19,6 @@ from dpquery.reconstruction.rap import RapProjection, replay
 from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.reconstruction.surrogates import tail
 from dpquery.reconstruction.tables import WholeTables
-from dpquery.strategy.rap import RapSettings
 
 
 def random_rows(rng, shape, n, *, alpha=0.5):

@@ -12,9 +12,9 @@ from cli_support import CSV, contents, kinds, ok, plan_town, refused, renew, spe
 from rap_support import MIXED_SPEC, PERSON_SPEC, REPLACE_SPEC, rehearse, relaxed_of
 
 from dpquery.operators.compile import compile_spec
+from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.release.manifest_input import read_manifest
 from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.rap import RapSettings
 
 RELEASE = ("release", "data.csv", "--epsilon", "1")
 

@@ -11,9 +11,9 @@ from rehearsal_support import COMPILED, SPEC_READ, Learner, plan
 from dpquery.exceptions import OutOfTimeError
 from dpquery.measurement.adaptive import noisy_total, scaled_total
 from dpquery.measurement.rap_mechanism import STEPS, design_rap
+from dpquery.plan_file.rap_settings import RapSettings, default_settings
 from dpquery.planning import rehearsal
 from dpquery.planning.choice import Wanted, stage_for
-from dpquery.strategy.rap import RapSettings, default_settings
 from dpquery.strategy.seeded_chance import SeededChance
 
 

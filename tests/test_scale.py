@@ -12,10 +12,10 @@ from dpquery.operators.blocks import Workload, marginal
 from dpquery.operators.blocks import product as product_block
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import array_of, gram
+from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
 from dpquery.strategy.block_sums import MAX_WIDTH, BlockSums
 from dpquery.strategy.bounds import svd_bound
 from dpquery.strategy.candidates import residual
-from dpquery.strategy.codec import decode_strategy, encode_strategy
 from dpquery.strategy.expected_error import block_errors, expected_error, squared_sensitivity
 from dpquery.strategy.lattice import Below, distinct_rows, member_products, subsets_of
 from dpquery.strategy.marginal_algebra import workload_eigenvalues

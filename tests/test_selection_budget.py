@@ -5,7 +5,7 @@ import pytest
 import dpquery.strategy.select as module
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.ranges import Prefix
-from dpquery.strategy.codec import encode_strategy
+from dpquery.plan_file.strategy_json import encode_strategy
 from dpquery.strategy.select import LONG_ATTRIBUTE, select
 
 SHAPE = (LONG_ATTRIBUTE + 2, 3)

@@ -10,13 +10,13 @@ import pytest
 from cli_support import GAUSSIAN_SPEC, SPEC, ok, run
 
 from dpquery.operators.compile import compile_spec
+from dpquery.plan_file.plan import read_plan
+from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.planning.figures import unit_std
 from dpquery.planning.tuning import goal_of, parse_targets
 from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.codec import decode_strategy
 from dpquery.strategy.expected_error import expected_error
 from dpquery.strategy.goals import score
-from dpquery.strategy.plan_file import read_plan
 
 TARGETS = ("age_by_sex: sd <= 12", "ages: rmse <= 9.5")
 

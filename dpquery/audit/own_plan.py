@@ -7,7 +7,7 @@ from pathlib import Path
 from dpquery.audit.classes import classes_of
 from dpquery.audit.made_up import Case
 from dpquery.exceptions import SpecError
-from dpquery.release.carried import plan_and_spec
+from dpquery.plan_file.plan import plan_and_spec
 
 MOST_CELLS = 100_000  # of the domain: all columns of a strategy are looked at one by one
 

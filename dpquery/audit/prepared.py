@@ -15,7 +15,7 @@ from dpquery.audit.made_up import CASES, Case, Codes, Record, counted, records_f
 from dpquery.audit.recomputed import Recomputed, cells_of, recompute
 from dpquery.audit.written_out import Cell, WrittenOut, written_out
 from dpquery.operators.factors import Array
-from dpquery.release.carried import plan_and_spec
+from dpquery.plan_file.plan import plan_and_spec
 from dpquery.spec.model import Spec
 
 

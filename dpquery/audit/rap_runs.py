@@ -24,12 +24,12 @@ from dpquery.measurement.ledger_draft import Draft
 from dpquery.measurement.ledger_events import Event
 from dpquery.measurement.tabulate import tabulate
 from dpquery.operators.compile import compile_spec
+from dpquery.plan_file.plan import read_plan, write_plan
+from dpquery.plan_file.rap_settings import PlannedRap
 from dpquery.reconstruction.rap import RapProjection
 from dpquery.release.manifest import RapFacts
 from dpquery.release.manifest_input import read_manifest
 from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.plan_file import read_plan, write_plan
-from dpquery.strategy.planned_rap import PlannedRap
 
 
 class Told:

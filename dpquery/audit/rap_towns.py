@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from dpquery.strategy.rap import RapSettings
+from dpquery.plan_file.rap_settings import RapSettings
 
 Integers = NDArray[np.int64]
 Kind = tuple[int, str]

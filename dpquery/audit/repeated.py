@@ -24,7 +24,7 @@ from dpquery.measurement.ledger_draft import Draft
 from dpquery.measurement.ledger_files import MeasurementFile
 from dpquery.measurement.tabulate import tabulate
 from dpquery.operators.factors import Array
-from dpquery.release.carried import plan_and_spec
+from dpquery.plan_file.plan import plan_and_spec
 from dpquery.strategy.lattice import Subset
 
 _FEWEST, _MOST_VALUES = 200, 400_000  # replicates, values

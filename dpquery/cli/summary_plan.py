@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from dpquery.cli.grid import Grid
+from dpquery.plan_file.plan import CandidateFigures
+from dpquery.plan_file.rap_settings import PlannedRap
 from dpquery.planning.figures import Priced
 from dpquery.planning.report import PlanReport
 from dpquery.release.wording import count, figure
 from dpquery.strategy.candidates import BASELINES
-from dpquery.strategy.plan_file import CandidateFigures
-from dpquery.strategy.planned_rap import PlannedRap
 
 PUBLISHED = {name for name, _ in BASELINES}
 WEIGHTED, TARGETS = "weighted RMSE", "x targets"

@@ -8,10 +8,10 @@ from dpquery.contracts.linear import LinearContract, linear_contract
 from dpquery.contracts.made import Terms
 from dpquery.contracts.rap import RapContract, rap_contract
 from dpquery.exceptions import SpecError
+from dpquery.plan_file.plan import Plan
+from dpquery.plan_file.rap_settings import PlannedRap
 from dpquery.planning.choice import Mechanism
 from dpquery.spec.model import Spec
-from dpquery.strategy.plan_file import Plan
-from dpquery.strategy.planned_rap import PlannedRap
 
 Contract = LinearContract | RapContract
 

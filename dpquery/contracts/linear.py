@@ -12,6 +12,8 @@ from dpquery.measurement.curator import Query
 from dpquery.measurement.ledger import Measurement
 from dpquery.measurement.mechanism import design
 from dpquery.operators.compile import CompiledSpec, compile_spec
+from dpquery.plan_file.plan import Plan
+from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.planning.figures import Priced, check_figures, chosen_price, error_curve
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
@@ -22,8 +24,6 @@ from dpquery.release.extra import with_extra
 from dpquery.release.manifest import Manifest, StrategyFacts, manifest_of
 from dpquery.release.measurements import Measured, measured_of, values_digest
 from dpquery.spec.model import Item, Spec
-from dpquery.strategy.codec import decode_strategy
-from dpquery.strategy.plan_file import Plan
 from dpquery.strategy.strategies import Strategy
 from dpquery.strategy.uniform_errors import uniform_variances
 

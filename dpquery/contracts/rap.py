@@ -14,6 +14,8 @@ from dpquery.measurement.ledger import Measurement
 from dpquery.measurement.mechanism import Mechanism
 from dpquery.measurement.rap_mechanism import GRID_BITS
 from dpquery.operators.compile import CompiledSpec, compile_spec
+from dpquery.plan_file.plan import Plan
+from dpquery.plan_file.rap_settings import PlannedRap, encode_settings
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.rap import RapProjection, replay
 from dpquery.reconstruction.relaxed import RelaxedRows
@@ -27,9 +29,6 @@ from dpquery.release.manifest import (
 from dpquery.release.measurements import Measured, values_digest
 from dpquery.release.relaxed import relaxed_table, rows_digest
 from dpquery.spec.model import Item, Spec
-from dpquery.strategy.plan_file import Plan
-from dpquery.strategy.planned_rap import PlannedRap
-from dpquery.strategy.rap import encode_settings
 
 NO_COLUMNS = (
     "the answers of RAP have no columns beside them: they are not negative and agree with each "

@@ -34,9 +34,9 @@ from dpquery.measurement.selection import ExactChance, Integers, differences_of,
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
+from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.model import Rows, Spec
 from dpquery.strategy.lattice import Subset
-from dpquery.strategy.rap import RapSettings
 from dpquery.strategy.strategies import Measurement
 
 LAYOUT = "rap/1"

@@ -28,8 +28,8 @@ from dpquery.measurement.noise import LARGEST_SCALE
 from dpquery.measurement.selection import Side
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array, Factor
+from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.model import Privacy, Rows
-from dpquery.strategy.rap import RapSettings
 from dpquery.strategy.sensitivity import sensitivity
 from dpquery.strategy.strategies import Measurement
 

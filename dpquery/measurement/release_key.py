@@ -63,9 +63,9 @@ from dpquery.operators.factors import (
 )
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
+from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Integers
 from dpquery.spec.model import Dataset, Privacy, Spec
-from dpquery.strategy.rap import RapSettings
 from dpquery.strategy.strategies import Measurement
 
 _BY_SHAPE: dict[type[Factor], str] = {

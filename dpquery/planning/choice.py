@@ -24,16 +24,15 @@ from dpquery.exceptions import OutOfTimeError, SpecError
 from dpquery.measurement import accounting
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
+from dpquery.plan_file.rap_settings import PlannedRap, default_settings
+from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.planning.figures import Priced
 from dpquery.planning.proxy import proxy_for
 from dpquery.planning.rehearsal import Rehearsed, Stage, rehearse, search
 from dpquery.planning.report import PlanReport
 from dpquery.reconstruction.extremes import expected_largest
 from dpquery.spec.model import Spec
-from dpquery.strategy.codec import decode_strategy
 from dpquery.strategy.expected_error import squared_sensitivity
-from dpquery.strategy.planned_rap import PlannedRap
-from dpquery.strategy.rap import default_settings
 from dpquery.strategy.select import Objective
 
 Mechanism = Literal["auto", "linear", "rap"]

@@ -14,9 +14,10 @@ from dpquery.measurement import accounting
 from dpquery.measurement.mechanism import steps
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
+from dpquery.plan_file.plan import CandidateFigures, ItemFigures, Plan, PlannedSelection
+from dpquery.plan_file.strategy_json import encode_strategy
 from dpquery.reconstruction.solution_check import flaw_of
 from dpquery.spec.model import Spec
-from dpquery.strategy.codec import encode_strategy
 from dpquery.strategy.expected_error import (
     ExpectedError,
     expected_error,
@@ -24,12 +25,6 @@ from dpquery.strategy.expected_error import (
     weighted_queries,
 )
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.plan_file import (
-    CandidateFigures,
-    ItemFigures,
-    Plan,
-    PlannedSelection,
-)
 from dpquery.strategy.select import Candidate, Selection
 from dpquery.strategy.strategies import Strategy
 

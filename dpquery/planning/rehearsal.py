@@ -19,11 +19,11 @@ from dpquery.measurement.adaptive import Projection, noisy_total, run_rounds, sc
 from dpquery.measurement.rap_mechanism import design_rap
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
+from dpquery.plan_file.rap_settings import MAX_MEASURED, RapSettings
 from dpquery.planning.proxy import Proxy
 from dpquery.reconstruction.rap import RapProjection
 from dpquery.spec.model import Privacy, Rows
 from dpquery.strategy.expected_error import weighted_queries
-from dpquery.strategy.rap import MAX_MEASURED, RapSettings
 from dpquery.strategy.seeded_chance import SeededChance
 from dpquery.strategy.select import Objective
 

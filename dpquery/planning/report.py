@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dpquery.plan_file.plan import Plan
 from dpquery.planning.figures import Priced, prices
 from dpquery.planning.tuning import LeastEpsilon, Reached, Sweep, least_epsilons, reached, swept
 from dpquery.spec.model import Spec
-from dpquery.strategy.plan_file import Plan
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,11 +14,11 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.mechanism import steps
 from dpquery.operators.compile import CompiledSpec
+from dpquery.plan_file.plan import Plan, PlannedSelection, Target
 from dpquery.planning.figures import Priced, prices, share_of_budget, unit_std
 from dpquery.spec.model import Spec
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.strategy.goals import Figure, Goal, Limit
-from dpquery.strategy.plan_file import Plan, PlannedSelection, Target
 from dpquery.strategy.select import Objective
 
 DIGITS = 4  # of a least epsilon, rounded up

@@ -8,12 +8,12 @@ import numpy as np
 from dpquery.measurement.adaptive import AdaptiveMeasurement
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
+from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.reconstruction.measured import Measured
 from dpquery.reconstruction.partition import Partition
 from dpquery.reconstruction.projection import Fit, Target, project
 from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.reconstruction.tables import WholeTables
-from dpquery.strategy.rap import RapSettings
 from dpquery.strategy.rap_start import start_rows
 
 

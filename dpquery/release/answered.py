@@ -25,8 +25,8 @@ from dpquery.measurement.canonical import (
 )
 from dpquery.measurement.ledger_witness import MANIFEST_FILE
 from dpquery.measurement.libraries import versions
+from dpquery.plan_file.plan import read_plan_file
 from dpquery.release.answered_facts import AnsweredFacts
-from dpquery.release.carried import read_plan_file
 from dpquery.release.manifest import PLAN_FILE, ItemFacts, Manifest
 from dpquery.release.manifest_input import read_manifest
 from dpquery.release.write import check_target

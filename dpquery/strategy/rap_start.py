@@ -11,7 +11,7 @@ Gamma(30); marginals hardly tell them apart.
 import numpy as np
 from numpy.typing import NDArray
 
-from dpquery.strategy.rap import RapSettings
+from dpquery.plan_file.rap_settings import RapSettings
 
 EVENNESS = 10.0  # the shape of the Gamma weights: their spread is 0.3 of their mean
 

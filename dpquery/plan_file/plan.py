@@ -8,13 +8,18 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from dpquery.exceptions import SpecError
+from dpquery.plan_file.rap_settings import PlannedRap, decode_rap, encode_rap
+from dpquery.spec.model import Spec
+from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.goals import Figure
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.planned_rap import PlannedRap, decode_rap, encode_rap
 from dpquery.strategy.select import Objective
+from dpquery.untrusted.files import read_outside
 from dpquery.untrusted.json_values import (
+    MAX_BYTES,
     Json,
     integer,
     listed,
@@ -227,3 +232,19 @@ def _parse_item(raw: Json) -> ItemFigures:
         rmse=number_of(raw["rmse"]),
         max_std_error=number_of(raw["max_std_error"]),
     )
+
+
+def read_plan_file(path: Path) -> bytes:
+    """Return the bytes of a plan file; OSError, with the reason, if they cannot be had."""
+    return read_outside(path, most=MAX_BYTES)
+
+
+def plan_and_spec(content: bytes, path: Path) -> tuple[Plan, Spec]:
+    """Return the plan that the bytes of a file are, and its spec.
+
+    Raises:
+        SpecError: it is not a plan, or its spec has mistakes; `path` is what messages call it.
+    """
+    plan = read_plan(content)
+    name = f"{path}, {plan.spec_name}"
+    return plan, parse(plan.spec_text, name=name, files=plan.spec_files)
