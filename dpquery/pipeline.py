@@ -18,9 +18,9 @@ from dpquery.contracts.made import LEVEL, Progress, Terms
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import measure
-from dpquery.measurement.ledger import Ledger
-from dpquery.measurement.ledger_caps import parent_cap
-from dpquery.measurement.ledger_events import Account
+from dpquery.measurement.ledger.caps import parent_cap
+from dpquery.measurement.ledger.events import Account
+from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.plan_file.plan import MARK, Plan, plan_and_spec, read_plan_file, write_plan
 from dpquery.planning.choice import LINEAR, Mechanism, Wanted, stage_for, with_rap
 from dpquery.planning.figures import planned, solution_check

@@ -21,7 +21,7 @@ from typing import Any
 from dpquery import pipeline
 from dpquery.contracts import linear as linear_contract
 from dpquery.measurement import curator
-from dpquery.measurement.ledger import Ledger
+from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.reconstruction import least_squares, linear
 from dpquery.release import table, write
 

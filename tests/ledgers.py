@@ -13,7 +13,7 @@ import numpy as np
 
 from dpquery.exceptions import DpqueryError
 from dpquery.measurement.accounting import UNIT, Cap, Price
-from dpquery.measurement.ledger import Ledger
+from dpquery.measurement.ledger.ledger import Ledger
 
 CAP = Cap("epsilon", 10 * UNIT, epsilon=Fraction(10))
 VALUES = np.array([5, -(2**61), 0, 7], np.int64)

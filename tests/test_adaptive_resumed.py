@@ -26,9 +26,9 @@ from dpquery.exceptions import BudgetExceededError, DataError, LedgerError, Spec
 from dpquery.measurement import adaptive, curator
 from dpquery.measurement.adaptive import Round, all_places, rounds_of
 from dpquery.measurement.disjoint import family_sizes, squared_move
-from dpquery.measurement.ledger import Ledger
-from dpquery.measurement.ledger_draft import Draft
-from dpquery.measurement.ledger_store import Store
+from dpquery.measurement.ledger.database import Store
+from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.ledger.partial_measurement import Draft
 from dpquery.measurement.rap_mechanism import GRID_BITS
 from dpquery.measurement.selection import ExactChance, differences_of
 from dpquery.measurement.tabulate import tabulate

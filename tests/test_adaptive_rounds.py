@@ -28,7 +28,7 @@ from dpquery.measurement.adaptive import (
     run_rounds,
     scaled_total,
 )
-from dpquery.measurement.ledger import Ledger
+from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.rap_mechanism import STEPS
 from dpquery.measurement.selection import ExactChance
 from dpquery.measurement.tabulate import tabulate

@@ -22,7 +22,7 @@ from dpquery.audit.statistics import ALPHA, MOST_TESTS
 from dpquery.exceptions import SpecError
 from dpquery.measurement import curator, mechanism, tabulate
 from dpquery.measurement import noise as noise_module
-from dpquery.measurement.ledger import Ledger
+from dpquery.measurement.ledger.ledger import Ledger
 
 CASE = {own.name: own for own in CASES}
 ROWS, PERSONS = CASE["marginals of rows"], CASE["residuals of persons"]

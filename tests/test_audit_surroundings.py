@@ -18,8 +18,8 @@ from dpquery.audit.processes import two_processes
 from dpquery.audit.recomputed import rho_of
 from dpquery.audit.released import values_of
 from dpquery.cli import summary_audit
-from dpquery.measurement import ledger_files
 from dpquery.measurement.accounting import guarantee
+from dpquery.measurement.ledger import files
 
 FEW = Size(draws=5_000, replicates=300, releases=12, quick=True)
 (ROWS,) = (own for own in CASES if own.name == "marginals of rows")
@@ -69,7 +69,7 @@ def test_a_folder_for_made_up_data_that_is_not_fit_is_refused_first(plant, monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(audit_run, "PARTS", {"residuals": None})
     if plant == "network":
-        monkeypatch.setattr(ledger_files, "_mounts", lambda: "server:/tmp / nfs4 rw 0 0")
+        monkeypatch.setattr(files, "_mounts", lambda: "server:/tmp / nfs4 rw 0 0")
     else:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     assert "set TMPDIR to a local disk" in refused("audit", code=2)

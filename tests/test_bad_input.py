@@ -9,7 +9,7 @@ import pytest
 from cli_support import CSV, SPEC, kinds, ok, refused, spent
 
 from dpquery import pipeline
-from dpquery.measurement import ledger as ledger_module
+from dpquery.measurement.ledger import ledger as ledger_module
 
 RELEASE = ("release", "data.csv", "--epsilon", "1")
 

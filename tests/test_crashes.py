@@ -23,7 +23,7 @@ from ledgers import CAP, charge, new_ledger, opened, release, spent
 
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.accounting import UNIT
-from dpquery.measurement.ledger import Ledger
+from dpquery.measurement.ledger.ledger import Ledger
 
 needs_a_compiler = pytest.mark.skipif(failing_calls() is None, reason="needs cc, on Linux")
 
@@ -62,7 +62,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from dpquery.exceptions import DpqueryError
-from dpquery.measurement.ledger import Ledger
+from dpquery.measurement.ledger.ledger import Ledger
 from ledgers import CAP, charge, opened, release
 def told(work):
     try:
@@ -325,7 +325,7 @@ def test_a_command_killed_at_a_random_moment_loses_nothing(
 ):
     own, again = own_town
     before = contents("release")
-    to_files = "import dpquery.measurement.ledger as own\nown.LARGE = 0" if large else ""
+    to_files = "import dpquery.measurement.ledger.ledger as own\nown.LARGE = 0" if large else ""
     job = command(own, *LATER, before=to_files)
     begun = time.monotonic()
     forks.run(job)

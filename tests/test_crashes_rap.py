@@ -19,11 +19,11 @@ from rap_support import MIXED_SPEC, rehearse
 from dpquery.exceptions import BudgetExceededError
 from dpquery.measurement import adaptive, curator
 from dpquery.measurement.adaptive import AdaptiveQuery
-from dpquery.measurement.ledger import Ledger
-from dpquery.measurement.ledger_checks import RETRIES
-from dpquery.measurement.ledger_draft import Draft
-from dpquery.measurement.ledger_files import MeasurementFile
-from dpquery.measurement.ledger_store import Store
+from dpquery.measurement.ledger.database import Store
+from dpquery.measurement.ledger.files import MeasurementFile
+from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.ledger.partial_measurement import Draft
+from dpquery.measurement.ledger.refusals import RETRIES
 from dpquery.measurement.selection import ExactChance
 
 # Steps of every run: how often answers are looked at depends on what is drawn.
@@ -243,17 +243,23 @@ def dies(module, owner, name, number):
     setattr(place, name, step)
 """
 PLACES = {
-    "before the total is durable": ("dpquery.measurement.ledger_draft", "Draft", "append", 1, 0),
+    "before the total is durable": (
+        "dpquery.measurement.ledger.partial_measurement",
+        "Draft",
+        "append",
+        1,
+        0,
+    ),
     "before the first round": ("dpquery.measurement.selection", "ExactChance", "level", 1, 1),
     "in the first fit": ("dpquery.reconstruction.rap", "RapProjection", "add", 1, 2),
     "before the last round is durable": (
-        "dpquery.measurement.ledger_draft",
+        "dpquery.measurement.ledger.partial_measurement",
         "Draft",
         "append",
         3,
         2,
     ),
-    "before the commit": ("dpquery.measurement.ledger", "Ledger", "commit", 1, 3),
+    "before the commit": ("dpquery.measurement.ledger.ledger", "Ledger", "commit", 1, 3),
 }
 
 

@@ -16,11 +16,11 @@ from dpquery.exceptions import (
     LedgerLockedError,
     PlanConflictError,
 )
-from dpquery.measurement import ledger as ledger_module
 from dpquery.measurement.accounting import UNIT, Cap
-from dpquery.measurement.ledger import Ledger
-from dpquery.measurement.ledger_checks import RETRIES
-from dpquery.measurement.ledger_events import Event, Head, State, cap_fields
+from dpquery.measurement.ledger import ledger as ledger_module
+from dpquery.measurement.ledger.events import Event, Head, State, cap_fields
+from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.ledger.refusals import RETRIES
 
 # Run as a script of its own: forked children then inherit no threads.
 SCRIPT = """
@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 from ledgers import codes, forked, opened
 from ledgers import release as released
-from dpquery.measurement.ledger import Ledger
+from dpquery.measurement.ledger.ledger import Ledger
 
 path = Path(sys.argv[1])
 def release(key, values):
@@ -93,8 +93,8 @@ KILLS = {
 @pytest.mark.parametrize("size", [2, 600_000], ids=["in a row", "in a file"])
 def test_a_kill_at_any_point_costs_one_charge_and_loses_nothing(path, size, record_property):
     ended = run_script(
-        SCRIPT + "import dpquery.measurement.ledger_files as files\n"
-        "from dpquery.measurement.ledger_store import Store\n"
+        SCRIPT + "import dpquery.measurement.ledger.files as files\n"
+        "from dpquery.measurement.ledger.database import Store\n"
         "def die(*args, **settings):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "def after(owner, name):\n"

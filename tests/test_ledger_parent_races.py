@@ -7,15 +7,15 @@ from parent_support import CAP, PANEL, spent
 
 from dpquery.exceptions import BudgetExceededError
 from dpquery.measurement.accounting import UNIT
-from dpquery.measurement.ledger import Ledger
+from dpquery.measurement.ledger.ledger import Ledger
 
 SCRIPT = """
 import json, os, signal, sys
 from pathlib import Path
 import numpy as np
 from ledgers import charge, codes, forked, opened
-from dpquery.measurement.ledger import Ledger
-from dpquery.measurement.ledger_store import Store
+from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.ledger.database import Store
 
 path = Path(sys.argv[1])
 def release(i):

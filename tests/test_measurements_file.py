@@ -11,7 +11,7 @@ import pytest
 from cli_support import CSV, GAUSSIAN_SPEC, contents, ok, plan_town
 
 from dpquery.exceptions import SpecError
-from dpquery.measurement.ledger import Ledger
+from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.release import measurements
 from dpquery.release.measurements import (
     Measured,

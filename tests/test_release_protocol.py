@@ -35,12 +35,12 @@ def dies_renaming(name):
 CURATOR, WRITE = "dpquery.measurement.curator", "dpquery.release.write"
 MOMENTS = {
     "before the charge": f"dies({CURATOR!r}, 'check_header')",
-    "inside the charge's transaction": "dies('dpquery.measurement.ledger_store', 'seal')",
+    "inside the charge's transaction": "dies('dpquery.measurement.ledger.database', 'seal')",
     "after the charge": f"dies({CURATOR!r}, 'tabulate')",
     "while counting": "dies('dpquery.measurement.tabulate', '_Tally.marginals')",
     "before the draw": f"dies({CURATOR!r}, 'draw')",
-    "after the draw": "dies('dpquery.measurement.ledger', 'Ledger.commit')",
-    "inside the commit's transaction": "dies('dpquery.measurement.ledger_store', 'Store.put')",
+    "after the draw": "dies('dpquery.measurement.ledger.ledger', 'Ledger.commit')",
+    "inside the commit's transaction": "dies('dpquery.measurement.ledger.database', 'Store.put')",
     "after the commit": "dies('dpquery.contracts.linear', 'reconstruct')",
     "while writing the tables": f"dies({WRITE!r}, 'errors_table')",
     "before the manifest": f"dies({WRITE!r}, 'manifest_text')",
@@ -184,7 +184,7 @@ def test_a_full_disk_in_the_ledger_is_no_charge(released, monkeypatch):
         raise failure
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpquery.measurement.ledger_store.Store.append", full)
+        patch.setattr("dpquery.measurement.ledger.database.Store.append", full)
         failed = run(*LATER)
     assert failed.code == 4
     assert "no room" in failed.err

@@ -17,8 +17,8 @@ from dpquery.audit.made_up import Case, write_csv
 from dpquery.audit.prepared import Prepared, prepared, private_folder
 from dpquery.audit.statistics import Integers
 from dpquery.measurement.accounting import UNIT, budget_cap
-from dpquery.measurement.ledger import Ledger
-from dpquery.measurement.ledger_caps import parent_cap
+from dpquery.measurement.ledger.caps import parent_cap
+from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.operators.factors import Array
 from dpquery.untrusted.json_values import Json, mapping
 

@@ -14,7 +14,7 @@ from dpquery.audit.sampler import sampler
 from dpquery.audit.statistics import MOST_TESTS
 from dpquery.audit.supply import supply
 from dpquery.exceptions import DpqueryError, LedgerError, SpecError
-from dpquery.measurement.ledger_files import check_local
+from dpquery.measurement.ledger.files import check_local
 
 Part = Callable[[Size], Iterator[Finding]]
 

@@ -144,7 +144,7 @@ def _show_plan(report: "PlanReport", out: Path, ledger: Path, *, as_json: bool) 
 @contextmanager
 def _told_if_new(ledger: Path) -> Iterator[None]:
     """Say that a new ledger was made: whoever has spent something has another one somewhere."""
-    from dpquery.measurement.ledger_files import risks
+    from dpquery.measurement.ledger.files import risks
 
     is_new = not os.path.lexists(ledger)
     yield

@@ -11,7 +11,7 @@ from dpquery.cli.options import AsJson, LedgerPath, ledger_path
 from dpquery.cli.screen import print_grids, print_json, say
 
 if TYPE_CHECKING:
-    from dpquery.measurement.ledger import Ledger
+    from dpquery.measurement.ledger.ledger import Ledger
 
 ledger_app = typer.Typer(help="Inspect the ledger of spent privacy budget.", no_args_is_help=True)
 
@@ -56,7 +56,7 @@ def verify(
     With --releases, also that these releases, and all below these folders, are in the chain: one
     that is not shows that the ledger is an older copy, or one of two copies that were both charged.
     """
-    from dpquery.measurement.ledger_witness import releases_below
+    from dpquery.measurement.ledger.published_releases import releases_below
     from dpquery.release.wording import count
 
     found = [release for folder in releases or () for release in releases_below(folder)]
@@ -88,7 +88,7 @@ def abandon(
 
 @contextmanager
 def _open_ledger(given: Path | None) -> Iterator["Ledger"]:
-    from dpquery.measurement.ledger import Ledger
+    from dpquery.measurement.ledger.ledger import Ledger
 
     with Ledger.open(ledger_path(given), create=False) as opened:
         yield opened

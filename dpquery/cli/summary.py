@@ -7,8 +7,8 @@ from dpquery.contracts.linear import LinearContract
 from dpquery.contracts.made import spent_text
 from dpquery.contracts.rap import RapContract
 from dpquery.measurement.accounting import units_text
-from dpquery.measurement.ledger import Status
-from dpquery.measurement.ledger_events import Account, Event
+from dpquery.measurement.ledger.events import Account, Event
+from dpquery.measurement.ledger.ledger import Status
 from dpquery.pipeline import ReleaseReport
 from dpquery.questions import AnswerReport
 from dpquery.release.report import Report, headline, to_rows

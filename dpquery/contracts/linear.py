@@ -9,7 +9,7 @@ from dpquery.contracts.made import Made, Progress, Terms, digest_of, ledger_fact
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import Query
-from dpquery.measurement.ledger import Measurement
+from dpquery.measurement.ledger.ledger import Measurement
 from dpquery.measurement.mechanism import design
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan

@@ -9,8 +9,8 @@ from fractions import Fraction
 import pyarrow as pa
 
 from dpquery.measurement import accounting
-from dpquery.measurement.ledger import Measurement
-from dpquery.measurement.ledger_events import Account
+from dpquery.measurement.ledger.events import Account
+from dpquery.measurement.ledger.ledger import Measurement
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.postprocess import Column
 from dpquery.release.manifest import LedgerFacts, Manifest

@@ -10,7 +10,7 @@ from dpquery.contracts.made import Made, Progress, Terms, digest_of, ledger_fact
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.adaptive import AdaptiveMeasurement, AdaptiveQuery, design_rap, rounds_of
-from dpquery.measurement.ledger import Measurement
+from dpquery.measurement.ledger.ledger import Measurement
 from dpquery.measurement.mechanism import Mechanism
 from dpquery.measurement.rap_mechanism import GRID_BITS
 from dpquery.operators.compile import CompiledSpec, compile_spec

@@ -23,7 +23,7 @@ from dpquery import __version__
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.exact import exact_answers
-from dpquery.measurement.ledger_draft import Draft
+from dpquery.measurement.ledger.partial_measurement import Draft
 from dpquery.measurement.noise import source
 from dpquery.measurement.questions import Tables
 from dpquery.measurement.rap_mechanism import GRID_BITS, STEPS, RapMechanism

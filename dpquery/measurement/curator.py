@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dpquery.measurement.accounting import Guarantee, Price, charge_units, unit_of
 from dpquery.measurement.exact import exact_answers
-from dpquery.measurement.ledger import Ledger, Measurement
-from dpquery.measurement.ledger_draft import Draft
+from dpquery.measurement.ledger.ledger import Ledger, Measurement
+from dpquery.measurement.ledger.partial_measurement import Draft
 from dpquery.measurement.libraries import check_libraries
 from dpquery.measurement.mechanism import Mechanism
 from dpquery.measurement.noise import draw, source

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.ledger_draft import Draft
+from dpquery.measurement.ledger.partial_measurement import Draft
 from dpquery.operators.compile import CompiledSpec
 from dpquery.spec.model import Spec
 from dpquery.strategy.lattice import Subset

@@ -23,7 +23,7 @@ from dpquery.measurement.canonical import (
     write_series,
     write_text,
 )
-from dpquery.measurement.ledger_witness import MANIFEST_FILE
+from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.measurement.libraries import versions
 from dpquery.plan_file.plan import read_plan_file
 from dpquery.release.answered_facts import AnsweredFacts

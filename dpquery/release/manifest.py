@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 import dpquery
 from dpquery.measurement.accounting import UNIT, Guarantee, units_text
-from dpquery.measurement.ledger_witness import MANIFEST_FILE
+from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.measurement.libraries import versions
 from dpquery.measurement.mechanism import Mechanism
 from dpquery.release.answered_facts import AnsweredFacts

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from dpquery.exceptions import SpecError
-from dpquery.measurement.ledger_witness import MANIFEST_FILE
+from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.release.manifest import MECHANISMS, RAP, SCHEMA_VERSION, Manifest, RapFacts
 from dpquery.spec.parsing.fields import IDENTIFIER, NAME, NEIGHBOURS
 from dpquery.untrusted.files import read_outside

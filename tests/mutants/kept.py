@@ -102,7 +102,7 @@ KEPT = (
     Mutant(
         "any text is an event if its hash is sound",
         "what is shown, or charged, is not what is hashed",
-        "ledger_events._read",
+        "events._read",
         "    if _text(kind=kind, day=day, fields=fields) != text:",
         "    if not text:",
         ("test_ledger_tamper.py::test_a_hostile_event_with_a_sound_hash_is_a_damaged_ledger",),

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpquery.exceptions import LedgerError
-from dpquery.measurement.ledger_files import MeasurementFile
-from dpquery.measurement.ledger_store import scrubbed
+from dpquery.measurement.ledger.database import scrubbed
+from dpquery.measurement.ledger.files import MeasurementFile
 
 _SEAL = hashlib.sha256().digest_size
 

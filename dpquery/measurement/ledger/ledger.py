@@ -27,19 +27,17 @@ from numpy.typing import NDArray
 
 from dpquery.exceptions import LedgerError, PlanConflictError
 from dpquery.measurement.accounting import Cap, Currency, Price
-from dpquery.measurement.ledger_caps import ParentCap, change, check_families, registration
-from dpquery.measurement.ledger_checks import account_of, admitted, check_parent, check_unit
-from dpquery.measurement.ledger_draft import Draft
-from dpquery.measurement.ledger_events import (
-    JSON,
-    Account,
-    Entry,
-    Event,
-    Head,
+from dpquery.measurement.ledger.caps import ParentCap, change, check_families, registration
+from dpquery.measurement.ledger.database import Store, open_store, scrubbed
+from dpquery.measurement.ledger.events import JSON, Account, Entry, Event, Head
+from dpquery.measurement.ledger.files import MeasurementFile, lock_key
+from dpquery.measurement.ledger.partial_measurement import Draft
+from dpquery.measurement.ledger.published_releases import (
+    MANIFEST_FILE,
+    check_witnesses,
+    missing_event,
 )
-from dpquery.measurement.ledger_files import MeasurementFile, lock_key
-from dpquery.measurement.ledger_store import Store, open_store, scrubbed
-from dpquery.measurement.ledger_witness import MANIFEST_FILE, check_witnesses, missing_event
+from dpquery.measurement.ledger.refusals import account_of, admitted, check_parent, check_unit
 
 LARGE = 4 * 2**20
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dpquery.exceptions import LedgerError, SpecError
-from dpquery.measurement.ledger_events import Event, Head
+from dpquery.measurement.ledger.events import Event, Head
 from dpquery.untrusted.files import read_outside
 from dpquery.untrusted.json_values import MAX_BYTES, mapping, parsed
 

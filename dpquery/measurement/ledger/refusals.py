@@ -4,7 +4,7 @@ from pathlib import Path
 
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
 from dpquery.measurement.accounting import Cap, Price, kind_of, units_text
-from dpquery.measurement.ledger_events import Account, Entry, State
+from dpquery.measurement.ledger.events import Account, Entry, State
 
 RETRIES = 3
 

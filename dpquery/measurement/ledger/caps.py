@@ -21,8 +21,8 @@ from pathlib import Path
 
 from dpquery.exceptions import BudgetExceededError, PlanConflictError
 from dpquery.measurement.accounting import Cap, budget_cap, kind_of, units_text
-from dpquery.measurement.ledger_checks import account_of, cap_text, check_unit
-from dpquery.measurement.ledger_events import JSON, Account, Kind, State, cap_fields
+from dpquery.measurement.ledger.events import JSON, Account, Kind, State, cap_fields
+from dpquery.measurement.ledger.refusals import account_of, cap_text, check_unit
 from dpquery.spec.model import Dataset, Privacy
 
 Change = tuple[Kind, dict[str, JSON]]

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dpquery.exceptions import DpqueryError, LedgerError, LedgerLockedError
-from dpquery.measurement.ledger_events import JSON, Event, Kind, State, read_chain, seal
-from dpquery.measurement.ledger_files import (
+from dpquery.measurement.ledger.events import JSON, Event, Kind, State, read_chain, seal
+from dpquery.measurement.ledger.files import (
     check_local,
     check_safe,
     check_safe_folder,
