@@ -18,7 +18,7 @@ from dpquery.contracts.rap import NO_COLUMNS, NO_LEVEL, RelaxedAnswers
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee, parse_delta, parse_epsilon
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
-from dpquery.measurement.mechanism import design, standard_deviation
+from dpquery.measurement.noise.calibration import design, standard_deviation
 from dpquery.operators.compile import (
     CompiledSpec,
     compile_questions,

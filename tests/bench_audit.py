@@ -17,7 +17,7 @@ from dpquery.audit.neighbours import _told_apart
 from dpquery.audit.prepared import prepared
 from dpquery.audit.repeated import Repeated, neighbours
 from dpquery.audit.statistics import ALPHA, combined, goodness_of_fit
-from dpquery.measurement.bulk_noise import BulkSampler
+from dpquery.measurement.noise.bulk_noise import BulkSampler
 
 FACTORS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 1.01, 1.02, 1.05)
 TRIES, SOUND = 10, 60

@@ -5,8 +5,8 @@ import time
 import numpy as np
 from noise_support import budget_for
 
-from dpquery.measurement import noise as noise_module
-from dpquery.measurement.noise import draw
+from dpquery.measurement.noise import exact_noise as noise_module
+from dpquery.measurement.noise.exact_noise import draw
 
 DRAWS = {"bulk": 4_000_000, "OpenDP": 40_000}
 

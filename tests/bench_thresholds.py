@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from dpquery.measurement.accounting import guarantee, unit_variance
-from dpquery.measurement.exact import exact_answers
-from dpquery.measurement.mechanism import design
-from dpquery.measurement.noise import draw
-from dpquery.measurement.tabulate import tabulate
+from dpquery.measurement.counting.exact_answers import exact_answers
+from dpquery.measurement.counting.tabulate import tabulate
+from dpquery.measurement.noise.calibration import design
+from dpquery.measurement.noise.exact_noise import draw
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.least_squares import reconstruct

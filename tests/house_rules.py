@@ -30,6 +30,7 @@ ROOMS = (
     "strategy.goals",
     "plan_file",
     "measurement.accounting",
+    "measurement.counting",
     "measurement.noise",
     "measurement.ledger",
     "measurement",

@@ -11,7 +11,7 @@ import numpy as np
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.adaptive import AdaptiveQuery
 from dpquery.measurement.curator import Query
-from dpquery.measurement.mechanism import Mechanism
+from dpquery.measurement.noise.calibration import Mechanism
 from dpquery.measurement.rap_mechanism import RapMechanism
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.compile import CompiledSpec

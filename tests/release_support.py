@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpquery.measurement.accounting import guarantee
-from dpquery.measurement.mechanism import Mechanism
+from dpquery.measurement.noise.calibration import Mechanism
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.release.manifest import LedgerFacts, StrategyFacts, manifest_of
 from dpquery.release.write import write_release

@@ -26,7 +26,7 @@ from dpquery.measurement.accounting import (
     noise_scale,
     sensitivity_bound,
 )
-from dpquery.measurement.mechanism import design
+from dpquery.measurement.noise.calibration import design
 from dpquery.measurement.rap_mechanism import design_rap
 from dpquery.operators.blocks import Workload, marginal
 from dpquery.plan_file.rap_settings import RapSettings

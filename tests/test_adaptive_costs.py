@@ -11,8 +11,8 @@ from adaptive_support import AT_ONCE, DECLARED, PERSON, REPLACE, ROWS, SPEC, TWO
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement import adaptive
 from dpquery.measurement.accounting import guarantee
+from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.rap_mechanism import STEPS
-from dpquery.measurement.tabulate import tabulate
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense
 from dpquery.plan_file.rap_settings import RapSettings, decode_settings, encode_settings

@@ -25,13 +25,13 @@ from adaptive_support import (
 from dpquery.exceptions import BudgetExceededError, DataError, LedgerError, SpecError
 from dpquery.measurement import adaptive, curator
 from dpquery.measurement.adaptive import Round, all_places, rounds_of
+from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.disjoint import family_sizes, squared_move
 from dpquery.measurement.ledger.database import Store
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.partial_measurement import Draft
 from dpquery.measurement.rap_mechanism import GRID_BITS
 from dpquery.measurement.selection import ExactChance, differences_of
-from dpquery.measurement.tabulate import tabulate
 from dpquery.plan_file.rap_settings import RapSettings, encode_settings
 
 # When it is charged.

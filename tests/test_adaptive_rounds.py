@@ -28,10 +28,10 @@ from dpquery.measurement.adaptive import (
     run_rounds,
     scaled_total,
 )
+from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.rap_mechanism import STEPS
 from dpquery.measurement.selection import ExactChance
-from dpquery.measurement.tabulate import tabulate
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.model import Rows
 

@@ -20,9 +20,11 @@ from dpquery.audit.prepared import prepared
 from dpquery.audit.processes import two_processes
 from dpquery.audit.statistics import ALPHA, MOST_TESTS
 from dpquery.exceptions import SpecError
-from dpquery.measurement import curator, mechanism, tabulate
-from dpquery.measurement import noise as noise_module
+from dpquery.measurement import curator
+from dpquery.measurement.counting import tabulate
 from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.noise import calibration
+from dpquery.measurement.noise import exact_noise as noise_module
 
 CASE = {own.name: own for own in CASES}
 ROWS, PERSONS = CASE["marginals of rows"], CASE["residuals of persons"]
@@ -144,18 +146,18 @@ def test_float_noise_is_seen_where_the_grid_is_coarse(monkeypatch):
 
 
 def forget_rows_of_a_person(monkeypatch):
-    monkeypatch.setattr(mechanism, "steps", lambda privacy: 1)
+    monkeypatch.setattr(calibration, "steps", lambda privacy: 1)
 
 
 def take_l2_for_l1(monkeypatch):
-    real = mechanism.sensitivity
+    real = calibration.sensitivity
     other = {"laplace": lambda own: int(real(own, "gaussian") ** 0.5), "gaussian": None}
-    monkeypatch.setattr(mechanism, "sensitivity", lambda own, noise: other[noise](own))
+    monkeypatch.setattr(calibration, "sensitivity", lambda own, noise: other[noise](own))
 
 
 def take_a_column_for_the_largest(monkeypatch):
-    real = mechanism.sensitivity
-    monkeypatch.setattr(mechanism, "sensitivity", lambda own, noise: real(own, noise) * 97 // 100)
+    real = calibration.sensitivity
+    monkeypatch.setattr(calibration, "sensitivity", lambda own, noise: real(own, noise) * 97 // 100)
 
 
 WIDTHS = [

@@ -19,10 +19,10 @@ from dpquery.audit.statistics import ALPHA, chi_square
 from dpquery.contracts import rap as contract
 from dpquery.measurement import adaptive, curator, rap_mechanism
 from dpquery.measurement.adaptive import all_places
+from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.rap_mechanism import RapMechanism
 from dpquery.measurement.selection import ExactChance
-from dpquery.measurement.tabulate import tabulate
 
 ROWS, REPLACED, PERSONS = TOWNS
 SMALL = Size(draws=0, replicates=10 * 150, releases=1)

@@ -21,7 +21,7 @@ from dpquery.audit.statistics import (
     pure_loss,
     zcdp_loss,
 )
-from dpquery.measurement.bulk_noise import BulkSampler
+from dpquery.measurement.noise.bulk_noise import BulkSampler
 
 SCALES = [1.0, 2.0, 3.3, 5.0, 12.0, 199.0, 201.0, 1000.3, 999_983.0, 2.0**45 + 1]
 NOISES = ["laplace", "gaussian"]

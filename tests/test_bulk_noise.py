@@ -19,9 +19,9 @@ import pytest
 from noise_support import budget_for, cdf, cells, chi_square, counts, p_value
 from scipy.stats import binom, chi2, norm
 
-from dpquery.measurement import bulk_noise
-from dpquery.measurement.bulk_noise import BulkSampler, Law, SlowSampler
-from dpquery.measurement.noise import BULK_ABOVE, draw
+from dpquery.measurement.noise import bulk_noise
+from dpquery.measurement.noise.bulk_noise import BulkSampler, Law, SlowSampler
+from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw
 
 NOISES = ("laplace", "gaussian")
 SCALES = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpquery.measurement.codes import code_of
+from dpquery.measurement.counting.value_codes import code_of
 from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Integers
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.curator import Query
-from dpquery.measurement.mechanism import design
+from dpquery.measurement.noise.calibration import design
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Dense, Identity
 from dpquery.spec.parsing.spec import parse

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
-from dpquery.measurement.exact import (
+from dpquery.measurement.counting.exact_answers import (
     ENTRY_BITS,
     check_width,
     exact_answers,

@@ -159,8 +159,8 @@ def test_long_fuzz_of_what_is_below_a_good_header(tried, record_property):
 @pytest.mark.parametrize(
     ("place", "leak"),
     [
-        ("dpquery.measurement.tabulate.coder", ValueError(CANARY)),
-        ("dpquery.measurement.tabulate.csv.reader", RuntimeError(CANARY)),
+        ("dpquery.measurement.counting.tabulate.coder", ValueError(CANARY)),
+        ("dpquery.measurement.counting.tabulate.csv.reader", RuntimeError(CANARY)),
     ],
 )
 def test_a_run_that_falls_over_a_file_is_found(tried, monkeypatch, place, leak):

@@ -32,7 +32,7 @@ from dpquery.contracts.linear import linear_contract
 from dpquery.contracts.made import Terms
 from dpquery.contracts.rap import rap_contract
 from dpquery.exceptions import SpecError
-from dpquery.measurement.mechanism import steps
+from dpquery.measurement.noise.calibration import steps
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.plan_file.plan import plan_and_spec

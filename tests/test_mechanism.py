@@ -9,9 +9,9 @@ import pytest
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee
-from dpquery.measurement.exact import exact_answers
-from dpquery.measurement.mechanism import design
-from dpquery.measurement.noise import draw
+from dpquery.measurement.counting.exact_answers import exact_answers
+from dpquery.measurement.noise.calibration import design
+from dpquery.measurement.noise.exact_noise import draw
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense, PIdentity
 from dpquery.operators.ranges import Prefix

@@ -10,11 +10,11 @@ from noise_support import budget_for, p_value
 
 from dpquery import __version__
 from dpquery.exceptions import DpqueryError
-from dpquery.measurement import libraries
-from dpquery.measurement import noise as noise_module
 from dpquery.measurement.accounting import Guarantee, guarantee, noise_scale
-from dpquery.measurement.bulk_noise import BulkSampler
-from dpquery.measurement.noise import BULK_ABOVE, draw, source
+from dpquery.measurement.noise import exact_noise as noise_module
+from dpquery.measurement.noise import library_versions
+from dpquery.measurement.noise.bulk_noise import BulkSampler
+from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw, source
 
 LAWS = [
     *(("laplace", scale, 40_000) for scale in (1.0, 2.0, 5.0, 3.3, 12.0, 999_983.0)),
@@ -229,7 +229,7 @@ def test_the_library_too_must_agree_to_the_budget(monkeypatch, charged):
 @pytest.mark.parametrize("version", ["0.14.1", "0.15.9", "0.9"])
 def test_an_old_library_is_refused(monkeypatch, version):
     monkeypatch.setattr(
-        libraries, "installed", lambda name: version if name == "opendp" else "99.0"
+        library_versions, "installed", lambda name: version if name == "opendp" else "99.0"
     )
     with pytest.raises(DpqueryError, match="not trusted"):
         draw(np.zeros(1, np.int64), budget=budget_for("laplace", 8.0), sensitivity=1, scale=8.0)

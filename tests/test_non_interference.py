@@ -19,8 +19,8 @@ from cli_support import CSV, ok, renew
 from interference_support import FIXED, Step, fixed_draw, fixed_select, observe, planned_once
 from wild_files import FILES, PLAIN
 
+from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.rap_mechanism import GRID_BITS
-from dpquery.measurement.tabulate import tabulate
 
 CURATOR = "dpquery.measurement.curator"
 ALSO = "--also nonnegative --also consistent --also thresholded:1.5 --also integer"
@@ -226,7 +226,7 @@ LEAKS = {
     "the size in the ledger": {f"{CURATOR}.source": named_after},
     "progress in a pipe": {
         "dpquery.cli.commands.shown_progress": shown_to_a_pipe,
-        "dpquery.measurement.tabulate._CHUNK": 16,
+        "dpquery.measurement.counting.tabulate._CHUNK": 16,
     },
 }
 RAP_LEAKS = {

@@ -17,7 +17,7 @@ from interference_support import fails
 from wild_files import CANARY, FILES, HEADER, NO_HEADERS, PLAIN, WITHOUT_REGION
 
 from dpquery.exceptions import DataError
-from dpquery.measurement import tabulate as module
+from dpquery.measurement.counting import tabulate as module
 
 RELEASE = ("release", "data.csv", "--epsilon", "1")
 CURATOR = "dpquery.measurement.curator"

@@ -12,7 +12,7 @@ import pytest
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee
-from dpquery.measurement.mechanism import Mechanism
+from dpquery.measurement.noise.calibration import Mechanism
 from dpquery.operators.compile import compile_spec
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.relaxed import RelaxedRows

@@ -14,7 +14,7 @@ from release_keys import ADAPTIVE, CLASSES, LAPLACE, PERSON, compiled_of
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.adaptive import AdaptiveQuery
 from dpquery.measurement.curator import Query
-from dpquery.measurement.mechanism import Mechanism
+from dpquery.measurement.noise.calibration import Mechanism
 from dpquery.measurement.rap_mechanism import RapMechanism
 from dpquery.measurement.release_key import linear_key, rap_key
 from dpquery.operators.blocks import Block, Workload

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.mechanism import Mechanism
+from dpquery.measurement.noise.calibration import Mechanism
 from dpquery.measurement.release_key import linear_key
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec

@@ -37,7 +37,7 @@ MOMENTS = {
     "before the charge": f"dies({CURATOR!r}, 'check_header')",
     "inside the charge's transaction": "dies('dpquery.measurement.ledger.database', 'seal')",
     "after the charge": f"dies({CURATOR!r}, 'tabulate')",
-    "while counting": "dies('dpquery.measurement.tabulate', '_Tally.marginals')",
+    "while counting": "dies('dpquery.measurement.counting.tabulate', '_Tally.marginals')",
     "before the draw": f"dies({CURATOR!r}, 'draw')",
     "after the draw": "dies('dpquery.measurement.ledger.ledger', 'Ledger.commit')",
     "inside the commit's transaction": "dies('dpquery.measurement.ledger.database', 'Store.put')",
@@ -245,7 +245,7 @@ def test_the_same_release_needs_neither_the_data_nor_money(released):
 def test_a_release_names_what_drew_its_noise_and_goes_on_naming_it(town, monkeypatch):
     ok(*EARLIER)
     with monkeypatch.context() as patch:
-        patch.setattr("dpquery.measurement.noise.BULK_ABOVE", 0)
+        patch.setattr("dpquery.measurement.noise.exact_noise.BULK_ABOVE", 0)
         ok(*LATER, "--out", "bulk")
         ok(*EARLIER, "--out", "again")
     for folder, name in (("release", f"OpenDP {version('opendp')}"), ("bulk", "the bulk sampler")):

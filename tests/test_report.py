@@ -13,7 +13,7 @@ import pytest
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee
-from dpquery.measurement.mechanism import Mechanism
+from dpquery.measurement.noise.calibration import Mechanism
 from dpquery.reconstruction.answers import TableAnswers
 from dpquery.release.html import page, write_html
 from dpquery.release.manifest import LedgerFacts, StrategyFacts, manifest_of

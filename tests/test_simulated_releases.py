@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from dpquery.measurement.accounting import guarantee, unit_variance
-from dpquery.measurement.exact import exact_answers
-from dpquery.measurement.mechanism import design
-from dpquery.measurement.noise import draw
+from dpquery.measurement.counting.exact_answers import exact_answers
+from dpquery.measurement.noise.calibration import design
+from dpquery.measurement.noise.exact_noise import draw
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.ranges import AllRanges, Prefix

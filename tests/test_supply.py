@@ -15,8 +15,8 @@ from cli_support import ok, refused
 
 from dpquery.audit import supply
 from dpquery.audit.findings import QUICK
-from dpquery.measurement import libraries
-from dpquery.measurement.libraries import ACCEPTED, Accepted, installed, versions
+from dpquery.measurement.noise import library_versions
+from dpquery.measurement.noise.library_versions import ACCEPTED, Accepted, installed, versions
 
 TOML = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
 PROJECT = TOML["project"]
@@ -99,7 +99,9 @@ def test_a_version_not_to_be_trusted_ends_before_the_charge_and_before_the_data(
         return version
 
     real = metadata.version
-    monkeypatch.setattr(libraries, "installed", installed.__wrapped__)  # nothing is remembered
+    monkeypatch.setattr(
+        library_versions, "installed", installed.__wrapped__
+    )  # nothing is remembered
     monkeypatch.setattr(metadata, "version", reported)
     if name == "python":
         monkeypatch.setattr(platform, "python_version", lambda: version)
@@ -128,7 +130,7 @@ def test_a_release_names_the_versions_that_made_it(town):
 
 def test_a_stored_release_needs_no_noise_and_so_no_version(town, monkeypatch):
     ok("release", "data.csv", "--epsilon", "1")
-    monkeypatch.setitem(libraries.ACCEPTED, "opendp", Accepted("99"))
+    monkeypatch.setitem(library_versions.ACCEPTED, "opendp", Accepted("99"))
     ok("release", "data.csv", "--epsilon", "1")
 
 

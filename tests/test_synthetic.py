@@ -15,8 +15,8 @@ from cli_support import contents, ok, plan_town, refused, renew
 from rap_support import MIXED_SPEC, PERSON_SPEC, rehearse, relaxed_of
 
 from dpquery.exceptions import PlanConflictError, SpecError
-from dpquery.measurement.codes import code_of
-from dpquery.measurement.tabulate import tabulate
+from dpquery.measurement.counting.tabulate import tabulate
+from dpquery.measurement.counting.value_codes import code_of
 from dpquery.operators.blocks import marginal
 from dpquery.operators.compile import compile_spec
 from dpquery.reconstruction.relaxed import RelaxedRows

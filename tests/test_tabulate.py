@@ -25,9 +25,9 @@ from tabulate_support import (
 )
 
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
-from dpquery.measurement import lines
-from dpquery.measurement import tabulate as module
-from dpquery.measurement.tabulate import check_header, tabulate
+from dpquery.measurement.counting import csv_lines
+from dpquery.measurement.counting import tabulate as module
+from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.spec.domain import Boolean, Categorical, Integers
 from dpquery.strategy.limits import MAX_TOTAL
 
@@ -50,15 +50,15 @@ def test_counts_equal_a_line_by_line_reading(tmp_path, body, ending, last, other
 def test_a_chunk_that_is_read_whole_has_a_record_a_line_whatever_is_in_it():
     """Chunks with quotes are never read whole; if they were, no quote would join two lines."""
     chunk = b'x,"1\n"y,2\n"z",3\n'
-    ((block,),) = lines._read_whole(chunk, width=2, wanted=[0])
+    ((block,),) = csv_lines._read_whole(chunk, width=2, wanted=[0])
     distinct, index = block
     assert [distinct[i] for i in index] == [b"x", b'"y', b'"z"']
 
 
 @pytest.mark.parametrize("odd", [b'"', b"\0", b"\r", b"\rx", b"\r\r\n"])
 def test_a_chunk_with_what_the_fast_reader_takes_for_more_than_text_is_read_line_by_line(odd):
-    assert lines._is_clean(b"x,1\r\ny,2\n")
-    assert not lines._is_clean(b"x,1\r\ny" + odd + b",2\r\nz,3\n")
+    assert csv_lines._is_clean(b"x,1\r\ny,2\n")
+    assert not csv_lines._is_clean(b"x,1\r\ny" + odd + b",2\r\nz,3\n")
 
 
 @FUZZ
@@ -112,7 +112,11 @@ def test_of_every_person_the_first_rows_count_whoever_stands_between_them(tmp_pa
 
 def test_a_line_too_long_is_one_malformed_record_in_any_chunks(tmp_path):
     spec = spec_of(single("age", Integers(0, 1), other=True))
-    for long in (b"0" * lines.MAX_LINE, b"0" * (lines.MAX_LINE + 1), b"1," * (3 * lines.MAX_LINE)):
+    for long in (
+        b"0" * csv_lines.MAX_LINE,
+        b"0" * (csv_lines.MAX_LINE + 1),
+        b"1," * (3 * csv_lines.MAX_LINE),
+    ):
         for body in (b"0\n" + long + b"\n1\n", long, b"0\n1\n" + long + b"\r\n"):
             expected = slow_counts(body, spec=spec, header=b"age", subsets=[(0,)])
             for chunk_bytes in (2**17, 2**20, 2**24):
@@ -128,7 +132,7 @@ def test_a_line_too_long_is_one_malformed_record_in_any_chunks(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "small"), [(b"1," + b"x" * lines.MAX_LINE, 2**17), (b"\xef\xbb\xbf1,x", 4)]
+    ("line", "small"), [(b"1," + b"x" * csv_lines.MAX_LINE, 2**17), (b"\xef\xbb\xbf1,x", 4)]
 )
 def test_what_a_line_is_does_not_depend_on_where_a_chunk_begins(tmp_path, line, small):
     spec = spec_of(single("age", Integers(0, 1)))
@@ -150,8 +154,8 @@ def test_a_chunk_never_grows_past_a_line_and_its_own_size():
             self.left -= 1
             return b"x" * size if self.left else b"\ny"
 
-    pieces = list(itertools.islice(lines.chunks(Endless(), 2**18), 1))
-    assert max(map(len, pieces)) <= lines.MAX_LINE + 2**18
+    pieces = list(itertools.islice(csv_lines.chunks(Endless(), 2**18), 1))
+    assert max(map(len, pieces)) <= csv_lines.MAX_LINE + 2**18
 
 
 def test_a_file_without_rows_counts_nothing(tmp_path):
@@ -187,7 +191,7 @@ def test_a_quoted_comma_is_text(tmp_path):
     "header",
     [
         *(b"", b"\n", b"SECRET,sex", b"sex,age,sex,SECRET", b'"sex,age', b"\xff\xfes\0e\0x\0"),
-        *(b"\x1f\x8b\x08", b"sex,age" + b"," * (lines.MAX_LINE + 1)),
+        *(b"\x1f\x8b\x08", b"sex,age" + b"," * (csv_lines.MAX_LINE + 1)),
     ],
 )
 def test_a_header_that_is_not_as_declared_is_refused_without_showing_it(tmp_path, header):

@@ -25,8 +25,8 @@ from sources import ROOT, TESTS, find, package
 from dpquery.audit.run import PARTS
 from dpquery.cli import commands
 from dpquery.cli.app import app
-from dpquery.measurement.noise import BULK_ABOVE, draw
-from dpquery.measurement.tabulate import tabulate
+from dpquery.measurement.counting.tabulate import tabulate
+from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw
 from dpquery.spec.parsing.spec import load
 
 TABLE = ROOT / "dpquery" / "docs" / "guarantee.md"
@@ -142,7 +142,7 @@ def test_row_9_a_plan_is_the_same_whether_the_data_are_there_or_poisoned(town, m
     planned = Path("dpquery.plan").read_bytes()
     for place in ("tabulate", "check_header"):
         monkeypatch.setattr(f"dpquery.measurement.curator.{place}", poisoned)
-    monkeypatch.setattr("dpquery.measurement.tabulate._open", poisoned)
+    monkeypatch.setattr("dpquery.measurement.counting.tabulate._open", poisoned)
     for data in (CSV, b"age,sex,region,income\n" + b"0,F,1,5\n" * 999, None):
         Path("data.csv").unlink(missing_ok=True)
         if data is not None:

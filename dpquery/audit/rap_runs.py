@@ -19,10 +19,10 @@ from dpquery.audit.rap_towns import ANSWERED, BLOCKS, DELTA, EPSILON, Integers, 
 from dpquery.audit.released import Watched, spent
 from dpquery.measurement.accounting import UNIT, Price, guarantee, unit_of
 from dpquery.measurement.adaptive import AdaptiveQuery, Projection, design_rap
+from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.events import Event
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.partial_measurement import Draft
-from dpquery.measurement.tabulate import tabulate
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rap_settings import PlannedRap

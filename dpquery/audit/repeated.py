@@ -19,10 +19,10 @@ from dpquery.audit.statistics import Integers
 from dpquery.audit.written_out import Cell
 from dpquery.contracts.linear import linear_contract
 from dpquery.contracts.made import Terms
+from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.curator import Query
 from dpquery.measurement.ledger.files import MeasurementFile
 from dpquery.measurement.ledger.partial_measurement import Draft
-from dpquery.measurement.tabulate import tabulate
 from dpquery.operators.factors import Array
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.strategy.lattice import Subset

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dpquery.audit.findings import Finding, Size
 from dpquery.audit.statistics import ALPHA, Law, goodness_of_fit
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.noise import BULK_ABOVE, draw, source
+from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw, source
 from dpquery.strategy.noise_kinds import Noise
 
 # Small scales and no powers of two among them: there a biased sampler has been shipped before.

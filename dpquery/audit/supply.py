@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from dpquery.audit.findings import Finding, Size
-from dpquery.measurement.libraries import ACCEPTED, Accepted, installed
+from dpquery.measurement.noise.library_versions import ACCEPTED, Accepted, installed
 
 LOCK = "requirements.txt"
 SEALED = ("dpquery", *(name for name in ACCEPTED if name != "python"))

@@ -7,7 +7,7 @@ from textwrap import fill
 from dpquery.audit.findings import TO_ITS_END, Finding
 from dpquery.audit.statistics import ALPHA
 from dpquery.cli.grid import Grid
-from dpquery.measurement.libraries import versions
+from dpquery.measurement.noise.library_versions import versions
 
 SHOWN = {
     "supply": "The installed libraries are of versions that are accepted; the evidence names those "

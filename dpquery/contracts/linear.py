@@ -10,7 +10,7 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import Query
 from dpquery.measurement.ledger.ledger import Measurement
-from dpquery.measurement.mechanism import design
+from dpquery.measurement.noise.calibration import design
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan
 from dpquery.plan_file.strategy_json import decode_strategy

@@ -11,7 +11,7 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.adaptive import AdaptiveMeasurement, AdaptiveQuery, design_rap, rounds_of
 from dpquery.measurement.ledger.ledger import Measurement
-from dpquery.measurement.mechanism import Mechanism
+from dpquery.measurement.noise.calibration import Mechanism
 from dpquery.measurement.rap_mechanism import GRID_BITS
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from dpquery import __version__
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.exact import exact_answers
+from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.ledger.partial_measurement import Draft
-from dpquery.measurement.noise import source
-from dpquery.measurement.questions import Tables
+from dpquery.measurement.noise.exact_noise import source
+from dpquery.measurement.query import Tables
 from dpquery.measurement.rap_mechanism import GRID_BITS, STEPS, RapMechanism
 from dpquery.measurement.rap_mechanism import design_rap as design_rap
 from dpquery.measurement.release_key import rap_key

@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpquery.measurement.accounting import Guarantee, Price, charge_units, unit_of
-from dpquery.measurement.exact import exact_answers
+from dpquery.measurement.counting.exact_answers import exact_answers
+from dpquery.measurement.counting.tabulate import check_header, check_size, tabulate
 from dpquery.measurement.ledger.ledger import Ledger, Measurement
 from dpquery.measurement.ledger.partial_measurement import Draft
-from dpquery.measurement.libraries import check_libraries
-from dpquery.measurement.mechanism import Mechanism
-from dpquery.measurement.noise import draw, source
-from dpquery.measurement.questions import Question, Tables
+from dpquery.measurement.noise.calibration import Mechanism
+from dpquery.measurement.noise.exact_noise import draw, source
+from dpquery.measurement.noise.library_versions import check_libraries
+from dpquery.measurement.query import Question, Tables
 from dpquery.measurement.release_key import linear_key
-from dpquery.measurement.tabulate import check_header, check_size, tabulate
 from dpquery.operators.compile import CompiledSpec
 from dpquery.spec.model import Spec
 from dpquery.strategy.lattice import Subset

@@ -24,7 +24,7 @@ import numpy as np
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement.accounting import Guarantee, noise_scale
 from dpquery.measurement.disjoint import family_sizes, squared_move
-from dpquery.measurement.noise import LARGEST_SCALE
+from dpquery.measurement.noise.exact_noise import LARGEST_SCALE
 from dpquery.measurement.selection import Side
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array, Factor

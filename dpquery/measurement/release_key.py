@@ -47,7 +47,7 @@ from dpquery.measurement.canonical import (
     write_texts,
     write_truth,
 )
-from dpquery.measurement.mechanism import Mechanism
+from dpquery.measurement.noise.calibration import Mechanism
 from dpquery.measurement.rap_mechanism import RapMechanism
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec

@@ -41,8 +41,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.bulk_noise import Entropy, SlowSampler
-from dpquery.measurement.noise import draw
+from dpquery.measurement.noise.bulk_noise import Entropy, SlowSampler
+from dpquery.measurement.noise.exact_noise import draw
 
 Integers = NDArray[np.int64]
 Side = Literal["under", "over", "either"]

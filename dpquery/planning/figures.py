@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement import accounting
-from dpquery.measurement.mechanism import steps
+from dpquery.measurement.noise.calibration import steps
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import CandidateFigures, ItemFigures, Plan, PlannedSelection

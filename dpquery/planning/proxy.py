@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpquery.exceptions import DataError, SpecError
-from dpquery.measurement.tabulate import Subset, check_size, tabulate
+from dpquery.measurement.counting.tabulate import Subset, check_size, tabulate
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array

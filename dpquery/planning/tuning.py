@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
-from dpquery.measurement.mechanism import steps
+from dpquery.measurement.noise.calibration import steps
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import Plan, PlannedSelection, Target
 from dpquery.planning.figures import Priced, prices, share_of_budget, unit_std

@@ -24,7 +24,7 @@ from dpquery.measurement.canonical import (
     write_text,
 )
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
-from dpquery.measurement.libraries import versions
+from dpquery.measurement.noise.library_versions import versions
 from dpquery.plan_file.plan import read_plan_file
 from dpquery.release.answered_facts import AnsweredFacts
 from dpquery.release.manifest import PLAN_FILE, ItemFacts, Manifest

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 import dpquery
 from dpquery.measurement.accounting import UNIT, Guarantee, units_text
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
-from dpquery.measurement.libraries import versions
-from dpquery.measurement.mechanism import Mechanism
+from dpquery.measurement.noise.calibration import Mechanism
+from dpquery.measurement.noise.library_versions import versions
 from dpquery.release.answered_facts import AnsweredFacts
 from dpquery.spec.model import Privacy, Spec
 

@@ -16,7 +16,7 @@ from numpy import int64
 from numpy.typing import NDArray
 
 from dpquery.exceptions import SpecError
-from dpquery.measurement.codes import code_of
+from dpquery.measurement.counting.value_codes import code_of
 from dpquery.operators.compile import CompiledSpec
 from dpquery.reconstruction.relaxed import RelaxedRows
 from dpquery.release.rounding import PublicChance, rounded

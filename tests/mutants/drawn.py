@@ -88,7 +88,7 @@ DRAWN = (
     Mutant(
         "Gaussian noise is held against half its cost",
         "a scale smaller by a root of two is drawn at",
-        "noise._cost",
+        "exact_noise._cost",
         "sensitivity / (2 * exact**2)",
         "sensitivity / (4 * exact**2)",
         ("test_noise.py::test_bulk_noise_is_held_against_the_budget_to_the_last_bit",),

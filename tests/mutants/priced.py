@@ -66,7 +66,7 @@ PRICED = (
     Mutant(
         "flooring to the grid is not charged for",
         "each row can move by one step more than the noise hides",
-        "mechanism._on_grid",
+        "calibration._on_grid",
         "        return -(-exact >> shift) + support",
         "        return exact >> shift",
         ("test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",),
@@ -74,7 +74,7 @@ PRICED = (
     Mutant(
         "flooring to the grid is not charged for under Gaussian noise",
         "each row can move by one step more than the noise hides",
-        "mechanism._on_grid",
+        "calibration._on_grid",
         "    return (-(-length >> shift) + math.isqrt(support) + 1) ** 2",
         "    return (length >> shift) ** 2",
         ("test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",),

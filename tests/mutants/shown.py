@@ -199,7 +199,7 @@ SHOWN = (
         "what they are made of need not be noisy",
         "write_synthetic",
         "    values = [[texts(",
-        "    from dpquery.measurement.tabulate import tabulate as tabulate\n\n"
+        "    from dpquery.measurement.counting.tabulate import tabulate as tabulate\n\n"
         "    values = [[texts(",
         ("test_architecture.py::test_only_measurement_can_reach_the_data[release]",),
     ),

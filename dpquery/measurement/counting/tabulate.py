@@ -19,8 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
-from dpquery.measurement.codes import coder
-from dpquery.measurement.lines import MAX_LINE, Texts, chunks, columns
+from dpquery.measurement.counting.csv_lines import MAX_LINE, Texts, chunks, columns
+from dpquery.measurement.counting.value_codes import coder
 from dpquery.spec.domain import Column
 from dpquery.spec.model import Spec
 

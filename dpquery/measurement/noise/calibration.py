@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import Guarantee, noise_scale
-from dpquery.measurement.exact import check_width, grid_shift
-from dpquery.measurement.noise import LARGEST_SCALE
+from dpquery.measurement.counting.exact_answers import check_width, grid_shift
+from dpquery.measurement.noise.exact_noise import LARGEST_SCALE
 from dpquery.spec.model import Privacy
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.sensitivity import column_support, sensitivity

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from dpquery import __version__
 from dpquery.exceptions import DpqueryError
 from dpquery.measurement.accounting import Guarantee, sensitivity_bound
-from dpquery.measurement.bulk_noise import BulkSampler
-from dpquery.measurement.libraries import check_libraries, installed
+from dpquery.measurement.noise.bulk_noise import BulkSampler
+from dpquery.measurement.noise.library_versions import check_libraries, installed
 from dpquery.strategy.noise_kinds import Noise
 
 BULK_ABOVE = 50_000
