@@ -32,7 +32,7 @@ from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.reconstruction.linear import off_the_grid, positions_of
 from dpquery.reconstruction.postprocess import Column, parse_columns
-from dpquery.reconstruction.spread import spread_evenly
+from dpquery.reconstruction.rap.refine_classes import spread_evenly
 from dpquery.release.answered import (
     answers_manifest,
     check_answers_target,

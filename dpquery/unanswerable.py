@@ -8,7 +8,7 @@ and not others. A release by RAP has a guess at everything, as long as it fits i
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from dpquery.measurement.rap_mechanism import MAX_BLOCK, MAX_HELD
+from dpquery.measurement.rap.budget import MAX_BLOCK, MAX_HELD
 from dpquery.operators.compile import CompiledSpec, compile_questions, merged_codes
 from dpquery.operators.factors import Array
 from dpquery.spec.domain import Domain

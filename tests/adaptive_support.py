@@ -5,8 +5,8 @@ from fractions import Fraction
 import numpy as np
 
 from dpquery.measurement import accounting, curator
-from dpquery.measurement.adaptive import AdaptiveQuery, design_rap
 from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.rap.rounds import AdaptiveQuery, design_rap
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.parsing.spec import parse

@@ -22,14 +22,14 @@ import pandas as pd
 from seed_projection import adam
 
 from dpquery.measurement.accounting import guarantee
-from dpquery.measurement.adaptive import run_rounds
-from dpquery.measurement.rap_mechanism import design_rap
+from dpquery.measurement.rap.budget import design_rap
+from dpquery.measurement.rap.rounds import run_rounds
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Array, Identity
 from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.reconstruction.partition import Partition
-from dpquery.reconstruction.projection import Fit, Target
-from dpquery.reconstruction.rap import RapProjection
+from dpquery.reconstruction.rap.fit import RapProjection
+from dpquery.reconstruction.rap.mirror_descent import Fit, Target
+from dpquery.reconstruction.rap.partition import Partition
 from dpquery.spec.model import Privacy
 from dpquery.strategy.seeded_chance import SeededChance
 

@@ -90,8 +90,8 @@ def fixed_select(differences, *, blocks, taken, sides, **_):
 
 FIXED = {
     "dpquery.measurement.curator.draw": fixed_draw,
-    "dpquery.measurement.selection.draw": fixed_draw,
-    "dpquery.measurement.adaptive.select": fixed_select,
+    "dpquery.measurement.rap.selection.draw": fixed_draw,
+    "dpquery.measurement.rap.rounds.select": fixed_select,
 }
 
 

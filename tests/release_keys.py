@@ -9,10 +9,10 @@ from fractions import Fraction
 import numpy as np
 
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.adaptive import AdaptiveQuery
 from dpquery.measurement.curator import Query
 from dpquery.measurement.noise.calibration import Mechanism
-from dpquery.measurement.rap_mechanism import RapMechanism
+from dpquery.measurement.rap.budget import RapMechanism
+from dpquery.measurement.rap.rounds import AdaptiveQuery
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Dense, Groups, Identity, Ones, PIdentity, Stacked, total

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpquery.operators.factors import Array
-from dpquery.reconstruction.projection import Target
+from dpquery.reconstruction.rap.mirror_descent import Target
 
 
 def sparsemax(logits: Array, spans: Sequence[slice]) -> Array:

@@ -27,7 +27,7 @@ from dpquery.measurement.accounting import (
     sensitivity_bound,
 )
 from dpquery.measurement.noise.calibration import design
-from dpquery.measurement.rap_mechanism import design_rap
+from dpquery.measurement.rap.budget import design_rap
 from dpquery.operators.blocks import Workload, marginal
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.model import Budget, Privacy

@@ -9,10 +9,10 @@ import pytest
 from adaptive_support import AT_ONCE, DECLARED, PERSON, REPLACE, ROWS, SPEC, TWO, ask, write_csv
 
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
-from dpquery.measurement import adaptive
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.measurement.rap_mechanism import STEPS
+from dpquery.measurement.rap import rounds
+from dpquery.measurement.rap.budget import STEPS
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense
 from dpquery.plan_file.rap_settings import RapSettings, decode_settings, encode_settings
@@ -64,7 +64,7 @@ def test_the_noise_of_every_part_costs_its_share_and_no_more(spec, settings):
     for _ in range(20):
         size = settings.selected or 1
         numbers = rng.choice(workload.shape[0], size, replace=False)
-        move = own.sensitivity(workload, adaptive.all_places(workload)[numbers])
+        move = own.sensitivity(workload, rounds.all_places(workload)[numbers])
         scale = own.scale(own.measurement_rho, move)
         assert own.std_bounds[0] <= scale / STEPS <= own.std_bounds[1]
         parts.append((own.measurement_rho, move, scale))
@@ -114,9 +114,7 @@ def test_no_neighbour_moves_a_count_or_the_total_by_more_than_declared(tmp_path,
             classes=question.compiled.classes,
         )
         blocks = question.compiled.workload.blocks
-        return np.concatenate(
-            [tables[()].reshape(1), *(adaptive._exact(b, tables) for b in blocks)]
-        )
+        return np.concatenate([tables[()].reshape(1), *(rounds._exact(b, tables) for b in blocks)])
 
     def of(person_id, rows):
         return [(*row, person_id) if person else row for row in rows]
@@ -199,7 +197,7 @@ def test_a_query_takes_only_the_mechanism_of_its_settings():
     pure = guarantee("laplace", epsilon=Fraction(1), delta=Fraction(0))
     workload, privacy = question.compiled.workload, question.spec.privacy
     with pytest.raises(ValueError, match="zCDP"):
-        adaptive.design_rap(workload, TWO, privacy=privacy, guarantee=pure, rows=None)
+        rounds.design_rap(workload, TWO, privacy=privacy, guarantee=pure, rows=None)
 
 
 @pytest.mark.parametrize("entries", [[0, 2], [1, -1], [0.5, 1.0], [0, 1]])
@@ -209,7 +207,7 @@ def test_queries_that_are_no_counts_are_refused_as_what_they_are(entries):
     question = ask()
     counts = entries == [0, 1]
     with nullcontext() if counts else pytest.raises(UnsupportedWorkloadError, match="0 and 1"):
-        adaptive.design_rap(
+        rounds.design_rap(
             workload,
             RapSettings(1, 1, 10, 0),
             privacy=question.spec.privacy,

@@ -23,15 +23,16 @@ from adaptive_support import (
 )
 
 from dpquery.exceptions import BudgetExceededError, DataError, LedgerError, SpecError
-from dpquery.measurement import adaptive, curator
-from dpquery.measurement.adaptive import Round, all_places, rounds_of
+from dpquery.measurement import curator
 from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.measurement.disjoint import family_sizes, squared_move
 from dpquery.measurement.ledger.database import Store
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.partial_measurement import Draft
-from dpquery.measurement.rap_mechanism import GRID_BITS
-from dpquery.measurement.selection import ExactChance, differences_of
+from dpquery.measurement.rap import rounds
+from dpquery.measurement.rap.budget import GRID_BITS
+from dpquery.measurement.rap.rounds import Round, all_places, rounds_of
+from dpquery.measurement.rap.selection import ExactChance, differences_of
+from dpquery.measurement.rap.sensitivity import family_sizes, squared_move
 from dpquery.plan_file.rap_settings import RapSettings, encode_settings
 
 # When it is charged.
@@ -325,5 +326,5 @@ def test_what_a_run_asks_or_commits_changes_only_with_the_tag_in_its_key():
             squared_move(sizes, replace=False, records=1),
             squared_move(sizes[:1], replace=True, records=3),
         ],
-        "layout": adaptive._encoded(round_, workload, mechanism).tolist(),
-    } == RULES[adaptive.LAYOUT]
+        "layout": rounds._encoded(round_, workload, mechanism).tolist(),
+    } == RULES[rounds.LAYOUT]

@@ -20,18 +20,19 @@ from adaptive_support import (
 )
 
 from dpquery.exceptions import DpqueryError
-from dpquery.measurement import adaptive, curator
-from dpquery.measurement.adaptive import (
+from dpquery.measurement import curator
+from dpquery.measurement.counting.tabulate import tabulate
+from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.rap import rounds
+from dpquery.measurement.rap.budget import STEPS
+from dpquery.measurement.rap.rounds import (
     AdaptiveQuery,
     offsets,
     rounds_of,
     run_rounds,
     scaled_total,
 )
-from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.rap_mechanism import STEPS
-from dpquery.measurement.selection import ExactChance
+from dpquery.measurement.rap.selection import ExactChance
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.model import Rows
 
@@ -45,7 +46,7 @@ def test_nobody_can_hand_the_curator_another_chance(data, monkeypatch):
         assert not [own for own in given if "chance" in f"{own.name} {own.annotation}".lower()]
     used = []
     monkeypatch.setattr(
-        adaptive,
+        rounds,
         "run_rounds",
         lambda *arguments, chance, **named: (
             used.append(chance) or run_rounds(*arguments, chance=chance, **named)
@@ -60,7 +61,7 @@ def exact_answers_of(data, question):
     tables = tabulate(
         data, spec=question.spec, subsets=question.subsets, classes=question.compiled.classes
     )
-    return lambda position: adaptive._exact(question.compiled.workload.blocks[position], tables)
+    return lambda position: rounds._exact(question.compiled.workload.blocks[position], tables)
 
 
 def test_rounds_never_select_a_query_twice_and_stop_when_they_were_to(data):
@@ -197,8 +198,8 @@ def fixed_selection(differences, *, sides, taken, **_):
 def test_nothing_but_noisy_values_reaches_the_projection_the_ledger_or_the_screen(
     tmp_path, monkeypatch, capfd
 ):
-    monkeypatch.setattr(adaptive, "ExactChance", FixedChance)
-    monkeypatch.setattr(adaptive, "select", fixed_selection)
+    monkeypatch.setattr(rounds, "ExactChance", FixedChance)
+    monkeypatch.setattr(rounds, "select", fixed_selection)
     runs = []
     for name, rows in {"a": ROWS, "b": ROWS[:2], "c": [(CANARY,) * 3] * 9, "d": []}.items():
         projections, said = [], []
@@ -225,7 +226,7 @@ def test_an_answer_that_is_too_large_is_refused_without_a_number(data, monkeypat
         return {own: np.full((1,) * len(own), 2**40) for own in subsets}
 
     monkeypatch.setattr(curator, "tabulate", huge)
-    monkeypatch.setattr(adaptive, "noisy_total", lambda *_: np.array([5 * STEPS]))
+    monkeypatch.setattr(rounds, "noisy_total", lambda *_: np.array([5 * STEPS]))
     with pytest.raises(DpqueryError) as caught:
         measured(data, ask())
     assert str(2**40) not in str(caught.value)

@@ -17,6 +17,7 @@ from house_rules import (
     ROOMS,
     RULES,
     WITH_A_SEED,
+    WITH_GENERATOR,
     asserts_never_validate,
     errors_are_caught_by_name,
     files_and_functions_are_short,
@@ -241,7 +242,7 @@ def test_a_long_file_has_a_reason_in_the_list_and_no_other_has() -> None:
     assert len(long_files_are_known(long, {})) == len(long_files_are_known(short, {"a": "w"})) == 1
 
 
-@pytest.mark.parametrize("name", sorted({*EXTRAS, *CATCH_ALL, *WITH_A_SEED}))
+@pytest.mark.parametrize("name", sorted({*EXTRAS, *CATCH_ALL, *WITH_A_SEED, *WITH_GENERATOR}))
 def test_what_one_module_alone_may_do_is_allowed_to_one_module(name: str) -> None:
     assert [module.last_name for module in package()].count(name) == 1
 

@@ -9,20 +9,22 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dpquery.audit import rap, rap_runs
 from dpquery.audit.findings import QUICK, Size
-from dpquery.audit.rap import APART, CHARGE, CHOSEN, FIGURES, NOISE, SHARPNESS, TIES
-from dpquery.audit.rap_law import Split, draws_of, families_move, worst_move
-from dpquery.audit.rap_runs import Bench, Told
-from dpquery.audit.rap_towns import ANSWERED, DECLARED, EPSILON, KINDS, TOWNS, WHOLE
+from dpquery.audit.rap import checks
+from dpquery.audit.rap import runs as rap_runs
+from dpquery.audit.rap.cases import ANSWERED, DECLARED, EPSILON, KINDS, TOWNS, WHOLE
+from dpquery.audit.rap.checks import APART, CHARGE, CHOSEN, FIGURES, NOISE, SHARPNESS, TIES
+from dpquery.audit.rap.distribution import Split, draws_of, families_move, worst_move
+from dpquery.audit.rap.runs import Bench, Told
 from dpquery.audit.statistics import ALPHA, chi_square
 from dpquery.contracts import rap as contract
-from dpquery.measurement import adaptive, curator, rap_mechanism
-from dpquery.measurement.adaptive import all_places
+from dpquery.measurement import curator
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.rap_mechanism import RapMechanism
-from dpquery.measurement.selection import ExactChance
+from dpquery.measurement.rap import budget, rounds
+from dpquery.measurement.rap.budget import RapMechanism
+from dpquery.measurement.rap.rounds import all_places
+from dpquery.measurement.rap.selection import ExactChance
 
 ROWS, REPLACED, PERSONS = TOWNS
 SMALL = Size(draws=0, replicates=10 * 150, releases=1)
@@ -32,7 +34,7 @@ LARGE = Size(draws=0, replicates=10 * 1000, releases=1)
 
 def failed(town, folder, size=SMALL):
     """The claims that do not hold of a town."""
-    found = rap.audited(Bench.of(town, folder / "town"), size)
+    found = checks.audited(Bench.of(town, folder / "town"), size)
     return {own.claim for own in found if not own.passed}
 
 
@@ -40,7 +42,7 @@ def failed(town, folder, size=SMALL):
 
 
 def test_a_sound_product_passes(record_property):
-    found = list(rap.rap(QUICK))
+    found = list(checks.rap(QUICK))
     assert [own for own in found if not own.passed] == []
     assert len(found) == 3 * 7
     assert sum(own.tests for own in found) <= 18
@@ -62,12 +64,12 @@ def test_a_town_is_counted_by_hand_as_the_curator_counts_it(town, tmp_path):
             subsets=question.subsets,
             classes=question.compiled.classes,
         )
-        answers = [adaptive._exact(block, tables) for block in workload.blocks]
-        total, own = rap.truth(town, rows)
+        answers = [rounds._exact(block, tables) for block in workload.blocks]
+        total, own = checks.truth(town, rows)
         assert np.concatenate(answers).tolist() == own.tolist()
         assert tables.get((), DECLARED) == total
         assert (() in tables) != town.replace
-    moved = rap.truth(town, town.neighbour)[1] - rap.truth(town, town.rows)[1]
+    moved = checks.truth(town, town.neighbour)[1] - checks.truth(town, town.rows)[1]
     assert np.abs(moved).max() == town.limit
     assert (moved.min() < 0) == town.replace
 
@@ -94,8 +96,10 @@ def test_the_best_event_is_near_what_the_budget_allows(tmp_path):
         bench = Bench.of(town, tmp_path / town.name)
         runs = bench.runs("data.csv", 200)
         split = Split(bench.question.guarantee.amount, town)
-        here, there = (rap.truth(town, rows) for rows in (town.rows, town.neighbour))
-        ratio = rap.log_likelihood(runs, *here, split) - rap.log_likelihood(runs, *there, split)
+        here, there = (checks.truth(town, rows) for rows in (town.rows, town.neighbour))
+        ratio = checks.log_likelihood(runs, *here, split) - checks.log_likelihood(
+            runs, *there, split
+        )
         assert 0.4 < ratio.mean() / float(split.rho) < 1.1
     assert ANSWERED.shape == (12, len(KINDS))
 
@@ -105,10 +109,10 @@ def test_a_draw_that_depends_on_the_one_before_is_seen_in_a_quick_audit(tmp_path
     bench = Bench.of(ROWS, tmp_path / "town")
     runs = bench.runs("data.csv", 300)
     split = Split(bench.question.guarantee.amount, ROWS)
-    first, second = draws_of(runs, rap.truth(ROWS, ROWS.rows)[1], split)[0]
-    assert min(chi_square(*own) for own in rap._paired([(first, second)])) > ALPHA
+    first, second = draws_of(runs, checks.truth(ROWS, ROWS.rows)[1], split)[0]
+    assert min(chi_square(*own) for own in checks._paired([(first, second)])) > ALPHA
     tied = dataclasses.replace(first, outcome=(second.outcome - 1) % len(ANSWERED))
-    assert min(chi_square(*own) for own in rap._paired([(tied, second)])) < ALPHA
+    assert min(chi_square(*own) for own in checks._paired([(tied, second)])) < ALPHA
 
 
 # What does not: figures that do not add up, which the first release shows.
@@ -116,7 +120,7 @@ def test_a_draw_that_depends_on_the_one_before_is_seen_in_a_quick_audit(tmp_path
 
 def designed(change):
     """RAP's design with a change, wherever it is made."""
-    real = rap_mechanism.design_rap
+    real = budget.design_rap
 
     def design(workload, settings, **named):
         return change(partial(real, workload, settings), **named)
@@ -138,7 +142,7 @@ def first_release(town, folder):
     bench = Bench.of(town, folder / "town")
     done = [rap_runs.released(bench, 1)]
     split = Split(done[0].charged, town)
-    found = (rap.charge(town, done), rap.figures(town, done, split))
+    found = (checks.charge(town, done), checks.figures(town, done, split))
     return {own.claim for own in found if not own.passed}
 
 
@@ -180,7 +184,7 @@ def test_a_total_that_is_free_and_rows_that_are_ignored_are_seen_at_once(
 def test_a_selection_that_is_too_sharp_for_its_share_is_seen_at_once(
     tmp_path, monkeypatch, town, rate
 ):
-    monkeypatch.setattr(rap_mechanism, "_rate", partial(rate, rap_mechanism._rate))
+    monkeypatch.setattr(budget, "_rate", partial(rate, budget._rate))
     assert first_release(town, tmp_path) == {CHARGE, FIGURES}
 
 
@@ -311,15 +315,15 @@ def test_noise_a_twentieth_too_narrow_is_seen(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_queries_that_are_taken_for_disjoint_and_are_not_are_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(rap_mechanism, "family_sizes", lambda _, places: [len(places)])
+    monkeypatch.setattr(budget, "family_sizes", lambda _, places: [len(places)])
     assert NOISE in failed(ROWS, tmp_path)
 
 
 @pytest.mark.slow
 def test_queries_that_are_drawn_again_in_a_later_round_are_seen(tmp_path, monkeypatch):
-    real = adaptive.select
+    real = rounds.select
     monkeypatch.setattr(
-        adaptive, "select", lambda *own, taken, **named: real(*own, taken=taken[:0], **named)
+        rounds, "select", lambda *own, taken, **named: real(*own, taken=taken[:0], **named)
     )
     assert CHOSEN in failed(ROWS, tmp_path)
 

@@ -15,7 +15,7 @@ from dpquery.exceptions import SpecError
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.planning import rehearsal
-from dpquery.reconstruction.rap import RapProjection
+from dpquery.reconstruction.rap.fit import RapProjection
 from dpquery.release.manifest import RapFacts, SimulatedFacts
 from dpquery.release.statement import simulated_words
 

@@ -17,14 +17,15 @@ from cli_support import contents, ended, kinds, ok, plan_town, renew, spent, sta
 from rap_support import MIXED_SPEC, rehearse
 
 from dpquery.exceptions import BudgetExceededError
-from dpquery.measurement import adaptive, curator
-from dpquery.measurement.adaptive import AdaptiveQuery
+from dpquery.measurement import curator
 from dpquery.measurement.ledger.database import Store
 from dpquery.measurement.ledger.files import MeasurementFile
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.partial_measurement import Draft
 from dpquery.measurement.ledger.refusals import RETRIES
-from dpquery.measurement.selection import ExactChance
+from dpquery.measurement.rap import rounds as adaptive
+from dpquery.measurement.rap.rounds import AdaptiveQuery
+from dpquery.measurement.rap.selection import ExactChance
 
 # Steps of every run: how often answers are looked at depends on what is drawn.
 STEPS = (
@@ -250,8 +251,8 @@ PLACES = {
         1,
         0,
     ),
-    "before the first round": ("dpquery.measurement.selection", "ExactChance", "level", 1, 1),
-    "in the first fit": ("dpquery.reconstruction.rap", "RapProjection", "add", 1, 2),
+    "before the first round": ("dpquery.measurement.rap.selection", "ExactChance", "level", 1, 1),
+    "in the first fit": ("dpquery.reconstruction.rap.fit", "RapProjection", "add", 1, 2),
     "before the last round is durable": (
         "dpquery.measurement.ledger.partial_measurement",
         "Draft",

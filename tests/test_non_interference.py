@@ -20,7 +20,7 @@ from interference_support import FIXED, Step, fixed_draw, fixed_select, observe,
 from wild_files import FILES, PLAIN
 
 from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.measurement.rap_mechanism import GRID_BITS
+from dpquery.measurement.rap.budget import GRID_BITS
 
 CURATOR = "dpquery.measurement.curator"
 ALSO = "--also nonnegative --also consistent --also thresholded:1.5 --also integer"
@@ -200,7 +200,7 @@ def named_after(size):
     return f"OpenDP {size} {Path('data.csv').stat().st_size}"
 
 
-WRITE, ADAPTIVE = "dpquery.release.write", "dpquery.measurement.adaptive"
+WRITE, ADAPTIVE = "dpquery.release.write", "dpquery.measurement.rap.rounds"
 TABULATE = f"{CURATOR}.tabulate"
 LEAKS = {
     "noise that hides nothing": {f"{CURATOR}.draw": lambda answers, **_: answers},

@@ -8,17 +8,17 @@ import pytest
 from seed_projection import sparsemax, sparsemax_product
 from strategies_support import MIXED, random_block, random_workload
 
-from dpquery.measurement.adaptive import AdaptiveMeasurement, Round, all_places
+from dpquery.measurement.rap.rounds import AdaptiveMeasurement, Round, all_places
 from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.operators.factors import Identity
 from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.reconstruction.measured import Measured
-from dpquery.reconstruction.partition import Partition
-from dpquery.reconstruction.projection import softmax
-from dpquery.reconstruction.rap import RapProjection, replay
-from dpquery.reconstruction.relaxed import RelaxedRows
-from dpquery.reconstruction.surrogates import tail
-from dpquery.reconstruction.tables import WholeTables
+from dpquery.reconstruction.rap.fit import RapProjection, replay
+from dpquery.reconstruction.rap.measured_queries import Measured
+from dpquery.reconstruction.rap.mirror_descent import softmax
+from dpquery.reconstruction.rap.partition import Partition
+from dpquery.reconstruction.rap.query_answers import tail
+from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
+from dpquery.reconstruction.rap.whole_tables import WholeTables
 
 
 def random_rows(rng, shape, n, *, alpha=0.5):

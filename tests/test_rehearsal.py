@@ -9,8 +9,8 @@ import pytest
 from rehearsal_support import COMPILED, SPEC_READ, Learner, plan
 
 from dpquery.exceptions import OutOfTimeError
-from dpquery.measurement.adaptive import noisy_total, scaled_total
-from dpquery.measurement.rap_mechanism import STEPS, design_rap
+from dpquery.measurement.rap.budget import STEPS, design_rap
+from dpquery.measurement.rap.rounds import noisy_total, scaled_total
 from dpquery.plan_file.rap_settings import RapSettings, default_settings
 from dpquery.planning import rehearsal
 from dpquery.planning.choice import Wanted, stage_for

@@ -12,10 +12,10 @@ import scipy.sparse as sp
 from release_keys import ADAPTIVE, CLASSES, LAPLACE, PERSON, compiled_of
 
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.adaptive import AdaptiveQuery
 from dpquery.measurement.curator import Query
 from dpquery.measurement.noise.calibration import Mechanism
-from dpquery.measurement.rap_mechanism import RapMechanism
+from dpquery.measurement.rap.budget import RapMechanism
+from dpquery.measurement.rap.rounds import AdaptiveQuery
 from dpquery.measurement.release_key import linear_key, rap_key
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.compile import CompiledSpec

@@ -19,7 +19,7 @@ from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.counting.value_codes import code_of
 from dpquery.operators.blocks import marginal
 from dpquery.operators.compile import compile_spec
-from dpquery.reconstruction.relaxed import RelaxedRows
+from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.release import synthetic
 from dpquery.release.manifest_input import read_manifest
 from dpquery.release.rounding import PublicChance, rounded

@@ -9,7 +9,7 @@ from dpquery.audit.findings import FULL, QUICK, TO_ITS_END, Finding, Size
 from dpquery.audit.made_up import Case
 from dpquery.audit.neighbours import neighbours
 from dpquery.audit.prepared import private_folder
-from dpquery.audit.rap import rap
+from dpquery.audit.rap.checks import rap
 from dpquery.audit.sampler import sampler
 from dpquery.audit.statistics import MOST_TESTS
 from dpquery.audit.supply import supply

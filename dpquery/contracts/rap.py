@@ -9,16 +9,16 @@ import numpy as np
 from dpquery.contracts.made import Made, Progress, Terms, digest_of, ledger_facts, spent_text
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
-from dpquery.measurement.adaptive import AdaptiveMeasurement, AdaptiveQuery, design_rap, rounds_of
 from dpquery.measurement.ledger.ledger import Measurement
 from dpquery.measurement.noise.calibration import Mechanism
-from dpquery.measurement.rap_mechanism import GRID_BITS
+from dpquery.measurement.rap.budget import GRID_BITS
+from dpquery.measurement.rap.rounds import AdaptiveMeasurement, AdaptiveQuery, design_rap, rounds_of
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan
 from dpquery.plan_file.rap_settings import PlannedRap, encode_settings
 from dpquery.reconstruction.answers import TableAnswers
-from dpquery.reconstruction.rap import RapProjection, replay
-from dpquery.reconstruction.relaxed import RelaxedRows
+from dpquery.reconstruction.rap.fit import RapProjection, replay
+from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.release.manifest import (
     Manifest,
     RapFacts,

@@ -48,7 +48,7 @@ from dpquery.measurement.canonical import (
     write_truth,
 )
 from dpquery.measurement.noise.calibration import Mechanism
-from dpquery.measurement.rap_mechanism import RapMechanism
+from dpquery.measurement.rap.budget import RapMechanism
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import (

@@ -1,6 +1,6 @@
 """RAP rehearsed on a public proxy: what its errors are likely to be, without looking at the data.
 
-The loop is the curator's own (measurement.adaptive.run_rounds), at the guarantee that is planned,
+The loop is the curator's own (measurement.rap.rounds.run_rounds), at the guarantee that is planned,
 with a seeded chance in place of the curator's: the same plan comes out the same every time.
 """
 
@@ -15,13 +15,13 @@ import numpy as np
 
 from dpquery.exceptions import OutOfTimeError
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.adaptive import Projection, noisy_total, run_rounds, scaled_total
-from dpquery.measurement.rap_mechanism import design_rap
+from dpquery.measurement.rap.budget import design_rap
+from dpquery.measurement.rap.rounds import Projection, noisy_total, run_rounds, scaled_total
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
 from dpquery.plan_file.rap_settings import MAX_MEASURED, RapSettings
 from dpquery.planning.proxy import Proxy
-from dpquery.reconstruction.rap import RapProjection
+from dpquery.reconstruction.rap.fit import RapProjection
 from dpquery.spec.model import Privacy, Rows
 from dpquery.strategy.expected_error import weighted_queries
 from dpquery.strategy.seeded_chance import SeededChance

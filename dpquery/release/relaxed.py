@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from dpquery.exceptions import SpecError
-from dpquery.measurement.rap_mechanism import MAX_MASSES
+from dpquery.measurement.rap.budget import MAX_MASSES
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
-from dpquery.reconstruction.relaxed import RelaxedRows
+from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.release.manifest import RELAXED_ROWS_FILE
 from dpquery.spec.domain import Attribute, Domain
 from dpquery.untrusted.parquet import UNREADABLE, opened

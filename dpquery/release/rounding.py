@@ -18,7 +18,7 @@ from numpy import float64, int64, uint64
 from numpy.typing import NDArray
 
 from dpquery.operators.factors import Array
-from dpquery.reconstruction.relaxed import RelaxedRows
+from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 
 _KEY_BITS = 40
 _MANTISSA = 53

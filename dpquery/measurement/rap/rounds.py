@@ -26,11 +26,11 @@ from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.ledger.partial_measurement import Draft
 from dpquery.measurement.noise.exact_noise import source
 from dpquery.measurement.query import Tables
-from dpquery.measurement.rap_mechanism import GRID_BITS, STEPS, RapMechanism
-from dpquery.measurement.rap_mechanism import design_rap as design_rap
+from dpquery.measurement.rap.budget import GRID_BITS, STEPS, RapMechanism
+from dpquery.measurement.rap.budget import design_rap as design_rap
+from dpquery.measurement.rap.selection import Chance as Chance
+from dpquery.measurement.rap.selection import ExactChance, Integers, differences_of, select
 from dpquery.measurement.release_key import rap_key
-from dpquery.measurement.selection import Chance as Chance
-from dpquery.measurement.selection import ExactChance, Integers, differences_of, select
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array

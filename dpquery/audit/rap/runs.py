@@ -14,19 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpquery import pipeline
-from dpquery.audit.rap_law import Floats, Runs, Split
-from dpquery.audit.rap_towns import ANSWERED, BLOCKS, DELTA, EPSILON, Integers, Town, csv_of
+from dpquery.audit.rap.cases import ANSWERED, BLOCKS, DELTA, EPSILON, Integers, Town, csv_of
+from dpquery.audit.rap.distribution import Floats, Runs, Split
 from dpquery.audit.released import Watched, spent
 from dpquery.measurement.accounting import UNIT, Price, guarantee, unit_of
-from dpquery.measurement.adaptive import AdaptiveQuery, Projection, design_rap
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.events import Event
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.partial_measurement import Draft
+from dpquery.measurement.rap.rounds import AdaptiveQuery, Projection, design_rap
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rap_settings import PlannedRap
-from dpquery.reconstruction.rap import RapProjection
+from dpquery.reconstruction.rap.fit import RapProjection
 from dpquery.release.manifest import RapFacts
 from dpquery.release.manifest_input import read_manifest
 from dpquery.spec.parsing.spec import parse

@@ -16,9 +16,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dpquery.operators.factors import Array
-from dpquery.reconstruction.partition import Sparse
-from dpquery.reconstruction.projection import Misfit, Target
-from dpquery.reconstruction.relaxed import Floats
+from dpquery.reconstruction.rap.mirror_descent import Misfit, Target
+from dpquery.reconstruction.rap.partition import Sparse
+from dpquery.reconstruction.rap.relaxed_rows import Floats
 
 Indices = NDArray[np.int64]
 ENTRIES = 1 << 15  # of an array over queries and rows: the few that a programme holds stay in cache

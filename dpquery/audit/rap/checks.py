@@ -20,19 +20,7 @@ from scipy.special import gammainc, gammaincc, ndtri
 from scipy.stats import t as student
 
 from dpquery.audit.findings import Finding, Size
-from dpquery.audit.rap_law import (
-    GRID,
-    Draws,
-    Floats,
-    Runs,
-    Split,
-    draws_of,
-    log_likelihood,
-    residuals_of,
-    worst_move,
-)
-from dpquery.audit.rap_runs import Bench, Released, released
-from dpquery.audit.rap_towns import (
+from dpquery.audit.rap.cases import (
     DECLARED,
     DELTA,
     EPSILON,
@@ -43,6 +31,18 @@ from dpquery.audit.rap_towns import (
     Town,
     answers_of,
 )
+from dpquery.audit.rap.distribution import (
+    GRID,
+    Draws,
+    Floats,
+    Runs,
+    Split,
+    draws_of,
+    log_likelihood,
+    residuals_of,
+    worst_move,
+)
+from dpquery.audit.rap.runs import Bench, Released, released
 from dpquery.audit.statistics import (
     ALPHA,
     Law,

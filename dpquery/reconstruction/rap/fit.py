@@ -4,17 +4,29 @@ It is told what was measured and never sees data; the same measurements give the
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dpquery.measurement.adaptive import AdaptiveMeasurement
+from dpquery.measurement.rap.rounds import AdaptiveMeasurement
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
 from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.reconstruction.measured import Measured
-from dpquery.reconstruction.partition import Partition
-from dpquery.reconstruction.projection import Fit, Target, project
-from dpquery.reconstruction.relaxed import RelaxedRows
-from dpquery.reconstruction.tables import WholeTables
-from dpquery.strategy.rap_start import start_rows
+from dpquery.reconstruction.rap.measured_queries import Measured
+from dpquery.reconstruction.rap.mirror_descent import Fit, Target, project
+from dpquery.reconstruction.rap.partition import Partition
+from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
+from dpquery.reconstruction.rap.whole_tables import WholeTables
+
+EVENNESS = 10.0  # the shape of the Gamma weights: their spread is 0.3 of their mean
+
+
+def start_rows(settings: RapSettings, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return the distributions that the rows start with, one row a class: (sum of shape, n')."""
+    rng = np.random.default_rng(settings.seed)
+    size = (sum(shape), settings.relaxed_rows)
+    rows = rng.standard_gamma(EVENNESS, size, dtype=np.float32)
+    sums = np.add.reduceat(rows, np.cumsum([0, *shape[:-1]]), axis=0)
+    rows /= np.repeat(sums, shape, axis=0)
+    return rows
 
 
 class RapProjection:

@@ -7,8 +7,8 @@ import numpy as np
 
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array, Factor
-from dpquery.reconstruction.partition import Partition
-from dpquery.reconstruction.surrogates import Alike, Surrogates
+from dpquery.reconstruction.rap.partition import Partition
+from dpquery.reconstruction.rap.query_answers import Alike, Surrogates
 
 
 @dataclass(eq=False)

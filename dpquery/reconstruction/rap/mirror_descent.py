@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpquery.operators.factors import Array
-from dpquery.reconstruction.relaxed import Floats
+from dpquery.reconstruction.rap.relaxed_rows import Floats
 
 MOST_STEPS = 1000
 WINDOW, PROGRESS = 100, 0.01  # so many steps have to lower the excess by this part of it

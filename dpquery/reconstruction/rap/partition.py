@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dpquery.operators.factors import Array
-from dpquery.reconstruction.relaxed import Floats, RelaxedRows
+from dpquery.reconstruction.rap.relaxed_rows import Floats, RelaxedRows
 
 Indices = NDArray[np.int64]
 Sparse: TypeAlias = "sp.csr_array[np.float32, tuple[int, int]]"

@@ -6,7 +6,7 @@ import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array
-from dpquery.reconstruction.relaxed import RelaxedRows
+from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 
 MAX_NUMBERS = 1 << 28  # of relaxed rows: a gigabyte
 

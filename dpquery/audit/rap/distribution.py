@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpquery.audit.rap_towns import ANSWERED, DECLARED, Integers, Town
+from dpquery.audit.rap.cases import ANSWERED, DECLARED, Integers, Town
 
 Floats = NDArray[np.float64]
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
-from dpquery.reconstruction.partition import Partition
-from dpquery.reconstruction.projection import Misfit, Target
-from dpquery.reconstruction.relaxed import (
+from dpquery.reconstruction.rap.mirror_descent import Misfit, Target
+from dpquery.reconstruction.rap.partition import Partition
+from dpquery.reconstruction.rap.relaxed_rows import (
     ROWS_AT_ONCE,
     Floats,
     at_least,

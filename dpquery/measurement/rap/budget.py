@@ -23,9 +23,9 @@ import numpy as np
 
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement.accounting import Guarantee, noise_scale
-from dpquery.measurement.disjoint import family_sizes, squared_move
 from dpquery.measurement.noise.exact_noise import LARGEST_SCALE
-from dpquery.measurement.selection import Side
+from dpquery.measurement.rap.selection import Side
+from dpquery.measurement.rap.sensitivity import family_sizes, squared_move
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array, Factor
 from dpquery.plan_file.rap_settings import RapSettings

@@ -1,0 +1,1 @@
+"""RAP's private side: its budget, how queries are selected, and the rounds that measure them."""

@@ -1,0 +1,1 @@
+"""RAP's public side: relaxed rows, fitted to noisy answers."""
