@@ -32,7 +32,7 @@ from dpquery.release.write import Sources, check_target, write_release
 from dpquery.spec.model import Spec
 from dpquery.spec.parsing.spec import load
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.select import Objective, select
+from dpquery.strategy.search.select import Objective, select
 from dpquery.untrusted.atomic_write import check_place, replace_file
 
 

@@ -45,9 +45,9 @@ from dpquery.release.relaxed import read_relaxed
 from dpquery.release.write import write_release
 from dpquery.spec.model import Item, Spec
 from dpquery.spec.parsing.later_queries import Questions, load_questions
-from dpquery.strategy.expected_error import largest_of
-from dpquery.strategy.row_errors import total_of, variances
-from dpquery.strategy.strategies import Strategy
+from dpquery.strategy.errors.expected_error import largest_of
+from dpquery.strategy.errors.query_variances import total_of, variances
+from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.unanswerable import check_answerable, check_size
 
 

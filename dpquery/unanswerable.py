@@ -15,9 +15,10 @@ from dpquery.spec.domain import Domain
 from dpquery.spec.model import Item
 from dpquery.spec.parsing.later_queries import Questions
 from dpquery.spec.problems import Place, quoted
-from dpquery.strategy.lattice import Subset
-from dpquery.strategy.strategies import DirectStrategy, Strategy
-from dpquery.strategy.support import measured_sets, supports, wide_attributes
+from dpquery.strategy.algebra.subsets import Subset
+from dpquery.strategy.shapes.answerable import measured_sets, supports, wide_attributes
+from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.shapes.strategies import Strategy
 
 SHOWN = 4  # tables of one item, and measured sets, that a message names
 

@@ -33,8 +33,8 @@ from dpquery.planning.rehearsal import Stage, rehearse
 from dpquery.reconstruction.extremes import expected_largest
 from dpquery.spec.model import Rows
 from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.expected_error import squared_sensitivity
-from dpquery.strategy.select import select
+from dpquery.strategy.errors.expected_error import squared_sensitivity
+from dpquery.strategy.search.select import select
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"

@@ -30,9 +30,9 @@ from dpquery.operators.factors import Array
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.model import Spec
 from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.lattice import Subset
-from dpquery.strategy.select import Objective, select
-from dpquery.strategy.strategies import Strategy
+from dpquery.strategy.algebra.subsets import Subset
+from dpquery.strategy.search.select import Objective, select
+from dpquery.strategy.shapes.strategies import Strategy
 
 SHARED = Path(__file__).parents[2] / "shared"
 ANCHOR = SHARED / "anchors" / "rap_workload_k4_lim1e6_seed0.json"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dpquery.operators.compile import compile_spec
 from dpquery.spec.parsing.spec import load
-from dpquery.strategy.select import select
+from dpquery.strategy.search.select import select
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = json.loads((ROOT / "tests" / "reference" / "published.json").read_text())

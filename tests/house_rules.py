@@ -26,8 +26,13 @@ ROOMS = (
     "spec.documents",
     "operators",
     "strategy",
+    "strategy.algebra",
+    "strategy.shapes",
+    "strategy.errors",
+    "strategy.optimize",
     "strategy.bounds",
     "strategy.goals",
+    "strategy.search",
     "plan_file",
     "measurement.accounting",
     "measurement.counting",
@@ -67,8 +72,8 @@ CATCH_ALL = {"app": "the last stop: the unforeseen ends as exit code 70 without 
 WITH_A_SEED = {"rehearsal"}
 """Modules that may hand RAP a chance that can be had again: they run it on public data alone."""
 
-WITH_GENERATOR = {"fit"}
-"""Modules beside strategy that may draw from a public seed: where relaxed rows start."""
+WITH_GENERATOR = {"fit", "probes"}
+"""Modules beside strategy that may draw from a public seed: relaxed rows, public trials."""
 
 # What could open a file.
 READERS = {"csv", "pandas", "pyarrow", "sqlite3", "mmap", "io", "os", "pathlib", "urllib", "socket"}

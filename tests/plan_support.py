@@ -9,16 +9,14 @@ from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity, PIdentity, total
 from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.cores import CenteredCore, DenseCore
-from dpquery.strategy.expected_error import expected_error
-from dpquery.strategy.lattice import subsets_of
-from dpquery.strategy.strategies import (
-    DirectStrategy,
-    MarginalsStrategy,
-    ProductStrategy,
-    ResidualStrategy,
-    UnionStrategy,
-)
+from dpquery.strategy.algebra.subsets import subsets_of
+from dpquery.strategy.errors.expected_error import expected_error
+from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
+from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.residual import ResidualStrategy
+from dpquery.strategy.shapes.union import UnionStrategy
 
 
 def with_true_figures(plan):

@@ -20,16 +20,13 @@ from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.cores import CenteredCore, DenseCore
-from dpquery.strategy.strategies import (
-    DirectStrategy,
-    Level,
-    MarginalsStrategy,
-    ProductStrategy,
-    QuadTreeStrategy,
-    ResidualStrategy,
-    UnionStrategy,
-)
+from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
+from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
+from dpquery.strategy.shapes.residual import ResidualStrategy
+from dpquery.strategy.shapes.union import UnionStrategy
 
 SPEC = """\
 dataset: {id: survey, version: 1}

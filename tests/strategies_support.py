@@ -10,14 +10,12 @@ from dpquery.operators.blocks import product as block_product
 from dpquery.operators.factors import Dense, Groups, Identity, Ones, PIdentity, Stacked, total
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
-from dpquery.strategy.cores import CenteredCore, DenseCore
-from dpquery.strategy.strategies import (
-    DirectStrategy,
-    MarginalsStrategy,
-    ProductStrategy,
-    ResidualStrategy,
-    UnionStrategy,
-)
+from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
+from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.residual import ResidualStrategy
+from dpquery.strategy.shapes.union import UnionStrategy
 
 _SHAPE = (5, 4, 3)
 MIXED = Workload(

@@ -31,7 +31,7 @@ from dpquery.measurement.rap.budget import design_rap
 from dpquery.operators.blocks import Workload, marginal
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.model import Budget, Privacy
-from dpquery.strategy.strategies import MarginalsStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
 
 mpmath = pytest.importorskip("mpmath")
 dp_accounting = pytest.importorskip("dp_accounting", reason="dp-accounting judges our conversions")

@@ -18,7 +18,7 @@ from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
 from dpquery.release.measurements import Measured, values_digest, write_measurements
 from dpquery.spec.parsing.later_queries import load_questions
 from dpquery.spec.parsing.spec import load, parse
-from dpquery.strategy.strategies import DirectStrategy
+from dpquery.strategy.shapes.direct import DirectStrategy
 
 MORE = """\
 workload:

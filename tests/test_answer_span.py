@@ -16,16 +16,13 @@ from dpquery.operators.hierarchies import equal_blocks
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy.row_errors import serving_part
-from dpquery.strategy.strategies import (
-    DirectStrategy,
-    Level,
-    MarginalsStrategy,
-    ProductStrategy,
-    QuadTreeStrategy,
-    UnionStrategy,
-)
-from dpquery.strategy.support import measured_sets, supports
+from dpquery.strategy.errors.query_variances import serving_part
+from dpquery.strategy.shapes.answerable import measured_sets, supports
+from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
+from dpquery.strategy.shapes.union import UnionStrategy
 
 
 def weights_of_noise(strategy, block, position=None):

@@ -11,7 +11,8 @@ from dpquery.measurement.noise.calibration import design
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Dense, Identity
 from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.strategies import MarginalsStrategy, ProductStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.product import ProductStrategy
 
 SPEC = """\
 dataset: {id: town, version: 1}

@@ -17,7 +17,7 @@ from dpquery.operators.blocks import Block, product
 from dpquery.operators.factors import Centered, Dense, Identity, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.ranges import Prefix
-from dpquery.strategy.strategies import Measurement
+from dpquery.strategy.shapes.weighted_block import Measurement
 
 
 def python_answers(measurement, table, shift):

@@ -15,20 +15,18 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity, Ones
 from dpquery.operators.ranges import Prefix
-from dpquery.strategy.expected_error import (
+from dpquery.strategy.errors.expected_error import (
     EXPAND_LIMIT,
     block_errors,
     expected_error,
     largest_of,
     squared_sensitivity,
 )
-from dpquery.strategy.row_errors import expand, power_sums, total_of
-from dpquery.strategy.strategies import (
-    DirectStrategy,
-    MarginalsStrategy,
-    ProductStrategy,
-    UnionStrategy,
-)
+from dpquery.strategy.errors.query_variances import expand, power_sums, total_of
+from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.union import UnionStrategy
 
 seeds = pytest.mark.parametrize("seed", range(25))
 
@@ -108,7 +106,7 @@ def test_predicted_variance_agrees_with_simulated_noise(seed, noise):
 def test_a_union_too_large_to_solve_as_one_has_the_errors_of_its_parts(seed, order, monkeypatch):
     together, workload = cases(seed)[2]
     assert together.joint is not None
-    monkeypatch.setattr("dpquery.strategy.joint.CELLS_LIMIT", 0)
+    monkeypatch.setattr("dpquery.strategy.algebra.joint_system.CELLS_LIMIT", 0)
     apart, _ = cases(seed)[2]
     assert apart.joint is None
     for position, block in enumerate(workload.blocks):

@@ -13,8 +13,8 @@ from dpquery.operators.ranges import AllRanges
 from dpquery.reconstruction import extremes
 from dpquery.reconstruction.extremes import expected_largest
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy import candidates
-from dpquery.strategy.problem import Problem
+from dpquery.strategy.search import candidates
+from dpquery.strategy.search.problem import Problem
 
 SHAPE = (6, 5, 4)
 TABLES = Workload(SHAPE, (marginal(SHAPE, (0, 1)), marginal(SHAPE, (1, 2))), (1.0, 1.0))

@@ -17,9 +17,10 @@ from dpquery.operators.compile import compile_spec
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.reconstruction.solution_check import flaw_of
-from dpquery.strategy.expected_error import squared_sensitivity
-from dpquery.strategy.select import select
-from dpquery.strategy.strategies import DirectStrategy, UnionStrategy
+from dpquery.strategy.errors.expected_error import squared_sensitivity
+from dpquery.strategy.search.select import select
+from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.shapes.union import UnionStrategy
 
 RELEASES = 200
 SLICES = """\

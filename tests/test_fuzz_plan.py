@@ -38,7 +38,8 @@ from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.plan_file.strategy_json import encode_strategy
 from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.strategies import Level, ProductStrategy, QuadTreeStrategy
+from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
 
 SQUARE = """\
 dataset: {id: town}

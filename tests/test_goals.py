@@ -12,17 +12,12 @@ from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
-from dpquery.strategy.bounds import svd_bound
-from dpquery.strategy.candidates import marginals
-from dpquery.strategy.cores import CenteredCore
-from dpquery.strategy.expected_error import expected_error, squared_sensitivity
-from dpquery.strategy.goal_candidates import goal_bound, residual_minimax, reweighted
-from dpquery.strategy.goals import Limit, largest_standard_error, reached, score
-from dpquery.strategy.minimax import BudgetProblem
-from dpquery.strategy.problem import Problem
-from dpquery.strategy.row_errors import expand, power_sums
-from dpquery.strategy.select import select
-from dpquery.strategy.shares import (
+from dpquery.strategy.bounds.lower_bounds import svd_bound
+from dpquery.strategy.errors.expected_error import expected_error, squared_sensitivity
+from dpquery.strategy.errors.query_variances import expand, power_sums
+from dpquery.strategy.goals.goals import Limit, largest_standard_error, reached, score
+from dpquery.strategy.goals.minimax import BudgetProblem
+from dpquery.strategy.goals.query_weights import (
     bounding_workload,
     even_shares,
     mixed,
@@ -30,6 +25,11 @@ from dpquery.strategy.shares import (
     row_classes,
     tuning_workload,
 )
+from dpquery.strategy.search.candidates import marginals
+from dpquery.strategy.search.goal_candidates import goal_bound, residual_minimax, reweighted
+from dpquery.strategy.search.problem import Problem
+from dpquery.strategy.search.select import select
+from dpquery.strategy.shapes.cores import CenteredCore
 
 SHAPE = (4, 3, 2)
 MIXED = Workload(

@@ -9,7 +9,7 @@ from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import array_of, gram, is_mixture, trace
 from dpquery.operators.ranges import Prefix
-from dpquery.strategy.select import select
+from dpquery.strategy.search.select import select
 
 seeds = pytest.mark.parametrize("seed", range(40))
 

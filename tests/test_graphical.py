@@ -15,12 +15,10 @@ from dpquery.reconstruction.graphical import (
     junction_tree_cells,
 )
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy.strategies import (
-    DirectStrategy,
-    MarginalsStrategy,
-    Measurement,
-    ProductStrategy,
-)
+from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.weighted_block import Measurement
 
 needs_mbi = pytest.mark.skipif(find_spec("mbi") is None, reason="the extra mbi is not installed")
 SHAPE = (6, 1, 4, 5)

@@ -17,9 +17,8 @@ from dpquery.operators.gram import gram
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
 from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
-from dpquery.strategy import range_baselines
-from dpquery.strategy.expected_error import expected_error
-from dpquery.strategy.opt_hierarchy import (
+from dpquery.strategy.errors.expected_error import expected_error
+from dpquery.strategy.optimize.opt_hierarchy import (
     best_branching,
     best_level_weights,
     branchings,
@@ -28,7 +27,8 @@ from dpquery.strategy.opt_hierarchy import (
     opt_hierarchy,
     tree_sizes,
 )
-from dpquery.strategy.problem import Problem
+from dpquery.strategy.search import range_baselines
+from dpquery.strategy.search.problem import Problem
 
 PUBLISHED = json.loads(
     (Path(__file__).parent / "reference" / "published.json").read_text(encoding="utf-8")
@@ -131,7 +131,7 @@ def test_levels_of_a_large_attribute_are_estimated_from_products(kind, n, monkey
     V = problem_of(KINDS[kind](n), "laplace").gram.matrices[0][1]
     sizes = tree_sizes(n, 2)
     exact = level_traces(V, sizes)
-    monkeypatch.setattr("dpquery.strategy.opt_hierarchy.DENSE_LIMIT", 1)
+    monkeypatch.setattr("dpquery.strategy.optimize.opt_hierarchy.DENSE_LIMIT", 1)
     assert level_traces(V, sizes) == pytest.approx(exact, rel=0.02)
     assert level_traces(V, sizes)[7:] == pytest.approx(exact[7:])  # from the spans of 128 codes on
 

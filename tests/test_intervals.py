@@ -13,17 +13,14 @@ from dpquery.operators.factors import Dense, Identity, PIdentity, total
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.laplace_sums import laplace_quantile, largest_quantile
-from dpquery.strategy import coefficient_sums
-from dpquery.strategy.coefficient_sums import fourth_and_sixth
-from dpquery.strategy.row_errors import expand
-from dpquery.strategy.strategies import (
-    DirectStrategy,
-    Level,
-    MarginalsStrategy,
-    ProductStrategy,
-    QuadTreeStrategy,
-    UnionStrategy,
-)
+from dpquery.strategy.errors import coefficient_sums
+from dpquery.strategy.errors.coefficient_sums import fourth_and_sixth
+from dpquery.strategy.errors.query_variances import expand
+from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
+from dpquery.strategy.shapes.union import UnionStrategy
 
 EVERY_LEVEL = (*LEVELS, 0.9999)
 
@@ -131,7 +128,7 @@ def test_half_widths_of_every_shape_are_those_of_the_exact_law_in_more_cases(see
 
 
 def test_half_widths_of_a_union_by_parts_are_those_of_the_exact_law(monkeypatch):
-    monkeypatch.setattr("dpquery.strategy.joint.CELLS_LIMIT", 0)
+    monkeypatch.setattr("dpquery.strategy.algebra.joint_system.CELLS_LIMIT", 0)
     strategy, workload = random_strategies(np.random.default_rng(3), (3, 4), "laplace")[2]
     assert strategy.joint is None
     for position, block in enumerate(workload.blocks):
@@ -172,10 +169,10 @@ def test_wide_tables_take_their_distinct_queries_one_by_one(monkeypatch):
         plus[block.is_product] = [expand(own, table) for own in sums]
         for own, other in zip(sums, again, strict=True):
             assert np.allclose(own, other, rtol=1e-12)
-    monkeypatch.setattr("dpquery.strategy.marginal_algebra.MAX_WIDE", 9)
+    monkeypatch.setattr("dpquery.strategy.shapes.marginals.MAX_WIDE", 9)
     block = product(strategy.shape, {8: Prefix(3), 1: Identity(3), 0: Identity(2)})
     narrow = fourth_and_sixth(strategy, block, position=None)
-    monkeypatch.setattr("dpquery.strategy.marginal_algebra.MAX_WIDE", 2)
+    monkeypatch.setattr("dpquery.strategy.shapes.marginals.MAX_WIDE", 2)
     for own, other in zip(fourth_and_sixth(strategy, block, position=None), narrow, strict=True):
         assert np.allclose(own, other, rtol=1e-9)
 

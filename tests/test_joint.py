@@ -10,15 +10,16 @@ from strategies_support import (
     random_measured_factor,
 )
 
-import dpquery.strategy.joint as joint_module
+import dpquery.strategy.algebra.joint_system as joint_module
 from dpquery.operators.blocks import Block, product
 from dpquery.operators.factors import Dense, Identity, PIdentity, total
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy.joint import joint_system
-from dpquery.strategy.joint_coefficients import joint_power_sums
-from dpquery.strategy.strategies import ProductStrategy, UnionStrategy
+from dpquery.strategy.algebra.joint_coefficients import joint_power_sums
+from dpquery.strategy.algebra.joint_system import joint_system
+from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.union import UnionStrategy
 
 
 def random_parts(rng, shape, count):
@@ -151,7 +152,7 @@ def test_a_block_of_too_many_rows_is_answered_and_priced_by_its_own_part(monkeyp
     strategy = union()
     noisy = [np.arange(1e6, 1e6 + m.block.shape[0]) ** 1.1 for m in strategy.measurements]
     assert all(strategy.joint_for(block) is not None for block in BLOCKS)
-    monkeypatch.setattr("dpquery.strategy.joint.ROWS_LIMIT", 20)
+    monkeypatch.setattr("dpquery.strategy.algebra.joint_system.ROWS_LIMIT", 20)
     assert [strategy.joint_for(block) is None for block in BLOCKS] == [True, False, False]
     estimates = reconstruct(strategy, noisy)
     part, own = strategy.parts[0], strategy.measurements[0]

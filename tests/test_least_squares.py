@@ -9,14 +9,12 @@ from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Dense, Identity, PIdentity, total
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy.cores import CenteredCore, DenseCore
-from dpquery.strategy.strategies import (
-    DirectStrategy,
-    MarginalsStrategy,
-    ProductStrategy,
-    ResidualStrategy,
-    UnionStrategy,
-)
+from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
+from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.residual import ResidualStrategy
+from dpquery.strategy.shapes.union import UnionStrategy
 
 SHAPE = (3, 1, 4, 2)
 
@@ -127,7 +125,7 @@ def test_direct_answers_are_the_noisy_ones():
 
 
 def test_a_union_beyond_the_limit_answers_each_part_from_its_own_strategy(monkeypatch):
-    monkeypatch.setattr("dpquery.strategy.joint.CELLS_LIMIT", 10)
+    monkeypatch.setattr("dpquery.strategy.algebra.joint_system.CELLS_LIMIT", 10)
     strategy = union()
     noisy = noisy_answers(strategy)
     estimates = reconstruct(strategy, noisy)

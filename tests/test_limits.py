@@ -9,9 +9,12 @@ from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Dense, Identity, total
 from dpquery.operators.ranges import Prefix
 from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
-from dpquery.strategy import expected_error, limits, select
-from dpquery.strategy.problem import Found
-from dpquery.strategy.strategies import MarginalsStrategy, ProductStrategy
+from dpquery.strategy.errors import expected_error
+from dpquery.strategy.search import select
+from dpquery.strategy.search.problem import Found
+from dpquery.strategy.shapes import size_limits
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.product import ProductStrategy
 
 SHAPE = (2,) * 14
 ASKED = Workload(SHAPE, tuple(marginal(SHAPE, [i]) for i in range(14)), (1.0,) * 14)
@@ -41,11 +44,11 @@ def test_a_candidate_that_could_not_be_read_back_never_wins(monkeypatch):
 def test_matrices_are_counted_as_a_plan_writes_them(monkeypatch, limit):
     factors = (Dense(Identity(2).dense()), *(total(2) for _ in SHAPE[1:]))
     strategy = ProductStrategy("dense", "laplace", factors)
-    monkeypatch.setattr(limits, limit, 32)
-    limits.check_size(strategy)
-    monkeypatch.setattr(limits, limit, 31)
+    monkeypatch.setattr(size_limits, limit, 32)
+    size_limits.check_size(strategy)
+    monkeypatch.setattr(size_limits, limit, 31)
     with pytest.raises(SpecError, match="more than the 31 that a plan holds"):
-        limits.check_size(strategy)
+        size_limits.check_size(strategy)
 
 
 @pytest.mark.parametrize("other", [1, 1 << 30])

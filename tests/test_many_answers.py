@@ -22,9 +22,10 @@ from dpquery.release.table import layout
 from dpquery.spec.domain import Attribute, Column, Domain, Integers
 from dpquery.spec.model import Item, Table
 from dpquery.spec.predicates import IdentitySet
-from dpquery.strategy.cores import CenteredCore, DenseCore
-from dpquery.strategy.row_errors import expand, variances
-from dpquery.strategy.strategies import MarginalsStrategy, ResidualStrategy
+from dpquery.strategy.errors.query_variances import expand, variances
+from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.residual import ResidualStrategy
 
 SHAPE = (40, 60, 50, 8)
 CELLS = 40 * 60 * 50 * 8

@@ -10,9 +10,8 @@ from strategies_support import random_workload
 from dpquery.exceptions import OutOfTimeError
 from dpquery.operators.blocks import Workload, marginal
 from dpquery.operators.gram import gram
-from dpquery.strategy.lattice import Lattice
-from dpquery.strategy.marginal_search import MarginalSearch
-from dpquery.strategy.opt_marginals import MarginalsProblem, opt_marginals
+from dpquery.strategy.algebra.subsets import Lattice
+from dpquery.strategy.optimize.opt_marginals import MarginalSearch, MarginalsProblem, opt_marginals
 
 seeds = pytest.mark.parametrize("seed", range(8))
 

@@ -17,8 +17,9 @@ from dpquery.operators.factors import Dense, PIdentity
 from dpquery.operators.ranges import Prefix
 from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
 from dpquery.spec.model import Privacy
-from dpquery.strategy.select import select
-from dpquery.strategy.strategies import MarginalsStrategy, ProductStrategy
+from dpquery.strategy.search.select import select
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.product import ProductStrategy
 
 EPSILON = guarantee("laplace", epsilon=Fraction(1), delta=Fraction(0))
 RHO = guarantee("gaussian", epsilon=Fraction(1), delta=Fraction(1, 10**6))

@@ -11,11 +11,11 @@ from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import Mixture, array_of, gram
 from dpquery.operators.inverses import array_of as written
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
-from dpquery.strategy.bounds import solved_dual_bound, svd_bound
-from dpquery.strategy.eigenvalues import eigh, eigvalsh
-from dpquery.strategy.opt_0 import opt_0
-from dpquery.strategy.opt_0_gaussian import FINE_GAP, GAP, optimum
-from dpquery.strategy.tridiagonal import TOLERANCE, TridiagonalInverse, quadrature
+from dpquery.strategy.algebra.eigenvalues import eigh, eigvalsh
+from dpquery.strategy.algebra.tridiagonal import TOLERANCE, TridiagonalInverse, quadrature
+from dpquery.strategy.bounds.lower_bounds import solved_dual_bound, svd_bound
+from dpquery.strategy.optimize.opt_0 import opt_0
+from dpquery.strategy.optimize.opt_0_gaussian import FINE_GAP, GAP, optimum
 
 SOLVED = [
     Prefix(2),

@@ -13,10 +13,10 @@ from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import Prefix
 from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
-from dpquery.strategy.candidates import factors
-from dpquery.strategy.expected_error import expected_error, weighted_queries
-from dpquery.strategy.opt_factors import FactorsProblem, check_optimisable, opt_factors
-from dpquery.strategy.problem import Problem
+from dpquery.strategy.errors.expected_error import expected_error, weighted_queries
+from dpquery.strategy.optimize.opt_factors import FactorsProblem, check_optimisable, opt_factors
+from dpquery.strategy.search.candidates import factors
+from dpquery.strategy.search.problem import Problem
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 SHAPE = MIXED.shape_of_domain

@@ -11,7 +11,7 @@ from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Dense, Identity, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Prefix
-from dpquery.strategy.opt_pair import PairProblem, opt_pair
+from dpquery.strategy.optimize.opt_pair import PairProblem, opt_pair
 
 SHAPE = (3, 4, 2, 3, 1)
 BOTH = Workload(
@@ -95,6 +95,6 @@ def test_what_is_found_is_better_than_the_start_and_as_good_as_it_says(workload,
 
 
 def test_what_is_too_large_to_evaluate_is_left_alone(monkeypatch):
-    monkeypatch.setattr("dpquery.strategy.opt_pair.MAX_WORK", 10)
+    monkeypatch.setattr("dpquery.strategy.optimize.opt_pair.MAX_WORK", 10)
     workload, factors = cases()[0]
     assert opt_pair(gram(workload), factors, (0.8, 0.6)) is None

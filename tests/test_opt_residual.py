@@ -14,14 +14,14 @@ from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import ListedRanges, Prefix
 from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
-from dpquery.strategy.block_sums import BlockSums
-from dpquery.strategy.bounds import svd_bound
-from dpquery.strategy.candidates import residual
-from dpquery.strategy.cores import CenteredCore, DenseCore
-from dpquery.strategy.expected_error import expected_error, weighted_queries
-from dpquery.strategy.opt_residual import ResidualProblem, opt_residual, real_core
-from dpquery.strategy.problem import Problem
-from dpquery.strategy.select import select
+from dpquery.strategy.algebra.subset_sums import BlockSums
+from dpquery.strategy.bounds.lower_bounds import svd_bound
+from dpquery.strategy.errors.expected_error import expected_error, weighted_queries
+from dpquery.strategy.optimize.opt_residual import ResidualProblem, opt_residual, real_core
+from dpquery.strategy.search.candidates import residual
+from dpquery.strategy.search.problem import Problem
+from dpquery.strategy.search.select import select
+from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
 
 SHAPE = MIXED.shape_of_domain
 

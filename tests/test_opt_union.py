@@ -16,18 +16,18 @@ from dpquery.operators.gram import gram, grams
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
 from dpquery.spec.parsing.spec import load
-from dpquery.strategy.candidates import union
-from dpquery.strategy.expected_error import expected_error
-from dpquery.strategy.grouping import Pricing, exponent, greedy_groups, palettes
-from dpquery.strategy.opt_product import opt_product
-from dpquery.strategy.opt_union import (
+from dpquery.strategy.errors.expected_error import expected_error
+from dpquery.strategy.optimize.block_groups import Pricing, exponent, greedy_groups, palettes
+from dpquery.strategy.optimize.opt_product import opt_product
+from dpquery.strategy.optimize.opt_union import (
     MAX_KINDS,
     group_by_attributes,
     group_by_kind,
     opt_parts,
     opt_union,
 )
-from dpquery.strategy.problem import Problem
+from dpquery.strategy.search.candidates import union
+from dpquery.strategy.search.problem import Problem
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 STD = {"laplace": math.sqrt(2), "gaussian": analytic_gaussian_sigma(1.0, 1e-6)}

@@ -13,12 +13,12 @@ from dpquery.operators.factors import Identity, Ones
 from dpquery.operators.gram import gram
 from dpquery.operators.inverses import array_of
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
-from dpquery.strategy.lattice import Lattice, subsets_of
-from dpquery.strategy.opt_0 import opt_0
-from dpquery.strategy.opt_0_gaussian import GAP
-from dpquery.strategy.opt_0_laplace import halving_of, p_identity, p_identity_loss
-from dpquery.strategy.opt_marginals import MarginalsProblem, opt_marginals
-from dpquery.strategy.opt_product import opt_product
+from dpquery.strategy.algebra.subsets import Lattice, subsets_of
+from dpquery.strategy.optimize.opt_0 import opt_0
+from dpquery.strategy.optimize.opt_0_gaussian import GAP
+from dpquery.strategy.optimize.opt_0_laplace import halving_of, p_identity, p_identity_loss
+from dpquery.strategy.optimize.opt_marginals import MarginalsProblem, opt_marginals
+from dpquery.strategy.optimize.opt_product import opt_product
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 GRAMS = {
@@ -253,8 +253,8 @@ def test_a_family_that_is_not_closed_sums_over_its_members_alone():
 def test_the_listed_closure_gives_the_loss_of_the_full_lattice(noise, monkeypatch):
     workload = MARGINALS[0]
     full = MarginalsProblem(gram(workload), noise=noise, max_cells=1e8)
-    monkeypatch.setattr("dpquery.strategy.opt_marginals.FULL_LIMIT", 0)
-    monkeypatch.setattr("dpquery.strategy.opt_marginals.LARGEST_FULL", 0)
+    monkeypatch.setattr("dpquery.strategy.optimize.opt_marginals.FULL_LIMIT", 0)
+    monkeypatch.setattr("dpquery.strategy.optimize.opt_marginals.LARGEST_FULL", 0)
     listed = MarginalsProblem(gram(workload), noise=noise, max_cells=1e8)
     below, union = {(), (0,), (1,), (2,), (0, 1)}, {(0, 1, 2)}
     assert set(listed.lattice.subsets) == below | union

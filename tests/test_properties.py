@@ -12,10 +12,14 @@ from dpquery.operators.factors import Groups, Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
-from dpquery.strategy.expected_error import expected_error, squared_sensitivity, weighted_queries
-from dpquery.strategy.opt_marginals import opt_marginals
-from dpquery.strategy.opt_product import opt_product
-from dpquery.strategy.select import select
+from dpquery.strategy.errors.expected_error import (
+    expected_error,
+    squared_sensitivity,
+    weighted_queries,
+)
+from dpquery.strategy.optimize.opt_marginals import opt_marginals
+from dpquery.strategy.optimize.opt_product import opt_product
+from dpquery.strategy.search.select import select
 
 checked = settings(
     derandomize=True,

@@ -18,16 +18,16 @@ from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
 from dpquery.spec.parsing.spec import load
-from dpquery.strategy.bounds import svd_bound
-from dpquery.strategy.candidates import factors, residual
-from dpquery.strategy.expected_error import expected_error
-from dpquery.strategy.goal_candidates import goal_bound, residual_minimax
-from dpquery.strategy.goals import largest_standard_error, score
-from dpquery.strategy.opt_marginals import opt_marginals
-from dpquery.strategy.opt_product import opt_product
-from dpquery.strategy.opt_union import opt_union
-from dpquery.strategy.problem import Problem
-from dpquery.strategy.select import select
+from dpquery.strategy.bounds.lower_bounds import svd_bound
+from dpquery.strategy.errors.expected_error import expected_error
+from dpquery.strategy.goals.goals import largest_standard_error, score
+from dpquery.strategy.optimize.opt_marginals import opt_marginals
+from dpquery.strategy.optimize.opt_product import opt_product
+from dpquery.strategy.optimize.opt_union import opt_union
+from dpquery.strategy.search.candidates import factors, residual
+from dpquery.strategy.search.goal_candidates import goal_bound, residual_minimax
+from dpquery.strategy.search.problem import Problem
+from dpquery.strategy.search.select import select
 
 PUBLISHED = json.loads((Path(__file__).parent / "reference" / "published.json").read_text())
 STD = {"laplace": math.sqrt(2), "gaussian": 4.224679}  # at epsilon 1, delta 1e-6, analytic

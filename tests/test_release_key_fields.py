@@ -48,7 +48,7 @@ from dpquery.spec.predicates import (
     TotalSet,
     WidthSet,
 )
-from dpquery.strategy.strategies import Measurement
+from dpquery.strategy.shapes.weighted_block import Measurement
 
 SAME = object()
 """In place of another value: the field is not in the key, for the reason given beside it."""

@@ -13,17 +13,17 @@ from dpquery.operators.blocks import product as product_block
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import array_of, gram
 from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
-from dpquery.strategy.block_sums import MAX_WIDTH, BlockSums
-from dpquery.strategy.bounds import svd_bound
-from dpquery.strategy.candidates import residual
-from dpquery.strategy.expected_error import block_errors, expected_error, squared_sensitivity
-from dpquery.strategy.lattice import Below, distinct_rows, member_products, subsets_of
-from dpquery.strategy.marginal_algebra import workload_eigenvalues
-from dpquery.strategy.problem import Problem
-from dpquery.strategy.row_errors import expand, power_sums
-from dpquery.strategy.sensitivity import sensitivity
-from dpquery.strategy.strategies import MarginalsStrategy
-from dpquery.strategy.uniform_errors import uniform_variances
+from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
+from dpquery.strategy.algebra.subset_sums import MAX_WIDTH, BlockSums
+from dpquery.strategy.algebra.subsets import Below, distinct_rows, member_products, subsets_of
+from dpquery.strategy.bounds.lower_bounds import svd_bound
+from dpquery.strategy.errors.expected_error import block_errors, expected_error, squared_sensitivity
+from dpquery.strategy.errors.query_variances import expand, power_sums
+from dpquery.strategy.errors.uniform_variances import uniform_variances
+from dpquery.strategy.search.candidates import residual
+from dpquery.strategy.search.problem import Problem
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.sensitivity import sensitivity
 
 seeds = pytest.mark.parametrize("seed", range(20))
 

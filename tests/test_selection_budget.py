@@ -2,11 +2,11 @@
 
 import pytest
 
-import dpquery.strategy.select as module
+import dpquery.strategy.search.select as module
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.ranges import Prefix
 from dpquery.plan_file.strategy_json import encode_strategy
-from dpquery.strategy.select import LONG_ATTRIBUTE, select
+from dpquery.strategy.search.select import LONG_ATTRIBUTE, select
 
 SHAPE = (LONG_ATTRIBUTE + 2, 3)
 WORKLOAD = Workload(

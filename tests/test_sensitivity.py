@@ -4,21 +4,17 @@ import numpy as np
 import pytest
 from strategies_support import dense_strategy, random_strategies, random_workload
 
-import dpquery.strategy.sensitivity as module
+import dpquery.strategy.shapes.sensitivity as module
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Dense, Identity, PIdentity
 from dpquery.operators.ranges import Prefix
-from dpquery.strategy.opt_0_laplace import p_identity
-from dpquery.strategy.select import select
-from dpquery.strategy.sensitivity import column_support, sensitivity
-from dpquery.strategy.strategies import (
-    DirectStrategy,
-    MarginalsStrategy,
-    Measurement,
-    ProductStrategy,
-    integer_factor,
-    resolution,
-)
+from dpquery.strategy.optimize.opt_0_laplace import p_identity
+from dpquery.strategy.search.select import select
+from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.sensitivity import column_support, sensitivity
+from dpquery.strategy.shapes.weighted_block import Measurement, integer_factor, resolution
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 seeds = pytest.mark.parametrize("seed", range(25))

@@ -19,7 +19,7 @@ from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.model import Privacy
-from dpquery.strategy.select import select
+from dpquery.strategy.search.select import select
 
 RUNS = 200
 BUDGET = {"epsilon": Fraction(1), "delta": Fraction(1, 10**6)}

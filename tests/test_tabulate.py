@@ -29,7 +29,7 @@ from dpquery.measurement.counting import csv_lines
 from dpquery.measurement.counting import tabulate as module
 from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.spec.domain import Boolean, Categorical, Integers
-from dpquery.strategy.limits import MAX_TOTAL
+from dpquery.strategy.shapes.size_limits import MAX_TOTAL
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -15,8 +15,8 @@ from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.planning.figures import unit_std
 from dpquery.planning.tuning import goal_of, parse_targets
 from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.expected_error import expected_error
-from dpquery.strategy.goals import score
+from dpquery.strategy.errors.expected_error import expected_error
+from dpquery.strategy.goals.goals import score
 
 TARGETS = ("age_by_sex: sd <= 12", "ages: rmse <= 9.5")
 

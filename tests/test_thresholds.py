@@ -22,25 +22,23 @@ from dpquery.operators.factors import Groups, Identity
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import Prefix
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy.candidates import marginals, residual
-from dpquery.strategy.expected_error import (
+from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
+from dpquery.strategy.algebra.subsets import subsets_of
+from dpquery.strategy.errors.expected_error import (
     block_errors,
     expected_error,
     largest_of,
     squared_sensitivity,
 )
-from dpquery.strategy.lattice import subsets_of
-from dpquery.strategy.marginal_algebra import workload_eigenvalues
-from dpquery.strategy.problem import Problem
-from dpquery.strategy.row_errors import expand, power_sums, total_of
-from dpquery.strategy.select import select
-from dpquery.strategy.strategies import (
-    MarginalsStrategy,
-    ProductStrategy,
-    ResidualStrategy,
-    UnionStrategy,
-)
-from dpquery.strategy.uniform_errors import uniform_variances
+from dpquery.strategy.errors.query_variances import expand, power_sums, total_of
+from dpquery.strategy.errors.uniform_variances import uniform_variances
+from dpquery.strategy.search.candidates import marginals, residual
+from dpquery.strategy.search.problem import Problem
+from dpquery.strategy.search.select import select
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.residual import ResidualStrategy
+from dpquery.strategy.shapes.union import UnionStrategy
 
 SHAPE = (2, 3, 2, 3)
 KINDS = {

@@ -18,7 +18,7 @@ from dpquery.audit.statistics import ALPHA, Floats, Integers, combined, goodness
 from dpquery.audit.written_out import Cell, Rows, WrittenOut
 from dpquery.measurement.accounting import UNIT, units_text
 from dpquery.operators.factors import Array
-from dpquery.strategy.lattice import Subset
+from dpquery.strategy.algebra.subsets import Subset
 from dpquery.untrusted.json_values import mapping
 
 _SCALE_SLACK = 1e-6  # of the scale, above what is needed: it is rounded up to a float

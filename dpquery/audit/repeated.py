@@ -25,7 +25,7 @@ from dpquery.measurement.ledger.files import MeasurementFile
 from dpquery.measurement.ledger.partial_measurement import Draft
 from dpquery.operators.factors import Array
 from dpquery.plan_file.plan import plan_and_spec
-from dpquery.strategy.lattice import Subset
+from dpquery.strategy.algebra.subsets import Subset
 
 _FEWEST, _MOST_VALUES = 200, 400_000  # replicates, values
 _MANY_ROWS = 50  # of the one person more

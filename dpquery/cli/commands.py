@@ -103,7 +103,7 @@ def plan(
     """
     from dpquery import pipeline
     from dpquery.measurement.accounting import parse_delta, parse_epsilon
-    from dpquery.strategy import select
+    from dpquery.strategy.search import select
 
     with _told_if_new(ledger_path(ledger)), shown_progress() as progress:
         report = pipeline.plan(

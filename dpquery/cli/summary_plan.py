@@ -8,7 +8,7 @@ from dpquery.plan_file.rap_settings import PlannedRap
 from dpquery.planning.figures import Priced
 from dpquery.planning.report import PlanReport
 from dpquery.release.wording import count, figure
-from dpquery.strategy.candidates import BASELINES
+from dpquery.strategy.search.candidates import BASELINES
 
 PUBLISHED = {name for name, _ in BASELINES}
 WEIGHTED, TARGETS = "weighted RMSE", "x targets"

@@ -9,7 +9,7 @@ from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.graphical import GraphicalModel, check_graphical, fit_graphical
 from dpquery.reconstruction.least_squares import Estimates
 from dpquery.reconstruction.postprocess import Column, with_columns
-from dpquery.strategy.strategies import Strategy
+from dpquery.strategy.shapes.strategies import Strategy
 
 
 @dataclass(frozen=True, eq=False)

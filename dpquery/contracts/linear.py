@@ -24,8 +24,8 @@ from dpquery.release.extra import with_extra
 from dpquery.release.manifest import Manifest, StrategyFacts, manifest_of
 from dpquery.release.measurements import Measured, measured_of, values_digest
 from dpquery.spec.model import Item, Spec
-from dpquery.strategy.strategies import Strategy
-from dpquery.strategy.uniform_errors import uniform_variances
+from dpquery.strategy.errors.uniform_variances import uniform_variances
+from dpquery.strategy.shapes.strategies import Strategy
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,8 +23,8 @@ from dpquery.measurement.query import Question, Tables
 from dpquery.measurement.release_key import linear_key
 from dpquery.operators.compile import CompiledSpec
 from dpquery.spec.model import Spec
-from dpquery.strategy.lattice import Subset
-from dpquery.strategy.strategies import Strategy
+from dpquery.strategy.algebra.subsets import Subset
+from dpquery.strategy.shapes.strategies import Strategy
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.ledger.partial_measurement import Draft
 from dpquery.operators.compile import CompiledSpec
 from dpquery.spec.model import Spec
-from dpquery.strategy.lattice import Subset
+from dpquery.strategy.algebra.subsets import Subset
 
 Tables = MutableMapping[Subset, NDArray[np.int64]]
 

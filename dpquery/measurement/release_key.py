@@ -66,7 +66,7 @@ from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, W
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Integers
 from dpquery.spec.model import Dataset, Privacy, Spec
-from dpquery.strategy.strategies import Measurement
+from dpquery.strategy.shapes.weighted_block import Measurement
 
 _BY_SHAPE: dict[type[Factor], str] = {
     Identity: "identity",

@@ -17,20 +17,17 @@ from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, PIdentity, total
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.inverses import inverse_gram
-from dpquery.strategy.cores import CenteredCore, Core, DenseCore
-from dpquery.strategy.limits import MAX_ALL_BYTES, MAX_BYTES, check_size
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.strategies import (
-    DirectStrategy,
-    Level,
-    MarginalsStrategy,
-    ProductStrategy,
-    QuadTreeStrategy,
-    ResidualStrategy,
-    Strategy,
-    UnionStrategy,
-)
-from dpquery.strategy.support import supports
+from dpquery.strategy.shapes.answerable import supports
+from dpquery.strategy.shapes.cores import CenteredCore, Core, DenseCore
+from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
+from dpquery.strategy.shapes.residual import ResidualStrategy
+from dpquery.strategy.shapes.size_limits import MAX_ALL_BYTES, MAX_BYTES, check_size
+from dpquery.strategy.shapes.strategies import Strategy
+from dpquery.strategy.shapes.union import UnionStrategy
 from dpquery.untrusted.json_values import (
     LARGEST,
     Json,

@@ -32,8 +32,8 @@ from dpquery.planning.rehearsal import Rehearsed, Stage, rehearse, search
 from dpquery.planning.report import PlanReport
 from dpquery.reconstruction.extremes import expected_largest
 from dpquery.spec.model import Spec
-from dpquery.strategy.expected_error import squared_sensitivity
-from dpquery.strategy.select import Objective
+from dpquery.strategy.errors.expected_error import squared_sensitivity
+from dpquery.strategy.search.select import Objective
 
 Mechanism = Literal["auto", "linear", "rap"]
 REPETITIONS = 3

@@ -18,15 +18,15 @@ from dpquery.plan_file.plan import CandidateFigures, ItemFigures, Plan, PlannedS
 from dpquery.plan_file.strategy_json import encode_strategy
 from dpquery.reconstruction.solution_check import flaw_of
 from dpquery.spec.model import Spec
-from dpquery.strategy.expected_error import (
+from dpquery.strategy.errors.expected_error import (
     ExpectedError,
     expected_error,
     squared_sensitivity,
     weighted_queries,
 )
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.select import Candidate, Selection
-from dpquery.strategy.strategies import Strategy
+from dpquery.strategy.search.select import Candidate, Selection
+from dpquery.strategy.shapes.strategies import Strategy
 
 _ROUNDING = 1e-3  # of figures that another processor worked out
 CURVE = tuple(Fraction(n, 100) for n in (10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000))

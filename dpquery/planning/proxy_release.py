@@ -28,7 +28,7 @@ from dpquery.spec.predicates import (
     StackedSet,
     TotalSet,
 )
-from dpquery.strategy.lattice import Subset
+from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.prior import sample_rows, sample_tables, spread
 from dpquery.untrusted.parquet import UNREADABLE, opened
 

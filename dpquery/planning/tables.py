@@ -6,7 +6,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.spec.model import Spec
-from dpquery.strategy.problem import MAX_CELLS
+from dpquery.strategy.search.problem import MAX_CELLS
 
 
 def compile_countable(spec: Spec) -> CompiledSpec:

@@ -1,6 +1,6 @@
 """Targets for errors, the least epsilon that meets them, and errors against epsilon.
 
-A plan for targets keeps the largest ratio of a figure to its target down (strategy/goals.py). That
+A plan for targets keeps the largest ratio of a figure to its target down (strategy/goals/goals.py). That
 ratio does not depend on the guarantee: the least epsilon is where the unit noise is its inverse.
 """
 
@@ -18,8 +18,8 @@ from dpquery.plan_file.plan import Plan, PlannedSelection, Target
 from dpquery.planning.figures import Priced, prices, share_of_budget, unit_std
 from dpquery.spec.model import Spec
 from dpquery.spec.problems import quoted, suggestion
-from dpquery.strategy.goals import Figure, Goal, Limit
-from dpquery.strategy.select import Objective
+from dpquery.strategy.goals.goals import Figure, Goal, Limit
+from dpquery.strategy.search.select import Objective
 
 DIGITS = 4  # of a least epsilon, rounded up
 _FORM = re.compile(r"\s*(.+?)\s*:\s*(sd|rmse)\s*<=\s*([0-9.eE+-]+)\s*", re.DOTALL)

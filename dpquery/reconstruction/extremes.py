@@ -20,9 +20,9 @@ from scipy.special import erfc, gammainccinv, gammaincinv, gammaln
 
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Array
-from dpquery.strategy.expected_error import EXPAND_LIMIT, largest_of
-from dpquery.strategy.row_errors import RowSums, expand, power_sums, variances
-from dpquery.strategy.strategies import Strategy
+from dpquery.strategy.errors.expected_error import EXPAND_LIMIT, largest_of
+from dpquery.strategy.errors.query_variances import RowSums, expand, power_sums, variances
+from dpquery.strategy.shapes.strategies import Strategy
 
 STEP = 0.005  # of the logarithm of standard errors that are counted as one
 SMALLEST = math.exp(-5)  # share of the largest standard error below which all count as that

@@ -28,8 +28,10 @@ import numpy as np
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array, Identity
-from dpquery.strategy.lattice import Subset
-from dpquery.strategy.strategies import DirectStrategy, Measurement, Strategy
+from dpquery.strategy.algebra.subsets import Subset
+from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.shapes.strategies import Strategy
+from dpquery.strategy.shapes.weighted_block import Measurement
 
 LIBRARIES = ("jax", "mbi")
 MAX_CELLS = 1 << 20  # of all tables of the junction tree: minutes to fit

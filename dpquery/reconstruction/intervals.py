@@ -4,7 +4,7 @@ Under Gaussian noise an answer's noise is normal. Under Laplace noise it is a we
 Laplace variables, c'y: neither Laplace nor normal. Its quantile is looked up by the sums of fourth
 and of sixth powers of c (laplace_sums.py): from level 0.5 to 0.9999 the interval is never narrower
 than that of the exact law, and at most 1.2 % wider. Where these sums take too many multiplications
-(strategy/coefficient_sums.py has the limit) the largest quantile of any such sum stands for all
+(strategy/errors/coefficient_sums.py has the limit) the largest quantile of any such sum stands for all
 rows of the table: never narrower, and up to 38 % wider at level 0.5, 9 % at 0.95, 27 % at 0.99.
 """
 
@@ -14,9 +14,9 @@ from scipy.special import ndtri
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.laplace_sums import laplace_quantile, largest_quantile
-from dpquery.strategy.coefficient_sums import fourth_and_sixth
-from dpquery.strategy.row_errors import expand, variances
-from dpquery.strategy.strategies import Strategy
+from dpquery.strategy.errors.coefficient_sums import fourth_and_sixth
+from dpquery.strategy.errors.query_variances import expand, variances
+from dpquery.strategy.shapes.strategies import Strategy
 
 
 def standard_errors(

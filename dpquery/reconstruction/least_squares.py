@@ -18,20 +18,17 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array
 from dpquery.operators.tensors import broadcast_sum, kron_apply
-from dpquery.strategy.combinations import combination
-from dpquery.strategy.lattice import Subset, subsets_of
-from dpquery.strategy.marginal_algebra import inverse_eigenvalue
-from dpquery.strategy.row_errors import serving_part
-from dpquery.strategy.splits import Split
-from dpquery.strategy.strategies import (
-    DirectStrategy,
-    MarginalsStrategy,
-    ProductStrategy,
-    QuadTreeStrategy,
-    ResidualStrategy,
-    Strategy,
-    UnionStrategy,
-)
+from dpquery.strategy.algebra.subsets import Subset, subsets_of
+from dpquery.strategy.errors.query_variances import serving_part
+from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.shapes.marginals import MarginalsStrategy, inverse_eigenvalue
+from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.quad_tree import QuadTreeStrategy
+from dpquery.strategy.shapes.residual import ResidualStrategy
+from dpquery.strategy.shapes.row_space import combination
+from dpquery.strategy.shapes.splits import Split
+from dpquery.strategy.shapes.strategies import Strategy
+from dpquery.strategy.shapes.union import UnionStrategy
 
 KEPT = 1 << 16  # numbers of a component that is kept to serve other tables
 ROOM = 1 << 24  # numbers of all components that are kept

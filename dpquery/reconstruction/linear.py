@@ -12,7 +12,7 @@ from dpquery.reconstruction.grid import OffTheGrid
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import Estimates
 from dpquery.spec.model import Table
-from dpquery.strategy.strategies import Strategy
+from dpquery.strategy.shapes.strategies import Strategy
 
 
 def off_the_grid(strategy: Strategy, values: Array, *, shift: int) -> OffTheGrid:

@@ -16,9 +16,9 @@ from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy.probes import Probes
-from dpquery.strategy.strategies import Strategy
-from dpquery.strategy.uniform_errors import uniform_variances
+from dpquery.reconstruction.probes import Probes
+from dpquery.strategy.errors.uniform_variances import uniform_variances
+from dpquery.strategy.shapes.strategies import Strategy
 
 OFF = 1e-4  # of the standard error: how far an answer without noise may be off
 INVISIBLE = 1e-12  # of all records: what no reader of counts can see, at any epsilon

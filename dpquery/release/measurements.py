@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpquery.exceptions import SpecError
 from dpquery.spec.model import Spec
-from dpquery.strategy.strategies import Strategy
+from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.untrusted.parquet import UNREADABLE, opened
 
 BATCH_ROWS = 1 << 20

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpquery.operators.factors import Array
-from dpquery.strategy.lattice import Subset
+from dpquery.strategy.algebra.subsets import Subset
 
 CLASSES = 6
 EXPONENTS = (0.5, 1.0, 2.0)

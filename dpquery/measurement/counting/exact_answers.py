@@ -14,7 +14,7 @@ import numpy as np
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
 from dpquery.operators.factors import Array, Factor, Ones
 from dpquery.operators.tensors import PIECE
-from dpquery.strategy.strategies import Measurement
+from dpquery.strategy.shapes.weighted_block import Measurement
 
 RECORD_BITS = 36  # a declared limit: 2^36 records, more than there are people
 ENTRY_BITS = 25  # of a strategy's entries on the grid: 2^(36 + 25) stays below 2^62

@@ -12,8 +12,8 @@ from dpquery.measurement.counting.exact_answers import check_width, grid_shift
 from dpquery.measurement.noise.exact_noise import LARGEST_SCALE
 from dpquery.spec.model import Privacy
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.sensitivity import column_support, sensitivity
-from dpquery.strategy.strategies import Strategy
+from dpquery.strategy.shapes.sensitivity import column_support, sensitivity
+from dpquery.strategy.shapes.strategies import Strategy
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array, Factor
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.model import Privacy, Rows
-from dpquery.strategy.sensitivity import sensitivity
-from dpquery.strategy.strategies import Measurement
+from dpquery.strategy.shapes.sensitivity import sensitivity
+from dpquery.strategy.shapes.weighted_block import Measurement
 
 GRID_BITS = 10
 """Noise is drawn in steps of 2^-10 counts: far below its scale at any epsilon that makes sense."""

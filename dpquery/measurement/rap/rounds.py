@@ -36,8 +36,8 @@ from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.model import Rows, Spec
-from dpquery.strategy.lattice import Subset
-from dpquery.strategy.strategies import Measurement
+from dpquery.strategy.algebra.subsets import Subset
+from dpquery.strategy.shapes.weighted_block import Measurement
 
 LAYOUT = "rap/1"
 """Named in the key of every run, beside the settings and all numbers of its mechanism.

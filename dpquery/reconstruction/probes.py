@@ -1,0 +1,57 @@
+"""Public counts and public noise on which a strategy is tried before it is believed.
+
+They are drawn from a generator whose seed goes with the strategy, so that the same plan is tried
+the same way every time. Nothing here is private, and none of it protects anything.
+"""
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpquery.operators.blocks import Block
+from dpquery.operators.factors import Array
+from dpquery.strategy.shapes.strategies import Strategy
+
+PROBED_CELLS = 512  # of the domain that hold records
+MOST_RECORDS = 4096  # in each of them
+
+
+class Probes:
+    """Records in some cells of a strategy's domain, and noise for its measured rows."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        weights = [rows.weight for rows in strategy.measurements]
+        digest = hashlib.sha256(repr((strategy.shape, weights)).encode()).digest()
+        self._rng = np.random.default_rng(int.from_bytes(digest[:8]))
+        self._rows = [rows.block.queries for rows in strategy.measurements]
+        self.shape = strategy.shape
+        self.codes = np.stack(
+            [self._rng.integers(n, size=PROBED_CELLS) for n in self.shape], axis=1
+        )
+        self.counts = self._rng.integers(MOST_RECORDS, size=PROBED_CELLS)
+
+    def table(self, block: Block) -> Array:
+        """Return the counts over the attributes of a block."""
+        cells = np.zeros(PROBED_CELLS, dtype=np.int64)
+        for i in block.attributes:
+            cells = cells * self.shape[i] + self.codes[:, i]
+        sizes = block.table_shape
+        return np.bincount(cells, self.counts, minlength=math.prod(sizes)).reshape(sizes)
+
+    def noise(self) -> list[Array]:
+        """Return independent normal noise of unit variance for the rows of every measurement."""
+        return [self._rng.normal(size=size) for size in self._rows]
+
+    def sample(self, blocks: Sequence[tuple[int, Block]], *, answers: int, most: int) -> list[int]:
+        """Return some of the numbers of blocks, one at least, of about so many answers in all."""
+        chosen: list[int] = []
+        total = 0
+        for place in self._rng.permutation(len(blocks)).tolist():
+            number, block = blocks[place]
+            chosen.append(number)
+            total += block.queries
+            if total >= answers or len(chosen) >= most:
+                break
+        return chosen

@@ -1,0 +1,1 @@
+"""Mathematics that strategies share: subsets, marginals, side-by-side products."""

@@ -1,0 +1,176 @@
+"""The dual bound for unions of products, with and without signs.
+
+At any v > 0 on the cells, D = diag(v)^(1/2), no strategy's loss is below
+    tr((D V D)^(1/2))^2 / sum(v)
+([MATH] 1; v = 1 is the SVD bound [LM13]). Here v = kron_i v_i, and v_i is constant on the
+interchangeable codes of attribute i. V then splits into sectors: each attribute is either at its
+orbits or at zero-sum vectors of one kind, where totals vanish, so that few terms are left in most.
+
+v starts from the duals of a product strategy and climbs by v_i <- m_i^2 / v_i, m_i the diagonal of
+(D V D)^(1/2) summed over the other attributes: the optimum is where they are equal, and the square
+goes twice as far as the fixed point v_i <- m_i. Every v on the way gives a bound; the best is kept.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from dpquery.operators.factors import Array
+from dpquery.operators.gram import Gram, is_mixture
+from dpquery.strategy.algebra.eigenvalues import above_rounding
+from dpquery.strategy.bounds.interchangeable_codes import Orbits, WeightedOrbits, orbits_of
+from dpquery.strategy.bounds.root_trace import DECOMPOSITION, Terms, root_trace
+
+Sector = tuple[tuple[int, int], ...]
+"""(attribute, kind) for the attributes that are at zero-sum vectors of a kind."""
+
+MAX_SECTORS = 1 << 16  # sectors of all terms together
+BUDGET = 6e10  # floating point operations: some 4 CPU seconds
+OVERHEAD = 1.5e6  # of a sector, in the same unit
+ROUNDS = 30
+ENOUGH = 1e-5  # relative gain of a round below which v has arrived
+SAFETY = 1e-9  # relative; for the rounding of sums
+FLOOR = 1e-9  # least entry of v relative to its largest
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """The bound at one v, and the masses m_i per code of every attribute."""
+
+    loss: float
+    masses: list[Array]
+    cost: float
+
+
+def dual_bound(gram: Gram) -> float | None:
+    """Return a lower bound on the loss of every strategy; None where it takes too long."""
+    shapes = zip(gram.shape_of_domain, gram.matrices, strict=True)
+    if any(_cost(n) > BUDGET / 8 and not all(map(is_mixture, own)) for n, own in shapes):
+        return None
+    orbits = [orbits_of(own) for own in gram.matrices]
+    if _count_sectors(gram, orbits) > MAX_SECTORS:
+        return None
+    spent = sum(3 * len(own.levels) * _cost(len(own.sizes)) for own in orbits)
+    vs, best = _uniform(orbits), None
+    if spent < BUDGET / 2:
+        vs = _product_duals(gram, orbits)
+    for _ in range(ROUNDS):
+        point = _evaluate(gram, orbits, vs)
+        if point is None:
+            break
+        spent += point.cost
+        gain = math.inf if best is None else point.loss / best - 1
+        best = point.loss if best is None else max(best, point.loss)
+        if gain < ENOUGH or spent + point.cost > BUDGET:
+            break
+        vs = [_climbed(v, m) for v, m in zip(vs, point.masses, strict=True)]
+    return None if best is None else float(best) * (1 - SAFETY)
+
+
+def _cost(n: int) -> float:
+    return DECOMPOSITION * float(n) ** 3
+
+
+def _climbed(v: Array, mass: Array) -> Array:
+    climbed = mass * (mass / v)
+    return np.asarray(np.maximum(climbed, FLOOR * float(climbed.max())))
+
+
+def _count_sectors(gram: Gram, orbits: Sequence[Orbits]) -> int:
+    """Bound how many sectors all terms have, each counted on its own."""
+    kinds = [1 + np.unique(own.inside.T, axis=0).shape[0] for own in orbits]
+    rows = [[kinds[int(i)] for i in np.nonzero(index)[0]] for index in gram.index]
+    return sum(math.prod(row) for row in rows)
+
+
+def _evaluate(gram: Gram, orbits: Sequence[Orbits], vs: Sequence[Array]) -> _Point | None:
+    """Return the bound at v = kron_i vs[i]; None where it takes too long."""
+    attributes = [WeightedOrbits(own, v) for own, v in zip(orbits, vs, strict=True)]
+    masses = [np.zeros(len(own.sizes)) for own in attributes]
+    total = cost = 0.0
+    for sector, terms in _sectors(gram, attributes).items():
+        kinds = {i: attributes[i].kinds[k] for i, k in sector}
+        count = math.prod(float(kind.roots.sum()) for kind in kinds.values())
+        found = root_trace(terms, attributes, BUDGET - cost)
+        if found is None:
+            return None
+        cost += found.cost + OVERHEAD
+        value = count * found.value
+        total += value
+        for i, kind in kinds.items():
+            masses[i] += value / float(kind.roots.sum()) * kind.roots
+        for i, own_masses in found.masses.items():
+            masses[i] += count * own_masses
+    for mass, own in zip(masses, attributes, strict=True):
+        mass += (total - float(mass.sum())) * own.e**2  # of sectors where the attribute is at e
+    by_code = [mass / (own.sizes * total) for mass, own in zip(masses, attributes, strict=True)]
+    return _Point(total**2, by_code, cost)
+
+
+def _sectors(gram: Gram, attributes: Sequence[WeightedOrbits]) -> dict[Sector, Terms]:
+    """Return the terms of V on every sector, without the attributes of one dimension there."""
+    found: dict[Sector, Terms] = {}
+    for weight, index in zip(gram.weights, gram.index, strict=True):
+        row = [(int(i), int(index[i])) for i in np.nonzero(index)[0]]
+        choices = [
+            [None, *(k for k, kind in enumerate(attributes[i].kinds) if kind.scalars[u])]
+            for i, u in row
+        ]
+        for choice in product(*choices):
+            value, sector, kept = float(weight), [], []
+            for (i, u), k in zip(row, choice, strict=True):
+                if k is not None:
+                    sector.append((i, k))
+                    value *= float(attributes[i].kinds[k].scalars[u])
+                elif len(attributes[i].sizes) > 1:
+                    kept.append((i, u))
+                else:
+                    value *= float(attributes[i].matrices[u, 0, 0])
+            terms = found.setdefault(tuple(sector), {})
+            terms[tuple(kept)] = terms.get(tuple(kept), 0.0) + value
+    return found
+
+
+def _product_duals(gram: Gram, orbits: Sequence[Orbits]) -> list[Array]:
+    """Return for each attribute the dual of its surrogate Gram, as OPT_x has it.
+
+    The other attributes enter as the square of tr((D V D)^(1/2)), the bound on their own loss.
+    """
+    vs = _uniform(orbits)
+    bounds = [_own_bounds(own, v) for own, v in zip(orbits, vs, strict=True)]
+    for i, own in list(enumerate(orbits)) * 2:
+        if len(own.sizes) == 1:
+            continue
+        factors = np.stack([b[gram.index[:, j]] for j, b in enumerate(bounds)], axis=1)
+        factors[:, i] = 1.0
+        weights = gram.weights * factors.prod(axis=1)
+        surrogate = np.bincount(gram.index[:, i], weights, minlength=len(own.levels))
+        rounds = int(0.05 * BUDGET / _cost(len(own.sizes)))
+        for _ in range(min(max(rounds, 1), ROUNDS // 2)):
+            mass = _root_masses(own, vs[i], surrogate)
+            vs[i] = _climbed(vs[i], mass / (own.sizes * mass.sum()))
+            vs[i] /= float(own.sizes @ vs[i])
+        bounds[i] = _own_bounds(own, vs[i])
+    return vs
+
+
+def _uniform(orbits: Sequence[Orbits]) -> list[Array]:
+    return [np.full(len(own.sizes), 1 / float(own.sizes.sum())) for own in orbits]
+
+
+def _own_bounds(orbits: Orbits, v: Array) -> Array:
+    """Return tr((D V D)^(1/2))^2 for each matrix V of an attribute."""
+    unit = np.eye(len(orbits.levels))
+    return np.array([float(_root_masses(orbits, v, own).sum()) ** 2 for own in unit])
+
+
+def _root_masses(orbits: Orbits, v: Array, weights: Array) -> Array:
+    """Return the diagonal of (D V D)^(1/2) by orbit, V a weighted sum of matrices. sum(v) = 1."""
+    root = np.sqrt(v)
+    S = np.tensordot(weights, orbits.levels, axes=1) * np.outer(root, root)
+    w, U = np.linalg.eigh((S + S.T) / 2)
+    inside = np.maximum(weights @ orbits.inside * v, 0.0)
+    return np.asarray(U**2 @ np.sqrt(above_rounding(w)) + (orbits.sizes - 1) * np.sqrt(inside))

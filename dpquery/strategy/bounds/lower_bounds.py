@@ -1,0 +1,124 @@
+"""Lower bounds on the loss of every strategy, whatever optimiser found it.
+
+The SVD bound [LM13] is (sum of singular values of W)^2 / N; it holds for L2 sensitivity and so for
+L1 too, which is never smaller. It factors over a single product, has a closed form in the marginal
+algebra ([MATH] 3, 4), and is computed outright while N is small.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpquery.operators.gram import (
+    MAX_CLASSES,
+    Gram,
+    Matrix,
+    Mixture,
+    array_of,
+    classes,
+    is_mixture,
+    natural_order,
+    restricted,
+)
+from dpquery.strategy.algebra.eigenvalues import above_rounding, eigvalsh
+from dpquery.strategy.algebra.marginal_algebra import MAX_ATTRIBUTES, workload_eigenvalues
+from dpquery.strategy.algebra.subsets import member_products
+from dpquery.strategy.algebra.tridiagonal import TridiagonalInverse
+from dpquery.strategy.bounds.dual_bound import dual_bound
+from dpquery.strategy.optimize.opt_0_gaussian import GAP, optimum
+
+ROUNDS = 300  # of the fixed point
+
+DENSE_LIMIT = 1200  # cells of a domain whose Gram is decomposed outright
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A proven lower bound on sensitivity^2 tr((A'A)^-1 V), and what proves it."""
+
+    loss: float
+    kind: str
+
+
+def lower_bound(gram: Gram) -> Bound | None:
+    """Return the better of the SVD bound and the dual bound, where one is known."""
+    svd = svd_bound(gram)
+    if _in_marginal_algebra(gram):
+        return svd  # [MATH] 4: a strategy attains it
+    loss = solved_dual_bound(gram) or dual_bound(gram)
+    if loss is None or (svd is not None and svd.loss >= loss):
+        return svd
+    return Bound(loss, "dual bound")
+
+
+def solved_dual_bound(gram: Gram) -> float | None:
+    """Return the largest dual bound of a single product of prefix sums, all ranges and mixtures.
+
+    Duals multiply over the attributes ([MATH] 1). Those of prefix sums and all ranges are solved
+    for any number of classes; mixtures a I + b 11' have theirs at v = 1. None for other Grams.
+    """
+    if len(gram.weights) > 1:
+        return None
+    bound = float(gram.weights[0])
+    for own, j in zip(gram.matrices, gram.index[0], strict=True):
+        inverse = _tridiagonal(own[j])
+        if inverse is not None:
+            v = np.ones(len(inverse.diagonal))
+            bound *= optimum(inverse, v, ROUNDS, lambda _: None, GAP).bound
+        elif isinstance(own[j], Mixture):
+            bound *= _root_trace(own[j]) ** 2 / classes(own[j])
+        else:
+            return None
+    return bound
+
+
+def svd_bound(gram: Gram) -> Bound | None:
+    """Return the SVD bound where it can be computed, else None."""
+    if len(gram.weights) == 1:
+        named = [own[j] for own, j in zip(gram.matrices, gram.index[0], strict=True)]
+        if all(map(_has_eigenvalues, named)):
+            roots = [_root_trace(V) ** 2 / classes(V) for V in named]
+            return Bound(float(gram.weights[0]) * math.prod(roots), "SVD bound")
+    widest = int(np.count_nonzero(gram.index, axis=1).max())
+    if widest <= MAX_ATTRIBUTES and _in_marginal_algebra(gram):
+        return Bound(_marginal_bound(gram), "SVD bound")
+    if math.prod(gram.shape_of_domain) <= DENSE_LIMIT:
+        V = gram.dense()
+        return Bound(_root_trace((V + V.T) / 2) ** 2 / len(V), "SVD bound")
+    return None
+
+
+def _marginal_bound(gram: Gram) -> float:
+    """Square the sum of singular values over sqrt(N): mult(a) = prod (n_i - 1) share each value."""
+    found = workload_eigenvalues(gram)
+    beyond = np.array(gram.shape_of_domain, dtype=np.float64) - 1
+    multiplicities = member_products(list(found), beyond)
+    return float(np.sqrt(np.array(list(found.values())) * multiplicities).sum()) ** 2
+
+
+def _in_marginal_algebra(gram: Gram) -> bool:
+    """Return whether every matrix is a mixture of identity and ones."""
+    return all(is_mixture(V) for own in gram.matrices for V in own)
+
+
+def _tridiagonal(V: Matrix) -> TridiagonalInverse | None:
+    return TridiagonalInverse.of(restricted(V, natural_order(V)))
+
+
+def _has_eigenvalues(V: Matrix) -> bool:
+    """Return whether they can be computed."""
+    if isinstance(V, Mixture) or classes(V) <= MAX_CLASSES:
+        return True
+    return _tridiagonal(V) is not None
+
+
+def _root_trace(V: Matrix) -> float:
+    """Return the sum of square roots of the eigenvalues, which rounding never makes larger."""
+    if isinstance(V, Mixture):
+        return (V.n - 1) * math.sqrt(V.a) + math.sqrt(V.a + V.n * V.b)
+    inverse = _tridiagonal(V)
+    if inverse is not None:
+        root = inverse.root(np.ones(len(inverse.diagonal)))
+        return float(root.diagonal().sum()) * (1 - root.error)
+    return float(np.sqrt(above_rounding(eigvalsh(array_of(V)))).sum())

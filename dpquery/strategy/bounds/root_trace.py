@@ -1,0 +1,292 @@
+"""The trace of the square root of a sum of Kronecker products, or a little less.
+
+S = sum_t w_t kron_i S_i(t), where an attribute that a term does not name has e e', e a unit vector.
+With e and a basis of its complement for each attribute, S lives on one block of coordinates for
+each set b of attributes below some term: those outside b are at e. That space is small where the
+terms name few attributes, however many cells there are. Where it is not, the large blocks that one
+term alone reaches are eliminated (eliminated.py); where even that is too large, a cheaper bound
+does (pinched.py).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpquery.operators.factors import Array
+from dpquery.strategy.algebra.subsets import Subset, subsets_of
+from dpquery.strategy.bounds.interchangeable_codes import WeightedOrbits
+from dpquery.strategy.bounds.pinched import pinched_root_trace
+from dpquery.strategy.bounds.schur_elimination import POLES, Eliminated, nodes
+
+Row = tuple[tuple[int, int], ...]
+"""The (attribute, matrix) pairs of a term, by attribute."""
+Terms = dict[Row, float]
+
+DENSE = 1500  # coordinates up to which all are decomposed at once
+MAX_ASSEMBLED = 3500  # coordinates of the array that is assembled before it is trimmed
+TINY = float(np.finfo(float).tiny)
+RANK = 1e-13  # relative singular value below which a direction is left out
+SAFETY = 1e-6  # relative; rounding in the elimination is well below
+DECOMPOSITION, POLE, SUM = 10.0, 4.0, 5e5  # operations: times n^3, times n^3, of a sum
+OVERHEAD = 2e7  # of the many small steps, in the same unit
+
+
+@dataclass(frozen=True, eq=False)
+class RootTrace:
+    """tr(S^(1/2)), and for each attribute named how it divides over the orbits.
+
+    Attributes:
+        value: at most the trace.
+        masses: attribute -> (m_i,) diagonal of the partial trace of S^(1/2).
+        cost: floating point operations, roughly.
+    """
+
+    value: float
+    masses: dict[int, Array]
+    cost: float
+
+
+def root_trace(
+    terms: Terms, attributes: Sequence[WeightedOrbits], budget: float
+) -> RootTrace | None:
+    """Return tr(S^(1/2)) or less; None where it costs more than the budget, and has signs.
+
+    S must be positive semidefinite; its terms need not be. Leaving coordinates out only makes the
+    trace smaller.
+    """
+    if set(terms) == {()}:
+        return RootTrace(math.sqrt(max(terms[()], 0.0)), {}, 0.0)
+    common = set.intersection(*(set(row) for row in terms))
+    rest: Terms = {}
+    for row, weight in terms.items():
+        kept = tuple(pair for pair in row if pair not in common)
+        rest[kept] = rest.get(kept, 0.0) + weight
+    shared = {i: _root_diagonal(attributes[i].matrices[u]) for i, u in sorted(common)}
+    found = _Coordinates(rest, attributes).root_trace(budget)
+    if found is None:
+        return None
+    scale = math.prod(float(own.sum()) for own in shared.values())
+    masses = {i: own * scale for i, own in found.masses.items()}
+    for i, own in shared.items():
+        masses[i] = own * (scale / max(float(own.sum()), TINY) * found.value)
+    cost = found.cost + DECOMPOSITION * sum(len(own) ** 3 for own in shared.values())
+    return RootTrace(scale * found.value, masses, cost)
+
+
+def _root_diagonal(S: Array) -> Array:
+    roots, U = _roots(S)
+    return np.asarray(U**2 @ roots)
+
+
+def _roots(S: Array) -> tuple[Array, Array]:
+    """Return square roots of the eigenvalues, less what rounding may have added, and vectors."""
+    w, U = np.linalg.eigh((S + S.T) / 2)
+    least = len(w) * np.finfo(float).eps * float(w.max(initial=0.0))
+    return np.sqrt(np.maximum(w - least, 0.0)), U
+
+
+class _Coordinates:
+    """The blocks of coordinates below the terms, and S on them."""
+
+    def __init__(self, terms: Terms, attributes: Sequence[WeightedOrbits]) -> None:
+        self.terms, self.attributes = terms, attributes
+        self.bases = _bases(terms, attributes)
+        self.ranks = {i: basis.shape[1] - 1 for i, basis in self.bases.items()}
+        pairs = {pair for row in terms for pair in row}
+        self.local = {
+            (i, u): self.bases[i].T @ attributes[i].matrices[u] @ self.bases[i] for i, u in pairs
+        }
+        below = {b for row in terms for b in subsets_of(tuple(i for i, _ in row))}
+        self.sizes = {b: math.prod(self.ranks[i] for i in b) for b in below}
+        self.eliminated = self._choose()
+        gone = {tuple(i for i, _ in row) for row in self.eliminated}
+        self.blocks = sorted(below - gone)
+        self.places = _places([self.sizes[b] for b in self.blocks], self.blocks)
+        self.size = sum(self.sizes[b] for b in self.blocks)
+
+    def _choose(self) -> list[Row]:
+        """Choose large blocks that one term alone reaches, until the others are few enough.
+
+        Such a term is symmetric: its transpose, which S holds too, reaches the same block.
+        """
+        named = [tuple(i for i, _ in row) for row in self.terms]
+        left, chosen = sum(self.sizes.values()), []
+        order = sorted(self.terms, key=lambda row: -self.sizes[tuple(i for i, _ in row)])
+        for row in order if left > DENSE else ():
+            b = tuple(i for i, _ in row)
+            alone = sum(set(b) <= set(other) for other in named) == 1
+            if left > DENSE and alone and self.sizes[b] > 1 and self.terms[row] > 0:
+                chosen.append(row)
+                left -= self.sizes[b]
+        return chosen
+
+    def root_trace(self, budget: float) -> RootTrace | None:
+        """Return the trace and its masses over these attributes."""
+        if self.size > MAX_ASSEMBLED:
+            return self._pinched()
+        S = self._assemble()
+        trimmed = _Trimmed(S, self.blocks, self.places)
+        cost = self._cost(trimmed.size)
+        if cost > budget:
+            return self._pinched()
+        small = trimmed.array(S)
+        masses = {i: np.zeros(len(basis)) for i, basis in self.bases.items()}
+        if self.eliminated:
+            value, root = self._eliminate(small, trimmed, masses)
+        else:
+            roots, U = _roots(small)
+            value, root = float(roots.sum()), (U * roots) @ U.T
+        self._add_masses(lambda a, b: trimmed.block(root, a, b), masses)
+        return RootTrace(value, masses, cost)
+
+    def _pinched(self) -> RootTrace | None:
+        """Return a smaller trace that is cheap, with masses that leave v where it is."""
+        value = pinched_root_trace(self.terms, self.local)
+        if value is None:
+            return None
+        masses = {i: value * basis[:, 0] ** 2 for i, basis in self.bases.items()}
+        return RootTrace(value, masses, 0.0)
+
+    def _cost(self, n: float) -> float:
+        """Return about how many operations it takes, with n coordinates left."""
+        if not self.eliminated:
+            return DECOMPOSITION * n**3 + OVERHEAD
+        sums = sum(len(row) * 4.0 ** len(row) for row in self.eliminated)
+        return POLES * (POLE * n**3 + SUM * sums)
+
+    def _assemble(self) -> Array:
+        S = np.zeros((self.size, self.size))
+        whole: dict[Subset, Array] = {}
+        for row, weight in self.terms.items():
+            named = tuple(i for i, _ in row)
+            if row in self.eliminated:
+                below = [b for b in subsets_of(named) if b != named]
+                for a in below:
+                    for b in below:
+                        S[self.places[a], self.places[b]] += self._block(row, weight, a, b)
+                continue
+            term = np.full((1, 1), weight)
+            for pair in row:
+                term = np.kron(term, self.local[pair])
+            whole[named] = whole[named] + term if named in whole else term
+        for named, term in whole.items():
+            at = self._numbers(named)
+            S[at[:, None], at] += term
+        return (S + S.T) / 2
+
+    def _numbers(self, named: Subset) -> Array:
+        """Return where each entry of a term over these attributes stands, in Kronecker order."""
+        at = np.zeros([1 + self.ranks[i] for i in named], dtype=np.int64)
+        for b in subsets_of(named):
+            inside = tuple(slice(1, None) if i in b else slice(0, 1) for i in named)
+            place = self.places[b]
+            at[inside] = np.arange(place.start, place.stop).reshape(at[inside].shape)
+        return at.ravel()
+
+    def _block(self, row: Row, weight: float, a: Subset, b: Subset) -> Array:
+        block = np.full((1, 1), weight)
+        for i, u in row:
+            rows = slice(1, None) if i in a else slice(0, 1)
+            columns = slice(1, None) if i in b else slice(0, 1)
+            block = np.kron(block, self.local[i, u][rows, columns])
+        return block
+
+    def _eliminate(
+        self, small: Array, trimmed: "_Trimmed", masses: dict[int, Array]
+    ) -> tuple[float, Array]:
+        """Return the trace by rational functions, and the root of S on the other blocks."""
+        tops = [
+            Eliminated(row, self.terms[row], self.local, trimmed.bases, trimmed.places)
+            for row in self.eliminated
+        ]
+        whole = float(np.trace(small)) + sum(float(top.values.sum()) for top in tops)
+        root, eye = np.zeros_like(small), np.eye(len(small))
+        weights, taus, slope = nodes(whole)
+        for weight, tau in zip(weights, taus, strict=True):
+            core = small + tau * eye
+            for top in tops:
+                top.subtract(core, tau)
+            inverse = np.linalg.inv(core)
+            root += weight * (eye - tau * inverse)
+            for top in tops:
+                top.add(weight, tau, inverse)
+        value = float(np.trace(root)) + slope * whole
+        for top in tops:
+            value += top.trace
+            partial = top.partial()
+            for i, basis in self.bases.items():
+                if i in partial:
+                    masses[i] += np.einsum("op,pq,oq->o", basis, partial[i], basis)
+                else:
+                    masses[i] += top.trace * basis[:, 0] ** 2
+        return value * (1 - SAFETY), root
+
+    def _add_masses(
+        self, block: Callable[[Subset, Subset], Array], masses: dict[int, Array]
+    ) -> None:
+        for i, basis in self.bases.items():
+            r = self.ranks[i]
+            T = np.zeros((1 + r, 1 + r))
+            for b in self.blocks:
+                own = block(b, b)
+                if i not in b:
+                    T[0, 0] += np.trace(own)
+                    continue
+                k = b.index(i)
+                before = math.prod(self.ranks[j] for j in b[:k])
+                after = math.prod(self.ranks[j] for j in b[k + 1 :])
+                shape = (before, r, after)
+                T[1:, 1:] += np.einsum("apbaqb->pq", own.reshape(*shape, *shape))
+                beside = block(b[:k] + b[k + 1 :], b).reshape(before, after, *shape)
+                T[0, 1:] += np.einsum("abapb->p", beside)
+            T[1:, 0] = T[0, 1:]
+            masses[i] += np.einsum("op,pq,oq->o", basis, T, basis)
+
+
+class _Trimmed:
+    """A basis of the range of each diagonal block of S: S is zero beside it."""
+
+    def __init__(self, S: Array, blocks: list[Subset], places: dict[Subset, slice]) -> None:
+        least = len(S) * np.finfo(float).eps * float(np.max(np.diagonal(S), initial=0.0))
+        self.blocks, self.whole = blocks, places
+        self.bases: dict[Subset, Array] = {}
+        for b in blocks:
+            w, U = np.linalg.eigh(S[places[b], places[b]])
+            self.bases[b] = U[:, w > least]
+        self.places = _places([self.bases[b].shape[1] for b in blocks], blocks)
+        self.size = sum(basis.shape[1] for basis in self.bases.values())
+
+    def array(self, S: Array) -> Array:
+        """Return S in these bases."""
+        small = np.zeros((self.size, self.size))
+        for a in self.blocks:
+            left = self.bases[a].T @ S[self.whole[a]]
+            for b in self.blocks:
+                small[self.places[a], self.places[b]] = left[:, self.whole[b]] @ self.bases[b]
+        return small
+
+    def block(self, small: Array, a: Subset, b: Subset) -> Array:
+        """Return a block of an array in these bases, in the coordinates they were cut from."""
+        return self.bases[a] @ small[self.places[a], self.places[b]] @ self.bases[b].T
+
+
+def _places(sizes: list[int], blocks: list[Subset]) -> dict[Subset, slice]:
+    ends = np.cumsum([0, *sizes]).tolist()
+    return {b: slice(*ends[k : k + 2]) for k, b in enumerate(blocks)}
+
+
+def _bases(terms: Terms, attributes: Sequence[WeightedOrbits]) -> dict[int, Array]:
+    """Return [e, P] for each attribute named, P a basis of what its matrices reach beside e."""
+    used: dict[int, set[int]] = {}
+    for row in terms:
+        for i, u in row:
+            used.setdefault(i, set()).add(u)
+    bases = {}
+    for i, own in sorted(used.items()):
+        Q, stack = attributes[i].complement, attributes[i].matrices[sorted(own)]
+        reach = Q.T @ np.concatenate([*stack, *stack.transpose(0, 2, 1)], axis=1)
+        U, w, _ = np.linalg.svd(reach, full_matrices=False)
+        bases[i] = np.column_stack([attributes[i].e, Q @ U[:, w > RANK * float(w.max(initial=0))]])
+    return bases

@@ -1,0 +1,168 @@
+"""A large block of coordinates, diagonal in its own eigenvectors, taken out by Schur complement.
+
+One term w kron_i S_i reaches the block of all its attributes. In eigenvectors of every S_i beside e
+the block is diag(w kron lambda_i), and its coupling to the block of a smaller set a has the entries
+w prod_{i in a} lambda_i prod_{i not in a} rho_i, rho_i that of S_i with e: all sums over the block
+are products of small arrays. Square roots are replaced by
+    r(x) = sum_k c_k x / (x + tau_k) <= sqrt(x),
+the trapezoid rule for (2/pi) integral_0^oo x / (x + u^2) du in log u: every pole needs one inverse.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dpquery.operators.factors import Array
+from dpquery.strategy.algebra.subsets import Subset, subsets_of
+
+STEP = 1.0  # of log u; the rule is then right to 2 exp(-pi^2)
+SPAN = 1e-11  # least pole over the largest eigenvalue: rounding stays far below it
+POLES = math.ceil((2 - 0.5 * math.log(SPAN)) / STEP) + 1  # the last at seven times sqrt(whole)
+RANK = 1e-11  # relative eigenvalue below which a direction is left out
+
+
+def nodes(whole: float) -> tuple[Array, Array, float]:
+    """Return (c, tau, slope) with sum_k c_k x / (x + tau_k) + slope x <= sqrt(x) for x <= whole.
+
+    The sum over all nodes is sqrt(x) within a factor 1 +- 2 sum_m sech(pi^2 m / h), which c is
+    divided by. Nodes below the first are counted at the first, those above the last as if x were
+    `whole`: both only make the sum smaller.
+    """
+    u = np.exp(0.5 * math.log(SPAN * whole) + STEP * np.arange(POLES + 60))
+    excess = 1 + 2 * sum(1 / math.cosh(math.pi**2 * m / STEP) for m in range(1, 9))
+    c = (2 / math.pi) * STEP * u / excess
+    c[0] /= 1 - math.exp(-STEP)
+    slope = float((c[POLES:] / (whole + u[POLES:] ** 2)).sum())
+    return c[:POLES], u[:POLES] ** 2, slope
+
+
+class Eliminated:
+    """One block; `add` gathers r(S) on it, pole by pole.
+
+    Attributes:
+        attributes: those of its term.
+        values: its diagonal as a tensor, one axis an attribute.
+        trace: of r(S) on the block so far.
+    """
+
+    def __init__(
+        self,
+        row: Sequence[tuple[int, int]],
+        weight: float,
+        local: Mapping[tuple[int, int], Array],
+        bases: Mapping[Subset, Array],
+        places: Mapping[Subset, slice],
+    ) -> None:
+        self.attributes = tuple(i for i, _ in row)
+        self.places, self.trace = places, 0.0
+        self.vectors, eigenvalues, couplings = [], [], []
+        for pair in row:
+            w, U = np.linalg.eigh(local[pair][1:, 1:])
+            kept = w > RANK * float(w.max(initial=0.0))
+            self.vectors.append(U[:, kept])
+            eigenvalues.append(w[kept])
+            couplings.append(U[:, kept].T @ local[pair][1:, 0])
+        self.below = [a for a in subsets_of(self.attributes) if a != self.attributes]
+        self.values = weight * _outer(eigenvalues)
+        self.coupling, self.turn = {}, {}
+        for a in self.below:
+            inside = [i in a for i in self.attributes]
+            own = zip(inside, eigenvalues, couplings, strict=True)
+            self.coupling[a] = weight * _outer([x if here else y for here, x, y in own])
+            turn = np.ones((1, 1))
+            for here, U in zip(inside, self.vectors, strict=True):
+                turn = np.kron(turn, U) if here else turn
+            self.turn[a] = bases[a].T @ turn
+        sizes = [len(w) for w in eigenvalues]
+        self.within = [np.zeros((r, r)) for r in sizes]
+        self.beside = [np.zeros(r) for r in sizes]
+
+    def subtract(self, core: Array, tau: float) -> None:
+        """Subtract its Schur complement at a pole from the other blocks, in place."""
+        inverse = 1 / (self.values + tau)
+        for a in self.below:
+            for b in self.below:
+                fill = self._fill(self.coupling[a] * inverse * self.coupling[b], a, b)
+                core[self.places[a], self.places[b]] -= self.turn[a] @ fill @ self.turn[b].T
+
+    def _fill(self, products: Array, a: Subset, b: Subset) -> Array:
+        """Sum over the block: entry (x, y) has all coordinates x of a and y of b, where they agree.
+
+        What a and b share is on the diagonal.
+        """
+        letters = self._letters()
+        rows, columns = [letters[i] for i in a], [letters[i] for i in b]
+        union = rows + [letter for letter in columns if letter not in rows]
+        axes = dict(zip(letters.values(), self.values.shape, strict=True))
+        fill = np.zeros([1, *(axes[letter] for letter in rows + columns)])
+        everything = "".join(letters.values())
+        diagonal = np.einsum(f"z{''.join(rows + columns)}->z{''.join(union)}", fill)
+        diagonal[...] = np.einsum(f"{everything}->{''.join(union)}", products)
+        return fill.reshape(math.prod(axes[x] for x in rows), -1)
+
+    def _letters(self) -> dict[int, str]:
+        return {i: chr(ord("a") + k) for k, i in enumerate(self.attributes)}
+
+    def add(self, weight: float, tau: float, core_inverse: Array) -> None:
+        """Add the pole c x / (x + tau) of r(S), given (S + tau)^-1 on the other blocks."""
+        inverse = 1 / (self.values + tau)
+        letters = self._letters()
+        X = {a: self.coupling[a] * inverse for a in self.below}
+        H = self._turned(core_inverse)
+        everything = "".join(letters.values())
+        for k, (i, letter) in enumerate(letters.items()):
+            primed = {j: x.upper() if j == i else x for j, x in letters.items()}
+            own = np.einsum(f"{everything}->{letter}", self.values * inverse)
+            within = np.diag(own)
+            beside = np.zeros(len(own))
+            rest = tuple(j for j in self.attributes if j != i)
+            for b in self.below:
+                second = "".join(primed[j] for j in b)
+                other = "".join(primed.values())
+                for a in self.below:
+                    first = "".join(letters[j] for j in a)
+                    within -= tau * np.einsum(
+                        f"{everything},{first}{second},{other}->{letter}{letter.upper()}",
+                        X[a],
+                        H[a, b],
+                        X[b],
+                        optimize=True,
+                    )
+                first = "".join(letters[j] for j in rest)
+                beside += tau * np.einsum(
+                    f"{first}{second},{other}->{letter.upper()}", H[rest, b], X[b], optimize=True
+                )
+            self.within[k] += weight * within
+            self.beside[k] += weight * beside
+            self.trace += weight * float(np.trace(within)) if k == 0 else 0.0
+
+    def _turned(self, core_inverse: Array) -> dict[tuple[Subset, Subset], Array]:
+        sizes = dict(zip(self.attributes, self.values.shape, strict=True))
+        found = {}
+        for a in self.below:
+            left = self.turn[a].T @ core_inverse[self.places[a]]
+            for b in self.below:
+                own = left[:, self.places[b]] @ self.turn[b]
+                found[a, b] = own.reshape([sizes[i] for i in (*a, *b)])
+        return found
+
+    def partial(self) -> dict[int, Array]:
+        """Return, for each attribute, the partial trace of r(S) that involves the block."""
+        found = {}
+        for i, U, within, beside in zip(
+            self.attributes, self.vectors, self.within, self.beside, strict=True
+        ):
+            T = np.zeros((1 + len(U), 1 + len(U)))
+            T[1:, 1:] = U @ within @ U.T
+            T[0, 1:] = T[1:, 0] = U @ beside
+            found[i] = T
+        return found
+
+
+def _outer(vectors: Sequence[Array]) -> Array:
+    """Return the outer product of vectors, one axis each."""
+    product = np.ones(())
+    for vector in vectors:
+        product = np.multiply.outer(product, vector)
+    return product

@@ -1,0 +1,1 @@
+"""Goals beside the weighted RMSE: targets, minimax, and weights of single queries."""

@@ -1,0 +1,195 @@
+"""The least score of a goal over noise budgets: a convex problem, solved to a certificate.
+
+With fixed cores ([MATH] 6) the variance of query q is f_q = sum_b s_b^2 a_qb, and the budget is
+sum_b p_b / s_b^2. In x_b = log (s_b^2 / p_b) the logarithms of both are convex, so that
+    log sum_b exp(-x_b) + (1/t) log sum_q f_q^t
+is smooth and convex; as t grows it goes to the square of the score. Its gradient vanishes where
+lambda_q = f_q^(t-1) are the weights for which s is the best budget, and
+    (sum_b sqrt(p_b v_b))^2 / sum_q lambda_q,   v_b = sum_q lambda_q a_qb,
+is a lower bound on the square of the score of any budget: score over bound is the certificate.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.optimize import minimize
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.blocks import Workload
+from dpquery.operators.factors import Array
+from dpquery.strategy.algebra.subsets import Subset, subsets_of
+from dpquery.strategy.errors.query_variances import expand, split_terms
+from dpquery.strategy.goals.goals import Goal, queries
+from dpquery.strategy.goals.query_weights import RowClasses, Share, even_rows, row_classes, share_of
+from dpquery.strategy.shapes.cores import Core
+
+MAX_ENTRIES = 1 << 24  # of the matrix of a_qb
+MAX_ITERATIONS = 400  # at each sharpness
+SHARPNESS = tuple(4.0**k for k in range(1, 9))  # the t of the smoothed maximum
+GAP = 1e-4  # relative gap of score and bound at which the solver is content
+REST_BUDGET = 0.01  # of the budget, for the tables that a goal says nothing of
+SPARE = 1e-6  # of the budget, for blocks of cores that no answer depends on
+
+
+@dataclass(frozen=True, eq=False)
+class Budgets:
+    """The best noise of every block of cores.
+
+    Attributes:
+        noise: the standard deviation s_b of each block, for a budget of one.
+        score: of the goal, at sensitivity one.
+        bound: a lower bound on the score of any budget on the same cores.
+        shares: the weights of queries that prove it.
+    """
+
+    noise: dict[Subset, float]
+    score: float
+    bound: float
+    shares: list[Share]
+
+
+class BudgetProblem:
+    """The variances of a goal's queries, for an equal part of the budget on each block of cores.
+
+    Attributes:
+        subsets: the blocks of cores that the queries depend on.
+        matrix: (queries or classes of queries, subsets); an RMSE is one row.
+    """
+
+    def __init__(self, workload: Workload, goal: Goal, cores: tuple[Core | None, ...]) -> None:
+        self.workload, self.goal, self.cores = workload, goal, cores
+        rests = [None if own is None else own.variances for own in cores]
+        self.classes: dict[int, RowClasses] = {}
+        below: dict[int, list[Subset]] = {}
+        for k in sorted({k for limit in goal for k in limit.blocks}):
+            found = list(split_terms(cores, rests, workload.blocks[k], order=2))
+            below[k] = [b for b, terms in found for _ in terms]
+            terms = [term for _, own in found for term in own]
+            self.classes[k] = row_classes(workload.blocks[k], terms)
+        self._check_size()
+        self.subsets, self.matrix = self._matrix(below)
+
+    def _matrix(self, below: dict[int, list[Subset]]) -> tuple[list[Subset], "sp.csr_array"]:
+        """Return the subsets that some variance depends on, and the variances over them."""
+        every = dict.fromkeys(b for own in below.values() for b in own)
+        place = {b: j for j, b in enumerate(every)}
+        self.pieces: list[tuple[int, int, slice]] = []  # limit, block, where its rows stand
+        rows, columns, values, size = [], [], [], 0
+        for number, limit in enumerate(self.goal):
+            for k in limit.blocks:
+                tables = self._tables(number, k)
+                span = slice(size, size + tables.shape[1])
+                self.pieces.append((number, k, span))
+                rows.append(np.tile(np.arange(span.start, span.stop), len(tables)))
+                columns.append(np.repeat([place[b] for b in below[k]], tables.shape[1]))
+                values.append(tables.ravel())
+                size = span.stop if limit.figure == "sd" else size
+            size += limit.figure == "rmse"
+        index = (np.concatenate(rows), np.concatenate(columns))
+        whole = sp.csr_array((np.concatenate(values), index), shape=(size, len(place)))
+        whole = whole @ sp.diags_array([self.cost(b) for b in place])
+        asked = np.asarray(whole.max(axis=0).todense()).ravel() > 0
+        kept = [b for b, wanted in zip(place, asked, strict=True) if wanted]
+        return kept, sp.csr_array(whole[:, np.nonzero(asked)[0]])
+
+    def cost(self, b: Subset) -> float:
+        """Return p_b, the squared sensitivity of a block of cores."""
+        norms = [own.factor.column_norms(2).max() for own in (self.cores[i] for i in b) if own]
+        return math.prod(map(float, norms), start=1.0)
+
+    def _check_size(self) -> None:
+        size = sum(math.prod(own.shape) * len(own.terms) for own in self.classes.values())
+        if size > MAX_ENTRIES:
+            raise UnsupportedWorkloadError(f"{float(size):.1e} variances to weigh")
+
+    def _tables(self, number: int, k: int) -> Array:
+        """Return what each term of a block contributes to every class, or to the RMSE."""
+        limit, own = self.goal[number], self.classes[k]
+        if limit.figure == "sd":
+            tables = [np.broadcast_to(expand([term]), own.shape).ravel() for term in own.terms]
+            return np.array(tables) / limit.target**2
+        counts, whole = own.counts, queries(limit, self.workload)
+        sums = [
+            [coef * math.prod(float(v @ n) for v, n in zip(vs, counts, strict=True)) / whole]
+            for coef, vs in own.terms
+        ]
+        return np.array(sums) / limit.target**2
+
+    def solve(self, progress: Callable[[str], None] = lambda _: None) -> Budgets:
+        """Return the best budgets, from ever sharper maxima; each starts where the last ended."""
+        x = -np.log(self.matrix.T @ np.ones(self.matrix.shape[0])) / 2
+        value, noise = math.inf, x
+        bound, weights = 0.0, np.ones(self.matrix.shape[0])
+        for t in SHARPNESS:
+            x = self._sharpened(x, t, progress)
+            f = self.matrix @ np.exp(x)
+            reached = float(f.max()) * float(np.exp(-x).sum())
+            if reached < value:
+                value, noise = reached, x
+            own = (f / f.max()) ** (t - 1)
+            proven = float(np.sqrt(self.matrix.T @ own).sum()) ** 2 / float(own.sum())
+            if proven > bound:
+                bound, weights = proven, own / own.sum()
+            if value <= bound * (1 + GAP):
+                break
+        shares = self._shares(weights)
+        return Budgets(self._noise(noise), math.sqrt(value), math.sqrt(bound), shares)
+
+    def _sharpened(self, x: Array, t: float, progress: Callable[[str], None]) -> Array:
+        """Minimise the smoothed objective at one sharpness."""
+
+        def fun(own: Array) -> tuple[float, Array]:
+            progress(f"budgets: sharpness {t:g}")
+            return self.smoothed(own, t)
+
+        result = minimize(
+            fun,
+            x,
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": MAX_ITERATIONS, "ftol": 1e-10, "gtol": 1e-8},
+        )
+        return np.asarray(result.x)
+
+    def smoothed(self, x: Array, t: float) -> tuple[float, Array]:
+        """Return the smoothed log of the squared score, and its gradient. x: (subsets,)."""
+        e = np.exp(x)
+        f = self.matrix @ e
+        top, cost = float(f.max()), float((1 / e).sum())
+        w = (f / top) ** t
+        total = float(w.sum())
+        slope = e * (self.matrix.T @ (w / f)) / total - 1 / e / cost
+        return math.log(cost) + math.log(top) + math.log(total) / t, slope
+
+    def _noise(self, x: Array) -> dict[Subset, float]:
+        """Return s_b of every subset below a table: sqrt(p_b exp(x_b)), for a budget of one.
+
+        What the goal says nothing of takes equal parts of REST of the budget, or of SPARE where
+        only blocks are left that no answer depends on.
+        """
+        budget = {b: 1 / own for b, own in zip(self.subsets, np.exp(x).tolist(), strict=True)}
+        asked = {k for limit in self.goal for k in limit.blocks}
+        shape, whole = self.workload.shape_of_domain, sum(budget.values())
+        other: dict[Subset, None] = {}
+        for block in self.workload.blocks:
+            wide = tuple(i for i in block.attributes if shape[i] > 1)
+            other.update(dict.fromkeys(b for b in subsets_of(wide) if b not in budget))
+        part = REST_BUDGET if len(asked) < len(self.workload.blocks) else SPARE
+        budget |= dict.fromkeys(other, part * whole / max(len(other), 1))
+        whole = sum(budget.values())
+        return {b: math.sqrt(self.cost(b) * whole / own) for b, own in budget.items()}
+
+    def _shares(self, weights: Array) -> list[Share]:
+        shares = []
+        for number, k, span in self.pieces:
+            block, own, mass = self.workload.blocks[k], self.classes[k], weights[span]
+            limit = self.goal[number]
+            if limit.figure == "rmse":
+                part = block.queries / queries(limit, self.workload)
+                shares.append(Share(number, k, float(mass[0]) * part, even_rows(block)))
+            else:
+                shares.append(share_of(number, k, block, own, mass.reshape(own.shape)))
+        return shares

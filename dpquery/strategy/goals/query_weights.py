@@ -1,0 +1,242 @@
+"""Weights of single queries: how a goal turns into a weighted workload, and back.
+
+The least score of a goal is a minimax over queries, and so, by duality, the largest least weighted
+squared error over all weights of queries that add to one. Within a block weights are held as an
+outer product of one vector an axis: then a weighted block stays a Kronecker product, and nothing is
+lost for marginals, whose queries are all alike, nor for a single product, whose optimal weights
+have that form.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpquery.operators.blocks import Block, Workload
+from dpquery.operators.factors import Array, Factor, weighted
+from dpquery.strategy.errors.expected_error import EXPAND_LIMIT, largest_of, squared_sensitivity
+from dpquery.strategy.errors.query_variances import RowSums, expand, total_of, variances
+from dpquery.strategy.goals.goals import Goal, queries
+from dpquery.strategy.shapes.strategies import Strategy
+
+REST = 1e-4  # of all weight, for the blocks that a goal says nothing of: about 1 % of the budget
+FLOOR = 1e-3  # of a limit's weight, spread evenly: no query goes unsupported
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """The weight of a block's queries within one limit.
+
+    Attributes:
+        limit: the position of the limit in the goal.
+        block: the position of the block in the workload.
+        mass: all weight of its queries together; the masses of all shares add to one.
+        rows: for each axis of the block the weights of its predicates, (m_k,), adding to one.
+    """
+
+    limit: int
+    block: int
+    mass: float
+    rows: tuple[Array, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class RowClasses:
+    """The queries of a block that no term of a sum of outer products tells apart.
+
+    Attributes:
+        members: for each axis the class of every predicate, (m_k,).
+        terms: the terms over classes instead of predicates.
+    """
+
+    members: tuple[Array, ...]
+    terms: RowSums
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of classes on each axis."""
+        return tuple(int(own.max(initial=0)) + 1 for own in self.members)
+
+    @property
+    def counts(self) -> tuple[Array, ...]:
+        """Number of predicates in each class, axis by axis."""
+        return tuple(np.bincount(own) for own in self.members)
+
+
+def row_classes(block: Block, terms: RowSums) -> RowClasses:
+    """Find the classes of each axis of a block under the terms; in a tensor all rows differ."""
+    if isinstance(terms, np.ndarray):
+        every = tuple(np.arange(m) for m in block.row_shape)
+        return RowClasses(every, terms.reshape(block.row_shape))
+    members, axes = [], []
+    for k, m in enumerate(block.row_shape):
+        own = [vectors[k] for _, vectors in terms]
+        if all(len(v) == 1 for v in own):
+            values, found = np.array(own), np.zeros(m, dtype=np.int64)
+        else:
+            stacked = np.stack([np.broadcast_to(v, (m,)) for v in own])
+            values, found = np.unique(stacked, axis=1, return_inverse=True)
+        members.append(found.reshape(m))
+        axes.append(values)
+    short = [(coef, [axis[j] for axis in axes]) for j, (coef, _) in enumerate(terms)]
+    return RowClasses(tuple(members), short)
+
+
+def even_shares(goal: Goal, workload: Workload) -> list[Share]:
+    """Weigh all limits alike, and all blocks of a limit on a largest error."""
+    shares = []
+    for place, limit in enumerate(goal):
+        whole = queries(limit, workload)
+        for k in limit.blocks:
+            block = workload.blocks[k]
+            part = block.queries / whole if limit.figure == "rmse" else 1 / len(limit.blocks)
+            shares.append(Share(place, k, part / len(goal), even_rows(block)))
+    return shares
+
+
+def share_of(limit: int, position: int, block: Block, classes: RowClasses, mass: Array) -> Share:
+    """Return the share with the marginals of a tensor of weights, one entry a class of queries."""
+    total = float(mass.sum())
+    if total <= 0 or not block.is_product:
+        return Share(limit, position, total, even_rows(block))
+    rows = []
+    for k, (members, counts) in enumerate(zip(classes.members, classes.counts, strict=True)):
+        beside = tuple(j for j in range(mass.ndim) if j != k)
+        rows.append((mass.sum(axis=beside) / counts)[members] / total)
+    return Share(limit, position, total, tuple(rows))
+
+
+def mixed(old: Sequence[Share], new: Sequence[Share], step: float) -> list[Share]:
+    """Return shares on the way from the old ones to the new ones."""
+    out = []
+    for one, other in zip(old, new, strict=True):
+        mass = (1 - step) * one.mass + step * other.mass
+        part = step * other.mass / mass if mass > 0 else 0.0
+        pairs = zip(one.rows, other.rows, strict=True)
+        rows = tuple((1 - part) * u + part * v for u, v in pairs)
+        out.append(Share(one.limit, one.block, mass, rows))
+    return out
+
+
+def bounding_workload(workload: Workload, goal: Goal, shares: Sequence[Share]) -> Workload:
+    """Return a workload whose least loss is at most the square of any strategy's score.
+
+    A weighted mean of squared figures over squared targets, whatever the weights, is at most the
+    largest of them.
+    """
+    held = [own for own in shares if own.mass > 0]
+    pairs = [
+        _weighted(workload.blocks[own.block], own.mass / goal[own.limit].target ** 2, own.rows)
+        for own in held
+    ]
+    blocks, weights = zip(*pairs, strict=True)
+    return Workload(workload.shape_of_domain, blocks, weights)
+
+
+def tuning_workload(workload: Workload, goal: Goal, shares: Sequence[Share]) -> Workload:
+    """Return the workload, block by block, with the weights that strategies are selected for.
+
+    Every query keeps a little weight, those of no limit too, so that a strategy supports it. Where
+    several limits meet in a block, their weights are added and held as one outer product.
+    """
+    even = even_shares(goal, workload)
+    totals = [0.0] * len(workload.blocks)
+    rows: list[list[Array]] = [[np.zeros(m) for m in own.row_shape] for own in workload.blocks]
+    for own in mixed(shares, even, FLOOR):
+        mass = own.mass / goal[own.limit].target ** 2
+        totals[own.block] += mass
+        for held, vector in zip(rows[own.block], own.rows, strict=True):
+            held += mass * vector
+    whole, size = sum(totals), len(totals)
+    pairs = []
+    for block, total, vectors in zip(workload.blocks, totals, rows, strict=True):
+        if total > 0:
+            pairs.append(_weighted(block, total, tuple(v / total for v in vectors)))
+        else:
+            pairs.append(_weighted(block, REST * whole / size, even_rows(block)))
+    blocks, weights = zip(*pairs, strict=True)
+    return Workload(workload.shape_of_domain, blocks, weights)
+
+
+def raised(
+    shares: Sequence[Share], goal: Goal, workload: Workload, strategy: Strategy, *, power: float
+) -> tuple[list[Share], float]:
+    """Give more weight to the queries that a strategy answers badly: a multiplicative update.
+
+    Args:
+        shares: the old weights.
+        goal: what the figures are held against.
+        workload: what is asked.
+        strategy: what was selected for the old weights.
+        power: of a query's squared figure, by which its weight grows.
+
+    Returns:
+        The new shares, and the weighted mean of the squared figures over squared targets under the
+        old ones: at the optimum it is the square of the score.
+    """
+    scale = squared_sensitivity(strategy)
+    terms = {
+        k: variances(strategy, workload.blocks[k], position=k)
+        for k in sorted({own.block for own in shares})
+    }
+    new, mean = [], 0.0
+    for place, limit in enumerate(goal):
+        held = [own for own in shares if own.limit == place]
+        unit = scale / limit.target**2
+        if limit.figure == "rmse":
+            total = sum(total_of(terms[k], workload.blocks[k]) for k in limit.blocks)
+            excess = total * unit / queries(limit, workload)
+            mean += excess * sum(own.mass for own in held)
+            new += [Share(place, o.block, o.mass * excess**power, o.rows) for o in held]
+            continue
+        for own in held:
+            block = workload.blocks[own.block]
+            classes = row_classes(block, terms[own.block])
+            share, part = _raised(own, block, classes, unit, power)
+            new.append(share)
+            mean += part
+    whole = sum(own.mass for own in new)
+    return [Share(o.limit, o.block, o.mass / whole, o.rows) for o in new], mean
+
+
+def _raised(
+    own: Share, block: Block, classes: RowClasses, unit: float, power: float
+) -> tuple[Share, float]:
+    if math.prod(classes.shape) > EXPAND_LIMIT:
+        peak = unit * largest_of(classes.terms)
+        return Share(own.limit, own.block, own.mass * peak**power, own.rows), own.mass * peak
+    squares = np.broadcast_to(np.maximum(expand(classes.terms) * unit, 0.0), classes.shape)
+    weights = np.array(own.mass)
+    for members, rows in zip(classes.members, own.rows, strict=True):
+        weights = np.multiply.outer(weights, np.bincount(members, rows))
+    grown = weights * squares**power
+    total = float(grown.sum())
+    mean = float((weights * squares).sum())
+    if total <= 0 or not block.is_product:
+        return Share(own.limit, own.block, total, own.rows), mean
+    rows_of = []
+    for k, (members, rows) in enumerate(zip(classes.members, own.rows, strict=True)):
+        beside = tuple(j for j in range(grown.ndim) if j != k)
+        before, after = weights.sum(axis=beside), grown.sum(axis=beside)
+        ratio = np.divide(after, before, out=np.zeros_like(before), where=before > 0)
+        vector = rows * ratio[members]
+        rows_of.append(vector / vector.sum())
+    return Share(own.limit, own.block, total, tuple(rows_of)), mean
+
+
+def even_rows(block: Block) -> tuple[Array, ...]:
+    """Return equal weights of all predicates on each axis."""
+    return tuple(np.full(m, 1 / m) for m in block.row_shape)
+
+
+def _weighted(block: Block, weight: float, rows: Sequence[Array]) -> tuple[Block, float]:
+    """Return a block whose queries are scaled by the roots of their weights, and its own weight."""
+    factors: list[Factor] = []
+    for factor, vector in zip(block.factors, rows, strict=True):
+        if not block.is_product or np.ptp(vector) <= 1e-12 * vector.max():
+            weight /= factor.shape[0]
+            factors.append(factor)
+        else:
+            factors.append(weighted(factor, vector))
+    return replace(block, factors=tuple(factors)), weight

@@ -1,0 +1,97 @@
+"""OPT_0: the best strategy for the Gram of one attribute.
+
+Laplace: p-Identity strategies, a local optimum (opt_0_laplace). Gaussian: the optimum of a convex
+problem, with a proof of how near it is (opt_0_gaussian).
+
+loss = sensitivity^2 tr((A'A)^-1 V) throughout; strategies returned here have sensitivity 1.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.random import Generator
+
+from dpquery.operators.factors import Array, Dense, Factor, PIdentity
+from dpquery.operators.gram import Matrix, Mixture, classes, natural_order, restricted
+from dpquery.operators.inverses import DiagonalLessRows, Inverse, array_of
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.optimize.factor_selection import FactorSelection
+from dpquery.strategy.optimize.opt_0_gaussian import fixed_point
+from dpquery.strategy.optimize.opt_0_laplace import (
+    BASE,
+    best_p_identity,
+    even_p_identity,
+    p_identity_from,
+)
+
+ITERATIONS = 450
+ENTRIES = 1 << 23  # of a p-Identity: L-BFGS-B holds twenty times as many numbers
+
+
+def opt_0(
+    V: Matrix,
+    *,
+    noise: Noise,
+    rng: Generator,
+    p: int | None = None,
+    start: Array | None = None,
+    max_iterations: int | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> FactorSelection:
+    """Select a strategy for the Gram of one attribute. V: (n, n), symmetric.
+
+    Args:
+        V: Gram of the workload.
+        noise: "laplace" normalises columns to L1 norm 1, "gaussian" to L2 norm at most 1.
+        rng: source of the starting point; the optimiser's alone, never the noise's.
+        p: rows below the diagonal of a p-Identity; default n / 16, and 1 at least; fewer
+            where there would be more than ENTRIES entries.
+        start: `state` of an earlier selection to continue from.
+        max_iterations: of L-BFGS-B (Laplace) or of the fixed point (Gaussian);
+            default 450, and 1000 of L-BFGS-B for up to BASE classes.
+        progress: told about the iterations.
+
+    Raises:
+        UnsupportedWorkloadError: if a Gaussian strategy, which is an (n, n) array, is too large.
+    """
+    order = natural_order(V)
+    V = restricted(V, order)
+    start = None if start is None else start[..., order]
+    if noise == "gaussian":
+        found = fixed_point(V, start, max_iterations or ITERATIONS, progress)
+    elif isinstance(V, Mixture):
+        found = even_p_identity(V)
+    else:
+        most = max_iterations or (1000 if classes(V) <= BASE else ITERATIONS)
+        rows = max(1, min(classes(V) // 16 if p is None else p, ENTRIES // classes(V)))
+        found = (
+            best_p_identity(V, rows, rng, most, progress)
+            if start is None
+            else p_identity_from(V, start, most, progress)
+        )
+    return _reordered(found, np.argsort(order))
+
+
+def _reordered(found: FactorSelection, codes: Array) -> FactorSelection:
+    """Return the selection with the columns of its strategy in another order."""
+    if np.array_equal(codes, np.arange(len(codes))):
+        return found
+    return replace(
+        found,
+        factor=_columns(found.factor, codes),
+        inverse=_both_sides(found.inverse, codes),
+        state=None if found.state is None else found.state[..., codes],
+    )
+
+
+def _columns(factor: Factor, codes: Array) -> Factor:
+    if isinstance(factor, PIdentity):
+        return PIdentity(factor.diagonal[codes], factor.rows[:, codes])
+    return Dense(factor.dense()[:, codes])
+
+
+def _both_sides(inverse: Inverse, codes: Array) -> Inverse:
+    if isinstance(inverse, DiagonalLessRows):
+        return DiagonalLessRows(inverse.diagonal[codes], inverse.rows[:, codes])
+    return np.asarray(array_of(inverse)[np.ix_(codes, codes)])

@@ -1,0 +1,218 @@
+"""OPT_0 for Laplace noise: p-Identity strategies [HDMM18] Def. 9, by L-BFGS-B.
+
+The loss sees V through products with p rows alone, so a round costs O(p^2 n) and what V takes for
+p vectors ([MATH] 2). It has many local minima. A Gram of up to BASE classes is started from several
+random points; a larger one from the strategy for half of its codes, laid out twice: ranges within
+each half are served from the first round on, and what is left to find is how the halves share.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.random import Generator
+from scipy.linalg import lapack
+from scipy.optimize import OptimizeResult, minimize
+
+from dpquery.operators.factors import Array, PIdentity
+from dpquery.operators.gram import (
+    Matrix,
+    Mixture,
+    array_of,
+    classes,
+    diagonal,
+    restricted,
+    times,
+    total_sum,
+    trace,
+)
+from dpquery.operators.inverses import inverse_trace, p_identity_inverse
+from dpquery.strategy.optimize.factor_selection import FactorSelection
+
+THETA_LIMIT = 1e3  # beyond, the loss is lost in rounding and its minima are not real
+BASE = 256  # classes up to which starts are random
+STARTS = 4  # random ones at least; more for up to 1024 / STARTS classes, where they cost little
+LEAST = 32  # classes from which on halves are worth a start
+FIRST = 300  # iterations on the smallest part of a larger problem
+ROUGH = 300  # iterations on each larger part: what is left undone there is hard to mend later
+WORK = 450 << 20  # iterations times entries of Theta, at most: 450 for 4096 classes
+CORRECTIONS = 8  # pairs of steps and gradients that L-BFGS-B remembers
+Halving = Callable[[int], Array]
+"""From a number of codes to half of them."""
+
+
+def p_identity(Theta: Array) -> PIdentity:
+    """Return [I; Theta] D with D = diag(1 + 1'Theta)^-1: columns of L1 norm 1. Theta: (p, n)."""
+    d = 1 / (1 + Theta.sum(axis=0))
+    return PIdentity(d, Theta * d)
+
+
+def p_identity_loss(Theta: Array, V: Matrix) -> tuple[float, Array]:
+    """Return the loss of p_identity(Theta) on V and its gradient. O(p^2 n) beside V itself.
+
+    With s = 1 + 1'Theta, B = Theta diag(s), R = (I + Theta Theta')^-1 (Woodbury):
+    loss = sum_j s_j^2 V_jj - tr(R B V B').
+    """
+    s = 1 + Theta.sum(axis=0)
+    B = Theta * s
+    BV = times(V, B.T).T
+    G = BV @ B.T
+    R = _inverse(np.eye(len(Theta)) + Theta @ Theta.T)
+    RTheta, entries = R @ Theta, diagonal(V)
+    loss = float(s**2 @ entries - np.sum(R * G))
+    by_s = 2 * s * entries - 2 * np.einsum("ij,ij->j", RTheta, BV)
+    gradient = R @ (G @ RTheta - BV * s)
+    gradient *= 2
+    gradient += by_s
+    return loss, gradient
+
+
+def best_p_identity(
+    V: Matrix, p: int, rng: Generator, max_iterations: int, progress: Callable[[str], None]
+) -> FactorSelection:
+    """Return the best p-Identity found. V: (n, n).
+
+    Args:
+        V: Gram of the workload.
+        p: rows below the diagonal.
+        rng: of the random starts.
+        max_iterations: of L-BFGS-B, from each start.
+        progress: told about the iterations.
+    """
+    n = classes(V)
+    V = array_of(V) if n <= BASE else V
+    starts = [rng.random((p, n)) for _ in range(_starts(n) if n <= BASE else 0)]
+    if p > 1 and n > LEAST:
+        starts.append(_laid_out_twice(V, p, halving_of(V), rng, progress))
+    elif n > BASE:
+        starts.append(rng.random((p, n)))
+    found = [p_identity_from(V, start, max_iterations, progress) for start in starts]
+    return min(found, key=lambda own: own.loss)
+
+
+def p_identity_from(
+    V: Matrix, start: Array, max_iterations: int, progress: Callable[[str], None]
+) -> FactorSelection:
+    """Return the p-Identity that L-BFGS-B reaches from a start, never worse than the identity."""
+    Theta, converged = _descend(V, start, max_iterations, progress)
+    return _selection(Theta, V, converged=converged)
+
+
+def even_p_identity(V: Mixture) -> FactorSelection:
+    """Return the best p-Identity for a I + b 11': the total beside the identity, or not.
+
+    With one even row theta, t = tr V and S = 1'V1 the loss is (1 + theta)^2 (t - theta^2 S / (1 +
+    n theta^2)), of which the derivative is a quartic over a square. No start of L-BFGS-B ends lower
+    on any such Gram that was tried.
+    """
+    t, S, n = trace(V), total_sum(V), V.n
+    quartic = [n * (t * n - S), 0.0, 2 * (t * n - S), -S, t]
+    real = [float(x.real) for x in np.roots(quartic) if abs(x.imag) <= 1e-9 * abs(x)]
+    tried = [0.0, *(x for x in real if 0 < x < THETA_LIMIT), THETA_LIMIT]
+    theta = min(tried, key=lambda x: (1 + x) ** 2 * (t - x**2 * S / (1 + n * x**2)))
+    return _selection(np.full((1, n), theta), V, converged=True)
+
+
+def _selection(Theta: Array, V: Matrix, *, converged: bool) -> FactorSelection:
+    factor = p_identity(Theta)
+    inverse = p_identity_inverse(factor)
+    return FactorSelection(
+        factor=factor,
+        inverse=inverse,
+        loss=inverse_trace(inverse, V),
+        bound=0.0,
+        state=Theta if Theta.any() else None,
+        converged=converged,
+    )
+
+
+def _descend(
+    V: Matrix, start: Array, max_iterations: int, progress: Callable[[str], None]
+) -> tuple[Array, bool]:
+    """Return the Theta that L-BFGS-B reaches, or zeros where that is worse; and if it converged."""
+    shape, identity = start.shape, trace(V)
+    most = min(max_iterations, max(1, WORK // start.size))
+    scale = max(identity, np.finfo(float).tiny)
+
+    def fun(flat: Array) -> tuple[float, Array]:
+        loss, gradient = p_identity_loss(flat.reshape(shape), V)
+        return loss / scale, (gradient / scale).ravel()
+
+    def tell(intermediate_result: OptimizeResult) -> None:
+        loss = scale * float(intermediate_result["fun"])
+        progress(f"OPT_0 with {shape[0]} rows over {shape[1]:,} classes: loss {loss:.6g}")
+
+    result = minimize(
+        fun,
+        start.ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0.0, THETA_LIMIT)] * start.size,
+        options={"maxiter": most, "maxcor": CORRECTIONS, "ftol": 1e-9, "gtol": 1e-9},
+        callback=tell,
+    )
+    if scale * result.fun > identity:
+        return np.zeros(shape), bool(result.success)  # a local minimum worse than identity
+    return result.x.reshape(shape), bool(result.success)
+
+
+def _laid_out_twice(
+    V: Matrix, p: int, halve: Halving, rng: Generator, progress: Callable[[str], None]
+) -> Array:
+    """Return a start for V: the rows for half as many codes, once for either half."""
+    n = classes(V)
+    m, rows = (n + 1) // 2, p // 2
+    half = _rough(restricted(V, halve(n)), rows, halve, rng, progress)
+    Theta = np.zeros((p, n))
+    Theta[:rows, :m] = half
+    Theta[rows : 2 * rows, n - m :] += half
+    Theta[2 * rows :] = rng.random((p - 2 * rows, n)) / n
+    return Theta
+
+
+def _rough(
+    V: Matrix, p: int, halve: Halving, rng: Generator, progress: Callable[[str], None]
+) -> Array:
+    """Return the rows for a part of the codes, good enough to start from."""
+    n = classes(V)
+    if n > BASE and p > 1:
+        return _descend(V, _laid_out_twice(V, p, halve, rng, progress), ROUGH, progress)[0]
+    V = array_of(V) if n <= BASE else V
+    found = [_descend(V, rng.random((p, n)), FIRST, progress) for _ in range(STARTS // 2)]
+    return min((Theta for Theta, _ in found), key=lambda Theta: p_identity_loss(Theta, V)[0])
+
+
+def halving_of(V: Matrix) -> Halving:
+    """Return which half of the codes has a Gram most like those of the halves of V.
+
+    That is the middle half; or every other code, where most queries that look at one end of the
+    middle half look at the other too: prefixes then stay prefixes.
+    """
+    n = classes(V)
+    ends = _middle(n)[[0, -1]]
+    columns = np.zeros((n, 2))
+    columns[ends, [0, 1]] = 1.0
+    (left, across), (_, right) = times(V, columns)[ends]
+    return _every_other if across > 0.5 * math.sqrt(left * right) else _middle
+
+
+def _middle(n: int) -> Array:
+    m = (n + 1) // 2
+    return (n - m) // 2 + np.arange(m)
+
+
+def _every_other(n: int) -> Array:
+    return np.arange(0, n, 2)
+
+
+def _starts(n: int) -> int:
+    return min(4 * STARTS, 1024 // n) if n > LEAST else STARTS
+
+
+def _inverse(M: Array) -> Array:
+    """Return the inverse of a positive definite matrix."""
+    root, failed = lapack.dpotrf(M, lower=True)
+    lower, failed_too = lapack.dpotri(root, lower=True)
+    if failed or failed_too:
+        raise np.linalg.LinAlgError("a matrix is not positive definite")
+    return np.asarray(np.tril(lower) + np.tril(lower, -1).T)

@@ -1,0 +1,353 @@
+"""OPT_F: overlapping marginals of factor strategies ([MATH] 7).
+
+For every subset a the factors kron_{i in a} A_i are measured on the marginal over a, theta_a times.
+With G_i = A_i'A_i and mu_i = 1'G_i^-1 1 all such Grams are diagonal together: the loss is
+    ||theta||_K^2 sum_b S_b / kappa_b,  kappa_b = sum_{a >= b} theta_a^2 / prod_{i in a} mu_i,
+    S_b = sum_j w_j prod_{i in b} rest / mu prod_{i not in b} level
+where level = g'Vg / mu^2, rest = tr(G^-1 V) - g'Vg / mu and g = G^-1 1 of a matrix V of the
+workload; K = 1 for Laplace and 2 for Gaussian. A_i = I for all i is OPT_M; theta on one set alone
+is OPT_x. Both are starts, beside random ones: the problem is far from convex.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.random import Generator
+from numpy.typing import NDArray
+from scipy.optimize import OptimizeResult, minimize
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.factors import Array, Dense, Factor, Ones, PIdentity
+from dpquery.operators.gram import Gram, array_of, is_mixture, total_sum, trace
+from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
+from dpquery.strategy.algebra.subset_sums import BlockSums
+from dpquery.strategy.algebra.subsets import FULL_LIMIT, Below, Lattice, Subset, member_products
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.optimize.opt_0_laplace import THETA_LIMIT, p_identity
+from dpquery.strategy.optimize.opt_marginals import MarginalsSelection
+from dpquery.strategy.optimize.opt_product import ProductSelection
+from dpquery.strategy.optimize.parametrised_grams import (
+    Moments,
+    PIdentityRoot,
+    Root,
+    UnitRoot,
+    ridged,
+)
+
+MAX_FACTOR = {"laplace": 512, "gaussian": 128}
+"""Classes of an attribute whose factor is optimised; A = I beyond. Under Gaussian noise cores and
+totals contain all this, so that little time is spent."""
+EFFORT = ((20_000, 12, 2), (200_000, 3, 2), (math.inf, 1, 1))
+"""Up to how many subsets and entries of Grams: random restarts, and starts that are finished."""
+DIVISORS = (16, 8)  # an attribute of n classes gets n // 16 or n // 8 p-Identity rows
+LISTED = 10  # attributes of the widest set up to which the subsets are listed
+SCOUTING, LONGER, POLISHING = 60, 200, 1500  # iterations
+WORST = 700.0  # log loss of weights that do not support the workload
+Limits = tuple[float | None, float | None]
+Roots = dict[int, NDArray[np.float64]]
+"""Theta of a p-Identity (Laplace) or a root C (Gaussian), for the attributes with a factor."""
+
+
+@dataclass(frozen=True, eq=False)
+class FactorsSelection:
+    """Marginals of real factors whose columns have norm one, normalised to sensitivity 1.
+
+    Attributes:
+        weights: subset -> theta > 0.
+        factors: of the attributes that are not measured cell by cell.
+        loss: on the Gram they were selected for.
+        converged: whether L-BFGS-B met its tolerance on the best start.
+    """
+
+    weights: dict[Subset, float]
+    factors: dict[int, Factor]
+    loss: float
+    converged: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """Weights and roots, the log loss they reach, and from what kind of start."""
+
+    kind: str
+    theta: Array
+    roots: Roots
+    value: float = math.inf
+    converged: bool = False
+
+
+class FactorsProblem:
+    """log of the loss as a function of the weights of all subsets and the roots of some factors."""
+
+    def __init__(
+        self, gram: Gram, *, noise: Noise, max_cells: float, sets: Iterable[Subset] = ()
+    ) -> None:
+        """Keep the subsets below a table of the workload and those below the given sets."""
+        self.gram, self.noise, self.blocks = gram, noise, BlockSums(gram)
+        self.attributes = tuple(i for i, n in enumerate(gram.shape_of_domain) if n > 1)
+        self.lattice = _lattice(self.attributes, [*self.blocks.subsets, *sets])
+        self.place = {
+            tuple(self.attributes[k] for k in subset): row
+            for row, subset in enumerate(self.lattice.subsets)
+        }
+        self.rows = np.array([self.place[b] for b in self.blocks.subsets])
+        self.member = _membership(self.lattice.subsets, len(self.attributes))
+        self.sizes = np.array([float(gram.shape_of_domain[i]) for i in self.attributes])
+        self.allowed = member_products(self.lattice.subsets, self.sizes) <= max_cells
+        self.needed = np.zeros(len(self.lattice), dtype=bool)
+        self.needed[[self.place[b] for b in workload_eigenvalues(gram)]] = True
+        if not (self.lattice.superset_sums(self.allowed.astype(float)) > 0)[self.needed].all():
+            raise UnsupportedWorkloadError(f"a marginal has more than {max_cells:.0e} cells")
+        self.base = np.ones(self.blocks.size)
+        for i, (n, own) in enumerate(zip(gram.shape_of_domain, gram.matrices, strict=True)):
+            levels = np.array([total_sum(V) / n**2 for V in own])
+            traces = np.array([trace(V) / n for V in own])
+            rests = np.where(traces - levels > 1e-12 * traces, traces - levels, 0.0)
+            self._put(self.base, i, levels, rests)
+        self.grams = cache(self._grams)
+
+    def _grams(self, i: int) -> NDArray[np.float64]:
+        stacked = np.stack([array_of(V) for V in self.gram.matrices[i]])
+        return np.asarray((stacked + stacked.transpose(0, 2, 1)) / 2)
+
+    def _put(self, c: Array, i: int, levels: Array, rests: Array) -> None:
+        c[self._slice(i, False)], c[self._slice(i, True)] = levels, rests
+
+    def _slice(self, i: int, inside: bool) -> slice:
+        return slice(int(self.blocks.offsets[i]) + inside, int(self.blocks.offsets[i + 1]), 2)
+
+    def root(self, own: Array) -> Root:
+        """Return an attribute at one point."""
+        return PIdentityRoot(own) if self.noise == "laplace" else UnitRoot(own)
+
+    def loss(self, theta: Array, roots: Roots) -> tuple[float, Array, Roots]:
+        """Return log loss (infinite where unsupported) and its gradients by theta and by roots."""
+        points = {i: self.root(own) for i, own in roots.items()}
+        moments = {i: Moments(own.inverse, self.grams(i)) for i, own in points.items()}
+        c, mu = self.base.copy(), self.sizes.copy()
+        for i, held in moments.items():
+            self._put(c, i, held.levels, held.rests / held.mu)
+            mu[self.attributes.index(i)] = held.mu
+        share = np.exp(-(self.member @ np.log(mu)))
+        kappa = self.lattice.superset_sums(theta**2 * share)
+        if np.any(kappa[self.needed] <= 0):
+            return math.inf, np.zeros_like(theta), {i: 0 * own for i, own in roots.items()}
+        inverse = np.divide(1.0, kappa, out=np.zeros_like(kappa), where=self.needed)
+        S = np.zeros_like(kappa)
+        S[self.rows] = np.maximum(self.blocks.sums(c), 0.0)
+        error = float(S @ inverse)
+        spread = self.lattice.subset_sums(S * inverse**2) * share / error
+        norm = float(theta.sum() if self.noise == "laplace" else np.sqrt(theta @ theta))
+        by_norm = np.ones_like(theta) if self.noise == "laplace" else theta / norm
+        by_mu = (theta**2 * spread) @ self.member / mu
+        by_c = self.blocks.gradient(c, inverse[self.rows] / error)
+        by_roots = {
+            i: points[i].gradient(self._by_inverse(i, held, by_c, by_mu))
+            for i, held in moments.items()
+        }
+        by_theta = 2 * by_norm / norm - 2 * theta * spread
+        return 2 * math.log(norm) + math.log(error), by_theta, by_roots
+
+    def _by_inverse(self, i: int, held: Moments, by_c: Array, by_mu: Array) -> Array:
+        by_rests = by_c[self._slice(i, True)] / held.mu
+        own = float(by_mu[self.attributes.index(i)] - by_rests @ held.rests / held.mu)
+        return held.gradient(by_c[self._slice(i, False)], by_rests, own)
+
+    def weights(self, real: dict[Subset, float]) -> Array:
+        """Return weights of subsets as a vector; those that are not allowed as zeros."""
+        theta = np.zeros(len(self.lattice))
+        for b, weight in real.items():
+            theta[self.place[b]] = weight
+        return np.where(self.allowed, theta, 0.0)
+
+    def descend(self, start: Point, iterations: int, report: Callable[[float], None]) -> Point:
+        """Return where L-BFGS-B gets from a start, told of the loss now and then."""
+        if start.converged:
+            return start
+        order = list(start.roots)
+        ends = np.cumsum([len(start.theta), *(start.roots[i].size for i in order)])
+
+        def split(flat: Array) -> tuple[Array, Roots]:
+            theta, *pieces = np.split(flat, ends[:-1])
+            pairs = zip(order, pieces, strict=True)
+            return theta, {i: own.reshape(start.roots[i].shape) for i, own in pairs}
+
+        def fun(flat: Array) -> tuple[float, Array]:
+            value, by_theta, by_roots = self.loss(*split(flat))
+            gradient = np.concatenate([by_theta, *(by_roots[i].ravel() for i in order)])
+            return (value if value < math.inf else WORST), gradient
+
+        def callback(intermediate_result: OptimizeResult) -> None:
+            report(math.exp(intermediate_result.fun))
+
+        limits: list[Limits] = [(0.0, None if own else 0.0) for own in self.allowed]
+        free = (0.0, THETA_LIMIT) if self.noise == "laplace" else (None, None)
+        limits += [free] * int(ends[-1] - ends[0])
+        result = minimize(
+            fun,
+            np.concatenate([start.theta, *(start.roots[i].ravel() for i in order)]),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=limits,
+            callback=callback,
+            options={"maxiter": iterations, "maxfun": 2 * iterations, "ftol": 1e-9, "gtol": 1e-9},
+        )
+        theta, roots = split(result.x)
+        return Point(start.kind, theta, roots, float(result.fun), bool(result.success))
+
+
+def _lattice(attributes: Subset, sets: list[Subset]) -> Lattice:
+    """Return the subsets below the sets, or all of them where the sets are wide."""
+    place, d = {i: k for k, i in enumerate(attributes)}, len(attributes)
+    if max(map(len, sets)) > LISTED and d <= FULL_LIMIT:
+        return Lattice(d)
+    return Lattice(d, Below([tuple(place[i] for i in b) for b in sets]).subsets)
+
+
+def _membership(subsets: list[Subset], d: int) -> "sp.csr_array":
+    """Return the 0/1 matrix of which attribute is in which subset."""
+    rows = np.repeat(np.arange(len(subsets)), [len(a) for a in subsets])
+    columns = np.array([i for a in subsets for i in a], dtype=np.int64)
+    return sp.csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(subsets), d))
+
+
+def check_optimisable(gram: Gram) -> None:
+    """Refuse workloads for which OPT_F is the same as OPT_0 or as OPT_M."""
+    shape = gram.shape_of_domain
+    if sum(n > 1 for n in shape) == 1:
+        raise UnsupportedWorkloadError("the same as OPT_0 for one attribute")
+    if all(is_mixture(V) for own in gram.matrices for V in own):
+        raise UnsupportedWorkloadError("the same as OPT_M where all codes are treated alike")
+
+
+def opt_factors(
+    gram: Gram,
+    *,
+    noise: Noise,
+    rng: Generator,
+    max_cells: float,
+    marginals: MarginalsSelection,
+    product: ProductSelection | None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> FactorsSelection:
+    """Select weights of subsets and a factor for every attribute of at most MAX_FACTOR classes.
+
+    Every start is descended from for a while, the best of each kind for longer, and the best of
+    all to the end. The loss is never above that of `marginals`, nor above that of `product` where
+    its factors can be optimised.
+
+    Args:
+        gram: Gram of the workload.
+        noise: which norm the columns of the factors are scaled to.
+        rng: for the random starts.
+        max_cells: of a table that may be measured.
+        marginals: OPT_M's selection.
+        product: OPT_x's, where the domain is small enough to be measured whole.
+        progress: told of the descent; may raise OutOfTimeError.
+
+    Raises:
+        UnsupportedWorkloadError: a table is too wide, or has more than max_cells cells.
+    """
+    whole = [] if product is None else [_measured(product)]
+    sets = [*marginals.weights, *whole]
+    problem = FactorsProblem(gram, noise=noise, max_cells=max_cells, sets=sets)
+
+    def descend(start: Point, iterations: int) -> Point:
+        return problem.descend(
+            start, iterations, lambda loss: progress(f"OPT_F from {start.kind}: loss {loss:.6g}")
+        )
+
+    points = [descend(own, SCOUTING) for own in _starts(problem, rng, marginals, product)]
+    points = [descend(own, LONGER) for own in _best(points, each=2)]
+    finished = [descend(own, POLISHING) for own in _best(points)[: _effort(problem)[1]]]
+    best = _best(finished)[0]
+    norm = best.theta.sum() if noise == "laplace" else np.sqrt(best.theta @ best.theta)
+    weights = {b: float(best.theta[row] / norm) for b, row in problem.place.items()}
+    return FactorsSelection(
+        {b: weight for b, weight in weights.items() if weight > 0},
+        {i: _real_factor(own, noise) for i, own in best.roots.items()},
+        math.exp(best.value),
+        best.converged,
+    )
+
+
+def _effort(problem: FactorsProblem) -> tuple[int, int]:
+    """Return how many random restarts there are, and how many starts are finished."""
+    sizes = [n for n in problem.gram.shape_of_domain if n <= MAX_FACTOR[problem.noise]]
+    size = len(problem.lattice) + sum(n * n for n in sizes)
+    return next((restarts, finished) for most, restarts, finished in EFFORT if size <= most)
+
+
+def _best(points: list[Point], *, each: int | None = None) -> list[Point]:
+    """Return the points by their loss, at most so many of each kind."""
+    found: list[Point] = []
+    for own in sorted(points, key=lambda own: own.value):
+        if each is None or sum(other.kind == own.kind for other in found) < each:
+            found.append(own)
+    return found
+
+
+def _starts(
+    problem: FactorsProblem,
+    rng: Generator,
+    marginals: MarginalsSelection,
+    product: ProductSelection | None,
+) -> Iterator[Point]:
+    """Yield OPT_M, OPT_x and random factors on the sets of OPT_M and on those of the workload."""
+    asked = problem.weights(dict.fromkeys(problem.blocks.subsets, 1.0))
+    cells = problem.weights(marginals.weights)
+    shapes = {
+        i: problem.gram.shape_of_domain[i]
+        for i in problem.attributes
+        if problem.gram.shape_of_domain[i] <= MAX_FACTOR[problem.noise]
+        and not all(is_mixture(V) for V in problem.gram.matrices[i])
+    }
+    if problem.noise == "gaussian":
+        # The identity is no stationary point there, so that OPT_M's factors can grow.
+        yield Point("OPT_M", cells, {i: np.eye(n) for i, n in shapes.items()})
+    else:
+        yield Point("OPT_M", cells, {})
+    if product is not None:
+        yield from _product_starts(problem, product, asked)
+    if problem.noise == "laplace":
+        widest = max(shapes.values(), default=0)
+        for divisor in DIVISORS if widest >= min(DIVISORS) else DIVISORS[:1]:
+            for _ in range(min(_effort(problem)[0], widest // 8 + 2)):
+                roots = {i: rng.random((max(1, n // divisor), n)) for i, n in shapes.items()}
+                yield Point(f"random factors, 1/{divisor}, on OPT_M's sets", cells, roots)
+                yield Point(f"random factors, 1/{divisor}, on all sets", asked, roots)
+
+
+def _product_starts(
+    problem: FactorsProblem, product: ProductSelection, asked: Array
+) -> Iterator[Point]:
+    """Yield OPT_x, alone and with a little of all sets, if it can be optimised here."""
+    roots = {}
+    for i in problem.attributes:
+        factor = product.factors[i]
+        if isinstance(factor, PIdentity):
+            roots[i] = factor.rows / factor.diagonal
+        elif isinstance(factor, Dense):
+            roots[i] = factor.dense()
+    alone = problem.weights({_measured(product): 1.0})
+    largest = MAX_FACTOR[problem.noise]
+    if alone.any() and all(own.shape[1] <= largest for own in roots.values()):
+        yield Point("OPT_x", alone, roots)
+        yield Point("OPT_x and all sets", alone + 0.01 * asked, roots)
+
+
+def _measured(product: ProductSelection) -> Subset:
+    """Return the attributes that a product does not sum over."""
+    pairs = enumerate(product.factors)
+    return tuple(i for i, own in pairs if own.shape[1] > 1 and not isinstance(own, Ones))
+
+
+def _real_factor(root: Array, noise: Noise) -> Factor:
+    """Return the factor of a root, with columns of norm one."""
+    if noise == "laplace":
+        return p_identity(root)
+    return Dense(np.linalg.cholesky(ridged(root / np.sqrt((root**2).sum(axis=0)))).T)

@@ -1,0 +1,242 @@
+"""Two products solved together, their factors optimised for just that: OPT_+ for Gaussian noise.
+
+With X_i and Y_i the Grams of the two parts, of unit diagonal, the loss is
+    tr((a^2 kron X_i + b^2 kron Y_i)^-1 V),  a^2 + b^2 = 1,
+where V = sum_j w_j kron V_ij. In the basis that both Grams of an attribute share, W_i'X_iW_i = x_i
+and W_i'Y_iW_i = y_i, it is sum_e D_e T_e: D = 1 / (a^2 kron x_i + b^2 kron y_i) and T the diagonal
+of W'VW. The gradient with respect to X_i is -a^2 W_i H W_i' with
+    H[e, f] = sum_j w_j (W_i'V_ijW_i)[e, f] sum_r D[e, r] D[f, r] prod_{i' != i} x_i'[r] T_i'j[r].
+An attribute of which all blocks ask the same is left out: one factor serves both parts best, since
+the duals of [MATH] 1 multiply.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import cholesky, eigh
+from scipy.optimize import OptimizeResult, minimize
+
+from dpquery.operators.factors import Array, Dense, Factor, Ones
+from dpquery.operators.gram import Gram, array_of
+from dpquery.strategy.algebra.joint_system import total_first
+
+MAX_WORK = 2e9  # multiplications of one evaluation
+ALL_WORK = 3e10  # and of all of them
+MAX_ITERATIONS = 200
+RIDGE = 1e-6  # of the identity mixed into every Gram
+
+Factors = tuple[Factor, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class PairSelection:
+    """Two products with real factors of sensitivity 1, and the loss when they are solved together.
+
+    Attributes:
+        factors: one for each attribute, of each part.
+        shares: a and b.
+        loss: sensitivity^2 times error.
+        converged: whether L-BFGS met its tolerance.
+    """
+
+    factors: tuple[Factors, Factors]
+    shares: tuple[float, float]
+    loss: float
+    converged: bool
+
+
+def opt_pair(
+    gram: Gram,
+    factors: tuple[Factors, Factors],
+    shares: tuple[float, float],
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+) -> PairSelection | None:
+    """Improve two products by L-BFGS; None where an evaluation takes too long.
+
+    Args:
+        gram: Gram of the workload.
+        factors: where to start; totals stay totals.
+        shares: of the budget, with squares that add to one.
+        progress: told about every step.
+    """
+    problem = PairProblem(gram, factors)
+    if problem.work > MAX_WORK:
+        return None
+
+    def told(intermediate_result: OptimizeResult) -> None:
+        loss = math.exp(float(intermediate_result.fun)) * problem.aside
+        progress(f"OPT_+ solves two products together: loss {loss:.6g}")
+
+    result = minimize(
+        problem.loss,
+        problem.start(shares),
+        jac=True,
+        method="L-BFGS-B",
+        callback=told,
+        options={"maxiter": int(min(MAX_ITERATIONS, max(1, ALL_WORK // problem.work)))},
+    )
+    found, angle = problem.factors_at(result.x), float(result.x[0])
+    loss = math.exp(float(result.fun)) * problem.aside
+    return PairSelection(found, (math.cos(angle), math.sin(angle)), loss, bool(result.success))
+
+
+class PairProblem:
+    """log of the loss as a function of the angle of the shares and the roots of all free Grams."""
+
+    def __init__(self, gram: Gram, factors: tuple[Factors, Factors]) -> None:
+        self.first, self.shape = factors, gram.shape_of_domain
+        self.weights = gram.weights
+        self.index: dict[int, Array] = {}
+        self.grams: dict[int, Array] = {}
+        self.alike: dict[int, Factor] = {}
+        self.aside = 1.0
+        for i, n in enumerate(self.shape):
+            used, index = np.unique(gram.index[:, i], return_inverse=True)
+            own = np.stack([array_of(gram.matrices[i][u]) for u in used])
+            if len(used) > 1:
+                self.index[i], self.grams[i] = index.ravel(), (own + own.transpose(0, 2, 1)) / 2
+            elif n == 1:
+                self.aside *= float(own[0, 0, 0])
+            elif used[0] > 0:
+                self.alike[i] = factors[0][i]
+                inverse = np.linalg.inv(self.alike[i].gram())
+                self.aside *= float(np.sum(inverse * own[0]))
+        self.free = [
+            (k, i) for k in range(2) for i in self.grams if not isinstance(factors[k][i], Ones)
+        ]
+        cells = math.prod(self.shape[i] for i in self.grams)
+        self.work = cells * sum(len(own) * own.shape[1] for own in self.grams.values()) + 1
+
+    def start(self, shares: tuple[float, float]) -> Array:
+        """Flatten the shares and the roots of the factors that the search starts from."""
+        roots = [
+            np.linalg.cholesky(_ridged(self.first[k][i].gram())).T.ravel() for k, i in self.free
+        ]
+        return np.concatenate([[math.atan2(shares[1], shares[0])], *roots])
+
+    def _roots(self, flat: Array) -> dict[tuple[int, int], Array]:
+        roots, begin = {}, 1
+        for k, i in self.free:
+            n = self.shape[i]
+            roots[k, i] = flat[begin : begin + n * n].reshape(n, n)
+            begin += n * n
+        return roots
+
+    def factors_at(self, flat: Array) -> tuple[Factors, Factors]:
+        """Return the factors of both parts at a point."""
+        roots = self._roots(flat)
+
+        def factor(k: int, i: int) -> Factor:
+            if (k, i) in roots:
+                C = roots[k, i]
+                return Dense(np.linalg.cholesky(_ridged_root(_unit(C))).T)
+            return self.alike.get(i, self.first[k][i])
+
+        first, second = (tuple(factor(k, i) for i in range(len(self.shape))) for k in range(2))
+        return first, second
+
+    def loss(self, flat: Array) -> tuple[float, Array]:
+        """Return log loss, without the attributes left out, and its gradient."""
+        roots, angle = self._roots(flat), float(flat[0])
+        units = {place: _unit(C) for place, C in roots.items()}
+        squares = (math.cos(angle) ** 2, math.sin(angle) ** 2)
+        axes = {i: self._axis(i, units) for i in self.grams}
+        x = [_outer([axes[i].values[k] for i in self.grams]) for k in range(2)]
+        seen = squares[0] * x[0] + squares[1] * x[1]
+        D = np.divide(1.0, seen, out=np.zeros_like(seen), where=seen > 0)
+        T = self._diagonal(axes, np.arange(len(self.weights)), list(self.grams))
+        total = float((D * T).sum())
+        by_square = [-float((D**2 * T * own).sum()) / total for own in x]
+        pieces = [np.array([(by_square[1] - by_square[0]) * math.sin(2 * angle)])]
+        grams = {i: self._by_grams(i, axes, D) for i in self.grams}
+        for k, i in self.free:
+            by_X = -squares[k] / total * grams[i][k]
+            pieces.append(_by_root(roots[k, i], units[k, i], by_X).ravel())
+        return math.log(total), np.concatenate(pieces)
+
+    def _axis(self, i: int, units: Mapping[tuple[int, int], Array]) -> "_Axis":
+        X, Y = (_ridged_root(units[k, i]) if (k, i) in units else None for k in range(2))
+        basis, values = _shared(X, Y, self.shape[i])
+        moved = basis.T @ self.grams[i] @ basis
+        return _Axis(basis, values, moved, np.einsum("uee->ue", moved))
+
+    def _diagonal(self, axes: Mapping[int, "_Axis"], terms: Array, over: Sequence[int]) -> Array:
+        """Return sum_j w_j kron_i diag(W_i'V_ijW_i) over some terms and attributes."""
+        half = len(over) // 2
+        left, right = (
+            _rowwise(len(terms), [axes[i].diagonals[self.index[i][terms]] for i in own])
+            for own in (over[:half], over[half:])
+        )
+        shape = [self.shape[i] for i in over]
+        return np.asarray((left * self.weights[terms, None]).T @ right).reshape(shape)
+
+    def _by_grams(self, i: int, axes: Mapping[int, "_Axis"], D: Array) -> list[Array]:
+        """Return W_i H W_i' of both parts."""
+        n, place = self.shape[i], list(self.grams).index(i)
+        others = [own for own in self.grams if own != i]
+        rows = np.moveaxis(D, place, 0).reshape(n, -1)
+        beside = [_outer([axes[own].values[k] for own in others]).ravel() for k in range(2)]
+        H = [np.zeros((n, n)), np.zeros((n, n))]
+        for u, moved in enumerate(axes[i].moved):
+            terms = np.nonzero(self.index[i] == u)[0]
+            T = self._diagonal(axes, terms, others).ravel()
+            for k in range(2):
+                H[k] += moved * ((rows * (T * beside[k])) @ rows.T)
+        return [axes[i].basis @ own @ axes[i].basis.T for own in H]
+
+
+@dataclass(frozen=True, eq=False)
+class _Axis:
+    """One attribute in the basis of both Grams: their diagonals, and the workload's Grams."""
+
+    basis: Array
+    values: tuple[Array, ...]
+    moved: Array
+    diagonals: Array
+
+
+def _shared(X: Array | None, Y: Array | None, n: int) -> tuple[Array, tuple[Array, Array]]:
+    """Return W and the diagonals of W'XW and W'YW; None is the Gram of the total."""
+    if X is not None and Y is not None:
+        x, W = eigh(X, Y)
+        return W, (np.maximum(x, 0.0), np.ones(n))
+    G = X if X is not None else Y
+    W, total, _ = total_first(np.eye(n) if G is None else cholesky(G))
+    own = (np.ones(n), total**2)
+    return W, own if X is not None else (own[1], own[0])
+
+
+def _unit(C: Array) -> Array:
+    return np.asarray(C / np.sqrt((C**2).sum(axis=0)))
+
+
+def _ridged(X: Array) -> Array:
+    return np.asarray((1 - RIDGE) * X + RIDGE * np.eye(len(X)))
+
+
+def _ridged_root(B: Array) -> Array:
+    return _ridged(B.T @ B)
+
+
+def _by_root(C: Array, B: Array, by_X: Array) -> Array:
+    """Return the gradient with respect to C, of B'B ridged, B the unit columns of C."""
+    by_B = (1 - RIDGE) * B @ (by_X + by_X.T)
+    return np.asarray((by_B - B * (B * by_B).sum(axis=0)) / np.sqrt((C**2).sum(axis=0)))
+
+
+def _outer(vectors: Sequence[Array]) -> Array:
+    total: Array = np.ones(())
+    for vector in vectors:
+        total = np.multiply.outer(total, vector)
+    return total
+
+
+def _rowwise(rows: int, factors: Sequence[Array]) -> Array:
+    """Return the Kronecker product of each row of the factors. (rows, n_i) each -> (rows, N)."""
+    total = np.ones((rows, 1))
+    for own in factors:
+        total = (total[:, :, None] * own[:, None, :]).reshape(rows, -1)
+    return total

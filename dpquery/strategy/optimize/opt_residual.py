@@ -1,0 +1,196 @@
+"""OPT_R: cores and totals, for Gaussian noise and any union of products ([MATH] 6).
+
+For every attribute subset b below a table of the workload, kron_{i in b} F_i is measured on the
+marginal over b, with noise of its own size. Errors are closed sums over b, and so are the best
+budgets: with S_b = p_b v_b, cost times variance of block b, the loss is (sum_b sqrt(S_b))^2. A core
+enters through G = F'F + 11'/mu of unit diagonal, mu = 1'G^-1 1, by two numbers a matrix V:
+    c_0 = g'Vg / mu^2,  c_1 = (1 - 1/mu) (tr(G^-1 V) - g'Vg / mu),  g = G^-1 1,
+and S_b = sum_j w_j prod_{i in b} c_1 prod_{i not in b} c_0. G = I gives the optimum for marginals
+(the SVD bound); measuring b = all attributes alone would be OPT_x.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from dpquery.operators.factors import Array
+from dpquery.operators.gram import Gram, array_of, is_mixture, total_sum, trace
+from dpquery.strategy.algebra.subset_sums import BlockSums
+from dpquery.strategy.algebra.subsets import Subset, member_products
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.optimize.opt_0 import opt_0
+from dpquery.strategy.optimize.parametrised_grams import RIDGE, Moments, UnitRoot, ridged
+from dpquery.strategy.shapes.cores import Core
+from dpquery.strategy.shapes.weighted_block import BITS, significant
+
+MAX_CORE = 512  # classes of an attribute whose core is optimised; G = I beyond
+MAX_ITERATIONS = 400
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualSelection:
+    """Real cores, and the loss that they and the best budgets reach.
+
+    Attributes:
+        cores: (n - 1, n) matrix of an optimised core, or None for the centered one.
+        subsets: what is measured.
+        loss: sensitivity^2 times error.
+        converged: whether L-BFGS met its tolerance.
+    """
+
+    cores: tuple[Array | None, ...]
+    subsets: tuple[Subset, ...]
+    loss: float
+    converged: bool
+
+
+class ResidualProblem:
+    """log of the loss as a function of all cores that are worth optimising."""
+
+    def __init__(self, gram: Gram) -> None:
+        self.blocks = BlockSums(gram)
+        self.shape = gram.shape_of_domain
+        self.base = np.ones(self.blocks.size)
+        self.active: list[int] = []
+        self.grams: dict[int, NDArray[np.float64]] = {}
+        for i, (n, own) in enumerate(zip(self.shape, gram.matrices, strict=True)):
+            if 1 < n <= MAX_CORE and not all(is_mixture(V) for V in own):
+                stacked = np.stack([array_of(V) for V in own])
+                self.grams[i] = (stacked + stacked.transpose(0, 2, 1)) / 2
+                self.active.append(i)
+            for u, V in enumerate(own):
+                level = total_sum(V) / n**2
+                self.base[self.blocks.slot(i, u, False)] = level
+                self.base[self.blocks.slot(i, u, True)] = (1 - 1 / n) * (trace(V) - n * level)
+
+    def loss(self, flat: Array) -> tuple[float, Array]:
+        """Return log loss and its gradient. flat: the square roots C_i of all active cores."""
+        roots = {i: UnitRoot(C) for i, C in self.unpack(flat).items()}
+        moments = {i: Moments(own.inverse, self.grams[i]) for i, own in roots.items()}
+        c = self.base.copy()
+        for i, own in moments.items():
+            start, stop = int(self.blocks.offsets[i]), int(self.blocks.offsets[i + 1])
+            c[start:stop:2], c[start + 1 : stop : 2] = own.levels, (1 - 1 / own.mu) * own.rests
+        S = np.maximum(self.blocks.sums(c), 0.0)
+        root = np.sqrt(S)
+        total = float(root.sum())
+        by_sums = np.divide(1.0, root * total, out=np.zeros_like(root), where=root > 0)
+        by_c = self.blocks.gradient(c, by_sums)
+        pieces = []
+        for i, own in moments.items():
+            start, stop = int(self.blocks.offsets[i]), int(self.blocks.offsets[i + 1])
+            by_levels, by_residuals = by_c[start:stop:2], by_c[start + 1 : stop : 2]
+            by_mu = float(by_residuals @ own.rests) / own.mu**2
+            by_inverse = own.gradient(by_levels, by_residuals * (1 - 1 / own.mu), by_mu)
+            pieces.append(roots[i].gradient(by_inverse).ravel())
+        return 2 * math.log(total), np.concatenate(pieces) if pieces else np.zeros(0)
+
+    def unpack(self, flat: Array) -> dict[int, Array]:
+        """Return the (n_i, n_i) root of each active core."""
+        roots, start = {}, 0
+        for i in self.active:
+            n = self.shape[i]
+            roots[i] = flat[start : start + n * n].reshape(n, n)
+            start += n * n
+        return roots
+
+    def start(self, roots: dict[int, Array]) -> Array:
+        """Flatten one root an active attribute."""
+        return np.concatenate([roots[i].ravel() for i in self.active])
+
+
+def opt_residual(
+    gram: Gram, *, progress: Callable[[str], None] = lambda _: None
+) -> ResidualSelection:
+    """Select cores by L-BFGS, from the identity and from OPT_0's strategies; keep the better.
+
+    Raises:
+        UnsupportedWorkloadError: a table looks at more than block_sums.MAX_WIDTH attributes.
+    """
+    problem = ResidualProblem(gram)
+    value, flat = problem.loss(np.zeros(0))[0] if not problem.active else math.inf, np.zeros(0)
+    converged = not problem.active
+    for name, start in _starts(problem):
+        result = minimize(
+            problem.loss,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": MAX_ITERATIONS, "ftol": 1e-7},
+        )
+        progress(f"OPT_R from {name}: loss {math.exp(result.fun):.6g}")
+        if result.fun < value:
+            value, flat, converged = float(result.fun), result.x, bool(result.success)
+    roots = problem.unpack(flat)
+    cores = tuple(
+        real_core(roots[i]) if i in roots else None for i in range(len(gram.shape_of_domain))
+    )
+    return ResidualSelection(cores, problem.blocks.subsets, math.exp(value), converged)
+
+
+def _starts(problem: ResidualProblem) -> list[tuple[str, Array]]:
+    if not problem.active:
+        return []
+    identity = problem.start({i: np.eye(problem.shape[i]) for i in problem.active})
+    rng = np.random.default_rng(0)  # OPT_0 under Gaussian noise draws nothing from it
+    found = {
+        i: opt_0(problem.grams[i][1:].sum(axis=0), noise="gaussian", rng=rng)
+        for i in problem.active
+    }
+    roots = {i: own.factor.dense() for i, own in found.items()}
+    return [("the identity", identity), ("OPT_0", problem.start(roots))]
+
+
+def real_core(C: Array) -> Array:
+    """Return F with F'F = G - 11'/mu and n - 1 rows, from the root of G. (n - 1, n).
+
+    The rows are built in the complement of G^-1 1, so that it is their null vector whatever the
+    smaller eigenvalues do.
+    """
+    G = ridged(C / np.sqrt((C**2).sum(axis=0)))
+    g = np.linalg.solve(G, np.ones(len(G)))
+    beside = np.linalg.svd(g[None, :])[2][1:]
+    w, U = np.linalg.eigh(beside @ (G - 1 / g.sum()) @ beside.T)
+    return np.asarray(np.sqrt(np.maximum(w, RIDGE * w.mean()))[:, None] * (U.T @ beside))
+
+
+def best_weights(cores: tuple[Core | None, ...], gram: Gram, *, noise: Noise) -> dict[Subset, int]:
+    """Return the integer weight of every subset's block, for integer cores.
+
+    Under Gaussian noise a block of cost p_b and variance v_b takes weight^2 in proportion to
+    sqrt(v_b / p_b): then the loss is (sum_b sqrt(p_b v_b))^2, the least there is.
+    """
+    blocks, power = BlockSums(gram), 1 if noise == "laplace" else 2
+    c, costs = np.ones(blocks.size), np.ones(len(cores))
+    for i, (core, own) in enumerate(zip(cores, gram.matrices, strict=True)):
+        if core is not None:
+            costs[i] = float(core.factor.column_norms(power).max())
+        for u, V in enumerate(own):
+            level, residual = (total_sum(V), 0.0) if core is None else core.traces(V)
+            c[blocks.slot(i, u, False)], c[blocks.slot(i, u, True)] = level, residual
+    price = member_products(blocks.subsets, costs)
+    weights = split_budget(np.maximum(blocks.sums(c), 0.0), price, noise=noise)
+    return dict(zip(blocks.subsets, weights, strict=True))
+
+
+LEAST = 1e-12  # of the largest share: what is hardly asked for is measured all the same
+
+
+def split_budget(errors: Array, costs: Array, *, noise: Noise) -> list[int]:
+    """Return the integer weights that minimise sum errors / weight^2 at a fixed total cost.
+
+    Args:
+        errors: sum of squared errors of what each measurement answers, at unit noise and weight.
+        costs: sensitivity of each ("laplace"), or squared sensitivity ("gaussian").
+        noise: which of the two adds up.
+    """
+    power = 1 if noise == "laplace" else 2
+    shares = np.asarray(errors, dtype=np.float64) * costs ** (2 / power)
+    shares = np.maximum(shares, LEAST * float(shares.max()))
+    wanted = shares ** (1 / (2 + power)) / costs ** (1 / power)
+    scale = float(1 << BITS) / float(wanted.min())
+    return [significant(float(own) * scale) for own in wanted]

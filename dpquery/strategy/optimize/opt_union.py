@@ -1,0 +1,182 @@
+"""OPT_+: several product strategies side by side, each for a part of the workload ([HDMM18] 6.3).
+
+With losses L_k and budget shares beta_k the loss is sum_k L_k / beta_k^2 while parts are answered
+alone. Shares of an L1 budget add to one: beta_k goes with L_k^(1/3). Shares of an
+L2 budget have squares that add to one: beta_k^2 goes with L_k^(1/2).
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.blocks import Workload
+from dpquery.operators.factors import Factor
+from dpquery.operators.gram import MAX_CLASSES, Gram, gram, grams
+from dpquery.strategy.algebra.joint_system import MAX_CLASSES as JOINT_CLASSES
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.optimize.block_groups import Pricing, greedy_groups, palettes
+from dpquery.strategy.optimize.opt_pair import opt_pair
+from dpquery.strategy.optimize.opt_product import ProductSelection, opt_product
+
+MAX_KINDS = 256  # of blocks, by attributes and factors: more are marginals' business
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class UnionSelection:
+    """Products of real factors of sensitivity 1, with their budget shares.
+
+    Attributes:
+        factors: of each part, one for each attribute.
+        shares: beta_k, adding to one (Laplace) or with squares adding to one (Gaussian).
+        loss: with each part answered from its own strategy alone, or of two solved together.
+        groups: the places of the blocks that each part serves.
+        converged: whether every optimiser met its tolerance.
+    """
+
+    factors: tuple[tuple[Factor, ...], ...]
+    shares: tuple[float, ...]
+    loss: float
+    groups: Groups
+    converged: bool
+
+
+def opt_union(
+    workload: Workload,
+    *,
+    noise: Noise,
+    rng: Generator,
+    max_cells: float = math.inf,
+    progress: Callable[[str], None] = lambda _: None,
+) -> UnionSelection:
+    """Group the blocks, select a product strategy for each group and split the budget.
+
+    Groups are merged greedily from one for each kind of block. Compared with what that ends in are
+    one group for every maximal attribute set, one for all, and, under Gaussian noise, two groups
+    whose products are improved for being solved together.
+
+    Args:
+        workload: what is asked.
+        noise: which sensitivity the budget is split for.
+        rng: for the starting points.
+        max_cells: of the table under a group that is not a block's own.
+        progress: told about every group.
+
+    Raises:
+        UnsupportedWorkloadError: more than MAX_KINDS kinds of blocks, or too large an attribute.
+    """
+    kinds, V, shape = group_by_kind(workload), gram(workload), workload.shape_of_domain
+    found = palettes(V, noise=noise, rng=rng, progress=progress)
+    terms = [(each.index, each.weights) for each in grams(workload, kinds)]
+    merged, pair = greedy_groups(
+        terms, shape, pricing=Pricing(found), noise=noise, max_cells=max_cells, progress=progress
+    )
+    known: dict[tuple[int, ...], ProductSelection] = {}
+
+    def select(members: tuple[int, ...], chosen: tuple[int, ...]) -> tuple[int, ...]:
+        group = tuple(sorted(j for k in members for j in kinds[k]))
+        if group not in known:
+            start = [each.factors[c] for each, c in zip(found, chosen, strict=True)]
+            own = gram(workload.select(group))
+            known[group] = opt_product(own, noise=noise, rng=rng, start=start, progress=progress)
+        return group
+
+    best = tuple(select(*own) for own in merged)
+    others = [group_by_attributes(workload), (tuple(range(len(workload.blocks))),)]
+    fitting = [other for other in others if _largest(workload, other) <= max_cells]
+    selections = [
+        opt_parts(workload, noise=noise, rng=rng, groups=own, known=known, progress=progress)
+        for own in (best, *fitting)
+    ]
+    if pair and noise == "gaussian" and max(shape) <= JOINT_CLASSES:
+        two = tuple(select(*own) for own in pair)
+        apart = opt_parts(workload, noise=noise, rng=rng, groups=two, known=known)
+        selections.append(_together(V, apart, progress))
+    return min(selections, key=lambda selection: selection.loss)
+
+
+def _together(V: Gram, apart: UnionSelection, progress: Callable[[str], None]) -> UnionSelection:
+    """Return two products with their factors improved for being solved together."""
+    first, second = apart.factors
+    found = opt_pair(V, (first, second), (apart.shares[0], apart.shares[1]), progress=progress)
+    if found is None:
+        return apart
+    return UnionSelection(found.factors, found.shares, found.loss, apart.groups, found.converged)
+
+
+def opt_parts(
+    workload: Workload,
+    *,
+    noise: Noise,
+    rng: Generator,
+    groups: Groups,
+    known: Mapping[tuple[int, ...], ProductSelection],
+    progress: Callable[[str], None] = lambda _: None,
+) -> UnionSelection:
+    """Select a product strategy for each group that has none and split the budget between all."""
+    parts = [
+        known.get(group)
+        or opt_product(gram(workload.select(group)), noise=noise, rng=rng, progress=progress)
+        for group in groups
+    ]
+    losses = np.array([part.loss for part in parts])
+    if noise == "laplace":
+        roots = np.cbrt(losses)
+        shares, loss = roots / roots.sum(), float(roots.sum() ** 3)
+    else:
+        roots = np.sqrt(losses)
+        shares, loss = np.sqrt(roots / roots.sum()), float(roots.sum() ** 2)
+    return UnionSelection(
+        factors=tuple(part.factors for part in parts),
+        shares=tuple(shares.tolist()),
+        loss=loss,
+        groups=groups,
+        converged=all(part.converged for part in parts),
+    )
+
+
+def _largest(workload: Workload, groups: Groups) -> int:
+    """Return the number of cells of the largest table under a group."""
+    shape = workload.shape_of_domain
+    held = [{i for j in group for i in workload.blocks[j].attributes} for group in groups]
+    return max(math.prod(shape[i] for i in own) for own in held)
+
+
+def group_by_kind(workload: Workload) -> Groups:
+    """Group blocks that ask the same of the same attributes.
+
+    Raises:
+        UnsupportedWorkloadError: more than MAX_KINDS kinds of blocks, or too large an attribute.
+    """
+    widest = max(workload.shape_of_domain)
+    if widest > MAX_CLASSES:
+        raise UnsupportedWorkloadError(f"an attribute has {widest:,} classes")
+    found: dict[object, list[int]] = {}
+    for place, block in enumerate(workload.blocks):
+        kind = (block.attributes, tuple(factor.key for factor in block.factors), block.terms)
+        found.setdefault(kind, []).append(place)
+    if len(found) > MAX_KINDS:
+        raise UnsupportedWorkloadError(f"{len(found)} kinds of blocks to group")
+    return tuple(map(tuple, found.values()))
+
+
+def group_by_attributes(workload: Workload) -> Groups:
+    """Group blocks under the largest attribute sets that hold theirs: one group for each."""
+    sets = [
+        frozenset(i for i in block.attributes if workload.shape_of_domain[i] > 1)
+        for block in workload.blocks
+    ]
+    tops: list[frozenset[int]] = []
+    for own in sorted(dict.fromkeys(sets), key=len, reverse=True):
+        if not any(own <= top for top in tops):
+            tops.append(own)
+    home = [next(k for k, top in enumerate(tops) if own <= top) for own in sets]
+    return tuple(
+        tuple(position for position, k in enumerate(home) if k == wanted)
+        for wanted in range(len(tops))
+    )

@@ -1,0 +1,1 @@
+"""The candidates and the baselines that plan compares, and the choice of the best."""

@@ -1,0 +1,182 @@
+"""The candidates that plan compares: each turns a workload into one integer strategy.
+
+A candidate is a function of the workload alone. It raises UnsupportedWorkloadError, with the reason
+as its message, where it cannot be measured or has nothing to offer.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.blocks import Workload
+from dpquery.operators.factors import Array, Factor
+from dpquery.strategy.algebra.subsets import Subset, subsets_of
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.optimize.opt_factors import check_optimisable, opt_factors
+from dpquery.strategy.optimize.opt_product import ProductSelection
+from dpquery.strategy.optimize.opt_residual import best_weights, opt_residual
+from dpquery.strategy.optimize.opt_union import group_by_kind, opt_union
+from dpquery.strategy.search import marginal_baselines, range_baselines
+from dpquery.strategy.search.problem import MAX_CELLS, Found, Problem, check_cells
+from dpquery.strategy.shapes.cores import CenteredCore, Core, DenseCore
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.residual import ResidualStrategy
+from dpquery.strategy.shapes.sensitivity import sensitivity
+from dpquery.strategy.shapes.union import UnionStrategy
+from dpquery.strategy.shapes.weighted_block import BITS, integer_factor, significant
+
+MAX_BITS = 224  # of the widest product of factors of OPT_F: its powers stay in the range of floats
+
+
+def product(problem: Problem) -> Found:
+    """OPT_x (OPT_0 where there is one attribute), the better of two numbers of rows."""
+    shape = problem.workload.shape_of_domain
+    check_cells(shape)
+    best = problem.product
+    name = "OPT_x" if sum(n > 1 for n in shape) > 1 else "OPT_0"
+    return Found(_integer_product(name, best.factors, problem.noise), best.converged, best.bound)
+
+
+def union(problem: Problem) -> Found:
+    """OPT_+: one product for each group of blocks, grouped by what the error gains."""
+    if len(group_by_kind(problem.workload)) == 1:
+        raise UnsupportedWorkloadError("all blocks ask the same")
+    found = opt_union(
+        problem.workload,
+        noise=problem.noise,
+        rng=np.random.default_rng(problem.seed),
+        max_cells=MAX_CELLS,
+        progress=problem.progress,
+    )
+    if len(found.groups) == 1:
+        raise UnsupportedWorkloadError("one product serves all blocks best")
+    parts = tuple(_integer_product("OPT_x", own, problem.noise) for own in found.factors)
+    for part in parts:
+        check_cells([part.shape[i] for i in part.attributes])
+    norms = [sensitivity(part.measurements, problem.noise) for part in parts]
+    lengths = [float(v) if problem.noise == "laplace" else math.sqrt(v) for v in norms]
+    weights = tuple(
+        significant(share * (1 << BITS) * (max(lengths) / length))
+        for share, length in zip(found.shares, lengths, strict=True)
+    )
+    strategy = UnionStrategy("OPT_+", problem.noise, parts, weights, found.groups)
+    return Found(strategy, found.converged)
+
+
+def marginals(problem: Problem) -> Found:
+    """OPT_M: weighted marginals."""
+    shape = problem.workload.shape_of_domain
+    found = problem.marginals
+    weights = _integer_weights(found.weights, problem.workload)
+    return Found(MarginalsStrategy("OPT_M", problem.noise, shape, weights), found.converged)
+
+
+def residual(problem: Problem) -> Found:
+    """OPT_R: cores and totals of attribute subsets, for Gaussian noise."""
+    if problem.noise != "gaussian":
+        raise UnsupportedWorkloadError("for Gaussian noise only")
+    found = opt_residual(problem.gram, progress=problem.progress)
+    shape = problem.workload.shape_of_domain
+    for b in found.subsets:
+        check_cells([shape[i] for i in b])
+    try:
+        cores = tuple(integer_core(n, F) for n, F in zip(shape, found.cores, strict=True))
+        weights = best_weights(cores, problem.gram, noise=problem.noise)
+    except ValueError as reason:
+        raise UnsupportedWorkloadError(f"rounded to integers, {reason}") from None
+    return Found(ResidualStrategy("OPT_R", problem.noise, cores, weights), found.converged)
+
+
+def factors(problem: Problem) -> Found:
+    """OPT_F: overlapping marginals of factors."""
+    shape, noise = problem.workload.shape_of_domain, problem.noise
+    check_optimisable(problem.gram)
+    found = opt_factors(
+        problem.gram,
+        noise=noise,
+        rng=np.random.default_rng(problem.seed),
+        max_cells=MAX_CELLS,
+        marginals=problem.marginals,
+        product=_small_product(problem),
+        progress=problem.progress,
+    )
+    weights = _integer_weights(found.weights, problem.workload)
+    counts = {b: sum(i in found.factors for i in b) for b in weights}
+    widest = max(counts.values())
+    bits = min(BITS, MAX_BITS // max(1, widest))  # of the columns of a factor: 2^bits long
+    own = {i: integer_factor(real, noise=noise, bits=bits) for i, real in found.factors.items()}
+    scaled = {b: weight << bits * (widest - counts[b]) for b, weight in weights.items()}
+    return Found(MarginalsStrategy("OPT_F", noise, shape, scaled, own), found.converged)
+
+
+BASELINES: tuple[tuple[str, Callable[[Problem], Found]], ...] = (
+    ("Identity", marginal_baselines.identity),
+    ("Workload", marginal_baselines.plain_mechanism),
+    ("Workload+", marginal_baselines.budgeted_mechanism),
+    ("Marginals", marginal_baselines.marginals),
+    ("Marginals+", marginal_baselines.budgeted_marginals),
+    ("DataCube", marginal_baselines.data_cube),
+    ("DataCube+", marginal_baselines.budgeted_data_cube),
+    ("Fourier", marginal_baselines.fourier),
+    ("Fourier+", marginal_baselines.budgeted_fourier),
+    ("H2", range_baselines.h2),
+    ("HB", range_baselines.hb),
+    ("Haar", range_baselines.haar),
+    ("GreedyH", range_baselines.greedy_h),
+    ("Quad-tree", range_baselines.quad_tree),
+    ("Quad-tree+", range_baselines.budgeted_quad_tree),
+)
+CANDIDATES: tuple[tuple[str, Callable[[Problem], Found]], ...] = (
+    *BASELINES,
+    ("OPT_H", range_baselines.opt_h),
+    ("OPT_M", marginals),
+    ("OPT_R", residual),
+    ("OPT_x", product),
+    ("OPT_F", factors),
+    ("OPT_+", union),
+)
+"""Cheapest first. A new optimiser is one function here and one line in this table."""
+
+
+def _integer_weights(real: dict[Subset, float], workload: Workload) -> dict[Subset, int]:
+    """Round weights to BITS bits; one that vanishes stays at 1 where a table needs it."""
+    peak = max(real.values())
+    scaled = {b: round(theta / peak * (1 << BITS)) for b, theta in real.items()}
+    weights = {b: weight for b, weight in scaled.items() if weight > 0}
+    held = {a for b in weights for a in subsets_of(b)}
+    for block in workload.blocks:
+        asked = tuple(i for i in block.attributes if workload.shape_of_domain[i] > 1)
+        if asked not in held:
+            over = [b for b in real if set(asked) <= set(b)]
+            top = max(over, key=lambda b: real[b], default=asked)
+            check_cells([workload.shape_of_domain[i] for i in top])
+            weights[top] = 1
+            held.update(subsets_of(top))
+    return weights
+
+
+def _small_product(problem: Problem) -> ProductSelection | None:
+    """Return OPT_x's selection where the whole domain can be measured."""
+    if math.prod(problem.workload.shape_of_domain) > MAX_CELLS:
+        return None
+    try:
+        return problem.product
+    except UnsupportedWorkloadError:
+        return None
+
+
+def integer_core(n: int, F: Array | None) -> Core | None:
+    """Round the real core of an attribute of n classes; None is the centered one."""
+    if n == 1:
+        return None
+    if F is None:
+        return CenteredCore(n)
+    return DenseCore(np.rint(F / np.abs(F).max() * (1 << BITS)).astype(np.int64))
+
+
+def _integer_product(name: str, factors: Sequence[Factor], noise: Noise) -> ProductStrategy:
+    rounded = tuple(integer_factor(factor, noise=noise) for factor in factors)
+    return ProductStrategy(name, noise, rounded)

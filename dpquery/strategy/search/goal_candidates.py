@@ -1,0 +1,133 @@
+"""Candidates for a goal: what the others select, for weights of queries that bring the score down.
+
+The least score of a goal is the largest least weighted error over all weights of queries (minimax).
+For cores and Gaussian noise the weights for fixed cores come from a convex problem (minimax.py) and
+cores are selected anew for them, in turn. Any other candidate is selected for weights that go up
+where its last strategy was worst. The best strategy on the way is kept, by its exact score.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.gram import gram
+from dpquery.strategy.algebra.subset_sums import MAX_WIDTH
+from dpquery.strategy.bounds.lower_bounds import Bound, lower_bound, svd_bound
+from dpquery.strategy.errors.expected_error import expected_error
+from dpquery.strategy.goals.goals import Goal, score
+from dpquery.strategy.goals.minimax import BudgetProblem, Budgets
+from dpquery.strategy.goals.query_weights import (
+    Share,
+    bounding_workload,
+    even_shares,
+    raised,
+    tuning_workload,
+)
+from dpquery.strategy.optimize.opt_residual import opt_residual
+from dpquery.strategy.search.candidates import integer_core, marginals, product, union
+from dpquery.strategy.search.problem import Found, Problem, check_cells
+from dpquery.strategy.shapes.cores import CenteredCore, Core
+from dpquery.strategy.shapes.residual import ResidualStrategy
+from dpquery.strategy.shapes.weighted_block import BITS, significant
+
+ROUNDS = 8
+PATIENCE = 2  # rounds without a better strategy
+WORTH = 0.01  # relative gain below which a round was the last
+SETTLED = 1e-3  # relative gap of score and weighted mean at which no weights help further
+Build = Callable[[Problem], Found]
+
+
+def goal_candidates(goal: Goal) -> tuple[tuple[str, Build], ...]:
+    """Return the candidates that a goal adds, cheapest first; none where there is no goal."""
+    if not goal:
+        return ()
+    return (
+        ("OPT_R minimax", partial(residual_minimax, goal)),
+        ("OPT_M minimax", partial(reweighted, goal, marginals)),
+        ("OPT_x minimax", partial(reweighted, goal, product)),
+        ("OPT_+ minimax", partial(reweighted, goal, union)),
+    )
+
+
+def starting_shares(problem: Problem, goal: Goal) -> list[Share]:
+    """Return the best weights for centered cores, whatever the noise; even ones where too many."""
+    workload = problem.workload
+    widest = max((len(block.attributes) for block in workload.blocks), default=0)
+    if widest > MAX_WIDTH:
+        return even_shares(goal, workload)
+    shape = workload.shape_of_domain
+    cores = tuple(CenteredCore(n) if n > 1 else None for n in shape)
+    try:
+        return BudgetProblem(workload, goal, cores).solve(problem.progress).shares
+    except UnsupportedWorkloadError:
+        return even_shares(goal, workload)
+
+
+def goal_bound(problem: Problem, goal: Goal) -> Bound | None:
+    """Return a proven lower bound on the square of the score of every strategy, if there is one."""
+    workload = problem.workload
+    asked = gram(bounding_workload(workload, goal, even_shares(goal, workload)))
+    known = [lower_bound(asked)]
+    if svd_bound(asked) is not None:
+        shares = starting_shares(problem, goal)
+        known.append(svd_bound(gram(bounding_workload(workload, goal, shares))))
+    return max((own for own in known if own), key=lambda own: own.loss, default=None)
+
+
+def residual_minimax(goal: Goal, problem: Problem) -> Found:
+    """OPT_R for a goal: the best budgets on the cores for the workload, or for even weights."""
+    if problem.noise != "gaussian":
+        raise UnsupportedWorkloadError("for Gaussian noise only")
+    workload, shape = problem.workload, problem.workload.shape_of_domain
+    best: tuple[Budgets, tuple[Core | None, ...]] | None = None
+    for asked in (workload, tuning_workload(workload, goal, even_shares(goal, workload))):
+        found = opt_residual(gram(asked), progress=problem.progress)
+        for b in found.subsets:
+            check_cells([shape[i] for i in b])
+        cores = tuple(integer_core(n, F) for n, F in zip(shape, found.cores, strict=True))
+        own = BudgetProblem(workload, goal, cores).solve(problem.progress)
+        if best is None or own.score < best[0].score:
+            best = own, cores
+        if all(F is None for F in found.cores):
+            break
+    if best is None:
+        raise ValueError("no cores")
+    return Found(
+        ResidualStrategy("OPT_R minimax", problem.noise, best[1], _integer_weights(best[0])),
+        converged=best[0].score <= best[0].bound * (1 + SETTLED),
+    )
+
+
+def reweighted(goal: Goal, build: Build, problem: Problem) -> Found:
+    """Select with another candidate's optimiser, for weights that follow its own worst queries."""
+    workload = problem.workload
+    shares = even_shares(goal, workload)
+    best, least, latest, strategy = None, math.inf, 0, None
+    for turn in range(ROUNDS):
+        tuned = tuning_workload(workload, goal, shares)
+        found = build(replace(problem, workload=tuned, gram=gram(tuned), before=strategy))
+        strategy = found.strategy
+        own = score(goal, expected_error(found.strategy, workload), workload)
+        problem.progress(f"{found.strategy.name} minimax round {turn + 1}: score {own:.6g}")
+        settled = least * (1 - WORTH) < own < least
+        if own < least:
+            best, least, latest = found, own, turn
+        if settled:
+            break
+        shares, mean = raised(shares, goal, workload, found.strategy, power=1 / (1 + turn))
+        if own**2 <= mean * (1 + SETTLED) or turn - latest >= PATIENCE:
+            break
+        if mean >= problem.beaten**2:  # no strategy of this kind scores less than it does on mean
+            break
+    if best is None:
+        raise ValueError("at least one round")
+    strategy = replace(best.strategy, name=f"{best.strategy.name} minimax")
+    return replace(best, strategy=strategy, bound=0.0)
+
+
+def _integer_weights(budgets: Budgets) -> dict[tuple[int, ...], int]:
+    """Return integer weights in proportion to 1 / s_b."""
+    scale = float(1 << BITS) * max(budgets.noise.values())
+    return {b: significant(scale / own) for b, own in budgets.noise.items()}

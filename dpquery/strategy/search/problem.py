@@ -1,0 +1,83 @@
+"""What every candidate is given, and what it gives back."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.blocks import Workload
+from dpquery.operators.gram import Gram
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.optimize.opt_marginals import MarginalsSelection, opt_marginals
+from dpquery.strategy.optimize.opt_product import ProductSelection, opt_product
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.strategies import Strategy
+
+MAX_CELLS = 1 << 26  # of a table that is tabulated and measured in memory
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A strategy, whether its optimiser converged, and a loss no strategy can beat (or 0)."""
+
+    strategy: Strategy
+    converged: bool = True
+    bound: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What every candidate is given; what several of them start from is found once.
+
+    Attributes:
+        workload: what is asked.
+        gram: its Gram.
+        noise: the kind of noise that will be added.
+        seed: of the starting points; every optimiser starts its own generator from it.
+        progress: told what is being tried; may raise OutOfTimeError.
+        beaten: the score of a goal that some candidate has reached already.
+        before: what was selected for other weights of the same questions, to start from.
+    """
+
+    workload: Workload
+    gram: Gram
+    noise: Noise
+    seed: int
+    progress: Callable[[str], None]
+    beaten: float = math.inf
+    before: Strategy | None = None
+
+    @cached_property
+    def product(self) -> ProductSelection:
+        """The best product strategy: the better of two numbers of p-Identity rows."""
+        shape = self.workload.shape_of_domain
+        rng, found = np.random.default_rng(self.seed), []
+        for divisor in (16, 8) if self.noise == "laplace" and max(shape) <= 128 else (16,):
+            found.append(
+                opt_product(
+                    self.gram, noise=self.noise, rng=rng, divisor=divisor, progress=self.progress
+                )
+            )
+        return min(found, key=lambda own: own.loss)
+
+    @cached_property
+    def marginals(self) -> MarginalsSelection:
+        """The best weighted marginals."""
+        return opt_marginals(
+            self.gram,
+            noise=self.noise,
+            rng=np.random.default_rng(self.seed),
+            start=self.before.weights if isinstance(self.before, MarginalsStrategy) else None,
+            max_cells=MAX_CELLS,
+            progress=self.progress,
+        )
+
+
+def check_cells(shape: Sequence[int]) -> None:
+    """Refuse a table that has more cells than can be tabulated and measured."""
+    cells = math.prod(shape)
+    if cells > MAX_CELLS:
+        raise UnsupportedWorkloadError(f"a table of {float(cells):.1e} cells to measure")

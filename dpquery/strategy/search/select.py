@@ -1,0 +1,220 @@
+"""Choose a strategy for a workload: try every candidate, keep the best, prove how good it is.
+
+Candidates are tried cheapest first within a time limit, in CPU seconds, so that a busy machine does
+not change a plan. One that is stopped is named with its reason; the rest stand.
+"""
+
+import math
+import multiprocessing
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from numpy.linalg import LinAlgError
+
+from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
+from dpquery.operators.blocks import Workload
+from dpquery.operators.gram import Gram, gram
+from dpquery.strategy.bounds.lower_bounds import Bound, lower_bound
+from dpquery.strategy.errors.expected_error import ExpectedError, expected_error, weighted_queries
+from dpquery.strategy.goals.goals import Goal, largest_standard_error, score
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.search.candidates import CANDIDATES
+from dpquery.strategy.search.goal_candidates import SETTLED, goal_bound, goal_candidates
+from dpquery.strategy.search.problem import Found, Problem
+from dpquery.strategy.shapes.size_limits import check_size
+from dpquery.strategy.shapes.strategies import Strategy
+
+LONG_ATTRIBUTE, LONG_WORKLOAD = 128, 64  # classes of an attribute, blocks: seconds of search
+Objective = Literal["rmse", "max"]
+Flaw = Callable[[Strategy], str]
+"""What is wrong with the answers that a strategy would give, in words; nothing if it is sound."""
+
+
+def unchecked(strategy: Strategy) -> str:
+    """Take a strategy as it is."""
+    return ""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One compared strategy; `found` and `error` are None where it does not apply, and why not.
+
+    `stopped` says that the time limit is why. `score` is what is minimised.
+    """
+
+    name: str
+    found: Found | None
+    error: ExpectedError | None
+    reason: str = ""
+    stopped: bool = False
+    score: float = math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """The outcome for one kind of noise.
+
+    Attributes:
+        noise: the kind of noise.
+        candidates: all that were compared, in the order tried.
+        best: the one with the least objective.
+        bound: a proven lower bound on the weighted loss, where one is known.
+        score_bound: a proven lower bound on the square of any score, where one is known.
+    """
+
+    noise: Noise
+    candidates: tuple[Candidate, ...]
+    best: Candidate
+    bound: Bound | None
+    score_bound: Bound | None
+
+
+def select(
+    workload: Workload,
+    *,
+    noises: Sequence[Noise],
+    objective: Objective = "rmse",
+    targets: Goal = (),
+    seed: int = 0,
+    time_limit: float = math.inf,
+    jobs: int = 1,
+    flaw_of: Flaw = unchecked,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Mapping[Noise, Selection]:
+    """Select the best strategy for each kind of noise.
+
+    Args:
+        workload: what is asked, over classes of codes.
+        noises: "laplace", "gaussian" or both.
+        objective: "rmse" (weighted by item) or "max", the largest standard error.
+        targets: figures to keep below targets; given any, they are the objective.
+        seed: of the optimisers' starting points; nothing private ever sees it.
+        time_limit: CPU seconds for each kind of noise; candidates still at work then are left out.
+        jobs: processes to use; each kind of noise takes one at most.
+        flaw_of: put to the best candidate; where it finds a flaw the next one is the best. A
+            function that another process can be given.
+        progress: told what is being tried.
+    """
+    order = sorted(noises)  # Gaussian first: it is the quicker one, and stays in this process
+    goal = targets or (largest_standard_error(workload) if objective == "max" else ())
+    V = gram(workload)
+    search = _Search(workload, V, goal, seed, time_limit, lower_bound(V), flaw_of)
+    if jobs < 2 or len(order) < 2 or not _takes_long(workload):
+        found = [search(noise, progress) for noise in order]
+    else:
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, mp_context=spawn) as beside:
+            other = beside.submit(search, order[1])
+            found = [search(order[0], progress), other.result()]
+    return {own.noise: own for own in sorted(found, key=lambda own: noises.index(own.noise))}
+
+
+def _takes_long(workload: Workload) -> bool:
+    """Return whether a second process repays its start, of about a second."""
+    return max(workload.shape_of_domain) > LONG_ATTRIBUTE or len(workload.blocks) > LONG_WORKLOAD
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """The search for one kind of noise: a value that another process can be given."""
+
+    workload: Workload
+    gram: Gram
+    goal: Goal
+    seed: int
+    time_limit: float
+    bound: Bound | None
+    flaw_of: Flaw
+
+    def __call__(self, noise: Noise, progress: Callable[[str], None] = lambda _: None) -> Selection:
+        end = time.process_time() + self.time_limit
+
+        def tell(text: str) -> None:
+            progress(f"{noise}: {text}")
+
+        def tell_in_time(text: str) -> None:
+            if time.process_time() > end:
+                raise OutOfTimeError(f"not finished within {self.time_limit:g} CPU seconds")
+            tell(text)
+
+        problem = Problem(self.workload, self.gram, noise, self.seed, tell_in_time)
+        candidates: list[Candidate] = []
+        for name, build in CANDIDATES:
+            tell(name)  # what is cheap is tried even when time is up: it never asks the clock
+            candidates.append(_try(name, build, problem, self.goal))
+        bound = _best_bound(candidates, self.bound)
+        score_bound = _score_bound(problem, self.goal, bound)
+        for name, build in goal_candidates(self.goal):
+            tell(name)
+            best = min(candidates, key=lambda own: own.score)
+            if score_bound and best.score <= math.sqrt(score_bound.loss) * (1 + SETTLED):
+                reason = f"{best.name} is as good as proven optimal"
+                candidates.append(Candidate(name, None, None, reason))
+                continue
+            within = replace(problem, beaten=best.score)
+            candidates.append(_try(name, build, within, self.goal))
+        return _best(_sound(candidates, self.flaw_of), problem, bound, score_bound)
+
+
+def _try(name: str, build: Callable[[Problem], Found], problem: Problem, goal: Goal) -> Candidate:
+    try:
+        found = build(problem)
+        check_size(found.strategy)
+        error = expected_error(found.strategy, problem.workload)
+    except UnsupportedWorkloadError as reason:
+        return Candidate(name, None, None, str(reason))
+    except OutOfTimeError as reason:
+        return Candidate(name, None, None, str(reason), stopped=True)
+    except LinAlgError:
+        return Candidate(name, None, None, "too ill-conditioned for floating-point numbers")
+    own = score(goal, error, problem.workload) if goal else error.weighted_rmse
+    return Candidate(found.strategy.name, found, error, score=own)
+
+
+def _sound(candidates: Sequence[Candidate], flaw_of: Flaw) -> list[Candidate]:
+    """Return the candidates, without the best one until that has no flaw; the reason stays."""
+    kept = list(candidates)
+    while True:
+        place = min(range(len(kept)), key=lambda k: kept[k].score)
+        best = kept[place]
+        flaw = "" if best.found is None else flaw_of(best.found.strategy)
+        if not flaw:
+            return kept
+        kept[place] = Candidate(best.name, None, None, flaw)
+
+
+def _best(
+    candidates: Sequence[Candidate],
+    problem: Problem,
+    bound: Bound | None,
+    score_bound: Bound | None,
+) -> Selection:
+    best = min(candidates, key=lambda own: own.score)
+    if best.found is None:
+        reasons = "; ".join(f"{own.name}: {own.reason}" for own in candidates)
+        raise UnsupportedWorkloadError(f"no strategy fits this workload ({reasons})")
+    return Selection(problem.noise, tuple(candidates), best, bound, score_bound)
+
+
+def _best_bound(candidates: Sequence[Candidate], bound: Bound | None) -> Bound | None:
+    bounds = [bound] + [
+        Bound(own.found.bound, "dual bound") for own in candidates if own.found and own.found.bound
+    ]
+    known = [bound for bound in bounds if bound is not None]
+    return max(known, key=lambda own: own.loss, default=None)
+
+
+def _score_bound(problem: Problem, goal: Goal, bound: Bound | None) -> Bound | None:
+    """Return the best bound on the square of the score; the largest error is at least any RMSE."""
+    queries = weighted_queries(problem.workload)
+    mean = None if bound is None else Bound(bound.loss / queries, bound.kind)
+    if not goal:
+        return mean
+    known = [mean] if goal == largest_standard_error(problem.workload) else []
+    with suppress(OutOfTimeError):  # the bound that is known stands
+        known.append(goal_bound(problem, goal))
+    return max((own for own in known if own), key=lambda own: own.loss, default=None)

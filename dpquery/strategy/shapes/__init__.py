@@ -1,0 +1,1 @@
+"""The shapes of a strategy, one file each; their sensitivity, size and what they can answer."""

@@ -1,0 +1,190 @@
+r"""New questions as combinations of the rows of one block that was measured as it stands.
+
+Where a strategy is the workload's own queries, a question is answered from the rows of one of them:
+by those very rows if they are among them, else by the shortest combination of rows, C F = Q an
+attribute at a time. With t F = 1 for the total, an r-of-k block is then
+    sum_u coef_u  kron_{i in u} C_i  kron_{i in S \ u} 1 t_i  kron_{i not in S} t_i.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from dpquery.operators.blocks import Block
+from dpquery.operators.factors import Array, Factor
+from dpquery.operators.tensors import kron_apply
+from dpquery.strategy.algebra.threshold_powers import mixed_powers
+from dpquery.strategy.shapes.direct import DirectStrategy
+
+DENSE_LIMIT = 1 << 22  # entries of a factor that is written out
+_TOLERANCE = 1e-7  # of the combination of 0/1 rows that is to give a 0/1 row
+RowTerms = list[tuple[float, list[Array]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some of the rows of a measured block.
+
+    Attributes:
+        weight: of the measurement.
+        place: of the measurement in the strategy.
+        rows: which predicates of each attribute, in the block's order.
+    """
+
+    weight: int
+    place: int
+    rows: tuple[Array, ...]
+
+    def answer(self, noisy: Array, block: Block) -> Array:
+        """Answer a block from the rows of the measurement. noisy: its row shape."""
+        if not self.rows:
+            return noisy.reshape(block.row_shape) / self.weight
+        return np.asarray(noisy[np.ix_(*self.rows)] / self.weight)
+
+    def power_sums(self, block: Block, order: int) -> RowTerms:
+        """Return the sum of powers of the coefficients of every row."""
+        return [(self.weight ** -float(order), [np.ones(1)] * len(block.factors))]
+
+
+@dataclass(frozen=True, eq=False)
+class Combination:
+    """Combinations of the rows of a measured product.
+
+    Attributes:
+        weight: of the measurement.
+        place: of the measurement in the strategy.
+        attributes: of the measured product and of the block, sorted.
+        totals: for each the combination t of the measured rows: (rows,).
+        queries: for those of the block C: (queries, rows).
+    """
+
+    weight: int
+    place: int
+    attributes: tuple[int, ...]
+    totals: Mapping[int, Array]
+    queries: Mapping[int, Array]
+
+    def answer(self, noisy: Array, block: Block) -> Array:
+        """Answer a block from the rows of the measurement. noisy: its row shape."""
+        noisy = noisy.reshape([len(self.totals[i]) for i in self.attributes])
+        total = np.zeros(block.row_shape)
+        for coef, mask in block.terms:
+            inside = dict(zip(block.attributes, mask, strict=True))
+            matrices = [self._matrix(i, inside.get(i, False)) for i in self.attributes]
+            own = kron_apply([matrix.__matmul__ for matrix in matrices], noisy)
+            total += coef * own.reshape(block.row_shape)
+        return np.asarray(total / self.weight)
+
+    def _matrix(self, i: int, asked: bool) -> Array:
+        if asked:
+            return self.queries[i]
+        rows = len(self.queries[i]) if i in self.queries else 1
+        return np.broadcast_to(self.totals[i], (rows, len(self.totals[i])))
+
+    def power_sums(self, block: Block, order: int) -> RowTerms:
+        """Return the sum of powers of the coefficients of every row."""
+        outside = self.weight ** -float(order)
+        outside *= math.prod(
+            float((self.totals[i] ** order).sum()) for i in self.attributes if i not in self.queries
+        )
+        forms = [
+            {c: ((C**c) * self.totals[i] ** (order - c)).sum(axis=1) for c in range(order + 1)}
+            for i, C in sorted(self.queries.items())
+        ]
+        return [(outside * coef, vectors) for coef, vectors in mixed_powers(block, forms, order)]
+
+
+@lru_cache(maxsize=64)
+def combination(strategy: DirectStrategy, block: Block) -> Rows | Combination | None:
+    """Return how a block follows from one of the workload's own, with the least noise.
+
+    A question that was asked keeps its answer: rows that are among the measured ones come before
+    combinations of them. None where there is neither.
+    """
+    found: list[tuple[float, Rows | Combination]] = []
+    for place, own in enumerate(strategy.workload.blocks):
+        rows = _among(own, block)
+        if rows is not None:
+            weight = strategy.weights[place]
+            found.append((float(weight) ** -2, Rows(weight, place, rows)))
+    if not found:
+        for place, own in enumerate(strategy.workload.blocks):
+            made = _combined(own, block, strategy.weights[place], place)
+            if made is not None:
+                found.append((_mean_square(made, block), made))
+    return min(found, key=lambda own: own[0])[1] if found else None
+
+
+def _mean_square(made: Combination, block: Block) -> float:
+    terms = made.power_sums(block, 2)
+    return sum(coef * math.prod(float(v.mean()) for v in vectors) for coef, vectors in terms)
+
+
+def _among(own: Block, block: Block) -> tuple[Array, ...] | None:
+    """Return which predicates of a measured block are those asked for; None if some are not."""
+    alike = (own.counted, own.at_least) == (block.counted, block.at_least)
+    if own.attributes != block.attributes or not (alike or (own.is_product and block.is_product)):
+        return None
+    rows = []
+    for measured, asked in zip(own.factors, block.factors, strict=True):
+        if measured.key == asked.key:
+            rows.append(np.arange(asked.shape[0]))
+            continue
+        if not _is_small(measured, asked):
+            return None
+        known = {row.tobytes(): place for place, row in reversed(list(enumerate(_dense(measured))))}
+        places = [known.get(row.tobytes(), -1) for row in _dense(asked)]
+        if -1 in places:
+            return None
+        rows.append(np.array(places, dtype=np.int64))
+    return tuple(rows)
+
+
+def _combined(own: Block, block: Block, weight: int, place: int) -> Combination | None:
+    beyond = [i for i in block.attributes if i not in own.attributes]
+    if not own.is_product or any(block.shape_of_domain[i] > 1 for i in beyond):
+        return None
+    measured = dict(zip(own.attributes, own.factors, strict=True))
+    asked = dict(zip(block.attributes, block.factors, strict=True))
+    attributes = tuple(sorted({*measured, *asked}))
+    totals, queries = {}, {}
+    for i in attributes:
+        if i not in measured:  # of one class
+            totals[i], queries[i] = np.ones(1), asked[i].dense().astype(np.float64)
+            continue
+        needs_total = i not in asked or not block.is_product
+        found = _shortest(measured[i], asked.get(i), needs_total=needs_total)
+        if found is None:
+            return None
+        totals[i] = found[-1]
+        if i in asked:
+            queries[i] = found[:-1]
+    return Combination(weight, place, attributes, totals, queries)
+
+
+def _shortest(measured: Factor, asked: Factor | None, *, needs_total: bool) -> Array | None:
+    """Return C with C F = Q, the total last, of least norm; None where there is none."""
+    if not _is_small(measured, *(() if asked is None else (asked,))):
+        return None
+    n = measured.shape[1]
+    total = np.ones((1, n))
+    Q = total if asked is None else np.concatenate([asked.dense().astype(np.float64), total])
+    C = Q @ _plus(measured)
+    wrong = np.abs(C @ measured.dense() - Q).max(axis=1, initial=0.0) > _TOLERANCE
+    return None if wrong[:-1].any() or (needs_total and wrong[-1]) else np.asarray(C)
+
+
+@lru_cache(maxsize=64)
+def _plus(measured: Factor) -> Array:
+    return np.linalg.pinv(measured.dense().astype(np.float64))
+
+
+def _is_small(*factors: Factor) -> bool:
+    return all(math.prod(factor.shape) <= DENSE_LIMIT for factor in factors)
+
+
+def _dense(factor: Factor) -> Array:
+    return np.ascontiguousarray(factor.dense(), dtype=np.int64)

@@ -1,0 +1,52 @@
+"""The integer queries that a strategy measures; how real factors and weights become integers."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpquery.operators.blocks import Block
+from dpquery.operators.factors import Dense, Factor, PIdentity
+from dpquery.strategy.noise_kinds import Noise
+
+BITS = 16  # of an integerised real factor: rounding moves the loss by about 2^-BITS
+RESOLUTION = 16  # least bits of a strategy's largest entry: keeps the noise fine-grained
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """The integer queries weight * block, answered from the marginal over block.attributes."""
+
+    weight: int
+    block: Block
+
+
+def resolution(entry: int) -> int:
+    """Return the power of two that lifts a largest entry to RESOLUTION bits."""
+    return 1 << max(0, RESOLUTION + 1 - entry.bit_length())
+
+
+def significant(weight: float, bits: int = BITS) -> int:
+    """Round a positive weight to so many significant bits: an integer, times a power of two.
+
+    >>> significant(3.0e9), significant(0.2)
+    (3000008704, 1)
+    """
+    spare = max(0, math.frexp(weight)[1] - bits - 1)
+    return max(1, round(math.ldexp(weight, -spare))) << spare
+
+
+def integer_factor(factor: Factor, *, noise: Noise, bits: int = BITS) -> Factor:
+    """Round a real factor to a grid of 2^-bits and return it times 2^bits, in integers.
+
+    Under Laplace noise the diagonal of a p-Identity takes up the rounding of its rows, so every
+    column keeps L1 norm 2^bits and the sensitivity does not grow (by more than p / 2^bits where
+    the diagonal all but vanishes).
+    """
+    if np.issubdtype(factor.dtype, np.integer):
+        return factor
+    if isinstance(factor, PIdentity) and noise == "laplace":
+        rows = np.rint(factor.rows * (1 << bits)).astype(np.int64)
+        diagonal = np.maximum((1 << bits) - rows.sum(axis=0), 1)  # 0 would lose a column
+        return PIdentity(diagonal, rows)
+    return Dense(np.rint(factor.dense() * (1 << bits)).astype(np.int64))
