@@ -27,7 +27,7 @@ from dpquery.planning.figures import planned, solution_check
 from dpquery.planning.report import PlanReport, report_of
 from dpquery.planning.tables import compile_countable
 from dpquery.planning.tuning import goal_of, parse_sweep, parse_targets
-from dpquery.reconstruction.postprocess import parse_columns
+from dpquery.reconstruction.columns.postprocess import parse_columns
 from dpquery.release.write import Sources, check_target, write_release
 from dpquery.spec.model import Spec
 from dpquery.spec.parsing.spec import load
@@ -151,7 +151,7 @@ def release(
         delta: with it; default: the spec's.
         mechanism: a linear strategy, RAP, or what the plan prefers.
         noise: of a linear strategy: one kind, or None for the better one by the plan.
-        also: extra columns beside the estimates: see reconstruction.postprocess.parse_columns.
+        also: extra columns beside the estimates: see reconstruction.columns.postprocess.parse_columns.
         confidence: level of the noise intervals, 0.95 unless said; RAP has none.
         release_number: another number than before draws fresh noise and pays for it.
         replace: whether a different release in `out` gives way.

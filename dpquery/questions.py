@@ -28,11 +28,11 @@ from dpquery.operators.compile import (
 from dpquery.operators.factors import Array
 from dpquery.plan_file.plan import Plan, plan_and_spec
 from dpquery.plan_file.strategy_json import decode_strategy
-from dpquery.reconstruction.answers import TableAnswers
+from dpquery.reconstruction.columns.postprocess import Column, parse_columns
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.reconstruction.linear import off_the_grid, positions_of
-from dpquery.reconstruction.postprocess import Column, parse_columns
+from dpquery.reconstruction.linear_answers import off_the_grid, positions_of
 from dpquery.reconstruction.rap.refine_classes import spread_evenly
+from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.answered import (
     answers_manifest,
     check_answers_target,
@@ -91,7 +91,7 @@ def answer(
         questions: a YAML file with a `workload` section, or a whole spec that agrees with the
             release's.
         out: where the answers go, laid out as a release; written whole or not at all.
-        also: extra columns beside the answers: see reconstruction.postprocess.parse_columns.
+        also: extra columns beside the answers: see reconstruction.columns.postprocess.parse_columns.
         confidence: level of the noise intervals, 0.95 unless said; RAP has none.
         replace: whether answers to other questions in `out` give way.
         progress: told what is being done.

@@ -22,7 +22,7 @@ from dpquery import pipeline
 from dpquery.contracts import linear as linear_contract
 from dpquery.measurement import curator
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.reconstruction import least_squares, linear
+from dpquery.reconstruction import least_squares, linear_answers
 from dpquery.release import table, write
 
 ROOT = Path(__file__).parents[1]
@@ -44,8 +44,8 @@ WATCHED: list[tuple[Any, str, str]] = [
     (write, "write_measurements", "write: noisy values"),
     (linear_contract, "reconstruct", "reconstruct"),
     (least_squares._SplitEstimates, "answer", "reconstruct"),
-    (linear, "standard_errors", "standard errors"),
-    (linear, "half_widths", "half widths"),
+    (linear_answers, "standard_errors", "standard errors"),
+    (linear_answers, "half_widths", "half widths"),
     (write, "write_release", "write: the rest"),
     (table.Layout, "_batch", "write: columns"),
     (write.Tally, "add", "write: summary"),

@@ -30,7 +30,7 @@ from dpquery.plan_file.rap_settings import default_settings
 from dpquery.planning.choice import PRIOR_MARGIN, PROXY_MARGIN, prefers_rap
 from dpquery.planning.proxy import proxy_for
 from dpquery.planning.rehearsal import Stage, rehearse
-from dpquery.reconstruction.extremes import expected_largest
+from dpquery.reconstruction.expected_largest import expected_largest
 from dpquery.spec.model import Rows
 from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.errors.expected_error import squared_sensitivity

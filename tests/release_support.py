@@ -6,7 +6,7 @@ import numpy as np
 
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.noise.calibration import Mechanism
-from dpquery.reconstruction.answers import TableAnswers
+from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.manifest import LedgerFacts, StrategyFacts, manifest_of
 from dpquery.release.write import write_release
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers

@@ -10,8 +10,8 @@ from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges
-from dpquery.reconstruction import extremes
-from dpquery.reconstruction.extremes import expected_largest
+from dpquery.reconstruction import expected_largest as extremes
+from dpquery.reconstruction.expected_largest import expected_largest
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.strategy.search import candidates
 from dpquery.strategy.search.problem import Problem

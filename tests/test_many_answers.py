@@ -12,10 +12,10 @@ import pytest
 from dpquery.operators.blocks import Block, product
 from dpquery.operators.factors import Identity
 from dpquery.operators.ranges import Prefix
-from dpquery.reconstruction.answers import TableAnswers
-from dpquery.reconstruction.grid import OffTheGrid
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.reconstruction.linear_answers import OffTheGrid
+from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.columns import Runs, repeat_runs
 from dpquery.release.errors import Tally, relative_errors
 from dpquery.release.table import layout

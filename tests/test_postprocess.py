@@ -8,8 +8,8 @@ from scipy.optimize import LinearConstraint, minimize
 
 from dpquery.exceptions import SpecError
 from dpquery.operators.compile import factor
-from dpquery.reconstruction.answers import TableAnswers
-from dpquery.reconstruction.postprocess import (
+from dpquery.reconstruction.columns.consistency import kind_of, structure
+from dpquery.reconstruction.columns.postprocess import (
     Column,
     consistent,
     parse_columns,
@@ -17,8 +17,8 @@ from dpquery.reconstruction.postprocess import (
     whole_numbers,
     with_columns,
 )
-from dpquery.reconstruction.projections import onto_chain, onto_simplex, to_whole, variances
-from dpquery.reconstruction.structure import kind_of, structure
+from dpquery.reconstruction.columns.simplex import onto_chain, onto_simplex, to_whole, variances
+from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.spec.model import Table
 from dpquery.spec.predicates import (
     AllRangesSet,

@@ -14,8 +14,8 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.noise.calibration import Mechanism
 from dpquery.operators.compile import compile_spec
-from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
+from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.answered_facts import AnsweredFacts
 from dpquery.release.html import page
 from dpquery.release.manifest import (

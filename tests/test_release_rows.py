@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from release_support import DOMAIN, ITEMS, POOR, RACE, SEX_, answers, identity, one
 
-from dpquery.reconstruction.answers import TableAnswers
-from dpquery.reconstruction.postprocess import NAMES
+from dpquery.reconstruction.columns.postprocess import NAMES
+from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.errors import Tally, flags, relative_errors
 from dpquery.release.table import layout
 from dpquery.spec.domain import Bins, Boolean, Integers

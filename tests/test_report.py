@@ -14,7 +14,7 @@ import pytest
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.noise.calibration import Mechanism
-from dpquery.reconstruction.answers import TableAnswers
+from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.html import page, write_html
 from dpquery.release.manifest import LedgerFacts, StrategyFacts, manifest_of
 from dpquery.release.preview import preview

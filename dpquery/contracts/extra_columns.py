@@ -5,10 +5,14 @@ from dataclasses import dataclass
 
 from dpquery.operators.blocks import Block, marginal
 from dpquery.operators.factors import Array
-from dpquery.reconstruction.answers import TableAnswers
-from dpquery.reconstruction.graphical import GraphicalModel, check_graphical, fit_graphical
+from dpquery.reconstruction.columns.graphical_model import (
+    GraphicalModel,
+    check_graphical,
+    fit_graphical,
+)
+from dpquery.reconstruction.columns.postprocess import Column, with_columns
 from dpquery.reconstruction.least_squares import Estimates
-from dpquery.reconstruction.postprocess import Column, with_columns
+from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.strategy.shapes.strategies import Strategy
 
 

@@ -15,11 +15,11 @@ from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan
 from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.planning.figures import Priced, check_figures, chosen_price, error_curve
-from dpquery.reconstruction.answers import TableAnswers
+from dpquery.reconstruction.columns.postprocess import Column
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
-from dpquery.reconstruction.linear import off_the_grid, table_answers
-from dpquery.reconstruction.postprocess import Column
+from dpquery.reconstruction.linear_answers import off_the_grid, table_answers
 from dpquery.reconstruction.solution_check import flaw_of
+from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.extra import with_extra
 from dpquery.release.manifest import Manifest, StrategyFacts, manifest_of
 from dpquery.release.measurements import Measured, measured_of, values_digest

@@ -11,8 +11,8 @@ import pyarrow as pa
 from dpquery.measurement import accounting
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import Measurement
-from dpquery.reconstruction.answers import TableAnswers
-from dpquery.reconstruction.postprocess import Column
+from dpquery.reconstruction.columns.postprocess import Column
+from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.manifest import LedgerFacts, Manifest
 from dpquery.spec.model import Item
 from dpquery.strategy.noise_kinds import Noise

@@ -16,9 +16,9 @@ from dpquery.measurement.rap.rounds import AdaptiveMeasurement, AdaptiveQuery, d
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan
 from dpquery.plan_file.rap_settings import PlannedRap, encode_settings
-from dpquery.reconstruction.answers import TableAnswers
 from dpquery.reconstruction.rap.fit import RapProjection, replay
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
+from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.manifest import (
     Manifest,
     RapFacts,

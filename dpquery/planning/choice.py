@@ -30,7 +30,7 @@ from dpquery.planning.figures import Priced
 from dpquery.planning.proxy import proxy_for
 from dpquery.planning.rehearsal import Rehearsed, Stage, rehearse, search
 from dpquery.planning.report import PlanReport
-from dpquery.reconstruction.extremes import expected_largest
+from dpquery.reconstruction.expected_largest import expected_largest
 from dpquery.spec.model import Spec
 from dpquery.strategy.errors.expected_error import squared_sensitivity
 from dpquery.strategy.search.select import Objective

@@ -15,7 +15,7 @@ from dpquery.exceptions import SpecError
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.operators.factors import Array
 from dpquery.plan_file.plan import plan_and_spec, read_plan_file
-from dpquery.reconstruction.projections import onto_simplex
+from dpquery.reconstruction.columns.simplex import onto_simplex
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.release.manifest import PLAN_FILE
 from dpquery.release.manifest_input import read_manifest

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 
-from dpquery.reconstruction import graphical
-from dpquery.reconstruction.postprocess import Column
-from dpquery.reconstruction.structure import structure
+from dpquery.reconstruction.columns import graphical_model
+from dpquery.reconstruction.columns.consistency import structure
+from dpquery.reconstruction.columns.postprocess import Column
 from dpquery.release.manifest import ColumnFacts, EmptyFacts, Manifest
 from dpquery.spec.model import Item, Spec
 
@@ -28,7 +28,7 @@ def with_extra(manifest: Manifest, spec: Spec, columns: Sequence[Column]) -> Man
     if not columns:
         return manifest
     names = {column.name for column in columns}
-    libraries = graphical.LIBRARIES if "graphical" in names else ()
+    libraries = graphical_model.LIBRARIES if "graphical" in names else ()
     found = dict(manifest.libraries) | {name: version(name) for name in libraries}
     asked = ", ".join(column.text for column in columns)
     return replace(

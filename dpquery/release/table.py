@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy import float64, int32, int64
 from numpy.typing import NDArray
 
-from dpquery.reconstruction.answers import TableAnswers
+from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.columns import Blank, Filling, Runs, encoded, masked
 from dpquery.release.errors import FLAGS, NO_ERROR_BARS, flags, relative_errors
 from dpquery.release.labels import LABEL, AttributeColumns, attribute_columns

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
 from dpquery.measurement.ledger.files import sync_path
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
-from dpquery.reconstruction.answers import TableAnswers
+from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.errors import Tally, errors_table, unknown_row
 from dpquery.release.manifest import (
     ERRORS_FILE,

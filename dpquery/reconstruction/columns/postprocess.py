@@ -1,9 +1,9 @@
 """Answers made more plausible: extra columns beside the unbiased estimates, never in their place.
 
 Every column is a function of one table's estimates and standard errors, but for `graphical`, which
-comes from a model of all measurements (reconstruction.graphical). What a column gains on sparse
-tables it pays for with bias: sums of many of its cells can be far worse than the same sums of
-estimates, and the noise intervals are not its own.
+comes from a model of all measurements (graphical_model). What a column gains on sparse tables it
+pays for with bias: sums of many of its cells can be far worse than the same sums of estimates,
+and the noise intervals are not its own.
 """
 
 import math
@@ -15,9 +15,9 @@ import numpy as np
 
 from dpquery.exceptions import SpecError
 from dpquery.operators.factors import Array
-from dpquery.reconstruction.answers import TableAnswers
-from dpquery.reconstruction.projections import onto_chain, onto_simplex, to_whole, variances
-from dpquery.reconstruction.structure import Structure, structure
+from dpquery.reconstruction.columns.consistency import Structure, structure
+from dpquery.reconstruction.columns.simplex import onto_chain, onto_simplex, to_whole, variances
+from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.spec.problems import quoted, suggestion
 
 Name = Literal["nonnegative", "consistent", "thresholded", "integer", "graphical"]

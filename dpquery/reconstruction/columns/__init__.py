@@ -1,0 +1,1 @@
+"""Post-processed columns beside the unbiased estimates, never in their place."""
