@@ -28,7 +28,7 @@ from dpquery.planning.report import PlanReport, report_of
 from dpquery.planning.tables import compile_countable
 from dpquery.planning.tuning import goal_of, parse_sweep, parse_targets
 from dpquery.reconstruction.columns.postprocess import parse_columns
-from dpquery.release.write import Sources, check_target, write_release
+from dpquery.release.folder.write import Sources, check_target, write_release
 from dpquery.spec.model import Spec
 from dpquery.spec.parsing.spec import load
 from dpquery.strategy.noise_kinds import Noise

@@ -33,16 +33,12 @@ from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.reconstruction.linear_answers import off_the_grid, positions_of
 from dpquery.reconstruction.rap.refine_classes import spread_evenly
 from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.release.answered import (
-    answers_manifest,
-    check_answers_target,
-    read_answerable,
-)
-from dpquery.release.extra import with_extra
-from dpquery.release.manifest import MEASUREMENTS_FILE, MECHANISMS, PLAN_FILE, Manifest
-from dpquery.release.measurements import measured_of, read_measurements
-from dpquery.release.relaxed import read_relaxed
-from dpquery.release.write import write_release
+from dpquery.release.folder.answers import answers_manifest, check_answers_target, read_answerable
+from dpquery.release.folder.measurements_file import measured_of, read_measurements
+from dpquery.release.folder.relaxed_rows_file import read_relaxed
+from dpquery.release.folder.write import write_release
+from dpquery.release.manifest.extra_columns import with_extra
+from dpquery.release.manifest.manifest import MEASUREMENTS_FILE, MECHANISMS, PLAN_FILE, Manifest
 from dpquery.spec.model import Item, Spec
 from dpquery.spec.parsing.later_queries import Questions, load_questions
 from dpquery.strategy.errors.expected_error import largest_of

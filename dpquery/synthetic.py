@@ -13,10 +13,10 @@ from dpquery.contracts.made import Progress
 from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import plan_and_spec
-from dpquery.release.answered import read_answerable
-from dpquery.release.manifest import PLAN_FILE
-from dpquery.release.relaxed import read_relaxed
-from dpquery.release.synthetic import write_synthetic
+from dpquery.release.folder.answers import read_answerable
+from dpquery.release.folder.relaxed_rows_file import read_relaxed
+from dpquery.release.folder.synthetic_csv import write_synthetic
+from dpquery.release.manifest.manifest import PLAN_FILE
 from dpquery.untrusted.atomic_write import check_place
 
 UNASKED = 1 << 30

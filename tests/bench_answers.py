@@ -23,7 +23,8 @@ from dpquery.contracts import linear as linear_contract
 from dpquery.measurement import curator
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.reconstruction import least_squares, linear_answers
-from dpquery.release import table, write
+from dpquery.release.folder import write
+from dpquery.release.tables import item_table
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
@@ -47,7 +48,7 @@ WATCHED: list[tuple[Any, str, str]] = [
     (linear_answers, "standard_errors", "standard errors"),
     (linear_answers, "half_widths", "half widths"),
     (write, "write_release", "write: the rest"),
-    (table.Layout, "_batch", "write: columns"),
+    (item_table.Layout, "_batch", "write: columns"),
     (write.Tally, "add", "write: summary"),
     (write.pq.ParquetWriter, "write_batch", "write: Parquet"),
     (write, "sync_path", "write: to disk"),

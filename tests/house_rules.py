@@ -46,6 +46,8 @@ ROOMS = (
     "reconstruction.columns",
     "release",
     "release.manifest",
+    "release.tables",
+    "release.folder",
     "release.report",
     "planning.rehearsal",
     "planning",

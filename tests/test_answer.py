@@ -15,7 +15,7 @@ from strategies_support import dense_block, dense_strategy
 
 from dpquery.operators.compile import compile_questions, compile_spec
 from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
-from dpquery.release.measurements import Measured, values_digest, write_measurements
+from dpquery.release.folder.measurements_file import Measured, values_digest, write_measurements
 from dpquery.spec.parsing.later_queries import load_questions
 from dpquery.spec.parsing.spec import load, parse
 from dpquery.strategy.shapes.direct import DirectStrategy

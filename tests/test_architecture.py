@@ -65,7 +65,7 @@ def tracked() -> tuple[str, ...]:
 
 
 PLANTED = [
-    (imports_run_one_way, "spec/a.py", "def f():\n    import dpquery.release.write"),
+    (imports_run_one_way, "spec/a.py", "def f():\n    import dpquery.release.folder.write"),
     (imports_run_one_way, "operators/a.py", "from dpquery import strategy"),
     (imports_run_one_way, "release/a.py", "from dpquery.pipeline import plan"),
     (imports_run_one_way, "pipeline.py", "from dpquery.cli import main"),

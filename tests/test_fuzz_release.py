@@ -27,7 +27,7 @@ from fuzz_support import (
 from rap_support import MIXED_SPEC, rehearse
 
 from dpquery.exceptions import SpecError
-from dpquery.release.measurements import (
+from dpquery.release.folder.measurements_file import (
     Measured,
     read_measurements,
     values_digest,

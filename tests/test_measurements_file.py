@@ -12,8 +12,8 @@ from cli_support import CSV, GAUSSIAN_SPEC, contents, ok, plan_town
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.release import measurements
-from dpquery.release.measurements import (
+from dpquery.release.folder import measurements_file
+from dpquery.release.folder.measurements_file import (
     Measured,
     read_measurements,
     values_digest,
@@ -31,7 +31,7 @@ def written(path, values=VALUES, groups=GROUPS):
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 100])
 def test_noisy_values_are_read_back_as_they_were(tmp_path, monkeypatch, batch):
-    monkeypatch.setattr(measurements, "BATCH_ROWS", batch)
+    monkeypatch.setattr(measurements_file, "BATCH_ROWS", batch)
     path = written(tmp_path / "m.parquet")
     read = read_measurements(path, GROUPS, digest=values_digest(VALUES))
     assert np.array_equal(read, VALUES)

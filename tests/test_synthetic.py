@@ -20,10 +20,10 @@ from dpquery.measurement.counting.value_codes import code_of
 from dpquery.operators.blocks import marginal
 from dpquery.operators.compile import compile_spec
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
-from dpquery.release import synthetic
-from dpquery.release.manifest_input import read_manifest
-from dpquery.release.rounding import PublicChance, rounded
-from dpquery.release.synthetic import texts, write_synthetic
+from dpquery.release.folder import synthetic_csv
+from dpquery.release.folder.rounding import PublicChance, rounded
+from dpquery.release.folder.synthetic_csv import texts, write_synthetic
+from dpquery.release.manifest.manifest_input import read_manifest
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
 from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
 from dpquery.spec.parsing.spec import parse
@@ -33,7 +33,9 @@ AWKWARD = Categorical(("", "a,b", 'say "x"', "é ü", "0", "other"), tuple("uvwx
 KINDS = {
     "listed": Column("c", AWKWARD),
     "listed, other": Column("c", AWKWARD, other=True),
-    "all of ours are taken": Column("c", Categorical(synthetic._OTHER[:-1], tuple("abcde")), True),
+    "all of ours are taken": Column(
+        "c", Categorical(synthetic_csv._OTHER[:-1], tuple("abcde")), True
+    ),
     "integers": Column("c", Integers(-12, 7)),
     "integers, other": Column("c", Integers(10**17, 10**17 + 3), other=True),
     "bins": Column("c", Bins((-1e300, -0.5, 0.0, 1e-300, 0.1, 0.3, 1e15, 1.7e308)), other=True),
@@ -190,7 +192,7 @@ def test_the_rounding_is_the_same_on_every_machine():
 
 
 def test_batches_are_made_one_after_the_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(synthetic, "BATCH", 700)
+    monkeypatch.setattr(synthetic_csv, "BATCH", 700)
     path = written(tmp_path / "s.csv")
     assert counted(path, spec(), [()])[()] == 5000
     assert max(distances(path, relaxed(), 5000)) < 2

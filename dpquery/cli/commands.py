@@ -226,8 +226,8 @@ def error_report(
     Prints a table, and writes a page with plots.
     """
     from dpquery.cli import summary
-    from dpquery.release import html as page
-    from dpquery.release import report
+    from dpquery.release.report import html as page
+    from dpquery.release.report import report
     from dpquery.untrusted.atomic_write import check_place
 
     check_place(html, mark=page.MARK)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dpquery.release.wording import OBEYED
+from dpquery.release.formatting import OBEYED
 
 if TYPE_CHECKING:
     from dpquery.cli.grid import Grid

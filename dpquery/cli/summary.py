@@ -11,9 +11,9 @@ from dpquery.measurement.ledger.events import Account, Event
 from dpquery.measurement.ledger.ledger import Status
 from dpquery.pipeline import ReleaseReport
 from dpquery.questions import AnswerReport
-from dpquery.release.report import Report, headline, to_rows
-from dpquery.release.statement import rmse_name
-from dpquery.release.wording import count, figure
+from dpquery.release.formatting import count, figure
+from dpquery.release.manifest.statement import rmse_name
+from dpquery.release.report.report import Report, headline, to_rows
 
 
 def release_text(done: ReleaseReport) -> str:

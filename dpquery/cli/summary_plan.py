@@ -7,7 +7,7 @@ from dpquery.plan_file.plan import CandidateFigures
 from dpquery.plan_file.rap_settings import PlannedRap
 from dpquery.planning.figures import Priced
 from dpquery.planning.report import PlanReport
-from dpquery.release.wording import count, figure
+from dpquery.release.formatting import count, figure
 from dpquery.strategy.search.candidates import BASELINES
 
 PUBLISHED = {name for name, _ in BASELINES}

@@ -20,9 +20,9 @@ from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.linear_answers import off_the_grid, table_answers
 from dpquery.reconstruction.solution_check import flaw_of
 from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.release.extra import with_extra
-from dpquery.release.manifest import Manifest, StrategyFacts, manifest_of
-from dpquery.release.measurements import Measured, measured_of, values_digest
+from dpquery.release.folder.measurements_file import Measured, measured_of, values_digest
+from dpquery.release.manifest.extra_columns import with_extra
+from dpquery.release.manifest.manifest import Manifest, StrategyFacts, manifest_of
 from dpquery.spec.model import Item, Spec
 from dpquery.strategy.errors.uniform_variances import uniform_variances
 from dpquery.strategy.shapes.strategies import Strategy

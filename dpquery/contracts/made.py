@@ -13,7 +13,7 @@ from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import Measurement
 from dpquery.reconstruction.columns.postprocess import Column
 from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.release.manifest import LedgerFacts, Manifest
+from dpquery.release.manifest.manifest import LedgerFacts, Manifest
 from dpquery.spec.model import Item
 from dpquery.strategy.noise_kinds import Noise
 

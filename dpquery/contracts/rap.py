@@ -19,15 +19,15 @@ from dpquery.plan_file.rap_settings import PlannedRap, encode_settings
 from dpquery.reconstruction.rap.fit import RapProjection, replay
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.release.manifest import (
+from dpquery.release.folder.measurements_file import Measured, values_digest
+from dpquery.release.folder.relaxed_rows_file import relaxed_table, rows_digest
+from dpquery.release.manifest.manifest import (
     Manifest,
     RapFacts,
     SimulatedFacts,
     StrategyFacts,
     manifest_of,
 )
-from dpquery.release.measurements import Measured, values_digest
-from dpquery.release.relaxed import relaxed_table, rows_digest
 from dpquery.spec.model import Item, Spec
 
 NO_COLUMNS = (

@@ -18,7 +18,7 @@ from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
 from dpquery.planning.proxy_release import draw_records
-from dpquery.release.wording import without_controls
+from dpquery.release.formatting import without_controls
 from dpquery.spec.model import Privacy, Spec
 from dpquery.strategy.prior import sample_prior
 

@@ -17,9 +17,9 @@ from dpquery.operators.factors import Array
 from dpquery.plan_file.plan import plan_and_spec, read_plan_file
 from dpquery.reconstruction.columns.simplex import onto_simplex
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
-from dpquery.release.manifest import PLAN_FILE
-from dpquery.release.manifest_input import read_manifest
-from dpquery.release.relaxed import read_relaxed
+from dpquery.release.folder.relaxed_rows_file import read_relaxed
+from dpquery.release.manifest.manifest import PLAN_FILE
+from dpquery.release.manifest.manifest_input import read_manifest
 from dpquery.spec.model import Spec, Table
 from dpquery.spec.predicates import (
     IdentitySet,

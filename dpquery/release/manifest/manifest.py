@@ -14,8 +14,26 @@ from dpquery.measurement.accounting import UNIT, Guarantee, units_text
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.measurement.noise.calibration import Mechanism
 from dpquery.measurement.noise.library_versions import versions
-from dpquery.release.answered_facts import AnsweredFacts
 from dpquery.spec.model import Privacy, Spec
+
+
+@dataclass(frozen=True)
+class AnsweredFacts:
+    """What answers to later questions were computed from: the same plan and its noisy values.
+
+    Attributes:
+        release: key of the release.
+        measurements: digest of its noisy values.
+        charged: what the questions took of any budget: nothing.
+        guessed: attributes some of whose values the release does not tell apart, and the questions
+            do: such values were taken to be equally likely.
+    """
+
+    release: str
+    measurements: str
+    charged: str = "0"
+    guessed: tuple[str, ...] = ()
+
 
 SCHEMA_VERSION = "dpquery.release/1"
 STATEMENT_FILE, ERRORS_FILE = "statement.md", "errors.parquet"

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from dpquery.release.errors import NOISY, VERY_NOISY
-from dpquery.release.extra import extra_note
-from dpquery.release.manifest import Manifest
-from dpquery.release.report import ItemReport, Report, optimality, to_rows
-from dpquery.release.statement import (
+from dpquery.release.formatting import count, figure, percent, power, without_controls
+from dpquery.release.manifest.extra_columns import extra_note
+from dpquery.release.manifest.manifest import Manifest
+from dpquery.release.manifest.statement import (
     BIASED,
     guarantee_line,
     neighbour_words,
@@ -17,9 +16,10 @@ from dpquery.release.statement import (
     simulated_words,
     unit_words,
 )
-from dpquery.release.style import STYLE
-from dpquery.release.svg import bars, curve, lines, whiskers
-from dpquery.release.wording import count, figure, percent, power, without_controls
+from dpquery.release.report.report import ItemReport, Report, optimality, to_rows
+from dpquery.release.report.style import STYLE
+from dpquery.release.report.svg import bars, curve, lines, whiskers
+from dpquery.release.tables.errors import NOISY, VERY_NOISY
 from dpquery.untrusted.atomic_write import replace_file
 
 MAX_PREVIEWS = 24

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpquery.exceptions import SpecError
-from dpquery.release.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
-from dpquery.release.extra import extra_note
-from dpquery.release.manifest import ERRORS_FILE, ItemFacts, Manifest
-from dpquery.release.manifest_input import read_manifest
-from dpquery.release.preview import Preview, preview
-from dpquery.release.statement import guarantee_line, simulated_words
-from dpquery.release.wording import count, figure, percent, within
+from dpquery.release.formatting import count, figure, percent, within
+from dpquery.release.manifest.extra_columns import extra_note
+from dpquery.release.manifest.manifest import ERRORS_FILE, ItemFacts, Manifest
+from dpquery.release.manifest.manifest_input import read_manifest
+from dpquery.release.manifest.statement import guarantee_line, simulated_words
+from dpquery.release.report.preview import Preview, preview
+from dpquery.release.tables.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
 from dpquery.untrusted.json_values import LEAST, MOST, listed, mapping, parsed, text_of
 from dpquery.untrusted.parquet import UNREADABLE, opened
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from dpquery.release.preview import Point, Series
-from dpquery.release.wording import figure
+from dpquery.release.formatting import figure
+from dpquery.release.report.preview import Point, Series
 
 WIDTH = 560
 LEFT, RIGHT, TOP, BOTTOM = 58, 18, 12, 40

@@ -2,8 +2,9 @@
 
 import math
 
-from dpquery.release.extra import extra_lines
-from dpquery.release.manifest import (
+from dpquery.release.formatting import count, figure, power, without_controls
+from dpquery.release.manifest.extra_columns import extra_lines
+from dpquery.release.manifest.manifest import (
     MEASUREMENTS_FILE,
     PLAN_FILE,
     RAP,
@@ -15,7 +16,6 @@ from dpquery.release.manifest import (
     RapFacts,
     SimulatedFacts,
 )
-from dpquery.release.wording import count, figure, power, without_controls
 
 UNPROTECTED = """\
 The following is public and was never protected: the dataset's name, the names and lists of \

@@ -1,0 +1,1 @@
+"""What a release says of itself: release.json, statement.md, and what both say of extra columns."""
