@@ -22,11 +22,11 @@ from dpquery.measurement.ledger.caps import parent_cap
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.plan_file.plan import MARK, Plan, plan_and_spec, read_plan_file, write_plan
-from dpquery.planning.choice import LINEAR, Mechanism, Wanted, stage_for, with_rap
+from dpquery.planning.comparison import LINEAR, Mechanism, Wanted, stage_for, with_rap
+from dpquery.planning.countable import compile_countable
 from dpquery.planning.figures import planned, solution_check
-from dpquery.planning.report import PlanReport, report_of
-from dpquery.planning.tables import compile_countable
-from dpquery.planning.tuning import goal_of, parse_sweep, parse_targets
+from dpquery.planning.plan_report import PlanReport, report_of
+from dpquery.planning.targets import goal_of, parse_sweep, parse_targets
 from dpquery.reconstruction.columns.postprocess import parse_columns
 from dpquery.release.folder.write import Sources, check_target, write_release
 from dpquery.spec.model import Spec
@@ -77,7 +77,7 @@ def plan(
         plan_path: where the plan goes; replaced whole or not at all.
         ledger_path: created if missing; the dataset and its cap are put on record.
         objective: what the best strategy minimises.
-        targets: or what it is to meet with the least epsilon: see tuning.parse_targets.
+        targets: or what it is to meet with the least epsilon: see planning.targets.parse_targets.
         sweep: epsilons at which errors are wanted too, such as "0.1,0.5,1,2".
         seed: of the optimisers' starting points.
         time_limit: CPU seconds for each kind of noise, after which the best found so far stands;

@@ -27,9 +27,9 @@ import numpy as np
 from dpquery.measurement import accounting
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.rap_settings import default_settings
-from dpquery.planning.choice import PRIOR_MARGIN, PROXY_MARGIN, prefers_rap
-from dpquery.planning.proxy import proxy_for
-from dpquery.planning.rehearsal import Stage, rehearse
+from dpquery.planning.comparison import PRIOR_MARGIN, PROXY_MARGIN, prefers_rap
+from dpquery.planning.rehearsal.proxy import proxy_for
+from dpquery.planning.rehearsal.simulated_runs import Stage, rehearse
 from dpquery.reconstruction.expected_largest import expected_largest
 from dpquery.spec.model import Rows
 from dpquery.spec.parsing.spec import parse

@@ -27,11 +27,11 @@ from dpquery.measurement.rap.rounds import run_rounds
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Array, Identity
 from dpquery.plan_file.rap_settings import RapSettings
+from dpquery.planning.rehearsal.seeded_chance import SeededChance
 from dpquery.reconstruction.rap.fit import RapProjection
 from dpquery.reconstruction.rap.mirror_descent import Fit, Target
 from dpquery.reconstruction.rap.partition import Partition
 from dpquery.spec.model import Privacy
-from dpquery.strategy.seeded_chance import SeededChance
 
 SHARED = Path(__file__).parents[2] / "shared"
 SEEDS = (0, 1, 2)

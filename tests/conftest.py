@@ -15,7 +15,7 @@ from forked_commands import Forks, failing_calls
 from ledgers import new_ledger
 from parent_support import new_panel
 
-from dpquery.planning import rehearsal
+from dpquery.planning.rehearsal import simulated_runs
 
 # No test of every day depends on chance; long forms say `derandomize=False` to try other cases.
 with suppress(ImportError):
@@ -71,7 +71,7 @@ def small(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "nowhere"))
-    monkeypatch.setattr(rehearsal, "RapProjection", rehearsal_support.Learner)
+    monkeypatch.setattr(simulated_runs, "RapProjection", rehearsal_support.Learner)
     (tmp_path / "workload.yaml").write_text(rehearsal_support.SPEC)
     rehearsal_support.write_csv(tmp_path / "public.csv", rehearsal_support.records(1500, seed=3))
     return tmp_path

@@ -72,10 +72,10 @@ EXTRAS = {"graphical_model": {"jax", "mbi"}}
 """Libraries that may be missing, and the one module that may import them."""
 CATCH_ALL = {"app": "the last stop: the unforeseen ends as exit code 70 without a traceback"}
 """Modules that may catch everything and go on, each for the reason given."""
-WITH_A_SEED = {"rehearsal"}
+WITH_A_SEED = {"simulated_runs"}
 """Modules that may hand RAP a chance that can be had again: they run it on public data alone."""
 
-WITH_GENERATOR = {"fit", "probes"}
+WITH_GENERATOR = {"fit", "probes", "prior", "seeded_chance"}
 """Modules beside strategy that may draw from a public seed: relaxed rows, public trials."""
 
 # What could open a file.

@@ -94,12 +94,12 @@ PLANTED = [
     (
         only_the_rehearsal_takes_chance_with_a_seed,
         "measurement/a.py",
-        "from dpquery.strategy.seeded_chance import SeededChance",
+        "from dpquery.planning.rehearsal.seeded_chance import SeededChance",
     ),
     (
         only_the_rehearsal_takes_chance_with_a_seed,
         "pipeline.py",
-        "import dpquery.strategy.seeded_chance",
+        "import dpquery.planning.rehearsal.seeded_chance",
     ),
     (
         only_the_rehearsal_takes_chance_with_a_seed,

@@ -14,7 +14,7 @@ from rehearsal_support import SPEC, plan
 from dpquery.exceptions import SpecError
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.planning import rehearsal
+from dpquery.planning.rehearsal import simulated_runs
 from dpquery.reconstruction.rap.fit import RapProjection
 from dpquery.release.manifest.manifest import RapFacts, SimulatedFacts
 from dpquery.release.manifest.statement import simulated_words
@@ -31,7 +31,7 @@ REHEARSED = dataclasses.replace(
 
 
 def test_the_choice_goes_both_ways_with_relaxed_rows(small, monkeypatch):
-    monkeypatch.setattr(rehearsal, "RapProjection", RapProjection)
+    monkeypatch.setattr(simulated_runs, "RapProjection", RapProjection)
     for epsilon, preferred in (("0.01", True), ("10", False)):
         arguments = ("--epsilon", epsilon, "--proxy", "public.csv")
         assert plan(*arguments)["rap"]["preferred"] is preferred
@@ -61,9 +61,9 @@ def test_rap_is_preferred_by_a_margin_only(small, monkeypatch, objective, proxy,
     figure = linear["linear_rmse" if objective == "rmse" else "linear_max_error"]
 
     def at(share, *, shown=False):
-        run = rehearsal.Errors(share * figure, share * figure)
-        done = rehearsal.Rehearsed(RapSettings(2, 3, 10, 0), (run,), stopped=False)
-        monkeypatch.setattr("dpquery.planning.choice.rehearse", lambda *_, **__: done)
+        run = simulated_runs.Errors(share * figure, share * figure)
+        done = simulated_runs.Rehearsed(RapSettings(2, 3, 10, 0), (run,), stopped=False)
+        monkeypatch.setattr("dpquery.planning.comparison.rehearse", lambda *_, **__: done)
         arguments = ("--epsilon", "1", "--objective", objective, *proxy)
         return ok("plan", "workload.yaml", *arguments).out if shown else plan(*arguments)["rap"]
 
@@ -86,8 +86,8 @@ def test_the_same_plan_has_the_same_bytes(small):
 
 def test_more_time_is_asked_for_where_the_rehearsal_was_cut_short(small, monkeypatch):
     clock = iter(range(10**6))
-    monkeypatch.setattr(rehearsal, "process_time", lambda: next(clock) / 100)
-    monkeypatch.setattr("dpquery.planning.choice.process_time", lambda: 0.0)
+    monkeypatch.setattr(simulated_runs, "process_time", lambda: next(clock) / 100)
+    monkeypatch.setattr("dpquery.planning.comparison.process_time", lambda: 0.0)
     found = plan("--epsilon", "1", "--time-limit", "1")
     assert found["rap"]["repetitions"] < 3
     assert "of 3 rehearsals of RAP were finished; give --time-limit more" in found["remark"]
@@ -102,7 +102,7 @@ def test_what_rap_cannot_do_does_not_keep_the_linear_plan_from_being_made(small,
     def refuse(*_, **__):
         raise SpecError("the noise cannot be drawn")
 
-    monkeypatch.setattr(rehearsal, "design_rap", refuse)
+    monkeypatch.setattr(simulated_runs, "design_rap", refuse)
     found = plan()
     assert "rap" not in found
     assert found["remark"] == "RAP was not compared: the noise cannot be drawn"
@@ -123,7 +123,7 @@ def test_a_mechanism_can_be_asked_for(small):
 
 def test_one_rehearsal_says_nothing_of_the_spread(small, monkeypatch):
     assert "±" in ok("plan", "workload.yaml", "--epsilon", "0.01").out
-    monkeypatch.setattr("dpquery.planning.choice.REPETITIONS", 1)
+    monkeypatch.setattr("dpquery.planning.comparison.REPETITIONS", 1)
     printed = ok("plan", "workload.yaml", "--epsilon", "0.01").out
     assert "RAP rehearsed once" in printed
     assert "±" not in printed
@@ -150,7 +150,7 @@ REMEDIES = {
 @pytest.mark.parametrize("without", WITHOUT)
 def test_nothing_is_rehearsed_without_rows_and_a_budget_for_it(small, without, monkeypatch):
     Path("workload.yaml").write_text(WITHOUT[without])
-    monkeypatch.setattr(rehearsal, "RapProjection", None)
+    monkeypatch.setattr(simulated_runs, "RapProjection", None)
     seen, shown = plan(), " ".join(ok("plan", "workload.yaml").out.split())
     assert "rap" not in seen
     if without == "no rows":  # nobody thought of RAP

@@ -12,9 +12,9 @@ from dpquery.exceptions import OutOfTimeError
 from dpquery.measurement.rap.budget import STEPS, design_rap
 from dpquery.measurement.rap.rounds import noisy_total, scaled_total
 from dpquery.plan_file.rap_settings import RapSettings, default_settings
-from dpquery.planning import rehearsal
-from dpquery.planning.choice import Wanted, stage_for
-from dpquery.strategy.seeded_chance import SeededChance
+from dpquery.planning.comparison import Wanted, stage_for
+from dpquery.planning.rehearsal import simulated_runs
+from dpquery.planning.rehearsal.seeded_chance import SeededChance
 
 
 @pytest.fixture
@@ -35,10 +35,12 @@ def test_the_search_goes_down_the_valley_and_along_it(stage, monkeypatch, start,
         tried.append(settings)
         T, K = settings.rounds, settings.selected
         error = 1 + math.log2(T * K / 16) ** 2 + 0.1 * math.log2(T / 8) ** 2
-        return rehearsal.Rehearsed(settings, (rehearsal.Errors(error, error),), stopped=False)
+        return simulated_runs.Rehearsed(
+            settings, (simulated_runs.Errors(error, error),), stopped=False
+        )
 
-    monkeypatch.setattr(rehearsal, "rehearse", valley)
-    found, finished = rehearsal.search(stage, RapSettings(*start, 10, 0), objective=objective)
+    monkeypatch.setattr(simulated_runs, "rehearse", valley)
+    found, finished = simulated_runs.search(stage, RapSettings(*start, 10, 0), objective=objective)
     assert finished
     assert found.rounds * found.selected in (16, 20)
     assert len(tried) <= 12
@@ -48,11 +50,11 @@ def test_a_search_that_is_out_of_time_keeps_the_best_found(stage, monkeypatch):
     def slow(stage, settings, *, seeds):
         if settings.selected > 4:
             raise OutOfTimeError("no")
-        return rehearsal.Rehearsed(settings, (rehearsal.Errors(1.0, 1.0),), stopped=False)
+        return simulated_runs.Rehearsed(settings, (simulated_runs.Errors(1.0, 1.0),), stopped=False)
 
-    monkeypatch.setattr(rehearsal, "rehearse", slow)
+    monkeypatch.setattr(simulated_runs, "rehearse", slow)
     start = RapSettings(2, 4, 10, 0)
-    assert rehearsal.search(stage, start, objective="rmse") == (start, False)
+    assert simulated_runs.search(stage, start, objective="rmse") == (start, False)
 
 
 @pytest.fixture
@@ -68,11 +70,11 @@ def searched(small, monkeypatch):
             own = errors[settings == found]
             if own is None:
                 raise OutOfTimeError("not finished")
-            runs = tuple(rehearsal.Errors(own, 10 * own) for _ in seeds)
-            return rehearsal.Rehearsed(settings, runs, stopped=False)
+            runs = tuple(simulated_runs.Errors(own, 10 * own) for _ in seeds)
+            return simulated_runs.Rehearsed(settings, runs, stopped=False)
 
-        monkeypatch.setattr("dpquery.planning.choice.rehearse", rehearse)
-        monkeypatch.setattr("dpquery.planning.choice.search", lambda *_, **__: (found, True))
+        monkeypatch.setattr("dpquery.planning.comparison.rehearse", rehearse)
+        monkeypatch.setattr("dpquery.planning.comparison.search", lambda *_, **__: (found, True))
         return plan("--epsilon", "1", "--rap-search", *arguments), found, used
 
     return planned
@@ -98,22 +100,22 @@ def test_what_a_search_found_too_late_to_be_rehearsed_is_not_kept(searched):
 
 
 def test_a_search_and_what_judges_it_never_share_a_run(small, monkeypatch):
-    real, used = rehearsal._run, {}
+    real, used = simulated_runs._run, {}
 
     def run(stage, settings, seed):
         used.setdefault(seed, set()).add(settings)
         return real(stage, settings, seed)
 
-    monkeypatch.setattr(rehearsal, "_run", run)
+    monkeypatch.setattr(simulated_runs, "_run", run)
     seen = plan("--epsilon", "1", "--rap-search")["rap"]
-    assert set(used) == {0, 1, 2, rehearsal.SEARCH_SEED}
-    assert len(used[0]) <= 2 < len(used[rehearsal.SEARCH_SEED])
+    assert set(used) == {0, 1, 2, simulated_runs.SEARCH_SEED}
+    assert len(used[0]) <= 2 < len(used[simulated_runs.SEARCH_SEED])
     assert RapSettings(**seen["settings"]) in used[0]
 
 
 def test_a_search_that_was_not_finished_is_told(small, monkeypatch):
     found = RapSettings(3, 7, 10, 0)
-    monkeypatch.setattr("dpquery.planning.choice.search", lambda *_, objective: (found, False))
+    monkeypatch.setattr("dpquery.planning.comparison.search", lambda *_, objective: (found, False))
     seen = plan("--epsilon", "1", "--rap-search")
     assert "the search for RAP's settings was not finished" in seen["remark"]
 
@@ -141,8 +143,8 @@ def test_the_errors_are_weighted_as_the_workload_weighs_them(small):
             super().__init__(*given)
             seen.append(self)
 
-    rehearsal.RapProjection = Seen  # the fixture puts it back
-    run = rehearsal.rehearse(stage, RapSettings(2, 5, 10, 0), seeds=[0]).runs[0]
+    simulated_runs.RapProjection = Seen  # the fixture puts it back
+    run = simulated_runs.rehearse(stage, RapSettings(2, 5, 10, 0), seeds=[0]).runs[0]
     errors = [seen[0].answers(k) - stage.proxy.answers(own) for k, own in enumerate(blocks)]
     total = sum(w * np.square(e).sum() for w, e in zip(weights, errors, strict=True))
     count = sum(w * e.size for w, e in zip(weights, errors, strict=True))
@@ -165,8 +167,8 @@ def test_a_rehearsal_scales_its_answers_to_the_total_that_a_release_would(small)
         totals.append(total)
         return Learner(workload, settings, total)
 
-    rehearsal.RapProjection = seen  # the fixture puts it back
-    rehearsal.rehearse(stage, settings, seeds=[0])
+    simulated_runs.RapProjection = seen  # the fixture puts it back
+    simulated_runs.rehearse(stage, settings, seeds=[0])
     mechanism = design_rap(
         COMPILED.workload,
         settings,

@@ -13,7 +13,7 @@ from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan
 from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.planning.figures import unit_std
-from dpquery.planning.tuning import goal_of, parse_targets
+from dpquery.planning.targets import goal_of, parse_targets
 from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.errors.expected_error import expected_error
 from dpquery.strategy.goals.goals import score

@@ -39,8 +39,8 @@ from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.spec.problems import one_of
 
 if TYPE_CHECKING:
-    from dpquery.planning.choice import Wanted
-    from dpquery.planning.report import PlanReport
+    from dpquery.planning.comparison import Wanted
+    from dpquery.planning.plan_report import PlanReport
 
 if TYPE_CHECKING:
     from dpquery.pipeline import ReleaseReport
@@ -126,7 +126,7 @@ def plan(
 
 
 def _wanted(mechanism: str, proxy: Path | None, search: bool) -> "Wanted":
-    from dpquery.planning.choice import Mechanism, Wanted
+    from dpquery.planning.comparison import Mechanism, Wanted
 
     return Wanted(one_of("mechanism", mechanism, get_args(Mechanism)), proxy, search)
 
@@ -177,7 +177,7 @@ def release(
     from dpquery import pipeline
     from dpquery.cli.no_dumps import forbid_dumps
     from dpquery.measurement.accounting import parse_delta, parse_epsilon
-    from dpquery.planning.choice import Mechanism
+    from dpquery.planning.comparison import Mechanism
     from dpquery.strategy import noise_kinds
 
     forbid_dumps()

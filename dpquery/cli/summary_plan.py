@@ -6,7 +6,7 @@ from dpquery.cli.grid import Grid
 from dpquery.plan_file.plan import CandidateFigures
 from dpquery.plan_file.rap_settings import PlannedRap
 from dpquery.planning.figures import Priced
-from dpquery.planning.report import PlanReport
+from dpquery.planning.plan_report import PlanReport
 from dpquery.release.formatting import count, figure
 from dpquery.strategy.search.candidates import BASELINES
 

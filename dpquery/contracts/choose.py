@@ -10,7 +10,7 @@ from dpquery.contracts.rap import RapContract, rap_contract
 from dpquery.exceptions import SpecError
 from dpquery.plan_file.plan import Plan
 from dpquery.plan_file.rap_settings import PlannedRap
-from dpquery.planning.choice import Mechanism
+from dpquery.planning.comparison import Mechanism
 from dpquery.spec.model import Spec
 
 Contract = LinearContract | RapContract

@@ -1,6 +1,6 @@
 """Targets for errors, the least epsilon that meets them, and errors against epsilon.
 
-A plan for targets keeps the largest ratio of a figure to its target down (strategy/goals/goals.py). That
+A plan for targets keeps the largest ratio of a figure to its target down (strategy/goals). That
 ratio does not depend on the guarantee: the least epsilon is where the unit noise is its inverse.
 """
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from dpquery.plan_file.plan import Plan
 from dpquery.planning.figures import Priced, prices
-from dpquery.planning.tuning import LeastEpsilon, Reached, Sweep, least_epsilons, reached, swept
+from dpquery.planning.targets import LeastEpsilon, Reached, Sweep, least_epsilons, reached, swept
 from dpquery.spec.model import Spec
 
 

@@ -20,12 +20,12 @@ from dpquery.measurement.rap.rounds import Projection, noisy_total, run_rounds, 
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
 from dpquery.plan_file.rap_settings import MAX_MEASURED, RapSettings
-from dpquery.planning.proxy import Proxy
+from dpquery.planning.rehearsal.proxy import Proxy
+from dpquery.planning.rehearsal.seeded_chance import SeededChance
 from dpquery.reconstruction.rap.fit import RapProjection
 from dpquery.spec.model import Privacy, Rows
 from dpquery.strategy.errors.expected_error import weighted_queries
 from dpquery.strategy.search.select import Objective
-from dpquery.strategy.seeded_chance import SeededChance
 
 MAX_SEARCHED = 64  # rounds that a search tries at most: each fits all relaxed rows again
 SEARCH_SEED = 1 << 32

@@ -27,9 +27,9 @@ from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.rap_settings import PlannedRap, default_settings
 from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.planning.figures import Priced
-from dpquery.planning.proxy import proxy_for
-from dpquery.planning.rehearsal import Rehearsed, Stage, rehearse, search
-from dpquery.planning.report import PlanReport
+from dpquery.planning.plan_report import PlanReport
+from dpquery.planning.rehearsal.proxy import proxy_for
+from dpquery.planning.rehearsal.simulated_runs import Rehearsed, Stage, rehearse, search
 from dpquery.reconstruction.expected_largest import expected_largest
 from dpquery.spec.model import Spec
 from dpquery.strategy.errors.expected_error import squared_sensitivity

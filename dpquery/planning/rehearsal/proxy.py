@@ -2,7 +2,7 @@
 
 Nothing here is private, and nothing of it may come from the data that is to be protected: a public
 CSV file in the declared schema, an earlier release of dpquery, or the default prior of
-strategy/prior.py. A proxy's counts are scaled to the declared number of rows.
+planning/rehearsal/prior.py. A proxy's counts are scaled to the declared number of rows.
 """
 
 from collections.abc import Callable
@@ -17,10 +17,10 @@ from dpquery.measurement.counting.tabulate import Subset, check_size, tabulate
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
-from dpquery.planning.proxy_release import draw_records
+from dpquery.planning.rehearsal.earlier_release import draw_records
+from dpquery.planning.rehearsal.prior import sample_prior
 from dpquery.release.formatting import without_controls
 from dpquery.spec.model import Privacy, Spec
-from dpquery.strategy.prior import sample_prior
 
 SAMPLED = 200_000  # records at most that are drawn from a distribution; more rows are scaled to
 

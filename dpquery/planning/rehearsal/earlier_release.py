@@ -15,6 +15,7 @@ from dpquery.exceptions import SpecError
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.operators.factors import Array
 from dpquery.plan_file.plan import plan_and_spec, read_plan_file
+from dpquery.planning.rehearsal.prior import sample_rows, sample_tables, spread
 from dpquery.reconstruction.columns.simplex import onto_simplex
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.release.folder.relaxed_rows_file import read_relaxed
@@ -29,7 +30,6 @@ from dpquery.spec.predicates import (
     TotalSet,
 )
 from dpquery.strategy.algebra.subsets import Subset
-from dpquery.strategy.prior import sample_rows, sample_tables, spread
 from dpquery.untrusted.parquet import UNREADABLE, opened
 
 

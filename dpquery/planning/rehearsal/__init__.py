@@ -1,0 +1,1 @@
+"""RAP simulated on public records: a prior, a named CSV, an earlier release."""
