@@ -13,14 +13,14 @@ from fractions import Fraction
 from pathlib import Path
 
 from dpquery import __version__
-from dpquery.contracts.choose import Contract, chosen_contract, remark_on
-from dpquery.contracts.made import LEVEL, Progress, Terms
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger.caps import parent_cap
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.mechanisms.choose import Contract, chosen_contract, remark_on
+from dpquery.mechanisms.release_content import LEVEL, Progress, Terms
 from dpquery.plan_file.plan import MARK, Plan, plan_and_spec, read_plan_file, write_plan
 from dpquery.planning.comparison import LINEAR, Mechanism, Wanted, stage_for, with_rap
 from dpquery.planning.countable import compile_countable

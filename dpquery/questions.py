@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpquery.contracts.extra_columns import check_columns, extra_columns
-from dpquery.contracts.linear import LinearAnswers, check_solution
-from dpquery.contracts.made import LEVEL, Progress, digest_of
-from dpquery.contracts.rap import NO_COLUMNS, NO_LEVEL, RelaxedAnswers
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee, parse_delta, parse_epsilon
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.measurement.noise.calibration import design, standard_deviation
+from dpquery.mechanisms.extra_columns import check_columns, extra_columns
+from dpquery.mechanisms.linear import LinearAnswers, check_solution
+from dpquery.mechanisms.rap import NO_COLUMNS, NO_LEVEL, RelaxedAnswers
+from dpquery.mechanisms.release_content import LEVEL, Progress, digest_of
 from dpquery.operators.compile import (
     CompiledSpec,
     compile_questions,

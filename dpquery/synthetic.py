@@ -9,8 +9,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpquery.contracts.made import Progress
 from dpquery.exceptions import PlanConflictError, SpecError
+from dpquery.mechanisms.release_content import Progress
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.release.folder.answers import read_answerable

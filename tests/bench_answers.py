@@ -19,9 +19,9 @@ from threading import local
 from typing import Any
 
 from dpquery import pipeline
-from dpquery.contracts import linear as linear_contract
 from dpquery.measurement import curator
 from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.mechanisms import linear as linear_contract
 from dpquery.reconstruction import least_squares, linear_answers
 from dpquery.release.folder import write
 from dpquery.release.tables import item_table

@@ -51,7 +51,7 @@ ROOMS = (
     "release.report",
     "planning.rehearsal",
     "planning",
-    "contracts",
+    "mechanisms",
     "unanswerable",
     "questions",
     "synthetic",

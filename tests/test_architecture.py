@@ -44,7 +44,7 @@ TOP_LEVEL = {"pyproject.toml", "README.md", "Makefile", "dpquery", "workloads", 
 TOP_LEVEL |= {"sample_data"}
 
 # Rooms from which the data can be reached, and the functions through which they would come in.
-WITH_DATA = {"measurement", "planning", "contracts", "questions", "pipeline", "audit", "cli"}
+WITH_DATA = {"measurement", "planning", "mechanisms", "questions", "pipeline", "audit", "cli"}
 WITH_DATA |= {"__main__"}
 DATALESS = sorted({room.split(".")[0] for room in ROOMS} - WITH_DATA)
 DOORS = ("tabulate", "check_header", "measure")

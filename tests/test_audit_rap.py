@@ -17,7 +17,6 @@ from dpquery.audit.rap.checks import APART, CHARGE, CHOSEN, FIGURES, NOISE, SHAR
 from dpquery.audit.rap.distribution import Split, draws_of, families_move, worst_move
 from dpquery.audit.rap.runs import Bench, Told
 from dpquery.audit.statistics import ALPHA, chi_square
-from dpquery.contracts import rap as contract
 from dpquery.measurement import curator
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.ledger import Ledger
@@ -25,6 +24,7 @@ from dpquery.measurement.rap import budget, rounds
 from dpquery.measurement.rap.budget import RapMechanism
 from dpquery.measurement.rap.rounds import all_places
 from dpquery.measurement.rap.selection import ExactChance
+from dpquery.mechanisms import rap as contract
 
 ROWS, REPLACED, PERSONS = TOWNS
 SMALL = Size(draws=0, replicates=10 * 150, releases=1)

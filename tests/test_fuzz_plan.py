@@ -28,11 +28,11 @@ from plan_support import strategies, with_true_figures
 from rap_support import MIXED_SPEC, rehearse
 from strategies_support import dense_strategy
 
-from dpquery.contracts.linear import linear_contract
-from dpquery.contracts.made import Terms
-from dpquery.contracts.rap import rap_contract
 from dpquery.exceptions import SpecError
 from dpquery.measurement.noise.calibration import steps
+from dpquery.mechanisms.linear import linear_contract
+from dpquery.mechanisms.rap import rap_contract
+from dpquery.mechanisms.release_content import Terms
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.plan_file.plan import plan_and_spec

@@ -70,7 +70,7 @@ RAP = (
     Step("ledger verify --releases release --releases linear"),
 )
 RAP_CRASH = (
-    Step("release data.csv --epsilon 1", crash="dpquery.contracts.rap.RapProjection.add", code=70),
+    Step("release data.csv --epsilon 1", crash="dpquery.mechanisms.rap.RapProjection.add", code=70),
     Step("release data.csv --epsilon 1"),
     Step("synthetic --rows 40"),
     Step("ledger export"),

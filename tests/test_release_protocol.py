@@ -41,7 +41,7 @@ MOMENTS = {
     "before the draw": f"dies({CURATOR!r}, 'draw')",
     "after the draw": "dies('dpquery.measurement.ledger.ledger', 'Ledger.commit')",
     "inside the commit's transaction": "dies('dpquery.measurement.ledger.database', 'Store.put')",
-    "after the commit": "dies('dpquery.contracts.linear', 'reconstruct')",
+    "after the commit": "dies('dpquery.mechanisms.linear', 'reconstruct')",
     "while writing the tables": f"dies({WRITE!r}, 'errors_table')",
     "before the manifest": f"dies({WRITE!r}, 'manifest_text')",
     "before the swap": f"dies({WRITE!r}, '_put_in_place')",
@@ -196,7 +196,7 @@ def test_a_full_disk_in_the_ledger_is_no_charge(released, monkeypatch):
 
 @pytest.mark.parametrize(
     "place",
-    [f"{CURATOR}.tabulate", "dpquery.contracts.linear.reconstruct", f"{WRITE}.errors_table"],
+    [f"{CURATOR}.tabulate", "dpquery.mechanisms.linear.reconstruct", f"{WRITE}.errors_table"],
 )
 def test_an_interrupt_says_what_became_of_the_charge_and_leaves_nothing_half_done(
     released, monkeypatch, place

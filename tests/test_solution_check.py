@@ -151,7 +151,7 @@ def flawed(monkeypatch, where):
 
 def test_a_release_of_a_flawed_strategy_is_refused_and_nothing_is_charged(town, monkeypatch):
     before = contents(Path())
-    flawed(monkeypatch, "dpquery.contracts.linear")
+    flawed(monkeypatch, "dpquery.mechanisms.linear")
     message = refused(*RELEASE, code=2)
     assert "does not give the answers that it promises: an answer is off by 3" in message
     assert "run `dpquery plan` again" in message
@@ -162,7 +162,7 @@ def test_a_release_of_a_flawed_strategy_is_refused_and_nothing_is_charged(town, 
 def test_a_free_release_again_is_refused_too_and_the_folder_stays(town, monkeypatch):
     ok(*RELEASE)
     before = contents(Path())
-    flawed(monkeypatch, "dpquery.contracts.linear")
+    flawed(monkeypatch, "dpquery.mechanisms.linear")
     refused(*RELEASE, code=2)
     assert contents(Path()) == before
 
@@ -170,7 +170,7 @@ def test_a_free_release_again_is_refused_too_and_the_folder_stays(town, monkeypa
 def test_later_questions_that_would_be_answered_wrongly_are_refused(town, monkeypatch):
     ok(*RELEASE)
     Path("questions.yaml").write_text("workload: [{name: one, product: {sex: identity}}]\n")
-    flawed(monkeypatch, "dpquery.contracts.linear")
+    flawed(monkeypatch, "dpquery.mechanisms.linear")
     assert "an answer is off by 3" in refused("answer", "release", "questions.yaml", code=2)
     assert not Path("answers").exists()
 

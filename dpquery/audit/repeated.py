@@ -17,12 +17,12 @@ from dpquery.audit.made_up import OUTSIDE, Case, Codes, Record, write_csv
 from dpquery.audit.prepared import Prepared, prepared, private_folder
 from dpquery.audit.statistics import Integers
 from dpquery.audit.written_out import Cell
-from dpquery.contracts.linear import linear_contract
-from dpquery.contracts.made import Terms
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.curator import Query
 from dpquery.measurement.ledger.files import MeasurementFile
 from dpquery.measurement.ledger.partial_measurement import Draft
+from dpquery.mechanisms.linear import linear_contract
+from dpquery.mechanisms.release_content import Terms
 from dpquery.operators.factors import Array
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.strategy.algebra.subsets import Subset

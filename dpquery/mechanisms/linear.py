@@ -4,13 +4,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dpquery.contracts.extra_columns import ExtraColumns, check_columns, extra_columns
-from dpquery.contracts.made import Made, Progress, Terms, digest_of, ledger_facts, spent_text
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import Query
 from dpquery.measurement.ledger.ledger import Measurement
 from dpquery.measurement.noise.calibration import design
+from dpquery.mechanisms.extra_columns import ExtraColumns, check_columns, extra_columns
+from dpquery.mechanisms.release_content import (
+    Made,
+    Progress,
+    Terms,
+    digest_of,
+    ledger_facts,
+    spent_text,
+)
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan
 from dpquery.plan_file.strategy_json import decode_strategy

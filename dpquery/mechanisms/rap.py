@@ -6,13 +6,20 @@ from functools import cached_property
 
 import numpy as np
 
-from dpquery.contracts.made import Made, Progress, Terms, digest_of, ledger_facts, spent_text
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.ledger.ledger import Measurement
 from dpquery.measurement.noise.calibration import Mechanism
 from dpquery.measurement.rap.budget import GRID_BITS
 from dpquery.measurement.rap.rounds import AdaptiveMeasurement, AdaptiveQuery, design_rap, rounds_of
+from dpquery.mechanisms.release_content import (
+    Made,
+    Progress,
+    Terms,
+    digest_of,
+    ledger_facts,
+    spent_text,
+)
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan
 from dpquery.plan_file.rap_settings import PlannedRap, encode_settings

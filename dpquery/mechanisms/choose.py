@@ -4,10 +4,10 @@ A contract says what is put to the data, and what a release is made of once nois
 least squares with a standard error on every answer, or relaxed rows, whose answers have none.
 """
 
-from dpquery.contracts.linear import LinearContract, linear_contract
-from dpquery.contracts.made import Terms
-from dpquery.contracts.rap import RapContract, rap_contract
 from dpquery.exceptions import SpecError
+from dpquery.mechanisms.linear import LinearContract, linear_contract
+from dpquery.mechanisms.rap import RapContract, rap_contract
+from dpquery.mechanisms.release_content import Terms
 from dpquery.plan_file.plan import Plan
 from dpquery.plan_file.rap_settings import PlannedRap
 from dpquery.planning.comparison import Mechanism
