@@ -18,7 +18,8 @@ from pathlib import Path
 from threading import local
 from typing import Any
 
-from dpquery import pipeline
+from dpquery.commands import plan as plan_command
+from dpquery.commands import release as release_command
 from dpquery.measurement import curator
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.mechanisms import linear as linear_contract
@@ -113,14 +114,14 @@ def run(job: str, folder: Path) -> None:
     spec, plan, ledger = folder / "spec.yaml", folder / "x.plan", folder / "ledger.db"
     spec.write_text(spec_of(job))
     began = time.process_time()
-    pipeline.plan(spec, plan_path=plan, ledger_path=ledger)
+    plan_command.plan(spec, plan_path=plan, ledger_path=ledger)
     planned = time.process_time() - began
     print(f"\n{job}: plan {planned:.1f} CPU s, memory {memory():.2f} GB")
 
     def release() -> tuple[float, float, int]:
         stages.seconds.clear()
         began, wall = time.process_time(), time.monotonic()
-        out = pipeline.release(
+        out = release_command.release(
             SHARED / "data" / "adult.csv",
             plan_path=plan,
             ledger_path=ledger,

@@ -26,7 +26,9 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from dpquery import pipeline, questions
+from dpquery.commands import answer as answer_command
+from dpquery.commands import plan as plan_command
+from dpquery.commands import release as release_command
 from dpquery.measurement import accounting
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan, write_plan
@@ -140,7 +142,7 @@ def planned(home: Path, text: str) -> tuple[Path, list[Triple]]:
     """
     spec, path = home / "workload.yaml", home / "dpquery.plan"
     spec.write_text(text)
-    report = pipeline.plan(
+    report = plan_command.plan(
         spec,
         plan_path=path,
         ledger_path=home / "ledger" / "ledger.db",
@@ -159,7 +161,7 @@ def planned(home: Path, text: str) -> tuple[Path, list[Triple]]:
 def released(home: Path, plan: Path, mechanism: str) -> Path:
     """Release by one mechanism."""
     out = home / mechanism
-    pipeline.release(
+    release_command.release(
         ADULT,
         plan_path=plan,
         ledger_path=home / "ledger" / "ledger.db",
@@ -179,7 +181,7 @@ def errors(
         return {}
     asked, out = home / "more.yaml", home / "answers"
     asked.write_text(workload_text(future, names))
-    questions.answer(release, asked, out=out, replace=True)
+    answer_command.answer(release, asked, out=out, replace=True)
     found = {}
     for triple in set(future):
         estimate = pq.read_table(out / f"{item_name(triple)}.parquet")["estimate"].to_numpy()

@@ -25,7 +25,8 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from dpquery import pipeline
+from dpquery.commands import plan as plan_command
+from dpquery.commands import release as release_command
 from dpquery.exceptions import SpecError
 from dpquery.spec.model import Spec, Table
 from dpquery.spec.parsing.spec import load
@@ -113,7 +114,7 @@ def measured(name: str, noise: Noise, epsilon: str, home: Path) -> Iterator[Row]
     for column in (None, *COLUMNS):
         start = time.process_time()
         try:
-            pipeline.release(
+            release_command.release(
                 ADULT,
                 plan_path=home / "dpquery.plan",
                 ledger_path=home / "ledger" / "ledger.db",
@@ -140,7 +141,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             home = Path(folder)
             (home / "workload.yaml").write_text(spec_text(attributes, marginals))
-            pipeline.plan(
+            plan_command.plan(
                 home / "workload.yaml",
                 plan_path=home / "dpquery.plan",
                 ledger_path=home / "ledger" / "ledger.db",

@@ -145,7 +145,8 @@ def find(name: str, among: tuple[Module, ...]) -> Definition:
 
     Args:
         name: qualified (`Ledger.reserve`, `laplace_scale`); where several modules define it, with
-            the last part of the module's name before it (`sensitivity.laplace_scale`).
+            the last part of the module's name before it (`sensitivity.laplace_scale`), or the
+            last two (`shapes.sensitivity.laplace_scale`).
         among: the modules to look through.
 
     Raises:
@@ -169,16 +170,18 @@ def find(name: str, among: tuple[Module, ...]) -> Definition:
         raise LookupError(f"nothing is called {name!r}{hint}")
     places = ", ".join(f"{own.full_name} ({own.module.path})" for own in definitions)
     raise LookupError(
-        f"{name!r} is ambiguous: {places}; name the class, or the last part of the module's name"
+        f"{name!r} is ambiguous: {places}; name the class, or the last parts of the module's name"
     )
 
 
 @cache
 def _index(among: tuple[Module, ...]) -> Mapping[str, tuple[Definition, ...]]:
-    """Return all definitions by their qualified name, alone and behind the module's last name."""
+    """Return all definitions by their name, alone and behind the last parts of the module's."""
     index: dict[str, list[Definition]] = defaultdict(list)
     for module in among:
         for definition in module.definitions:
             index[definition.name].append(definition)
             index[definition.full_name].append(definition)
+            folder = definition.module.name.rpartition(".")[0].rpartition(".")[2]
+            index[f"{folder}.{definition.full_name}"].append(definition)
     return {name: tuple(definitions) for name, definitions in index.items()}

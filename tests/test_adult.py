@@ -11,7 +11,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from dpquery import pipeline
+from dpquery.commands import plan as plan_command
+from dpquery.commands import release as release_command
 
 ROOT = Path(__file__).parents[1]
 ADULT = ROOT.parent / "shared" / "data" / "adult.csv"
@@ -34,7 +35,7 @@ def planned(folder, budget):
     home = folder / budget.strip("{}").replace(": ", "_").replace(", ", "-")
     home.mkdir()
     (home / "workload.yaml").write_text(text)
-    report = pipeline.plan(
+    report = plan_command.plan(
         home / "workload.yaml",
         plan_path=home / "dpquery.plan",
         ledger_path=home / "ledger" / "ledger.db",
@@ -61,7 +62,7 @@ def compare(home, report, *, releases, noise):
     }
     errors, predicted, covered = [], [], []
     for number in range(1, releases + 1):
-        pipeline.release(
+        release_command.release(
             ADULT,
             plan_path=home / "dpquery.plan",
             ledger_path=home / "ledger" / "ledger.db",

@@ -10,7 +10,7 @@ import pytest
 from cli_support import contents, ok, plan_town, refused, renew
 from rap_support import MIXED_SPEC, rehearse, relaxed_of
 
-from dpquery import unanswerable
+from dpquery.commands import answerable
 from dpquery.operators.compile import compile_questions, compile_spec
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.reconstruction.rap import refine_classes
@@ -120,12 +120,12 @@ workload:
 
 
 def test_questions_that_would_not_fit_into_memory_are_refused_at_their_lines(released, monkeypatch):
-    monkeypatch.setattr(unanswerable, "MAX_BLOCK", 20)
+    monkeypatch.setattr(answerable, "MAX_BLOCK", 20)
     message = refused("answer", "release", "more.yaml", code=2)
     assert "more.yaml:2:5: 'everything' has a table of" in message
     assert "'cumulative'" in message
-    monkeypatch.setattr(unanswerable, "MAX_BLOCK", 1 << 26)
-    monkeypatch.setattr(unanswerable, "MAX_HELD", 1)
+    monkeypatch.setattr(answerable, "MAX_BLOCK", 1 << 26)
+    monkeypatch.setattr(answerable, "MAX_HELD", 1)
     message = refused("answer", "release", "more.yaml", code=2)
     assert "more.yaml:4:5: 'two_of' has" in message
     assert "'everything'" not in message

@@ -44,7 +44,7 @@ TOP_LEVEL = {"pyproject.toml", "README.md", "Makefile", "dpquery", "workloads", 
 TOP_LEVEL |= {"sample_data"}
 
 # Rooms from which the data can be reached, and the functions through which they would come in.
-WITH_DATA = {"measurement", "planning", "mechanisms", "questions", "pipeline", "audit", "cli"}
+WITH_DATA = {"measurement", "planning", "mechanisms", "commands", "audit", "cli"}
 WITH_DATA |= {"__main__"}
 DATALESS = sorted({room.split(".")[0] for room in ROOMS} - WITH_DATA)
 DOORS = ("tabulate", "check_header", "measure")
@@ -67,9 +67,9 @@ def tracked() -> tuple[str, ...]:
 PLANTED = [
     (imports_run_one_way, "spec/a.py", "def f():\n    import dpquery.release.folder.write"),
     (imports_run_one_way, "operators/a.py", "from dpquery import strategy"),
-    (imports_run_one_way, "release/a.py", "from dpquery.pipeline import plan"),
-    (imports_run_one_way, "pipeline.py", "from dpquery.cli import main"),
-    (imports_run_one_way, "pipeline.py", "from dpquery.audit.run import audit"),
+    (imports_run_one_way, "release/a.py", "from dpquery.commands.plan import plan"),
+    (imports_run_one_way, "commands/a.py", "from dpquery.cli import main"),
+    (imports_run_one_way, "commands/a.py", "from dpquery.audit.run import audit"),
     (imports_run_one_way, "audit/a.py", "from dpquery.cli import main"),
     (imports_run_one_way, "exceptions.py", "from dpquery.spec.model import Spec"),
     (imports_run_one_way, "spec/a.py", "if TYPE_CHECKING:\n    from dpquery.operators import b"),
@@ -81,7 +81,7 @@ PLANTED = [
     (imports_are_absolute_and_static, "a.py", "import importlib as i\ni.import_module('x')"),
     (only_agreed_libraries_are_imported, "spec/a.py", "import requests"),
     (only_agreed_libraries_are_imported, "reconstruction/a.py", "from mbi import Domain"),
-    (only_cli_knows_the_screen, "pipeline.py", "from rich.table import Table"),
+    (only_cli_knows_the_screen, "commands/a.py", "from rich.table import Table"),
     (only_cli_knows_the_screen, "spec/a.py", "import logging"),
     (only_cli_knows_the_screen, "spec/a.py", "print('x')"),
     (only_strategy_uses_seedable_generators, "spec/a.py", "from numpy import random"),
@@ -98,7 +98,7 @@ PLANTED = [
     ),
     (
         only_the_rehearsal_takes_chance_with_a_seed,
-        "pipeline.py",
+        "commands/a.py",
         "import dpquery.planning.rehearsal.seeded_chance",
     ),
     (

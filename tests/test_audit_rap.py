@@ -206,7 +206,7 @@ def test_a_charge_after_the_data_was_read_is_seen_at_once(tmp_path, monkeypatch)
             patch.setattr(type(ledger), "draft", draft)
             return real(data, query, ledger=ledger, **named)
 
-    monkeypatch.setattr("dpquery.pipeline.measure", measure)
+    monkeypatch.setattr("dpquery.commands.release.measure", measure)
     assert first_release(ROWS, tmp_path) == {CHARGE}
 
 

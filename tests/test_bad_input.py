@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from cli_support import CSV, SPEC, kinds, ok, refused, spent
 
-from dpquery import pipeline
 from dpquery.measurement.ledger import ledger as ledger_module
 
 RELEASE = ("release", "data.csv", "--epsilon", "1")
@@ -340,7 +339,7 @@ def test_a_cap_changed_in_the_spec_is_refused_until_it_is_changed_on_record(town
 
 
 def test_a_ledger_that_refuses_a_spec_does_so_before_the_search(town, monkeypatch):
-    monkeypatch.setattr(pipeline, "select", None)
+    monkeypatch.setattr("dpquery.commands.plan.select", None)
     Path("workload.yaml").write_text(SPEC.replace("{epsilon: 4}", "{epsilon: 8}"))
     assert "--change-cap" in refused("plan", "workload.yaml", code=5)
 

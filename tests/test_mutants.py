@@ -113,6 +113,7 @@ ROOMS = (
         ("A", "left/noise.py", "A = {'é': 1}\n"),
         ("Law", "left/noise.py", "class Law:\n    def draw(self): pass"),
         ("Law.draw", "left/noise.py", "    def draw(self): pass"),
+        ("left.noise.Law.draw", "left/noise.py", "    def draw(self): pass"),
         ("noise.Law.draw", "left/noise.py", "    def draw(self): pass"),
         ("noise.draw", "left/noise.py", "@cache\ndef draw():\n    return A\n"),
         ("draw.inner", "left/deep/chance.py", "    def inner(): pass\n"),
@@ -133,7 +134,7 @@ def test_a_name_is_found_in_whichever_folder_it_is_defined(name, path, text):
         ("B", "'B' is ambiguous: chance.B (right/chance.py), chance.B (right/chance.py)"),
         ("inner", "nothing is called 'inner'; there is chance.draw.inner"),
         ("Noise.draw", "nothing is called 'Noise.draw'; there is chance.draw, noise.Law.draw"),
-        ("left.noise.Law", "nothing is called 'left.noise.Law'; there is noise.Law"),
+        ("right.noise.Law", "nothing is called 'right.noise.Law'; there is noise.Law"),
         ("nowhere", "nothing is called 'nowhere'"),
     ],
 )

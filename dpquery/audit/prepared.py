@@ -9,11 +9,11 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dpquery import pipeline
 from dpquery.audit.findings import Size
 from dpquery.audit.made_up import CASES, Case, Codes, Record, counted, records_for
 from dpquery.audit.recomputed import Recomputed, cells_of, recompute
 from dpquery.audit.written_out import Cell, WrittenOut, written_out
+from dpquery.commands import plan as plan_command
 from dpquery.operators.factors import Array
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.spec.model import Spec
@@ -80,7 +80,9 @@ def _planned(case: Case) -> bytes:
     with private_folder() as folder:
         spec_path, plan_path = folder / "workload.yaml", folder / "dpquery.plan"
         spec_path.write_text(case.spec, encoding="utf-8")
-        pipeline.plan(spec_path, plan_path=plan_path, ledger_path=folder / "state" / "ledger.db")
+        plan_command.plan(
+            spec_path, plan_path=plan_path, ledger_path=folder / "state" / "ledger.db"
+        )
         return plan_path.read_bytes()
 
 

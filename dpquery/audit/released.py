@@ -11,11 +11,11 @@ from typing import IO
 import numpy as np
 import pyarrow.parquet as pq
 
-from dpquery import pipeline
 from dpquery.audit.findings import Size
 from dpquery.audit.made_up import Case, write_csv
 from dpquery.audit.prepared import Prepared, prepared, private_folder
 from dpquery.audit.statistics import Integers
+from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, budget_cap
 from dpquery.measurement.ledger.caps import parent_cap
 from dpquery.measurement.ledger.ledger import Ledger
@@ -131,7 +131,7 @@ def register(own: Prepared, ledger: Path) -> None:
 def release(own: Prepared, folder: Path, data: Path, number: int, *, again: bool = False) -> Path:
     """Make one release as the command does, and return its folder."""
     out = folder / f"release{number}"
-    pipeline.release(
+    release_command.release(
         data,
         plan_path=folder / "dpquery.plan",
         ledger_path=folder / "state" / "ledger.db",

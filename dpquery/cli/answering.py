@@ -24,8 +24,8 @@ def answer(
 
     Needs the release's folder alone: neither the data nor the ledger is opened.
     """
-    from dpquery import questions as later
     from dpquery.cli import summary
+    from dpquery.commands import answer as later
 
     with shown_progress() as progress:
         done = later.answer(

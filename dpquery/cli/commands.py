@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from dpquery.planning.plan_report import PlanReport
 
 if TYPE_CHECKING:
-    from dpquery.pipeline import ReleaseReport
+    from dpquery.commands.release import ReleaseReport
 
 
 def init(
@@ -101,12 +101,12 @@ def plan(
     Shows what each candidate is worth, writes the plan, and puts the dataset and its cap on record
     in the ledger.
     """
-    from dpquery import pipeline
+    from dpquery.commands import plan as plan_command
     from dpquery.measurement.accounting import parse_delta, parse_epsilon
     from dpquery.strategy.search import select
 
     with _told_if_new(ledger_path(ledger)), shown_progress() as progress:
-        report = pipeline.plan(
+        report = plan_command.plan(
             spec,
             plan_path=out,
             ledger_path=ledger_path(ledger),
@@ -174,15 +174,15 @@ def release(
     By RAP, answers have no error bars and relaxed rows lie beside them: see `dpquery synthetic`.
     The same release again is free: it comes from the ledger and the data is not opened.
     """
-    from dpquery import pipeline
     from dpquery.cli.no_dumps import forbid_dumps
+    from dpquery.commands import release as release_command
     from dpquery.measurement.accounting import parse_delta, parse_epsilon
     from dpquery.planning.comparison import Mechanism
     from dpquery.strategy import noise_kinds
 
     forbid_dumps()
     with shown_progress() as progress:
-        done = pipeline.release(
+        done = release_command.release(
             data,
             plan_path=plan,
             ledger_path=ledger_path(ledger),

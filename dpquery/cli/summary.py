@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from dpquery.cli.grid import Grid
+from dpquery.commands.answer import AnswerReport
+from dpquery.commands.release import ReleaseReport
 from dpquery.measurement.accounting import units_text
 from dpquery.measurement.ledger.events import Account, Event
 from dpquery.measurement.ledger.ledger import Status
 from dpquery.mechanisms.linear import LinearContract
 from dpquery.mechanisms.rap import RapContract
 from dpquery.mechanisms.release_content import spent_text
-from dpquery.pipeline import ReleaseReport
-from dpquery.questions import AnswerReport
 from dpquery.release.formatting import count, figure
 from dpquery.release.manifest.statement import rmse_name
 from dpquery.release.report.report import Report, headline, to_rows

@@ -28,7 +28,7 @@ def synthetic(
     The columns are those that the spec declares. Nobody in the file exists; what it says of many
     is as biased as the release is, and has no error bars.
     """
-    from dpquery import synthetic as records
+    from dpquery.commands import synthesize as records
     from dpquery.release.formatting import count
 
     with shown_progress() as progress:

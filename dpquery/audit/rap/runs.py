@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpquery import pipeline
 from dpquery.audit.rap.cases import ANSWERED, BLOCKS, DELTA, EPSILON, Integers, Town, csv_of
 from dpquery.audit.rap.distribution import Floats, Runs, Split
 from dpquery.audit.released import Watched, spent
+from dpquery.commands import plan as plan_command
+from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, Price, guarantee, unit_of
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.events import Event
@@ -142,7 +143,7 @@ def released(bench: Bench, number: int) -> Released:
         _plan(bench, plan_path, ledger_path)
     earlier, data = _history(ledger_path), Watched.of(folder / "data.csv", ledger_path)
     already = spent(ledger_path)
-    report = pipeline.release(
+    report = release_command.release(
         data,
         plan_path=plan_path,
         ledger_path=ledger_path,
@@ -210,7 +211,7 @@ def _played(public: Projection, numbers: Integers, noisy: Floats) -> Integers:
 
 def _plan(bench: Bench, plan_path: Path, ledger_path: Path) -> None:
     """Plan, and put RAP's settings into the plan as if it had been rehearsed."""
-    pipeline.plan(bench.folder / "workload.yaml", plan_path=plan_path, ledger_path=ledger_path)
+    plan_command.plan(bench.folder / "workload.yaml", plan_path=plan_path, ledger_path=ledger_path)
     own = PlannedRap(
         settings=bench.town.settings,
         epsilon=EPSILON,

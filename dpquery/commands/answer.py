@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpquery.commands.answerable import check_answerable, check_size
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee, parse_delta, parse_epsilon
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
@@ -44,7 +45,6 @@ from dpquery.spec.parsing.later_queries import Questions, load_questions
 from dpquery.strategy.errors.expected_error import largest_of
 from dpquery.strategy.errors.query_variances import total_of, variances
 from dpquery.strategy.shapes.strategies import Strategy
-from dpquery.unanswerable import check_answerable, check_size
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ def answer(
         questions: a YAML file with a `workload` section, or a whole spec that agrees with the
             release's.
         out: where the answers go, laid out as a release; written whole or not at all.
-        also: extra columns beside the answers: see reconstruction.columns.postprocess.parse_columns.
+        also: extra columns beside the answers: see columns.postprocess.parse_columns.
         confidence: level of the noise intervals, 0.95 unless said; RAP has none.
         replace: whether answers to other questions in `out` give way.
         progress: told what is being done.
