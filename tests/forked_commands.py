@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 # What a job may use, and what takes time and is the same for all of them.
 WARM = """
 import contextlib, io, sys
-import dpquery.cli.summary, dpquery.cli.summary_plan, dpquery.commands.release
+import dpquery.cli.output.release, dpquery.cli.output.plan, dpquery.commands.release
 import dpquery.commands.answer
 import opendp.prelude, numpy, pandas, pyarrow.csv, pyarrow.parquet, pyarrow.pandas_compat
 import ledgers, rich.console, rich.status, rich.table

@@ -55,6 +55,7 @@ ROOMS = (
     "commands",
     "audit",
     "audit.rap",
+    "cli.output",
     "cli",
     "__main__",
 )

@@ -17,7 +17,7 @@ from dpquery.audit.prepared import prepared
 from dpquery.audit.processes import two_processes
 from dpquery.audit.recomputed import rho_of
 from dpquery.audit.released import values_of
-from dpquery.cli import summary_audit
+from dpquery.cli.output import audit
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.ledger import files
 
@@ -76,7 +76,7 @@ def test_a_folder_for_made_up_data_that_is_not_fit_is_refused_first(plant, monke
 
 
 def closing(*findings, quick=False, own_plan=False):
-    text = summary_audit.audit_closing(findings, quick=quick, own_plan=own_plan)
+    text = audit.audit_closing(findings, quick=quick, own_plan=own_plan)
     return " ".join(text.split())
 
 

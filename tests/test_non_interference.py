@@ -225,7 +225,7 @@ LEAKS = {
     },
     "the size in the ledger": {f"{CURATOR}.source": named_after},
     "progress in a pipe": {
-        "dpquery.cli.commands.shown_progress": shown_to_a_pipe,
+        "dpquery.cli.release.shown_progress": shown_to_a_pipe,
         "dpquery.measurement.counting.tabulate._CHUNK": 16,
     },
 }

@@ -23,7 +23,7 @@ from noise_support import budget_for
 from sources import ROOT, TESTS, find, package
 
 from dpquery.audit.run import PARTS
-from dpquery.cli import commands
+from dpquery.cli import release
 from dpquery.cli.app import app
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw
@@ -381,7 +381,7 @@ def test_row_34_the_repository_holds_no_data_but_what_a_script_makes_or_is_publi
 def test_row_35_what_is_typed_for_a_release_is_paths_budgets_and_names():
     public = {"data", "plan", "out", "ledger", "epsilon", "delta", "mechanism", "noise", "also"}
     public |= {"confidence", "release_number", "replace", "as_json"}
-    assert set(inspect.signature(commands.release).parameters) == public
+    assert set(inspect.signature(release.release).parameters) == public
 
 
 def test_row_41_records_are_read_by_release_alone_and_a_proxy_is_said_to_be_public():

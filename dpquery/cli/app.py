@@ -7,12 +7,15 @@ from typing import Annotated
 import typer
 
 from dpquery import __version__
-from dpquery.cli import commands
-from dpquery.cli.answering import answer
+from dpquery.cli.answer import answer
 from dpquery.cli.audit import audit
+from dpquery.cli.error_report import error_report
+from dpquery.cli.init import init, schema
 from dpquery.cli.ledger import ledger_app
-from dpquery.cli.screen import say
-from dpquery.cli.synthetic import synthetic
+from dpquery.cli.output.screen import say
+from dpquery.cli.plan import plan
+from dpquery.cli.release import release
+from dpquery.cli.synthesize import synthetic
 from dpquery.exceptions import DpqueryError
 
 app = typer.Typer(
@@ -24,16 +27,16 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for command in (
-    commands.init,
-    commands.schema,
-    commands.plan,
-    commands.release,
+    init,
+    schema,
+    plan,
+    release,
     answer,
     synthetic,
     audit,
 ):
     app.command()(command)
-app.command("error-report")(commands.error_report)
+app.command("error-report")(error_report)
 app.add_typer(ledger_app, name="ledger")
 
 _INTERRUPTED = "interrupted; what the ledger has charged stays charged, and a retry is free"

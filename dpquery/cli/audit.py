@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dpquery.cli.options import AsJson
-from dpquery.cli.screen import print_grids, print_json, shown_progress
+from dpquery.cli.output.screen import print_grids, print_json, shown_progress
 
 
 def audit(
@@ -28,7 +28,7 @@ def audit(
     check fails.
     """
     from dpquery.audit import own_plan, run
-    from dpquery.cli import summary_audit
+    from dpquery.cli.output import audit as summary_audit
     from dpquery.measurement.accounting import parse_epsilon
 
     cases = () if plan is None else own_plan.cases_of(plan, epsilon=parse_epsilon(epsilon))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpquery.cli.options import AsJson, LedgerPath, ledger_path
-from dpquery.cli.screen import print_grids, print_json, say
+from dpquery.cli.output.screen import print_grids, print_json, say
 
 if TYPE_CHECKING:
     from dpquery.measurement.ledger.ledger import Ledger
@@ -19,7 +19,7 @@ ledger_app = typer.Typer(help="Inspect the ledger of spent privacy budget.", no_
 @ledger_app.command()
 def status(ledger: LedgerPath = None, as_json: AsJson = False) -> None:
     """Show what every dataset may spend, has spent and has left."""
-    from dpquery.cli import summary
+    from dpquery.cli.output import release as summary
 
     with _open_ledger(ledger) as opened:
         found = opened.status()
@@ -33,7 +33,7 @@ def status(ledger: LedgerPath = None, as_json: AsJson = False) -> None:
 @ledger_app.command()
 def history(ledger: LedgerPath = None, as_json: AsJson = False) -> None:
     """List every event, oldest first."""
-    from dpquery.cli import summary
+    from dpquery.cli.output import release as summary
 
     with _open_ledger(ledger) as opened:
         events = opened.history()

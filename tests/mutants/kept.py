@@ -110,7 +110,7 @@ KEPT = (
     Mutant(
         "a release that the ledger does not know gives way",
         "the one witness of what an older copy does not count is gone",
-        "release.release",
+        "commands.release.release",
         "        ledger.check_replaced(out)\n",
         "",
         (

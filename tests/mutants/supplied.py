@@ -48,7 +48,7 @@ SUPPLIED = (
     Mutant(
         "a crash may leave a core dump",
         "all records, on disk",
-        "commands.release",
+        "cli.release.release",
         "    forbid_dumps()\n",
         "",
         ("test_threats.py::test_row_33_a_crash_of_the_process_leaves_no_dump_and_no_values",),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dpquery.cli.grid import Grid
+from dpquery.cli.output.text_table import Grid
 from dpquery.plan_file.plan import CandidateFigures
 from dpquery.plan_file.rap_settings import PlannedRap
 from dpquery.planning.figures import Priced

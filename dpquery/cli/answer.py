@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dpquery.cli.options import Also, AsJson, Confidence
-from dpquery.cli.screen import print_json, say, show, shown_progress
+from dpquery.cli.output.screen import print_json, say, show, shown_progress
 
 
 def answer(
@@ -24,7 +24,7 @@ def answer(
 
     Needs the release's folder alone: neither the data nor the ledger is opened.
     """
-    from dpquery.cli import summary
+    from dpquery.cli.output import release as summary
     from dpquery.commands import answer as later
 
     with shown_progress() as progress:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dpquery.cli.grid import Grid
+from dpquery.cli.output.text_table import Grid
 from dpquery.commands.answer import AnswerReport
 from dpquery.commands.release import ReleaseReport
 from dpquery.measurement.accounting import units_text

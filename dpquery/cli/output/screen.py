@@ -11,7 +11,7 @@ import typer
 from dpquery.release.formatting import OBEYED
 
 if TYPE_CHECKING:
-    from dpquery.cli.grid import Grid
+    from dpquery.cli.output.text_table import Grid
 
 _SHOWN = {c: f"\\x{c:02x}" if c < 0x100 else f"\\u{c:04x}" for c in OBEYED}
 _IN_JSON = {c: f"\\u{c:04x}" for c in OBEYED}

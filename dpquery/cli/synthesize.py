@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dpquery.cli.options import AsJson
-from dpquery.cli.screen import print_json, say, show, shown_progress
+from dpquery.cli.output.screen import print_json, say, show, shown_progress
 
 
 def synthetic(

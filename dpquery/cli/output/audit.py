@@ -6,7 +6,7 @@ from textwrap import fill
 
 from dpquery.audit.findings import TO_ITS_END, Finding
 from dpquery.audit.statistics import ALPHA
-from dpquery.cli.grid import Grid
+from dpquery.cli.output.text_table import Grid
 from dpquery.measurement.noise.library_versions import versions
 
 SHOWN = {

@@ -1,0 +1,1 @@
+"""What commands print: tables, text and JSON; results to stdout, progress to stderr."""

@@ -1,0 +1,109 @@
+"""`dpquery plan`: the best strategy for a workload, without data."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import typer
+
+from dpquery.cli.options import (
+    AsJson,
+    ChangeCap,
+    Delta,
+    Jobs,
+    LedgerPath,
+    Objective,
+    PlanMechanism,
+    ProxyPath,
+    RapSearch,
+    Seed,
+    Shown,
+    SweepList,
+    Targets,
+    TimeLimit,
+    ledger_path,
+)
+from dpquery.cli.output.screen import print_grids, print_json, say, shown_progress
+from dpquery.spec.problems import one_of
+
+if TYPE_CHECKING:
+    from dpquery.planning.comparison import Wanted
+    from dpquery.planning.plan_report import PlanReport
+
+
+def plan(
+    spec: Annotated[Path, typer.Argument(help="The workload: a YAML file.")],
+    epsilon: Shown = None,
+    delta: Delta = None,
+    objective: Objective = "rmse",
+    target: Targets = None,
+    sweep: SweepList = None,
+    mechanism: PlanMechanism = "auto",
+    proxy: ProxyPath = None,
+    rap_search: RapSearch = False,
+    out: Annotated[Path, typer.Option(help="Where the plan goes.")] = Path("dpquery.plan"),
+    seed: Seed = 0,
+    time_limit: TimeLimit = 60.0,
+    jobs: Jobs = 2,
+    change_cap: ChangeCap = False,
+    ledger: LedgerPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Choose the best strategy for a workload, without data.
+
+    Shows what each candidate is worth, writes the plan, and puts the dataset and its cap on record
+    in the ledger.
+    """
+    from dpquery.commands import plan as plan_command
+    from dpquery.measurement.accounting import parse_delta, parse_epsilon
+    from dpquery.strategy.search import select
+
+    with _told_if_new(ledger_path(ledger)), shown_progress() as progress:
+        report = plan_command.plan(
+            spec,
+            plan_path=out,
+            ledger_path=ledger_path(ledger),
+            objective=one_of("objective", objective, get_args(select.Objective)),
+            targets=target or (),
+            sweep=sweep,
+            seed=seed,
+            time_limit=time_limit,
+            jobs=min(jobs, os.cpu_count() or 1),
+            change_cap=change_cap,
+            epsilon=None if epsilon is None else parse_epsilon(epsilon),
+            delta=None if delta is None else parse_delta(delta),
+            compare=_wanted(mechanism, proxy, rap_search),
+            progress=progress,
+        )
+    _show_plan(report, out, ledger_path(ledger), as_json=as_json)
+
+
+def _wanted(mechanism: str, proxy: Path | None, search: bool) -> "Wanted":
+    from dpquery.planning.comparison import Mechanism, Wanted
+
+    return Wanted(one_of("mechanism", mechanism, get_args(Mechanism)), proxy, search)
+
+
+def _show_plan(report: "PlanReport", out: Path, ledger: Path, *, as_json: bool) -> None:
+    from dpquery.cli.output.plan import plan_grids, plan_json
+
+    if as_json:
+        print_json(plan_json(report))
+    else:
+        print_grids(plan_grids(report))
+    say(f"wrote {out}; ledger: {ledger}")
+
+
+@contextmanager
+def _told_if_new(ledger: Path) -> Iterator[None]:
+    """Say that a new ledger was made: whoever has spent something has another one somewhere."""
+    from dpquery.measurement.ledger.files import risks
+
+    is_new = not os.path.lexists(ledger)
+    yield
+    if is_new:
+        say(f"{ledger} is a new ledger, in which nothing has been spent")
+        for risk in risks(ledger):
+            say(f"warning: {risk}")

@@ -1,0 +1,84 @@
+"""`dpquery release`: a plan carried out on data."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import typer
+
+from dpquery.cli.options import (
+    Also,
+    AsJson,
+    Confidence,
+    Delta,
+    LedgerPath,
+    Noise,
+    Number,
+    ReleaseMechanism,
+    Replace,
+    ledger_path,
+)
+from dpquery.cli.output.screen import print_json, say, show, shown_progress
+from dpquery.spec.problems import one_of
+
+if TYPE_CHECKING:
+    from dpquery.commands.release import ReleaseReport
+
+
+def release(
+    data: Annotated[Path, typer.Argument(help="The data: a CSV file with a header.")],
+    epsilon: Annotated[str, typer.Option(help="What this release may spend.")],
+    delta: Delta = None,
+    plan: Annotated[Path, typer.Option(help="The plan to carry out.")] = Path("dpquery.plan"),
+    out: Annotated[Path, typer.Option(help="The release directory.")] = Path("release"),
+    mechanism: ReleaseMechanism = "auto",
+    noise: Noise = "auto",
+    also: Also = None,
+    confidence: Confidence = None,
+    release_number: Number = 1,
+    replace: Replace = False,
+    ledger: LedgerPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Carry out a plan: charge, measure, and write every answer.
+
+    By RAP, answers have no error bars and relaxed rows lie beside them: see `dpquery synthetic`.
+    The same release again is free: it comes from the ledger and the data is not opened.
+    """
+    from dpquery.cli.no_dumps import forbid_dumps
+    from dpquery.commands import release as release_command
+    from dpquery.measurement.accounting import parse_delta, parse_epsilon
+    from dpquery.planning.comparison import Mechanism
+    from dpquery.strategy import noise_kinds
+
+    forbid_dumps()
+    with shown_progress() as progress:
+        done = release_command.release(
+            data,
+            plan_path=plan,
+            ledger_path=ledger_path(ledger),
+            out=out,
+            epsilon=parse_epsilon(epsilon),
+            delta=None if delta is None else parse_delta(delta),
+            mechanism=one_of("mechanism", mechanism, get_args(Mechanism)),
+            noise=noise_kinds.chosen(one_of("noise", noise, noise_kinds.CHOICES)),
+            also=also or (),
+            confidence=confidence,
+            release_number=release_number,
+            replace=replace,
+            progress=progress,
+        )
+    _show_release(done, as_json=as_json)
+    say(f"ledger: {ledger_path(ledger)}")
+
+
+def _show_release(done: "ReleaseReport", *, as_json: bool) -> None:
+    from dpquery.cli.output import release as summary
+
+    if as_json:
+        print_json(summary.release_json(done))
+    else:
+        show(summary.release_text(done))
+    if done.remark:
+        say(done.remark)
+    if done.free:
+        say("nothing was charged: the ledger holds this release, and the data was not opened")
