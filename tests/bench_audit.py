@@ -10,12 +10,11 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import kstest
 
-from dpquery.audit.dependence import dependence
-from dpquery.audit.findings import FULL, QUICK
-from dpquery.audit.made_up import CASES
-from dpquery.audit.neighbours import _told_apart
-from dpquery.audit.prepared import prepared
-from dpquery.audit.repeated import Repeated, neighbours
+from dpquery.audit.cases.cases import CASES, FULL, QUICK
+from dpquery.audit.cases.planned_cases import prepared
+from dpquery.audit.checks.dependence import dependence
+from dpquery.audit.checks.neighbours import _told_apart
+from dpquery.audit.checks.repeated_measurements import Repeated, neighbours
 from dpquery.audit.statistics import ALPHA, combined, goodness_of_fit
 from dpquery.measurement.noise.bulk_noise import BulkSampler
 

@@ -10,14 +10,14 @@ import pytest
 from cli_support import SPEC, ok, refused, run, spent
 from scipy.stats import binom, kstest
 
-from dpquery.audit import prepared as prepared_module
-from dpquery.audit import processes
 from dpquery.audit import run as audit_run
-from dpquery.audit.findings import QUICK, Finding, Size
-from dpquery.audit.made_up import CASES
-from dpquery.audit.neighbours import event_bounds
-from dpquery.audit.prepared import prepared
-from dpquery.audit.processes import two_processes
+from dpquery.audit.cases import planned_cases as prepared_module
+from dpquery.audit.cases.cases import CASES, QUICK, Size
+from dpquery.audit.cases.planned_cases import prepared
+from dpquery.audit.checks import processes
+from dpquery.audit.checks.neighbours import event_bounds
+from dpquery.audit.checks.processes import two_processes
+from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import ALPHA, MOST_TESTS
 from dpquery.exceptions import SpecError
 from dpquery.measurement import curator
@@ -139,7 +139,7 @@ def float_noise(answers, *, scale, budget, **_):
 
 @pytest.mark.statistical
 def test_float_noise_is_seen_where_the_grid_is_coarse(monkeypatch):
-    monkeypatch.setattr("dpquery.audit.sampler.draw", float_noise)
+    monkeypatch.setattr("dpquery.audit.checks.sampler.draw", float_noise)
     found = failed(audit_run.PARTS["sampler"](replace(QUICK)))
     assert len(found) >= 4
     assert not [own for own in found if "999,983" in own.subject]  # there the laws are one
@@ -366,7 +366,7 @@ def test_a_plan_of_a_dataset_with_a_parent_is_audited_too(town, monkeypatch):
 
 def test_a_plan_that_cannot_be_audited_is_refused(town, monkeypatch):
     assert "cannot be read" in refused("audit", "--plan", "missing.plan", code=2)
-    monkeypatch.setattr("dpquery.audit.own_plan.MOST_CELLS", 50)
+    monkeypatch.setattr("dpquery.audit.cases.planned_cases.MOST_CELLS", 50)
     assert "one by one" in refused("audit", "--plan", "dpquery.plan", code=2)
 
 

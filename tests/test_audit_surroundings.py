@@ -9,14 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 from cli_support import refused
 
-from dpquery.audit import processes
 from dpquery.audit import run as audit_run
-from dpquery.audit.findings import TO_ITS_END, Finding, Size
-from dpquery.audit.made_up import CASES
-from dpquery.audit.prepared import prepared
-from dpquery.audit.processes import two_processes
-from dpquery.audit.recomputed import rho_of
-from dpquery.audit.released import values_of
+from dpquery.audit.cases.cases import CASES, Size
+from dpquery.audit.cases.expected_noise import rho_of
+from dpquery.audit.cases.planned_cases import prepared
+from dpquery.audit.checks import processes
+from dpquery.audit.checks.processes import two_processes
+from dpquery.audit.checks.repeated_releases import values_of
+from dpquery.audit.findings import TO_ITS_END, Finding
 from dpquery.cli.output import audit
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.ledger import files

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from dpquery.audit.made_up import Case
-
 TO_ITS_END = "it runs to its end"
 """The claim of a part that ended in an error, which says nothing of what it was to check."""
 
@@ -33,26 +31,3 @@ class Finding:
     neighbours: int = 0
     replicates: int = 0
     tests: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class Size:
-    """How much is drawn. Each run has one of its own: what parts share is kept under it.
-
-    Attributes:
-        draws: from each source of noise at each scale.
-        replicates: of each small measurement.
-        releases: of each made-up dataset, whole.
-        quick: whether only some of the made-up datasets are used.
-        own: cases of a user's plan, in place of those of the audit.
-    """
-
-    draws: int
-    replicates: int
-    releases: int
-    quick: bool = False
-    own: tuple[Case, ...] = ()
-
-
-FULL = Size(draws=100_000, replicates=5_000, releases=20)
-QUICK = Size(draws=20_000, replicates=1_500, releases=12, quick=True)

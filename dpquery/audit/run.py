@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from tempfile import gettempdir
 
-from dpquery.audit.end_to_end import independence, lattice, residuals
-from dpquery.audit.findings import FULL, QUICK, TO_ITS_END, Finding, Size
-from dpquery.audit.made_up import Case
-from dpquery.audit.neighbours import neighbours
-from dpquery.audit.prepared import private_folder
+from dpquery.audit.cases.cases import FULL, QUICK, Case, Size
+from dpquery.audit.cases.planned_cases import private_folder
+from dpquery.audit.checks.end_to_end import independence, lattice, residuals
+from dpquery.audit.checks.neighbours import neighbours
+from dpquery.audit.checks.sampler import sampler
+from dpquery.audit.checks.supply import supply
+from dpquery.audit.findings import TO_ITS_END, Finding
 from dpquery.audit.rap.checks import rap
-from dpquery.audit.sampler import sampler
 from dpquery.audit.statistics import MOST_TESTS
-from dpquery.audit.supply import supply
 from dpquery.exceptions import DpqueryError, LedgerError, SpecError
 from dpquery.measurement.ledger.files import check_local
 

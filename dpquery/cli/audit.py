@@ -27,11 +27,12 @@ def audit(
     Takes about two minutes. Nobody's data is opened and no ledger of yours. Exit code 1 where a
     check fails.
     """
-    from dpquery.audit import own_plan, run
+    from dpquery.audit import run
+    from dpquery.audit.cases import planned_cases
     from dpquery.cli.output import audit as summary_audit
     from dpquery.measurement.accounting import parse_epsilon
 
-    cases = () if plan is None else own_plan.cases_of(plan, epsilon=parse_epsilon(epsilon))
+    cases = () if plan is None else planned_cases.cases_of(plan, epsilon=parse_epsilon(epsilon))
     with shown_progress() as progress:
         findings = run.audit(part or (), quick=quick, cases=cases, progress=progress)
     if as_json:

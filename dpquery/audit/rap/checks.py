@@ -19,7 +19,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import gammainc, gammaincc, ndtri
 from scipy.stats import t as student
 
-from dpquery.audit.findings import Finding, Size
+from dpquery.audit.cases.cases import Size
+from dpquery.audit.findings import Finding
 from dpquery.audit.rap.cases import (
     DECLARED,
     DELTA,

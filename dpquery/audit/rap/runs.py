@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dpquery.audit.checks.repeated_releases import Watched, spent
 from dpquery.audit.rap.cases import ANSWERED, BLOCKS, DELTA, EPSILON, Integers, Town, csv_of
 from dpquery.audit.rap.distribution import Floats, Runs, Split
-from dpquery.audit.released import Watched, spent
 from dpquery.commands import plan as plan_command
 from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, Price, guarantee, unit_of

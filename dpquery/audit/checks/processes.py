@@ -11,10 +11,10 @@ from pathlib import Path
 
 from scipy.stats import poisson
 
+from dpquery.audit.cases.cases import write_csv
+from dpquery.audit.cases.planned_cases import Prepared, private_folder
+from dpquery.audit.checks.repeated_releases import register, values_of
 from dpquery.audit.findings import Finding
-from dpquery.audit.made_up import write_csv
-from dpquery.audit.prepared import Prepared, private_folder
-from dpquery.audit.released import register, values_of
 from dpquery.audit.statistics import ALPHA, Integers
 
 

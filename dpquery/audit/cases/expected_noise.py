@@ -12,8 +12,8 @@ from itertools import combinations
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from dpquery.audit.cases.dense_strategy import Cell, WrittenOut
 from dpquery.audit.statistics import Law
-from dpquery.audit.written_out import Cell, WrittenOut
 from dpquery.spec.model import Privacy
 
 MOST_PAIRS = 2_000  # of columns that are compared one by one; of more, their norms are added

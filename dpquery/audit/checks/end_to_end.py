@@ -7,15 +7,16 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpquery.audit.classes import predicate_matrices
-from dpquery.audit.dependence import dependence, repeats
-from dpquery.audit.findings import Finding, Size
-from dpquery.audit.prepared import Prepared, cases
-from dpquery.audit.processes import two_processes
-from dpquery.audit.released import Released, released, units
-from dpquery.audit.repeated import query_of, repeated, tables_of
+from dpquery.audit.cases.cases import Size
+from dpquery.audit.cases.dense_strategy import Cell, Rows, WrittenOut
+from dpquery.audit.cases.planned_cases import Prepared, cases
+from dpquery.audit.cases.query_classes import predicate_matrices
+from dpquery.audit.checks.dependence import dependence, repeats
+from dpquery.audit.checks.processes import two_processes
+from dpquery.audit.checks.repeated_measurements import query_of, repeated, tables_of
+from dpquery.audit.checks.repeated_releases import Released, released, units
+from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import ALPHA, Floats, Integers, combined, goodness_of_fit
-from dpquery.audit.written_out import Cell, Rows, WrittenOut
 from dpquery.measurement.accounting import UNIT, units_text
 from dpquery.operators.factors import Array
 from dpquery.strategy.algebra.subsets import Subset

@@ -11,9 +11,8 @@ from typing import IO
 import numpy as np
 import pyarrow.parquet as pq
 
-from dpquery.audit.findings import Size
-from dpquery.audit.made_up import Case, write_csv
-from dpquery.audit.prepared import Prepared, prepared, private_folder
+from dpquery.audit.cases.cases import Case, Size, write_csv
+from dpquery.audit.cases.planned_cases import Prepared, prepared, private_folder
 from dpquery.audit.statistics import Integers
 from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, budget_cap

@@ -243,3 +243,26 @@ def _text(column: Column, code: int) -> str:
             return repr(float(edges[code]))
         case Boolean(true=true, false=false):
             return (true if code else false)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Size:
+    """How much is drawn. Each run has one of its own: what parts share is kept under it.
+
+    Attributes:
+        draws: from each source of noise at each scale.
+        replicates: of each small measurement.
+        releases: of each made-up dataset, whole.
+        quick: whether only some of the made-up datasets are used.
+        own: cases of a user's plan, in place of those of the audit.
+    """
+
+    draws: int
+    replicates: int
+    releases: int
+    quick: bool = False
+    own: tuple[Case, ...] = ()
+
+
+FULL = Size(draws=100_000, replicates=5_000, releases=20)
+QUICK = Size(draws=20_000, replicates=1_500, releases=12, quick=True)

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
-from dpquery.audit.findings import Finding, Size
-from dpquery.audit.prepared import cases
-from dpquery.audit.repeated import Repeated, repeated
+from dpquery.audit.cases.cases import Size
+from dpquery.audit.cases.planned_cases import cases
+from dpquery.audit.checks.repeated_measurements import Repeated, repeated
+from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import (
     ALPHA,
     Floats,

@@ -14,7 +14,7 @@ from itertools import product
 
 import numpy as np
 
-from dpquery.audit.classes import classes_of, predicate_matrices
+from dpquery.audit.cases.query_classes import classes_of, predicate_matrices
 from dpquery.operators.factors import Array
 from dpquery.spec.model import Spec
 from dpquery.strategy.noise_kinds import Noise

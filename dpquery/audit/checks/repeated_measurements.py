@@ -12,11 +12,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpquery.audit.findings import Size
-from dpquery.audit.made_up import OUTSIDE, Case, Codes, Record, write_csv
-from dpquery.audit.prepared import Prepared, prepared, private_folder
+from dpquery.audit.cases.cases import OUTSIDE, Case, Codes, Record, Size, write_csv
+from dpquery.audit.cases.dense_strategy import Cell
+from dpquery.audit.cases.planned_cases import Prepared, prepared, private_folder
 from dpquery.audit.statistics import Integers
-from dpquery.audit.written_out import Cell
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.curator import Query
 from dpquery.measurement.ledger.files import MeasurementFile

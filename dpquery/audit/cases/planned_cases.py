@@ -1,19 +1,22 @@
 """Cases planned, with all that the audit works out for itself from the plan."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dpquery.audit.findings import Size
-from dpquery.audit.made_up import CASES, Case, Codes, Record, counted, records_for
-from dpquery.audit.recomputed import Recomputed, cells_of, recompute
-from dpquery.audit.written_out import Cell, WrittenOut, written_out
+from dpquery.audit.cases.cases import CASES, Case, Codes, Record, Size, counted, records_for
+from dpquery.audit.cases.dense_strategy import Cell, WrittenOut, written_out
+from dpquery.audit.cases.expected_noise import Recomputed, cells_of, recompute
+from dpquery.audit.cases.query_classes import classes_of
 from dpquery.commands import plan as plan_command
+from dpquery.exceptions import SpecError
 from dpquery.operators.factors import Array
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.spec.model import Spec
@@ -91,3 +94,29 @@ def private_folder() -> Iterator[Path]:
     """Yield a folder that nobody else can read, and remove it."""
     with TemporaryDirectory(prefix="dpquery-audit-") as folder:
         yield Path(folder)
+
+
+MOST_CELLS = 100_000  # of the domain: all columns of a strategy are looked at one by one
+
+
+def cases_of(path: Path, *, epsilon: Fraction) -> tuple[Case, ...]:
+    """Return a case for each kind of noise that a plan has a strategy for.
+
+    Raises:
+        SpecError: it is no plan, or has more cells than can be looked at one by one.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError:
+        raise SpecError(f"{path} cannot be read; name a plan that `dpquery plan` wrote") from None
+    plan, spec = plan_and_spec(content, path)
+    cells = math.prod(max(own) + 1 for own in classes_of(spec))
+    if cells > MOST_CELLS:
+        raise SpecError(
+            f"{path} has {cells:,} cells, and the audit looks at up to {MOST_CELLS:,} one by one; "
+            "run `dpquery audit` without --plan, which takes strategies of the same families"
+        )
+    return tuple(
+        Case(path.name, plan.spec_text, own.noise, epsilon, repeated=True, plan=content)
+        for own in plan.selections
+    )

@@ -6,7 +6,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dpquery.audit.findings import Finding, Size
+from dpquery.audit.cases.cases import Size
+from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import ALPHA, Law, goodness_of_fit
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw, source

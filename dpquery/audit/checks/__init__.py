@@ -1,0 +1,1 @@
+"""The checks: noise by itself, repeated measurements, whole releases, neighbours, libraries."""
