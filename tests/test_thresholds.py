@@ -17,10 +17,10 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators import gram_terms
 from dpquery.operators.blocks import Block, Workload, marginal, threshold_terms
 from dpquery.operators.blocks import product as product_block
-from dpquery.operators.counting import differences, node_weights, nodes, tail
 from dpquery.operators.factors import Groups, Identity
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import Prefix
+from dpquery.operators.thresholds import differences, node_weights, nodes, tail
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
 from dpquery.strategy.algebra.subsets import subsets_of

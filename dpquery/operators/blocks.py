@@ -18,9 +18,9 @@ from itertools import combinations
 
 import numpy as np
 
-from dpquery.operators.counting import node_weights, nodes
 from dpquery.operators.factors import Array, Factor, Identity
 from dpquery.operators.tensors import broadcast_sum, kron_apply, sum_along
+from dpquery.operators.thresholds import node_weights, nodes
 
 Side = tuple[float, float]
 """(a, b) stands for the matrix a 11' + b F of a factor F."""

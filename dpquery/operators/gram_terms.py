@@ -6,7 +6,7 @@ block is diagonal in the sets a of attributes that take D:
     W'W = sum_a (prod_{i not in a} m_i) lambda_a^2 kron_{i in a} D_i'D_i kron_{i not in a} 11',
 with lambda_a the difference of the threshold in a ([MATH] 5): 2^k terms, no pairs of terms, nothing
 that cancels. Predicates that classes meet unequally often, such as one target, enter by all pairs
-of sets of them while those are few, by pairs of the nodes of operators.counting beyond.
+of sets of them while those are few, by pairs of the nodes of operators.thresholds beyond.
 """
 
 import math
@@ -16,8 +16,8 @@ from itertools import product
 import numpy as np
 
 from dpquery.operators.blocks import Block, Side
-from dpquery.operators.counting import differences, node_weights, nodes
 from dpquery.operators.factors import Array, Factor, Identity
+from dpquery.operators.thresholds import differences, node_weights, nodes
 
 Sides = tuple[Side, Side]
 """Of L'R with L = a 11' + b F: ((a, b) of L, (a, b) of R)."""

@@ -15,8 +15,8 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from dpquery.operators.blocks import Block
-from dpquery.operators.counting import differences, node_weights, nodes
 from dpquery.operators.factors import Array
+from dpquery.operators.thresholds import differences, node_weights, nodes
 from dpquery.strategy.algebra.marginal_algebra import RowTerms
 from dpquery.strategy.algebra.subsets import Subset
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpquery.operators.blocks import Block
-from dpquery.operators.counting import node_weights, nodes
 from dpquery.operators.factors import ROW_CHUNK, Array
+from dpquery.operators.thresholds import node_weights, nodes
 from dpquery.strategy.algebra.joint_coefficients import (
     POWER_COST,
     joint_power_sums,

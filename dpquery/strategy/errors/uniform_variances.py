@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpquery.operators.blocks import Block
-from dpquery.operators.counting import differences
 from dpquery.operators.factors import Array, Factor
+from dpquery.operators.thresholds import differences
 from dpquery.strategy.algebra.marginal_algebra import distinct_or_all
 from dpquery.strategy.algebra.subsets import Below, Subset, outer_products
 from dpquery.strategy.shapes.marginals import MarginalsStrategy, inverse_eigenvalue

@@ -11,8 +11,8 @@ import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
-from dpquery.operators.counting import tail
 from dpquery.operators.factors import Array, Identity
+from dpquery.operators.thresholds import tail
 from dpquery.strategy.algebra.subset_sums import MAX_WIDTH
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.optimize.opt_residual import best_weights, split_budget

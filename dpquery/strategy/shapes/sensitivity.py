@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpquery.operators.counting import tail
 from dpquery.operators.factors import ROW_CHUNK, Array, Factor, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
+from dpquery.operators.thresholds import tail
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.weighted_block import Measurement
 
