@@ -6,7 +6,7 @@ import numpy as np
 
 from dpquery.measurement import accounting, curator
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.rap.rounds import AdaptiveQuery, design_rap
+from dpquery.measurement.rap.rounds import RapQuery, rap_budget
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.parsing.spec import parse
@@ -57,7 +57,7 @@ def ask(settings=TWO, *, spec=SPEC, epsilon=1, delta="1e-6", release=1, project=
     parsed = parse(spec, name="town.yaml", files={})
     compiled = compile_spec(parsed)
     guarantee = accounting.guarantee("gaussian", epsilon=Fraction(epsilon), delta=Fraction(delta))
-    mechanism = design_rap(
+    mechanism = rap_budget(
         compiled.workload,
         settings,
         privacy=parsed.privacy,
@@ -65,7 +65,7 @@ def ask(settings=TWO, *, spec=SPEC, epsilon=1, delta="1e-6", release=1, project=
         rows=rows or parsed.dataset.rows,
     )
     make = project or (lambda total: Frozen(total, compiled.workload))
-    return AdaptiveQuery(parsed, compiled, settings, mechanism, release, make)
+    return RapQuery(parsed, compiled, settings, mechanism, release, make)
 
 
 def open_ledger(folder, question):

@@ -22,7 +22,7 @@ from dpquery.commands import plan as plan_command
 from dpquery.commands import release as release_command
 from dpquery.measurement import curator
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.mechanisms import linear as linear_contract
+from dpquery.mechanisms import linear as linear_mechanism
 from dpquery.reconstruction import least_squares, linear_answers
 from dpquery.release.folder import write
 from dpquery.release.tables import item_table
@@ -42,9 +42,9 @@ WATCHED: list[tuple[Any, str, str]] = [
     (curator, "draw", "noise"),
     (Ledger, "commit", "ledger"),
     (Ledger, "lookup", "ledger"),
-    (linear_contract, "values_digest", "write: noisy values"),
+    (linear_mechanism, "values_digest", "write: noisy values"),
     (write, "write_measurements", "write: noisy values"),
-    (linear_contract, "reconstruct", "reconstruct"),
+    (linear_mechanism, "reconstruct", "reconstruct"),
     (least_squares._SplitEstimates, "answer", "reconstruct"),
     (linear_answers, "standard_errors", "standard errors"),
     (linear_answers, "half_widths", "half widths"),

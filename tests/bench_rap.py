@@ -22,7 +22,7 @@ import pandas as pd
 from seed_projection import adam
 
 from dpquery.measurement.accounting import guarantee
-from dpquery.measurement.rap.budget import design_rap
+from dpquery.measurement.rap.budget import rap_budget
 from dpquery.measurement.rap.rounds import run_rounds
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Array, Identity
@@ -140,7 +140,7 @@ def run(
     """Run the loop once and compare all answers with the exact ones."""
     promised = guarantee("gaussian", epsilon=epsilon, delta=Fraction(1, adult.records**2))
     privacy = Privacy(delta=promised.delta)
-    mechanism = design_rap(adult.workload, settings, privacy=privacy, guarantee=promised, rows=None)
+    mechanism = rap_budget(adult.workload, settings, privacy=privacy, guarantee=promised, rows=None)
     chance, begun = SeededChance(settings.seed), time.process_time()
     noise = np.random.default_rng(settings.seed).normal(scale=mechanism.total_std)
     projection = kind(adult.workload, settings, adult.records + noise)

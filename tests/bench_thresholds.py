@@ -23,7 +23,7 @@ import numpy as np
 from dpquery.measurement.accounting import guarantee, unit_variance
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.measurement.noise.calibration import design
+from dpquery.measurement.noise.calibration import calibrated_noise
 from dpquery.measurement.noise.exact_noise import draw
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.operators.factors import Array
@@ -93,7 +93,7 @@ def tables(spec: Spec, compiled: CompiledSpec, strategies: list[Strategy]) -> di
 
 def errors(spec: Spec, compiled: CompiledSpec, strategy: Strategy, true: dict[Subset, Array]):
     """Yield the largest and the root mean square error of each run, in rows."""
-    mechanism = design(
+    mechanism = calibrated_noise(
         strategy,
         privacy=spec.privacy,
         guarantee=guarantee("gaussian", epsilon=EPSILON, delta=DELTA),

@@ -9,10 +9,10 @@ from fractions import Fraction
 import numpy as np
 
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.curator import Query
-from dpquery.measurement.noise.calibration import Mechanism
-from dpquery.measurement.rap.budget import RapMechanism
-from dpquery.measurement.rap.rounds import AdaptiveQuery
+from dpquery.measurement.curator import LinearQuery
+from dpquery.measurement.noise.calibration import CalibratedNoise
+from dpquery.measurement.rap.budget import RapBudget
+from dpquery.measurement.rap.rounds import RapQuery
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Dense, Groups, Identity, Ones, PIdentity, Stacked, total
@@ -99,9 +99,9 @@ STRATEGIES = {
 
 PURE = Guarantee("pure", Fraction(1, 3), epsilon=Fraction(1, 3), delta=Fraction(0))
 ZCDP = Guarantee("zcdp", Fraction(7, 10**9), epsilon=Fraction(1), delta=Fraction(1, 10**9))
-LAPLACE = Mechanism(PURE, 0, 12345, 37035.00000000001)
-GAUSSIAN = Mechanism(ZCDP, 3, 10**20, 1e22)
-ADAPTIVE = RapMechanism(
+LAPLACE = CalibratedNoise(PURE, 0, 12345, 37035.00000000001)
+GAUSSIAN = CalibratedNoise(ZCDP, 3, 10**20, 1e22)
+ADAPTIVE = RapBudget(
     guarantee=ZCDP,
     settings=RapSettings(rounds=2, selected=3, relaxed_rows=10, seed=5),
     records=1,
@@ -133,13 +133,13 @@ def compiled_of(workload=WORKLOAD, classes=CLASSES):
 def linear(strategy=STRATEGIES["marginals"], spec=SPEC, mechanism=LAPLACE, **changes):
     """A linear release."""
     parsed = parse(spec, name="survey.yaml", files={})
-    return replace(Query(parsed, compiled_of(), strategy, mechanism), **changes)
+    return replace(LinearQuery(parsed, compiled_of(), strategy, mechanism), **changes)
 
 
 def rap(mechanism=ADAPTIVE, spec=SPEC, **changes):
     """A release by relaxed adaptive projection, whose public side is never made."""
     parsed = parse(spec, name="survey.yaml", files={})
-    own = AdaptiveQuery(parsed, compiled_of(), mechanism.settings, mechanism, 1, lambda _: None)
+    own = RapQuery(parsed, compiled_of(), mechanism.settings, mechanism, 1, lambda _: None)
     return replace(own, **changes)
 
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpquery.measurement.accounting import guarantee
-from dpquery.measurement.noise.calibration import Mechanism
+from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.folder.write import write_release
 from dpquery.release.manifest.manifest import LedgerFacts, StrategyFacts, manifest_of
@@ -132,7 +132,7 @@ def manifest(spec, *, key="k1", noise="gaussian", epsilon="1"):
     own = guarantee(noise, epsilon=Fraction(epsilon), delta=Fraction(1, 10**9))
     return manifest_of(
         spec,
-        mechanism=Mechanism(own, 3, 12345, 67890.5),
+        mechanism=CalibratedNoise(own, 3, 12345, 67890.5),
         noise_source="Source 7",
         strategy=StrategyFacts("marginals", "marginals", 9.0, 30.0, 8.0, "SVD bound", 1.125, "s"),
         plan="p" * 64,

@@ -26,8 +26,8 @@ from dpquery.measurement.accounting import (
     noise_scale,
     sensitivity_bound,
 )
-from dpquery.measurement.noise.calibration import design
-from dpquery.measurement.rap.budget import design_rap
+from dpquery.measurement.noise.calibration import calibrated_noise
+from dpquery.measurement.rap.budget import rap_budget
 from dpquery.operators.blocks import Workload, marginal
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.model import Budget, Privacy
@@ -261,7 +261,7 @@ def test_every_limit_on_rows_and_both_neighbours_are_paid_for(record_property):
             privacy = Privacy(max_rows=rows, neighbours=neighbours)
             strategy = MarginalsStrategy("four", noise, (3, 4), weights)
             columns = dense_strategy(strategy.measurements).astype(int).T
-            own = design(strategy, privacy=privacy, guarantee=budget)
+            own = calibrated_noise(strategy, privacy=privacy, guarantee=budget)
             assert own.shift == 0
             other = columns if neighbours == "replace" else np.zeros_like(columns[:1])
             for here, there in itertools.product(columns, other):
@@ -327,7 +327,7 @@ def test_the_parts_of_rap_add_up_to_its_rho_by_opendps_maps(record_property):
         budget = Guarantee("zcdp", rho, epsilon=Fraction(1), delta=Fraction(1, 10**6))
         privacy = Privacy(max_rows=rows, neighbours=neighbours)
         settings = RapSettings(rounds=3, selected=4, relaxed_rows=10, seed=0)
-        own = design_rap(workload, settings, privacy=privacy, guarantee=budget, rows=None)
+        own = rap_budget(workload, settings, privacy=privacy, guarantee=budget, rows=None)
 
         def gaussian(part, squared, *, own=own):
             judge = opendp_noise("gaussian", own.scale(part, squared))

@@ -197,7 +197,7 @@ def test_a_query_takes_only_the_mechanism_of_its_settings():
     pure = guarantee("laplace", epsilon=Fraction(1), delta=Fraction(0))
     workload, privacy = question.compiled.workload, question.spec.privacy
     with pytest.raises(ValueError, match="zCDP"):
-        rounds.design_rap(workload, TWO, privacy=privacy, guarantee=pure, rows=None)
+        rounds.rap_budget(workload, TWO, privacy=privacy, guarantee=pure, rows=None)
 
 
 @pytest.mark.parametrize("entries", [[0, 2], [1, -1], [0.5, 1.0], [0, 1]])
@@ -207,7 +207,7 @@ def test_queries_that_are_no_counts_are_refused_as_what_they_are(entries):
     question = ask()
     counts = entries == [0, 1]
     with nullcontext() if counts else pytest.raises(UnsupportedWorkloadError, match="0 and 1"):
-        rounds.design_rap(
+        rounds.rap_budget(
             workload,
             RapSettings(1, 1, 10, 0),
             privacy=question.spec.privacy,

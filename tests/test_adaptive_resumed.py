@@ -27,7 +27,7 @@ from dpquery.measurement import curator
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.database import Store
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.partial_measurement import Draft
+from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
 from dpquery.measurement.rap import rounds
 from dpquery.measurement.rap.budget import GRID_BITS
 from dpquery.measurement.rap.rounds import Round, all_places, rounds_of
@@ -260,7 +260,7 @@ def test_parts_that_a_run_killed_after_its_commit_left_are_removed_by_the_next(d
     question = ask()
     path = open_ledger(data.parent, question)
     with monkeypatch.context() as patch:
-        patch.setattr(Draft, "clear", lambda _: pytest.fail("killed"))
+        patch.setattr(PartialMeasurement, "clear", lambda _: pytest.fail("killed"))
         with pytest.raises(pytest.fail.Exception):
             measured(data, question, path)
     folder = path.with_name("ledger.db.measurements")

@@ -25,13 +25,7 @@ from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.rap import rounds
 from dpquery.measurement.rap.budget import STEPS
-from dpquery.measurement.rap.rounds import (
-    AdaptiveQuery,
-    offsets,
-    rounds_of,
-    run_rounds,
-    scaled_total,
-)
+from dpquery.measurement.rap.rounds import RapQuery, offsets, rounds_of, run_rounds, scaled_total
 from dpquery.measurement.rap.selection import ExactChance
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.model import Rows
@@ -40,7 +34,7 @@ from dpquery.spec.model import Rows
 
 
 def test_nobody_can_hand_the_curator_another_chance(data, monkeypatch):
-    takers = [curator.measure, AdaptiveQuery, AdaptiveQuery.noisy, curator.Query]
+    takers = [curator.measure, RapQuery, RapQuery.noisy, curator.LinearQuery]
     for taker in takers:
         given = inspect.signature(taker).parameters.values()
         assert not [own for own in given if "chance" in f"{own.name} {own.annotation}".lower()]

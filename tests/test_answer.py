@@ -15,7 +15,11 @@ from strategies_support import dense_block, dense_strategy
 
 from dpquery.operators.compile import compile_questions, compile_spec
 from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
-from dpquery.release.folder.measurements_file import Measured, values_digest, write_measurements
+from dpquery.release.folder.measurements_file import (
+    MeasurementLabel,
+    values_digest,
+    write_measurements,
+)
 from dpquery.spec.parsing.later_queries import load_questions
 from dpquery.spec.parsing.spec import load, parse
 from dpquery.strategy.shapes.direct import DirectStrategy
@@ -304,7 +308,9 @@ def fewer_values():
     """A file of other values whose digest the manifest confirms."""
     path = Path("release/measurements.parquet")
     values = pq.read_table(path)["value"].to_numpy()[:-1]
-    write_measurements(path, values, (Measured("age", 1, len(values)),), metadata={"dpquery": "{}"})
+    write_measurements(
+        path, values, (MeasurementLabel("age", 1, len(values)),), metadata={"dpquery": "{}"}
+    )
     forge(measurements=values_digest(values))
 
 

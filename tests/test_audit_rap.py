@@ -21,10 +21,10 @@ from dpquery.measurement import curator
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.rap import budget, rounds
-from dpquery.measurement.rap.budget import RapMechanism
+from dpquery.measurement.rap.budget import RapBudget
 from dpquery.measurement.rap.rounds import all_places
 from dpquery.measurement.rap.selection import ExactChance
-from dpquery.mechanisms import rap as contract
+from dpquery.mechanisms import rap as rap_mechanism
 
 ROWS, REPLACED, PERSONS = TOWNS
 SMALL = Size(draws=0, replicates=10 * 150, releases=1)
@@ -120,7 +120,7 @@ def test_a_draw_that_depends_on_the_one_before_is_seen_in_a_quick_audit(tmp_path
 
 def designed(change):
     """RAP's design with a change, wherever it is made."""
-    real = budget.design_rap
+    real = budget.rap_budget
 
     def design(workload, settings, **named):
         return change(partial(real, workload, settings), **named)
@@ -131,8 +131,8 @@ def designed(change):
 @pytest.fixture
 def plant(monkeypatch):
     def planted(design):
-        for module in (contract, rap_runs):
-            monkeypatch.setattr(module, "design_rap", designed(design))
+        for module in (rap_mechanism, rap_runs):
+            monkeypatch.setattr(module, "rap_budget", designed(design))
 
     return planted
 
@@ -330,9 +330,9 @@ def test_queries_that_are_drawn_again_in_a_later_round_are_seen(tmp_path, monkey
 
 @pytest.mark.slow
 def test_one_sided_draws_under_replace_are_seen(tmp_path, monkeypatch):
-    real = RapMechanism.sides
+    real = RapBudget.sides
     monkeypatch.setattr(
-        RapMechanism,
+        RapBudget,
         "sides",
         lambda self, number: real(dataclasses.replace(self, replace=False), number),
     )

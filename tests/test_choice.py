@@ -102,7 +102,7 @@ def test_what_rap_cannot_do_does_not_keep_the_linear_plan_from_being_made(small,
     def refuse(*_, **__):
         raise SpecError("the noise cannot be drawn")
 
-    monkeypatch.setattr(simulated_runs, "design_rap", refuse)
+    monkeypatch.setattr(simulated_runs, "rap_budget", refuse)
     found = plan()
     assert "rap" not in found
     assert found["remark"] == "RAP was not compared: the noise cannot be drawn"

@@ -21,10 +21,10 @@ from dpquery.measurement import curator
 from dpquery.measurement.ledger.database import Store
 from dpquery.measurement.ledger.files import MeasurementFile
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.partial_measurement import Draft
+from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
 from dpquery.measurement.ledger.refusals import RETRIES
 from dpquery.measurement.rap import rounds as adaptive
-from dpquery.measurement.rap.rounds import AdaptiveQuery
+from dpquery.measurement.rap.rounds import RapQuery
 from dpquery.measurement.rap.selection import ExactChance
 
 # Steps of every run: how often answers are looked at depends on what is drawn.
@@ -35,9 +35,9 @@ STEPS = (
     (adaptive, "select"),
     (ExactChance, "level"),
     (ExactChance, "add_noise"),
-    (Draft, "parts"),
-    (Draft, "append"),
-    (Draft, "clear"),
+    (PartialMeasurement, "parts"),
+    (PartialMeasurement, "append"),
+    (PartialMeasurement, "clear"),
     (MeasurementFile, "write_pending"),
     (MeasurementFile, "publish"),
     (MeasurementFile, "remove"),
@@ -222,7 +222,7 @@ def test_parts_that_were_drawn_again_would_be_seen(towns, monkeypatch):
     question = ask(TWO)
     folder = towns("killed", question)
     assert killed(question, folder, 1, of="add")
-    monkeypatch.setattr(AdaptiveQuery, "_parts", lambda *_: [])
+    monkeypatch.setattr(RapQuery, "_parts", lambda *_: [])
     with monkeypatch.context() as patch, pytest.raises(AssertionError):
         ends_well(question, folder, patch)
 
@@ -246,7 +246,7 @@ def dies(module, owner, name, number):
 PLACES = {
     "before the total is durable": (
         "dpquery.measurement.ledger.partial_measurement",
-        "Draft",
+        "PartialMeasurement",
         "append",
         1,
         0,
@@ -255,7 +255,7 @@ PLACES = {
     "in the first fit": ("dpquery.reconstruction.rap.fit", "RapProjection", "add", 1, 2),
     "before the last round is durable": (
         "dpquery.measurement.ledger.partial_measurement",
-        "Draft",
+        "PartialMeasurement",
         "append",
         3,
         2,

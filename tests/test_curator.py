@@ -6,8 +6,8 @@ from fractions import Fraction
 import numpy as np
 
 from dpquery.measurement.accounting import guarantee
-from dpquery.measurement.curator import Query
-from dpquery.measurement.noise.calibration import design
+from dpquery.measurement.curator import LinearQuery
+from dpquery.measurement.noise.calibration import calibrated_noise
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Dense, Identity
 from dpquery.spec.parsing.spec import parse
@@ -37,8 +37,8 @@ def ask(spec=SPEC, *, strategy=TABLES, epsilon="1", release=1, classes=None):
     if classes is not None:
         compiled = dataclasses.replace(compiled, classes=classes)
     own = guarantee("laplace", epsilon=Fraction(epsilon), delta=Fraction(0))
-    mechanism = design(strategy, privacy=parsed.privacy, guarantee=own)
-    return Query(parsed, compiled, strategy, mechanism, release)
+    mechanism = calibrated_noise(strategy, privacy=parsed.privacy, guarantee=own)
+    return LinearQuery(parsed, compiled, strategy, mechanism, release)
 
 
 def product_of(matrix):

@@ -17,7 +17,7 @@ from dpquery.operators.blocks import Block, product
 from dpquery.operators.factors import Centered, Dense, Identity, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.ranges import Prefix
-from dpquery.strategy.shapes.weighted_block import Measurement
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 
 def python_answers(measurement, table, shift):
@@ -42,7 +42,7 @@ def test_answers_equal_python_integers_at_every_width(bits, attributes):
         factors = {
             i: Dense(rng.integers(-(2**bits), 2**bits + 1, (n + 1, n))) for i, n in enumerate(shape)
         }
-        measurement = Measurement(int(rng.integers(1, 1000)), product(shape, factors))
+        measurement = WeightedBlock(int(rng.integers(1, 1000)), product(shape, factors))
         table = rng.integers(0, 2 ** int(rng.integers(1, 30)), shape)
         shift = grid_shift((measurement,))
         answers = exact_answers(measurement, table, shift=shift)
@@ -54,7 +54,7 @@ def test_answers_whose_weight_alone_is_wide_are_exact(weight):
     rng = np.random.default_rng(weight.bit_length())
     shape = (20, 3, 9)  # with records of 2^36 some 47 bits, before the weight
     block = product(shape, {i: Centered(n) for i, n in enumerate(shape)})
-    measurement = Measurement(weight, block)
+    measurement = WeightedBlock(weight, block)
     table = rng.integers(0, 2**22, shape)
     shift = grid_shift((measurement,))
     found = exact_answers(measurement, table, shift=shift)
@@ -64,7 +64,7 @@ def test_answers_whose_weight_alone_is_wide_are_exact(weight):
 @pytest.mark.parametrize("weight", [1, 3])
 def test_answers_that_no_float_holds_are_exact(weight):
     block = product((2,), {0: Dense(np.array([[2**23 - 1, 2**22 + 1], [1, 2**23 - 3]]))})
-    measurement, table = Measurement(weight, block), np.array([2**35 - 1, 2**34 + 7])
+    measurement, table = WeightedBlock(weight, block), np.array([2**35 - 1, 2**34 + 7])
     found = exact_answers(measurement, table, shift=0).tolist()
     assert found == python_answers(measurement, table, 0)
     assert any(int(float(own)) != own for own in found)
@@ -76,7 +76,7 @@ def test_signed_blocks_and_structured_factors_are_exact_too():
     rows = rng.integers(0, 2**15, (2, 4))
     factors = (PIdentity(2**16 - rows.sum(axis=0), rows), Prefix(3), Identity(2))
     block = Block(shape, (0, 1, 2), factors, (True, True, True), 2)
-    measurement = Measurement(12345, block)
+    measurement = WeightedBlock(12345, block)
     table = rng.integers(0, 10**6, shape)
     for shift in (0, 7, 30):
         expected = python_answers(measurement, table, shift)
@@ -84,7 +84,7 @@ def test_signed_blocks_and_structured_factors_are_exact_too():
 
 
 def test_the_grid_leaves_room_for_two_to_the_36_records():
-    wide = Measurement(2**20, product((3, 3), {i: Dense(np.full((3, 3), 2**16)) for i in (0, 1)}))
+    wide = WeightedBlock(2**20, product((3, 3), {i: Dense(np.full((3, 3), 2**16)) for i in (0, 1)}))
     assert largest_entry(wide) >> grid_shift((wide,)) <= 2**ENTRY_BITS
     assert 36 + ENTRY_BITS <= 62
 
@@ -94,14 +94,14 @@ def test_the_bound_on_entries_holds_for_signed_blocks():
     shape = (3, 2, 4)
     for at_least in (1, 2, 3):
         factors = tuple(Dense(rng.integers(-9, 10, (n, n))) for n in shape)
-        own = Measurement(5, Block(shape, (0, 1, 2), factors, (True,) * 3, at_least))
+        own = WeightedBlock(5, Block(shape, (0, 1, 2), factors, (True,) * 3, at_least))
         cells = np.eye(24, dtype=np.int64).reshape(24, *shape)
         entries = [abs(v) for cell in cells for v in python_answers(own, cell, 0)]
         assert max(entries) <= largest_entry(own)
 
 
 def test_more_records_than_declared_possible_are_refused():
-    measurement = Measurement(1, product((2,), {0: Identity(2)}))
+    measurement = WeightedBlock(1, product((2,), {0: Identity(2)}))
     with pytest.raises(DataError, match="more than"):
         exact_answers(measurement, np.array([2**35, 2**35]), shift=0)
 
@@ -110,7 +110,7 @@ def test_very_large_weights_are_exact_as_an_odd_number_times_a_power_of_two():
     block = product((3,), {0: Dense(np.array([[3, -1, 2], [0, 5, 7]]))})
     table = np.array([4, 10, 1])
     for weight, shift in ((77 << 60, 50), (77 << 60, 61), (1 << 90, 80), (12345, 3)):
-        measurement = Measurement(weight, block)
+        measurement = WeightedBlock(weight, block)
         expected = python_answers(measurement, table, shift)
         assert exact_answers(measurement, table, shift=shift).tolist() == expected
 
@@ -118,8 +118,8 @@ def test_very_large_weights_are_exact_as_an_odd_number_times_a_power_of_two():
 def test_integers_too_wide_for_the_digits_are_refused_before_any_data():
     block = product((3,), {0: Dense(np.full((3, 3), 2**39))})
     with pytest.raises(UnsupportedWorkloadError, match="too wide"):
-        check_width((Measurement(3, block),))
-    check_width((Measurement(3 << 100, product((3,), {0: Identity(3)})),))
+        check_width((WeightedBlock(3, block),))
+    check_width((WeightedBlock(3 << 100, product((3,), {0: Identity(3)})),))
 
 
 def test_counts_of_many_records_do_not_wrap_under_a_single_wide_factor():
@@ -127,7 +127,7 @@ def test_counts_of_many_records_do_not_wrap_under_a_single_wide_factor():
         Hierarchy(2, [1], [2**35]),
         Dense(np.array([[2**34 + 1, 0], [1, 2**34]])),
     ):
-        own = Measurement(1, product((2,), {0: factor}))
+        own = WeightedBlock(1, product((2,), {0: factor}))
         check_width((own,))
         shift, table = grid_shift((own,)), np.array([2**35 + 1, 2**34])
         expected = python_answers(own, table, shift)

@@ -30,9 +30,9 @@ from strategies_support import dense_strategy
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.noise.calibration import steps
-from dpquery.mechanisms.linear import linear_contract
-from dpquery.mechanisms.rap import rap_contract
-from dpquery.mechanisms.release_content import Terms
+from dpquery.mechanisms.linear import linear_mechanism
+from dpquery.mechanisms.rap import rap_mechanism
+from dpquery.mechanisms.release_content import ReleaseRequest
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.plan_file.plan import plan_and_spec
@@ -84,19 +84,19 @@ def strategy_place(name):
 
 
 def accepted(plan, *, mechanism="linear", noise=None):
-    """Return the contract of a plan, None where it is refused: nothing else may come of it."""
+    """Return the mechanism of a plan, None where it is refused: nothing else may come of it."""
     content = plan if isinstance(plan, bytes) else json.dumps(plan).encode("utf-8", "replace")
     try:
         read, spec = plan_and_spec(content, Path("dpquery.plan"))
-        terms = Terms(Fraction(1), spec.privacy.delta, noise, (), 1)
-        return (linear_contract if mechanism == "linear" else rap_contract)(read, spec, terms)
+        terms = ReleaseRequest(Fraction(1), spec.privacy.delta, noise, (), 1)
+        return (linear_mechanism if mechanism == "linear" else rap_mechanism)(read, spec, terms)
     except SpecError:
         return None
 
 
-def check_private(contract):
+def check_private(mechanism):
     """Assert that the noise hides what a person can move, worked out from the rows themselves."""
-    query, own = contract.query, contract.query.mechanism
+    query, own = mechanism.query, mechanism.query.mechanism
     rows = dense_strategy(query.strategy.measurements)
     power = 1 if query.strategy.noise == "laplace" else 2
     moved = max(sum(abs(int(v)) ** power for v in column) for column in rows.T)
@@ -116,25 +116,25 @@ def try_all(plans, *, noise=None):
     tried = taken = 0
     for plan in plans:
         tried += 1
-        contract = accepted(plan, noise=noise)
-        if contract is not None:
+        mechanism = accepted(plan, noise=noise)
+        if mechanism is not None:
             taken += 1
-            check_private(contract)
+            check_private(mechanism)
     return tried, taken
 
 
 def test_every_shape_is_accepted_as_it_is_and_private(plans):
     for name, plan in plans.items():
-        contract = accepted(plan)
-        assert contract is not None, name
-        check_private(contract)
+        mechanism = accepted(plan)
+        assert mechanism is not None, name
+        check_private(mechanism)
 
 
 def test_the_check_of_privacy_sees_a_scale_that_is_too_small(plans):
-    contract = accepted(plans["laplace"])
-    object.__setattr__(contract.query.mechanism, "scale", contract.query.mechanism.scale * 0.999)
+    mechanism = accepted(plans["laplace"])
+    object.__setattr__(mechanism.query.mechanism, "scale", mechanism.query.mechanism.scale * 0.999)
     with pytest.raises(AssertionError):
-        check_private(contract)
+        check_private(mechanism)
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, "quad-tree", "gaussian"])
@@ -202,11 +202,11 @@ def test_changed_settings_of_rap_are_refused_or_split_what_is_charged(
     rehearse(folder / "dpquery.plan")
     plan, draw, tried = json.loads((folder / "dpquery.plan").read_text()), chance(5), 0
     for _ in range(50):
-        contract = accepted(mutated(plan, draw, below=("relaxed",)), mechanism="rap")
+        mechanism = accepted(mutated(plan, draw, below=("relaxed",)), mechanism="rap")
         tried += 1
-        if contract is None:
+        if mechanism is None:
             continue
-        own = contract.query.mechanism
+        own = mechanism.query.mechanism
         rounds = own.settings.rounds * (own.selection_rho + own.measurement_rho)
         assert own.total_rho + rounds <= own.guarantee.amount
         assert min(own.selection_rho, own.measurement_rho, own.total_rho) >= 0

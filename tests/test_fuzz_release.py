@@ -28,7 +28,7 @@ from rap_support import MIXED_SPEC, rehearse
 
 from dpquery.exceptions import SpecError
 from dpquery.release.folder.measurements_file import (
-    Measured,
+    MeasurementLabel,
     read_measurements,
     values_digest,
     write_measurements,
@@ -367,7 +367,7 @@ def test_values_that_cannot_be_noise_are_refused_before_they_unfold(tmp_path, sc
     """Noise of the least scale there is takes two bits a value; values all alike take none."""
     noise = np.random.default_rng(0).laplace(0.0, max(scale, 1), 1 << 18)
     values = np.rint(scale * noise).astype(np.int64)
-    groups = (Measured("age", 1, len(values)),)
+    groups = (MeasurementLabel("age", 1, len(values)),)
     path = tmp_path / "m.parquet"
     write_measurements(path, values, groups, metadata={})
     if scale:

@@ -18,7 +18,7 @@ from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
-from dpquery.strategy.shapes.weighted_block import Measurement
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 needs_mbi = pytest.mark.skipif(find_spec("mbi") is None, reason="the extra mbi is not installed")
 SHAPE = (6, 1, 4, 5)
@@ -85,7 +85,7 @@ def test_measurements_enter_through_their_own_queries():
         2: PIdentity(rng.integers(1, 5, 5), rng.integers(0, 4, (2, 5))),
         3: total(2),
     }
-    own = Measurement(6, product((4, 3, 5, 2), factors))
+    own = WeightedBlock(6, product((4, 3, 5, 2), factors))
     x = rng.normal(size=(4, 3, 5, 2))
     noisy = own.weight * own.block.apply(x).ravel()
     with jax.enable_x64(True):

@@ -14,7 +14,7 @@ from dpquery.operators.factors import Identity
 from dpquery.operators.ranges import Prefix
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.reconstruction.linear_answers import OffTheGrid
+from dpquery.reconstruction.linear_answers import NoisyValues
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.tables.errors import Tally, relative_errors
 from dpquery.release.tables.item_table import layout
@@ -140,7 +140,7 @@ def wide_item():
 
 def test_noisy_values_leave_their_grid_one_measurement_at_a_time():
     values = np.arange(-5, 5)
-    own = OffTheGrid(values, [3, 0, 7], shift=2)
+    own = NoisyValues(values, [3, 0, 7], shift=2)
     assert [part.tolist() for part in own] == [[-20, -16, -12], [], list(range(-8, 20, 4))]
     assert [part.tolist() for part in own[1:]] == [[], list(range(-8, 20, 4))]
     assert len(own) == 3
@@ -148,7 +148,7 @@ def test_noisy_values_leave_their_grid_one_measurement_at_a_time():
     with pytest.raises(IndexError):
         own[3]
     with pytest.raises(ValueError, match="10 values for measurements of 9"):
-        OffTheGrid(values, [3, 6], shift=0)
+        NoisyValues(values, [3, 6], shift=0)
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 600])

@@ -14,13 +14,17 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.release.folder import measurements_file
 from dpquery.release.folder.measurements_file import (
-    Measured,
+    MeasurementLabel,
     read_measurements,
     values_digest,
     write_measurements,
 )
 
-GROUPS = (Measured("age x sex", 3, 4), Measured("", 7 << 70, 1), Measured("age x sex", 2, 2))
+GROUPS = (
+    MeasurementLabel("age x sex", 3, 4),
+    MeasurementLabel("", 7 << 70, 1),
+    MeasurementLabel("age x sex", 2, 2),
+)
 VALUES = np.array([5, -3, 2**62, -(2**62), 0, 9, -9])
 
 
@@ -48,7 +52,9 @@ def test_noisy_values_are_read_back_as_they_were(tmp_path, monkeypatch, batch):
         lambda path: path.write_bytes(path.read_bytes()[:-9]),
         lambda path: path.write_bytes(path.read_bytes().replace(b"PAR1", b"PAR2")),
         lambda path: written(path, VALUES + 1),
-        lambda path: written(path, VALUES[:-1], (*GROUPS[:-1], Measured("age x sex", 2, 1))),
+        lambda path: written(
+            path, VALUES[:-1], (*GROUPS[:-1], MeasurementLabel("age x sex", 2, 1))
+        ),
         lambda path: written(path, groups=(GROUPS[2], *GROUPS[1:-1], GROUPS[0])),
         lambda path: pq.write_table(pa.table({"value": VALUES}), path),
         lambda path: pq.write_table(pq.read_table(path).slice(1), path),

@@ -10,7 +10,7 @@ import pytest
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.counting.exact_answers import exact_answers
-from dpquery.measurement.noise.calibration import design
+from dpquery.measurement.noise.calibration import calibrated_noise
 from dpquery.measurement.noise.exact_noise import draw
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense, PIdentity
@@ -64,7 +64,7 @@ def test_no_neighbour_moves_the_answers_further_than_the_sensitivity(noise, neig
     rng = np.random.default_rng(1)
     for strategy in strategies:
         privacy = Privacy(person="id", max_rows=rows, neighbours=neighbours)
-        mechanism = design(strategy, privacy=privacy, guarantee=budget)
+        mechanism = calibrated_noise(strategy, privacy=privacy, guarantee=budget)
         cells = list(np.ndindex(strategy.shape))
         for cell, other in list(pairs(cells, cells))[:: 1 if rows == 1 else 7]:
             before = rng.integers(0, 9, strategy.shape) + rows
@@ -78,7 +78,7 @@ def test_no_neighbour_moves_the_answers_further_than_the_sensitivity(noise, neig
 def test_the_grid_costs_next_to_nothing():
     for noise, budget in (("laplace", EPSILON), ("gaussian", RHO)):
         strategy = wide_product(noise)
-        mechanism = design(strategy, privacy=Privacy(), guarantee=budget)
+        mechanism = calibrated_noise(strategy, privacy=Privacy(), guarantee=budget)
         power = 1 if noise == "laplace" else 2
         column = max(
             sum(abs(int(v)) ** power for v in strategy.measurements[0].block.matvec(unit))
@@ -92,7 +92,7 @@ def test_the_grid_costs_next_to_nothing():
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_the_standard_deviation_that_is_stated_is_that_of_what_is_drawn(noise):
     budget, size = EPSILON if noise == "laplace" else RHO, 20_000
-    own = design(wide_product(noise), privacy=Privacy(), guarantee=budget)
+    own = calibrated_noise(wide_product(noise), privacy=Privacy(), guarantee=budget)
     drawn = draw(
         np.zeros(size, np.int64), budget=budget, sensitivity=own.sensitivity, scale=own.scale
     )
@@ -107,7 +107,7 @@ def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_charged(epsilo
     budget = guarantee("laplace", epsilon=Fraction(epsilon), delta=Fraction(0))
     strategy = MarginalsStrategy("m", "laplace", (3,), {(0,): 2**16})
     with pytest.raises(SpecError, match=f"ask for a {word} epsilon"):
-        design(strategy, privacy=Privacy(), guarantee=budget)
+        calibrated_noise(strategy, privacy=Privacy(), guarantee=budget)
 
 
 def test_a_union_of_narrow_and_wide_parts_can_be_stored_and_measured():
@@ -125,7 +125,7 @@ def test_a_union_of_narrow_and_wide_parts_can_be_stored_and_measured():
         )
         encoded = json.loads(json.dumps(encode_strategy(found.strategy)))
         strategy = decode_strategy(encoded, noise=noise, workload=workload)
-        mechanism = design(strategy, privacy=Privacy(), guarantee=budget)
+        mechanism = calibrated_noise(strategy, privacy=Privacy(), guarantee=budget)
         before = np.ones(shape, dtype=np.int64)
         for cell in np.ndindex(shape):
             after = before.copy()

@@ -8,12 +8,12 @@ import pytest
 from seed_projection import sparsemax, sparsemax_product
 from strategies_support import MIXED, random_block, random_workload
 
-from dpquery.measurement.rap.rounds import AdaptiveMeasurement, Round, all_places
+from dpquery.measurement.rap.rounds import RapMeasurement, Round, all_places
 from dpquery.operators.blocks import Block, Workload, marginal
 from dpquery.operators.factors import Identity
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.reconstruction.rap.fit import RapProjection, replay
-from dpquery.reconstruction.rap.measured_queries import Measured
+from dpquery.reconstruction.rap.measured_queries import MeasuredQueries
 from dpquery.reconstruction.rap.mirror_descent import softmax
 from dpquery.reconstruction.rap.partition import Partition
 from dpquery.reconstruction.rap.query_answers import tail
@@ -104,7 +104,7 @@ def measured_of(blocks, rng, *, each=6):
 
 
 def surrogates_of(queries, shape, *, noisy):
-    measured = Measured()
+    measured = MeasuredQueries()
     for (block, row), answer in zip(queries, noisy, strict=True):
         measured.add(block, row, noisy=answer, std=0.01)
     partition = Partition.whole(shape).refine(measured.predicates)
@@ -198,7 +198,7 @@ def test_a_replay_gives_the_same_rows_byte_for_byte():
     for own in rounds:
         projection.add(own.places, own.noisy, own.std)
         projection.answers(0)
-    again = replay(MIXED, settings, AdaptiveMeasurement(float(x.sum()), 0.0, rounds))
+    again = replay(MIXED, settings, RapMeasurement(float(x.sum()), 0.0, rounds))
     assert again.rows.values.tobytes() == projection.rows.values.tobytes()
     other = RapProjection(MIXED, RapSettings(3, 5, 50, 4), x.sum())
     other.add(rounds[0].places, rounds[0].noisy, rounds[0].std)
@@ -250,7 +250,7 @@ def test_the_gradient_by_whole_tables_is_that_of_the_same_queries_one_by_one(see
     by_table = tables.misfit(masses)
     asked = [(block, j) for block in blocks if block.attributes for j in range(block.queries)]
     answers = np.concatenate([own for own, b in zip(noisy, blocks, strict=True) if b.attributes])
-    measured = Measured()
+    measured = MeasuredQueries()
     for (block, row), answer in zip(asked, answers, strict=True):
         measured.add(block, row, noisy=answer, std=1.0)
     one_by_one = measured.surrogates(tables.partition, rows=5).misfit(masses)
@@ -265,7 +265,7 @@ def test_all_queries_measured_at_once_are_fitted_as_whole_tables():
     exact = MIXED.matvec(x.ravel())
     noisy = exact + 3 * rng.normal(size=len(exact))
     settings = RapSettings(1, 0, 1500, 0)
-    measurement = AdaptiveMeasurement(2000.0, 0.0, (Round(all_places(MIXED), noisy, 3.0),))
+    measurement = RapMeasurement(2000.0, 0.0, (Round(all_places(MIXED), noisy, 3.0),))
     projection = replay(MIXED, settings, measurement)
     answers = np.concatenate([projection.answers(p) for p in range(len(MIXED.blocks))])
     assert np.sqrt(np.mean((answers - noisy) ** 2)) < 3.5

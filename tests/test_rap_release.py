@@ -12,7 +12,7 @@ import pytest
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee
-from dpquery.measurement.noise.calibration import Mechanism
+from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.operators.compile import compile_spec
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.reconstruction.table_answers import TableAnswers
@@ -81,7 +81,7 @@ def manifest(rap=RAP, items=ITEMS):
     own = guarantee("gaussian", epsilon=Fraction(1), delta=Fraction(1, 10**9))
     return manifest_of(
         Spec(Dataset("people", "7"), Privacy(), Budget(epsilon=Fraction(4)), DOMAIN, items),
-        mechanism=Mechanism(own, 0, 16, 40.5),
+        mechanism=CalibratedNoise(own, 0, 16, 40.5),
         noise_source="OpenDP 0",
         strategy=StrategyFacts("RAP", "relaxed", None, None, None, "", None, "s" * 64),
         plan="p" * 64,

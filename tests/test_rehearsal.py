@@ -9,7 +9,7 @@ import pytest
 from rehearsal_support import COMPILED, SPEC_READ, Learner, plan
 
 from dpquery.exceptions import OutOfTimeError
-from dpquery.measurement.rap.budget import STEPS, design_rap
+from dpquery.measurement.rap.budget import STEPS, rap_budget
 from dpquery.measurement.rap.rounds import noisy_total, scaled_total
 from dpquery.plan_file.rap_settings import RapSettings, default_settings
 from dpquery.planning.comparison import Wanted, stage_for
@@ -169,7 +169,7 @@ def test_a_rehearsal_scales_its_answers_to_the_total_that_a_release_would(small)
 
     simulated_runs.RapProjection = seen  # the fixture puts it back
     simulated_runs.rehearse(stage, settings, seeds=[0])
-    mechanism = design_rap(
+    mechanism = rap_budget(
         COMPILED.workload,
         settings,
         privacy=SPEC_READ.privacy,

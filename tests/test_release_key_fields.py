@@ -12,10 +12,10 @@ import scipy.sparse as sp
 from release_keys import ADAPTIVE, CLASSES, LAPLACE, PERSON, compiled_of
 
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.curator import Query
-from dpquery.measurement.noise.calibration import Mechanism
-from dpquery.measurement.rap.budget import RapMechanism
-from dpquery.measurement.rap.rounds import AdaptiveQuery
+from dpquery.measurement.curator import LinearQuery
+from dpquery.measurement.noise.calibration import CalibratedNoise
+from dpquery.measurement.rap.budget import RapBudget
+from dpquery.measurement.rap.rounds import RapQuery
 from dpquery.measurement.release_key import linear_key, rap_key
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.compile import CompiledSpec
@@ -48,7 +48,7 @@ from dpquery.spec.predicates import (
     TotalSet,
     WidthSet,
 )
-from dpquery.strategy.shapes.weighted_block import Measurement
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 SAME = object()
 """In place of another value: the field is not in the key, for the reason given beside it."""
@@ -96,7 +96,7 @@ FIELDS = {
         "blocks": (BLOCK,),
         "weights": SAME,  # RAP does not look at them, and the strategy's are in what is measured
     },
-    Measurement: {"weight": 8, "block": replace(BLOCK, at_least=2)},
+    WeightedBlock: {"weight": 8, "block": replace(BLOCK, at_least=2)},
     Block: {
         "shape_of_domain": SAME,  # follows from the classes
         "attributes": (0, 1, 3),
@@ -104,7 +104,7 @@ FIELDS = {
         "counted": (True, True, False),
         "at_least": 2,
     },
-    Mechanism: {
+    CalibratedNoise: {
         "guarantee": replace(LAPLACE.guarantee, amount=Fraction(1, 4)),
         "shift": 1,
         "sensitivity": 12346,
@@ -116,7 +116,7 @@ FIELDS = {
         "epsilon": THIRD / 2,
         "delta": Fraction(1, 10**10),
     },
-    RapMechanism: {
+    RapBudget: {
         "guarantee": replace(ADAPTIVE.guarantee, amount=THIRD),
         "settings": RapSettings(1, 2, 3, 4),
         "records": 2,
@@ -178,7 +178,7 @@ QUESTIONS = {
 }
 
 PARSED = parse(PERSON, name="survey.yaml", files={})
-MEASURED = (Measurement(7, BLOCK), Measurement(1, BLOCK))
+MEASURED = (WeightedBlock(7, BLOCK), WeightedBlock(1, BLOCK))
 LINEAR = {
     "spec": PARSED,
     "compiled": CompiledSpec(None, CLASSES, ()),
@@ -265,7 +265,7 @@ def changed(value, kind, name, other):
 def factor_key(factor):
     """The key of a linear release that measures one factor."""
     block = SimpleNamespace(attributes=(0,), terms=((1, (True,)),), factors=(factor,))
-    return linear_key(**{**LINEAR, "measured": (Measurement(1, block),)})
+    return linear_key(**{**LINEAR, "measured": (WeightedBlock(1, block),)})
 
 
 def test_no_field_of_what_a_release_is_charged_for_is_forgotten():
@@ -276,9 +276,9 @@ def test_no_field_of_what_a_release_is_charged_for_is_forgotten():
     assert kinds_in(tuple[*charged]) == FIELDS.keys()
     for kind, others in FIELDS.items():
         assert {field.name for field in fields(kind)} == others.keys()
-    linear = [field.name for field in fields(Query)]
+    linear = [field.name for field in fields(LinearQuery)]
     assert linear == ["spec", "compiled", "strategy", "mechanism", "release"]
-    rap = [field.name for field in fields(AdaptiveQuery)]
+    rap = [field.name for field in fields(RapQuery)]
     # The public side sees noisy values alone: what it makes of them is no part of what is asked.
     assert rap == ["spec", "compiled", "settings", "mechanism", "release", "project"]
 

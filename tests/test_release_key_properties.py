@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.noise.calibration import Mechanism
+from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.release_key import linear_key
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec
@@ -18,7 +18,7 @@ from dpquery.operators.factors import Dense, Identity, Ones, Stacked
 from dpquery.operators.ranges import ListedRanges, Prefix
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
 from dpquery.spec.model import Budget, Dataset, Privacy, Spec
-from dpquery.strategy.shapes.weighted_block import Measurement
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 # Few values, so that two requests are often the same; and texts that look like notation.
 names = st.text(alphabet="ab'\"(),=\\;\n\0é", max_size=4) | st.sampled_from(
@@ -90,14 +90,14 @@ def key_of(request):
     guarantee = Guarantee(kind, *(Fraction(own, 3) for own in (amount, epsilon, delta)))
     classes = np.full(len(attributes), request["classes"])  # how many is known from the domain
     measured = tuple(
-        Measurement(weight, block_of([i for i, _ in own], [factor_of(*f) for _, f in own]))
+        WeightedBlock(weight, block_of([i for i, _ in own], [factor_of(*f) for _, f in own]))
         for weight, own in request["blocks"]
     )
     return linear_key(
         spec,
         CompiledSpec(None, (classes,), ()),
         measured=measured,
-        mechanism=Mechanism(guarantee, *noise),
+        mechanism=CalibratedNoise(guarantee, *noise),
         release=request["release"],
     )
 

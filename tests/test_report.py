@@ -13,7 +13,7 @@ import pytest
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee
-from dpquery.measurement.noise.calibration import Mechanism
+from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.folder.write import write_release
 from dpquery.release.manifest.manifest import LedgerFacts, StrategyFacts, manifest_of
@@ -61,7 +61,7 @@ def release(folder, *, items=ITEMS, answers=answers, noise="gaussian", curve=((0
     own = guarantee(noise, epsilon=Fraction(1), delta=delta)
     manifest = manifest_of(
         spec,
-        mechanism=Mechanism(own, 0, 1, 2.0),
+        mechanism=CalibratedNoise(own, 0, 1, 2.0),
         noise_source="OpenDP 0",
         strategy=StrategyFacts(EVIL, "product", 5.0, 5.0, 4.0, "SVD bound", 1.25, "s" * 64),
         plan="p" * 64,

@@ -14,7 +14,7 @@ from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
 from dpquery.strategy.shapes.sensitivity import column_support, sensitivity
-from dpquery.strategy.shapes.weighted_block import Measurement, integer_factor, resolution
+from dpquery.strategy.shapes.weighted_block import WeightedBlock, integer_factor, resolution
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 seeds = pytest.mark.parametrize("seed", range(25))
@@ -143,5 +143,5 @@ def test_every_candidate_has_the_sensitivity_of_what_it_measures(seed, noise, ob
 
 def test_a_single_total_has_the_sensitivity_of_its_weight():
     block = product((5, 3), {})
-    assert sensitivity((Measurement(7, block),), "laplace") == 7
-    assert sensitivity((Measurement(7, block),), "gaussian") == 49
+    assert sensitivity((WeightedBlock(7, block),), "laplace") == 7
+    assert sensitivity((WeightedBlock(7, block),), "gaussian") == 49

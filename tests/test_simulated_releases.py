@@ -11,7 +11,7 @@ import pytest
 
 from dpquery.measurement.accounting import guarantee, unit_variance
 from dpquery.measurement.counting.exact_answers import exact_answers
-from dpquery.measurement.noise.calibration import design
+from dpquery.measurement.noise.calibration import calibrated_noise
 from dpquery.measurement.noise.exact_noise import draw
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity, Stacked, total
@@ -75,7 +75,9 @@ def test_every_candidate_errs_by_what_is_predicted(name, noise):
         if candidate.found is None:
             continue
         strategy = candidate.found.strategy
-        mechanism = design(strategy, privacy=Privacy(), guarantee=guarantee(noise, **BUDGET))
+        mechanism = calibrated_noise(
+            strategy, privacy=Privacy(), guarantee=guarantee(noise, **BUDGET)
+        )
         stated = [
             standard_errors(strategy, block, position=k, noise_std=mechanism.noise_std)
             for k, block in enumerate(workload.blocks)

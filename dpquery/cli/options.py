@@ -25,7 +25,7 @@ Noise = Annotated[
 Objective = Annotated[
     str, typer.Option(help="What to minimise: rmse, or max, the largest standard error.")
 ]
-ReleaseMechanism = Annotated[
+ReleaseMechanismOption = Annotated[
     str, typer.Option(help="linear, rap (no error bars), or auto: what the plan prefers.")
 ]
 Confidence = Annotated[
@@ -52,7 +52,7 @@ Also = Annotated[
         "or graphical; can be repeated.",
     ),
 ]
-PlanMechanism = Annotated[
+PlanMechanismOption = Annotated[
     str,
     typer.Option(help="linear, rap, or auto: the better one, where the spec says how many rows."),
 ]

@@ -15,7 +15,7 @@ from dpquery.cli.options import (
     Jobs,
     LedgerPath,
     Objective,
-    PlanMechanism,
+    PlanMechanismOption,
     ProxyPath,
     RapSearch,
     Seed,
@@ -40,7 +40,7 @@ def plan(
     objective: Objective = "rmse",
     target: Targets = None,
     sweep: SweepList = None,
-    mechanism: PlanMechanism = "auto",
+    mechanism: PlanMechanismOption = "auto",
     proxy: ProxyPath = None,
     rap_search: RapSearch = False,
     out: Annotated[Path, typer.Option(help="Where the plan goes.")] = Path("dpquery.plan"),
@@ -81,9 +81,9 @@ def plan(
 
 
 def _wanted(mechanism: str, proxy: Path | None, search: bool) -> "Wanted":
-    from dpquery.planning.comparison import Mechanism, Wanted
+    from dpquery.planning.comparison import MechanismChoice, Wanted
 
-    return Wanted(one_of("mechanism", mechanism, get_args(Mechanism)), proxy, search)
+    return Wanted(one_of("mechanism", mechanism, get_args(MechanismChoice)), proxy, search)
 
 
 def _show_plan(report: "PlanReport", out: Path, ledger: Path, *, as_json: bool) -> None:

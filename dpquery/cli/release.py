@@ -13,7 +13,7 @@ from dpquery.cli.options import (
     LedgerPath,
     Noise,
     Number,
-    ReleaseMechanism,
+    ReleaseMechanismOption,
     Replace,
     ledger_path,
 )
@@ -30,7 +30,7 @@ def release(
     delta: Delta = None,
     plan: Annotated[Path, typer.Option(help="The plan to carry out.")] = Path("dpquery.plan"),
     out: Annotated[Path, typer.Option(help="The release directory.")] = Path("release"),
-    mechanism: ReleaseMechanism = "auto",
+    mechanism: ReleaseMechanismOption = "auto",
     noise: Noise = "auto",
     also: Also = None,
     confidence: Confidence = None,
@@ -47,7 +47,7 @@ def release(
     from dpquery.cli.no_dumps import forbid_dumps
     from dpquery.commands import release as release_command
     from dpquery.measurement.accounting import parse_delta, parse_epsilon
-    from dpquery.planning.comparison import Mechanism
+    from dpquery.planning.comparison import MechanismChoice
     from dpquery.strategy import noise_kinds
 
     forbid_dumps()
@@ -59,7 +59,7 @@ def release(
             out=out,
             epsilon=parse_epsilon(epsilon),
             delta=None if delta is None else parse_delta(delta),
-            mechanism=one_of("mechanism", mechanism, get_args(Mechanism)),
+            mechanism=one_of("mechanism", mechanism, get_args(MechanismChoice)),
             noise=noise_kinds.chosen(one_of("noise", noise, noise_kinds.CHOICES)),
             also=also or (),
             confidence=confidence,

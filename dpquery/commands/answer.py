@@ -15,7 +15,7 @@ from dpquery.commands.answerable import check_answerable, check_size
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee, parse_delta, parse_epsilon
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
-from dpquery.measurement.noise.calibration import design, standard_deviation
+from dpquery.measurement.noise.calibration import calibrated_noise, standard_deviation
 from dpquery.mechanisms.extra_columns import check_columns, extra_columns
 from dpquery.mechanisms.linear import LinearAnswers, check_solution
 from dpquery.mechanisms.rap import NO_COLUMNS, NO_LEVEL, RelaxedAnswers
@@ -31,11 +31,11 @@ from dpquery.plan_file.plan import Plan, plan_and_spec
 from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.reconstruction.columns.postprocess import Column, parse_columns
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.reconstruction.linear_answers import off_the_grid, positions_of
+from dpquery.reconstruction.linear_answers import noisy_values, positions_of
 from dpquery.reconstruction.rap.refine_classes import spread_evenly
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.folder.answers import answers_manifest, check_answers_target, read_answerable
-from dpquery.release.folder.measurements_file import measured_of, read_measurements
+from dpquery.release.folder.measurements_file import measurement_labels, read_measurements
 from dpquery.release.folder.relaxed_rows_file import read_relaxed
 from dpquery.release.folder.write import write_release
 from dpquery.release.manifest.extra_columns import with_extra
@@ -240,7 +240,7 @@ def _noise_std(of: _Release, strategy: Strategy) -> float:
         epsilon=parse_epsilon(str(promised.epsilon)),
         delta=parse_delta(str(promised.delta)),
     )
-    due = design(strategy, privacy=of.spec.privacy, guarantee=terms)
+    due = calibrated_noise(strategy, privacy=of.spec.privacy, guarantee=terms)
     exact = (stated.shift, stated.sensitivity) == (due.shift, str(due.sensitivity))
     if not exact or not math.isclose(stated.scale, due.scale, rel_tol=1e-9):
         raise SpecError(
@@ -252,9 +252,9 @@ def _noise_std(of: _Release, strategy: Strategy) -> float:
 
 
 def _noisy(of: _Release, strategy: Strategy) -> Sequence[Array]:
-    path, measured = of.directory / MEASUREMENTS_FILE, measured_of(of.spec, strategy)
+    path, measured = of.directory / MEASUREMENTS_FILE, measurement_labels(of.spec, strategy)
     values = read_measurements(path, measured, digest=of.manifest.measurements)
-    return off_the_grid(strategy, values, shift=of.manifest.noise.shift)
+    return noisy_values(strategy, values, shift=of.manifest.noise.shift)
 
 
 def _errors(

@@ -13,10 +13,10 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.mechanisms.choose import Contract, chosen_contract, remark_on
-from dpquery.mechanisms.release_content import LEVEL, Progress, Terms
+from dpquery.mechanisms.choose import ReleaseMechanism, chosen_mechanism, remark_on
+from dpquery.mechanisms.release_content import LEVEL, Progress, ReleaseRequest
 from dpquery.plan_file.plan import plan_and_spec, read_plan_file
-from dpquery.planning.comparison import Mechanism
+from dpquery.planning.comparison import MechanismChoice
 from dpquery.reconstruction.columns.postprocess import parse_columns
 from dpquery.release.folder.write import Sources, check_target, write_release
 from dpquery.spec.model import Spec
@@ -33,7 +33,7 @@ class ReleaseReport:
 
     directory: Path
     spec: Spec
-    contract: Contract
+    mechanism: ReleaseMechanism
     account: Account
     parent: Account | None
     free: bool
@@ -48,7 +48,7 @@ def release(
     out: Path,
     epsilon: Fraction,
     delta: Fraction | None = None,
-    mechanism: Mechanism = "auto",
+    mechanism: MechanismChoice = "auto",
     noise: Noise | None = None,
     also: Sequence[str] = (),
     confidence: float | None = None,
@@ -56,7 +56,7 @@ def release(
     replace: bool = False,
     progress: Progress = lambda _: None,
 ) -> ReleaseReport:
-    """Carry a plan out on data: choose a contract, charge and measure, make answers, write.
+    """Carry a plan out on data: choose its mechanism, charge and measure, make answers, write.
 
     Args:
         data: the CSV file.
@@ -80,26 +80,26 @@ def release(
     content = _bytes_of(plan_path)
     plan, spec = plan_and_spec(content, plan_path)
     delta = spec.privacy.delta if delta is None else delta
-    terms = Terms(epsilon, delta, noise, parse_columns(also), release_number, confidence)
-    contract = chosen_contract(plan, spec, terms, mechanism=mechanism)
-    check_target(out, key=contract.query.key, replace=replace)
+    terms = ReleaseRequest(epsilon, delta, noise, parse_columns(also), release_number, confidence)
+    chosen = chosen_mechanism(plan, spec, terms, mechanism=mechanism)
+    check_target(out, key=chosen.query.key, replace=replace)
     with Ledger.open(ledger_path, create=False) as ledger:
         ledger.check_replaced(out)
-        measured = measure(data, contract.query, ledger=ledger, progress=progress)
-    made = contract.make(measured, level=confidence or LEVEL, progress=progress)
+        measured = measure(data, chosen.query, ledger=ledger, progress=progress)
+    made = chosen.make(measured, level=confidence or LEVEL, progress=progress)
     write_release(
         out,
         spec=spec,
         answers=made.answers,
         manifest=made.manifest,
         replace=replace,
-        sources=Sources(content, measured.values, contract.measured),
+        sources=Sources(content, measured.values, chosen.measured),
         relaxed=made.relaxed,
         progress=lambda done: progress(f"writing answers: {done / spec.queries:.0%}"),
     )
     remark = remark_on(plan, terms, mechanism=mechanism)
     return ReleaseReport(
-        out, spec, contract, measured.account, measured.parent, measured.stored, remark
+        out, spec, chosen, measured.account, measured.parent, measured.stored, remark
     )
 
 

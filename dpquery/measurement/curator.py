@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from dpquery.measurement.accounting import Guarantee, Price, charge_units, unit_of
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.counting.tabulate import check_header, check_size, tabulate
-from dpquery.measurement.ledger.ledger import Ledger, Measurement
-from dpquery.measurement.ledger.partial_measurement import Draft
-from dpquery.measurement.noise.calibration import Mechanism
+from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
+from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
+from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.noise.exact_noise import draw, source
 from dpquery.measurement.noise.library_versions import check_libraries
-from dpquery.measurement.query import Question, Tables
+from dpquery.measurement.query import Query, Tables
 from dpquery.measurement.release_key import linear_key
 from dpquery.operators.compile import CompiledSpec
 from dpquery.spec.model import Spec
@@ -28,7 +28,7 @@ from dpquery.strategy.shapes.strategies import Strategy
 
 
 @dataclass(frozen=True, eq=False)
-class Query:
+class LinearQuery:
     """All that is put to the data, public to the last bit.
 
     Attributes:
@@ -42,7 +42,7 @@ class Query:
     spec: Spec
     compiled: CompiledSpec
     strategy: Strategy
-    mechanism: Mechanism
+    mechanism: CalibratedNoise
     release: int = 1
 
     @cached_property
@@ -75,7 +75,7 @@ class Query:
         return source(sum(own.block.shape[0] for own in self.strategy.measurements))
 
     def noisy(
-        self, tables: Tables, *, draft: Draft, progress: Callable[[str], None]
+        self, tables: Tables, *, draft: PartialMeasurement, progress: Callable[[str], None]
     ) -> NDArray[np.int64]:
         """Answer exactly and add noise, all at once: there is nothing to keep in the draft."""
         mechanism = self.mechanism
@@ -106,11 +106,11 @@ class Query:
 
 def measure(
     data: Path,
-    query: Question,
+    query: Query,
     *,
     ledger: Ledger,
     progress: Callable[[str], None] = lambda _: None,
-) -> Measurement:
+) -> StoredMeasurement:
     """Return the noisy measurement of a question, charging the ledger before the data is read.
 
     A question whose measurement is in the ledger is answered from there: free, identical, and
@@ -157,7 +157,7 @@ def measure(
         return measured
 
 
-def _price(query: Question, ledger: Ledger) -> Price:
+def _price(query: Query, ledger: Ledger) -> Price:
     """Return what a question costs, once the record agrees with its spec."""
     dataset, unit = query.spec.dataset, unit_of(query.spec.privacy)
     parent = None if dataset.parent is None else dataset.parent.id

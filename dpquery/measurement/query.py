@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.ledger.partial_measurement import Draft
+from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
 from dpquery.operators.compile import CompiledSpec
 from dpquery.spec.model import Spec
 from dpquery.strategy.algebra.subsets import Subset
@@ -15,7 +15,7 @@ from dpquery.strategy.algebra.subsets import Subset
 Tables = MutableMapping[Subset, NDArray[np.int64]]
 
 
-class Question(Protocol):
+class Query(Protocol):
     """All that is put to the data at once: public to the last bit, and charged as one."""
 
     @property
@@ -46,7 +46,7 @@ class Question(Protocol):
         """Name what draws."""
 
     def noisy(
-        self, tables: Tables, *, draft: Draft, progress: Callable[[str], None]
+        self, tables: Tables, *, draft: PartialMeasurement, progress: Callable[[str], None]
     ) -> NDArray[np.int64]:
         """Return the noisy values to commit, (m,), from the true tables, which may be used up.
 

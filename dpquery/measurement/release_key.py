@@ -47,8 +47,8 @@ from dpquery.measurement.canonical import (
     write_texts,
     write_truth,
 )
-from dpquery.measurement.noise.calibration import Mechanism
-from dpquery.measurement.rap.budget import RapMechanism
+from dpquery.measurement.noise.calibration import CalibratedNoise
+from dpquery.measurement.rap.budget import RapBudget
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import (
@@ -66,7 +66,7 @@ from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, W
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Integers
 from dpquery.spec.model import Dataset, Privacy, Spec
-from dpquery.strategy.shapes.weighted_block import Measurement
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 _BY_SHAPE: dict[type[Factor], str] = {
     Identity: "identity",
@@ -83,8 +83,8 @@ def linear_key(
     spec: Spec,
     compiled: CompiledSpec,
     *,
-    measured: Sequence[Measurement],
-    mechanism: Mechanism,
+    measured: Sequence[WeightedBlock],
+    mechanism: CalibratedNoise,
     release: int,
 ) -> str:
     """Return the key of a release by a linear strategy: 64 hexadecimal digits.
@@ -105,7 +105,7 @@ def rap_key(
     spec: Spec,
     compiled: CompiledSpec,
     *,
-    mechanism: RapMechanism,
+    mechanism: RapBudget,
     settings: RapSettings,
     layout: str,
     release: int,
@@ -180,7 +180,7 @@ def _guarantee(guarantee: Guarantee) -> str:
     )
 
 
-def _linear_mechanism(mechanism: Mechanism) -> str:
+def _linear_mechanism(mechanism: CalibratedNoise) -> str:
     return write_record(
         "Mechanism",
         guarantee=_guarantee(mechanism.guarantee),
@@ -190,7 +190,7 @@ def _linear_mechanism(mechanism: Mechanism) -> str:
     )
 
 
-def _rap_mechanism(mechanism: RapMechanism) -> str:
+def _rap_mechanism(mechanism: RapBudget) -> str:
     total, whole = mechanism.total, mechanism.whole
     return write_record(
         "RapMechanism",

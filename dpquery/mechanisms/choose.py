@@ -1,38 +1,40 @@
-"""The contracts under which a plan is carried out, and the choice between them.
+"""The mechanisms by which a plan is carried out, and the choice between them.
 
-A contract says what is put to the data, and what a release is made of once noisy values are there:
+A mechanism says what is put to the data, and what a release is made of once noisy values are there:
 least squares with a standard error on every answer, or relaxed rows, whose answers have none.
 """
 
 from dpquery.exceptions import SpecError
-from dpquery.mechanisms.linear import LinearContract, linear_contract
-from dpquery.mechanisms.rap import RapContract, rap_contract
-from dpquery.mechanisms.release_content import Terms
+from dpquery.mechanisms.linear import LinearMechanism, linear_mechanism
+from dpquery.mechanisms.rap import RapMechanism, rap_mechanism
+from dpquery.mechanisms.release_content import ReleaseRequest
 from dpquery.plan_file.plan import Plan
 from dpquery.plan_file.rap_settings import PlannedRap
-from dpquery.planning.comparison import Mechanism
+from dpquery.planning.comparison import MechanismChoice
 from dpquery.spec.model import Spec
 
-Contract = LinearContract | RapContract
+ReleaseMechanism = LinearMechanism | RapMechanism
 
 
-def chosen_contract(plan: Plan, spec: Spec, terms: Terms, *, mechanism: Mechanism) -> Contract:
-    """Return the contract that was asked for; "auto" leaves it to the plan.
+def chosen_mechanism(
+    plan: Plan, spec: Spec, terms: ReleaseRequest, *, mechanism: MechanismChoice
+) -> ReleaseMechanism:
+    """Return the mechanism that was asked for; "auto" leaves it to the plan.
 
     A kind of noise is one of linear strategies: who asks for it leaves nothing to the plan.
 
     Raises:
-        SpecError: the plan has no such contract, or was not made for these terms.
+        SpecError: the plan has no such mechanism, or was not made for these terms.
     """
     relaxed = plan.relaxed
     if mechanism == "auto" and relaxed is not None and relaxed.preferred and terms.noise is None:
         _check_rehearsed(relaxed, terms)
         mechanism = "rap"
-    own = rap_contract if mechanism == "rap" else linear_contract
+    own = rap_mechanism if mechanism == "rap" else linear_mechanism
     return own(plan, spec, terms)
 
 
-def remark_on(plan: Plan, terms: Terms, *, mechanism: Mechanism) -> str:
+def remark_on(plan: Plan, terms: ReleaseRequest, *, mechanism: MechanismChoice) -> str:
     """Return what to say of a linear strategy that a plan prefers: seen at its own guarantee only.
 
     Nothing where it was asked for, by name or by a kind of noise, or where RAP was not compared.
@@ -46,11 +48,11 @@ def remark_on(plan: Plan, terms: Terms, *, mechanism: Mechanism) -> str:
     return f"RAP was compared at epsilon {float(relaxed.epsilon):g}{delta} only"
 
 
-def _is_rehearsed(relaxed: PlannedRap, terms: Terms) -> bool:
+def _is_rehearsed(relaxed: PlannedRap, terms: ReleaseRequest) -> bool:
     return (relaxed.epsilon, relaxed.delta) == (terms.epsilon, terms.delta)
 
 
-def _check_rehearsed(relaxed: PlannedRap, terms: Terms) -> None:
+def _check_rehearsed(relaxed: PlannedRap, terms: ReleaseRequest) -> None:
     """Refuse a guarantee at which nobody has seen that RAP is the better choice."""
     if not _is_rehearsed(relaxed, terms):
         raise SpecError(

@@ -6,14 +6,14 @@ from functools import cached_property
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
-from dpquery.measurement.curator import Query
-from dpquery.measurement.ledger.ledger import Measurement
-from dpquery.measurement.noise.calibration import design
+from dpquery.measurement.curator import LinearQuery
+from dpquery.measurement.ledger.ledger import StoredMeasurement
+from dpquery.measurement.noise.calibration import calibrated_noise
 from dpquery.mechanisms.extra_columns import ExtraColumns, check_columns, extra_columns
 from dpquery.mechanisms.release_content import (
-    Made,
     Progress,
-    Terms,
+    ReleaseContent,
+    ReleaseRequest,
     digest_of,
     ledger_facts,
     spent_text,
@@ -21,13 +21,17 @@ from dpquery.mechanisms.release_content import (
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan
 from dpquery.plan_file.strategy_json import decode_strategy
-from dpquery.planning.figures import Priced, check_figures, chosen_price, error_curve
+from dpquery.planning.figures import SelectionAtBudget, check_figures, chosen_price, error_curve
 from dpquery.reconstruction.columns.postprocess import Column
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
-from dpquery.reconstruction.linear_answers import off_the_grid, table_answers
+from dpquery.reconstruction.linear_answers import noisy_values, table_answers
 from dpquery.reconstruction.solution_check import flaw_of
 from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.release.folder.measurements_file import Measured, measured_of, values_digest
+from dpquery.release.folder.measurements_file import (
+    MeasurementLabel,
+    measurement_labels,
+    values_digest,
+)
 from dpquery.release.manifest.extra_columns import with_extra
 from dpquery.release.manifest.manifest import Manifest, StrategyFacts, manifest_of
 from dpquery.spec.model import Item, Spec
@@ -36,7 +40,7 @@ from dpquery.strategy.shapes.strategies import Strategy
 
 
 @dataclass(frozen=True, eq=False)
-class LinearContract:
+class LinearMechanism:
     """Measure a linear strategy and solve least squares: every answer has a standard error.
 
     Attributes:
@@ -47,24 +51,28 @@ class LinearContract:
     """
 
     plan: Plan
-    priced: Priced
-    query: Query
+    priced: SelectionAtBudget
+    query: LinearQuery
     columns: tuple[Column, ...]
 
     @property
-    def measured(self) -> tuple[Measured, ...]:
+    def measured(self) -> tuple[MeasurementLabel, ...]:
         """What the noisy values are of, in their order."""
-        return measured_of(self.query.spec, self.query.strategy)
+        return measurement_labels(self.query.spec, self.query.strategy)
 
-    def make(self, measured: Measurement, *, level: float, progress: Progress) -> Made:
+    def make(
+        self, measured: StoredMeasurement, *, level: float, progress: Progress
+    ) -> ReleaseContent:
         """Return answers with intervals of a level, and their manifest."""
         answers = self._answers(measured, level, progress)
         manifest = self._manifest(measured, level)
-        return Made(answers, with_extra(manifest, self.query.spec, self.columns))
+        return ReleaseContent(answers, with_extra(manifest, self.query.spec, self.columns))
 
-    def _answers(self, measured: Measurement, level: float, progress: Progress) -> "LinearAnswers":
+    def _answers(
+        self, measured: StoredMeasurement, level: float, progress: Progress
+    ) -> "LinearAnswers":
         query = self.query
-        noisy = off_the_grid(query.strategy, measured.values, shift=query.mechanism.shift)
+        noisy = noisy_values(query.strategy, measured.values, shift=query.mechanism.shift)
         estimates = reconstruct(query.strategy, noisy)
         extra = extra_columns(
             self.columns,
@@ -85,7 +93,7 @@ class LinearContract:
             extra=extra,
         )
 
-    def _manifest(self, measured: Measurement, level: float) -> Manifest:
+    def _manifest(self, measured: StoredMeasurement, level: float) -> Manifest:
         selection, bound = self.priced.selection, self.priced.bound_rmse
         strategy = StrategyFacts(
             name=selection.best,
@@ -160,8 +168,8 @@ class LinearAnswers:
             yield self.extra.added_to(answers, block)
 
 
-def linear_contract(plan: Plan, spec: Spec, terms: Terms) -> LinearContract:
-    """Return the contract on some terms, with the better noise by the plan if they name none.
+def linear_mechanism(plan: Plan, spec: Spec, terms: ReleaseRequest) -> LinearMechanism:
+    """Return the mechanism for a request, with the better noise by the plan if they name none.
 
     Raises:
         SpecError: the plan has no strategy for that noise or guarantee, its figures are not those
@@ -173,11 +181,11 @@ def linear_contract(plan: Plan, spec: Spec, terms: Terms) -> LinearContract:
     strategy = decode_strategy(priced.selection.strategy, noise=kind, workload=compiled.workload)
     check_figures(priced.selection, strategy, compiled.workload)
     guarantee = accounting.guarantee(kind, epsilon=epsilon, delta=delta)
-    mechanism = design(strategy, privacy=spec.privacy, guarantee=guarantee)
+    mechanism = calibrated_noise(strategy, privacy=spec.privacy, guarantee=guarantee)
     check_solution(strategy, compiled, noise_std=mechanism.noise_std)
     check_columns(terms.columns, strategy)
-    query = Query(spec, compiled, strategy, mechanism, terms.release)
-    return LinearContract(plan, priced, query, terms.columns)
+    query = LinearQuery(spec, compiled, strategy, mechanism, terms.release)
+    return LinearMechanism(plan, priced, query, terms.columns)
 
 
 def check_solution(

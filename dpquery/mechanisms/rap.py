@@ -8,14 +8,14 @@ import numpy as np
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
-from dpquery.measurement.ledger.ledger import Measurement
-from dpquery.measurement.noise.calibration import Mechanism
+from dpquery.measurement.ledger.ledger import StoredMeasurement
+from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.rap.budget import GRID_BITS
-from dpquery.measurement.rap.rounds import AdaptiveMeasurement, AdaptiveQuery, design_rap, rounds_of
+from dpquery.measurement.rap.rounds import RapMeasurement, RapQuery, rap_budget, rounds_of
 from dpquery.mechanisms.release_content import (
-    Made,
     Progress,
-    Terms,
+    ReleaseContent,
+    ReleaseRequest,
     digest_of,
     ledger_facts,
     spent_text,
@@ -26,7 +26,7 @@ from dpquery.plan_file.rap_settings import PlannedRap, encode_settings
 from dpquery.reconstruction.rap.fit import RapProjection, replay
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.release.folder.measurements_file import Measured, values_digest
+from dpquery.release.folder.measurements_file import MeasurementLabel, values_digest
 from dpquery.release.folder.relaxed_rows_file import relaxed_table, rows_digest
 from dpquery.release.manifest.manifest import (
     Manifest,
@@ -45,7 +45,7 @@ NO_LEVEL = "the answers of RAP have no noise intervals: leave --confidence out"
 
 
 @dataclass(frozen=True, eq=False)
-class RapContract:
+class RapMechanism:
     """Choose and measure queries in rounds and fit relaxed rows to them: no error bars.
 
     Attributes:
@@ -56,16 +56,16 @@ class RapContract:
 
     plan: Plan
     relaxed: PlannedRap
-    query: AdaptiveQuery
+    query: RapQuery
 
     @property
-    def measured(self) -> tuple[Measured, ...]:
+    def measured(self) -> tuple[MeasurementLabel, ...]:
         """What the noisy values are of, in their order."""
-        settings, total = self.query.settings, Measured("number of records", 1, 1)
+        settings, total = self.query.settings, MeasurementLabel("number of records", 1, 1)
         if not settings.adaptive:
-            return total, Measured("all queries", 1, self.query.compiled.workload.shape[0])
+            return total, MeasurementLabel("all queries", 1, self.query.compiled.workload.shape[0])
         rounds = [
-            Measured(f"round {number + 1}: {what}", 1, settings.selected)
+            MeasurementLabel(f"round {number + 1}: {what}", 1, settings.selected)
             for number in range(settings.rounds)
             for what in ("queries chosen", "their counts")
         ]
@@ -87,7 +87,9 @@ class RapContract:
             weighted=self.query.spec.weighted,
         )
 
-    def make(self, measured: Measurement, *, level: float, progress: Progress) -> Made:
+    def make(
+        self, measured: StoredMeasurement, *, level: float, progress: Progress
+    ) -> ReleaseContent:
         """Return answers without intervals, their manifest, and the relaxed rows.
 
         The rows are fitted anew from the noisy values. On one machine they come out the same to
@@ -100,10 +102,12 @@ class RapContract:
         answers = RelaxedAnswers(query.spec, query.compiled, rows, run.total)
         table = relaxed_table(rows, query.spec.domain, query.compiled.classes)
         facts = self._facts(run, rows)
-        return Made(answers, self._manifest(measured, self._noise(run), facts, level), table)
+        return ReleaseContent(
+            answers, self._manifest(measured, self._noise(run), facts, level), table
+        )
 
     def _manifest(
-        self, measured: Measurement, noise: Mechanism, facts: RapFacts, level: float
+        self, measured: StoredMeasurement, noise: CalibratedNoise, facts: RapFacts, level: float
     ) -> Manifest:
         strategy = StrategyFacts(
             name="RAP",
@@ -129,15 +133,15 @@ class RapContract:
             rap=facts,
         )
 
-    def _noise(self, run: AdaptiveMeasurement) -> Mechanism:
+    def _noise(self, run: RapMeasurement) -> CalibratedNoise:
         """Return the noise on the counts of the round that had most of it."""
         own, workload = self.query.mechanism, self.query.compiled.workload
         most = max(run.rounds, key=lambda measured: measured.std)
         sensitivity = own.sensitivity(workload, most.places)
         scale = own.scale(own.measurement_rho, sensitivity)
-        return Mechanism(own.guarantee, -GRID_BITS, sensitivity, scale)
+        return CalibratedNoise(own.guarantee, -GRID_BITS, sensitivity, scale)
 
-    def _facts(self, run: AdaptiveMeasurement, rows: RelaxedRows) -> RapFacts:
+    def _facts(self, run: RapMeasurement, rows: RelaxedRows) -> RapFacts:
         own, settings = self.query.mechanism, self.query.settings
         known = self.query.spec.dataset.rows if own.total is None else None
         return RapFacts(
@@ -171,8 +175,8 @@ class RelaxedAnswers:
             yield TableAnswers(table, self.total * shares.ravel().astype(np.float64), None, None)
 
 
-def rap_contract(plan: Plan, spec: Spec, terms: Terms) -> RapContract:
-    """Return the contract on some terms.
+def rap_mechanism(plan: Plan, spec: Spec, terms: ReleaseRequest) -> RapMechanism:
+    """Return the mechanism for a request.
 
     Raises:
         SpecError: the plan holds no RAP, or the terms do not go with it.
@@ -189,7 +193,7 @@ def rap_contract(plan: Plan, spec: Spec, terms: Terms) -> RapContract:
         if asked:
             raise SpecError(f"{words}, or give --mechanism linear")
     settings = relaxed.settings
-    mechanism = design_rap(
+    mechanism = rap_budget(
         compiled.workload,
         settings,
         privacy=spec.privacy,
@@ -200,5 +204,5 @@ def rap_contract(plan: Plan, spec: Spec, terms: Terms) -> RapContract:
     def project(total: float) -> RapProjection:
         return RapProjection(compiled.workload, settings, total)
 
-    query = AdaptiveQuery(spec, compiled, settings, mechanism, terms.release, project)
-    return RapContract(plan, relaxed, query)
+    query = RapQuery(spec, compiled, settings, mechanism, terms.release, project)
+    return RapMechanism(plan, relaxed, query)

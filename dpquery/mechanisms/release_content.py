@@ -1,4 +1,4 @@
-"""What a release is made of, whichever contract made it: answers, and the facts about them."""
+"""What a release is made of, whichever mechanism made it: answers, and the facts about them."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dpquery.measurement import accounting
 from dpquery.measurement.ledger.events import Account
-from dpquery.measurement.ledger.ledger import Measurement
+from dpquery.measurement.ledger.ledger import StoredMeasurement
 from dpquery.reconstruction.columns.postprocess import Column
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.manifest.manifest import LedgerFacts, Manifest
@@ -23,7 +23,7 @@ LEVEL = 0.95
 
 
 @dataclass(frozen=True)
-class Terms:
+class ReleaseRequest:
     """What is asked of a release beside its plan.
 
     Attributes:
@@ -44,8 +44,8 @@ class Terms:
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
-    """What a contract makes of noisy values: all that a release is written from.
+class ReleaseContent:
+    """What a mechanism makes of noisy values: all that a release is written from.
 
     Attributes:
         answers: gives the answers of an item's tables, in order.
@@ -58,7 +58,7 @@ class Made:
     relaxed: pa.Table | None = None
 
 
-def ledger_facts(measured: Measurement) -> LedgerFacts:
+def ledger_facts(measured: StoredMeasurement) -> LedgerFacts:
     """Return where a measurement was charged."""
     parent = None if measured.parent is None else measured.parent.dataset
     return LedgerFacts(measured.head.seq, measured.head.hash, parent)

@@ -26,7 +26,7 @@ from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.rap_settings import PlannedRap, default_settings
 from dpquery.plan_file.strategy_json import decode_strategy
-from dpquery.planning.figures import Priced
+from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.plan_report import PlanReport
 from dpquery.planning.rehearsal.proxy import proxy_for
 from dpquery.planning.rehearsal.simulated_runs import Rehearsed, Stage, rehearse, search
@@ -35,7 +35,7 @@ from dpquery.spec.model import Spec
 from dpquery.strategy.errors.expected_error import squared_sensitivity
 from dpquery.strategy.search.select import Objective
 
-Mechanism = Literal["auto", "linear", "rap"]
+MechanismChoice = Literal["auto", "linear", "rap"]
 REPETITIONS = 3
 PRIOR_MARGIN, PROXY_MARGIN = 0.7, 0.9
 """RAP's simulated error must be below so many times the linear one: made-up and named proxies."""
@@ -51,7 +51,7 @@ class Wanted:
         search: whether RAP's settings are searched on the proxy; otherwise by the rule.
     """
 
-    mechanism: Mechanism = "auto"
+    mechanism: MechanismChoice = "auto"
     proxy: Path | None = None
     search: bool = False
 
@@ -170,7 +170,7 @@ def prefers_rap(simulated: float, linear: float, *, margin: float) -> bool:
 
 
 def _compared(
-    done: Rehearsed, stage: Stage, best: Priced, *, objective: Objective, margin: float
+    done: Rehearsed, stage: Stage, best: SelectionAtBudget, *, objective: Objective, margin: float
 ) -> PlannedRap:
     """Compare by the objective: weighted RMSEs, or largest absolute errors over all queries."""
     largest = linear_largest(best, stage.workload)
@@ -192,7 +192,7 @@ def _compared(
     )
 
 
-def linear_largest(best: Priced, workload: Workload) -> float:
+def linear_largest(best: SelectionAtBudget, workload: Workload) -> float:
     """Return the expected largest absolute error of a linear selection, in counts."""
     selection = best.selection
     strategy = decode_strategy(selection.strategy, noise=selection.noise, workload=workload)

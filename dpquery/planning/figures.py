@@ -34,7 +34,7 @@ CURVE = tuple(Fraction(n, 100) for n in (10, 20, 30, 50, 70, 100, 150, 200, 300,
 
 
 @dataclass(frozen=True, eq=False)
-class Priced:
+class SelectionAtBudget:
     """A planned selection under a guarantee.
 
     Attributes:
@@ -112,7 +112,9 @@ def solution_check(
     return SolutionCheck(compiled, units)
 
 
-def prices(plan: Plan, spec: Spec, *, epsilon: Fraction, delta: Fraction) -> tuple[Priced, ...]:
+def prices(
+    plan: Plan, spec: Spec, *, epsilon: Fraction, delta: Fraction
+) -> tuple[SelectionAtBudget, ...]:
     """Return the plan's selections that a guarantee allows, the better one first.
 
     A selection that the declared budget could never pay for comes after those that it could. Of
@@ -120,7 +122,7 @@ def prices(plan: Plan, spec: Spec, *, epsilon: Fraction, delta: Fraction) -> tup
     is spent already plays no part: the same release asked for again must come out the same.
     """
     priced = [
-        Priced(
+        SelectionAtBudget(
             own,
             unit_std(own.noise, spec, epsilon=epsilon, delta=delta),
             share_of_budget(own.noise, spec, epsilon=epsilon, delta=delta),
@@ -129,7 +131,7 @@ def prices(plan: Plan, spec: Spec, *, epsilon: Fraction, delta: Fraction) -> tup
         if own.noise == "laplace" or delta > 0
     ]
 
-    def order(own: Priced) -> tuple[bool, bool, float]:
+    def order(own: SelectionAtBudget) -> tuple[bool, bool, float]:
         if plan.targets:
             return own.share > 1, own.score > 1, own.share
         return own.share > 1, False, own.score
@@ -152,7 +154,7 @@ def share_of_budget(noise: Noise, spec: Spec, *, epsilon: Fraction, delta: Fract
 
 def chosen_price(
     plan: Plan, spec: Spec, noise: Noise | None, *, epsilon: Fraction, delta: Fraction
-) -> Priced:
+) -> SelectionAtBudget:
     """Return the better selection by the plan's figures, or the one of the noise asked for.
 
     Raises:
@@ -203,7 +205,9 @@ def check_figures(selection: PlannedSelection, strategy: Strategy, workload: Wor
         )
 
 
-def error_curve(priced: Priced, spec: Spec, *, delta: Fraction) -> list[tuple[float, float]]:
+def error_curve(
+    priced: SelectionAtBudget, spec: Spec, *, delta: Fraction
+) -> list[tuple[float, float]]:
     """Return (epsilon, rmse) of the same strategy and noise at other epsilons."""
     own = priced.selection
     rmse = own.figures.rmse or math.inf

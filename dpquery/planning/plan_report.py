@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpquery.plan_file.plan import Plan
-from dpquery.planning.figures import Priced, prices
+from dpquery.planning.figures import SelectionAtBudget, prices
 from dpquery.planning.targets import LeastEpsilon, Reached, Sweep, least_epsilons, reached, swept
 from dpquery.spec.model import Spec
 
@@ -30,7 +30,7 @@ class PlanReport:
     plan: Plan
     epsilon: Fraction
     delta: Fraction
-    priced: tuple[Priced, ...]
+    priced: tuple[SelectionAtBudget, ...]
     least: tuple[LeastEpsilon, ...]
     reached: tuple[Reached, ...]
     sweep: tuple[Sweep, ...]

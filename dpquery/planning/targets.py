@@ -15,7 +15,7 @@ from dpquery.measurement import accounting
 from dpquery.measurement.noise.calibration import steps
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import Plan, PlannedSelection, Target
-from dpquery.planning.figures import Priced, prices, share_of_budget, unit_std
+from dpquery.planning.figures import SelectionAtBudget, prices, share_of_budget, unit_std
 from dpquery.spec.model import Spec
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.strategy.goals.goals import Figure, Goal, Limit
@@ -59,7 +59,7 @@ class Sweep:
     """One epsilon of a sweep, with the plan's selections priced there, the better one first."""
 
     epsilon: Fraction
-    priced: tuple[Priced, ...]
+    priced: tuple[SelectionAtBudget, ...]
 
 
 def parse_targets(
@@ -152,7 +152,7 @@ def _rounded_up(value: float) -> Fraction:
     return math.ceil(Fraction(value) / step) * step
 
 
-def reached(priced: Priced, targets: Sequence[Target]) -> tuple[Reached, ...]:
+def reached(priced: SelectionAtBudget, targets: Sequence[Target]) -> tuple[Reached, ...]:
     """Return each target with what it comes to under a selection, in counts."""
     items = {own.name: own for own in priced.selection.items}
     figures = [

@@ -18,7 +18,7 @@ from dpquery.spec.model import Table
 from dpquery.strategy.shapes.strategies import Strategy
 
 
-class OffTheGrid(Sequence[Array]):
+class NoisyValues(Sequence[Array]):
     """The noisy answers of each measurement, in units of the integer strategy, as floats.
 
     A release may have measured 10^8 values: the only copy of them all is the integers.
@@ -45,7 +45,7 @@ class OffTheGrid(Sequence[Array]):
         return np.asarray(self._values[self._ends[k] : self._ends[k + 1]] * self._step)
 
 
-def off_the_grid(strategy: Strategy, values: Array, *, shift: int) -> OffTheGrid:
+def noisy_values(strategy: Strategy, values: Array, *, shift: int) -> NoisyValues:
     """Split noisy values by measurement, in units of the integer strategy.
 
     Args:
@@ -54,7 +54,7 @@ def off_the_grid(strategy: Strategy, values: Array, *, shift: int) -> OffTheGrid
         shift: of the grid.
     """
     sizes = [own.block.queries for own in strategy.measurements]
-    return OffTheGrid(values, sizes, shift=shift)
+    return NoisyValues(values, sizes, shift=shift)
 
 
 def table_answers(

@@ -299,7 +299,7 @@ KEPT = (
     Mutant(
         "the parts of an unfinished run are taken without their seal",
         "parts of another run are continued, and what was drawn is drawn again",
-        "Draft.parts",
+        "PartialMeasurement.parts",
         "if len(values) % 8 or seal != self._sealing(file, values):",
         "if len(values) % 8:",
         (

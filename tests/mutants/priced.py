@@ -6,7 +6,7 @@ PRICED = (
     Mutant(
         "Laplace noise for the L2 norm",
         "noise is too small by the root of the rows that a record moves",
-        "design",
+        "calibrated_noise",
         "    exact = sensitivity(measurements, strategy.noise)\n",
         '    exact = math.isqrt(sensitivity(measurements, "gaussian") - 1) + 1\n'
         '    exact = exact if strategy.noise == "laplace" else exact**2\n',
@@ -109,7 +109,7 @@ PRICED = (
     Mutant(
         "max_rows counts once and not squared under Gaussian noise",
         "a person of several rows is protected too little",
-        "design",
+        "calibrated_noise",
         "steps(privacy) ** 2\n    scale",
         "steps(privacy)\n    scale",
         ("test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",),

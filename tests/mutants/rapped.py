@@ -28,7 +28,7 @@ RAPPED = (
     Mutant(
         "two-sided selection is paid for as one-sided",
         "choosing queries costs four times its share where records are replaced",
-        "design_rap",
+        "rap_budget",
         "    span = records * (2 if replace else 1)\n",
         "    span = records\n",
         (
@@ -38,7 +38,7 @@ RAPPED = (
     Mutant(
         "queries are drawn on one side where records are replaced",
         "counts move both ways there, and choosing costs four times its share",
-        "RapMechanism.sides",
+        "RapBudget.sides",
         "        if self.replace:\n",
         "        if self.replace and not size:\n",
         (
@@ -48,7 +48,7 @@ RAPPED = (
     Mutant(
         "selection and measurement each spend the whole round",
         "a run costs more than it is charged",
-        "design_rap",
+        "rap_budget",
         "        measurement_rho=round_rho - selection_rho,\n",
         "        measurement_rho=round_rho,\n",
         (
@@ -58,7 +58,7 @@ RAPPED = (
     Mutant(
         "the rounds share what the total has spent",
         "a run costs more than it is charged",
-        "design_rap",
+        "rap_budget",
         "guarantee.amount * (1 - share) / settings.rounds",
         "guarantee.amount / settings.rounds",
         (
@@ -96,7 +96,7 @@ RAPPED = (
     Mutant(
         "the total's noise hides one row of a person",
         "a person of several rows shows in the total",
-        "RapMechanism.total_sensitivity",
+        "RapBudget.total_sensitivity",
         "        return self.records**2 << 2 * GRID_BITS",
         "        return 1 << 2 * GRID_BITS",
         ("test_adaptive_costs.py::test_a_person_pays_for_all_rows",),
@@ -104,7 +104,7 @@ RAPPED = (
     Mutant(
         "a declared number of rows is the total where rows are added or removed",
         "the exact number of records, which is private there, is published",
-        "design_rap",
+        "rap_budget",
         "if rows is not None and rows.exact and replace else None",
         "if rows is not None and rows.exact else None",
         (
@@ -163,7 +163,7 @@ RAPPED = (
     Mutant(
         "rounds that were measured are drawn again",
         "a run that fails by what it drew can be repeated until it does not",
-        "AdaptiveQuery.noisy",
+        "RapQuery.noisy",
         "            done=measured.rounds,\n",
         "            done=(),\n",
         (
@@ -174,7 +174,7 @@ RAPPED = (
     Mutant(
         "the total is drawn again by a run that goes on",
         "two totals at the price of one",
-        "AdaptiveQuery.noisy",
+        "RapQuery.noisy",
         "        if not parts:\n",
         "        if not parts[1:]:\n",
         (
@@ -184,7 +184,7 @@ RAPPED = (
     Mutant(
         "a round is durable only at the end of the run",
         "a run that fails by what it drew can be repeated until it does not",
-        "AdaptiveQuery.noisy",
+        "RapQuery.noisy",
         "            draft.append(parts[-1])\n",
         "",
         (
@@ -282,7 +282,7 @@ RAPPED = (
     Mutant(
         "selection hides one row of a person",
         "the queries chosen tell of a person's other rows",
-        "design_rap",
+        "rap_budget",
         "    span = records * (2 if replace else 1)\n",
         "    span = 2 if replace else 1\n",
         (
@@ -310,7 +310,7 @@ RAPPED = (
     Mutant(
         "the seal of a part does not name its file",
         "a part of another run is taken for one of this",
-        "Draft._sealing",
+        "PartialMeasurement._sealing",
         '        named = f"{file.name} {len(values)} ".encode()\n',
         '        named = f"{len(values)} ".encode()\n',
         ("test_adaptive_resumed.py::test_a_part_of_another_run_or_of_another_place_is_refused",),

@@ -264,7 +264,7 @@ READ = (
     Mutant(
         "RAP's total is what was counted",
         "the number of records is published",
-        "AdaptiveQuery.noisy",
+        "RapQuery.noisy",
         "noisy_total(counted, self.mechanism, chance)]",
         "noisy_total(counted, self.mechanism, chance) * 0 + (counted << GRID_BITS)]",
         (

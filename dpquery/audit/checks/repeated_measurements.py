@@ -17,11 +17,11 @@ from dpquery.audit.cases.dense_strategy import Cell
 from dpquery.audit.cases.planned_cases import Prepared, prepared, private_folder
 from dpquery.audit.statistics import Integers
 from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.measurement.curator import Query
+from dpquery.measurement.curator import LinearQuery
 from dpquery.measurement.ledger.files import MeasurementFile
-from dpquery.measurement.ledger.partial_measurement import Draft
-from dpquery.mechanisms.linear import linear_contract
-from dpquery.mechanisms.release_content import Terms
+from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
+from dpquery.mechanisms.linear import linear_mechanism
+from dpquery.mechanisms.release_content import ReleaseRequest
 from dpquery.operators.factors import Array
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.strategy.algebra.subsets import Subset
@@ -68,14 +68,14 @@ def repeated(case: Case, size: Size) -> Repeated:
     return Repeated(own, values, own.answers(records), other_values, own.answers(others))
 
 
-def query_of(own: Prepared) -> Query:
+def query_of(own: Prepared) -> LinearQuery:
     """Return what a release of a case puts to the data."""
     plan, spec = plan_and_spec(own.plan, Path("dpquery.plan"))
-    terms = Terms(own.case.epsilon, spec.privacy.delta, own.case.noise, (), 1)
-    return linear_contract(plan, spec, terms).query
+    terms = ReleaseRequest(own.case.epsilon, spec.privacy.delta, own.case.noise, (), 1)
+    return linear_mechanism(plan, spec, terms).query
 
 
-def tables_of(query: Query, records: list[Record]) -> Mapping[Subset, NDArray[np.int64]]:
+def tables_of(query: LinearQuery, records: list[Record]) -> Mapping[Subset, NDArray[np.int64]]:
     """Return the tables that the curator counts in a file of records."""
     with private_folder() as folder:
         write_csv(folder / "data.csv", records, query.spec)
@@ -115,9 +115,9 @@ def _codes_in(own: Prepared, cell: Cell) -> Codes:
 
 
 def _noisy(
-    query: Query, tables: Mapping[Subset, NDArray[np.int64]], replicates: int
+    query: LinearQuery, tables: Mapping[Subset, NDArray[np.int64]], replicates: int
 ) -> NDArray[np.int64]:
-    draft = Draft(Path("no ledger"), _no_file)
+    draft = PartialMeasurement(Path("no ledger"), _no_file)
     return np.stack(
         [query.noisy(dict(tables), draft=draft, progress=lambda _: None) for _ in range(replicates)]
     )

@@ -1,6 +1,6 @@
 """The law of a whole run of RAP, worked out anew from public facts: its split, scales, chances.
 
-Nothing here is taken from the code that is audited: rho is split in fractions as RAP's contract
+Nothing here is taken from the code that is audited: rho is split in fractions as RAP's mechanism
 says, how far a record moves the selected counts is found by trying every kind of record, and the
 probability of a selection is that of one exponential mechanism after another on what is left.
 """
@@ -150,7 +150,7 @@ def worst_move(numbers: Sequence[int], *, replace: bool) -> int:
 
 
 def families_move(numbers: Sequence[int], *, replace: bool) -> int:
-    """Return the squared move that RAP's contract allows for: over families of disjoint queries."""
+    """Return the squared move that RAP allows for: over families of disjoint queries."""
     families: list[list[int]] = []
     for own in sorted(numbers):
         for family in families:

@@ -22,8 +22,8 @@ from dpquery.measurement.accounting import UNIT, Price, guarantee, unit_of
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.events import Event
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.partial_measurement import Draft
-from dpquery.measurement.rap.rounds import AdaptiveQuery, Projection, design_rap
+from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
+from dpquery.measurement.rap.rounds import Projection, RapQuery, rap_budget
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rap_settings import PlannedRap
@@ -52,7 +52,7 @@ class Told:
         self._moves = np.concatenate([self._moves, moves])
 
 
-class _Unkept(Draft):
+class _Unkept(PartialMeasurement):
     """No parts before, and none kept: runs of the audit are never continued."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Bench:
 
     town: Town
     folder: Path
-    question: AdaptiveQuery
+    question: RapQuery
 
     @classmethod
     def of(cls, town: Town, folder: Path) -> "Bench":
@@ -83,7 +83,7 @@ class Bench:
         (folder / "neighbour.csv").write_text(csv_of(town.neighbour))
         spec = parse(town.spec, name="workload.yaml", files={})
         compiled = compile_spec(spec)
-        mechanism = design_rap(
+        mechanism = rap_budget(
             compiled.workload,
             town.settings,
             privacy=spec.privacy,
@@ -95,7 +95,7 @@ class Bench:
         def told(_: float) -> Projection:
             return Told(start)
 
-        return cls(town, folder, AdaptiveQuery(spec, compiled, town.settings, mechanism, 1, told))
+        return cls(town, folder, RapQuery(spec, compiled, town.settings, mechanism, 1, told))
 
     def runs(self, file: str, number: int) -> Runs:
         """Return so many runs on a file."""
@@ -153,7 +153,7 @@ def released(bench: Bench, number: int) -> Released:
         release_number=number,
     )
     with Ledger.open(ledger_path, create=False) as ledger:
-        key = report.contract.query.key
+        key = report.mechanism.query.key
         events, name = ledger.history(), report.spec.dataset.id
         units = _charges(events[len(earlier) :], key)
         unit = unit_of(report.spec.privacy)
@@ -177,7 +177,7 @@ def released(bench: Bench, number: int) -> Released:
 
 
 def runs_of(values: Integers, town: Town, project: Callable[[float], Projection]) -> Runs:
-    """Read committed vectors as RAP's contract lays them out, and play the public side again.
+    """Read committed vectors as RAP's mechanism lays them out, and play the public side again.
 
     Args:
         values: (n, 1 + 2 T K), or (n, 1 + m) where all queries were measured at once.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dpquery.cli.output.text_table import Grid
 from dpquery.plan_file.plan import CandidateFigures
 from dpquery.plan_file.rap_settings import PlannedRap
-from dpquery.planning.figures import Priced
+from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.plan_report import PlanReport
 from dpquery.release.formatting import count, figure
 from dpquery.strategy.search.candidates import BASELINES
@@ -63,7 +63,7 @@ def _rmse(report: PlanReport) -> str:
     return WEIGHTED if report.spec.weighted else "RMSE"
 
 
-def _item_grid(best: Priced) -> Grid:
+def _item_grid(best: SelectionAtBudget) -> Grid:
     items = tuple(
         (
             item.name,
@@ -212,7 +212,7 @@ def plan_json(report: PlanReport) -> dict[str, object]:
     }
 
 
-def _noise_json(priced: Priced) -> dict[str, object]:
+def _noise_json(priced: SelectionAtBudget) -> dict[str, object]:
     return {
         "noise": priced.selection.noise,
         "strategy": priced.selection.best,
@@ -224,7 +224,7 @@ def _noise_json(priced: Priced) -> dict[str, object]:
 
 
 def _candidate_row(
-    priced: Priced, own: CandidateFigures, columns: Sequence[str]
+    priced: SelectionAtBudget, own: CandidateFigures, columns: Sequence[str]
 ) -> tuple[str, ...]:
     cells = {"noise": priced.selection.noise, "strategy": own.name}
     if own.score is None:
@@ -242,7 +242,9 @@ def _candidate_row(
     return tuple(cells.get(name, "") for name in columns)
 
 
-def _bound_row(priced: Priced, report: PlanReport, columns: Sequence[str]) -> tuple[str, ...]:
+def _bound_row(
+    priced: SelectionAtBudget, report: PlanReport, columns: Sequence[str]
+) -> tuple[str, ...]:
     bound = priced.std * (priced.selection.bound_score or 0.0)
     minimised = "max std error" if report.plan.objective == "max" else _rmse(report)
     cells = {
@@ -258,7 +260,7 @@ def _bound_row(priced: Priced, report: PlanReport, columns: Sequence[str]) -> tu
     return tuple(cells.get(name, "") for name in columns)
 
 
-def _ratio(priced: Priced, own: CandidateFigures) -> float | None:
+def _ratio(priced: SelectionAtBudget, own: CandidateFigures) -> float | None:
     """Return what is minimised over the least that it can be: like with like."""
     bound = priced.selection.bound_score
     return None if bound is None or own.score is None else own.score / bound
@@ -280,7 +282,7 @@ def _chosen(report: PlanReport) -> str:
     return f"{text}; {ratio:.3f} x a lower bound on any strategy ({kind})"
 
 
-def _cost(priced: Priced) -> str:
+def _cost(priced: SelectionAtBudget) -> str:
     noise = priced.selection.noise.capitalize()
     if priced.share > 1:
         return f"{noise} noise would take {priced.share:.2g} times the whole budget"
@@ -296,7 +298,7 @@ def _guarantee(report: PlanReport) -> str:
     return f"epsilon = {float(report.epsilon):g}{delta}"
 
 
-def _priced_json(priced: Priced) -> dict[str, object]:
+def _priced_json(priced: SelectionAtBudget) -> dict[str, object]:
     selection, std = priced.selection, priced.std
     return {
         "noise": selection.noise,

@@ -8,8 +8,8 @@ from dpquery.commands.release import ReleaseReport
 from dpquery.measurement.accounting import units_text
 from dpquery.measurement.ledger.events import Account, Event
 from dpquery.measurement.ledger.ledger import Status
-from dpquery.mechanisms.linear import LinearContract
-from dpquery.mechanisms.rap import RapContract
+from dpquery.mechanisms.linear import LinearMechanism
+from dpquery.mechanisms.rap import RapMechanism
 from dpquery.mechanisms.release_content import spent_text
 from dpquery.release.formatting import count, figure
 from dpquery.release.manifest.statement import rmse_name
@@ -18,9 +18,9 @@ from dpquery.release.report.report import Report, headline, to_rows
 
 def release_text(done: ReleaseReport) -> str:
     """Return the lines that `release` prints."""
-    contract, guarantee = done.contract, done.contract.query.guarantee
+    mechanism, guarantee = done.mechanism, done.mechanism.query.guarantee
     delta = f", delta = {float(guarantee.delta):g}" if guarantee.delta else ""
-    worth = _rap_text(contract) if isinstance(contract, RapContract) else _linear_text(contract)
+    worth = _rap_text(mechanism) if isinstance(mechanism, RapMechanism) else _linear_text(mechanism)
     return (
         f"{done.directory}: {count(done.spec.queries, 'answer')} in "
         f"{count(len(done.spec.items), 'item')}, "
@@ -30,16 +30,16 @@ def release_text(done: ReleaseReport) -> str:
     )
 
 
-def _linear_text(contract: LinearContract) -> str:
-    priced, selection = contract.priced, contract.priced.selection
+def _linear_text(mechanism: LinearMechanism) -> str:
+    priced, selection = mechanism.priced, mechanism.priced.selection
     return (
         f"{selection.best} with {selection.noise.capitalize()} noise: expected RMSE "
         f"{figure(priced.rmse)}, largest standard error {figure(priced.max_std_error)}"
     )
 
 
-def _rap_text(contract: RapContract) -> str:
-    own = contract.simulated
+def _rap_text(mechanism: RapMechanism) -> str:
+    own = mechanism.simulated
     if own is None:
         return "RAP: no error bars, and the plan simulated no errors at this epsilon and delta"
     return (
@@ -54,14 +54,16 @@ def release_json(done: ReleaseReport) -> dict[str, object]:
     Of RAP nobody knows the errors: `rmse` and `max_std_error` are null, and what the plan simulated
     is under `simulated`.
     """
-    contract, guarantee = done.contract, done.contract.query.guarantee
+    mechanism, guarantee = done.mechanism, done.mechanism.query.guarantee
     return {
         "directory": str(done.directory),
         "queries": done.spec.queries,
-        "mechanism": "rap" if isinstance(contract, RapContract) else "linear",
+        "mechanism": "rap" if isinstance(mechanism, RapMechanism) else "linear",
         "epsilon": float(guarantee.epsilon),
         "delta": float(guarantee.delta),
-        **(_rap_json(contract) if isinstance(contract, RapContract) else _linear_json(contract)),
+        **(
+            _rap_json(mechanism) if isinstance(mechanism, RapMechanism) else _linear_json(mechanism)
+        ),
         "currency": done.account.cap.currency,
         **_account_json(done.account),
         "parent": done.parent and {"dataset": done.parent.dataset, **_account_json(done.parent)},
@@ -72,17 +74,17 @@ def _account_json(account: Account) -> dict[str, str]:
     return {"spent": units_text(account.spent), "cap": units_text(account.cap.units)}
 
 
-def _linear_json(contract: LinearContract) -> dict[str, object]:
+def _linear_json(mechanism: LinearMechanism) -> dict[str, object]:
     return {
-        "strategy": contract.priced.selection.best,
-        "noise": contract.priced.selection.noise,
-        "rmse": contract.priced.rmse,
-        "max_std_error": contract.priced.max_std_error,
+        "strategy": mechanism.priced.selection.best,
+        "noise": mechanism.priced.selection.noise,
+        "rmse": mechanism.priced.rmse,
+        "max_std_error": mechanism.priced.max_std_error,
     }
 
 
-def _rap_json(contract: RapContract) -> dict[str, object]:
-    simulated = None if contract.simulated is None else vars(contract.simulated)
+def _rap_json(mechanism: RapMechanism) -> dict[str, object]:
+    simulated = None if mechanism.simulated is None else vars(mechanism.simulated)
     facts = {"strategy": "RAP", "noise": "gaussian", "rmse": None, "max_std_error": None}
     return facts | {"simulated": simulated}
 

@@ -14,7 +14,7 @@ import numpy as np
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
 from dpquery.operators.factors import Array, Factor, Ones
 from dpquery.operators.tensors import PIECE
-from dpquery.strategy.shapes.weighted_block import Measurement
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 RECORD_BITS = 36  # a declared limit: 2^36 records, more than there are people
 ENTRY_BITS = 25  # of a strategy's entries on the grid: 2^(36 + 25) stays below 2^62
@@ -22,7 +22,7 @@ _DIGIT = 24
 _MASK = (1 << _DIGIT) - 1
 
 
-def largest_entry(measurement: Measurement) -> int:
+def largest_entry(measurement: WeightedBlock) -> int:
     """Return a bound on the absolute entries of a measurement's matrix."""
     block = measurement.block
     largest = measurement.weight * math.prod(max(1, own.max_abs()) for own in block.factors)
@@ -31,13 +31,13 @@ def largest_entry(measurement: Measurement) -> int:
     return largest * sum(abs(coef) for coef, _ in block.terms)
 
 
-def grid_shift(measurements: tuple[Measurement, ...]) -> int:
+def grid_shift(measurements: tuple[WeightedBlock, ...]) -> int:
     """Return the shift at which every entry fits ENTRY_BITS: answers are kept over 2^shift."""
     widest = max(largest_entry(measurement) for measurement in measurements)
     return max(0, widest.bit_length() - ENTRY_BITS)
 
 
-def exact_answers(measurement: Measurement, table: Array, *, shift: int) -> Array:
+def exact_answers(measurement: WeightedBlock, table: Array, *, shift: int) -> Array:
     """Return floor(weight * block(table) / 2^shift), exactly.
 
     Args:
@@ -85,7 +85,7 @@ def _scaled(answers: Array, weight: int, shift: int) -> Array:
     return out
 
 
-def check_width(measurements: tuple[Measurement, ...]) -> None:
+def check_width(measurements: tuple[WeightedBlock, ...]) -> None:
     """Refuse, before anything is charged, entries that digits of 24 bits leave no room for."""
     for own in measurements:
         growth = [_split(own.weight)[0], *(f.max_abs() * f.shape[1] for f in own.block.factors)]
@@ -95,7 +95,7 @@ def check_width(measurements: tuple[Measurement, ...]) -> None:
             )
 
 
-def _bits(measurement: Measurement) -> int:
+def _bits(measurement: WeightedBlock) -> int:
     """Return the bits of the largest answer that the declared limits allow."""
     return RECORD_BITS + largest_entry(measurement).bit_length()
 

@@ -31,7 +31,7 @@ from dpquery.measurement.ledger.caps import ParentCap, change, check_families, r
 from dpquery.measurement.ledger.database import Store, open_store, scrubbed
 from dpquery.measurement.ledger.events import JSON, Account, Entry, Event, Head
 from dpquery.measurement.ledger.files import MeasurementFile, lock_key
-from dpquery.measurement.ledger.partial_measurement import Draft
+from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
 from dpquery.measurement.ledger.published_releases import (
     MANIFEST_FILE,
     check_witnesses,
@@ -43,7 +43,7 @@ LARGE = 4 * 2**20
 
 
 @dataclass(frozen=True, eq=False)
-class Measurement:
+class StoredMeasurement:
     """A committed noisy measurement.
 
     Attributes:
@@ -157,7 +157,7 @@ class Ledger:
         check_parent(account, parent)
         return account.cap.currency
 
-    def lookup(self, dataset: str, *, key: str, price: Price) -> Measurement | None:
+    def lookup(self, dataset: str, *, key: str, price: Price) -> StoredMeasurement | None:
         """Return the stored measurement of a key, or None if it can be reserved.
 
         Raises:
@@ -217,7 +217,7 @@ class Ledger:
                 self._file(entry).remove()
                 self._store.append(state, "retry", {"key": key})
 
-    def commit(self, key: str, values: NDArray[np.int64], *, source: str) -> Measurement:
+    def commit(self, key: str, values: NDArray[np.int64], *, source: str) -> StoredMeasurement:
         """Store the noisy measurement of a held, reserved key; durable when this returns.
 
         What is done here depends on the number of values alone, never on the values. If the key
@@ -252,9 +252,9 @@ class Ledger:
                 self._store.put(state.head.seq, values.tobytes())
             account = state.accounts[entry.dataset]
             parent = state.parent_of(account)
-            return Measurement(values, state.head, account, parent, source, stored=False)
+            return StoredMeasurement(values, state.head, account, parent, source, stored=False)
 
-    def draft(self, key: str) -> Draft:
+    def draft(self, key: str) -> PartialMeasurement:
         """Return the parts of a held, reserved key's measurement that are durable already."""
         self._check_held(key)
         return self._draft(self._store.read()[0].entries[key])
@@ -338,7 +338,7 @@ class Ledger:
                 "ledger; nothing was charged"
             )
 
-    def _stored(self, entry: Entry) -> Measurement:
+    def _stored(self, entry: Entry) -> StoredMeasurement:
         seq = entry.committed.seq
         payload = self._store.get(seq)
         if payload is None:
@@ -351,14 +351,14 @@ class Ledger:
             )
         values = np.frombuffer(payload, dtype="<i8").astype(np.int64, copy=False)
         head, account, parent = entry.committed, entry.account, entry.parent
-        return Measurement(values, head, account, parent, entry.source, stored=True)
+        return StoredMeasurement(values, head, account, parent, entry.source, stored=True)
 
     def _file(self, entry: Entry) -> MeasurementFile:
         return MeasurementFile(self._store.path, key=entry.key, reserved=entry.reserved)
 
-    def _draft(self, entry: Entry) -> Draft:
+    def _draft(self, entry: Entry) -> PartialMeasurement:
         path, key, reserved = self._store.path, entry.key, entry.reserved
-        return Draft(
+        return PartialMeasurement(
             path, lambda part: MeasurementFile(path, key=key, reserved=reserved, part=part)
         )
 

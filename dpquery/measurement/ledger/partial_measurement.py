@@ -27,7 +27,7 @@ from dpquery.measurement.ledger.files import MeasurementFile
 _SEAL = hashlib.sha256().digest_size
 
 
-class Draft:
+class PartialMeasurement:
     """The parts of one reserved measurement, in order, each a file of its own.
 
     Args:

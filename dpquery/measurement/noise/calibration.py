@@ -17,7 +17,7 @@ from dpquery.strategy.shapes.strategies import Strategy
 
 
 @dataclass(frozen=True)
-class Mechanism:
+class CalibratedNoise:
     """Independent discrete noise of one scale on every measured row.
 
     Attributes:
@@ -38,7 +38,9 @@ class Mechanism:
         return standard_deviation(self.guarantee.noise, scale=self.scale, shift=self.shift)
 
 
-def design(strategy: Strategy, *, privacy: Privacy, guarantee: Guarantee) -> Mechanism:
+def calibrated_noise(
+    strategy: Strategy, *, privacy: Privacy, guarantee: Guarantee
+) -> CalibratedNoise:
     """Return the mechanism for a strategy under a guarantee.
 
     Privacy:
@@ -64,7 +66,7 @@ def design(strategy: Strategy, *, privacy: Privacy, guarantee: Guarantee) -> Mec
             f"grid, and 1 to {LARGEST_SCALE:.3g} can be drawn; "
             f"ask for a {'smaller' if scale < 1 else 'larger'} epsilon"
         )
-    return Mechanism(guarantee, shift, exact, scale)
+    return CalibratedNoise(guarantee, shift, exact, scale)
 
 
 def standard_deviation(noise: Noise, *, scale: float, shift: int) -> float:

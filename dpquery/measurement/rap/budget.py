@@ -31,7 +31,7 @@ from dpquery.operators.factors import Array, Factor
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.model import Privacy, Rows
 from dpquery.strategy.shapes.sensitivity import sensitivity
-from dpquery.strategy.shapes.weighted_block import Measurement
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 GRID_BITS = 10
 """Noise is drawn in steps of 2^-10 counts: far below its scale at any epsilon that makes sense."""
@@ -51,7 +51,7 @@ _RATE_BITS = 64
 
 
 @dataclass(frozen=True)
-class RapMechanism:
+class RapBudget:
     """How a run of RAP is made private; the same for every dataset.
 
     Attributes:
@@ -134,14 +134,14 @@ class RapMechanism:
         return squared_move(sizes, replace=self.replace, records=self.records)
 
 
-def design_rap(
+def rap_budget(
     workload: Workload,
     settings: RapSettings,
     *,
     privacy: Privacy,
     guarantee: Guarantee,
     rows: Rows | None,
-) -> RapMechanism:
+) -> RapBudget:
     """Return the mechanism of a run of RAP under a guarantee.
 
     Args:
@@ -170,7 +170,7 @@ def design_rap(
     round_rho = guarantee.amount * (1 - share) / settings.rounds
     selection_rho = round_rho / 2 if settings.adaptive else Fraction(0)
     span = records * (2 if replace else 1)
-    mechanism = RapMechanism(
+    mechanism = RapBudget(
         guarantee=guarantee,
         settings=settings,
         records=records,
@@ -192,7 +192,7 @@ def _joint(workload: Workload, *, replace: bool) -> int:
 
     A record replaced moves at most the queries that one of the two answers, each by 1.
     """
-    answered = sensitivity([Measurement(1, block) for block in workload.blocks], "gaussian")
+    answered = sensitivity([WeightedBlock(1, block) for block in workload.blocks], "gaussian")
     return min(2 * answered, workload.shape[0]) if replace else answered
 
 
@@ -283,7 +283,7 @@ def _check_predicates(workload: Workload, settings: RapSettings) -> None:
         )
 
 
-def _check_noise(mechanism: RapMechanism) -> None:
+def _check_noise(mechanism: RapBudget) -> None:
     """Find here, from public inputs, what the draw would refuse after the charge."""
     scales = [std * STEPS for std in mechanism.std_bounds]
     scales += [mechanism.total_scale] if mechanism.total is None else []

@@ -23,11 +23,11 @@ from dpquery import __version__
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.counting.exact_answers import exact_answers
-from dpquery.measurement.ledger.partial_measurement import Draft
+from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
 from dpquery.measurement.noise.exact_noise import source
 from dpquery.measurement.query import Tables
-from dpquery.measurement.rap.budget import GRID_BITS, STEPS, RapMechanism
-from dpquery.measurement.rap.budget import design_rap as design_rap
+from dpquery.measurement.rap.budget import GRID_BITS, STEPS, RapBudget
+from dpquery.measurement.rap.budget import rap_budget as rap_budget
 from dpquery.measurement.rap.selection import Chance as Chance
 from dpquery.measurement.rap.selection import ExactChance, Integers, differences_of, select
 from dpquery.measurement.release_key import rap_key
@@ -37,7 +37,7 @@ from dpquery.operators.factors import Array
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.model import Rows, Spec
 from dpquery.strategy.algebra.subsets import Subset
-from dpquery.strategy.shapes.weighted_block import Measurement
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 LAYOUT = "rap/1"
 """Named in the key of every run, beside the settings and all numbers of its mechanism.
@@ -88,7 +88,7 @@ class Round:
 
 
 @dataclass(frozen=True, eq=False)
-class AdaptiveMeasurement:
+class RapMeasurement:
     """All that a run of RAP made public; the synthetic rows follow from it.
 
     Attributes:
@@ -106,7 +106,7 @@ def run_rounds(
     answers: Callable[[int], Integers],
     *,
     workload: Workload,
-    mechanism: RapMechanism,
+    mechanism: RapBudget,
     projection: Projection,
     chance: Chance,
     done: Sequence[Round] = (),
@@ -145,7 +145,7 @@ def run_rounds(
 
 
 @dataclass(frozen=True, eq=False)
-class AdaptiveQuery:
+class RapQuery:
     """A whole run of RAP: one question to the data, charged as one.
 
     Attributes:
@@ -160,7 +160,7 @@ class AdaptiveQuery:
     spec: Spec
     compiled: CompiledSpec
     settings: RapSettings
-    mechanism: RapMechanism
+    mechanism: RapBudget
     release: int
     project: Callable[[float], Projection]
 
@@ -204,7 +204,7 @@ class AdaptiveQuery:
         return " and ".join(dict.fromkeys(source(size) for size in sizes))
 
     def noisy(
-        self, tables: Tables, *, draft: Draft, progress: Callable[[str], None]
+        self, tables: Tables, *, draft: PartialMeasurement, progress: Callable[[str], None]
     ) -> NDArray[np.int64]:
         """Measure the total and run the rounds, each in the draft before the projection sees it.
 
@@ -231,7 +231,7 @@ class AdaptiveQuery:
             progress(f"RAP: {len(parts) - 1} of {self.settings.rounds} rounds measured")
         return np.concatenate(parts)
 
-    def _parts(self, draft: Draft) -> list[Integers]:
+    def _parts(self, draft: PartialMeasurement) -> list[Integers]:
         """Return the total and the rounds that an earlier run left; LedgerError if damaged."""
         parts = draft.parts()
         sizes = [1, *[self.round_size] * self.settings.rounds]
@@ -251,7 +251,7 @@ class AdaptiveQuery:
         return bool(known.all()) and len(np.unique(numbers)) == len(numbers)
 
 
-def rounds_of(query: AdaptiveQuery, values: NDArray[np.int64]) -> AdaptiveMeasurement:
+def rounds_of(query: RapQuery, values: NDArray[np.int64]) -> RapMeasurement:
     """Return what a committed vector says.
 
     Raises:
@@ -276,7 +276,7 @@ def offsets(workload: Workload) -> Integers:
     return np.array([0, *accumulate(block.queries for block in workload.blocks)], dtype=np.int64)
 
 
-def noisy_total(counted: int, mechanism: RapMechanism, chance: Chance) -> Integers:
+def noisy_total(counted: int, mechanism: RapBudget, chance: Chance) -> Integers:
     """Return the number of records in grid steps, (1,): as declared, or as counted with noise."""
     if mechanism.total is not None:
         return np.array([mechanism.total << GRID_BITS])
@@ -288,7 +288,7 @@ def noisy_total(counted: int, mechanism: RapMechanism, chance: Chance) -> Intege
     )
 
 
-def scaled_total(steps: int, mechanism: RapMechanism, rows: Rows | None) -> float:
+def scaled_total(steps: int, mechanism: RapBudget, rows: Rows | None) -> float:
     """Return the number of records that answers are scaled to, at least 1.
 
     All answers follow it, and at low signal a noisy count alone could be anything. So it is weighed
@@ -313,10 +313,10 @@ def scaled_total(steps: int, mechanism: RapMechanism, rows: Rows | None) -> floa
 def _exact(block: Block, tables: Tables) -> Integers:
     """Return the exact answers of a block, (m,)."""
     table = tables[block.attributes]
-    return np.asarray(exact_answers(Measurement(1, block), table, shift=0))
+    return np.asarray(exact_answers(WeightedBlock(1, block), table, shift=0))
 
 
-def _encoded(own: Round, workload: Workload, mechanism: RapMechanism) -> Integers:
+def _encoded(own: Round, workload: Workload, mechanism: RapBudget) -> Integers:
     """Return the part of a committed vector that holds a round."""
     steps = np.asarray(np.rint(own.noisy * STEPS), dtype=np.int64)
     if not mechanism.settings.adaptive:
@@ -325,7 +325,7 @@ def _encoded(own: Round, workload: Workload, mechanism: RapMechanism) -> Integer
     return np.concatenate([numbers, steps])
 
 
-def _decoded(parts: Sequence[Integers], query: AdaptiveQuery) -> AdaptiveMeasurement:
+def _decoded(parts: Sequence[Integers], query: RapQuery) -> RapMeasurement:
     """Return what the parts of a run say that are there."""
     workload, mechanism = query.compiled.workload, query.mechanism
     (counted,), *rounds = parts
@@ -341,13 +341,13 @@ def _decoded(parts: Sequence[Integers], query: AdaptiveQuery) -> AdaptiveMeasure
         std = mechanism.scale(mechanism.measurement_rho, move) / STEPS
         decoded.append(Round(places, values / STEPS, std))
     total = scaled_total(int(counted), mechanism, query.spec.dataset.rows)
-    return AdaptiveMeasurement(total, mechanism.total_std, tuple(decoded))
+    return RapMeasurement(total, mechanism.total_std, tuple(decoded))
 
 
 def _measured(
     answers: Callable[[int], Integers],
     workload: Workload,
-    mechanism: RapMechanism,
+    mechanism: RapBudget,
     projection: Projection,
     chance: Chance,
     taken: Integers,

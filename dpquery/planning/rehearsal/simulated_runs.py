@@ -15,7 +15,7 @@ import numpy as np
 
 from dpquery.exceptions import OutOfTimeError
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.rap.budget import design_rap
+from dpquery.measurement.rap.budget import rap_budget
 from dpquery.measurement.rap.rounds import Projection, noisy_total, run_rounds, scaled_total
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
@@ -151,7 +151,7 @@ def _moved(
 
 def _run(stage: Stage, settings: RapSettings, seed: int) -> Errors:
     workload, proxy = stage.workload, stage.proxy
-    mechanism = design_rap(
+    mechanism = rap_budget(
         workload, settings, privacy=stage.privacy, guarantee=stage.guarantee, rows=stage.rows
     )
     chance = SeededChance(seed)

@@ -31,7 +31,7 @@ from dpquery.operators.factors import Array, Identity
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.strategies import Strategy
-from dpquery.strategy.shapes.weighted_block import Measurement
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 LIBRARIES = ("jax", "mbi")
 MAX_CELLS = 1 << 20  # of all tables of the junction tree: minutes to fit
@@ -193,7 +193,7 @@ def fit_graphical(
     return GraphicalModel(fitted)
 
 
-def _scaled(own: Measurement, noisy: Array, noise_std: float) -> tuple[Array, float, _Query]:
+def _scaled(own: WeightedBlock, noisy: Array, noise_std: float) -> tuple[Array, float, _Query]:
     """Return values, their standard deviation and their queries, with entries of at most one."""
     block, scale = own.block, float(own.weight)
     matrices: list[Array | None] = []

@@ -6,11 +6,11 @@ It is told what was measured and never sees data; the same measurements give the
 import numpy as np
 from numpy.typing import NDArray
 
-from dpquery.measurement.rap.rounds import AdaptiveMeasurement
+from dpquery.measurement.rap.rounds import RapMeasurement
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
 from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.reconstruction.rap.measured_queries import Measured
+from dpquery.reconstruction.rap.measured_queries import MeasuredQueries
 from dpquery.reconstruction.rap.mirror_descent import Fit, Target, project
 from dpquery.reconstruction.rap.partition import Partition
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
@@ -44,7 +44,7 @@ class RapProjection:
     def __init__(self, workload: Workload, settings: RapSettings, total: float) -> None:
         self.workload, self.settings, self.total = workload, settings, total
         self._start = start_rows(settings, workload.shape_of_domain)
-        self._measured = Measured()
+        self._measured = MeasuredQueries()
         self._partition = Partition.whole(workload.shape_of_domain)
         self._fit = Fit(self._partition.members @ self._start, None, 0)
         self._rows = self._partition.rows(self._fit.masses)
@@ -100,9 +100,7 @@ class RapProjection:
         self._partition, self._rows = finer, finer.rows(self._fit.masses)
 
 
-def replay(
-    workload: Workload, settings: RapSettings, measurement: AdaptiveMeasurement
-) -> RapProjection:
+def replay(workload: Workload, settings: RapSettings, measurement: RapMeasurement) -> RapProjection:
     """Return the relaxed rows that a run ended with, from what it measured."""
     projection = RapProjection(workload, settings, measurement.total)
     for own in measurement.rounds:

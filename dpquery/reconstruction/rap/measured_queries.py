@@ -21,7 +21,7 @@ class _Form:
     std: list[float] = field(default_factory=list)
 
 
-class Measured:
+class MeasuredQueries:
     """Grows with every measured query by a few numbers, and by a row for each new predicate."""
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasurementLabel:
     """One measurement: of the table over which attributes, times what weight, so many rows.
 
     The weight may be past 64 bits: the file holds its decimal digits.
@@ -44,11 +44,13 @@ class Measured:
     rows: int
 
 
-def measured_of(spec: Spec, strategy: Strategy) -> tuple[Measured, ...]:
+def measurement_labels(spec: Spec, strategy: Strategy) -> tuple[MeasurementLabel, ...]:
     """Return what the noisy values of a strategy are of, in their order."""
     names = [own.name for own in spec.domain.attributes]
     return tuple(
-        Measured(" x ".join(names[i] for i in own.block.attributes), own.weight, own.block.queries)
+        MeasurementLabel(
+            " x ".join(names[i] for i in own.block.attributes), own.weight, own.block.queries
+        )
         for own in strategy.measurements
     )
 
@@ -61,7 +63,7 @@ def values_digest(values: NDArray[int64]) -> str:
 def write_measurements(
     path: Path,
     values: NDArray[int64],
-    measured: Sequence[Measured],
+    measured: Sequence[MeasurementLabel],
     *,
     metadata: Mapping[str, str],
 ) -> None:
@@ -110,7 +112,9 @@ def _repeated(texts: Sequence[str], places: NDArray[int64]) -> pa.Array:
     )
 
 
-def read_measurements(path: Path, measured: Sequence[Measured], *, digest: str) -> NDArray[int64]:
+def read_measurements(
+    path: Path, measured: Sequence[MeasurementLabel], *, digest: str
+) -> NDArray[int64]:
     """Return the noisy values of a release's file: (m,).
 
     Args:
@@ -130,7 +134,7 @@ def read_measurements(path: Path, measured: Sequence[Measured], *, digest: str) 
         ) from None
 
 
-def _checked(path: Path, measured: Sequence[Measured], digest: str) -> NDArray[int64]:
+def _checked(path: Path, measured: Sequence[MeasurementLabel], digest: str) -> NDArray[int64]:
     rows = sum(own.rows for own in measured)
     with opened(path, rows=rows) as file:
         if file.schema_arrow.remove_metadata() != SCHEMA:
@@ -155,7 +159,7 @@ def _values(file: pq.ParquetFile, ends: NDArray[int64]) -> NDArray[int64]:
     return values
 
 
-def _ends(measured: Sequence[Measured], rows: int) -> NDArray[int64]:
+def _ends(measured: Sequence[MeasurementLabel], rows: int) -> NDArray[int64]:
     ends = np.fromiter(accumulate(own.rows for own in measured), int64)
     if not len(ends) or ends[-1] != rows:
         raise ValueError("rows")

@@ -32,7 +32,7 @@ from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
 from dpquery.measurement.ledger.files import sync_path
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.release.folder.measurements_file import Measured, write_measurements
+from dpquery.release.folder.measurements_file import MeasurementLabel, write_measurements
 from dpquery.release.manifest.manifest import (
     ERRORS_FILE,
     MEASUREMENTS_FILE,
@@ -65,7 +65,7 @@ class Sources:
 
     plan: bytes
     values: NDArray[int64]
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasurementLabel, ...]
 
 
 def check_target(directory: Path, *, key: str, replace: bool) -> None:

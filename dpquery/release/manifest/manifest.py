@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 import dpquery
 from dpquery.measurement.accounting import UNIT, Guarantee, units_text
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
-from dpquery.measurement.noise.calibration import Mechanism
+from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.noise.library_versions import versions
 from dpquery.spec.model import Privacy, Spec
 
@@ -297,7 +297,7 @@ class Manifest:
 def manifest_of(
     spec: Spec,
     *,
-    mechanism: Mechanism,
+    mechanism: CalibratedNoise,
     noise_source: str,
     strategy: StrategyFacts,
     plan: str,

@@ -23,7 +23,7 @@ from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.shapes.sensitivity import sensitivity
-from dpquery.strategy.shapes.weighted_block import BITS, Measurement, resolution, significant
+from dpquery.strategy.shapes.weighted_block import BITS, WeightedBlock, resolution, significant
 
 MAX_TABLES = 4096  # of a workload: beyond, OPT_M and OPT_R do the same and better
 MAX_GREEDY = 512  # marginals that the greedy selection chooses among
@@ -55,7 +55,7 @@ def budgeted_mechanism(problem: Problem) -> Found:
         weight * float(block.shape[0])
         for weight, block in zip(workload.weights, workload.blocks, strict=True)
     ]
-    costs = [float(sensitivity([Measurement(1, own)], problem.noise)) for own in workload.blocks]
+    costs = [float(sensitivity([WeightedBlock(1, own)], problem.noise)) for own in workload.blocks]
     weights = split_budget(np.array(errors), np.array(costs), noise=problem.noise)
     return Found(DirectStrategy("Workload+", problem.noise, workload, tuple(weights)))
 

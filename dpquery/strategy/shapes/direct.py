@@ -5,7 +5,7 @@ from functools import cached_property
 
 from dpquery.operators.blocks import Workload
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.shapes.weighted_block import Measurement
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class DirectStrategy:
         return self.workload.shape_of_domain
 
     @cached_property
-    def measurements(self) -> tuple[Measurement, ...]:
+    def measurements(self) -> tuple[WeightedBlock, ...]:
         """One measurement a workload block."""
         pairs = zip(self.weights, self.workload.blocks, strict=True)
-        return tuple(Measurement(weight, block) for weight, block in pairs)
+        return tuple(WeightedBlock(weight, block) for weight, block in pairs)

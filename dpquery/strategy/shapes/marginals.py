@@ -13,7 +13,7 @@ from dpquery.strategy.algebra.marginal_algebra import ROUNDING, distinct_or_all,
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.splits import FactorSplit, split_by
-from dpquery.strategy.shapes.weighted_block import Measurement
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 MAX_WIDE = 7  # of one table whose sixth powers are listed: 8^7 terms
 
@@ -44,10 +44,10 @@ class MarginalsStrategy:
         return tuple(split_by(factor) for factor in own)
 
     @cached_property
-    def measurements(self) -> tuple[Measurement, ...]:
+    def measurements(self) -> tuple[WeightedBlock, ...]:
         """One product of factors a subset."""
         return tuple(
-            Measurement(weight, product(self.shape, {i: self.splits[i].factor for i in b}))
+            WeightedBlock(weight, product(self.shape, {i: self.splits[i].factor for i in b}))
             for b, weight in self.weights.items()
         )
 

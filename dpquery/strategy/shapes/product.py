@@ -8,7 +8,7 @@ from dpquery.operators.blocks import Block, product
 from dpquery.operators.factors import Array, Factor, Identity, Ones
 from dpquery.operators.inverses import Inverse, array_of, inverse_gram, inverse_times
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.shapes.weighted_block import Measurement, resolution
+from dpquery.strategy.shapes.weighted_block import WeightedBlock, resolution
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +34,11 @@ class ProductStrategy:
         )
 
     @cached_property
-    def measurements(self) -> tuple[Measurement, ...]:
+    def measurements(self) -> tuple[WeightedBlock, ...]:
         """The one product, scaled up where its entries are small."""
         factors = {i: self.factors[i] for i in self.attributes}
         entry = math.prod(factor.max_abs() for factor in factors.values())
-        return (Measurement(resolution(entry), product(self.shape, factors)),)
+        return (WeightedBlock(resolution(entry), product(self.shape, factors)),)
 
     @cached_property
     def inverses(self) -> dict[int, Inverse]:

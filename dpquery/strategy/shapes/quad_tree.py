@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from dpquery.operators.blocks import product
 from dpquery.operators.hierarchies import equal_blocks
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.shapes.weighted_block import Measurement
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ class QuadTreeStrategy:
                 raise ValueError(f"blocks of {above} codes are not made of blocks of {below}")
 
     @cached_property
-    def measurements(self) -> tuple[Measurement, ...]:
+    def measurements(self) -> tuple[WeightedBlock, ...]:
         """One product of two sets of blocks a level."""
         found = []
         for own in self.levels:
             pairs = zip(self.pair, own.sizes, strict=True)
             blocks = {i: equal_blocks(self.shape[i], size) for i, size in pairs}
-            found.append(Measurement(own.weight, product(self.shape, blocks)))
+            found.append(WeightedBlock(own.weight, product(self.shape, blocks)))
         return tuple(found)
 
     @cached_property

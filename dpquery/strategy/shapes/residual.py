@@ -7,7 +7,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import product
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.cores import Core
-from dpquery.strategy.shapes.weighted_block import Measurement
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +42,9 @@ class ResidualStrategy:
         return float(self.weights[b]) ** -2
 
     @cached_property
-    def measurements(self) -> tuple[Measurement, ...]:
+    def measurements(self) -> tuple[WeightedBlock, ...]:
         """One product of cores a subset."""
         return tuple(
-            Measurement(weight, product(self.shape, {i: self.core(i).factor for i in b}))
+            WeightedBlock(weight, product(self.shape, {i: self.core(i).factor for i in b}))
             for b, weight in self.weights.items()
         )

@@ -17,7 +17,7 @@ from dpquery.operators.factors import ROW_CHUNK, Array, Factor, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.thresholds import tail
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.shapes.weighted_block import Measurement
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 _HALF_BITS = 31
 _HALF = (1 << _HALF_BITS) - 1
@@ -65,7 +65,7 @@ class Columns:
         return int(self.at(most))
 
 
-def sensitivity(measurements: Sequence[Measurement], noise: Noise) -> int:
+def sensitivity(measurements: Sequence[WeightedBlock], noise: Noise) -> int:
     """Return the largest L1 column norm ("laplace") or squared L2 column norm ("gaussian").
 
     Exact for one product and wherever the distinct columns can be searched; else an upper bound,
@@ -87,7 +87,7 @@ def sensitivity(measurements: Sequence[Measurement], noise: Noise) -> int:
     return constant + _largest(varying)
 
 
-def column_support(measurements: Sequence[Measurement]) -> int:
+def column_support(measurements: Sequence[WeightedBlock]) -> int:
     """Return an upper bound on the number of nonzero entries of any column."""
     total, known = 0, dict[Hashable, int]()
     for measurement in measurements:
@@ -102,7 +102,7 @@ def column_support(measurements: Sequence[Measurement]) -> int:
     return total
 
 
-def _columns(measurement: Measurement, power: int, norms: "_Norms") -> Columns:
+def _columns(measurement: WeightedBlock, power: int, norms: "_Norms") -> Columns:
     """Return the column norms of a measurement, with those that are one number in the scale."""
     block, scale = measurement.block, measurement.weight**power
     fixed, counted, rows = {}, {}, {}

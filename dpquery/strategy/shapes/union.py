@@ -7,7 +7,7 @@ from dpquery.operators.blocks import Block
 from dpquery.strategy.algebra.joint_system import JointSystem, joint_system
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.product import ProductStrategy
-from dpquery.strategy.shapes.weighted_block import Measurement
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,10 +26,10 @@ class UnionStrategy:
         return self.parts[0].shape
 
     @cached_property
-    def measurements(self) -> tuple[Measurement, ...]:
+    def measurements(self) -> tuple[WeightedBlock, ...]:
         """One product a part."""
         return tuple(
-            Measurement(weight * part.measurements[0].weight, part.measurements[0].block)
+            WeightedBlock(weight * part.measurements[0].weight, part.measurements[0].block)
             for weight, part in zip(self.weights, self.parts, strict=True)
         )
 

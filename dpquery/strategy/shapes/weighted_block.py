@@ -14,7 +14,7 @@ RESOLUTION = 16  # least bits of a strategy's largest entry: keeps the noise fin
 
 
 @dataclass(frozen=True, eq=False)
-class Measurement:
+class WeightedBlock:
     """The integer queries weight * block, answered from the marginal over block.attributes."""
 
     weight: int
