@@ -14,7 +14,7 @@ from dpquery.audit.cases.cases import CASES, FULL, QUICK
 from dpquery.audit.cases.planned_cases import prepared
 from dpquery.audit.checks.dependence import dependence
 from dpquery.audit.checks.neighbours import _told_apart
-from dpquery.audit.checks.repeated_measurements import Repeated, neighbours
+from dpquery.audit.checks.repeated_measurements import Repeated, neighbouring_records
 from dpquery.audit.statistics import ALPHA, combined, goodness_of_fit
 from dpquery.measurement.noise.bulk_noise import BulkSampler
 
@@ -32,7 +32,7 @@ def law_p(own, values):
 
 
 def measured(own, factor, replicates):
-    first, second = (own.answers(records) for records in neighbours(own))
+    first, second = (own.answers(records) for records in neighbouring_records(own))
     values = [noise(own, factor, replicates) + exact.astype(np.int64) for exact in (first, second)]
     return Repeated(own, values[0], first, values[1], second)
 

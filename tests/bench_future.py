@@ -33,7 +33,7 @@ from dpquery.measurement import accounting
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rap_settings import PlannedRap, default_settings
-from dpquery.release.report.preview import Point, Series
+from dpquery.release.report.preview import ChartPoint, Series
 from dpquery.release.report.style import STYLE
 from dpquery.release.report.svg import WIDTH, lines
 from dpquery.spec.parsing.random_subsets import geometric, uniform, zipf
@@ -303,10 +303,10 @@ def still(line: dict[str, object], name: str) -> bool:
     return line["distribution"] == name and line["gamma"] == 0.0
 
 
-def point(line: dict[str, object], place: float) -> Point:
+def point(line: dict[str, object], place: float) -> ChartPoint:
     """Return the mean error of RAP with its spread, in percent."""
     middle, spread = 100 * float(line["rap"]), 100 * float(line["rap_spread"])
-    return Point(f"{line['size']}", place, middle, (middle - spread, middle + spread), "")
+    return ChartPoint(f"{line['size']}", place, middle, (middle - spread, middle + spread), "")
 
 
 def main() -> None:

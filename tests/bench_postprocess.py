@@ -29,7 +29,7 @@ from dpquery.commands import plan as plan_command
 from dpquery.commands import release as release_command
 from dpquery.exceptions import SpecError
 from dpquery.spec.model import Spec, Table
-from dpquery.spec.parsing.spec import load
+from dpquery.spec.parsing.spec import load_spec
 from dpquery.strategy.noise_kinds import Noise
 
 ROOT = Path(__file__).parents[1]
@@ -110,7 +110,7 @@ def errors(spec: Spec, values: np.ndarray, data: pd.DataFrame) -> tuple[float, .
 
 def measured(name: str, noise: Noise, epsilon: str, home: Path) -> Iterator[Row]:
     """Release, then write each column from the ledger, and yield its errors."""
-    spec, data = load(home / "workload.yaml"), pd.read_csv(ADULT)
+    spec, data = load_spec(home / "workload.yaml"), pd.read_csv(ADULT)
     for column in (None, *COLUMNS):
         start = time.process_time()
         try:

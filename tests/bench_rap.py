@@ -29,7 +29,7 @@ from dpquery.operators.factors import Array, Identity
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.planning.rehearsal.seeded_chance import SeededChance
 from dpquery.reconstruction.rap.fit import RapProjection
-from dpquery.reconstruction.rap.mirror_descent import Fit, Target
+from dpquery.reconstruction.rap.mirror_descent import Fit, FitTarget
 from dpquery.reconstruction.rap.partition import Partition
 from dpquery.spec.model import Privacy
 
@@ -127,7 +127,7 @@ class Timed(RapProjection):
 class ByAdam(Timed):
     """The seed's projection: the same surrogates and groups of classes, other steps."""
 
-    def _project(self, finer: Partition, target: Target) -> None:
+    def _project(self, finer: Partition, target: FitTarget) -> None:
         masses = self._partition.split(self._fit.masses, finer, self._start)
         masses, steps = adam(target, masses, spans=finer.spans, rate=1e-3, most=5000)
         self._fit = Fit(masses, None, self._fit.steps + steps)

@@ -23,7 +23,7 @@ from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Factor
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
-from dpquery.spec.parsing.spec import load
+from dpquery.spec.parsing.spec import load_spec
 from dpquery.strategy.goals.goals import largest_standard_error
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.search.candidates import CANDIDATES
@@ -111,10 +111,10 @@ def cases() -> Iterator[Case]:
             yield Case(f"{kind} {n}", noise, one_attribute(kind, n))
     for noise in NOISES:
         for name, file in FILES.items():
-            workload = compile_spec(load(ROOT / "workloads" / f"{file}.yaml")).workload
+            workload = compile_spec(load_spec(ROOT / "workloads" / f"{file}.yaml")).workload
             yield Case(name, noise, workload, published=best_published(name, noise))
     for name, published in PUBLISHED["residualplanner_max_std_error_gaussian"].items():
-        workload = compile_spec(load(ROOT / "workloads" / f"{FILES[name]}.yaml")).workload
+        workload = compile_spec(load_spec(ROOT / "workloads" / f"{FILES[name]}.yaml")).workload
         yield Case(name, "gaussian", workload, "max", published)
     for noise in NOISES:
         yield Case("15 attributes, <=3D", noise, marginals_up_to((2, 3, 4, 5, 10) * 3, 3))

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dpquery.operators.compile import compile_spec
-from dpquery.spec.parsing.spec import load
+from dpquery.spec.parsing.spec import load_spec
 from dpquery.strategy.search.select import select
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +32,7 @@ def rmse(errors, blocks) -> float:
 
 def main() -> None:
     """Print a row for each weight."""
-    spec = load(ROOT / "workloads" / "sf1.yaml")
+    spec = load_spec(ROOT / "workloads" / "sf1.yaml")
     compiled = compile_spec(spec)
     places = {own.name: held for own, held in zip(spec.items, compiled.items, strict=True)}
     inside = [k for name in PL94 for k in places[name]]

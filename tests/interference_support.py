@@ -91,7 +91,7 @@ def fixed_select(differences, *, blocks, taken, sides, **_):
 FIXED = {
     "dpquery.measurement.curator.draw": fixed_draw,
     "dpquery.measurement.rap.selection.draw": fixed_draw,
-    "dpquery.measurement.rap.rounds.select": fixed_select,
+    "dpquery.measurement.rap.rounds.select_queries": fixed_select,
 }
 
 

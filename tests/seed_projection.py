@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpquery.operators.factors import Array
-from dpquery.reconstruction.rap.mirror_descent import Target
+from dpquery.reconstruction.rap.mirror_descent import FitTarget
 
 
 def sparsemax(logits: Array, spans: Sequence[slice]) -> Array:
@@ -41,7 +41,7 @@ def sparsemax_product(masses: Array, gradient: Array, spans: Sequence[slice]) ->
 
 
 def adam(
-    target: Target, masses: Array, *, spans: Sequence[slice], rate: float, most: int
+    target: FitTarget, masses: Array, *, spans: Sequence[slice], rate: float, most: int
 ) -> tuple[Array, int]:
     """Lower the error by Adam; return the masses and the steps taken."""
     logits, first, second = masses.copy(), np.zeros_like(masses), np.zeros_like(masses)

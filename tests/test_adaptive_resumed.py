@@ -46,7 +46,9 @@ def test_a_refused_run_charges_nothing_and_opens_nothing(data, monkeypatch):
         measured(data, ask(epsilon=11), path)
     with pytest.raises(DataError):
         measured(write_csv(data, header="age,sex,jobs"), ask(), path)
-    monkeypatch.setattr(curator, "check_size", lambda *_: (_ for _ in ()).throw(SpecError("large")))
+    monkeypatch.setattr(
+        curator, "check_table_sizes", lambda *_: (_ for _ in ()).throw(SpecError("large"))
+    )
     with pytest.raises(SpecError):
         measured(data, ask(), path)
     assert spent_on(path) == before

@@ -193,7 +193,7 @@ def test_nothing_but_noisy_values_reaches_the_projection_the_ledger_or_the_scree
     tmp_path, monkeypatch, capfd
 ):
     monkeypatch.setattr(rounds, "ExactChance", FixedChance)
-    monkeypatch.setattr(rounds, "select", fixed_selection)
+    monkeypatch.setattr(rounds, "select_queries", fixed_selection)
     runs = []
     for name, rows in {"a": ROWS, "b": ROWS[:2], "c": [(CANARY,) * 3] * 9, "d": []}.items():
         projections, said = [], []

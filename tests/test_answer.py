@@ -21,7 +21,7 @@ from dpquery.release.folder.measurements_file import (
     write_measurements,
 )
 from dpquery.spec.parsing.later_queries import load_questions
-from dpquery.spec.parsing.spec import load, parse
+from dpquery.spec.parsing.spec import load_spec, parse
 from dpquery.strategy.shapes.direct import DirectStrategy
 
 MORE = """\
@@ -53,7 +53,7 @@ def more(town):
 
 def replan(shape):
     """Put a strategy of a shape into the plan."""
-    put(strategies(compile_spec(load(Path("workload.yaml"))))[shape])
+    put(strategies(compile_spec(load_spec(Path("workload.yaml"))))[shape])
 
 
 def put(own):
@@ -114,7 +114,7 @@ def test_a_question_of_the_release_asked_again_has_the_release_s_own_answers(tow
 
 
 def test_a_release_whose_integers_are_wide_is_asked_like_any_other(town):
-    own = strategies(compile_spec(load(Path("workload.yaml"))))["residual"]
+    own = strategies(compile_spec(load_spec(Path("workload.yaml"))))["residual"]
     put(replace(own, weights={b: weight << 110 for b, weight in own.weights.items()}))
     ok("release", "data.csv", "--epsilon", "1")
     assert json.loads(Path("release/release.json").read_text())["noise"]["shift"] > 64
@@ -261,7 +261,7 @@ def test_codes_that_were_counted_as_one_are_named(bands):
 def test_refusals_of_both_kinds_come_at_once(bands):
     Path("workload.yaml").write_text(BANDS + "  - {name: races, product: {race: identity}}\n")
     ok("plan", "workload.yaml")
-    workload = compile_spec(load(Path("workload.yaml"))).workload
+    workload = compile_spec(load_spec(Path("workload.yaml"))).workload
     put(DirectStrategy("d", "laplace", workload, (1, 1)))
     ok("release", "data.csv", "--epsilon", "1", "--out", "own")
     Path("more.yaml").write_text(

@@ -17,7 +17,7 @@ from dpquery.reconstruction.rap import refine_classes
 from dpquery.reconstruction.rap.refine_classes import spread_evenly
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.spec.parsing.later_queries import load_questions
-from dpquery.spec.parsing.spec import load
+from dpquery.spec.parsing.spec import load_spec
 
 MORE = """\
 workload:
@@ -51,7 +51,7 @@ def released(template, tmp_path, monkeypatch):
 
 
 def test_any_question_is_answered_from_the_relaxed_rows(released):
-    spec = load(Path("workload.yaml"))
+    spec = load_spec(Path("workload.yaml"))
     compiled = compile_spec(spec)
     before = contents("release")
     done = json.loads(ok("answer", "release", "more.yaml", "--json").out)
@@ -76,7 +76,7 @@ def test_any_question_is_answered_from_the_relaxed_rows(released):
 
 def test_a_question_of_the_release_asked_again_has_the_release_s_own_answers(released):
     ok("answer", "release", "workload.yaml")
-    for item in load(Path("workload.yaml")).items:
+    for item in load_spec(Path("workload.yaml")).items:
         own, again = (
             pq.read_table(f"{folder}/{item.name}.parquet") for folder in ("release", "answers")
         )
@@ -133,7 +133,7 @@ def test_questions_that_would_not_fit_into_memory_are_refused_at_their_lines(rel
 
 
 def test_values_that_nothing_measured_tells_apart_are_equally_likely_and_said_to_be(released):
-    spec = load(Path("workload.yaml"))
+    spec = load_spec(Path("workload.yaml"))
     rows = relaxed_of(Path("release"), compile_spec(spec))
     halves = [own // 2 for own in compile_spec(spec).classes]
     shape = tuple(int(own.max()) + 1 for own in halves)

@@ -12,9 +12,9 @@ import pytest
 from dpquery.audit.cases.cases import QUICK, Size
 from dpquery.audit.rap import checks
 from dpquery.audit.rap import runs as rap_runs
-from dpquery.audit.rap.cases import ANSWERED, DECLARED, EPSILON, KINDS, TOWNS, WHOLE
-from dpquery.audit.rap.checks import APART, CHARGE, CHOSEN, FIGURES, NOISE, SHARPNESS, TIES
-from dpquery.audit.rap.distribution import Split, draws_of, families_move, worst_move
+from dpquery.audit.rap.cases import ALL_QUERIES_AT_ONCE, ANSWERED, DECLARED, EPSILON, KINDS, TOWNS
+from dpquery.audit.rap.checks import APART, CHARGE, CHOSEN, FIGURES, NOISE, SHARP_SELECTIONS, TIES
+from dpquery.audit.rap.distribution import RhoSplit, draws_of, families_move, worst_move
 from dpquery.audit.rap.runs import Bench, Told
 from dpquery.audit.statistics import ALPHA, chi_square
 from dpquery.measurement import curator
@@ -53,7 +53,7 @@ def test_a_sound_product_passes(record_property):
     record_property("neighbours", sum(own.neighbours for own in found))
 
 
-@pytest.mark.parametrize("town", [*TOWNS, WHOLE])
+@pytest.mark.parametrize("town", [*TOWNS, ALL_QUERIES_AT_ONCE])
 def test_a_town_is_counted_by_hand_as_the_curator_counts_it(town, tmp_path):
     bench = Bench.of(town, tmp_path / "town")
     question, workload = bench.question, bench.question.compiled.workload
@@ -78,7 +78,7 @@ def test_a_town_is_counted_by_hand_as_the_curator_counts_it(town, tmp_path):
 def test_moves_by_brute_force_are_those_that_noise_is_made_for(town, tmp_path):
     question = Bench.of(town, tmp_path / "town").question
     workload, own = question.compiled.workload, question.mechanism
-    split = Split(own.guarantee.amount, town)
+    split = RhoSplit(own.guarantee.amount, town)
     every, rng = all_places(workload), np.random.default_rng(0)
     for _ in range(60):
         numbers = rng.choice(len(every), int(rng.integers(1, 6)), replace=False)
@@ -95,7 +95,7 @@ def test_the_best_event_is_near_what_the_budget_allows(tmp_path):
     for town in TOWNS:
         bench = Bench.of(town, tmp_path / town.name)
         runs = bench.runs("data.csv", 200)
-        split = Split(bench.question.guarantee.amount, town)
+        split = RhoSplit(bench.question.guarantee.amount, town)
         here, there = (checks.truth(town, rows) for rows in (town.rows, town.neighbour))
         ratio = checks.log_likelihood(runs, *here, split) - checks.log_likelihood(
             runs, *there, split
@@ -108,7 +108,7 @@ def test_a_draw_that_depends_on_the_one_before_is_seen_in_a_quick_audit(tmp_path
     """Where each draw alone follows its law."""
     bench = Bench.of(ROWS, tmp_path / "town")
     runs = bench.runs("data.csv", 300)
-    split = Split(bench.question.guarantee.amount, ROWS)
+    split = RhoSplit(bench.question.guarantee.amount, ROWS)
     first, second = draws_of(runs, checks.truth(ROWS, ROWS.rows)[1], split)[0]
     assert min(chi_square(*own) for own in checks._paired([(first, second)])) > ALPHA
     tied = dataclasses.replace(first, outcome=(second.outcome - 1) % len(ANSWERED))
@@ -140,8 +140,8 @@ def plant(monkeypatch):
 def first_release(town, folder):
     """What the release alone gives away: charge and figures."""
     bench = Bench.of(town, folder / "town")
-    done = [rap_runs.released(bench, 1)]
-    split = Split(done[0].charged, town)
+    done = [rap_runs.released_run(bench, 1)]
+    split = RhoSplit(done[0].charged, town)
     found = (checks.charge(town, done), checks.figures(town, done, split))
     return {own.claim for own in found if not own.passed}
 
@@ -289,8 +289,8 @@ def first_of_a_score():
 
 
 FAULTS = {
-    "selection a quarter sharper": (ROWS, lambda: strength(Fraction(5, 4)), SHARPNESS),
-    "selection half as sharp": (REPLACED, lambda: strength(Fraction(1, 2)), SHARPNESS),
+    "selection a quarter sharper": (ROWS, lambda: strength(Fraction(5, 4)), SHARP_SELECTIONS),
+    "selection half as sharp": (REPLACED, lambda: strength(Fraction(1, 2)), SHARP_SELECTIONS),
     "seeded selection": (ROWS, seeded, CHOSEN),
     "the first query of a score": (PERSONS, first_of_a_score, CHOSEN),
     "a round's noise again": (ROWS, reused, TIES),
@@ -304,13 +304,13 @@ def test_a_mistake_planted_in_chance_is_seen_where_it_is(tmp_path, monkeypatch, 
     town, planted, where = FAULTS[fault]
     for name, wrong in planted().items():
         monkeypatch.setattr(ExactChance, name, wrong)
-    assert where in failed(town, tmp_path, MIDDLE if where == SHARPNESS else SMALL)
+    assert where in failed(town, tmp_path, MIDDLE if where == SHARP_SELECTIONS else SMALL)
 
 
 @pytest.mark.slow
 def test_noise_a_twentieth_too_narrow_is_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(ExactChance, "add_noise", narrow(0.95)["add_noise"])
-    assert failed(WHOLE, tmp_path, LARGE) == {NOISE}
+    assert failed(ALL_QUERIES_AT_ONCE, tmp_path, LARGE) == {NOISE}
 
 
 @pytest.mark.slow
@@ -321,9 +321,9 @@ def test_queries_that_are_taken_for_disjoint_and_are_not_are_seen(tmp_path, monk
 
 @pytest.mark.slow
 def test_queries_that_are_drawn_again_in_a_later_round_are_seen(tmp_path, monkeypatch):
-    real = rounds.select
+    real = rounds.select_queries
     monkeypatch.setattr(
-        rounds, "select", lambda *own, taken, **named: real(*own, taken=taken[:0], **named)
+        rounds, "select_queries", lambda *own, taken, **named: real(*own, taken=taken[:0], **named)
     )
     assert CHOSEN in failed(ROWS, tmp_path)
 
@@ -342,7 +342,7 @@ def test_one_sided_draws_under_replace_are_seen(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_rows_of_a_person_that_are_ignored_are_seen_by_the_neighbours_too(tmp_path, plant):
     plant(no_person)
-    assert failed(PERSONS, tmp_path, LARGE) >= {CHARGE, FIGURES, NOISE, SHARPNESS, APART}
+    assert failed(PERSONS, tmp_path, LARGE) >= {CHARGE, FIGURES, NOISE, SHARP_SELECTIONS, APART}
 
 
 @pytest.mark.slow

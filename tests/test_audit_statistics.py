@@ -10,7 +10,7 @@ from scipy.stats import binom, binomtest, chi2, kstest, norm
 
 from dpquery.audit.statistics import (
     ALPHA,
-    Law,
+    NoiseDistribution,
     breaks_pure,
     breaks_zcdp,
     chi_square,
@@ -40,7 +40,7 @@ def masses(noise, scale, reach):
 def test_the_law_is_the_sum_of_its_masses(noise, scale):
     steps, own = masses(noise, scale, math.ceil(45 * scale))
     held = np.abs(steps) <= 12 * scale
-    law = Law(noise, Fraction(scale))
+    law = NoiseDistribution(noise, Fraction(scale))
     assert np.abs(law.below(steps[held]) - np.cumsum(own)[held]).max() < 1e-11
 
 
@@ -48,7 +48,10 @@ def test_the_law_is_the_sum_of_its_masses(noise, scale):
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_law_agrees_with_that_of_the_other_tests(noise, scale):
     k = np.rint(np.linspace(-6, 6, 101) * scale).astype(np.int64)
-    assert np.abs(Law(noise, Fraction(scale)).below(k) - cdf(noise, scale, k)).max() < 2e-8
+    assert (
+        np.abs(NoiseDistribution(noise, Fraction(scale)).below(k) - cdf(noise, scale, k)).max()
+        < 2e-8
+    )
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -60,14 +63,16 @@ def test_the_log_ratio_is_that_of_the_masses(noise):
         sum(at[v] - at[v - s] for v, s in zip(row, shifts.tolist(), strict=True))
         for row in values.tolist()
     ]
-    assert Law(noise, Fraction(3.3)).log_ratio(values, shifts) == pytest.approx(expected)
+    assert NoiseDistribution(noise, Fraction(3.3)).log_ratio(values, shifts) == pytest.approx(
+        expected
+    )
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("scale", [1.0, 3.3, 999_983.0])
 @pytest.mark.parametrize("noise", NOISES)
 def test_p_values_of_sound_noise_are_uniform(noise, scale):
-    sampler, law = BulkSampler(noise, scale), Law(noise, Fraction(scale))
+    sampler, law = BulkSampler(noise, scale), NoiseDistribution(noise, Fraction(scale))
     p_values = [goodness_of_fit(sampler.sample(8_000), law) for _ in range(300)]
     below = [p for p in p_values if p < 1]  # doubled, so half of them are 1
     assert kstest(below, "uniform").pvalue > 1e-9
@@ -80,7 +85,7 @@ def test_p_values_of_sound_noise_are_uniform(noise, scale):
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_scale_five_per_cent_off_is_seen(noise, scale, factor):
     sample = BulkSampler(noise, scale).sample(100_000)
-    p = goodness_of_fit(sample, Law(noise, Fraction(scale) * Fraction(factor)))
+    p = goodness_of_fit(sample, NoiseDistribution(noise, Fraction(scale) * Fraction(factor)))
     assert (p > ALPHA) == (factor == 1)
 
 
@@ -122,7 +127,7 @@ def test_counts_that_leave_nothing_to_test_are_no_test():
 
 def test_too_few_values_are_not_tested():
     with pytest.raises(ValueError, match="too few"):
-        goodness_of_fit(np.zeros(99, np.int64), Law("laplace", Fraction(5)))
+        goodness_of_fit(np.zeros(99, np.int64), NoiseDistribution("laplace", Fraction(5)))
 
 
 def test_p_values_are_combined_by_their_number():

@@ -17,7 +17,7 @@ from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Prefix, WidthRanges
 from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.spec.parsing.spec import load
+from dpquery.spec.parsing.spec import load_spec
 from dpquery.strategy.errors.expected_error import (
     expected_error,
     squared_sensitivity,
@@ -228,7 +228,7 @@ def test_the_data_cube_selection_covers_all_and_saves_budget():
 def test_the_published_figures_of_the_data_cube_selection_are_met(name, published):
     """[HDMM18] Table 6; on Loans the greedy choice is a little better than theirs."""
     path = Path(__file__).parents[1] / "workloads" / f"{name}.yaml"
-    workload = compile_spec(load(path)).workload
+    workload = compile_spec(load_spec(path)).workload
     found = marginal_baselines.data_cube(problem_of(workload)).strategy
     assert STD * expected_error(found, workload).rmse == pytest.approx(published, rel=6e-3)
 

@@ -52,7 +52,7 @@ def test_bound_equals_the_dense_one(seed):
     ],
 )
 def test_closed_forms_never_look_at_the_dense_gram(workload, monkeypatch):
-    monkeypatch.setattr(module, "DENSE_LIMIT", 0)
+    monkeypatch.setattr(module, "MAX_DECOMPOSED_CELLS", 0)
     assert svd_bound(gram(workload)).loss == pytest.approx(dense_svd_bound(workload), rel=1e-9)
 
 

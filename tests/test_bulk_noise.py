@@ -20,7 +20,7 @@ from noise_support import budget_for, cdf, cells, chi_square, counts, p_value
 from scipy.stats import binom, chi2, norm
 
 from dpquery.measurement.noise import bulk_noise
-from dpquery.measurement.noise.bulk_noise import BulkSampler, Law, SlowSampler
+from dpquery.measurement.noise.bulk_noise import BlockLaw, BulkSampler, SlowSampler
 from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw
 
 NOISES = ("laplace", "gaussian")
@@ -195,14 +195,14 @@ def test_two_samplers_share_nothing_and_no_draw_is_repeated():
 @pytest.mark.parametrize("scale", [1.0, 1.5, 70.3, 2.0**51 + 12345.5])
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_thresholds_are_right_to_the_last_bit(noise, scale):
-    law = Law.of(noise, scale)
+    law = BlockLaw.of(noise, scale)
     for bits in (16, 64, 192):
         assert law.thresholds(bits) == twin_thresholds(law, bits)
 
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_law_whose_blocks_are_single_numbers_has_its_mass_in_the_thresholds(noise):
-    law = Law.of(noise, 7.3)
+    law = BlockLaw.of(noise, 7.3)
     assert law.bits == 0
     shares = np.array(law.thresholds(64)) / 2.0**64
     below = 2 * cdf(noise, 7.3, np.arange(law.blocks + 1)) - 1
@@ -215,7 +215,7 @@ def test_a_law_whose_blocks_are_single_numbers_has_its_mass_in_the_thresholds(no
 @pytest.mark.parametrize("scale", [1.0, 3.3, 100.1, 1e9])
 @pytest.mark.parametrize("noise", NOISES)
 def test_table_and_search_choose_as_the_thresholds_say_for_every_word(noise, scale):
-    thresholds = twin_thresholds(Law.of(noise, scale), 64)
+    thresholds = twin_thresholds(BlockLaw.of(noise, scale), 64)
     words = np.arange(2**16, dtype=np.uint16)
     undecided = sorted({own >> 48 for own in thresholds})
     more = os.urandom(8 * len(undecided))
@@ -322,7 +322,7 @@ def test_the_tail_accepts_by_the_share_of_the_law_in_its_envelope(noise, above, 
     asked = []
     monkeypatch.setattr(SlowSampler, "geometric", lambda self, rate: above)
     monkeypatch.setattr(SlowSampler, "accept", lambda self, exponent: asked.append(exponent))
-    assert SlowSampler().from_tail(Law.of(noise, 1000.3)) is None
+    assert SlowSampler().from_tail(BlockLaw.of(noise, 1000.3)) is None
     # The square above the tangent; Laplace's exponent is its own tangent.
     assert asked == [0 if noise == "laplace" else above**2 / (2 * Fraction(1000.3) ** 2)]
 
@@ -331,7 +331,7 @@ def test_the_tail_accepts_by_the_share_of_the_law_in_its_envelope(noise, above, 
 @pytest.mark.parametrize("scale", [1.0, 1000.3, 2.0**40 + 0.5])
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_tail_follows_the_law_beyond_the_blocks(noise, scale):
-    law, slow = Law.of(noise, scale), SlowSampler()
+    law, slow = BlockLaw.of(noise, scale), SlowSampler()
     start = law.start(law.blocks)
     drawn = np.array([own for _ in range(2500) if (own := slow.from_tail(law)) is not None])
     step = max(1, math.floor(scale / 25)) if noise == "gaussian" else max(1, math.floor(scale / 6))

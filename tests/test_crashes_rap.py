@@ -32,7 +32,7 @@ STEPS = (
     (Ledger, "reserve"),
     (curator, "tabulate"),
     (adaptive, "noisy_total"),
-    (adaptive, "select"),
+    (adaptive, "select_queries"),
     (ExactChance, "level"),
     (ExactChance, "add_noise"),
     (PartialMeasurement, "parts"),

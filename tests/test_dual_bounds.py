@@ -14,11 +14,11 @@ from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Groups, Identity, Stacked
 from dpquery.operators.gram import array_of, gram
 from dpquery.operators.ranges import AllRanges, Prefix
-from dpquery.spec.parsing.spec import load
+from dpquery.spec.parsing.spec import load_spec
 from dpquery.strategy.bounds.dual_bound import _evaluate, dual_bound
 from dpquery.strategy.bounds.interchangeable_codes import orbits_of
 from dpquery.strategy.bounds.lower_bounds import lower_bound, svd_bound
-from dpquery.strategy.bounds.schur_elimination import nodes
+from dpquery.strategy.bounds.schur_elimination import root_nodes
 from dpquery.strategy.optimize.opt_0 import opt_0
 
 ROOT = Path(__file__).parents[1]
@@ -143,7 +143,7 @@ def test_orbits_are_the_classes_of_interchangeable_codes(seed):
 
 def test_the_sum_over_poles_is_below_the_root_and_close_to_it():
     whole = 7e5
-    c, tau, slope = nodes(whole)
+    c, tau, slope = root_nodes(whole)
     x = np.concatenate([[0.0], whole * np.logspace(-20, 0, 4001)])
     r = (c * x[:, None] / (x[:, None] + tau)).sum(axis=1) + slope * x
     assert np.all(r <= np.sqrt(x))
@@ -194,7 +194,7 @@ def test_a_bound_that_takes_too_long_is_not_claimed(monkeypatch):
     ],
 )
 def test_examples_that_are_neither_products_nor_marginals_have_a_bound(name, least):
-    workload = compile_spec(load(ROOT / "workloads" / f"{name}.yaml")).workload
+    workload = compile_spec(load_spec(ROOT / "workloads" / f"{name}.yaml")).workload
     V = gram(workload)
     assert svd_bound(V) is None
     assert math.sqrt(lower_bound(V).loss / workload.shape[0]) > least

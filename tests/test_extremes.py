@@ -45,11 +45,11 @@ def strategy_for(build, workload, noise):
 @pytest.mark.parametrize(
     ("build", "workload", "noise", "slack"),
     [
-        (candidates.residual, TABLES, "gaussian", 1.06),
-        (candidates.marginals, TABLES, "laplace", 1.12),
-        (candidates.product, RANGES, "gaussian", 1.35),
-        (candidates.product, RANGES, "laplace", 1.65),
-        (candidates.residual, ANY_OF, "gaussian", 1.35),
+        (candidates.residual_candidate, TABLES, "gaussian", 1.06),
+        (candidates.marginals_candidate, TABLES, "laplace", 1.12),
+        (candidates.product_candidate, RANGES, "gaussian", 1.35),
+        (candidates.product_candidate, RANGES, "laplace", 1.65),
+        (candidates.residual_candidate, ANY_OF, "gaussian", 1.35),
     ],
 )
 def test_the_expectation_holds_and_is_not_too_small(build, workload, noise, slack):
@@ -61,7 +61,7 @@ def test_the_expectation_holds_and_is_not_too_small(build, workload, noise, slac
 
 
 def test_it_goes_with_the_noise():
-    strategy = strategy_for(candidates.residual, TABLES, "gaussian")
+    strategy = strategy_for(candidates.residual_candidate, TABLES, "gaussian")
     one = expected_largest(strategy, TABLES, noise_std=1.0)
     assert expected_largest(strategy, TABLES, noise_std=250.0) == pytest.approx(250 * one)
 

@@ -10,7 +10,7 @@ from fuzz_support import chance, check_places, damaged, limited, slow_but
 from dpquery.exceptions import SpecError
 from dpquery.operators.compile import compile_spec
 from dpquery.spec.documents.starter import STARTER
-from dpquery.spec.parsing.spec import load, parse
+from dpquery.spec.parsing.spec import load_spec, parse
 
 WORKLOADS = sorted((Path(__file__).parents[1] / "workloads").glob("*.yaml"))
 
@@ -29,7 +29,7 @@ def check_bytes(texts, count, tmp_path, record_property):
     for content in mutants_of(texts, count, seed=count):
         path.write_bytes(content)
         try:
-            compile_spec(load(path))
+            compile_spec(load_spec(path))
         except SpecError as error:
             check_places(str(error))
     record_property("bad inputs", count)

@@ -15,7 +15,7 @@ from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
 from dpquery.strategy.bounds.lower_bounds import svd_bound
 from dpquery.strategy.errors.expected_error import expected_error, squared_sensitivity
 from dpquery.strategy.errors.query_variances import expand, power_sums
-from dpquery.strategy.goals.goals import Limit, largest_standard_error, reached, score
+from dpquery.strategy.goals.goals import Limit, largest_standard_error, reached_figure, score
 from dpquery.strategy.goals.minimax import BudgetProblem
 from dpquery.strategy.goals.query_weights import (
     bounding_workload,
@@ -25,7 +25,7 @@ from dpquery.strategy.goals.query_weights import (
     row_classes,
     tuning_workload,
 )
-from dpquery.strategy.search.candidates import marginals
+from dpquery.strategy.search.candidates import marginals_candidate
 from dpquery.strategy.search.goal_candidates import goal_bound, residual_minimax, reweighted
 from dpquery.strategy.search.problem import Problem
 from dpquery.strategy.search.select import select
@@ -155,7 +155,7 @@ def test_a_weighted_workload_is_at_most_the_score_of_any_strategy(seed):
     rng = np.random.default_rng(seed)
     even = even_shares(GOAL, MIXED)
     assert sum(own.mass for own in even) == pytest.approx(1)
-    strategy = marginals(problem_of(MIXED)).strategy
+    strategy = marginals_candidate(problem_of(MIXED)).strategy
     shares, mean = raised(even, GOAL, MIXED, strategy, power=float(rng.random()))
     own = score(GOAL, expected_error(strategy, MIXED), MIXED)
     assert sum(own.mass for own in shares) == pytest.approx(1)
@@ -186,7 +186,7 @@ def test_a_tuning_workload_keeps_every_block_in_its_place_and_weighs_its_queries
 @pytest.mark.parametrize("seed", range(6))
 def test_classes_of_queries_expand_to_every_query(seed):
     workload = random_workload(np.random.default_rng(seed), attributes=3)
-    strategy = marginals(problem_of(workload)).strategy
+    strategy = marginals_candidate(problem_of(workload)).strategy
     for k, block in enumerate(workload.blocks):
         terms = power_sums(strategy, block, position=k, order=2)
         classes = row_classes(block, terms)
@@ -204,8 +204,8 @@ def test_reweighting_brings_the_largest_error_of_an_optimiser_down(noise):
         (1.0,) * 5,
     )
     goal = largest_standard_error(workload)
-    plain = marginals(problem_of(workload, noise)).strategy
-    tuned = reweighted(goal, marginals, problem_of(workload, noise)).strategy
+    plain = marginals_candidate(problem_of(workload, noise)).strategy
+    tuned = reweighted(goal, marginals_candidate, problem_of(workload, noise)).strategy
     before = expected_error(plain, workload).max_std_error
     assert expected_error(tuned, workload).max_std_error < 0.6 * before
 
@@ -213,6 +213,6 @@ def test_reweighting_brings_the_largest_error_of_an_optimiser_down(noise):
 def test_a_figure_is_read_off_the_errors_of_its_blocks():
     strategy = residual_minimax(GOAL, problem_of(MIXED)).strategy
     error = expected_error(strategy, MIXED)
-    ratios = [reached(limit, error, MIXED) / limit.target for limit in GOAL]
+    ratios = [reached_figure(limit, error, MIXED) / limit.target for limit in GOAL]
     assert ratios == pytest.approx(dense_figures(strategy, MIXED, GOAL), rel=1e-6)
     assert score(GOAL, error, MIXED) == max(ratios)

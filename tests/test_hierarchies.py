@@ -131,7 +131,7 @@ def test_levels_of_a_large_attribute_are_estimated_from_products(kind, n, monkey
     V = problem_of(KINDS[kind](n), "laplace").gram.matrices[0][1]
     sizes = tree_sizes(n, 2)
     exact = level_traces(V, sizes)
-    monkeypatch.setattr("dpquery.strategy.optimize.opt_hierarchy.DENSE_LIMIT", 1)
+    monkeypatch.setattr("dpquery.strategy.optimize.opt_hierarchy.MAX_DENSE_TREE_CLASSES", 1)
     assert level_traces(V, sizes) == pytest.approx(exact, rel=0.02)
     assert level_traces(V, sizes)[7:] == pytest.approx(exact[7:])  # from the spans of 128 codes on
 

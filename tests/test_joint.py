@@ -100,7 +100,7 @@ def test_a_weight_far_below_the_others_still_counts():
     assert found[:, :3] == pytest.approx(expected[:, :3], rel=1e-4)
 
 
-@pytest.mark.parametrize("limit", ["CELLS_LIMIT", "DENSE_LIMIT", "MAX_CLASSES"])
+@pytest.mark.parametrize("limit", ["CELLS_LIMIT", "MAX_JOINT_CELLS", "MAX_MEASURED_CLASSES"])
 def test_what_is_too_large_is_left_to_the_parts(limit, monkeypatch):
     factors = [Identity(4), PIdentity(np.full(4, 9), np.ones((1, 4), dtype=int)), Dense(np.eye(4))]
     parts = [{0: own, 1: Identity(2)} for own in factors]

@@ -18,7 +18,7 @@ from dpquery.exceptions import (
 )
 from dpquery.measurement.accounting import UNIT, Cap
 from dpquery.measurement.ledger import ledger as ledger_module
-from dpquery.measurement.ledger.events import Event, Head, State, cap_fields
+from dpquery.measurement.ledger.events import Event, Head, LedgerState, cap_fields
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.refusals import RETRIES
 
@@ -339,7 +339,7 @@ def test_the_export_holds_public_facts_and_no_time_of_day(path):
 
 
 def test_noise_of_before_there_was_a_choice_was_drawn_by_opendp():
-    state = State()
+    state = LedgerState()
     steps = (
         ("register", cap_fields("people", CAP)),
         ("reserve", {"key": "k", "dataset": "people", "units": "5"}),

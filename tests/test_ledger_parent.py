@@ -8,7 +8,7 @@ from ledgers import opened, price
 from parent_support import CAP, PANEL, WHOLE, kinds, release, reserve, spent
 
 from dpquery.exceptions import BudgetExceededError, PlanConflictError
-from dpquery.measurement.accounting import UNIT, Cap, kind_of
+from dpquery.measurement.accounting import UNIT, Cap, unit_kind
 from dpquery.measurement.ledger.caps import ParentCap
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import Ledger
@@ -243,7 +243,7 @@ def test_a_spec_that_names_a_parent_is_not_charged_without_it(panel):
 
 
 def test_kinds_of_units_leave_the_column_out_and_nothing_else():
-    assert kind_of("row, replace") == "row, replace"
-    assert kind_of("person by row, add-remove") == "person, add-remove"
-    assert kind_of("person by x, replace, add-remove") == "person, add-remove"
-    assert kind_of("person, replace") == "person, replace"
+    assert unit_kind("row, replace") == "row, replace"
+    assert unit_kind("person by row, add-remove") == "person, add-remove"
+    assert unit_kind("person by x, replace, add-remove") == "person, add-remove"
+    assert unit_kind("person, replace") == "person, replace"

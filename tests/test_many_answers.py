@@ -18,7 +18,7 @@ from dpquery.reconstruction.linear_answers import NoisyValues
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.tables.errors import Tally, relative_errors
 from dpquery.release.tables.item_table import layout
-from dpquery.release.tables.label_columns import Runs, repeat_runs
+from dpquery.release.tables.label_columns import LabelRuns, repeat_runs
 from dpquery.spec.domain import Attribute, Column, Domain, Integers
 from dpquery.spec.model import Item, Table
 from dpquery.spec.predicates import IdentitySet
@@ -80,7 +80,7 @@ def test_thresholds_are_signed_sums_of_the_tables_below(strategy, kept, wide, mo
         for r in range(1, sum(counted) + 1)
     ]
     expected = [slow_answer(strategy, noisy, block) for block in blocks]
-    monkeypatch.setattr("dpquery.reconstruction.least_squares.KEPT", kept)
+    monkeypatch.setattr("dpquery.reconstruction.least_squares.MAX_KEPT_NUMBERS", kept)
     monkeypatch.setattr("dpquery.reconstruction.least_squares.WIDE", wide)
     estimates = reconstruct(strategy, noisy)
     for _ in range(2):  # what is kept serves again, unchanged
@@ -159,7 +159,7 @@ def test_runs_are_those_of_every_row_by_itself(n, length):
     for size in (1, 5, 4000):
         start = int(rng.integers(0, 3 * n * length))
         out = np.full(size + 4, -1)
-        runs = Runs(2, start, start + size, length)
+        runs = LabelRuns(2, start, start + size, length)
         repeat_runs(values, runs, out[runs.rows])
         expected = values[np.arange(start, start + size) // length % n]
         assert out.tolist() == [-1, -1, *expected.tolist(), -1, -1]

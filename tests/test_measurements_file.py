@@ -35,7 +35,7 @@ def written(path, values=VALUES, groups=GROUPS):
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 100])
 def test_noisy_values_are_read_back_as_they_were(tmp_path, monkeypatch, batch):
-    monkeypatch.setattr(measurements_file, "BATCH_ROWS", batch)
+    monkeypatch.setattr(measurements_file, "BATCH_VALUES", batch)
     path = written(tmp_path / "m.parquet")
     read = read_measurements(path, GROUPS, digest=values_digest(VALUES))
     assert np.array_equal(read, VALUES)

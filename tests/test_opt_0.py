@@ -9,13 +9,17 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import Mixture, array_of, gram
-from dpquery.operators.inverses import array_of as written
+from dpquery.operators.inverses import inverse_array as written
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
 from dpquery.strategy.algebra.eigenvalues import eigh, eigvalsh
-from dpquery.strategy.algebra.tridiagonal import TOLERANCE, TridiagonalInverse, quadrature
+from dpquery.strategy.algebra.tridiagonal import (
+    QUADRATURE_TOLERANCE,
+    TridiagonalInverse,
+    quadrature,
+)
 from dpquery.strategy.bounds.lower_bounds import solved_dual_bound, svd_bound
 from dpquery.strategy.optimize.opt_0 import opt_0
-from dpquery.strategy.optimize.opt_0_gaussian import FINE_GAP, GAP, optimum
+from dpquery.strategy.optimize.opt_0_gaussian import FINE_GAP, OPTIMALITY_GAP, optimum
 
 SOLVED = [
     Prefix(2),
@@ -57,9 +61,9 @@ def test_square_roots_by_poles_equal_those_by_eigenvalues(factor):
     assert array_of(V)[m:].any() == False  # noqa: E712
     expected = dense_root(asked * np.sqrt(v)[:, None] * np.sqrt(v))
     root = inverse.root(v)
-    assert root.error < TOLERANCE
+    assert root.error < QUADRATURE_TOLERANCE
     assert root.array() == pytest.approx(expected, rel=1e-7, abs=1e-9 * expected.max())
-    assert root.diagonal() == pytest.approx(np.diag(expected), rel=2 * TOLERANCE)
+    assert root.diagonal() == pytest.approx(np.diag(expected), rel=2 * QUADRATURE_TOLERANCE)
     back = root.times(expected) @ expected
     assert back == pytest.approx(np.eye(m), abs=1e-7)
 
@@ -75,7 +79,7 @@ def test_the_quadrature_knows_its_error(condition):
     weights, shifts, error = quadrature(0.3, 0.3 * condition)
     x = np.geomspace(0.3, 0.3 * condition, 7919)
     seen = np.abs(np.sqrt(x) * (weights / (x[:, None] + shifts)).sum(axis=1) - 1).max()
-    assert seen <= error < TOLERANCE
+    assert seen <= error < QUADRATURE_TOLERANCE
     assert (weights > 0).all()
     assert (shifts > 0).all()
 
@@ -139,7 +143,7 @@ def test_dual_bounds_multiply_and_lie_between_svd_bound_and_optimum(factors):
     best = math.prod([opt_0(own[-1], noise="gaussian", rng=rng()).loss for own in V.matrices])
     bound = solved_dual_bound(V)
     assert svd_bound(V).loss * (1 - 1e-9) <= bound <= best * (1 + 1e-9)
-    assert best <= bound * (1 + GAP) ** len(factors) * (1 + 1e-9)
+    assert best <= bound * (1 + OPTIMALITY_GAP) ** len(factors) * (1 + 1e-9)
     assert solved_dual_bound(gram(workload_of(WidthRanges(6, 2)))) is None
 
 

@@ -15,7 +15,7 @@ from dpquery.operators.ranges import Prefix
 from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
 from dpquery.strategy.errors.expected_error import expected_error, weighted_queries
 from dpquery.strategy.optimize.opt_factors import FactorsProblem, check_optimisable, opt_factors
-from dpquery.strategy.search.candidates import factors
+from dpquery.strategy.search.candidates import factors_candidate
 from dpquery.strategy.search.problem import Problem
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -121,7 +121,7 @@ def test_the_integer_strategy_has_the_dense_loss_and_what_the_optimiser_promised
     workload = MIXED
     if seed is not None:
         workload = random_workload(np.random.default_rng(seed), attributes=3)
-    strategy = factors(problem_of(workload, noise)).strategy
+    strategy = factors_candidate(problem_of(workload, noise)).strategy
     error = expected_error(strategy, workload)
     loss = error.weighted_rmse**2 * weighted_queries(workload)
     A = dense_strategy(strategy.measurements).astype(float)
@@ -177,4 +177,4 @@ def test_it_can_be_stopped_while_it_descends():
             raise OutOfTimeError
 
     with pytest.raises(OutOfTimeError):
-        factors(problem_of(MIXED, "laplace", progress))
+        factors_candidate(problem_of(MIXED, "laplace", progress))

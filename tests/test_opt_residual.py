@@ -18,7 +18,7 @@ from dpquery.strategy.algebra.subset_sums import BlockSums
 from dpquery.strategy.bounds.lower_bounds import svd_bound
 from dpquery.strategy.errors.expected_error import expected_error, weighted_queries
 from dpquery.strategy.optimize.opt_residual import ResidualProblem, opt_residual, real_core
-from dpquery.strategy.search.candidates import residual
+from dpquery.strategy.search.candidates import residual_candidate
 from dpquery.strategy.search.problem import Problem
 from dpquery.strategy.search.select import select
 from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
@@ -28,7 +28,7 @@ SHAPE = MIXED.shape_of_domain
 
 def found_for(workload):
     problem = Problem(workload, gram(workload), "gaussian", seed=0, progress=print)
-    return residual(problem)
+    return residual_candidate(problem)
 
 
 def dense_loss(strategy, workload):

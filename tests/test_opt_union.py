@@ -15,7 +15,7 @@ from dpquery.operators.factors import Identity, Ones
 from dpquery.operators.gram import gram, grams
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
-from dpquery.spec.parsing.spec import load
+from dpquery.spec.parsing.spec import load_spec
 from dpquery.strategy.errors.expected_error import expected_error
 from dpquery.strategy.optimize.block_groups import Pricing, exponent, greedy_groups, palettes
 from dpquery.strategy.optimize.opt_product import opt_product
@@ -26,7 +26,7 @@ from dpquery.strategy.optimize.opt_union import (
     opt_parts,
     opt_union,
 )
-from dpquery.strategy.search.candidates import union
+from dpquery.strategy.search.candidates import union_candidate
 from dpquery.strategy.search.problem import Problem
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -203,11 +203,11 @@ def test_ten_thousand_tables_are_refused_in_no_time():
 
 def candidate(workload, noise):
     problem = Problem(workload, gram(workload), noise, seed=0, progress=lambda _: None)
-    return union(problem).strategy
+    return union_candidate(problem).strategy
 
 
 def of_file(name, noise):
-    spec = load(Path(__file__).parents[1] / "workloads" / f"{name}.yaml")
+    spec = load_spec(Path(__file__).parents[1] / "workloads" / f"{name}.yaml")
     workload = compile_spec(spec).workload
     return workload, candidate(workload, noise)
 

@@ -11,11 +11,11 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Identity, Ones
 from dpquery.operators.gram import gram
-from dpquery.operators.inverses import array_of
+from dpquery.operators.inverses import inverse_array
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.strategy.algebra.subsets import Lattice, subsets_of
 from dpquery.strategy.optimize.opt_0 import opt_0
-from dpquery.strategy.optimize.opt_0_gaussian import GAP
+from dpquery.strategy.optimize.opt_0_gaussian import OPTIMALITY_GAP
 from dpquery.strategy.optimize.opt_0_laplace import halving_of, p_identity, p_identity_loss
 from dpquery.strategy.optimize.opt_marginals import MarginalsProblem, opt_marginals
 from dpquery.strategy.optimize.opt_product import opt_product
@@ -88,7 +88,7 @@ def test_opt_0_returns_a_strategy_of_sensitivity_one_with_its_own_loss(V, noise)
         assert norms == pytest.approx(np.ones(len(V)))
     assert norms.max() <= 1 + 1e-9
     assert found.loss == pytest.approx(np.trace(np.linalg.solve(A.T @ A, V)), rel=1e-5)
-    assert array_of(found.inverse) @ A.T @ A == pytest.approx(np.eye(len(V)), abs=1e-4)
+    assert inverse_array(found.inverse) @ A.T @ A == pytest.approx(np.eye(len(V)), abs=1e-4)
 
 
 @noises
@@ -104,7 +104,7 @@ def test_the_gaussian_bound_is_below_the_loss_and_above_the_svd_bound(V):
     assert found.bound <= found.loss * (1 + 1e-9)
     assert found.bound >= roots.sum() ** 2 / len(V) * (1 - 1e-6)
     if found.converged:
-        assert found.loss <= found.bound * (1 + GAP)
+        assert found.loss <= found.bound * (1 + OPTIMALITY_GAP)
 
 
 @pytest.mark.parametrize("name", ["prefix", "all ranges", "width", "identity", "tiny", "huge"])
@@ -151,7 +151,7 @@ def test_opt_product_loss_equals_the_dense_one(workload, noise):
 
 def test_a_certified_product_is_certified_by_the_duals_of_its_factors():
     found = opt_product(gram(PRODUCTS[0]), noise="gaussian", rng=rng())
-    assert found.bound >= found.loss / (1 + GAP) ** 2
+    assert found.bound >= found.loss / (1 + OPTIMALITY_GAP) ** 2
     V = dense_gram(PRODUCTS[0])
     for seed in range(20):
         A = rng(seed).normal(size=(20, 20)) + 4 * np.eye(20)

@@ -8,16 +8,21 @@ from scipy.optimize import LinearConstraint, minimize
 
 from dpquery.exceptions import SpecError
 from dpquery.operators.compile import factor
-from dpquery.reconstruction.columns.consistency import kind_of, structure
+from dpquery.reconstruction.columns.consistency import query_kind, structure
 from dpquery.reconstruction.columns.postprocess import (
-    Column,
+    ExtraColumn,
     consistent,
     parse_columns,
     thresholded,
     whole_numbers,
     with_columns,
 )
-from dpquery.reconstruction.columns.simplex import onto_chain, onto_simplex, to_whole, variances
+from dpquery.reconstruction.columns.simplex import (
+    onto_chain,
+    onto_simplex,
+    relative_variances,
+    to_whole,
+)
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.spec.model import Table
 from dpquery.spec.predicates import (
@@ -150,7 +155,7 @@ def test_the_simplex_projection_of_edge_cases(y, total, expected):
 
 
 def test_exact_answers_stay_as_they_are_beside_noisy_ones():
-    v = variances(np.array([0.0, 2.0, 2.0]), (1, 3))
+    v = relative_variances(np.array([0.0, 2.0, 2.0]), (1, 3))
     x = onto_simplex(np.array([[4.0, 3.0, -5.0]]), v, np.array([4.5]))
     np.testing.assert_allclose(x, [[4.0, 0.5, 0.0]], atol=1e-9)
 
@@ -219,7 +224,7 @@ def test_projecting_twice_changes_nothing_more():
 
 @pytest.mark.parametrize("own", OVERLAPPING, ids=str)
 def test_overlapping_predicates_have_no_consistent_answers_and_say_why(own):
-    assert kind_of(own) == "overlapping"
+    assert query_kind(own) == "overlapping"
     given = answers(table(own), np.arange(len(own)) - 1.0)
     assert consistent(given) is None
     assert whole_numbers(given) is None
@@ -297,10 +302,10 @@ def test_the_estimates_and_their_errors_stay_as_they_are():
 
 def test_columns_are_read_in_order_and_named_as_given():
     found = parse_columns(["thresholded:1.5", "nonnegative"])
-    assert found == (Column("thresholded", 1.5), Column("nonnegative"))
+    assert found == (ExtraColumn("thresholded", 1.5), ExtraColumn("nonnegative"))
     assert [own.text for own in found] == ["thresholded:1.5", "nonnegative"]
     assert "below 1.5 standard errors" in found[0].meaning
-    assert "sqrt(2 ln m)" in Column("thresholded").meaning
+    assert "sqrt(2 ln m)" in ExtraColumn("thresholded").meaning
 
 
 @pytest.mark.parametrize(
@@ -324,7 +329,13 @@ def test_a_wrong_column_is_refused_with_a_remedy(texts, message):
 
 
 def test_every_kind_of_predicate_set_is_judged():
-    assert {kind_of(own) for own in DISJOINT} == {"disjoint"}
-    assert [kind_of(own) for own in SPECIAL] == ["prefix", "ranges", "summed", "summed", "summed"]
+    assert {query_kind(own) for own in DISJOINT} == {"disjoint"}
+    assert [query_kind(own) for own in SPECIAL] == [
+        "prefix",
+        "ranges",
+        "summed",
+        "summed",
+        "summed",
+    ]
     mixed = combinations_of(DISJOINT, SPECIAL)
     assert all(structure(table(*own)).axis == 1 for own in mixed)

@@ -16,7 +16,7 @@ from dpquery.reconstruction.rap.fit import RapProjection, replay
 from dpquery.reconstruction.rap.measured_queries import MeasuredQueries
 from dpquery.reconstruction.rap.mirror_descent import softmax
 from dpquery.reconstruction.rap.partition import Partition
-from dpquery.reconstruction.rap.query_answers import tail
+from dpquery.reconstruction.rap.query_answers import threshold_chance
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.reconstruction.rap.whole_tables import WholeTables
 
@@ -156,7 +156,7 @@ def test_the_programme_of_a_tail_equals_its_sum_over_all_outcomes(k, r):
     for held in product((0, 1), repeat=k):
         each = [own if h else 1 - own for own, h in zip(p, held, strict=True)]
         expected += np.multiply.reduce(each, axis=0) * (sum(held) >= r)
-    np.testing.assert_allclose(tail(p, r)[0], expected, atol=1e-12)
+    np.testing.assert_allclose(threshold_chance(p, r)[0], expected, atol=1e-12)
 
 
 def records_of(shape, n, rng):

@@ -35,7 +35,7 @@ from dpquery.release.manifest.manifest import (
 from dpquery.release.manifest.manifest_input import read_manifest
 from dpquery.release.manifest.statement import statement
 from dpquery.release.report.html import page
-from dpquery.release.report.report import headline, load, to_json, to_rows
+from dpquery.release.report.report import headline, load_report, to_json, to_rows
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
 from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
 from dpquery.spec.predicates import GroupSet, IdentitySet, PrefixSet, TotalSet
@@ -115,7 +115,7 @@ def release(folder, rap=RAP):
         replace=False,
         relaxed=relaxed_table(relaxed(), DOMAIN, classes),
     )
-    return load(folder)
+    return load_report(folder)
 
 
 # --------------------------------------------------------------------- the release room

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from release_support import DOMAIN, ITEMS, POOR, RACE, SEX_, answers, identity, one
 
-from dpquery.reconstruction.columns.postprocess import NAMES
+from dpquery.reconstruction.columns.postprocess import COLUMN_NAMES
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.tables.errors import Tally, flags, relative_errors
 from dpquery.release.tables.item_table import layout
@@ -148,7 +148,7 @@ def test_a_dictionary_is_the_declared_domain_in_domain_order():
 
 def test_the_names_that_a_spec_may_not_use_are_those_of_our_columns():
     either = one((SEX_, identity(SEX_)), (POOR, identity(POOR)), at_least=1)
-    own = layout(Item("x", (either,)), DOMAIN, extra=NAMES)
+    own = layout(Item("x", (either,)), DOMAIN, extra=COLUMN_NAMES)
     assert set(own.whole_schema.names) - {"sex", "poor"} == RELEASE_COLUMNS
 
 

@@ -19,7 +19,7 @@ from dpquery.release.folder.write import write_release
 from dpquery.release.manifest.manifest import LedgerFacts, StrategyFacts, manifest_of
 from dpquery.release.report.html import page, write_html
 from dpquery.release.report.preview import preview
-from dpquery.release.report.report import COLUMNS, headline, load, to_json, to_rows
+from dpquery.release.report.report import REPORT_COLUMNS, headline, load_report, to_json, to_rows
 from dpquery.release.report.svg import Scale, bars, curve, log_scale, scale
 from dpquery.spec.domain import Attribute, Bins, Categorical, Column, Domain, Integers
 from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
@@ -72,7 +72,7 @@ def release(folder, *, items=ITEMS, answers=answers, noise="gaussian", curve=((0
         error_by_epsilon=curve,
     )
     write_release(folder, spec=spec, answers=answers, manifest=manifest, replace=False)
-    return load(folder)
+    return load_report(folder)
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_json_holds_the_same_figures(report):
 
 def test_the_terminal_gets_rows_and_a_headline(report):
     rows = to_rows(report)
-    assert {len(row) for row in rows} == {len(COLUMNS)}
+    assert {len(row) for row in rows} == {len(REPORT_COLUMNS)}
     assert rows[0] == ("population", "1", "5", "±0.5 %", "±0.5 %", "0 %", "good: ±0.5 %")
     text = "\n".join(headline(report))
     for words in ("people, version 7", "ε = 1 at δ = 1e-9", "1.250 x a lower bound"):
@@ -168,7 +168,7 @@ def test_a_plot_of_thresholds_says_how_many_conditions_are_to_be_met(tmp_path):
 
 def test_a_folder_that_is_no_release_is_told_apart(tmp_path):
     with pytest.raises(SpecError, match="not a release"):
-        load(tmp_path)
+        load_report(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["ages.parquet", "errors.parquet"])
@@ -183,7 +183,7 @@ def test_damage_is_found_and_the_remedy_named(tmp_path, name, damage):
     if damage == "swapped":
         path.write_bytes((tmp_path / "out" / "pyramid.parquet").read_bytes())
     with pytest.raises(SpecError, match="run `dpquery release` again, which is free"):
-        load(tmp_path / "out")
+        load_report(tmp_path / "out")
 
 
 def rewritten(path, **columns):
@@ -211,7 +211,7 @@ def test_what_is_no_number_is_damage_too(tmp_path, name, columns):
     release(tmp_path / "out")
     rewritten(tmp_path / "out" / name, **columns)
     with pytest.raises(SpecError, match="run `dpquery release` again, which is free"):
-        load(tmp_path / "out")
+        load_report(tmp_path / "out")
 
 
 def test_a_summary_of_more_items_than_there_are_is_not_read(tmp_path, monkeypatch):
@@ -221,7 +221,7 @@ def test_a_summary_of_more_items_than_there_are_is_not_read(tmp_path, monkeypatc
     pq.write_table(pa.concat_tables([table, table]), path)
     monkeypatch.setattr(pq, "read_table", lambda *_, **__: pytest.fail("read"))
     with pytest.raises(SpecError, match="is damaged"):
-        load(tmp_path / "out")
+        load_report(tmp_path / "out")
 
 
 @pytest.mark.parametrize("change", ["swapped", "long"])
@@ -236,7 +236,7 @@ def test_errors_are_those_of_the_item_that_they_name(tmp_path, change):
         table = table.set_column(0, table.schema.field(0), names)
     pq.write_table(table, path)
     with pytest.raises(SpecError, match="is damaged"):
-        load(tmp_path / "out")
+        load_report(tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_a_manifest_of_figures_that_cannot_be_is_damaged(tmp_path, place, value)
     own[last] = value
     path.write_text(json.dumps(raw))
     with pytest.raises(SpecError, match="is damaged"):
-        load(tmp_path / "out")
+        load_report(tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_a_damaged_manifest_says_which_fact_is_wrong(tmp_path, place, value, fac
     (raw if len(place) == 1 else raw[place[0]])[place[-1]] = value
     path.write_text(json.dumps(raw))
     with pytest.raises(SpecError, match=f"is damaged: its {fact} is none"):
-        load(tmp_path / "out")
+        load_report(tmp_path / "out")
 
 
 # ------------------------------------------------------------------------------- the page
@@ -328,7 +328,7 @@ def test_the_page_follows_the_readers_colour_scheme(report):
 
 def test_the_page_is_the_same_each_time(report, tmp_path):
     write_html(report, tmp_path / "a.html")
-    assert (tmp_path / "a.html").read_text(encoding="utf-8") == page(load(tmp_path / "out"))
+    assert (tmp_path / "a.html").read_text(encoding="utf-8") == page(load_report(tmp_path / "out"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "out"]
 
 

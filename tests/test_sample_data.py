@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from dpquery.spec.model import Spec
-from dpquery.spec.parsing.spec import load
+from dpquery.spec.parsing.spec import load_spec
 from dpquery.spec.predicates import GroupSet
 
 ROOT = Path(__file__).parents[1]
@@ -171,7 +171,7 @@ def test_signs_of_deprivation_come_together(people: list[Row]) -> None:
 
 @pytest.fixture(scope="module")
 def spec() -> Spec:
-    return load(SPEC)
+    return load_spec(SPEC)
 
 
 def test_the_workload_is_of_a_size_that_plans_in_seconds(spec: Spec) -> None:

@@ -10,7 +10,7 @@ from spec_base import BASE
 
 from dpquery.spec.parsing import random_subsets
 from dpquery.spec.parsing.random_subsets import (
-    Draws,
+    PublicDraws,
     TooManySetsError,
     WeightedSets,
     drawn,
@@ -95,12 +95,12 @@ def test_sets_are_drawn_by_that_law_and_none_twice() -> None:
 
 def test_draws_below_a_bound_are_even() -> None:
     for bound in (1, 2, 3, 7, 1000):
-        draws = Draws(bound)
+        draws = PublicDraws(bound)
         counts = Counter(draws.below(bound) % 7 for _ in range(7000))
         expected = [sum(v % 7 == rest for v in range(bound)) / bound for rest in range(7)]
         for rest, p in enumerate(expected):
             assert abs(counts[rest] - 7000 * p) <= 5 * math.sqrt(7000 * p)
-    assert 0 <= Draws(3).below(10**400) < 10**400
+    assert 0 <= PublicDraws(3).below(10**400) < 10**400
 
 
 def test_a_hundred_attributes_are_counted_but_not_any_number_of_sizes(

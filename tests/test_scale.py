@@ -20,7 +20,7 @@ from dpquery.strategy.bounds.lower_bounds import svd_bound
 from dpquery.strategy.errors.expected_error import block_errors, expected_error, squared_sensitivity
 from dpquery.strategy.errors.query_variances import expand, power_sums
 from dpquery.strategy.errors.uniform_variances import uniform_variances
-from dpquery.strategy.search.candidates import residual
+from dpquery.strategy.search.candidates import residual_candidate
 from dpquery.strategy.search.problem import Problem
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.sensitivity import sensitivity
@@ -161,7 +161,7 @@ def test_a_hundred_attributes_and_all_their_three_way_tables_reach_the_bound():
     blocks = tuple(marginal(shape, b) for k in range(4) for b in combinations(range(100), k))
     workload = Workload(shape, blocks, (1.0,) * len(blocks))
     V = gram(workload)
-    strategy = residual(Problem(workload, V, "gaussian", 0, lambda _: None)).strategy
+    strategy = residual_candidate(Problem(workload, V, "gaussian", 0, lambda _: None)).strategy
     assert len(strategy.weights) == len(blocks) == 166_751
     error, bound = expected_error(strategy, workload), svd_bound(V)
     loss = error.rmse**2 * workload.shape[0]

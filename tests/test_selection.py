@@ -24,7 +24,7 @@ from dpquery.measurement.rap.selection import (
     _weight,
     differences_of,
     scores_of,
-    select,
+    select_queries,
 )
 
 BLOCKS = ([0, 3, -3, 5], [2, -5, 1])
@@ -41,7 +41,7 @@ def differences(position):
 
 def chosen(size, *, sides=None, taken=NOBODY):
     """Flat numbers of the queries selected, in order."""
-    places = select(
+    places = select_queries(
         differences,
         blocks=2,
         taken=taken,
@@ -253,7 +253,7 @@ def test_every_block_is_asked_once_and_the_blocks_of_the_selected_once_more():
         return tables[position].astype(np.int64)
 
     sides = [("under", 3), ("over", 0), ("either", 1)]
-    places = select(
+    places = select_queries(
         asking, blocks=4, taken=NOBODY, sides=sides, rate=Fraction(1), chance=ExactChance()
     )
     assert sorted(places.tolist()) == [[1, 0], [1, 1], [1, 2], [3, 0]]

@@ -12,7 +12,7 @@ from dpquery.spec.documents.starter import STARTER
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
 from dpquery.spec.model import Budget, Dataset, Privacy, Rows, Spec, Table
 from dpquery.spec.parsing.fields import ROWS
-from dpquery.spec.parsing.spec import load, parse
+from dpquery.spec.parsing.spec import load_spec, parse
 from dpquery.spec.predicates import IdentitySet, PrefixSet
 
 
@@ -139,7 +139,7 @@ def same(one: Spec, two: Spec) -> bool:
 def test_text_and_files_that_a_plan_carries_give_the_same_spec(tmp_path: Path) -> None:
     (tmp_path / "w.yaml").write_text(BASE.replace("values: [Male, Female]", "values_file: s.txt"))
     (tmp_path / "s.txt").write_text("Male\nFemale\n")
-    spec = load(tmp_path / "w.yaml")
+    spec = load_spec(tmp_path / "w.yaml")
     assert spec.files == {"s.txt": "Male\nFemale\n"}
     assert same(spec, parse(spec.text, name="elsewhere", files=spec.files))
 

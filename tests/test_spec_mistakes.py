@@ -12,7 +12,7 @@ from dpquery.exceptions import SpecError
 from dpquery.spec import problems
 from dpquery.spec.documents.starter import STARTER
 from dpquery.spec.parsing import table_limits
-from dpquery.spec.parsing.spec import load, parse
+from dpquery.spec.parsing.spec import load_spec, parse
 
 CASES = (Path(__file__).parent / "spec_mistakes.txt").read_text(encoding="utf-8")
 
@@ -228,27 +228,27 @@ def test_files_outside_the_folder_are_never_read(tmp_path: Path) -> None:
     for name in ("../secret.txt", str(tmp_path / "secret.txt"), "link.txt", "a/../../secret.txt"):
         spec.write_text(BASE.replace("values: [Male, Female]", f"values_file: {name}"))
         with pytest.raises(SpecError, match=r"w\.yaml:6:22: .*leads out of the spec's folder"):
-            load(spec)
+            load_spec(spec)
 
 
 def test_unreadable_files_are_named(tmp_path: Path) -> None:
     spec = tmp_path / "w.yaml"
     with pytest.raises(SpecError, match=r"w\.yaml cannot be read: No such file"):
-        load(spec)
+        load_spec(spec)
     with pytest.raises(SpecError, match=r"cannot be read: Is a directory"):
-        load(tmp_path)
+        load_spec(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(SpecError, match=r"it is a pipe; write it to a file first"):
-        load(tmp_path / "pipe")
+        load_spec(tmp_path / "pipe")
     spec.write_bytes(b"a: 1\nb: \xff\n")
     with pytest.raises(SpecError, match=r"w\.yaml:2:1: this is not UTF-8"):
-        load(spec)
+        load_spec(spec)
     spec.write_bytes(b"#" * 10_000_001)
     with pytest.raises(SpecError, match="larger than 10,000,000 bytes"):
-        load(spec)
+        load_spec(spec)
     spec.write_text(BASE.replace("values: [Male, Female]", "values_file: none.txt"))
     with pytest.raises(SpecError, match=r"w\.yaml:6:22: .*none\.txt cannot be read: No such file"):
-        load(spec)
+        load_spec(spec)
     with pytest.raises(SpecError, match=r"w\.yaml:6:22: the value list 'none.txt' is missing"):
         parse(spec.read_text(), name="w.yaml", files={})
 

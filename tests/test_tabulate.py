@@ -294,12 +294,12 @@ def test_tables_are_merged_only_while_all_of_them_fit(monkeypatch):
     subsets, shape = subsets_up_to(30, 2), (10,) * 30
     merged = set(module._homes(subsets, shape).values())
     assert len(merged) < len(subsets) / 4
-    monkeypatch.setattr(module, "MAX_CELLS", 435 * 100)
+    monkeypatch.setattr(module, "MAX_COUNTED_CELLS", 435 * 100)
     assert set(module._homes(subsets, shape).values()) == set(itertools.combinations(range(30), 2))
-    monkeypatch.setattr(module, "MAX_CELLS", 435 * 100 - 1)
+    monkeypatch.setattr(module, "MAX_COUNTED_CELLS", 435 * 100 - 1)
     with pytest.raises(UnsupportedWorkloadError, match=r"the limit is 43,499"):
-        module.check_size(subsets, shape)
+        module.check_table_sizes(subsets, shape)
 
 
 def test_what_is_planned_can_be_counted():
-    assert MAX_TOTAL <= module.MAX_CELLS
+    assert MAX_TOTAL <= module.MAX_COUNTED_CELLS

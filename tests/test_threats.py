@@ -27,7 +27,7 @@ from dpquery.cli import release
 from dpquery.cli.app import app
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw
-from dpquery.spec.parsing.spec import load
+from dpquery.spec.parsing.spec import load_spec
 
 TABLE = ROOT / "dpquery" / "docs" / "guarantee.md"
 ROWS = 42
@@ -292,7 +292,7 @@ def test_row_25_an_id_is_stripped_of_blanks_and_then_compared_letter_by_letter(
     tmp_path, ids, counted
 ):
     plan_town(tmp_path, PERSON_SPEC)
-    spec = load(tmp_path / "workload.yaml")
+    spec = load_spec(tmp_path / "workload.yaml")
     body = b"".join(b"0,F,1,5," + own for own in ids.splitlines(keepends=True))
     (tmp_path / "d.csv").write_bytes(b"age,sex,region,income,name\n" + body)
     assert tabulate(tmp_path / "d.csv", spec=spec, subsets=[()])[()] == counted

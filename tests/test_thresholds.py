@@ -20,7 +20,7 @@ from dpquery.operators.blocks import product as product_block
 from dpquery.operators.factors import Groups, Identity
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import Prefix
-from dpquery.operators.thresholds import differences, node_weights, nodes, tail
+from dpquery.operators.thresholds import differences, node_weights, threshold_nodes, threshold_sum
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
 from dpquery.strategy.algebra.subsets import subsets_of
@@ -32,7 +32,7 @@ from dpquery.strategy.errors.expected_error import (
 )
 from dpquery.strategy.errors.query_variances import expand, power_sums, total_of
 from dpquery.strategy.errors.uniform_variances import uniform_variances
-from dpquery.strategy.search.candidates import marginals, residual
+from dpquery.strategy.search.candidates import marginals_candidate, residual_candidate
 from dpquery.strategy.search.problem import Problem
 from dpquery.strategy.search.select import select
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
@@ -155,7 +155,7 @@ def test_every_row_has_the_variance_of_its_coefficients(noise):
             assert np.allclose(expected, variance, rtol=1e-7)
 
 
-@pytest.mark.parametrize("build", [marginals, residual])
+@pytest.mark.parametrize("build", [marginals_candidate, residual_candidate])
 def test_answers_from_measurements_without_noise_are_the_truth(build):
     x = np.random.default_rng(0).integers(0, 9, SHAPE)
     blocks = tuple(block for block in EVERY if len(block.attributes) > 2)
@@ -176,7 +176,7 @@ def test_predicted_errors_are_those_of_simulated_noise():
     shape, runs = (3, 2, 4), 2000
     workload = all_targets(shape, [(0, 1, 2), (0, 2)], 2, (1.0, 3.0))
     problem = Problem(workload, gram(workload), "gaussian", 0, lambda _: None)
-    strategy = residual(problem).strategy
+    strategy = residual_candidate(problem).strategy
     scale = math.sqrt(squared_sensitivity(strategy))
     rng = np.random.default_rng(0)
     errors = block_errors(strategy, workload)
@@ -222,7 +222,7 @@ def test_thresholds_over_twelve_attributes_are_planned_in_closed_form(noise):
     V = gram(workload)
     assert len(V.weights) <= 2**12 + 2**6
     problem = Problem(workload, V, noise, 0, lambda _: None)
-    build = residual if noise == "gaussian" else marginals
+    build = residual_candidate if noise == "gaussian" else marginals_candidate
     strategy = build(problem).strategy
     error = expected_error(strategy, workload)
     eigenvalues = workload_eigenvalues(V)
@@ -308,7 +308,7 @@ def test_differences_are_sums_of_signed_terms(k):
 @pytest.mark.parametrize("k", range(13))
 def test_nodes_give_every_function_of_the_hits(k):
     values = np.random.default_rng(k).normal(size=(3, k + 1))
-    powers = nodes(k)[None, :] ** np.arange(k + 1)[:, None]
+    powers = threshold_nodes(k)[None, :] ** np.arange(k + 1)[:, None]
     assert np.allclose(node_weights(values) @ powers.T, values, atol=1e-9)
 
 
@@ -320,7 +320,7 @@ def test_tails_are_exact_beyond_64_bits():
             for size in range(r, 4)
             for chosen in combinations(range(3), size)
         )
-        assert int(tail(pairs, r)) == expected
+        assert int(threshold_sum(pairs, r)) == expected
 
 
 def test_thresholds_beside_ranges_and_products_are_planned_and_proven():

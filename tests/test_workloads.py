@@ -10,7 +10,7 @@ from dpquery.exceptions import SpecError
 from dpquery.spec.documents.json_schema import schema, schema_text
 from dpquery.spec.documents.starter import STARTER
 from dpquery.spec.model import Spec
-from dpquery.spec.parsing.spec import load, parse
+from dpquery.spec.parsing.spec import load_spec, parse
 from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode, read_yaml
 from dpquery.spec.predicates import GroupSet, IntervalSet, StackedSet
 from dpquery.spec.problems import Problems
@@ -21,12 +21,12 @@ SHARED = ROOT.parent / "shared"
 
 
 def spec(name: str) -> Spec:
-    return load(ROOT / "workloads" / name)
+    return load_spec(ROOT / "workloads" / name)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_example_is_a_readable_spec(file: Path) -> None:
-    found = load(file)
+    found = load_spec(file)
     assert found.queries > 0
     assert all(item.description for item in found.items)
     assert max(map(len, file.read_text(encoding="utf-8").splitlines())) <= 160

@@ -30,7 +30,7 @@ _ORDERS = 1 + np.exp(np.linspace(-12, 8, 401))
 
 
 @dataclass(frozen=True)
-class Law:
+class NoiseDistribution:
     """Discrete noise: P(y) proportional to exp(-|y| / scale), or to exp(-y^2 / (2 scale^2)).
 
     Attributes:
@@ -92,7 +92,7 @@ class Law:
         return np.asarray((other**2 - own**2).sum(axis=-1) / (2 * scale**2))
 
 
-def goodness_of_fit(values: Integers, law: Law, *, cells: int = _MOST_CELLS) -> float:
+def goodness_of_fit(values: Integers, law: NoiseDistribution, *, cells: int = _MOST_CELLS) -> float:
     """Return the p-value of values being independent draws of a law: likelihood-ratio chi-square.
 
     The values are counted in cells of about equal mass, each expecting _LEAST_EXPECTED at least.
@@ -145,7 +145,7 @@ def pooled(counted: Integers, expected: Floats) -> tuple[Integers, Floats]:
     return np.add.reduceat(counted.ravel(), groups), np.add.reduceat(expected.ravel(), groups)
 
 
-def _edges(law: Law, cells: int) -> Integers:
+def _edges(law: NoiseDistribution, cells: int) -> Integers:
     """Return where cells of about equal mass end; the last one never ends."""
     wanted = np.arange(1, cells) / cells
     low = np.full(wanted.size, -math.ceil(40 * law.scale), dtype=np.int64)

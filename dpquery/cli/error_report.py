@@ -27,8 +27,8 @@ def error_report(
     from dpquery.release.report import report
     from dpquery.untrusted.atomic_write import check_place
 
-    check_place(html, mark=page.MARK)
-    loaded = report.load(directory)
+    check_place(html, mark=page.REPORT_MARK)
+    loaded = report.load_report(directory)
     page.write_html(loaded, html)
     if as_json:
         print_json(report.to_json(loaded))

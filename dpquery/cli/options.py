@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dpquery.untrusted.json_values import LARGEST
+from dpquery.untrusted.json_values import LARGEST_INTEGER
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 LedgerPath = Annotated[
@@ -15,14 +15,14 @@ LedgerPath = Annotated[
     ),
 ]
 Delta = Annotated[str | None, typer.Option(help="The delta of the guarantee; default: the spec's.")]
-Noise = Annotated[
+NoiseOption = Annotated[
     str,
     typer.Option(
         help="laplace, gaussian, or auto: the better by the plan. A named one takes a linear "
         "strategy, unless --mechanism rap (which takes gaussian)."
     ),
 ]
-Objective = Annotated[
+ObjectiveOption = Annotated[
     str, typer.Option(help="What to minimise: rmse, or max, the largest standard error.")
 ]
 ReleaseMechanismOption = Annotated[
@@ -80,7 +80,9 @@ TimeLimit = Annotated[
         min=0, help="CPU seconds of search for each kind of noise; the best so far stands."
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, max=LARGEST, help="Seed of the optimisers' starts.")]
+Seed = Annotated[
+    int, typer.Option(min=0, max=LARGEST_INTEGER, help="Seed of the optimisers' starts.")
+]
 Jobs = Annotated[
     int, typer.Option(min=1, max=2, help="Processes: 2 searches both kinds of noise at once.")
 ]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpquery.commands.answerable import check_answerable, check_size
+from dpquery.commands.answerable import check_answerable, check_answers_size
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee, parse_delta, parse_epsilon
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
@@ -29,7 +29,7 @@ from dpquery.operators.compile import (
 from dpquery.operators.factors import Array
 from dpquery.plan_file.plan import Plan, plan_and_spec
 from dpquery.plan_file.strategy_json import decode_strategy
-from dpquery.reconstruction.columns.postprocess import Column, parse_columns
+from dpquery.reconstruction.columns.postprocess import ExtraColumn, parse_columns
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.reconstruction.linear_answers import noisy_values, positions_of
 from dpquery.reconstruction.rap.refine_classes import spread_evenly
@@ -147,7 +147,7 @@ class _Asking:
 
     questions: Questions
     confidence: float | None
-    columns: tuple[Column, ...]
+    columns: tuple[ExtraColumn, ...]
     progress: Progress
 
     @property
@@ -207,7 +207,7 @@ def _relaxed(of: _Release, asking: _Asking) -> _Found:
     finer = finer_classes(classes, [table for item in asked.spec.items for table in item.tables])
     new = compile_questions(asked.spec, finer)
     released = read_relaxed(of.directory, of.compiled, digest=of.manifest.rap.rows_sha256)
-    check_size(asked, new, relaxed_rows=len(released.values))
+    check_answers_size(asked, new, relaxed_rows=len(released.values))
     rows = spread_evenly(released, classes, finer)
     pairs = zip(asked.spec.domain.attributes, classes, finer, strict=True)
     guessed = tuple(own.name for own, before, after in pairs if after.max() > before.max())

@@ -20,7 +20,7 @@ from dpquery.strategy.shapes.answerable import measured_sets, supports, wide_att
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.strategies import Strategy
 
-SHOWN = 4  # tables of one item, and measured sets, that a message names
+MAX_NAMED = 4  # tables of one item, and measured sets, that a message names
 
 
 def check_answerable(
@@ -50,18 +50,19 @@ def check_answerable(
         missing = {wide_attributes(own): None for own in blocks if not supports(strategy, own)}
         if missing and held is None:
             held = measured_sets(strategy)
-        for S in list(missing)[:SHOWN]:
+        for S in list(missing)[:MAX_NAMED]:
             message = _message(S, held or (), asked.spec.domain, strategy)
             asked.problems.add(place, f"{quoted(item.name)}: {message}")
-        if len(missing) > SHOWN:
+        if len(missing) > MAX_NAMED:
             asked.problems.add(
-                place, f"{quoted(item.name)}: and {len(missing) - SHOWN} tables more are not held"
+                place,
+                f"{quoted(item.name)}: and {len(missing) - MAX_NAMED} tables more are not held",
             )
     asked.problems.raise_if_any()
     return compiled
 
 
-def check_size(asked: Questions, compiled: CompiledSpec, *, relaxed_rows: int) -> None:
+def check_answers_size(asked: Questions, compiled: CompiledSpec, *, relaxed_rows: int) -> None:
     """Refuse questions whose tables are larger than what RAP holds when it makes a release.
 
     Raises:
@@ -116,8 +117,8 @@ def _message(S: Subset, held: Sequence[Subset], domain: Domain, strategy: Strate
             f"no combination of the rows of one of them; {remedy}"
         )
     nearest = sorted(held, key=lambda own: (-len(set(own) & set(S)), len(own), own))
-    shown = [_crossed(own, names) for own in nearest[:SHOWN]]
-    more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
+    shown = [_crossed(own, names) for own in nearest[:MAX_NAMED]]
+    more = f" and {len(held) - MAX_NAMED} more" if len(held) > MAX_NAMED else ""
     return (
         f"no measured table holds {together} together; measured: {', '.join(shown)}{more}; {remedy}"
     )

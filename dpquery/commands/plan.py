@@ -10,14 +10,14 @@ from dpquery.measurement import accounting
 from dpquery.measurement.ledger.caps import parent_cap
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.mechanisms.release_content import Progress
-from dpquery.plan_file.plan import MARK, Plan, write_plan
+from dpquery.plan_file.plan import PLAN_MARK, Plan, write_plan
 from dpquery.planning.comparison import LINEAR, Wanted, stage_for, with_rap
 from dpquery.planning.countable import compile_countable
 from dpquery.planning.figures import planned, solution_check
 from dpquery.planning.plan_report import PlanReport, report_of
 from dpquery.planning.targets import goal_of, parse_sweep, parse_targets
 from dpquery.spec.model import Spec
-from dpquery.spec.parsing.spec import load
+from dpquery.spec.parsing.spec import load_spec
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.search.select import Objective, select
 from dpquery.untrusted.atomic_write import check_place, replace_file
@@ -60,8 +60,8 @@ def plan(
         compare: whether RAP is compared, and on what it is rehearsed.
         progress: told what is being tried.
     """
-    check_place(plan_path, mark=MARK)
-    spec = load(spec_path)
+    check_place(plan_path, mark=PLAN_MARK)
+    spec = load_spec(spec_path)
     compiled, cap = compile_countable(spec), accounting.budget_cap(spec.budget, spec.privacy)
     delta = spec.privacy.delta if delta is None else delta
     wanted, points = parse_targets(targets, spec, objective), parse_sweep(sweep)
@@ -83,7 +83,7 @@ def plan(
     made = Plan(__version__, spec_path.name, spec.text, spec.files, objective, wanted, seed, chosen)
     report = report_of(made, spec, epsilon=epsilon, delta=delta, sweep=points)
     report = with_rap(report, stage, wanted=compare, time_limit=time_limit, progress=progress)
-    replace_file(plan_path, write_plan(report.plan), mark=MARK)
+    replace_file(plan_path, write_plan(report.plan), mark=PLAN_MARK)
     return report
 
 

@@ -229,7 +229,7 @@ def unit_of(privacy: Privacy) -> str:
     return f"{unit}, {privacy.neighbours}"
 
 
-def kind_of(unit: str) -> str:
+def unit_kind(unit: str) -> str:
     """Return a unit without the name of the column that tells its persons apart.
 
     Files about the same people may call that column differently.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpquery.measurement.accounting import Guarantee, Price, charge_units, unit_of
 from dpquery.measurement.counting.exact_answers import exact_answers
-from dpquery.measurement.counting.tabulate import check_header, check_size, tabulate
+from dpquery.measurement.counting.tabulate import check_header, check_table_sizes, tabulate
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
 from dpquery.measurement.noise.calibration import CalibratedNoise
@@ -134,7 +134,7 @@ def measure(
             return stored
         check_libraries()
         noise_source = query.source()
-        check_size(subsets, query.compiled.workload.shape_of_domain)
+        check_table_sizes(subsets, query.compiled.workload.shape_of_domain)
         check_header(data, query.spec)
         ledger.reserve(
             dataset,

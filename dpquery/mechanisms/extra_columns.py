@@ -10,7 +10,7 @@ from dpquery.reconstruction.columns.graphical_model import (
     check_graphical,
     fit_graphical,
 )
-from dpquery.reconstruction.columns.postprocess import Column, with_columns
+from dpquery.reconstruction.columns.postprocess import ExtraColumn, with_columns
 from dpquery.reconstruction.least_squares import Estimates
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.strategy.shapes.strategies import Strategy
@@ -25,7 +25,7 @@ class ExtraColumns:
         model: the graphical model, where a column asks for it.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[ExtraColumn, ...]
     model: GraphicalModel | None
 
     def added_to(self, answers: TableAnswers, block: Block) -> TableAnswers:
@@ -34,14 +34,14 @@ class ExtraColumns:
         return with_columns(answers, self.columns, model=modelled)
 
 
-def check_columns(columns: Sequence[Column], strategy: Strategy) -> None:
+def check_columns(columns: Sequence[ExtraColumn], strategy: Strategy) -> None:
     """Refuse, before anything is charged, columns that could not be made from a strategy."""
     if _graphical(columns):
         check_graphical(strategy)
 
 
 def extra_columns(
-    columns: tuple[Column, ...],
+    columns: tuple[ExtraColumn, ...],
     strategy: Strategy,
     noisy: Sequence[Array],
     estimates: Estimates,
@@ -66,5 +66,5 @@ def extra_columns(
     return ExtraColumns(columns, fit_graphical(strategy, noisy, noise_std=noise_std, total=total))
 
 
-def _graphical(columns: Sequence[Column]) -> bool:
+def _graphical(columns: Sequence[ExtraColumn]) -> bool:
     return any(column.name == "graphical" for column in columns)

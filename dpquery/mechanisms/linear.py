@@ -22,7 +22,7 @@ from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan
 from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.planning.figures import SelectionAtBudget, check_figures, chosen_price, error_curve
-from dpquery.reconstruction.columns.postprocess import Column
+from dpquery.reconstruction.columns.postprocess import ExtraColumn
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.linear_answers import noisy_values, table_answers
 from dpquery.reconstruction.solution_check import flaw_of
@@ -53,7 +53,7 @@ class LinearMechanism:
     plan: Plan
     priced: SelectionAtBudget
     query: LinearQuery
-    columns: tuple[Column, ...]
+    columns: tuple[ExtraColumn, ...]
 
     @property
     def measured(self) -> tuple[MeasurementLabel, ...]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from dpquery.measurement import accounting
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import StoredMeasurement
-from dpquery.reconstruction.columns.postprocess import Column
+from dpquery.reconstruction.columns.postprocess import ExtraColumn
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.manifest.manifest import LedgerFacts, Manifest
 from dpquery.spec.model import Item
@@ -38,7 +38,7 @@ class ReleaseRequest:
     epsilon: Fraction
     delta: Fraction
     noise: Noise | None
-    columns: tuple[Column, ...]
+    columns: tuple[ExtraColumn, ...]
     release: int
     level: float | None = None
 

@@ -20,9 +20,9 @@ import numpy as np
 
 from dpquery.operators.factors import Array, Factor, Identity
 from dpquery.operators.tensors import broadcast_sum, kron_apply, sum_along
-from dpquery.operators.thresholds import node_weights, nodes
+from dpquery.operators.thresholds import node_weights, threshold_nodes
 
-Side = tuple[float, float]
+SplitFactor = tuple[float, float]
 """(a, b) stands for the matrix a 11' + b F of a factor F."""
 SignedTerms = tuple[tuple[int, tuple[bool, ...]], ...]
 
@@ -62,7 +62,7 @@ class Block:
         return threshold_terms(self.counted, self.at_least)
 
     @cached_property
-    def summands(self) -> tuple[tuple[float, tuple[Side, ...]], ...]:
+    def summands(self) -> tuple[tuple[float, tuple[SplitFactor, ...]], ...]:
         """The block as a sum of k + 1 Kronecker products for k counted factors; one for r = k."""
         if self.is_product:
             return ((1.0, ((0.0, 1.0),) * len(self.factors)),)
@@ -70,7 +70,7 @@ class Block:
         weights = node_weights((np.arange(k + 1) >= self.at_least).astype(np.float64))
         return tuple(
             (float(alpha), tuple((1.0, x - 1.0) if own else (0.0, 1.0) for own in self.counted))
-            for alpha, x in zip(weights.tolist(), nodes(k).tolist(), strict=True)
+            for alpha, x in zip(weights.tolist(), threshold_nodes(k).tolist(), strict=True)
         )
 
     @cached_property

@@ -21,7 +21,7 @@ from dpquery.operators.gram_terms import Sides, column_sums, gram_terms, is_even
 from dpquery.operators.ranges import Columns
 from dpquery.operators.tensors import kron_apply
 
-MAX_CLASSES = 8192  # of an attribute whose (n, n) matrices are held as arrays
+MAX_DENSE_CLASSES = 8192  # of an attribute whose (n, n) matrices are held as arrays
 
 
 EVEN = 1e-12  # relative spread of weights that are equal but for rounding
@@ -280,10 +280,10 @@ def _gram_of(factor: Factor) -> Matrix:
 
 
 def _check_classes(n: int) -> None:
-    if n > MAX_CLASSES:
+    if n > MAX_DENSE_CLASSES:
         raise UnsupportedWorkloadError(
             f"an attribute with {n:,} distinct values is asked for ranges or groups, and the limit "
-            f"for those is {MAX_CLASSES:,}; declare wider bins, or ask for its values only"
+            f"for those is {MAX_DENSE_CLASSES:,}; declare wider bins, or ask for its values only"
         )
 
 
@@ -342,7 +342,7 @@ def is_mixture(V: Matrix) -> bool:
     """
     if isinstance(V, Mixture):
         return True
-    if isinstance(V, Structured) and (V.n > MAX_CLASSES or not _flat(V.diagonal)):
+    if isinstance(V, Structured) and (V.n > MAX_DENSE_CLASSES or not _flat(V.diagonal)):
         return False
     A, n = array_of(V), classes(V)
     mixture = np.full((n, n), A[0, -1])

@@ -15,11 +15,11 @@ from itertools import product
 
 import numpy as np
 
-from dpquery.operators.blocks import Block, Side
+from dpquery.operators.blocks import Block, SplitFactor
 from dpquery.operators.factors import Array, Factor, Identity
-from dpquery.operators.thresholds import differences, node_weights, nodes
+from dpquery.operators.thresholds import differences, node_weights, threshold_nodes
 
-Sides = tuple[Side, Side]
+Sides = tuple[SplitFactor, SplitFactor]
 """Of L'R with L = a 11' + b F: ((a, b) of L, (a, b) of R)."""
 GRAM = ((0.0, 1.0), (0.0, 1.0))
 MAX_PAIRED = 3  # predicates of which all sets are paired; Grams of ranges keep their structure so
@@ -76,7 +76,7 @@ def _pairs(values: Array, beside: int) -> Iterator[tuple[Array, tuple[Sides, ...
         sides = {u: tuple((0.0, 1.0) if inside else (1.0, 0.0) for inside in u) for u in sets}
         halves = [(weights[u], sides[u]) for u in sets]
     else:
-        points, alphas = nodes(beside).tolist(), node_weights(values)
+        points, alphas = threshold_nodes(beside).tolist(), node_weights(values)
         halves = [(alphas[:, j], ((1.0, x - 1.0),) * beside) for j, x in enumerate(points)]
     for left, on_left in halves:
         for right, on_right in halves:

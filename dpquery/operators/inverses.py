@@ -35,7 +35,7 @@ class DiagonalLessRows:
 Inverse = Array | DiagonalLessRows | TreeInverse
 
 
-def array_of(M: Inverse) -> Array:
+def inverse_array(M: Inverse) -> Array:
     """Return M written out: (n, n)."""
     return M.array() if isinstance(M, DiagonalLessRows | TreeInverse) else M
 
@@ -84,7 +84,7 @@ def _dense_inverse(factor: Factor) -> Array:
 def inverse_trace(M: Inverse, V: Matrix) -> float:
     """Return tr(M V)."""
     if not isinstance(M, DiagonalLessRows):
-        return trace_with(array_of(M), V)
+        return trace_with(inverse_array(M), V)
     return float(M.diagonal @ diagonal(V) - np.sum(M.rows.T * times(V, M.rows.T)))
 
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from dpquery.operators.factors import Array
 
-ROUNDING = 1e-13  # relative to what cancelled
+THRESHOLD_ROUNDING = 1e-13  # relative to what cancelled
 
 
-def tail(pairs: Sequence[tuple[Array | int, Array | int]], r: int) -> Array:
+def threshold_sum(pairs: Sequence[tuple[Array | int, Array | int]], r: int) -> Array:
     """Return the sum over all ways to hit at least r of the pairs (miss, hit), of the products.
 
     Entries broadcast against each other; Python ints and arrays of them stay exact.
@@ -61,7 +61,7 @@ def differences(levels: Sequence[float], r: int, *, beside: int = 0) -> Array:
     steps = np.array([_steps(k, w, r, beside) for w in range(k + 1)])[sizes]
     found = np.einsum("ax,axs->as", masses, steps)
     held = np.einsum("ax,axs->as", np.abs(masses), np.abs(steps))
-    return np.where(np.abs(found) > ROUNDING * held, found, 0.0)
+    return np.where(np.abs(found) > THRESHOLD_ROUNDING * held, found, 0.0)
 
 
 def _steps(k: int, w: int, r: int, beside: int) -> Array:
@@ -77,7 +77,7 @@ def _steps(k: int, w: int, r: int, beside: int) -> Array:
     return out
 
 
-def nodes(k: int) -> Array:
+def threshold_nodes(k: int) -> Array:
     """Return k + 1 nodes, the first of them 1, in which sums of powers are well conditioned."""
     return np.cos(np.pi * np.arange(k + 1) / max(k, 1))
 
@@ -85,5 +85,5 @@ def nodes(k: int) -> Array:
 def node_weights(values: Array) -> Array:
     """Return alpha with sum_j alpha_j x_j^s = values[..., s]. values: (..., k + 1)."""
     k = values.shape[-1] - 1
-    powers = nodes(k)[None, :] ** np.arange(k + 1)[:, None]
+    powers = threshold_nodes(k)[None, :] ** np.arange(k + 1)[:, None]
     return np.asarray(np.linalg.solve(powers, values[..., None])[..., 0])

@@ -19,10 +19,10 @@ from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.search.select import Objective
 from dpquery.untrusted.files import read_outside
 from dpquery.untrusted.json_values import (
-    MAX_BYTES,
+    MAX_JSON_BYTES,
     Json,
     integer,
-    listed,
+    list_of,
     mapping,
     number_of,
     optional_number,
@@ -31,7 +31,7 @@ from dpquery.untrusted.json_values import (
 )
 
 FORMAT = "dpquery.plan/1"
-MARK = b'"format": "dpquery.plan/'
+PLAN_MARK = b'"format": "dpquery.plan/'
 """What stands in the second line of every plan."""
 _OBJECTIVES: dict[str, Objective] = {"rmse": "rmse", "max": "max"}
 _FIGURES: dict[str, Figure] = {"sd": "sd", "rmse": "rmse"}
@@ -177,9 +177,9 @@ def _parse(raw: Json, digest: str) -> Plan:
         spec_text=text_of(spec["text"]),
         spec_files=files,
         objective=_OBJECTIVES[text_of(raw["objective"])],
-        targets=tuple(_parse_target(mapping(own)) for own in listed(raw["targets"])),
+        targets=tuple(_parse_target(mapping(own)) for own in list_of(raw["targets"])),
         seed=integer(raw["seed"], 0),
-        selections=tuple(_parse_selection(mapping(own)) for own in listed(raw["selections"], 1)),
+        selections=tuple(_parse_selection(mapping(own)) for own in list_of(raw["selections"], 1)),
         relaxed=decode_rap(mapping(raw["relaxed"])) if "relaxed" in raw else None,
         digest=digest,
     )
@@ -190,8 +190,8 @@ def _parse_selection(raw: Json) -> PlannedSelection:
         noise=_NOISES[text_of(raw["noise"])],
         best=text_of(raw["best"]),
         strategy=mapping(raw["strategy"]),
-        candidates=tuple(_parse_figures(mapping(own)) for own in listed(raw["candidates"])),
-        items=tuple(_parse_item(mapping(own)) for own in listed(raw["items"])),
+        candidates=tuple(_parse_figures(mapping(own)) for own in list_of(raw["candidates"])),
+        items=tuple(_parse_item(mapping(own)) for own in list_of(raw["items"])),
         bound_rmse=optional_number(raw["bound"]),
         bound_kind=text_of(raw["bound_kind"]),
         bound_score=optional_number(raw["bound_score"]),
@@ -236,7 +236,7 @@ def _parse_item(raw: Json) -> ItemFigures:
 
 def read_plan_file(path: Path) -> bytes:
     """Return the bytes of a plan file; OSError, with the reason, if they cannot be had."""
-    return read_outside(path, most=MAX_BYTES)
+    return read_outside(path, most=MAX_JSON_BYTES)
 
 
 def plan_and_spec(content: bytes, path: Path) -> tuple[Plan, Spec]:

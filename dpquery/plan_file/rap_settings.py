@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from dpquery.exceptions import SpecError
 from dpquery.untrusted.json_values import (
-    LARGEST,
+    LARGEST_INTEGER,
     Json,
     JsonValue,
     integer,
@@ -24,7 +24,7 @@ MAX_SELECTED = 1 << 12
 """In a round: all pairs of its queries are compared."""
 MAX_MEASURED = 1 << 16
 """In all rounds together."""
-MAX_ROWS = 1 << 20
+MAX_RELAXED_ROWS = 1 << 20
 RELAXED_ROWS = 1_000
 SELECTED, LEAST_ROUNDS, MOST_ROUNDS = 4, 2, 64
 _FIELDS = ("rounds", "selected", "relaxed_rows", "seed")
@@ -55,10 +55,10 @@ class RapSettings:
             raise ValueError(
                 f"RAP selects at most {MAX_SELECTED} queries a round and {MAX_MEASURED} in all"
             )
-        if not 1 <= self.relaxed_rows <= MAX_ROWS:
-            raise ValueError(f"RAP takes 1 to {MAX_ROWS} relaxed rows")
-        if not 0 <= self.seed <= LARGEST:
-            raise ValueError(f"a seed is a whole number from 0 to {LARGEST}")
+        if not 1 <= self.relaxed_rows <= MAX_RELAXED_ROWS:
+            raise ValueError(f"RAP takes 1 to {MAX_RELAXED_ROWS} relaxed rows")
+        if not 0 <= self.seed <= LARGEST_INTEGER:
+            raise ValueError(f"a seed is a whole number from 0 to {LARGEST_INTEGER}")
 
     @property
     def adaptive(self) -> bool:

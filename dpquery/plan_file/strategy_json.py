@@ -25,15 +25,15 @@ from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
 from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
-from dpquery.strategy.shapes.size_limits import MAX_ALL_BYTES, MAX_BYTES, check_size
+from dpquery.strategy.shapes.size_limits import MAX_ALL_BYTES, MAX_MATRIX_BYTES, check_strategy_size
 from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.union import UnionStrategy
 from dpquery.untrusted.json_values import (
-    LARGEST,
+    LARGEST_INTEGER,
     Json,
     JsonValue,
     integer,
-    listed,
+    list_of,
     mapping,
     scaled_integer,
     text_of,
@@ -74,7 +74,7 @@ def decode_strategy(encoded: Json, *, noise: Noise, workload: Workload) -> Strat
     try:
         _check_packed(encoded)
         strategy = _decode(encoded, noise, workload)
-        check_size(strategy)
+        check_strategy_size(strategy)
         _check_support(strategy, workload)
     except (LookupError, TypeError, ValueError, ArithmeticError, MemoryError, zlib.error):
         raise SpecError(
@@ -87,14 +87,14 @@ def _decode(encoded: Json, noise: Noise, workload: Workload) -> Strategy:
     name, shape = text_of(encoded["name"]), workload.shape_of_domain
     match encoded["shape"]:
         case "product":
-            encoded_factors = zip(listed(encoded["factors"]), shape, strict=True)
+            encoded_factors = zip(list_of(encoded["factors"]), shape, strict=True)
             factors = [_decode_factor(mapping(own), n) for own, n in encoded_factors]
             return ProductStrategy(name, noise, tuple(factors))
         case "marginals":
             weights_of, held = _decode_weights(encoded, workload), _decode_held(encoded, shape)
             return MarginalsStrategy(name, noise, shape, weights_of, held)
         case "residual":
-            pairs = zip(listed(encoded["cores"]), shape, strict=True)
+            pairs = zip(list_of(encoded["cores"]), shape, strict=True)
             cores = tuple(_decode_core(own, n) for own, n in pairs)
             return ResidualStrategy(name, noise, cores, _decode_weights(encoded, workload))
         case "union":
@@ -102,7 +102,7 @@ def _decode(encoded: Json, noise: Noise, workload: Workload) -> Strategy:
         case "quad-tree":
             return _decode_quad_tree(encoded, name, noise, shape)
         case "workload":
-            weights = tuple(scaled_integer(own) for own in listed(encoded["weights"]))
+            weights = tuple(scaled_integer(own) for own in list_of(encoded["weights"]))
             if len(weights) != len(workload.blocks):
                 raise ValueError("weights")
             return DirectStrategy(name, noise, workload, weights)
@@ -111,12 +111,12 @@ def _decode(encoded: Json, noise: Noise, workload: Workload) -> Strategy:
 
 
 def _decode_union(encoded: Json, name: str, noise: Noise, workload: Workload) -> UnionStrategy:
-    parts = tuple(_decode(mapping(own), noise, workload) for own in listed(encoded["parts"]))
+    parts = tuple(_decode(mapping(own), noise, workload) for own in list_of(encoded["parts"]))
     products = tuple(part for part in parts if isinstance(part, ProductStrategy))
-    weights = tuple(scaled_integer(own) for own in listed(encoded["weights"]))
+    weights = tuple(scaled_integer(own) for own in list_of(encoded["weights"]))
     groups = tuple(
-        tuple(integer(position, 0) for position in listed(own, 1))
-        for own in listed(encoded["groups"])
+        tuple(integer(position, 0) for position in list_of(own, 1))
+        for own in list_of(encoded["groups"])
     )
     if not len(parts) == len(products) == len(weights) == len(groups) > 0:
         raise ValueError("parts")
@@ -154,19 +154,19 @@ def _check_support(strategy: Strategy, workload: Workload) -> None:
 def _decode_quad_tree(
     encoded: Json, name: str, noise: Noise, shape: tuple[int, ...]
 ) -> QuadTreeStrategy:
-    first, second = (integer(own, 0) for own in listed(encoded["pair"]))
+    first, second = (integer(own, 0) for own in list_of(encoded["pair"]))
     levels = []
-    for raw in listed(encoded["levels"]):
-        rows, columns, weight = (integer(own, 1) for own in listed(raw))
+    for raw in list_of(encoded["levels"]):
+        rows, columns, weight = (integer(own, 1) for own in list_of(raw))
         levels.append(Level((rows, columns), weight))
     return QuadTreeStrategy(name, noise, shape, (first, second), tuple(levels))
 
 
 def _decode_weights(encoded: Json, workload: Workload) -> dict[tuple[int, ...], int]:
     weights: dict[tuple[int, ...], int] = {}
-    for pair in listed(encoded["weights"]):
-        subset, weight = listed(pair)
-        b = tuple(integer(i, 0) for i in listed(subset))
+    for pair in list_of(encoded["weights"]):
+        subset, weight = list_of(pair)
+        b = tuple(integer(i, 0) for i in list_of(subset))
         if list(b) != sorted(set(b)) or any(i >= len(workload.shape_of_domain) for i in b):
             raise ValueError("subset")
         weights[b] = scaled_integer(weight)
@@ -176,8 +176,8 @@ def _decode_weights(encoded: Json, workload: Workload) -> dict[tuple[int, ...], 
 def _decode_held(encoded: Json, shape: tuple[int, ...]) -> dict[int, Factor]:
     """Return the factors of marginals, each of full column rank."""
     factors: dict[int, Factor] = {}
-    for pair in listed(encoded["factors"]):
-        place, raw = listed(pair)
+    for pair in list_of(encoded["factors"]):
+        place, raw = list_of(pair)
         i, own = integer(place, 0), mapping(raw)
         if i in factors or own["kind"] == "total":
             raise ValueError("factors")
@@ -238,7 +238,9 @@ def _decode_factor(raw: Json, n: int) -> Factor:
         case "haar" if integer(raw["n"], 1) == n:
             factor = Haar(n)
         case "hierarchy" if integer(raw["n"], 1) == n:
-            pairs = [[integer(own, 1) for own in listed(level)] for level in listed(raw["levels"])]
+            pairs = [
+                [integer(own, 1) for own in list_of(level)] for level in list_of(raw["levels"])
+            ]
             factor = Hierarchy(n, [size for size, _ in pairs], [weight for _, weight in pairs])
         case "p-identity":
             diagonal, rows = _unpack(raw["diagonal"], n), _unpack(raw["rows"], n)
@@ -273,9 +275,9 @@ def _check_packed(encoded: Json) -> None:
     while todo:
         own = todo.pop()
         if isinstance(own, dict) and "data" in own:
-            rows, columns = (integer(size, 0) for size in listed(own["shape"]))
+            rows, columns = (integer(size, 0) for size in list_of(own["shape"]))
             total += 8 * rows * columns
-            if 8 * rows * columns > MAX_BYTES or total > MAX_ALL_BYTES:
+            if 8 * rows * columns > MAX_MATRIX_BYTES or total > MAX_ALL_BYTES:
                 raise ValueError("size")
         elif isinstance(own, dict | list):
             todo += own.values() if isinstance(own, dict) else own
@@ -284,7 +286,7 @@ def _check_packed(encoded: Json) -> None:
 def _unpack(raw: JsonValue, n: int) -> Array:
     """Inflate an integer matrix of n columns; its declared shape limits how far."""
     packed = mapping(raw)
-    rows, columns = (integer(own, 0) for own in listed(packed["shape"]))
+    rows, columns = (integer(own, 0) for own in list_of(packed["shape"]))
     if columns != n:
         raise ValueError("shape")
     expected = 8 * rows * columns  # within the limits of _check_packed
@@ -298,6 +300,6 @@ def _unpack(raw: JsonValue, n: int) -> Array:
     if len(content) != expected:
         raise ValueError("length")
     matrix = np.frombuffer(content, dtype="<i8").astype(np.int64).reshape(rows, columns)
-    if matrix.size and max(int(matrix.max()), -int(matrix.min())) > LARGEST:
+    if matrix.size and max(int(matrix.max()), -int(matrix.min())) > LARGEST_INTEGER:
         raise ValueError("range")
     return matrix

@@ -6,7 +6,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.spec.model import Spec
-from dpquery.strategy.search.problem import MAX_CELLS
+from dpquery.strategy.search.problem import MAX_TABLE_CELLS
 
 
 def compile_countable(spec: Spec) -> CompiledSpec:
@@ -21,12 +21,12 @@ def compile_countable(spec: Spec) -> CompiledSpec:
     too_wide = []
     for item, places in zip(spec.items, compiled.items, strict=True):
         widest = max((compiled.workload.blocks[k] for k in places), key=_cells, default=None)
-        if widest is not None and _cells(widest) > MAX_CELLS:
+        if widest is not None and _cells(widest) > MAX_TABLE_CELLS:
             names = " x ".join(spec.domain.attributes[i].name for i in widest.attributes)
             too_wide.append(
                 f"{item.place}: item {item.name!r} has a table over {names} of {_cells(widest):,} "
-                f"cells to measure, and the limit is {MAX_CELLS:,}; ask it of fewer attributes, or "
-                "of coarser sets of their values"
+                f"cells to measure, and the limit is {MAX_TABLE_CELLS:,}; "
+                "ask it of fewer attributes, or of coarser sets of their values"
             )
     if too_wide:
         raise UnsupportedWorkloadError("\n".join(too_wide))

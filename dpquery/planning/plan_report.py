@@ -6,7 +6,14 @@ from fractions import Fraction
 
 from dpquery.plan_file.plan import Plan
 from dpquery.planning.figures import SelectionAtBudget, prices
-from dpquery.planning.targets import LeastEpsilon, Reached, Sweep, least_epsilons, reached, swept
+from dpquery.planning.targets import (
+    LeastEpsilon,
+    Reached,
+    Sweep,
+    least_epsilons,
+    reached_targets,
+    swept,
+)
 from dpquery.spec.model import Spec
 
 
@@ -45,7 +52,7 @@ def report_of(
     if epsilon is None:
         epsilon = least[0].epsilon if least else Fraction(1)
     priced = prices(made, spec, epsilon=epsilon, delta=delta)
-    met = reached(priced[0], made.targets)
+    met = reached_targets(priced[0], made.targets)
     return PlanReport(
         spec, made, epsilon, delta, priced, least, met, swept(made, spec, sweep, delta=delta)
     )

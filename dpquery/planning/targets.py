@@ -152,7 +152,7 @@ def _rounded_up(value: float) -> Fraction:
     return math.ceil(Fraction(value) / step) * step
 
 
-def reached(priced: SelectionAtBudget, targets: Sequence[Target]) -> tuple[Reached, ...]:
+def reached_targets(priced: SelectionAtBudget, targets: Sequence[Target]) -> tuple[Reached, ...]:
     """Return each target with what it comes to under a selection, in counts."""
     items = {own.name: own for own in priced.selection.items}
     figures = [

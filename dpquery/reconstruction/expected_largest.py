@@ -24,11 +24,11 @@ from dpquery.strategy.errors.expected_error import EXPAND_LIMIT, largest_of
 from dpquery.strategy.errors.query_variances import RowSums, expand, power_sums, variances
 from dpquery.strategy.shapes.strategies import Strategy
 
-STEP = 0.005  # of the logarithm of standard errors that are counted as one
+LOG_ERROR_STEP = 0.005  # of the logarithm of standard errors that are counted as one
 SMALLEST = math.exp(-5)  # share of the largest standard error below which all count as that
 LAWS = 33  # roots of concentration that are told apart
 FARTHEST, POINTS = 40.0, 1600  # standard deviations at which tails are tabulated
-NODES = 257  # of the integral over the gamma law
+GAMMA_INTEGRAL_NODES = 257  # of the integral over the gamma law
 BEYOND = 1e-25  # probability of the gamma law that is left out on either side
 
 
@@ -75,7 +75,7 @@ def _count(
 def _steps(std: Array, peak: float) -> Array:
     """Return how many steps below the peak standard errors lie, rounded towards it."""
     share = np.clip(std / peak, SMALLEST, 1.0)
-    return np.asarray(np.floor(-np.log(share) / STEP + 1e-9).astype(np.int64))
+    return np.asarray(np.floor(-np.log(share) / LOG_ERROR_STEP + 1e-9).astype(np.int64))
 
 
 def _largest(found: Counter[tuple[int, int]]) -> float:
@@ -83,7 +83,7 @@ def _largest(found: Counter[tuple[int, int]]) -> float:
     t, tails = _tails()
     none = np.zeros_like(t)  # log of the probability that no error passes t
     for (step, law), queries in found.items():
-        logs = np.interp(t * math.exp(step * STEP), t, tails[law], right=-math.inf)
+        logs = np.interp(t * math.exp(step * LOG_ERROR_STEP), t, tails[law], right=-math.inf)
         none += queries * np.log1p(-np.minimum(np.exp(logs), 1 - 1e-12))
     return float(np.trapezoid(-np.expm1(none), t))
 
@@ -103,7 +103,7 @@ def _log_tail(t: Array, concentration: float) -> Array:
             return np.log(erfc(t / math.sqrt(2)))
         k = 1 / concentration
         low, high = gammaincinv(k, BEYOND) / k, gammainccinv(k, BEYOND) / k
-        u = np.linspace(math.log(low), math.log(high), NODES)
+        u = np.linspace(math.log(low), math.log(high), GAMMA_INTEGRAL_NODES)
         density = np.exp(k * math.log(k) - gammaln(k) + k * (u - np.exp(u)))  # of log G
         tail = np.trapezoid(density * erfc(t[:, None] / np.sqrt(2 * np.exp(u))), u, axis=1)
         return np.asarray(np.log(np.minimum(tail, 1.0)))

@@ -30,7 +30,7 @@ from dpquery.strategy.shapes.splits import Split
 from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.union import UnionStrategy
 
-KEPT = 1 << 16  # numbers of a component that is kept to serve other tables
+MAX_KEPT_NUMBERS = 1 << 16  # numbers of a component that is kept to serve other tables
 ROOM = 1 << 24  # numbers of all components that are kept
 WIDE = 8  # attributes of a measured table whose subsets are not all read
 
@@ -122,7 +122,7 @@ class _SplitEstimates(ABC):
         if b in self._kept:
             return self._kept[b].copy()
         own = np.ascontiguousarray(self._component(b))
-        if keep and own.size <= min(KEPT, self._room):
+        if keep and own.size <= min(MAX_KEPT_NUMBERS, self._room):
             self._room -= own.size
             self._kept[b] = own.copy()
         return own
@@ -150,7 +150,7 @@ class _MarginalEstimates(_SplitEstimates):
         """Return sum_{a >= b} kron_{i in b} H_i A_i' kron_{i in a - b} z_i'A_i' y_a / lambda_b."""
         share = inverse_eigenvalue(self.strategy, b)
         own, weights = [self.strategy.splits[i] for i in b], self.strategy.weights
-        large = math.prod(split.factor.shape[0] for split in own) > KEPT
+        large = math.prod(split.factor.shape[0] for split in own) > MAX_KEPT_NUMBERS
         total = np.zeros(()) if large else self._readings.get(b, np.zeros(()))
         for a in self._large if large else self._wide:
             if set(b) < set(a):
@@ -163,7 +163,11 @@ class _MarginalEstimates(_SplitEstimates):
     @cached_property
     def _large(self) -> list[Subset]:
         """The measured sets of so many answers that a component below them may be large."""
-        return [own.block.attributes for own in self.measurements if own.block.queries > KEPT]
+        return [
+            own.block.attributes
+            for own in self.measurements
+            if own.block.queries > MAX_KEPT_NUMBERS
+        ]
 
     @cached_property
     def _wide(self) -> list[Subset]:
@@ -185,7 +189,7 @@ class _MarginalEstimates(_SplitEstimates):
                 above = [tuple(sorted((*b, i))) for i in a if i not in b]
                 parent = min(above, key=lambda own: read[own].size)
                 read[b] = self._read(read[parent], parent, b)
-                if read[b].size <= KEPT:
+                if read[b].size <= MAX_KEPT_NUMBERS:
                     found[b] = found[b] + read[b] if b in found else read[b]
         return found
 

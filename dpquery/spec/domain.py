@@ -50,7 +50,7 @@ class Boolean:
     false: tuple[str, ...] = ("false", "no", "n", "f", "0")
 
 
-Kind = Categorical | Integers | Bins | Boolean
+ColumnKind = Categorical | Integers | Bins | Boolean
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Column:
     """
 
     name: str
-    kind: Kind
+    kind: ColumnKind
     other: bool = False
 
     @property

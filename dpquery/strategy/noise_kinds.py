@@ -3,10 +3,10 @@
 from typing import Literal, get_args
 
 Noise = Literal["laplace", "gaussian"]
-Choice = Literal["auto", "laplace", "gaussian"]
-CHOICES: tuple[Choice, ...] = get_args(Choice)
+NoiseChoice = Literal["auto", "laplace", "gaussian"]
+CHOICES: tuple[NoiseChoice, ...] = get_args(NoiseChoice)
 
 
-def chosen(choice: Choice) -> Noise | None:
+def chosen(choice: NoiseChoice) -> Noise | None:
     """Return the noise asked for, or None where the plan may choose."""
     return None if choice == "auto" else choice

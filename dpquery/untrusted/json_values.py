@@ -6,10 +6,10 @@ from dataclasses import is_dataclass
 from types import UnionType
 from typing import NoReturn, cast, get_args, get_origin, get_type_hints
 
-LARGEST = 1 << 40  # of any integer in a plan, powers of two apart
+LARGEST_INTEGER = 1 << 40  # of any integer in a plan, powers of two apart
 MOST = 1e100  # of any figure: in counts, and squared, it must still be a number
-LEAST = 1e-100  # of any figure above zero: its logarithm must still be one
-MAX_BYTES = 1 << 28  # of a file of JSON
+LEAST_FIGURE = 1e-100  # of any figure above zero: its logarithm must still be one
+MAX_JSON_BYTES = 1 << 28  # of a file of JSON
 MAX_VALUES = 1 << 24  # in such a file: each takes some sixty bytes in memory, and two in the file
 
 Json = Mapping[str, "JsonValue"]
@@ -46,7 +46,7 @@ def mapping(value: JsonValue) -> Json:
     return value
 
 
-def listed(value: JsonValue, least: int = 0) -> list[JsonValue]:
+def list_of(value: JsonValue, least: int = 0) -> list[JsonValue]:
     """Return a value that must be a list of at least so many."""
     if not isinstance(value, list) or len(value) < least:
         raise TypeError("list")
@@ -63,7 +63,7 @@ def text_of(value: JsonValue) -> str:
 
 def integer(value: JsonValue, low: int) -> int:
     """Return a value that must be a whole number from low to LARGEST."""
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= LARGEST:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= LARGEST_INTEGER:
         raise ValueError("integer")
     return value
 
@@ -72,7 +72,7 @@ def scaled_integer(value: JsonValue) -> int:
     """Return a whole number of at most LARGEST times a power of two up to 2^256."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 1 << 256:
         raise ValueError("integer")
-    if value // (value & -value) > LARGEST:
+    if value // (value & -value) > LARGEST_INTEGER:
         raise ValueError("integer")
     return value
 

@@ -189,7 +189,7 @@ DRAWN = (
     Mutant(
         "zero is drawn once for each sign",
         "noise is zero too often: the true answer shows",
-        "Law._ratios",
+        "BlockLaw._ratios",
         "weights = [Decimal(1), *",
         "weights = [Decimal(2), *",
         (

@@ -159,7 +159,7 @@ KEPT = (
     Mutant(
         "a changed cap forgets what was spent",
         "changing the cap gives budget back",
-        "State._set_cap",
+        "LedgerState._set_cap",
         "replace(self.accounts[dataset], cap=cap)",
         "Account(dataset, cap)",
         ("test_ledger.py::test_a_cap_is_changed_on_record_and_in_its_currency_only",),
@@ -175,7 +175,7 @@ KEPT = (
     Mutant(
         "a parent is not charged",
         "every dataset of the same people has a budget of its own",
-        "State._reserve",
+        "LedgerState._reserve",
         "        for account in (own, self.parent_of(own)):",
         "        for account in (own,):",
         ("test_ledger_parent.py::test_every_charge_of_a_dataset_is_its_parents_too_in_one_event",),
@@ -191,7 +191,7 @@ KEPT = (
     Mutant(
         "a dataset brings nothing of what it spent to its parent",
         "what was spent before is spent again on the same people",
-        "State._adopt",
+        "LedgerState._adopt",
         "replace(parent, spent=parent.spent + own.spent)",
         "replace(parent, spent=parent.spent)",
         (
@@ -219,7 +219,7 @@ KEPT = (
     Mutant(
         "a charge that leaves the parent out is taken from the chain",
         "an event can be written that charges one account of two",
-        "State._reserve",
+        "LedgerState._reserve",
         '        if event.fields.get("parent") != own.parent:',
         '        if "parents" in event.fields:',
         (
@@ -238,8 +238,8 @@ KEPT = (
         "a dataset and its parent protect unlike units",
         "losses of rows and of persons are added up, which bounds nothing",
         "check_families",
-        "(kind_of(parent.cap.unit), kind_of(account.cap.unit)),",
-        "(kind_of(account.cap.unit), kind_of(account.cap.unit)),",
+        "(unit_kind(parent.cap.unit), unit_kind(account.cap.unit)),",
+        "(unit_kind(account.cap.unit), unit_kind(account.cap.unit)),",
         (
             "test_ledger_parent.py::"
             "test_a_dataset_and_its_parent_are_charged_in_one_currency_for_one_kind_of_unit",

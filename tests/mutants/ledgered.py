@@ -70,7 +70,7 @@ LEDGERED = (
         "tables too large are found after the charge",
         "a refused release costs a charge",
         "measure",
-        "        check_size(subsets, query.compiled.workload.shape_of_domain)\n",
+        "        check_table_sizes(subsets, query.compiled.workload.shape_of_domain)\n",
         "",
         (
             "test_bad_input.py::test_tables_too_large_to_count_are_refused_before_anything_is_charged",
@@ -163,7 +163,7 @@ LEDGERED = (
     Mutant(
         "a run given up is refunded",
         "noise that was drawn has cost nothing",
-        "State._continue",
+        "LedgerState._continue",
         '            entry = replace(entry, state="abandoned")\n',
         '            entry = replace(entry, state="abandoned")\n'
         "            account = self.accounts[entry.dataset]\n"

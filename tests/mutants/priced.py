@@ -26,7 +26,7 @@ PRICED = (
     Mutant(
         "the smallest column of a product in place of the largest",
         "records in the larger columns are protected too little",
-        "Columns.largest",
+        "ColumnNorms.largest",
         "np.array(max(own), dtype=object)",
         "np.array(min(own), dtype=object)",
         ("test_sensitivity.py::test_sensitivity_is_the_largest_column_norm",),

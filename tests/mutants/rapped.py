@@ -227,7 +227,7 @@ RAPPED = (
     Mutant(
         "the worst query is taken without chance",
         "selection has no privacy at all",
-        "selection.select",
+        "selection.select_queries",
         "            level = chance.level(scores, members, rate)\n",
         "            level = max(k for k, own in enumerate(members) if own)\n",
         (

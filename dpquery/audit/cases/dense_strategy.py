@@ -18,7 +18,7 @@ from dpquery.audit.cases.query_classes import classes_of, predicate_matrices
 from dpquery.operators.factors import Array
 from dpquery.spec.model import Spec
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.untrusted.json_values import Json, JsonValue, listed, mapping
+from dpquery.untrusted.json_values import Json, JsonValue, list_of, mapping
 
 Cell = tuple[int, ...]
 
@@ -27,7 +27,7 @@ _LEAST_BITS = 17  # that a product's largest entry is lifted to
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class DenseRows:
     """Rows that are measured together.
 
     Attributes:
@@ -85,7 +85,7 @@ class WrittenOut:
     noise: Noise
     shape: tuple[int, ...]
     classes: list[list[int]]
-    rows: tuple[Rows, ...]
+    rows: tuple[DenseRows, ...]
 
     @property
     def length(self) -> int:
@@ -116,7 +116,7 @@ class WrittenOut:
 
 def written_out(spec: Spec, plan: Json, noise: Noise) -> WrittenOut:
     """Return the strategy that a plan's JSON holds for a kind of noise."""
-    selections = [mapping(own) for own in listed(plan["selections"])]
+    selections = [mapping(own) for own in list_of(plan["selections"])]
     (encoded,) = (mapping(own["strategy"]) for own in selections if own["noise"] == noise)
     classes = classes_of(spec)
     shape = tuple(max(own) + 1 for own in classes)
@@ -127,51 +127,51 @@ def written_out(spec: Spec, plan: Json, noise: Noise) -> WrittenOut:
     return WrittenOut(noise, shape, classes, tuple(rows))
 
 
-def _strategy_rows(encoded: Json, shape: Sequence[int]) -> list[Rows]:
+def _strategy_rows(encoded: Json, shape: Sequence[int]) -> list[DenseRows]:
     match encoded["shape"]:
         case "product":
             return [_product_rows(encoded, shape)]
         case "union":
-            parts = [_product_rows(mapping(own), shape) for own in listed(encoded["parts"])]
+            parts = [_product_rows(mapping(own), shape) for own in list_of(encoded["parts"])]
             pairs = zip(_integers(encoded["weights"]), parts, strict=True)
-            return [Rows(w * own.weight, own.attributes, own.matrices) for w, own in pairs]
+            return [DenseRows(w * own.weight, own.attributes, own.matrices) for w, own in pairs]
         case "marginals":
             own = {i: _matrix({"kind": "identity", "n": n}) for i, n in enumerate(shape)}
-            held = (listed(pair) for pair in listed(encoded["factors"]))
+            held = (list_of(pair) for pair in list_of(encoded["factors"]))
             own |= {int(str(i)): _matrix(mapping(raw)) for i, raw in held}
             return _weighted(encoded, own)
         case "residual":
-            cores = enumerate(listed(encoded["cores"]))
+            cores = enumerate(list_of(encoded["cores"]))
             return _weighted(encoded, {i: _matrix(mapping(raw)) for i, raw in cores if raw})
         case "quad-tree":
             pair = _integers(encoded["pair"])
-            levels = [_integers(own) for own in listed(encoded["levels"])]
+            levels = [_integers(own) for own in list_of(encoded["levels"])]
             return [
-                Rows(w, tuple(pair), (_blocks(shape[pair[0]], a), _blocks(shape[pair[1]], b)))
+                DenseRows(w, tuple(pair), (_blocks(shape[pair[0]], a), _blocks(shape[pair[1]], b)))
                 for a, b, w in levels
             ]
         case other:
             raise ValueError(f"no strategy has the shape {other}")
 
 
-def _product_rows(encoded: Json, shape: Sequence[int]) -> Rows:
-    raws = [mapping(own) for own in listed(encoded["factors"])]
+def _product_rows(encoded: Json, shape: Sequence[int]) -> DenseRows:
+    raws = [mapping(own) for own in list_of(encoded["factors"])]
     kept = [i for i, raw in enumerate(raws) if raw["kind"] != "total" and shape[i] > 1]
     matrices = tuple(_matrix(raws[i]) for i in kept)
     entry = math.prod(int(np.abs(own).max()) for own in matrices)
-    return Rows(1 << max(0, _LEAST_BITS - entry.bit_length()), tuple(kept), matrices)
+    return DenseRows(1 << max(0, _LEAST_BITS - entry.bit_length()), tuple(kept), matrices)
 
 
-def _weighted(encoded: Json, matrices: Mapping[int, Array]) -> list[Rows]:
+def _weighted(encoded: Json, matrices: Mapping[int, Array]) -> list[DenseRows]:
     found = []
-    for pair in listed(encoded["weights"]):
-        subset, weight = listed(pair)
+    for pair in list_of(encoded["weights"]):
+        subset, weight = list_of(pair)
         b = tuple(_integers(subset))
-        found.append(Rows(int(str(weight)), b, tuple(matrices[i] for i in b)))
+        found.append(DenseRows(int(str(weight)), b, tuple(matrices[i] for i in b)))
     return found
 
 
-def _workload_rows(encoded: Json, spec: Spec, classes: list[list[int]]) -> list[Rows]:
+def _workload_rows(encoded: Json, spec: Spec, classes: list[list[int]]) -> list[DenseRows]:
     tables = (table for item in spec.items for table in item.tables)
     found = []
     for weight, table in zip(_integers(encoded["weights"]), tables, strict=True):
@@ -179,7 +179,7 @@ def _workload_rows(encoded: Json, spec: Spec, classes: list[list[int]]) -> list[
         attributes, counted = tuple(i for i, _, _ in own), tuple(axis for _, axis, _ in own)
         at_least = None if table.threshold == len(table.axes) else table.threshold
         matrices = tuple(matrix for _, _, matrix in own)
-        found.append(Rows(weight, attributes, matrices, counted, at_least))
+        found.append(DenseRows(weight, attributes, matrices, counted, at_least))
     return found
 
 
@@ -197,7 +197,7 @@ def _matrix(raw: Json) -> Array:
         case "centered":
             return n * _blocks(n, 1) - 1
         case "hierarchy":
-            levels = [_integers(own) for own in listed(raw["levels"])]
+            levels = [_integers(own) for own in list_of(raw["levels"])]
             return np.concatenate([weight * _blocks(n, size) for size, weight in levels])
         case "haar":
             return _haar(n)
@@ -230,11 +230,11 @@ def _unpacked(raw: JsonValue) -> Array:
 
 
 def _integers(raw: JsonValue) -> list[int]:
-    return [int(str(own)) for own in listed(raw)]
+    return [int(str(own)) for own in list_of(raw)]
 
 
 @lru_cache(maxsize=256)
-def _norms(rows: Rows, power: int) -> list[list[int]]:
+def _norms(rows: DenseRows, power: int) -> list[list[int]]:
     """Return the norm of every column of every matrix of a Kronecker product."""
     return [[_norm(column, power) for column in M.T] for M in rows.matrices]
 

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from dpquery.audit.cases.dense_strategy import Cell, WrittenOut
-from dpquery.audit.statistics import Law
+from dpquery.audit.statistics import NoiseDistribution
 from dpquery.spec.model import Privacy
 
 MOST_PAIRS = 2_000  # of columns that are compared one by one; of more, their norms are added
@@ -33,7 +33,7 @@ class Recomputed:
 
     amount: Fraction
     sensitivity: int
-    law: Law
+    law: NoiseDistribution
     worst: tuple[Cell, ...]
 
     @property
@@ -56,11 +56,14 @@ def recompute(
         pair = _furthest_pair(strategy, norms, power)
     if power == 1:
         return Recomputed(
-            epsilon, sensitivity, Law("laplace", Fraction(sensitivity) / epsilon), pair
+            epsilon,
+            sensitivity,
+            NoiseDistribution("laplace", Fraction(sensitivity) / epsilon),
+            pair,
         )
     rho = rho_of(float(epsilon), float(delta))
     scale = Fraction(math.sqrt(sensitivity / (2 * rho)))
-    return Recomputed(Fraction(rho), sensitivity, Law("gaussian", scale), pair)
+    return Recomputed(Fraction(rho), sensitivity, NoiseDistribution("gaussian", scale), pair)
 
 
 def column_norm(strategy: WrittenOut, cell: Cell, power: int) -> int:

@@ -6,14 +6,14 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import poisson
 
-from dpquery.audit.statistics import Floats, Integers, Law, combined
+from dpquery.audit.statistics import Floats, Integers, NoiseDistribution, combined
 
 _MOST_PAIRED = 40  # rows of which every pair is looked at
 _LEAST_TERMS = 200  # of a sum, for its law to be normal as far out as is asked
 _MOST_EXPECTED = 5.0  # coincidences, for their number to be Poisson
 
 
-def dependence(values: Integers, law: Law) -> float:
+def dependence(values: Integers, law: NoiseDistribution) -> float:
     """Return the p-value of noise being independent. values: (replicates, rows).
 
     Every value is turned into its place in the law, which is about uniform, and so is its distance
@@ -52,7 +52,7 @@ def _lagged(scores: Floats) -> Floats:
     return np.asarray(sums[enough] / np.sqrt(terms[enough]))
 
 
-def repeats(values: Integers, law: Law) -> float:
+def repeats(values: Integers, law: NoiseDistribution) -> float:
     """Return the p-value of how often noise is the same twice. values: (releases, rows).
 
     That is: in one row of two releases, in two rows of one release, and in one row of all releases.
@@ -67,7 +67,7 @@ def repeats(values: Integers, law: Law) -> float:
     return combined(found)
 
 
-def _coincidences(values: Integers, law: Law) -> float:
+def _coincidences(values: Integers, law: NoiseDistribution) -> float:
     """Return the p-value of how many values of a column are not the first of their kind."""
     size, columns = values.shape
     found = sum(size - np.unique(column).size for column in values.T)

@@ -8,13 +8,13 @@ from fractions import Fraction
 import numpy as np
 
 from dpquery.audit.cases.cases import Size
-from dpquery.audit.cases.dense_strategy import Cell, Rows, WrittenOut
+from dpquery.audit.cases.dense_strategy import Cell, DenseRows, WrittenOut
 from dpquery.audit.cases.planned_cases import Prepared, cases
 from dpquery.audit.cases.query_classes import predicate_matrices
 from dpquery.audit.checks.dependence import dependence, repeats
 from dpquery.audit.checks.processes import two_processes
 from dpquery.audit.checks.repeated_measurements import query_of, repeated, tables_of
-from dpquery.audit.checks.repeated_releases import Released, released, units
+from dpquery.audit.checks.repeated_releases import RepeatedReleases, repeated_releases, units
 from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import ALPHA, Floats, Integers, combined, goodness_of_fit
 from dpquery.measurement.accounting import UNIT, units_text
@@ -33,7 +33,7 @@ _GROUP = 2_000  # values that are held against the law together
 def lattice(size: Size) -> Iterator[Finding]:
     """Hold answers before and after the noise against what is worked out in Python integers."""
     for case in cases(size):
-        own = released(case, size)
+        own = repeated_releases(case, size)
         yield _exactness(own.prepared)
         yield _grid(own)
         yield _charge(own)
@@ -42,7 +42,7 @@ def lattice(size: Size) -> Iterator[Finding]:
 def residuals(size: Size) -> Iterator[Finding]:
     """Hold released less exact answers against the law at the scale worked out apart."""
     for case in cases(size):
-        own = released(case, size)
+        own = repeated_releases(case, size)
         yield _scale(own)
         yield _law(own.prepared, own.residuals, "released")
         if case.repeated:
@@ -53,7 +53,7 @@ def residuals(size: Size) -> Iterator[Finding]:
 def independence(size: Size) -> Iterator[Finding]:
     """Look for noise that is shared by rows or releases, or depends on other noise."""
     for case in cases(size):
-        own = released(case, size)
+        own = repeated_releases(case, size)
         yield _independent(own.prepared, own.residuals, "releases")
         p = repeats(own.residuals, own.prepared.noise.law)
         yield Finding(
@@ -102,7 +102,7 @@ def _table(cells: Counter[Cell], strategy: WrittenOut, b: Subset) -> Integers:
     return table
 
 
-def _grid(own: Released) -> Finding:
+def _grid(own: RepeatedReleases) -> Finding:
     """Hold what is published against the whole numbers that were measured."""
     shift = int(str(mapping(own.manifest["noise"])["shift"]))
     same_grid = shift == own.prepared.strategy.shift
@@ -125,7 +125,7 @@ def _grid(own: Released) -> Finding:
     )
 
 
-def _estimates(own: Released) -> Floats:
+def _estimates(own: RepeatedReleases) -> Floats:
     """Return (estimate, standard error) of all queries by dense least squares: (queries, 2)."""
     strategy, noise = own.prepared.strategy, own.prepared.noise
     step = 2.0**strategy.shift
@@ -143,22 +143,22 @@ def _summary(own: Prepared, errors: Floats) -> Floats:
     return np.array([[math.sqrt((part**2).mean()), part.max()] for part in parts])
 
 
-def _queries(own: Prepared) -> list[Rows]:
+def _queries(own: Prepared) -> list[DenseRows]:
     """Return the queries of the spec, table by table."""
     found = []
     for table in (table for item in own.spec.items for table in item.tables):
         parts = predicate_matrices(table, own.strategy.classes)
         attributes, counted, matrices = zip(*parts, strict=True) if parts else ((), (), ())
         at_least = None if table.threshold == len(table.axes) else table.threshold
-        found.append(Rows(1, tuple(attributes), tuple(matrices), tuple(counted), at_least))
+        found.append(DenseRows(1, tuple(attributes), tuple(matrices), tuple(counted), at_least))
     return found
 
 
-def _matrix(rows: Rows, strategy: WrittenOut) -> Floats:
+def _matrix(rows: DenseRows, strategy: WrittenOut) -> Floats:
     return np.stack([rows.column(cell) for cell in strategy.cells], axis=1).astype(np.float64)
 
 
-def _charge(own: Released) -> Finding:
+def _charge(own: RepeatedReleases) -> Finding:
     """Hold what the ledger said, when the data was opened, against what the noise costs."""
     charge, (least, most) = own.charge, units(own.prepared, own.manifest)
     paid = charge.after - charge.before
@@ -175,7 +175,7 @@ def _charge(own: Released) -> Finding:
     )
 
 
-def _told(own: Released, paid: int) -> bool:
+def _told(own: RepeatedReleases, paid: int) -> bool:
     """Return whether the manifest says what the release promises, as exactly as it was charged."""
     told = Fraction(str(mapping(own.manifest["guarantee"])["charged"]))
     if own.prepared.case.noise == "gaussian":
@@ -183,7 +183,7 @@ def _told(own: Released, paid: int) -> bool:
     return told == math.ceil(own.prepared.case.epsilon * UNIT) / Fraction(UNIT)
 
 
-def _scale(own: Released) -> Finding:
+def _scale(own: RepeatedReleases) -> Finding:
     noise = mapping(own.manifest["noise"])
     given, needed = Fraction(float(str(noise["scale"]))), own.prepared.noise.law.scale
     ratio = given / needed

@@ -61,7 +61,7 @@ def repeated(case: Case, size: Size) -> Repeated:
     """Measure a case and its neighbour as often as the audit asks, once for every run of it."""
     own = prepared(case, size)
     query = query_of(own)
-    records, others = neighbours(own)
+    records, others = neighbouring_records(own)
     replicates = min(size.replicates, max(_FEWEST, _MOST_VALUES // own.strategy.length))
     values = _noisy(query, tables_of(query, records), replicates)
     other_values = _noisy(query, tables_of(query, others), replicates)
@@ -87,7 +87,7 @@ def tables_of(query: LinearQuery, records: list[Record]) -> Mapping[Subset, NDAr
         )
 
 
-def neighbours(own: Prepared) -> tuple[list[Record], list[Record]]:
+def neighbouring_records(own: Prepared) -> tuple[list[Record], list[Record]]:
     """Return two neighbouring data sets whose answers are as far apart as any.
 
     The one person more has many rows, the first of them outside; all others are in the cell whose

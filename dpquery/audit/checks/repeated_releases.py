@@ -69,7 +69,7 @@ class Charge:
 
 
 @dataclass(frozen=True, eq=False)
-class Released:
+class RepeatedReleases:
     """The releases of one case.
 
     Attributes:
@@ -97,7 +97,7 @@ class Released:
 
 
 @lru_cache(maxsize=32)
-def released(case: Case, size: Size) -> Released:
+def repeated_releases(case: Case, size: Size) -> RepeatedReleases:
     """Release a case as often as the audit asks, once for every run of it."""
     own = prepared(case, size)
     wide = own.strategy.length > _WIDE
@@ -108,12 +108,14 @@ def released(case: Case, size: Size) -> Released:
         register(own, ledger)
         charge = _first(own, folder)
         for number in range(2, 1 + (min(size.releases, _WIDE_RELEASES) if wide else size.releases)):
-            release(own, folder, data, number)
+            release_once(own, folder, data, number)
         outs = sorted(folder.glob("release*/"), key=lambda out: int(out.name[7:]))
         values = np.stack([values_of(out) for out in outs])
         manifest = mapping(json.loads((outs[0] / "release.json").read_text(encoding="utf-8")))
         answers, errors = _answers(own, outs[0]), _columns(outs[0] / "errors.parquet", *_ERRORS)
-    return Released(own, values, own.answers(own.records), manifest, charge, answers, errors)
+    return RepeatedReleases(
+        own, values, own.answers(own.records), manifest, charge, answers, errors
+    )
 
 
 def register(own: Prepared, ledger: Path) -> None:
@@ -127,7 +129,9 @@ def register(own: Prepared, ledger: Path) -> None:
         opened.register(dataset.id, cap, parent=parent)
 
 
-def release(own: Prepared, folder: Path, data: Path, number: int, *, again: bool = False) -> Path:
+def release_once(
+    own: Prepared, folder: Path, data: Path, number: int, *, again: bool = False
+) -> Path:
     """Make one release as the command does, and return its folder."""
     out = folder / f"release{number}"
     release_command.release(
@@ -148,10 +152,10 @@ def _first(own: Prepared, folder: Path) -> Charge:
     ledger = folder / "state" / "ledger.db"
     data = Watched.of(folder / "data.csv", ledger)
     before = spent(ledger)
-    release(own, folder, data, 1)
+    release_once(own, folder, data, 1)
     seen, after = tuple(data.seen), spent(ledger)
     data.seen = []
-    release(own, folder, data, 1, again=True)
+    release_once(own, folder, data, 1, again=True)
     return Charge(before, seen, after, spent(ledger), len(data.seen))
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dpquery.audit.cases.cases import Size
 from dpquery.audit.findings import Finding
-from dpquery.audit.statistics import ALPHA, Law, goodness_of_fit
+from dpquery.audit.statistics import ALPHA, NoiseDistribution, goodness_of_fit
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw, source
 from dpquery.strategy.noise_kinds import Noise
@@ -34,7 +34,7 @@ def _checked(noise: Noise, scale: float, *, at_once: int | None, draws: int) -> 
     many = draws if at_once is None else min(at_once, draws)
     held = many * max(1, draws // many)
     values = np.concatenate([_noise(noise, scale, many) for _ in range(held // many)])
-    p = goodness_of_fit(values, Law(noise, Fraction(scale)))
+    p = goodness_of_fit(values, NoiseDistribution(noise, Fraction(scale)))
     return Finding(
         "sampler",
         f"{source(many)}, {noise} noise of scale {scale:,g}",

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from dpquery.plan_file.rap_settings import RapSettings
 
 Integers = NDArray[np.int64]
-Kind = tuple[int, str]
+AgeAndSex = tuple[int, str]
 """age and sex of a record inside the domain."""
-Row = tuple[str, str, str]
+TownRow = tuple[str, str, str]
 """age, sex, id: as the CSV file has them."""
 
 SPEC = """\
@@ -45,7 +45,7 @@ BLOCKS = (len(_EITHER), len(_CELLS))
 _HELD = dict(zip(KINDS, (7, 5, 9, 4, 6, 8, 3, 5), strict=True))
 DECLARED = sum(_HELD.values())
 """The number of records that a spec declares; it is public, and the total, if they are replaced."""
-_OUTSIDE: list[Row] = [("7", "F", "o1"), ("1", "X", "o2"), ("", "", "o3"), ("9", "M", "p0")]
+_OUTSIDE: list[TownRow] = [("7", "F", "o1"), ("1", "X", "o2"), ("", "", "o3"), ("9", "M", "p0")]
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Town:
     name: str
     settings: RapSettings
     off: tuple[int, ...]
-    worst: Kind
-    instead: Kind | None = None
+    worst: AgeAndSex
+    instead: AgeAndSex | None = None
     person: bool = False
     limit: int = 1
 
@@ -89,16 +89,16 @@ class Town:
         return 2 * self.limit if self.replace else self.limit
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[TownRow]:
         """The records of the town: some outside the domain, some persons with too many."""
         inside = [kind for kind, held in _HELD.items() for _ in range(held)]
         rows = [(str(age), sex, f"p{k}") for k, (age, sex) in enumerate(inside)]
         greedy = [("1", "M", f"p{k % 2}") for k in range(2 * self.limit + 3)]
-        nobody: list[Row] = [("2", "F", "")] if self.person else []
+        nobody: list[TownRow] = [("2", "F", "")] if self.person else []
         return [*_OUTSIDE, *rows, *(greedy if self.person else []), *nobody]
 
     @property
-    def neighbour(self) -> list[Row]:
+    def neighbour(self) -> list[TownRow]:
         """The same with one more unit of the worst kind of record, or a record replaced by it.
 
         The new person has two rows more than count.
@@ -115,10 +115,10 @@ class Town:
         """What the public side answers before the first round, (m,)."""
         return np.asarray(answers_of(self.counted(self.rows)) - self.span * np.array(self.off))
 
-    def counted(self, rows: Iterable[Row]) -> Counter[Kind]:
+    def counted(self, rows: Iterable[TownRow]) -> Counter[AgeAndSex]:
         """Count the records that count, of each kind, one by one."""
         kept: Counter[str] = Counter()
-        found: Counter[Kind] = Counter()
+        found: Counter[AgeAndSex] = Counter()
         for age, sex, name in rows:
             if age not in {"0", "1", "2", "3"} or sex not in {"F", "M"}:
                 continue
@@ -129,12 +129,12 @@ class Town:
         return found
 
 
-def answers_of(counted: Counter[Kind]) -> Integers:
+def answers_of(counted: Counter[AgeAndSex]) -> Integers:
     """Return the true answers of all queries, (m,)."""
     return np.asarray(ANSWERED @ np.array([counted[kind] for kind in KINDS]))
 
 
-def csv_of(rows: Sequence[Row]) -> str:
+def csv_of(rows: Sequence[TownRow]) -> str:
     """Return the text of a CSV file."""
     return "\n".join(["age,sex,id", *(",".join(row) for row in rows), ""])
 
@@ -150,4 +150,4 @@ TOWNS = (
     Town("rows replaced", TWO_ROUNDS, _SWAPPED, (3, "M"), instead=(0, "F")),
     Town("persons of 3 rows", TWO_ROUNDS, _MANY, (1, "F"), person=True, limit=3),
 )
-WHOLE = Town("rows, all queries at once", AT_ONCE, _MANY, (1, "F"))
+ALL_QUERIES_AT_ONCE = Town("rows, all queries at once", AT_ONCE, _MANY, (1, "F"))

@@ -22,31 +22,31 @@ from scipy.stats import t as student
 from dpquery.audit.cases.cases import Size
 from dpquery.audit.findings import Finding
 from dpquery.audit.rap.cases import (
+    ALL_QUERIES_AT_ONCE,
     DECLARED,
     DELTA,
     EPSILON,
     TOWNS,
-    WHOLE,
     Integers,
-    Row,
     Town,
+    TownRow,
     answers_of,
 )
 from dpquery.audit.rap.distribution import (
-    GRID,
-    Draws,
+    STEPS_IN_A_COUNT,
     Floats,
-    Runs,
-    Split,
+    RapRuns,
+    RhoSplit,
+    RunDraws,
     draws_of,
     log_likelihood,
     residuals_of,
     worst_move,
 )
-from dpquery.audit.rap.runs import Bench, Released, released
+from dpquery.audit.rap.runs import Bench, ReleasedRun, released_run
 from dpquery.audit.statistics import (
     ALPHA,
-    Law,
+    NoiseDistribution,
     breaks_zcdp,
     chi_square,
     clopper_pearson,
@@ -60,7 +60,7 @@ FIGURES = "the noise and the sharpness that a release by RAP names are what its 
 NOISE = "the noise of RAP follows the exact discrete Gaussian law at the scale worked out apart"
 TIES = "no noise value of RAP is tied to another one of its run, or of the run before"
 CHOSEN = "RAP draws each query by the exponential mechanism among those left"
-SHARPNESS = "the selections of RAP are as sharp as their charge pays for"
+SHARP_SELECTIONS = "the selections of RAP are as sharp as their charge pays for"
 APART = "no event of whole runs of RAP tells neighbouring data apart better than is claimed"
 
 _SHARE = 10
@@ -76,7 +76,7 @@ _ORDERS = 1 + np.exp(np.linspace(-8, 8, 100_001))
 def rap(size: Size) -> Iterator[Finding]:
     """Hold runs of RAP on made-up towns against its law, for every kind of neighbour."""
     with tempfile.TemporaryDirectory() as folder:
-        for number, town in enumerate(TOWNS if size.quick else (*TOWNS, WHOLE)):
+        for number, town in enumerate(TOWNS if size.quick else (*TOWNS, ALL_QUERIES_AT_ONCE)):
             bench = Bench.of(town, Path(folder) / str(number))
             yield from audited(bench, size)
 
@@ -84,25 +84,25 @@ def rap(size: Size) -> Iterator[Finding]:
 def audited(bench: Bench, size: Size) -> Iterator[Finding]:
     """Hold the runs of one town against their law."""
     town, runs = bench.town, size.replicates // _SHARE
-    done = [released(bench, number + 1) for number in range(max(1, size.releases // _RELEASES))]
-    split = Split(done[0].charged, town)
+    done = [released_run(bench, number + 1) for number in range(max(1, size.releases // _RELEASES))]
+    split = RhoSplit(done[0].charged, town)
     yield charge(town, done)
     yield figures(town, done, split)
-    own = Runs.joined([bench.runs("data.csv", runs), *(each.run for each in done)])
+    own = RapRuns.joined([bench.runs("data.csv", runs), *(each.run for each in done)])
     other = bench.runs("neighbour.csv", runs)
     yield from of_noise(town, own, other, split)
     if town.settings.adaptive:
         yield from of_selection(town, own, other, split)
-        yield neighbours(town, own.some(slice(runs)), other, split)
+        yield neighbouring_runs(town, own.some(slice(runs)), other, split)
 
 
-def truth(town: Town, rows: Sequence[Row]) -> tuple[int, Integers]:
+def truth(town: Town, rows: Sequence[TownRow]) -> tuple[int, Integers]:
     """Return the true total and the true answers, counted one record after another."""
     counted = town.counted(rows)
     return counted.total(), answers_of(counted)
 
 
-def charge(town: Town, done: Sequence[Released]) -> Finding:
+def charge(town: Town, done: Sequence[ReleasedRun]) -> Finding:
     """Hold what a run is worth, by its published figures, against what was charged, and when."""
     costs = [_cost(town, own) for own in done]
     rho = float(done[0].charged)
@@ -124,7 +124,7 @@ def _excess(orders: Floats) -> Floats:
     return np.asarray((-math.log(DELTA) - np.log(orders)) / (orders - 1) + np.log1p(-1 / orders))
 
 
-def _cost(town: Town, own: Released) -> Fraction:
+def _cost(town: Town, own: ReleasedRun) -> Fraction:
     """Return the rho of a run: its published noise and strength, its moves by brute force."""
     total = Fraction(0)
     if own.facts.total_std:
@@ -140,14 +140,14 @@ def _cost(town: Town, own: Released) -> Fraction:
     return total + own.run.numbers.size * (rate * town.span) ** 2 / 8
 
 
-def figures(town: Town, done: Sequence[Released], split: Split) -> Finding:
+def figures(town: Town, done: Sequence[ReleasedRun], split: RhoSplit) -> Finding:
     """Hold published figures against those that follow from the rho charged."""
     pairs = []
     for own in done:
-        scales = split.scales(own.run)[0] / GRID
+        scales = split.scales(own.run)[0] / STEPS_IN_A_COUNT
         if not town.replace:
-            pairs += [(own.facts.total_std or 0.0, split.total_scale / GRID)]
-        pairs += [(own.facts.total, split.scaled_to(float(own.run.totals[0]) / GRID))]
+            pairs += [(own.facts.total_std or 0.0, split.total_scale / STEPS_IN_A_COUNT)]
+        pairs += [(own.facts.total, split.scaled_to(float(own.run.totals[0]) / STEPS_IN_A_COUNT))]
         pairs += list(zip(own.facts.noise_std, scales.tolist(), strict=True))
         if town.settings.adaptive:
             pairs += [(own.facts.selection_scale or 0.0, 1 / split.rate)]
@@ -161,7 +161,7 @@ def figures(town: Town, done: Sequence[Released], split: Split) -> Finding:
     )
 
 
-def of_noise(town: Town, own: Runs, other: Runs, split: Split) -> Iterator[Finding]:
+def of_noise(town: Town, own: RapRuns, other: RapRuns, split: RhoSplit) -> Iterator[Finding]:
     """Hold the noise of the total and of the counts against their laws, and look for ties."""
     residuals, scales = [], []
     for runs, rows in ((own, town.rows), (other, town.neighbour)):
@@ -208,7 +208,7 @@ def _shape(values: Integers, scales: Floats) -> float:
     for scale in np.unique(scales).tolist():
         held = values[scales == scale]
         edges = np.rint(quantiles * scale).astype(np.int64)
-        below = Law("gaussian", Fraction(scale)).below(edges)
+        below = NoiseDistribution("gaussian", Fraction(scale)).below(edges)
         expected += held.size * np.diff(np.concatenate([[0.0], below, [1.0]]))
         counted += np.bincount(np.searchsorted(edges, held), minlength=_CELLS)
     return chi_square(counted, expected)
@@ -230,7 +230,7 @@ def _ties(z: Floats) -> float:
     return combined(found)
 
 
-def of_selection(town: Town, own: Runs, other: Runs, split: Split) -> Iterator[Finding]:
+def of_selection(town: Town, own: RapRuns, other: RapRuns, split: RhoSplit) -> Iterator[Finding]:
     """Hold what was selected against the exponential mechanism, one draw after another."""
     rounds = [
         draws_of(runs, truth(town, rows)[1], split)
@@ -257,7 +257,7 @@ def of_selection(town: Town, own: Runs, other: Runs, split: Split) -> Iterator[F
     yield Finding(
         "rap",
         town.name,
-        SHARPNESS,
+        SHARP_SELECTIONS,
         p > ALPHA,
         f"{drawn:,} draws look {strength:.3f} times as sharp, p = {p:.2g}",
         tests=1,
@@ -268,7 +268,7 @@ Cells = tuple[Integers, Floats]
 """Counts, and what they are expected to be."""
 
 
-def _single(every: Sequence[Draws]) -> list[Cells]:
+def _single(every: Sequence[RunDraws]) -> list[Cells]:
     """Return the outcomes of all draws: of each in its round, and of all as one.
 
     Runs have laws of their own, which are added up: the statistic is then smaller, if anything.
@@ -279,7 +279,7 @@ def _single(every: Sequence[Draws]) -> list[Cells]:
     return [pooled(counted, expected), pooled(counted.sum(axis=0), expected.sum(axis=0))]
 
 
-def _paired(pairs: Sequence[tuple[Draws, Draws]]) -> list[Cells]:
+def _paired(pairs: Sequence[tuple[RunDraws, RunDraws]]) -> list[Cells]:
     """Return every draw by the one before it in its round, and by how far it is from that."""
     m = pairs[0][0].chances.shape[1]
     counted, expected = np.zeros((2, m, m), np.int64), np.zeros((2, m, m))
@@ -291,7 +291,7 @@ def _paired(pairs: Sequence[tuple[Draws, Draws]]) -> list[Cells]:
     return [pooled(counted[0], expected[0]), pooled(counted[1, 0], expected[1, 0])]
 
 
-def _strength(every: Sequence[Draws], rate: float) -> tuple[float, float]:
+def _strength(every: Sequence[RunDraws], rate: float) -> tuple[float, float]:
     """Return the strength that fits best, as a share of the declared one, and a p-value.
 
     With M the moment generating function of the score that is drawn, P(scores so far up) is at most
@@ -313,7 +313,7 @@ def _strength(every: Sequence[Draws], rate: float) -> tuple[float, float]:
     return 1 + float(best.x) / rate, min(1.0, 2 * math.exp(min(0.0, float(best.fun))))
 
 
-def neighbours(town: Town, own: Runs, other: Runs, split: Split) -> Finding:
+def neighbouring_runs(town: Town, own: RapRuns, other: RapRuns, split: RhoSplit) -> Finding:
     """Hold the most telling event of whole transcripts against the rho charged.
 
     That a transcript is likelier on one of two neighbours is the event that tells them apart best

@@ -18,14 +18,14 @@ from dpquery.audit.rap.cases import ANSWERED, DECLARED, Integers, Town
 
 Floats = NDArray[np.float64]
 
-GRID = 1024
+STEPS_IN_A_COUNT = 1024
 """Steps of the noise's grid in one count."""
 _NEVER = 1e-300  # stands in the logarithm for what cannot happen whatever the data
 _OVER = 4  # one query in so many is drawn among those answered too high, where a side is taken
 
 
 @dataclass(frozen=True, eq=False)
-class Runs:
+class RapRuns:
     """The transcripts of n runs of T rounds of K queries, and what the public side said in them.
 
     Attributes:
@@ -41,19 +41,19 @@ class Runs:
     synthetic: Integers
 
     @classmethod
-    def joined(cls, runs: Sequence["Runs"]) -> "Runs":
+    def joined(cls, runs: Sequence["RapRuns"]) -> "RapRuns":
         """Return all of several."""
         names = ("totals", "numbers", "counts", "synthetic")
         return cls(*(np.concatenate([getattr(own, name) for own in runs]) for name in names))
 
-    def some(self, which: slice) -> "Runs":
+    def some(self, which: slice) -> "RapRuns":
         """Return some of the runs."""
         own = (self.totals, self.numbers, self.counts, self.synthetic)
-        return Runs(*(values[which] for values in own))
+        return RapRuns(*(values[which] for values in own))
 
 
 @dataclass(frozen=True)
-class Split:
+class RhoSplit:
     """Where the rho of a run goes, and the strength eta of its selections."""
 
     rho: Fraction
@@ -99,7 +99,7 @@ class Split:
         """Of the total's noise, in grid steps; 0 where there is none."""
         if not self.total:
             return 0.0
-        return GRID * math.sqrt(self.town.limit**2 / (2 * self.total))
+        return STEPS_IN_A_COUNT * math.sqrt(self.town.limit**2 / (2 * self.total))
 
     def scaled_to(self, noisy: float) -> float:
         """Return the total that answers are multiples of, from the count that was committed.
@@ -110,7 +110,7 @@ class Split:
         if not self.total:
             return noisy
         counts = np.array([noisy, DECLARED])
-        stds = np.array([self.total_scale / GRID, DECLARED / 2])
+        stds = np.array([self.total_scale / STEPS_IN_A_COUNT, DECLARED / 2])
         return max(1.0, float(np.average(counts, weights=stds**-2)))
 
     def scale(self, numbers: Sequence[int]) -> float:
@@ -120,9 +120,9 @@ class Split:
             move = families_move(numbers, replace=town.replace)
         else:
             move = worst_move(numbers, replace=town.replace)
-        return GRID * math.sqrt(move * town.limit**2 / (2 * self.measurement))
+        return STEPS_IN_A_COUNT * math.sqrt(move * town.limit**2 / (2 * self.measurement))
 
-    def scales(self, runs: Runs) -> Floats:
+    def scales(self, runs: RapRuns) -> Floats:
         """Of the noise on all counts, (n, T)."""
         known: dict[tuple[int, ...], float] = {}
         for own in {tuple(sorted(own)) for own in runs.numbers.reshape(-1, self.selected).tolist()}:
@@ -163,7 +163,7 @@ def families_move(numbers: Sequence[int], *, replace: bool) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Draws:
+class RunDraws:
     """One draw of every run, and its law where the true answers are some.
 
     Attributes:
@@ -182,13 +182,13 @@ class Draws:
         return np.asarray(self.chances[np.arange(len(self.outcome)), self.outcome])
 
 
-def draws_of(runs: Runs, answers: Integers, split: Split) -> list[list[Draws]]:
+def draws_of(runs: RapRuns, answers: Integers, split: RhoSplit) -> list[list[RunDraws]]:
     """Return all draws, of each round in order, as they are where the true answers are these."""
     if not split.town.settings.adaptive:
         return []
     left = np.ones((len(runs.totals), len(answers)), dtype=np.bool_)
     everyone = np.arange(len(left))
-    found: list[list[Draws]] = []
+    found: list[list[RunDraws]] = []
     for number in range(runs.numbers.shape[1]):
         off = answers - runs.synthetic[:, number]
         found.append([])
@@ -198,17 +198,19 @@ def draws_of(runs: Runs, answers: Integers, split: Split) -> list[list[Draws]]:
             chances = np.exp(weights - weights.max(axis=1, keepdims=True))
             chances /= chances.sum(axis=1, keepdims=True)
             outcome = runs.numbers[:, number, draw]
-            found[-1].append(Draws(scores, chances, outcome))
+            found[-1].append(RunDraws(scores, chances, outcome))
             left[everyone, outcome] = False
     return found
 
 
-def residuals_of(runs: Runs, total: int, answers: Integers) -> tuple[Integers, Integers]:
+def residuals_of(runs: RapRuns, total: int, answers: Integers) -> tuple[Integers, Integers]:
     """Return the noise that was added, where the true answers are these: (n,) and (n, T, K)."""
-    return runs.totals - GRID * total, runs.counts - GRID * answers[runs.numbers]
+    return runs.totals - STEPS_IN_A_COUNT * total, runs.counts - STEPS_IN_A_COUNT * answers[
+        runs.numbers
+    ]
 
 
-def log_likelihood(runs: Runs, total: int, answers: Integers, split: Split) -> Floats:
+def log_likelihood(runs: RapRuns, total: int, answers: Integers, split: RhoSplit) -> Floats:
     """Return the log probability of every transcript, (n,), up to what no data changes."""
     of_total, of_counts = residuals_of(runs, total, answers)
     scales = split.scales(runs)[:, :, None]

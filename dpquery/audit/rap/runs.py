@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpquery.audit.checks.repeated_releases import Watched, spent
 from dpquery.audit.rap.cases import ANSWERED, BLOCKS, DELTA, EPSILON, Integers, Town, csv_of
-from dpquery.audit.rap.distribution import Floats, Runs, Split
+from dpquery.audit.rap.distribution import Floats, RapRuns, RhoSplit
 from dpquery.commands import plan as plan_command
 from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, Price, guarantee, unit_of
@@ -97,7 +97,7 @@ class Bench:
 
         return cls(town, folder, RapQuery(spec, compiled, town.settings, mechanism, 1, told))
 
-    def runs(self, file: str, number: int) -> Runs:
+    def runs(self, file: str, number: int) -> RapRuns:
         """Return so many runs on a file."""
         question = self.question
         tables = tabulate(
@@ -115,7 +115,7 @@ class Bench:
 
 
 @dataclass(frozen=True, eq=False)
-class Released:
+class ReleasedRun:
     """A release as anybody can read it, and what was on record while it read the data.
 
     Attributes:
@@ -128,14 +128,14 @@ class Released:
     """
 
     facts: RapFacts
-    run: Runs
+    run: RapRuns
     charged: Fraction
     before: Fraction
     charges: int
     whole: bool
 
 
-def released(bench: Bench, number: int) -> Released:
+def released_run(bench: Bench, number: int) -> ReleasedRun:
     """Plan if that is still to be done, and release a town under a release number."""
     folder, ledger_path = bench.folder, bench.folder / "state" / "ledger.db"
     plan_path, out = folder / "dpquery.plan", folder / f"release-{number}"
@@ -163,7 +163,7 @@ def released(bench: Bench, number: int) -> Released:
     town, workload = bench.town, bench.question.compiled.workload
     values = np.zeros(0, np.int64) if stored is None else stored.values
     charged = Fraction(sum(units), UNIT)
-    split = Split(charged, town)
+    split = RhoSplit(charged, town)
 
     def fitted(counted: float) -> Projection:
         return RapProjection(workload, town.settings, split.scaled_to(counted))
@@ -173,10 +173,10 @@ def released(bench: Bench, number: int) -> Released:
     if facts is None:
         raise ValueError("the release of an audited town is not by RAP")
     before = min(data.seen[1:], default=already) - already
-    return Released(facts, run, charged, Fraction(before, UNIT), len(units), whole)
+    return ReleasedRun(facts, run, charged, Fraction(before, UNIT), len(units), whole)
 
 
-def runs_of(values: Integers, town: Town, project: Callable[[float], Projection]) -> Runs:
+def runs_of(values: Integers, town: Town, project: Callable[[float], Projection]) -> RapRuns:
     """Read committed vectors as RAP's mechanism lays them out, and play the public side again.
 
     Args:
@@ -188,14 +188,14 @@ def runs_of(values: Integers, town: Town, project: Callable[[float], Projection]
     totals, rest = values[:, 0], values[:, 1:]
     if not settings.adaptive:
         numbers = np.broadcast_to(np.arange(m), (len(values), 1, m))
-        return Runs(totals, numbers, rest[:, None], np.zeros((len(values), 1, m), np.int64))
+        return RapRuns(totals, numbers, rest[:, None], np.zeros((len(values), 1, m), np.int64))
     rounds = rest.reshape(len(values), settings.rounds, 2, settings.selected)
     numbers, counts = rounds[:, :, 0], rounds[:, :, 1]
     synthetic = np.empty((*numbers.shape[:2], m), dtype=np.int64)
     for own in range(len(values)):
         public = project(float(totals[own] / 1024))
         synthetic[own] = _played(public, numbers[own], counts[own] / 1024)
-    return Runs(totals, numbers, counts, synthetic)
+    return RapRuns(totals, numbers, counts, synthetic)
 
 
 def _played(public: Projection, numbers: Integers, noisy: Floats) -> Integers:

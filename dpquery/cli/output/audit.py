@@ -9,7 +9,7 @@ from dpquery.audit.statistics import ALPHA
 from dpquery.cli.output.text_table import Grid
 from dpquery.measurement.noise.library_versions import versions
 
-SHOWN = {
+WHAT_PASSING_SHOWS = {
     "supply": "The installed libraries are of versions that are accepted; the evidence names those "
     "that are not the locked ones, and those whose files could not be checked.",
     "sampler": "No difference from the exact discrete laws was seen in what both sources of noise "
@@ -85,7 +85,7 @@ def audit_closing(findings: Sequence[Finding], *, quick: bool, own_plan: bool) -
     parts = dict.fromkeys(own.part for own in findings)
     text = [f"{_totals(findings)}\n{', '.join(f'{name} {own}' for name, own in versions())}"]
     if all(own.passed for own in findings):
-        shown = [_point(SHOWN[part]) for part in parts if part in SHOWN]
+        shown = [_point(WHAT_PASSING_SHOWS[part]) for part in parts if part in WHAT_PASSING_SHOWS]
         text.append("\n".join(["What this shows, of these versions on this machine:", *shown]))
     else:
         text += _failed(findings)

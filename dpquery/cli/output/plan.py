@@ -12,7 +12,7 @@ from dpquery.strategy.search.candidates import BASELINES
 
 PUBLISHED = {name for name, _ in BASELINES}
 WEIGHTED, TARGETS = "weighted RMSE", "x targets"
-NAMES = {"sd": "max std error", "rmse": "RMSE"}
+FIGURE_NAMES = {"sd": "max std error", "rmse": "RMSE"}
 OPTIMAL = 1.001  # ratio to a proven lower bound up to which a strategy is called optimal
 
 
@@ -80,7 +80,7 @@ def _target_grid(report: PlanReport) -> Grid:
     rows = tuple(
         (
             own.target.item,
-            NAMES[own.target.figure],
+            FIGURE_NAMES[own.target.figure],
             figure(own.figure),
             figure(own.target.at_most),
             "met" if own.met else "not met",

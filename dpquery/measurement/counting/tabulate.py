@@ -26,7 +26,7 @@ from dpquery.spec.model import Spec
 
 Subset = tuple[int, ...]
 
-MAX_CELLS = 2**28  # 2 GiB of counts
+MAX_COUNTED_CELLS = 2**28  # 2 GiB of counts
 _CHUNK = 2**24
 _SMALL = 2**17  # counts that stay in the cache of a core
 _RECENT = 32  # tables that one more is tried to be merged with
@@ -44,7 +44,7 @@ def check_header(path: Path, spec: Spec) -> None:
         _locate(file, path, spec)
 
 
-def check_size(subsets: Sequence[Subset], shape: Sequence[int]) -> None:
+def check_table_sizes(subsets: Sequence[Subset], shape: Sequence[int]) -> None:
     """Check that the tables of some subsets can be counted; UnsupportedWorkloadError if not."""
     _homes(subsets, shape)
 
@@ -212,7 +212,7 @@ def _homes(subsets: Sequence[Subset], shape: Sequence[int]) -> dict[Subset, Subs
         total = sum(_cells(subset, shape) for subset in set(subsets))
         raise UnsupportedWorkloadError(
             f"the strategy measures tables of {total:,} cells in all, and the limit is "
-            f"{MAX_CELLS:,}; ask for marginals over fewer attributes or declare wider bins"
+            f"{MAX_COUNTED_CELLS:,}; ask for marginals over fewer attributes or declare wider bins"
         )
     return homes
 
@@ -240,7 +240,7 @@ def _merged(
             place[subset] = len(groups)
             groups.append(set(subset))
             total += _cells(subset, shape)
-        if total > MAX_CELLS:
+        if total > MAX_COUNTED_CELLS:
             return None
     tensors = [tuple(sorted(group)) for group in groups]
     return {subset: tensors[k] for subset, k in place.items()}

@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpquery.exceptions import BudgetExceededError, PlanConflictError
-from dpquery.measurement.accounting import Cap, budget_cap, kind_of, units_text
-from dpquery.measurement.ledger.events import JSON, Account, Kind, State, cap_fields
+from dpquery.measurement.accounting import Cap, budget_cap, unit_kind, units_text
+from dpquery.measurement.ledger.events import JSON, Account, EventKind, LedgerState, cap_fields
 from dpquery.measurement.ledger.refusals import account_of, cap_text, check_unit
 from dpquery.spec.model import Dataset, Privacy
 
-Change = tuple[Kind, dict[str, JSON]]
+Change = tuple[EventKind, dict[str, JSON]]
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ def parent_cap(dataset: Dataset, privacy: Privacy) -> ParentCap | None:
     if dataset.parent is None:
         return None
     cap = budget_cap(dataset.parent.budget, privacy)
-    return ParentCap(dataset.parent.id, replace(cap, unit=kind_of(cap.unit)))
+    return ParentCap(dataset.parent.id, replace(cap, unit=unit_kind(cap.unit)))
 
 
 def registration(
-    state: State, dataset: str, cap: Cap, parent: ParentCap | None
+    state: LedgerState, dataset: str, cap: Cap, parent: ParentCap | None
 ) -> Iterator[Change]:
     """Yield what is to be put on record about a dataset; nothing where all is on record already.
 
@@ -76,7 +76,7 @@ def registration(
 
 
 def change(
-    state: State, dataset: str, cap: Cap, parent: ParentCap | None, *, ledger: Path
+    state: LedgerState, dataset: str, cap: Cap, parent: ParentCap | None, *, ledger: Path
 ) -> Iterator[Change]:
     """Yield what changes the record of a dataset to what its spec declares; see `registration`.
 
@@ -98,7 +98,7 @@ def change(
         yield _adoption(account, parent=state.accounts[wanted])
 
 
-def check_families(state: State) -> None:
+def check_families(state: LedgerState) -> None:
     """Refuse a record in which a charge cannot be added to a parent's.
 
     Raises:
@@ -111,7 +111,7 @@ def check_families(state: State) -> None:
         pair = f"dataset {account.dataset!r} and its parent {parent.dataset!r}"
         for kept, wanted in (
             (parent.cap.currency, account.cap.currency),
-            (kind_of(parent.cap.unit), kind_of(account.cap.unit)),
+            (unit_kind(parent.cap.unit), unit_kind(account.cap.unit)),
         ):
             if kept != wanted:
                 raise PlanConflictError(
@@ -121,7 +121,7 @@ def check_families(state: State) -> None:
                 )
 
 
-def _registered(state: State, name: str, cap: Cap, *, whose: str) -> Iterator[Change]:
+def _registered(state: LedgerState, name: str, cap: Cap, *, whose: str) -> Iterator[Change]:
     account = state.accounts.get(name)
     if account is None:
         yield "register", cap_fields(name, cap)
@@ -142,7 +142,7 @@ def _registered(state: State, name: str, cap: Cap, *, whose: str) -> Iterator[Ch
     )
 
 
-def _changed(state: State, name: str, cap: Cap) -> Iterator[Change]:
+def _changed(state: LedgerState, name: str, cap: Cap) -> Iterator[Change]:
     account = state.accounts.get(name)
     if account is None:
         yield "register", cap_fields(name, cap)
@@ -172,7 +172,7 @@ def _adoption(account: Account, *, parent: Account) -> Change:
     return "adopt", fields | {"units": str(account.spent)}
 
 
-def _check_level(state: State, dataset: str, *, parent: str) -> None:
+def _check_level(state: LedgerState, dataset: str, *, parent: str) -> None:
     """Refuse a second level of parents."""
     above = state.accounts.get(parent)
     below = [own.dataset for own in state.accounts.values() if own.parent == dataset]
@@ -200,9 +200,9 @@ def _check_kept(account: Account, wanted: str | None) -> None:
 
 def _with_column(wanted: Cap, *, kept: Cap) -> Cap:
     """Return the wanted cap, for the unit on record where it only leaves the column's name out."""
-    return replace(wanted, unit=kept.unit) if kind_of(kept.unit) == wanted.unit else wanted
+    return replace(wanted, unit=kept.unit) if unit_kind(kept.unit) == wanted.unit else wanted
 
 
 def _names_column_first(wanted: Cap, *, kept: Cap) -> bool:
     """Tell whether a parent that its datasets have named is now a dataset itself."""
-    return kept.unit != wanted.unit and kept.unit == kind_of(wanted.unit)
+    return kept.unit != wanted.unit and kept.unit == unit_kind(wanted.unit)

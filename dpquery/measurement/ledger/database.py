@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dpquery.exceptions import DpqueryError, LedgerError, LedgerLockedError
-from dpquery.measurement.ledger.events import JSON, Event, Kind, State, read_chain, seal
+from dpquery.measurement.ledger.events import JSON, Event, EventKind, LedgerState, read_chain, seal
 from dpquery.measurement.ledger.files import (
     check_local,
     check_safe,
@@ -40,7 +40,7 @@ class Store:
         self.path = path
         self._database = database
 
-    def read(self) -> tuple[State, list[Event]]:
+    def read(self) -> tuple[LedgerState, list[Event]]:
         """Return the state and all events; LedgerError where the chain does not hold."""
         with scrubbed(self.path):
             # In this order: what another process commits meanwhile has its event in the last.
@@ -57,7 +57,7 @@ class Store:
         return state, events
 
     @contextmanager
-    def writing(self) -> Iterator[State]:
+    def writing(self) -> Iterator[LedgerState]:
         """Yield the verified state inside a write transaction; commit it, or undo it whole."""
         with scrubbed(self.path):
             self._database.execute("BEGIN IMMEDIATE")
@@ -68,7 +68,7 @@ class Store:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
 
-    def append(self, state: State, kind: Kind, fields: Mapping[str, JSON]) -> None:
+    def append(self, state: LedgerState, kind: EventKind, fields: Mapping[str, JSON]) -> None:
         """Add one event to the chain and to the state; the day is the finest time on record."""
         day = datetime.now(UTC).date().isoformat()
         event, text = seal(state.head, kind=kind, day=day, fields=fields)

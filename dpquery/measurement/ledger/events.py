@@ -20,7 +20,7 @@ from dpquery.measurement.accounting import Cap, Currency
 _DIGITS = re.compile("[0-9]{1,1000}")
 
 JSON = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
-Kind = Literal["register", "adopt", "change-cap", "reserve", "retry", "commit", "abandon"]
+EventKind = Literal["register", "adopt", "change-cap", "reserve", "retry", "commit", "abandon"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Event:
     """One event: its place in the chain, its day and kind, and its fields."""
 
     head: Head
-    kind: Kind
+    kind: EventKind
     day: str
     fields: Mapping[str, JSON]
 
@@ -100,7 +100,7 @@ class Entry:
 
 
 @dataclass
-class State:
+class LedgerState:
     """All accounts and entries after some events; grows by `apply`."""
 
     head: Head = Head()
@@ -185,19 +185,21 @@ class State:
         self.entries[entry.key] = entry
 
 
-def seal(previous: Head, *, kind: Kind, day: str, fields: Mapping[str, JSON]) -> tuple[Event, str]:
+def seal(
+    previous: Head, *, kind: EventKind, day: str, fields: Mapping[str, JSON]
+) -> tuple[Event, str]:
     """Return the event that follows `previous`, and the canonical text to store for it."""
     text = _text(kind=kind, day=day, fields=fields)
     return Event(_next(previous, text), kind, day, fields), text
 
 
-def read_chain(rows: Iterable[tuple[int, str, str]]) -> tuple[State, list[Event]]:
+def read_chain(rows: Iterable[tuple[int, str, str]]) -> tuple[LedgerState, list[Event]]:
     """Verify the stored rows (seq, text, hash) and replay them.
 
     Raises:
         LedgerError: at the first event that does not follow from those before it.
     """
-    state = State()
+    state = LedgerState()
     events = []
     for seq, text, stored in rows:
         expected = _next(state.head, text)
@@ -230,7 +232,7 @@ def _read(head: Head, text: str) -> Event:
     return Event(head, kind, day, fields)
 
 
-def _text(*, kind: Kind, day: str, fields: Mapping[str, JSON]) -> str:
+def _text(*, kind: EventKind, day: str, fields: Mapping[str, JSON]) -> str:
     body = {"kind": kind, "day": day, "fields": fields}
     return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
 

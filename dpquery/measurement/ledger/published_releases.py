@@ -15,7 +15,7 @@ from pathlib import Path
 from dpquery.exceptions import LedgerError, SpecError
 from dpquery.measurement.ledger.events import Event, Head
 from dpquery.untrusted.files import read_outside
-from dpquery.untrusted.json_values import MAX_BYTES, mapping, parsed
+from dpquery.untrusted.json_values import MAX_JSON_BYTES, mapping, parsed
 
 MANIFEST_FILE = "release.json"
 
@@ -54,7 +54,7 @@ def named_event(release: Path) -> Head:
         SpecError: the folder is no release.
     """
     try:
-        content = read_outside(release / MANIFEST_FILE, most=MAX_BYTES)
+        content = read_outside(release / MANIFEST_FILE, most=MAX_JSON_BYTES)
         named = mapping(mapping(parsed(content))["ledger"])
         seq, digest = named["seq"], named["head"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
-from dpquery.measurement.accounting import Cap, Price, kind_of, units_text
-from dpquery.measurement.ledger.events import Account, Entry, State
+from dpquery.measurement.accounting import Cap, Price, unit_kind, units_text
+from dpquery.measurement.ledger.events import Account, Entry, LedgerState
 
 RETRIES = 3
 
 
-def account_of(state: State, dataset: str, *, ledger: Path) -> Account:
+def account_of(state: LedgerState, dataset: str, *, ledger: Path) -> Account:
     """Return a dataset's account; LedgerError if it is not registered."""
     account = state.accounts.get(dataset)
     if account is None:
@@ -20,7 +20,9 @@ def account_of(state: State, dataset: str, *, ledger: Path) -> Account:
     return account
 
 
-def admitted(state: State, dataset: str, *, key: str, price: Price, ledger: Path) -> Entry | None:
+def admitted(
+    state: LedgerState, dataset: str, *, key: str, price: Price, ledger: Path
+) -> Entry | None:
     """Return the entry of a key that may go on, or None for a new one that the cap allows.
 
     Raises:
@@ -57,8 +59,8 @@ def check_price(account: Account, price: Price, *, parent: Account | None) -> No
     kept = [(account.cap.currency, account.cap.unit)]
     wanted = [(price.currency, price.unit)]
     if parent is not None:
-        kept.append((parent.cap.currency, kind_of(parent.cap.unit)))
-        wanted.append((price.currency, kind_of(price.unit)))
+        kept.append((parent.cap.currency, unit_kind(parent.cap.unit)))
+        wanted.append((price.currency, unit_kind(price.unit)))
     if kept != wanted:
         raise PlanConflictError(
             f"the cap on record for dataset {account.dataset!r} was changed meanwhile; run the "

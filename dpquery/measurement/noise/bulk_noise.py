@@ -61,7 +61,7 @@ _MARGIN = 2.0**-40
 
 
 @dataclass(frozen=True)
-class Law:
+class BlockLaw:
     """A law and its blocks.
 
     Attributes:
@@ -77,7 +77,7 @@ class Law:
     blocks: int
 
     @classmethod
-    def of(cls, noise: Noise, scale: float) -> "Law":
+    def of(cls, noise: Noise, scale: float) -> "BlockLaw":
         """Return the law of a noise, its tail beyond about exp(-16) or exp(-18)."""
         exact = Fraction(scale)
         bits = max(0, int(exact).bit_length() - 1 - _FINENESS)
@@ -142,7 +142,7 @@ class BulkSampler:
     def __init__(self, noise: Noise, scale: float, *, entropy: Entropy = os.urandom) -> None:
         if not 1 <= scale < 2**52:
             raise ValueError("the scale must lie in [1, 2^52)")
-        self.law = law = Law.of(noise, scale)
+        self.law = law = BlockLaw.of(noise, scale)
         self._entropy, self._slow = entropy, SlowSampler(entropy)
         self._thresholds = np.array(law.thresholds(64), dtype=np.uint64)
         coarse = (self._thresholds >> np.uint64(48)).astype(np.intp)
@@ -245,7 +245,7 @@ class SlowSampler:
                 return u + 1 <= scaled
             u, bits = u << 64 | self.bits(64), bits + 64
 
-    def choice(self, law: Law, u: int) -> int:
+    def choice(self, law: BlockLaw, u: int) -> int:
         """Return step 1's choice for a U that begins with these 64 bits."""
         for bits in count(128, 64):
             u = u << 64 | self.bits(64)
@@ -272,7 +272,7 @@ class SlowSampler:
             high += 1
         return high << bits | low
 
-    def from_tail(self, law: Law) -> int | None:
+    def from_tail(self, law: BlockLaw) -> int | None:
         """Return a magnitude in the tail, or None where it is refused."""
         start, above = law.start(law.blocks), self.geometric(law.slope)
         envelope = law.exponent(start) + law.slope * above

@@ -24,7 +24,7 @@ import numpy as np
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement.accounting import Guarantee, noise_scale
 from dpquery.measurement.noise.exact_noise import LARGEST_SCALE
-from dpquery.measurement.rap.selection import Side
+from dpquery.measurement.rap.selection import ErrorSide
 from dpquery.measurement.rap.sensitivity import family_sizes, squared_move
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array, Factor
@@ -78,7 +78,7 @@ class RapBudget:
     rate: Fraction
     whole: int | None
 
-    def sides(self, number: int) -> tuple[tuple[Side, int], ...]:
+    def sides(self, number: int) -> tuple[tuple[ErrorSide, int], ...]:
         """Return how many queries to draw on which side in a round, rounds counted from 0."""
         size = self.settings.selected
         if self.replace:

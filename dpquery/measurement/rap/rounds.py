@@ -29,7 +29,7 @@ from dpquery.measurement.query import Tables
 from dpquery.measurement.rap.budget import GRID_BITS, STEPS, RapBudget
 from dpquery.measurement.rap.budget import rap_budget as rap_budget
 from dpquery.measurement.rap.selection import Chance as Chance
-from dpquery.measurement.rap.selection import ExactChance, Integers, differences_of, select
+from dpquery.measurement.rap.selection import ExactChance, Integers, differences_of, select_queries
 from dpquery.measurement.release_key import rap_key
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.compile import CompiledSpec
@@ -355,7 +355,7 @@ def _measured(
     """Select queries, or take all, and measure them: these lines hold true values."""
     if mechanism.settings.adaptive:
         number = len(taken) // mechanism.settings.selected
-        places = select(
+        places = select_queries(
             lambda own: differences_of(answers(own), projection.answers(own).ravel()),
             blocks=len(workload.blocks),
             taken=taken,

@@ -45,7 +45,7 @@ from dpquery.measurement.noise.bulk_noise import Entropy, SlowSampler
 from dpquery.measurement.noise.exact_noise import draw
 
 Integers = NDArray[np.int64]
-Side = Literal["under", "over", "either"]
+ErrorSide = Literal["under", "over", "either"]
 
 LARGEST_COUNT = 2**40  # synthetic counts beyond it count as that: every true count is below 2^36
 _TAKEN = -(2**63)
@@ -109,12 +109,12 @@ class ExactChance:
         return draw(answers, budget=budget, sensitivity=sensitivity, scale=scale)
 
 
-def select(
+def select_queries(
     differences: Callable[[int], Integers],
     *,
     blocks: int,
     taken: Integers,
-    sides: Sequence[tuple[Side, int]],
+    sides: Sequence[tuple[ErrorSide, int]],
     rate: Fraction,
     chance: Chance,
 ) -> Integers:
@@ -189,7 +189,7 @@ def differences_of(exact: Integers, synthetic: NDArray[np.floating]) -> Integers
     return np.asarray(exact - np.clip(rounded, -limit, limit).astype(np.int64))
 
 
-def scores_of(differences: Integers, side: Side) -> Integers:
+def scores_of(differences: Integers, side: ErrorSide) -> Integers:
     """Return the scores of queries that are off by so much."""
     if side == "either":
         return np.abs(differences)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpquery.exceptions import DataError, SpecError
-from dpquery.measurement.counting.tabulate import Subset, check_size, tabulate
+from dpquery.measurement.counting.tabulate import Subset, check_table_sizes, tabulate
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
@@ -22,7 +22,9 @@ from dpquery.planning.rehearsal.prior import sample_prior
 from dpquery.release.formatting import without_controls
 from dpquery.spec.model import Privacy, Spec
 
-SAMPLED = 200_000  # records at most that are drawn from a distribution; more rows are scaled to
+MAX_SAMPLED_RECORDS = (
+    200_000  # records at most that are drawn from a distribution; more rows are scaled to
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +59,12 @@ def proxy_for(path: Path | None, spec: Spec, compiled: CompiledSpec, *, rows: in
         UnsupportedWorkloadError: the tables that the workload asks for are too large to be counted.
     """
     subsets = sorted({block.attributes for block in compiled.workload.blocks})
-    check_size(subsets, compiled.workload.shape_of_domain)
+    check_table_sizes(subsets, compiled.workload.shape_of_domain)
     if path is None:
-        codes = sample_prior(spec.domain.shape, records=min(rows, SAMPLED))
+        codes = sample_prior(spec.domain.shape, records=min(rows, MAX_SAMPLED_RECORDS))
         return _of_records("the default prior", codes, compiled, rows=rows)
     if path.is_dir():
-        codes, made_up = draw_records(path, spec, records=min(rows, SAMPLED))
+        codes, made_up = draw_records(path, spec, records=min(rows, MAX_SAMPLED_RECORDS))
         words = f"the release in {_printable(path)}/"
         if made_up:
             words += f", with the default prior for {', '.join(made_up)}"

@@ -35,7 +35,7 @@ from dpquery.spec.predicates import (
     ranges,
 )
 
-Kind = Literal["disjoint", "prefix", "ranges", "summed", "overlapping"]
+QueryKind = Literal["disjoint", "prefix", "ranges", "summed", "overlapping"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Structure:
         reason: why there are no consistent answers; empty where there are.
     """
 
-    kind: Kind
+    kind: QueryKind
     axis: int = 0
     whole: int = 0
     reason: str = ""
@@ -59,7 +59,7 @@ def structure(table: Table) -> Structure:
     """Return how a table's queries hang together."""
     if table.threshold < len(table.axes):
         return Structure("overlapping", reason="a record can be counted by several of its queries")
-    kinds = [kind_of(predicates) for _, predicates in table.axes]
+    kinds = [query_kind(predicates) for _, predicates in table.axes]
     special = [place for place, kind in enumerate(kinds) if kind != "disjoint"]
     if not special:
         return Structure("disjoint")
@@ -74,7 +74,7 @@ def structure(table: Table) -> Structure:
     return Structure(kinds[axis], axis, _whole(predicates))
 
 
-def kind_of(predicates: PredicateSet) -> Kind:
+def query_kind(predicates: PredicateSet) -> QueryKind:
     """Return how the predicates of one attribute hang together."""
     match predicates:
         case IdentitySet() | TotalSet():
@@ -106,7 +106,7 @@ def _cells(parts: Sequence[PredicateSet]) -> PredicateSet | None:
     match cells:
         case IdentitySet():
             return cells
-        case GroupSet(groups=groups) if kind_of(cells) == "disjoint":
+        case GroupSet(groups=groups) if query_kind(cells) == "disjoint":
             return cells if sum(len(codes) for _, codes in groups) == cells.size else None
         case _:
             return None

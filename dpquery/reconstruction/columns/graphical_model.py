@@ -34,11 +34,13 @@ from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 LIBRARIES = ("jax", "mbi")
-MAX_CELLS = 1 << 20  # of all tables of the junction tree: minutes to fit
-MAX_ENTRIES = 1 << 24  # of all query matrices, written out
-ITERATIONS = 1000
-LONGER = 1e4  # than mbi's, the first step
-TOLERANCE = 1e-4  # relative fall of the loss over 50 iterations, twice in a row, that ends the fit
+MAX_TREE_CELLS = 1 << 20  # of all tables of the junction tree: minutes to fit
+MAX_QUERY_ENTRIES = 1 << 24  # of all query matrices, written out
+FIT_ITERATIONS = 1000
+FIRST_STEP_FACTOR = 1e4  # than mbi's, the first step
+FIT_TOLERANCE = (
+    1e-4  # relative fall of the loss over 50 iterations, twice in a row, that ends the fit
+)
 
 
 class _Marginal(Protocol):
@@ -73,18 +75,18 @@ def check_graphical(strategy: Strategy) -> None:
         )
     measured = strategy.measurements
     cells = junction_tree_cells(strategy.shape, [_varying(own.block) for own in measured])
-    if cells > MAX_CELLS:
+    if cells > MAX_TREE_CELLS:
         raise UnsupportedWorkloadError(
             f"--also graphical: the attributes that are measured together tie into tables of "
-            f"{float(cells):.1e} cells, and the limit is {float(MAX_CELLS):.1e}; leave the column "
-            "out, or ask for fewer tables that share attributes"
+            f"{float(cells):.1e} cells, and the limit is {float(MAX_TREE_CELLS):.1e}; leave the "
+            "column out, or ask for fewer tables that share attributes"
         )
     factors = {id(own): own for m in measured for own in m.block.factors}
     entries = sum(math.prod(own.shape) for own in factors.values() if not isinstance(own, Identity))
-    if entries > MAX_ENTRIES:
+    if entries > MAX_QUERY_ENTRIES:
         raise UnsupportedWorkloadError(
             f"--also graphical: the queries measured take {float(entries):.1e} numbers to write "
-            f"out, and the limit is {float(MAX_ENTRIES):.1e}; leave the column out"
+            f"out, and the limit is {float(MAX_QUERY_ENTRIES):.1e}; leave the column out"
         )
 
 
@@ -186,9 +188,9 @@ def fit_graphical(
         ]
         domain = Domain(_names(used), tuple(strategy.shape[i] for i in used))
         loss = from_linear_measurements(measurements, domain)
-        bold = replace(loss, lipschitz=loss.lipschitz / LONGER)
+        bold = replace(loss, lipschitz=loss.lipschitz / FIRST_STEP_FACTOR)
         fitted = MirrorDescent().estimate(
-            domain, bold, known_total=max(total, 1.0), iters=ITERATIONS, tol=TOLERANCE
+            domain, bold, known_total=max(total, 1.0), iters=FIT_ITERATIONS, tol=FIT_TOLERANCE
         )
     return GraphicalModel(fitted)
 

@@ -16,12 +16,17 @@ import numpy as np
 from dpquery.exceptions import SpecError
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.columns.consistency import Structure, structure
-from dpquery.reconstruction.columns.simplex import onto_chain, onto_simplex, to_whole, variances
+from dpquery.reconstruction.columns.simplex import (
+    onto_chain,
+    onto_simplex,
+    relative_variances,
+    to_whole,
+)
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.spec.problems import quoted, suggestion
 
 Name = Literal["nonnegative", "consistent", "thresholded", "integer", "graphical"]
-NAMES: tuple[Name, ...] = get_args(Name)
+COLUMN_NAMES: tuple[Name, ...] = get_args(Name)
 MEANINGS: dict[Name, str] = {
     "nonnegative": "the estimate, or zero where it is negative",
     "consistent": "the nearest answers, in standard errors, that a table of counts without "
@@ -34,7 +39,7 @@ MEANINGS: dict[Name, str] = {
 
 
 @dataclass(frozen=True)
-class Column:
+class ExtraColumn:
     """A column asked for; `z` is the threshold in standard errors, None for the universal one."""
 
     name: Name
@@ -53,7 +58,7 @@ class Column:
         return MEANINGS[self.name].format(z=f"{z} standard errors{rows}")
 
 
-def parse_columns(texts: Sequence[str]) -> tuple[Column, ...]:
+def parse_columns(texts: Sequence[str]) -> tuple[ExtraColumn, ...]:
     """Read the columns asked for, in order.
 
     >>> parse_columns(["consistent", "thresholded:2"])
@@ -70,13 +75,13 @@ def parse_columns(texts: Sequence[str]) -> tuple[Column, ...]:
     return found
 
 
-def _parse(text: str) -> Column:
+def _parse(text: str) -> ExtraColumn:
     given, colon, option = text.partition(":")
-    name = next((own for own in NAMES if own == given), None)
+    name = next((own for own in COLUMN_NAMES if own == given), None)
     if name is None:
-        raise SpecError(f"--also {quoted(given)} is not known{suggestion(given, NAMES)}")
+        raise SpecError(f"--also {quoted(given)} is not known{suggestion(given, COLUMN_NAMES)}")
     if not colon:
-        return Column(name)
+        return ExtraColumn(name)
     if name != "thresholded":
         raise SpecError(f"--also {name} takes no number; leave {quoted(colon + option)} out")
     try:
@@ -88,11 +93,11 @@ def _parse(text: str) -> Column:
             f"--also {quoted(text)}: expected a positive number of standard errors after the "
             "colon, such as thresholded:2"
         )
-    return Column(name, z)
+    return ExtraColumn(name, z)
 
 
 def with_columns(
-    answers: TableAnswers, columns: Sequence[Column], *, model: Array | None = None
+    answers: TableAnswers, columns: Sequence[ExtraColumn], *, model: Array | None = None
 ) -> TableAnswers:
     """Return a table's answers with the columns asked for; the estimates are as they were.
 
@@ -105,7 +110,7 @@ def with_columns(
     return replace(answers, extra=extra)
 
 
-def _values(answers: TableAnswers, column: Column, model: Array | None) -> Array | None:
+def _values(answers: TableAnswers, column: ExtraColumn, model: Array | None) -> Array | None:
     match column.name:
         case "nonnegative":
             return np.maximum(answers.estimate, 0.0)
@@ -149,7 +154,7 @@ def consistent(answers: TableAnswers) -> Array | None:
 def _consistent(answers: TableAnswers, how: Structure) -> Array:
     own = _Fibres(answers.table.shape, how)
     y = own.split(answers.estimate)
-    v = own.split(variances(answers.std_error, answers.estimate.shape))
+    v = own.split(relative_variances(answers.std_error, answers.estimate.shape))
     wholes, spread = y[:, how.whole], v[:, how.whole]
     size = np.maximum(wholes.sum(keepdims=True), 0.0)
     total = onto_simplex(wholes[None, :], spread[None, :], size)[0]

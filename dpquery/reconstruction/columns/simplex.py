@@ -15,7 +15,7 @@ _SLACK = (
 _LEAST = 1e-12  # of the largest variance: what is known exactly is all but held
 
 
-def variances(std_error: Array | None, shape: tuple[int, ...]) -> Array:
+def relative_variances(std_error: Array | None, shape: tuple[int, ...]) -> Array:
     """Return positive variances of a table's answers; equal ones where none are known."""
     if std_error is None or not np.any(std_error):
         return np.ones(shape)

@@ -11,7 +11,7 @@ from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.reconstruction.rap.measured_queries import MeasuredQueries
-from dpquery.reconstruction.rap.mirror_descent import Fit, Target, project
+from dpquery.reconstruction.rap.mirror_descent import Fit, FitTarget, project
 from dpquery.reconstruction.rap.partition import Partition
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.reconstruction.rap.whole_tables import WholeTables
@@ -93,7 +93,7 @@ class RapProjection:
         tables = WholeTables(self.workload, pieces, std / self.total)
         self._project(tables.partition, tables.target)
 
-    def _project(self, finer: Partition, target: Target) -> None:
+    def _project(self, finer: Partition, target: FitTarget) -> None:
         masses = self._partition.split(self._fit.masses, finer, self._start)
         start = finer.members @ self._start
         self._fit = project(target, masses, start=start, spans=finer.spans, last=self._fit)

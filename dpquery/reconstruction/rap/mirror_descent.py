@@ -25,7 +25,7 @@ GROWTH, CUT = 1.1, 0.5  # of the step after one that helped, and after one that 
 FIRST_PULL = 0.2  # of the first round, as a part of the excess at the start
 EASE, RETURN = 0.98, 3.0  # of the pull after every step, and for another round
 SPENT = 1e-3  # a pull of this part of the excess holds nothing back: distances are a few nats
-ROUNDING = 1e-6  # of the objective in float32: a step that is worse by less is no worse
+OBJECTIVE_ROUNDING = 1e-6  # of the objective in float32: a step that is worse by less is no worse
 LEAST_LOG = -25.0  # of a mass: what is at exp(-25) can come back
 
 
@@ -45,7 +45,7 @@ class Misfit:
 
 
 @dataclass(frozen=True, eq=False)
-class Target:
+class FitTarget:
     """What relaxed rows are to explain: noisy answers, and what noise there is in them.
 
     Attributes:
@@ -100,7 +100,7 @@ class _Point:
 
 
 def project(
-    target: Target, masses: Floats, *, start: Floats, spans: Sequence[slice], last: Fit
+    target: FitTarget, masses: Floats, *, start: Floats, spans: Sequence[slice], last: Fit
 ) -> Fit:
     """Move relaxed rows towards noisy answers until noise explains how far they are from them.
 
@@ -131,7 +131,7 @@ def project(
         step = step or FIRST_MOVE / max(float(np.abs(slope).max()), 1e-30)
         velocity = MOMENTUM * velocity - step * slope
         there = _point(target, here.logs + velocity, anchor, spans)
-        if there.objective(pull) <= here.objective(pull) * (1 + ROUNDING):
+        if there.objective(pull) <= here.objective(pull) * (1 + OBJECTIVE_ROUNDING):
             here, step = there, step * GROWTH
         else:
             velocity, step = np.zeros_like(velocity), step * CUT
@@ -139,7 +139,7 @@ def project(
     return Fit(here.masses, pull, last.steps + tried)
 
 
-def _point(target: Target, logits: Array, anchor: Floats, spans: Sequence[slice]) -> _Point:
+def _point(target: FitTarget, logits: Array, anchor: Floats, spans: Sequence[slice]) -> _Point:
     logs, masses = softmax(logits, spans)
     misfit = target.misfit(masses)
     for span in spans:

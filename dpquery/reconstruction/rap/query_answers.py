@@ -16,12 +16,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dpquery.operators.factors import Array
-from dpquery.reconstruction.rap.mirror_descent import Misfit, Target
+from dpquery.reconstruction.rap.mirror_descent import FitTarget, Misfit
 from dpquery.reconstruction.rap.partition import Sparse
 from dpquery.reconstruction.rap.relaxed_rows import Floats
 
 Indices = NDArray[np.int64]
-ENTRIES = 1 << 15  # of an array over queries and rows: the few that a programme holds stay in cache
+CACHED_ENTRIES = (
+    1 << 15
+)  # of an array over queries and rows: the few that a programme holds stay in cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +74,10 @@ class Surrogates:
     queries: tuple[Alike, ...]
 
     @property
-    def target(self) -> Target:
+    def target(self) -> FitTarget:
         """The answers with their noise, for the projection."""
         count = sum(len(form.noisy) for form in self.queries)
-        return Target(self.misfit, count * self._variance, count)
+        return FitTarget(self.misfit, count * self._variance, count)
 
     def misfit(self, masses: Floats) -> Misfit:
         """Compare with the answers; squared errors weigh 1 on average. masses: (g, n').
@@ -103,11 +105,11 @@ class Surrogates:
 
     @cached_property
     def _pieces(self) -> tuple[Alike, ...]:
-        size = max(1, ENTRIES // self.rows)
+        size = max(1, CACHED_ENTRIES // self.rows)
         return tuple(own for form in self.queries for own in form.pieces(size))
 
 
-def tail(p: Floats, r: int) -> tuple[Floats, Floats]:
+def threshold_chance(p: Floats, r: int) -> tuple[Floats, Floats]:
     """Return the chance that at least r of k independent predicates hold, with its gradient.
 
     Args:
@@ -146,11 +148,11 @@ def _values(own: Alike, chances: Floats) -> tuple[Floats, Floats]:
     plain, counted = chances[own.plain], chances[own.counted]
     rows = chances.shape[1]
     if not len(counted):
-        values, slopes = tail(plain, len(plain))
+        values, slopes = threshold_chance(plain, len(plain))
         return values, slopes.reshape(-1, rows)
-    values, slopes = tail(counted, own.r)
+    values, slopes = threshold_chance(counted, own.r)
     if not len(plain):
         return values, slopes.reshape(-1, rows)
-    others, by_plain = tail(plain, len(plain))
+    others, by_plain = threshold_chance(plain, len(plain))
     both = np.concatenate([by_plain * values, slopes * others])
     return values * others, both.reshape(-1, rows)

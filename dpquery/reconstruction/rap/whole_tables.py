@@ -12,7 +12,7 @@ import numpy as np
 
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
-from dpquery.reconstruction.rap.mirror_descent import Misfit, Target
+from dpquery.reconstruction.rap.mirror_descent import FitTarget, Misfit
 from dpquery.reconstruction.rap.partition import Partition
 from dpquery.reconstruction.rap.relaxed_rows import (
     ROWS_AT_ONCE,
@@ -38,10 +38,10 @@ class WholeTables:
     std: float
 
     @property
-    def target(self) -> Target:
+    def target(self) -> FitTarget:
         """The answers with their noise, for the projection."""
         count = self.workload.shape[0]
-        return Target(self.misfit, count * self.std**2, count)
+        return FitTarget(self.misfit, count * self.std**2, count)
 
     @property
     def partition(self) -> Partition:

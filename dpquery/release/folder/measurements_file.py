@@ -21,7 +21,7 @@ from dpquery.spec.model import Spec
 from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.untrusted.parquet import UNREADABLE, opened
 
-BATCH_ROWS = 1 << 20
+BATCH_VALUES = 1 << 20
 SCHEMA = pa.schema(
     [
         pa.field("measurement", pa.int32(), nullable=False),
@@ -87,8 +87,8 @@ def write_measurements(
         use_dictionary=["measurement", "attributes", "weight"],
         column_encoding={"value": "DELTA_BINARY_PACKED"},
     ) as writer:
-        for start in range(0, len(values), BATCH_ROWS):
-            own = values[start : start + BATCH_ROWS]
+        for start in range(0, len(values), BATCH_VALUES):
+            own = values[start : start + BATCH_VALUES]
             place = _places(ends, start, len(own))
             first, last = int(place[0]), int(place[-1])
             here = measured[first : last + 1]
@@ -99,7 +99,8 @@ def write_measurements(
                 pa.array(own),
             ]
             writer.write_batch(
-                pa.RecordBatch.from_arrays(columns, schema=writer.schema), row_group_size=BATCH_ROWS
+                pa.RecordBatch.from_arrays(columns, schema=writer.schema),
+                row_group_size=BATCH_VALUES,
             )
 
 
@@ -148,7 +149,7 @@ def _checked(path: Path, measured: Sequence[MeasurementLabel], digest: str) -> N
 def _values(file: pq.ParquetFile, ends: NDArray[int64]) -> NDArray[int64]:
     rows, start = int(ends[-1]), 0
     values = np.empty(rows, dtype=int64)
-    for batch in file.iter_batches(BATCH_ROWS, columns=["measurement", "value"]):
+    for batch in file.iter_batches(BATCH_VALUES, columns=["measurement", "value"]):
         place, own = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
         if start + len(own) > rows or not np.array_equal(place, _places(ends, start, len(own))):
             raise ValueError("measurement")

@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 from dpquery.reconstruction.columns import graphical_model
 from dpquery.reconstruction.columns.consistency import structure
-from dpquery.reconstruction.columns.postprocess import Column
+from dpquery.reconstruction.columns.postprocess import ExtraColumn
 from dpquery.release.manifest.manifest import ColumnFacts, EmptyFacts, Manifest
 from dpquery.spec.model import Item, Spec
 
@@ -17,7 +17,7 @@ small cells they tend to err less than `estimate`, in sums of many cells they ca
 column."""
 
 
-def with_extra(manifest: Manifest, spec: Spec, columns: Sequence[Column]) -> Manifest:
+def with_extra(manifest: Manifest, spec: Spec, columns: Sequence[ExtraColumn]) -> Manifest:
     """Return a manifest that speaks of a release's extra columns.
 
     Args:
@@ -39,7 +39,7 @@ def with_extra(manifest: Manifest, spec: Spec, columns: Sequence[Column]) -> Man
     )
 
 
-def _facts(column: Column, spec: Spec) -> ColumnFacts:
+def _facts(column: ExtraColumn, spec: Spec) -> ColumnFacts:
     if column.name not in ("consistent", "integer"):
         return ColumnFacts(column.name, column.text, column.meaning, ())
     reasons = ((item.name, _reason(item)) for item in spec.items)

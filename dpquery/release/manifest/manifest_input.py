@@ -14,7 +14,14 @@ from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.release.manifest.manifest import MECHANISMS, RAP, SCHEMA_VERSION, Manifest, RapFacts
 from dpquery.spec.parsing.fields import IDENTIFIER, NAME, NEIGHBOURS
 from dpquery.untrusted.files import read_outside
-from dpquery.untrusted.json_values import LEAST, MAX_BYTES, decode, mapping, parsed, text_of
+from dpquery.untrusted.json_values import (
+    LEAST_FIGURE,
+    MAX_JSON_BYTES,
+    decode,
+    mapping,
+    parsed,
+    text_of,
+)
 
 WIDEST_SHIFT = 512  # bits of a strategy's integers below the grid; plans have some 75 at most
 _DIGEST = re.compile(r"[0-9a-z]{1,64}")
@@ -25,7 +32,7 @@ _WHOLE = re.compile(r"[0-9]{1,1000}")
 def read_manifest(directory: Path) -> Manifest:
     """Read the manifest of a release; SpecError if the directory holds none that can be read."""
     try:
-        content = read_outside(directory / MANIFEST_FILE, most=MAX_BYTES)
+        content = read_outside(directory / MANIFEST_FILE, most=MAX_JSON_BYTES)
         raw = mapping(parsed(content))
         written = raw["schema_version"]
         if written == SCHEMA_VERSION:
@@ -91,7 +98,7 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
     yield "name of an item", all(_matches(NAME, own) for own in names)
     yield "file of an item", all(own.file == f"{own.name}.parquet" for own in manifest.items)
     yield "number of queries", all(own.queries > 0 for own in manifest.items)
-    yield "figure", min(_above_zero(manifest)) >= LEAST
+    yield "figure", min(_above_zero(manifest)) >= LEAST_FIGURE
     yield "run of RAP", manifest.rap is None or _run_is_believable(manifest.rap)
 
 
@@ -132,6 +139,6 @@ def _run_is_believable(run: RapFacts) -> bool:
         min(counts) >= 1
         and run.selected >= 0
         and len(run.noise_std) > 0
-        and min(figures) >= LEAST
-        and all(own == 0 or own >= LEAST for own in errors)
+        and min(figures) >= LEAST_FIGURE
+        and all(own == 0 or own >= LEAST_FIGURE for own in errors)
     )

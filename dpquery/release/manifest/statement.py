@@ -82,7 +82,7 @@ UNBIASED = """\
 Estimates are unbiased and are published as they came out: some are not whole numbers, and small \
 ones can be negative. Setting those to zero would bias every sum."""
 
-COLUMNS = """\
+COLUMN_WORDS = """\
 - `estimate`: the count, plus noise of mean zero.
 - `std_error`: the standard error of that noise, known in advance and the same whatever the data.
 - `ci_low`, `ci_high`: the {level} **noise interval**. In {level} of releases or more it \
@@ -109,7 +109,7 @@ def statement(manifest: Manifest) -> str:
     """Return the privacy statement of a release, as Markdown."""
     level = f"{100 * manifest.level:g} %"
     known = manifest.error_bars
-    columns = COLUMNS.format(level=level) if known else WITHOUT_ERRORS
+    columns = COLUMN_WORDS.format(level=level) if known else WITHOUT_ERRORS
     text = TEMPLATE.format(
         dataset=_one_line(manifest.dataset.id),
         version=_one_line(manifest.dataset.version),

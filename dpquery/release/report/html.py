@@ -23,7 +23,7 @@ from dpquery.release.tables.errors import NOISY, VERY_NOISY
 from dpquery.untrusted.atomic_write import replace_file
 
 MAX_PREVIEWS = 24
-MARK = b"default-src 'none'; style-src 'unsafe-inline'\">\n<title>Error report: "
+REPORT_MARK = b"default-src 'none'; style-src 'unsafe-inline'\">\n<title>Error report: "
 """What stands in the head of every such page."""
 GLOSSARY = (
     (
@@ -91,7 +91,7 @@ UNKNOWN_GLOSSARY = (
 
 def write_html(report: Report, path: Path) -> None:
     """Write the page of a report, whole or not at all; DpqueryError if it cannot be written."""
-    replace_file(path, without_controls(page(report)).encode(), mark=MARK)
+    replace_file(path, without_controls(page(report)).encode(), mark=REPORT_MARK)
 
 
 def page(report: Report) -> str:
@@ -111,7 +111,7 @@ def page(report: Report) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta http-equiv="Content-Security-Policy" '
-        f'content="{MARK.decode()}{escape(title)}</title>\n'
+        f'content="{REPORT_MARK.decode()}{escape(title)}</title>\n'
         f"<style>{STYLE}</style>\n</head>\n"
         f"<body>\n<main>\n{''.join(sections)}</main>\n</body>\n</html>\n"
     )

@@ -7,23 +7,23 @@ from typing import cast
 
 import pyarrow as pa
 
-from dpquery.untrusted.json_values import LEAST, MOST
+from dpquery.untrusted.json_values import LEAST_FIGURE, MOST
 from dpquery.untrusted.parquet import opened
 
-MAX_ROWS = 500
-MAX_BYTES = 1 << 18  # of a file that is drawn: labels may be long
+MAX_DRAWN_ROWS = 500
+MAX_DRAWN_BYTES = 1 << 18  # of a file that is drawn: labels may be long
 _AT_ONCE = 64  # rows: a text of a packed file may be long, and every row may hold it
-_LONGEST = 16 * MAX_BYTES
+_LONGEST = 16 * MAX_DRAWN_BYTES
 _NUMBERS = (pa.int64(), pa.float64(), pa.bool_())
 MAX_DOTS = 60
 MAX_SERIES = 4
 MIN_POINTS = 10
 
-Row = dict[str, str | int | float | bool | None]
+AnswerRow = dict[str, str | int | float | bool | None]
 
 
 @dataclass(frozen=True)
-class Point:
+class ChartPoint:
     """One answer: what it is of, its place on an ordered axis, and its noise interval, if known."""
 
     label: str
@@ -38,7 +38,7 @@ class Series:
     """Points that belong together; `name` is empty where there is but one series."""
 
     name: str
-    points: tuple[Point, ...]
+    points: tuple[ChartPoint, ...]
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ def preview(path: Path, labels: Sequence[str]) -> Preview | None:
         path: an item's Parquet file.
         labels: its columns that say what a row is.
     """
-    if path.stat().st_size > MAX_BYTES:
+    if path.stat().st_size > MAX_DRAWN_BYTES:
         return None
     with opened(path, rows=None) as file:
-        if file.metadata.num_rows > MAX_ROWS:
+        if file.metadata.num_rows > MAX_DRAWN_ROWS:
             return None
         rows = [row for batch in file.iter_batches(_AT_ONCE) for row in _rows(batch)]
     queries = {str(row["query"]) for row in rows} if "query" in labels else set()
@@ -87,7 +87,7 @@ def preview(path: Path, labels: Sequence[str]) -> Preview | None:
     return Preview("", (Series("", points),), query)
 
 
-def _rows(batch: pa.RecordBatch) -> list[Row]:
+def _rows(batch: pa.RecordBatch) -> list[AnswerRow]:
     """Return some rows; ValueError if their labels are longer than any spec's."""
     for column in batch.columns:
         texts = column.dictionary if pa.types.is_dictionary(column.type) else column
@@ -95,12 +95,14 @@ def _rows(batch: pa.RecordBatch) -> list[Row]:
             raise ValueError("type")
         if pa.types.is_string(texts.type) and texts.nbytes > _LONGEST:
             raise ValueError("label")
-    return cast(list[Row], batch.to_pylist())
+    return cast(list[AnswerRow], batch.to_pylist())
 
 
-def _along(rows: Sequence[Row], *, axis: str, place: str, others: Sequence[str]) -> Preview | None:
+def _along(
+    rows: Sequence[AnswerRow], *, axis: str, place: str, others: Sequence[str]
+) -> Preview | None:
     """Return the rows as lines along a column, if it orders them."""
-    series: dict[str, dict[float, Point]] = {}
+    series: dict[str, dict[float, ChartPoint]] = {}
     varying = _varying(rows, others)
     for row in rows:
         value = row.get(place)
@@ -118,24 +120,24 @@ def _along(rows: Sequence[Row], *, axis: str, place: str, others: Sequence[str])
     )
 
 
-def _point(row: Row, label: str, place: float) -> Point:
+def _point(row: AnswerRow, label: str, place: float) -> ChartPoint:
     low, high = row["ci_low"], row["ci_high"]
     interval = None if low is None or high is None else (_number(low), _number(high))
-    return Point(label, place, _number(row["estimate"]), interval, str(row["flag"]))
+    return ChartPoint(label, place, _number(row["estimate"]), interval, str(row["flag"]))
 
 
 def _number(value: str | float | bool | None) -> float:
     """Return a number that can be drawn; ValueError if it is none: files come from outside."""
     if isinstance(value, bool | str) or value is None or not abs(value) < MOST:
         raise ValueError("number")
-    return float(value) if abs(value) >= LEAST else 0.0
+    return float(value) if abs(value) >= LEAST_FIGURE else 0.0
 
 
-def _varying(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
+def _varying(rows: Sequence[AnswerRow], names: Sequence[str]) -> list[str]:
     return [name for name in names if len({row[name] for row in rows}) > 1]
 
 
-def _words(row: Row, names: Sequence[str]) -> str:
+def _words(row: AnswerRow, names: Sequence[str]) -> str:
     """Return what a row is of; a yes or no needs its attribute's name to mean anything.
 
     Where an item has several tables, the attributes that a table lacks go without saying.

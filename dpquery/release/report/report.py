@@ -16,18 +16,18 @@ from dpquery.release.manifest.manifest_input import read_manifest
 from dpquery.release.manifest.statement import guarantee_line, simulated_words
 from dpquery.release.report.preview import Preview, preview
 from dpquery.release.tables.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
-from dpquery.untrusted.json_values import LEAST, MOST, listed, mapping, parsed, text_of
+from dpquery.untrusted.json_values import LEAST_FIGURE, MOST, list_of, mapping, parsed, text_of
 from dpquery.untrusted.parquet import UNREADABLE, opened
 
 GOOD_ERROR, GOOD_SHARE, WEAK_SHARE = 0.1, 0.1, 0.5
-COLUMNS = ("item", "answers", "rms error", "typical", "worst", "flagged", "verdict")
+REPORT_COLUMNS = ("item", "answers", "rms error", "typical", "worst", "flagged", "verdict")
 UNKNOWN_COLUMNS = ("item", "answers", "verdict")
 
 _CODED = pa.dictionary(pa.int32(), pa.string())
 _AT_ONCE = 64  # rows: in a packed file, each may hold one long name
 _LONGEST_NAME = 128  # bytes of a name and its place among others
 
-Json = str | int | float | None | list["Json"] | dict[str, "Json"]
+ReportJson = str | int | float | None | list["ReportJson"] | dict[str, "ReportJson"]
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Report:
     @property
     def columns(self) -> tuple[str, ...]:
         """Heads of the table of items."""
-        return COLUMNS if self.manifest.error_bars else UNKNOWN_COLUMNS
+        return REPORT_COLUMNS if self.manifest.error_bars else UNKNOWN_COLUMNS
 
     @property
     def rmse(self) -> float | None:
@@ -119,7 +119,7 @@ class Report:
         return math.fsum(queries * share for queries, share in known) / max(self.queries, 1)
 
 
-def load(directory: Path) -> Report:
+def load_report(directory: Path) -> Report:
     """Read a release back; SpecError if the folder is not a release or is damaged."""
     manifest = read_manifest(directory)
     try:
@@ -160,7 +160,7 @@ def _item(directory: Path, facts: ItemFacts, row: dict[str, float | None]) -> It
     path = directory / facts.file
     with opened(path, rows=facts.queries) as file:
         own = mapping(parsed(file.metadata.metadata[b"dpquery"]))
-    labels = [text_of(label) for label in listed(own["labels"])]
+    labels = [text_of(label) for label in list_of(own["labels"])]
     _check_figures(row, facts)
     return ItemReport(
         name=facts.name,
@@ -173,16 +173,16 @@ def _item(directory: Path, facts: ItemFacts, row: dict[str, float | None]) -> It
 def _check_figures(row: Mapping[str, float | None], facts: ItemFacts) -> None:
     """Refuse figures of an item that no release has."""
     given = [own for own in row.values() if own is not None]
-    if not all(own == 0 or LEAST <= own < MOST for own in given):
+    if not all(own == 0 or LEAST_FIGURE <= own < MOST for own in given):
         raise ValueError("figure")
     if row["queries"] != facts.queries or row["weight"] is None:
         raise ValueError("queries")
 
 
-def to_json(report: Report) -> dict[str, Json]:
+def to_json(report: Report) -> dict[str, ReportJson]:
     """Return the report as JSON values: the manifest's facts, and each item's errors."""
     manifest = report.manifest
-    items: list[Json] = []
+    items: list[ReportJson] = []
     for item in report.items:
         figures = {name: value for name, value in vars(item).items() if name != "preview"}
         items.append({**figures, "grade": item.grade, "verdict": item.verdict})

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 
 from dpquery.release.formatting import figure
-from dpquery.release.report.preview import Point, Series
+from dpquery.release.report.preview import ChartPoint, Series
 
 WIDTH = 560
 LEFT, RIGHT, TOP, BOTTOM = 58, 18, 12, 40
@@ -99,7 +99,7 @@ def bars(
     return _chart(body, height, title, "; ".join(f"{a}: {text(b)}" for a, b in rows))
 
 
-def whiskers(points: Sequence[Point], *, title: str) -> str:
+def whiskers(points: Sequence[ChartPoint], *, title: str) -> str:
     """Draw each estimate as a dot with its noise interval, if it has one, one line a point."""
     height = TOP + LINE_HEIGHT * len(points) + BOTTOM - 14
     start, end = _label_width([point.label for point in points]), WIDTH - VALUE_WIDTH
@@ -171,7 +171,7 @@ def curve(points: Sequence[tuple[float, float]], *, now: tuple[float, float], ti
     return _chart(body, height, title, "; ".join(f"ε {figure(x)}: {figure(y)}" for x, y in whole))
 
 
-def _ends(points: Sequence[Point]) -> list[float]:
+def _ends(points: Sequence[ChartPoint]) -> list[float]:
     """Return the values that a scale must show: intervals where there are some, else estimates."""
     return [end for point in points for end in point.interval or (point.estimate,)]
 
@@ -241,7 +241,7 @@ def _width(text: str) -> float:
     )
 
 
-def _tip(point: Point, series: str = "") -> str:
+def _tip(point: ChartPoint, series: str = "") -> str:
     name = f"{point.label}, {series}" if series else point.label
     notes = [point.flag] if point.flag else []
     if point.interval is not None:

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.release.tables.errors import FLAGS, NO_ERROR_BARS, flags, relative_errors
-from dpquery.release.tables.label_columns import Blank, Filling, Runs, encoded, masked
+from dpquery.release.tables.label_columns import Blank, Filling, LabelRuns, encoded, masked
 from dpquery.release.tables.labels import LABEL, AttributeColumns, attribute_columns
 from dpquery.spec.domain import Domain
 from dpquery.spec.model import Item, Table
 
 BATCH_ROWS = 1 << 18
-WHOLE = frozenset({"integer"})
+INTEGER_COLUMNS = frozenset({"integer"})
 """Extra columns of whole numbers."""
 
 _VALUES = [
@@ -160,9 +160,9 @@ class Layout:
             length = table.size
             for i, predicates in table.axes:
                 length //= len(predicates)
-                filling[i].fill(predicates, Runs(begin, start, stop, length))
+                filling[i].fill(predicates, LabelRuns(begin, start, stop, length))
             for i, predicates in table.where:
-                filling[i].fill(predicates, Runs(begin, start, stop, table.size))
+                filling[i].fill(predicates, LabelRuns(begin, start, stop, table.size))
             begin += stop - start
         columns = self.attributes.items()
         filled = [filling[i].arrays() if i in here else blank.arrays(c, total) for i, c in columns]
@@ -207,7 +207,7 @@ def layout(
 
 
 def _extra_type(name: str) -> pa.DataType:
-    return pa.int64() if name in WHOLE else pa.float64()
+    return pa.int64() if name in INTEGER_COLUMNS else pa.float64()
 
 
 def _joined(parts: Sequence[Values]) -> Values:

@@ -18,7 +18,7 @@ from dpquery.spec.predicates import PredicateSet
 _LONG = 1 << 9  # values: copies of fewer cost more than what is copied
 
 
-class Runs(NamedTuple):
+class LabelRuns(NamedTuple):
     """Rows start..stop-1 of a table, which begin a batch's row `begin`, in runs of one query."""
 
     begin: int
@@ -32,7 +32,7 @@ class Runs(NamedTuple):
         return slice(self.begin, self.begin + self.stop - self.start)
 
 
-def repeat_runs(values: Array, runs: Runs, out: Array) -> None:
+def repeat_runs(values: Array, runs: LabelRuns, out: Array) -> None:
     """Write values[row // length % n] for each row of a table to out. values: (n,)."""
     start, stop, length = runs.start, runs.stop, runs.length
     n, rows = len(values), stop - start
@@ -77,7 +77,7 @@ class Filling:
             self.low, self.high = np.zeros(rows, dtype=dtype), np.zeros(rows, dtype=dtype)
             self.missing = np.ones(rows, dtype=np.bool_)
 
-    def fill(self, predicates: PredicateSet, runs: Runs) -> None:
+    def fill(self, predicates: PredicateSet, runs: LabelRuns) -> None:
         """Fill the rows of a table with the values of a predicate set."""
         coding = self.columns.codings[predicates]
         repeat_runs(coding.value.astype(self.value.dtype), runs, self.value[runs.rows])

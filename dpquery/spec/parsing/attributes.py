@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePosixPath
 
 from dpquery.exceptions import SpecError
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers, Kind
+from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, ColumnKind, Integers
 from dpquery.spec.parsing.fields import (
     EDGE,
     EDGES,
@@ -129,7 +129,7 @@ class _DomainReader:
         self._taken[name] = node.place
         return name
 
-    def _kind(self, given: ColumnFields) -> Kind:
+    def _kind(self, given: ColumnFields) -> ColumnKind:
         match given.chosen:
             case "range":
                 return _integers(given)

@@ -14,10 +14,10 @@ from fractions import Fraction
 from itertools import accumulate
 
 MAX_STATES = 200_000  # of the sums over sets
-MAX_BITS = 1 << 32  # of these sums together: half a gigabyte
+MAX_SUM_BITS = 1 << 32  # of these sums together: half a gigabyte
 MAX_DRAWN_FROM = 1_000  # attributes
 MAX_DRAWN = 10_000  # sets: each is found past all that are taken
-State = tuple[int, int, int]
+DrawState = tuple[int, int, int]
 """(attribute, how many are still to be chosen from it on, room left for their cells)."""
 _BLOCK = 256  # bits of one hash
 
@@ -26,7 +26,7 @@ class TooManySetsError(Exception):
     """There are too many sets of attributes to count."""
 
 
-class Draws:
+class PublicDraws:
     """Uniform whole numbers from SHA-256 of a seed and a counter.
 
     >>> draws = Draws(0)
@@ -77,8 +77,8 @@ class WeightedSets:
             list(accumulate(sorted(self.sizes[i:], reverse=True)[:k], self._times, initial=1))
             for i in range(len(sizes) + 1)
         ]
-        self._most_states = min(MAX_STATES, MAX_BITS // (k * max(weights).bit_length() + 64))
-        self._sums: dict[State, tuple[int, int]] = {}
+        self._most_states = min(MAX_STATES, MAX_SUM_BITS // (k * max(weights).bit_length() + 64))
+        self._sums: dict[DrawState, tuple[int, int]] = {}
         self._sum_all()
         self.total, self.count = self._sum(0, k, self.room)
 
@@ -100,7 +100,7 @@ class WeightedSets:
 
     def _sum_all(self) -> None:
         """Find what there is to sum, from the first attribute on, and add it up from the last."""
-        levels: list[set[State]] = [{self._state(0, self.k, self.room)}]
+        levels: list[set[DrawState]] = [{self._state(0, self.k, self.room)}]
         states = 0
         for _ in self.sizes:
             levels.append({own for state in levels[-1] for own in self._next(*state)})
@@ -118,12 +118,12 @@ class WeightedSets:
         """Return the product, or what is more than there is room for: that is all alike."""
         return min(cells * size, self.room + 1)
 
-    def _next(self, i: int, left: int, room: int) -> Iterator[State]:
+    def _next(self, i: int, left: int, room: int) -> Iterator[DrawState]:
         if left and len(self.sizes) - i >= left and room:
             yield self._state(i + 1, left - 1, room // self.sizes[i])
             yield self._state(i + 1, left, room)
 
-    def _state(self, i: int, left: int, room: int) -> State:
+    def _state(self, i: int, left: int, room: int) -> DrawState:
         """Return the state, its room no more than any set of so many from i on takes."""
         most = self._most[i]
         return i, left, min(room, most[min(left, len(most) - 1)])
@@ -137,7 +137,7 @@ class WeightedSets:
 
 def drawn(sets: WeightedSets, count: int, seed: int) -> list[tuple[int, ...]]:
     """Return so many sets, none twice, in the order drawn: fewer are the beginning of more."""
-    draws, taken = Draws(seed), list[tuple[int, int]]()
+    draws, taken = PublicDraws(seed), list[tuple[int, int]]()
     found = []
     left = sets.total
     for _ in range(count):

@@ -25,7 +25,7 @@ from dpquery.untrusted.files import read_outside
 _MAX_BYTES = 10_000_000  # of a spec, and of a value list
 
 
-def load(path: Path) -> Spec:
+def load_spec(path: Path) -> Spec:
     """Read a spec from its file, and the value lists that it names from beside it.
 
     Raises:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dpquery.operators.blocks import Block, Side
+from dpquery.operators.blocks import Block, SplitFactor
 from dpquery.operators.factors import ROW_CHUNK, Array
 from dpquery.strategy.algebra.joint_system import JointSystem
 
@@ -94,7 +94,7 @@ def _on_part(system: JointSystem, block: Block, k: int, coefficients: Sequence[A
     return np.moveaxis(out, 1, 0).reshape(shape)
 
 
-def _steps(system: JointSystem, block: Block, k: int, sides: Sequence[Side]) -> list[_Step]:
+def _steps(system: JointSystem, block: Block, k: int, sides: Sequence[SplitFactor]) -> list[_Step]:
     """Return what is done to the diagonal axes, and to those of attributes of one class."""
     steps: list[_Step] = [
         (system.predicates(block, sides, i, slice(None)), system.axes[i].rows[k])

@@ -21,16 +21,16 @@ from functools import cached_property, reduce
 import numpy as np
 from scipy.linalg import LinAlgError, qr, solve_triangular, svd
 
-from dpquery.operators.blocks import Block, Side
+from dpquery.operators.blocks import Block, SplitFactor
 from dpquery.operators.factors import ROW_CHUNK, Array, Factor
 from dpquery.operators.tensors import kron_apply
 
 CELLS_LIMIT = 1 << 24  # over the attributes measured
-DENSE_LIMIT = 1 << 22  # those cells, times the cells of the dense attributes, or the parts
+MAX_JOINT_CELLS = 1 << 22  # those cells, times the cells of the dense attributes, or the parts
 STACK_LIMIT = 1 << 25  # numbers of all stacks that are brought to triangular form
 ROWS_LIMIT = 1 << 24  # of a block: its variances are one tensor
 WORK_LIMIT = 1 << 36  # multiplications for the coefficients of a block
-MAX_CLASSES = 2048  # of an attribute that is measured: its basis takes O(n^3)
+MAX_MEASURED_CLASSES = 2048  # of an attribute that is measured: its basis takes O(n^3)
 SHORTEST_LENGTH = 1e-14  # of the lengths of a basis, in proportion to the greatest
 NARROW = 32  # columns of stacks that are solved for all places at once
 SOLVED_RESIDUAL = (
@@ -185,7 +185,7 @@ class JointSystem:
         return np.asarray(np.maximum(self.arranged(total, block), 0.0))
 
     def coefficients(
-        self, block: Block, sides: Sequence[Side]
+        self, block: Block, sides: Sequence[SplitFactor]
     ) -> Iterator[tuple[slice, list[Array]]]:
         """Yield t of the predicates on the dense axes, some rows at a time: (p, rows, r) a stack.
 
@@ -205,7 +205,9 @@ class JointSystem:
             solved = [_solved(stack.R, q[:, stack.columns]) for stack in self.stacks]
             yield slice(start, stop), solved
 
-    def predicates(self, block: Block, sides: Sequence[Side], i: int, columns: slice) -> Array:
+    def predicates(
+        self, block: Block, sides: Sequence[SplitFactor], i: int, columns: slice
+    ) -> Array:
         """Return q V for every predicate q of a block on one attribute: (m, columns)."""
         axis, total = self.axes[i], self.axes[i].total[None, columns]
         if i not in block.attributes:
@@ -224,7 +226,7 @@ class JointSystem:
             out[:, stack.places] = at
         return out.reshape(-1, *self.places)
 
-    def _summed(self, block: Block, tensor: Array, sides: Sequence[Sequence[Side]]) -> Array:
+    def _summed(self, block: Block, tensor: Array, sides: Sequence[Sequence[SplitFactor]]) -> Array:
         """Sum over the diagonal axes, times the predicates of one side or of two multiplied.
 
         Args:
@@ -314,10 +316,12 @@ def joint_system(
     kinds = {i: {part[i].key if i in part else None for part in parts} for i in measured}
     many = {i for i in measured if len(kinds[i]) > 2}
     dense, cells = math.prod(shape[i] for i in many), math.prod(shape[i] for i in measured)
-    if cells > CELLS_LIMIT or (many and cells * max(dense, len(parts)) > DENSE_LIMIT):
+    if cells > CELLS_LIMIT or (many and cells * max(dense, len(parts)) > MAX_JOINT_CELLS):
         return None
     rows = sum(math.prod(shape[i] for i in part if i in many) for part in parts)
-    if (many and cells * rows > STACK_LIMIT) or any(shape[i] > MAX_CLASSES for i in measured):
+    if (many and cells * rows > STACK_LIMIT) or any(
+        shape[i] > MAX_MEASURED_CLASSES for i in measured
+    ):
         return None
     try:
         axes = {i: _axis(shape[i], [part.get(i) for part in parts]) for i in measured}

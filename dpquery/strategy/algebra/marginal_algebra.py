@@ -17,7 +17,7 @@ from dpquery.operators.gram import Gram, total_sum, trace
 from dpquery.strategy.algebra.subset_sums import BlockSums
 from dpquery.strategy.algebra.subsets import Subset
 
-ROUNDING = 1e-12  # relative to what cancelled
+CANCELLATION = 1e-12  # relative to what cancelled
 MAX_ATTRIBUTES = 20  # of one table: its subsets are all listed
 RowTerms = list[tuple[float, list[Array]]]
 """sum_t coef_t kron_i vector_ti over the rows of a block; vectors have length m_i or 1."""
@@ -40,18 +40,18 @@ def workload_eigenvalues(gram: Gram) -> dict[Subset, float]:
         start, stop = int(blocks.offsets[i]), int(blocks.offsets[i + 1])
         c[start:stop:2], c[start + 1 : stop : 2] = zero, _difference(whole, zero)
     found = blocks.sums(c)
-    kept = np.flatnonzero(found > ROUNDING * blocks.magnitudes(c))
+    kept = np.flatnonzero(found > CANCELLATION * blocks.magnitudes(c))
     return {blocks.subsets[k]: float(found[k]) for k in kept}
 
 
 def _difference(x: Array, y: Array) -> Array:
     """Return x - y, and zero where that is rounding alone."""
-    return np.where(np.abs(x - y) > ROUNDING * np.abs(x), x - y, 0.0)
+    return np.where(np.abs(x - y) > CANCELLATION * np.abs(x), x - y, 0.0)
 
 
 def distinct_or_all(vector: Array) -> Array:
     """Return one entry where all are equal but for rounding: constant axes then cost nothing."""
-    if len(vector) and np.ptp(vector) <= ROUNDING * np.abs(vector).max():
+    if len(vector) and np.ptp(vector) <= CANCELLATION * np.abs(vector).max():
         return vector[:1]
     return vector
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array
-from dpquery.operators.thresholds import differences, node_weights, nodes
+from dpquery.operators.thresholds import differences, node_weights, threshold_nodes
 from dpquery.strategy.algebra.marginal_algebra import RowTerms
 from dpquery.strategy.algebra.subsets import Subset
 
@@ -54,7 +54,7 @@ class SplitPowers:
             return []
         fixed = [self._vector(k, b) for k in range(len(S))]
         terms: RowTerms = []
-        for coef, points in _powers(node_weights(values), nodes(len(left)), self.order):
+        for coef, points in _powers(node_weights(values), threshold_nodes(len(left)), self.order):
             vectors = list(fixed)
             for k in left:
                 factors = (1 + (x - 1) * self.levels[k] for x in points)
@@ -96,7 +96,7 @@ def mixed_powers(block: Block, forms: Sequence[Mapping[int, Array]], order: int)
     alphas = node_weights((np.arange(k + 1) >= block.at_least).astype(np.float64))
     terms: RowTerms = []
     lone = 0.0
-    for coef, points in _powers(alphas, nodes(k), order):
+    for coef, points in _powers(alphas, threshold_nodes(k), order):
         shares = _expanded([x - 1 for x in points])
         vectors = [
             _mixed(own, shares) if counted else own[order]

@@ -18,9 +18,9 @@ from dpquery.operators.factors import Array
 from dpquery.operators.gram import Matrix, Structured, times
 from dpquery.operators.ranges import AllRanges, Prefix
 
-TOLERANCE = 1e-9  # of the quadrature
+QUADRATURE_TOLERANCE = 1e-9  # of the quadrature
 MAX_POLES = 100
-COLUMNS = 64  # written out at a time
+BATCH_COLUMNS = 64  # written out at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class TridiagonalInverse:
             weight *= m + 1
         return cls(V, main / weight, beside / weight)
 
-    def root(self, v: Array) -> "Root":
+    def root(self, v: Array) -> "TridiagonalRoot":
         """Return (D V D)^(1/2) over the first m codes, D = diag(v)^(1/2). v: (m,), positive."""
         d = np.sqrt(v)
         main, beside = self.diagonal / v, self.beside / (d[:-1] * d[1:])
@@ -66,11 +66,11 @@ class TridiagonalInverse:
         most = main.copy()
         most[1:] -= beside
         most[:-1] -= beside
-        return Root(main, beside, *quadrature(least, float(np.max(most))))
+        return TridiagonalRoot(main, beside, *quadrature(least, float(np.max(most))))
 
 
 @dataclass(frozen=True, eq=False)
-class Root:
+class TridiagonalRoot:
     """sum_k weights[k] (K + shifts[k])^-1, within a relative error of K^(-1/2).
 
     Attributes:
@@ -111,8 +111,8 @@ class Root:
         m = len(self.main)
         S, held = np.empty((m, m)), np.empty((m, len(self.shifts)))
         ratios, corners = self._ratios()
-        for start in range(0, m, COLUMNS):
-            stop = min(start + COLUMNS, m)
+        for start in range(0, m, BATCH_COLUMNS):
+            stop = min(start + BATCH_COLUMNS, m)
             falls = np.cumprod(ratios[start:stop], axis=0)
             S[:start, start:stop] = held[:start] @ falls.T
             held[:start] *= falls[-1]
@@ -157,7 +157,7 @@ def quadrature(least: float, most: float) -> tuple[Array, Array, float]:
         shifts = least * (sn / cn) ** 2
         values = np.sqrt(grid) * (weights / (grid[:, None] + shifts)).sum(axis=1)
         error = 2 * float(np.abs(values - 1).max()) + 1e-12
-        if error < TOLERANCE or poles >= MAX_POLES:
+        if error < QUADRATURE_TOLERANCE or poles >= MAX_POLES:
             return weights, shifts, error
         poles += poles // 2
 

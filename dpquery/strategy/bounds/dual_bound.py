@@ -22,18 +22,18 @@ from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram, is_mixture
 from dpquery.strategy.algebra.eigenvalues import above_rounding
 from dpquery.strategy.bounds.interchangeable_codes import Orbits, WeightedOrbits, orbits_of
-from dpquery.strategy.bounds.root_trace import DECOMPOSITION, Terms, root_trace
+from dpquery.strategy.bounds.root_trace import DECOMPOSITION, KroneckerSum, root_trace
 
 Sector = tuple[tuple[int, int], ...]
 """(attribute, kind) for the attributes that are at zero-sum vectors of a kind."""
 
 MAX_SECTORS = 1 << 16  # sectors of all terms together
 BUDGET = 6e10  # floating point operations: some 4 CPU seconds
-OVERHEAD = 1.5e6  # of a sector, in the same unit
-ROUNDS = 30
+SECTOR_OVERHEAD = 1.5e6  # of a sector, in the same unit
+DUAL_ROUNDS = 30
 ENOUGH = 1e-5  # relative gain of a round below which v has arrived
-SAFETY = 1e-9  # relative; for the rounding of sums
-FLOOR = 1e-9  # least entry of v relative to its largest
+DUAL_SAFETY = 1e-9  # relative; for the rounding of sums
+DUAL_FLOOR = 1e-9  # least entry of v relative to its largest
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ def dual_bound(gram: Gram) -> float | None:
     vs, best = _uniform(orbits), None
     if spent < BUDGET / 2:
         vs = _product_duals(gram, orbits)
-    for _ in range(ROUNDS):
+    for _ in range(DUAL_ROUNDS):
         point = _evaluate(gram, orbits, vs)
         if point is None:
             break
@@ -67,7 +67,7 @@ def dual_bound(gram: Gram) -> float | None:
         if gain < ENOUGH or spent + point.cost > BUDGET:
             break
         vs = [_climbed(v, m) for v, m in zip(vs, point.masses, strict=True)]
-    return None if best is None else float(best) * (1 - SAFETY)
+    return None if best is None else float(best) * (1 - DUAL_SAFETY)
 
 
 def _cost(n: int) -> float:
@@ -76,7 +76,7 @@ def _cost(n: int) -> float:
 
 def _climbed(v: Array, mass: Array) -> Array:
     climbed = mass * (mass / v)
-    return np.asarray(np.maximum(climbed, FLOOR * float(climbed.max())))
+    return np.asarray(np.maximum(climbed, DUAL_FLOOR * float(climbed.max())))
 
 
 def _count_sectors(gram: Gram, orbits: Sequence[Orbits]) -> int:
@@ -97,7 +97,7 @@ def _evaluate(gram: Gram, orbits: Sequence[Orbits], vs: Sequence[Array]) -> _Poi
         found = root_trace(terms, attributes, BUDGET - cost)
         if found is None:
             return None
-        cost += found.cost + OVERHEAD
+        cost += found.cost + SECTOR_OVERHEAD
         value = count * found.value
         total += value
         for i, kind in kinds.items():
@@ -110,9 +110,9 @@ def _evaluate(gram: Gram, orbits: Sequence[Orbits], vs: Sequence[Array]) -> _Poi
     return _Point(total**2, by_code, cost)
 
 
-def _sectors(gram: Gram, attributes: Sequence[WeightedOrbits]) -> dict[Sector, Terms]:
+def _sectors(gram: Gram, attributes: Sequence[WeightedOrbits]) -> dict[Sector, KroneckerSum]:
     """Return the terms of V on every sector, without the attributes of one dimension there."""
-    found: dict[Sector, Terms] = {}
+    found: dict[Sector, KroneckerSum] = {}
     for weight, index in zip(gram.weights, gram.index, strict=True):
         row = [(int(i), int(index[i])) for i in np.nonzero(index)[0]]
         choices = [
@@ -149,7 +149,7 @@ def _product_duals(gram: Gram, orbits: Sequence[Orbits]) -> list[Array]:
         weights = gram.weights * factors.prod(axis=1)
         surrogate = np.bincount(gram.index[:, i], weights, minlength=len(own.levels))
         rounds = int(0.05 * BUDGET / _cost(len(own.sizes)))
-        for _ in range(min(max(rounds, 1), ROUNDS // 2)):
+        for _ in range(min(max(rounds, 1), DUAL_ROUNDS // 2)):
             mass = _root_masses(own, vs[i], surrogate)
             vs[i] = _climbed(vs[i], mass / (own.sizes * mass.sum()))
             vs[i] /= float(own.sizes @ vs[i])

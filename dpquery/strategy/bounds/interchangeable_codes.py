@@ -91,7 +91,7 @@ def _reduced(arrays: Array, place: NDArray[np.int64]) -> Orbits | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Kind:
+class OrbitKind:
     """Zero-sum vectors of all orbits on which the matrices are alike but for a scale.
 
     Attributes:
@@ -123,12 +123,14 @@ class WeightedOrbits:
         self.kinds = _kinds(orbits, v)
 
 
-def _kinds(orbits: Orbits, v: Array) -> list[Kind]:
-    found: dict[tuple[float, ...], Kind] = {}
+def _kinds(orbits: Orbits, v: Array) -> list[OrbitKind]:
+    found: dict[tuple[float, ...], OrbitKind] = {}
     for o, scalars in enumerate(orbits.inside.T):
         scale = float(np.abs(scalars).max())
         if scale == 0.0:
             continue
-        kind = found.setdefault(tuple(scalars / scale), Kind(scalars / scale, np.zeros(len(v))))
+        kind = found.setdefault(
+            tuple(scalars / scale), OrbitKind(scalars / scale, np.zeros(len(v)))
+        )
         kind.roots[o] = (orbits.sizes[o] - 1) * np.sqrt(scale * v[o])
     return list(found.values())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpquery.operators.gram import (
-    MAX_CLASSES,
+    MAX_DENSE_CLASSES,
     Gram,
     Matrix,
     Mixture,
@@ -26,11 +26,11 @@ from dpquery.strategy.algebra.marginal_algebra import MAX_ATTRIBUTES, workload_e
 from dpquery.strategy.algebra.subsets import member_products
 from dpquery.strategy.algebra.tridiagonal import TridiagonalInverse
 from dpquery.strategy.bounds.dual_bound import dual_bound
-from dpquery.strategy.optimize.opt_0_gaussian import GAP, optimum
+from dpquery.strategy.optimize.opt_0_gaussian import OPTIMALITY_GAP, optimum
 
-ROUNDS = 300  # of the fixed point
+FIXED_POINT_ROUNDS = 300  # of the fixed point
 
-DENSE_LIMIT = 1200  # cells of a domain whose Gram is decomposed outright
+MAX_DECOMPOSED_CELLS = 1200  # cells of a domain whose Gram is decomposed outright
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def solved_dual_bound(gram: Gram) -> float | None:
         inverse = _tridiagonal(own[j])
         if inverse is not None:
             v = np.ones(len(inverse.diagonal))
-            bound *= optimum(inverse, v, ROUNDS, lambda _: None, GAP).bound
+            bound *= optimum(inverse, v, FIXED_POINT_ROUNDS, lambda _: None, OPTIMALITY_GAP).bound
         elif isinstance(own[j], Mixture):
             bound *= _root_trace(own[j]) ** 2 / classes(own[j])
         else:
@@ -83,7 +83,7 @@ def svd_bound(gram: Gram) -> Bound | None:
     widest = int(np.count_nonzero(gram.index, axis=1).max())
     if widest <= MAX_ATTRIBUTES and _in_marginal_algebra(gram):
         return Bound(_marginal_bound(gram), "SVD bound")
-    if math.prod(gram.shape_of_domain) <= DENSE_LIMIT:
+    if math.prod(gram.shape_of_domain) <= MAX_DECOMPOSED_CELLS:
         V = gram.dense()
         return Bound(_root_trace((V + V.T) / 2) ** 2 / len(V), "SVD bound")
     return None
@@ -108,7 +108,7 @@ def _tridiagonal(V: Matrix) -> TridiagonalInverse | None:
 
 def _has_eigenvalues(V: Matrix) -> bool:
     """Return whether they can be computed."""
-    if isinstance(V, Mixture) or classes(V) <= MAX_CLASSES:
+    if isinstance(V, Mixture) or classes(V) <= MAX_DENSE_CLASSES:
         return True
     return _tridiagonal(V) is not None
 

@@ -17,8 +17,8 @@ import numpy as np
 from dpquery.operators.factors import Array
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 
-KEPT = 1e-9  # relative eigenvalue of R below which a direction is left out
-ROUNDING = 1e-6  # relative; sums of c^2 / lambda are better than that
+LEAST_KEPT_EIGENVALUE = 1e-9  # relative eigenvalue of R below which a direction is left out
+PINCHED_ROUNDING = 1e-6  # relative; sums of c^2 / lambda are better than that
 SHARES = (0.0, 0.3, 0.5, 0.7, 0.85, 1.0)
 
 Row = tuple[tuple[int, int], ...]
@@ -35,7 +35,9 @@ def pinched_root_trace(
         terms: weight of each term by its (attribute, matrix) pairs.
         local: matrix of each pair, e first.
     """
-    symmetric = all(np.abs(M - M.T).max() <= KEPT * np.abs(M).max() for M in local.values())
+    symmetric = all(
+        np.abs(M - M.T).max() <= LEAST_KEPT_EIGENVALUE * np.abs(M).max() for M in local.values()
+    )
     if not symmetric or min(terms.values()) < 0:
         return None  # symmetric matrices of a Gram are positive semidefinite, others come in signs
     cuts = [{pair: _cut(own, share) for pair, own in local.items()} for share in SHARES]
@@ -64,12 +66,12 @@ def _selections(row: Row) -> list[Row]:
 def _cut(own: Array, share: float) -> Cut:
     alpha = float(own[0, 0])
     w, U = np.linalg.eigh((own[1:, 1:] + own[1:, 1:].T) / 2)
-    kept = w > KEPT * float(w.max(initial=0.0))
+    kept = w > LEAST_KEPT_EIGENVALUE * float(w.max(initial=0.0))
     w, coupling = w[kept], U[:, kept].T @ own[1:, 0]
-    sigma = max(alpha * (1 - ROUNDING) - float((coupling**2 / w).sum()), 0.0)
+    sigma = max(alpha * (1 - PINCHED_ROUNDING) - float((coupling**2 / w).sum()), 0.0)
     a = share / math.sqrt(alpha) if alpha > 0 else 0.0
     at_e = a * (alpha - sigma) + math.sqrt(sigma * max(1 - a**2 * (alpha - sigma), 0.0))
     left = np.linalg.eigvalsh(np.diag(w) - a**2 * np.outer(coupling, coupling))
-    least = KEPT * float(w.max(initial=0.0))
+    least = LEAST_KEPT_EIGENVALUE * float(w.max(initial=0.0))
     beside = float(np.sqrt(left[left > least]).sum())
-    return at_e**2 * (1 - 2 * ROUNDING), beside * (1 - ROUNDING)
+    return at_e**2 * (1 - 2 * PINCHED_ROUNDING), beside * (1 - PINCHED_ROUNDING)

@@ -18,19 +18,19 @@ from dpquery.operators.factors import Array
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.bounds.interchangeable_codes import WeightedOrbits
 from dpquery.strategy.bounds.pinched import pinched_root_trace
-from dpquery.strategy.bounds.schur_elimination import POLES, Eliminated, nodes
+from dpquery.strategy.bounds.schur_elimination import POLES, Eliminated, root_nodes
 
 Row = tuple[tuple[int, int], ...]
 """The (attribute, matrix) pairs of a term, by attribute."""
-Terms = dict[Row, float]
+KroneckerSum = dict[Row, float]
 
 DENSE = 1500  # coordinates up to which all are decomposed at once
 MAX_ASSEMBLED = 3500  # coordinates of the array that is assembled before it is trimmed
 TINY = float(np.finfo(float).tiny)
-RANK = 1e-13  # relative singular value below which a direction is left out
-SAFETY = 1e-6  # relative; rounding in the elimination is well below
+LEAST_SINGULAR_VALUE = 1e-13  # relative singular value below which a direction is left out
+ROOT_TRACE_SAFETY = 1e-6  # relative; rounding in the elimination is well below
 DECOMPOSITION, POLE, SUM = 10.0, 4.0, 5e5  # operations: times n^3, times n^3, of a sum
-OVERHEAD = 2e7  # of the many small steps, in the same unit
+ROOT_TRACE_OVERHEAD = 2e7  # of the many small steps, in the same unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class RootTrace:
 
 
 def root_trace(
-    terms: Terms, attributes: Sequence[WeightedOrbits], budget: float
+    terms: KroneckerSum, attributes: Sequence[WeightedOrbits], budget: float
 ) -> RootTrace | None:
     """Return tr(S^(1/2)) or less; None where it costs more than the budget, and has signs.
 
@@ -59,7 +59,7 @@ def root_trace(
     if set(terms) == {()}:
         return RootTrace(math.sqrt(max(terms[()], 0.0)), {}, 0.0)
     common = set.intersection(*(set(row) for row in terms))
-    rest: Terms = {}
+    rest: KroneckerSum = {}
     for row, weight in terms.items():
         kept = tuple(pair for pair in row if pair not in common)
         rest[kept] = rest.get(kept, 0.0) + weight
@@ -90,7 +90,7 @@ def _roots(S: Array) -> tuple[Array, Array]:
 class _Coordinates:
     """The blocks of coordinates below the terms, and S on them."""
 
-    def __init__(self, terms: Terms, attributes: Sequence[WeightedOrbits]) -> None:
+    def __init__(self, terms: KroneckerSum, attributes: Sequence[WeightedOrbits]) -> None:
         self.terms, self.attributes = terms, attributes
         self.bases = _bases(terms, attributes)
         self.ranks = {i: basis.shape[1] - 1 for i, basis in self.bases.items()}
@@ -152,7 +152,7 @@ class _Coordinates:
     def _cost(self, n: float) -> float:
         """Return about how many operations it takes, with n coordinates left."""
         if not self.eliminated:
-            return DECOMPOSITION * n**3 + OVERHEAD
+            return DECOMPOSITION * n**3 + ROOT_TRACE_OVERHEAD
         sums = sum(len(row) * 4.0 ** len(row) for row in self.eliminated)
         return POLES * (POLE * n**3 + SUM * sums)
 
@@ -203,7 +203,7 @@ class _Coordinates:
         ]
         whole = float(np.trace(small)) + sum(float(top.values.sum()) for top in tops)
         root, eye = np.zeros_like(small), np.eye(len(small))
-        weights, taus, slope = nodes(whole)
+        weights, taus, slope = root_nodes(whole)
         for weight, tau in zip(weights, taus, strict=True):
             core = small + tau * eye
             for top in tops:
@@ -221,7 +221,7 @@ class _Coordinates:
                     masses[i] += np.einsum("op,pq,oq->o", basis, partial[i], basis)
                 else:
                     masses[i] += top.trace * basis[:, 0] ** 2
-        return value * (1 - SAFETY), root
+        return value * (1 - ROOT_TRACE_SAFETY), root
 
     def _add_masses(
         self, block: Callable[[Subset, Subset], Array], masses: dict[int, Array]
@@ -277,7 +277,7 @@ def _places(sizes: list[int], blocks: list[Subset]) -> dict[Subset, slice]:
     return {b: slice(*ends[k : k + 2]) for k, b in enumerate(blocks)}
 
 
-def _bases(terms: Terms, attributes: Sequence[WeightedOrbits]) -> dict[int, Array]:
+def _bases(terms: KroneckerSum, attributes: Sequence[WeightedOrbits]) -> dict[int, Array]:
     """Return [e, P] for each attribute named, P a basis of what its matrices reach beside e."""
     used: dict[int, set[int]] = {}
     for row in terms:
@@ -288,5 +288,7 @@ def _bases(terms: Terms, attributes: Sequence[WeightedOrbits]) -> dict[int, Arra
         Q, stack = attributes[i].complement, attributes[i].matrices[sorted(own)]
         reach = Q.T @ np.concatenate([*stack, *stack.transpose(0, 2, 1)], axis=1)
         U, w, _ = np.linalg.svd(reach, full_matrices=False)
-        bases[i] = np.column_stack([attributes[i].e, Q @ U[:, w > RANK * float(w.max(initial=0))]])
+        bases[i] = np.column_stack(
+            [attributes[i].e, Q @ U[:, w > LEAST_SINGULAR_VALUE * float(w.max(initial=0))]]
+        )
     return bases

@@ -16,23 +16,25 @@ import numpy as np
 from dpquery.operators.factors import Array
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 
-STEP = 1.0  # of log u; the rule is then right to 2 exp(-pi^2)
-SPAN = 1e-11  # least pole over the largest eigenvalue: rounding stays far below it
-POLES = math.ceil((2 - 0.5 * math.log(SPAN)) / STEP) + 1  # the last at seven times sqrt(whole)
-RANK = 1e-11  # relative eigenvalue below which a direction is left out
+NODE_STEP = 1.0  # of log u; the rule is then right to 2 exp(-pi^2)
+POLE_SPAN = 1e-11  # least pole over the largest eigenvalue: rounding stays far below it
+POLES = (
+    math.ceil((2 - 0.5 * math.log(POLE_SPAN)) / NODE_STEP) + 1
+)  # the last at seven times sqrt(whole)
+LEAST_EIGENVALUE = 1e-11  # relative eigenvalue below which a direction is left out
 
 
-def nodes(whole: float) -> tuple[Array, Array, float]:
+def root_nodes(whole: float) -> tuple[Array, Array, float]:
     """Return (c, tau, slope) with sum_k c_k x / (x + tau_k) + slope x <= sqrt(x) for x <= whole.
 
     The sum over all nodes is sqrt(x) within a factor 1 +- 2 sum_m sech(pi^2 m / h), which c is
     divided by. Nodes below the first are counted at the first, those above the last as if x were
     `whole`: both only make the sum smaller.
     """
-    u = np.exp(0.5 * math.log(SPAN * whole) + STEP * np.arange(POLES + 60))
-    excess = 1 + 2 * sum(1 / math.cosh(math.pi**2 * m / STEP) for m in range(1, 9))
-    c = (2 / math.pi) * STEP * u / excess
-    c[0] /= 1 - math.exp(-STEP)
+    u = np.exp(0.5 * math.log(POLE_SPAN * whole) + NODE_STEP * np.arange(POLES + 60))
+    excess = 1 + 2 * sum(1 / math.cosh(math.pi**2 * m / NODE_STEP) for m in range(1, 9))
+    c = (2 / math.pi) * NODE_STEP * u / excess
+    c[0] /= 1 - math.exp(-NODE_STEP)
     slope = float((c[POLES:] / (whole + u[POLES:] ** 2)).sum())
     return c[:POLES], u[:POLES] ** 2, slope
 
@@ -59,7 +61,7 @@ class Eliminated:
         self.vectors, eigenvalues, couplings = [], [], []
         for pair in row:
             w, U = np.linalg.eigh(local[pair][1:, 1:])
-            kept = w > RANK * float(w.max(initial=0.0))
+            kept = w > LEAST_EIGENVALUE * float(w.max(initial=0.0))
             self.vectors.append(U[:, kept])
             eigenvalues.append(w[kept])
             couplings.append(U[:, kept].T @ local[pair][1:, 0])

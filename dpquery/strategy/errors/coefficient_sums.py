@@ -12,7 +12,7 @@ import numpy as np
 
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import ROW_CHUNK, Array
-from dpquery.operators.thresholds import node_weights, nodes
+from dpquery.operators.thresholds import node_weights, threshold_nodes
 from dpquery.strategy.algebra.joint_coefficients import (
     POWER_COST,
     joint_power_sums,
@@ -103,7 +103,7 @@ def _differences(block: Block, levels: Sequence[Array]) -> Array:
     else:
         weights = node_weights((np.arange(k + 1) >= block.at_least).astype(np.float64))
         terms = []
-        for alpha, x in zip(weights.tolist(), nodes(k).tolist(), strict=True):
+        for alpha, x in zip(weights.tolist(), threshold_nodes(k).tolist(), strict=True):
             pairs = [
                 np.stack([1 + (x - 1) * p, np.full(queries, x - 1)], axis=1)
                 if counted

@@ -26,7 +26,7 @@ from dpquery.strategy.shapes.marginals import MarginalsStrategy, even_powers, in
 from dpquery.strategy.shapes.product import ProductStrategy
 from dpquery.strategy.shapes.quad_tree import QuadTreeStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
-from dpquery.strategy.shapes.row_space import Combination, Rows, combination
+from dpquery.strategy.shapes.row_space import BlockRows, Combination, combination
 from dpquery.strategy.shapes.splits import Split
 from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.union import UnionStrategy
@@ -105,7 +105,7 @@ def serving_part(strategy: UnionStrategy, block: Block, position: int | None) ->
     return min(totals, key=lambda k: totals[k])
 
 
-def _combined(strategy: DirectStrategy, block: Block) -> Rows | Combination:
+def _combined(strategy: DirectStrategy, block: Block) -> BlockRows | Combination:
     found = combination(strategy, block)
     if found is None:
         raise UnsupportedWorkloadError("no measured question has the rows that are asked for")

@@ -40,7 +40,7 @@ def largest_standard_error(workload: Workload) -> Goal:
     return (Limit("sd", tuple(range(len(workload.blocks)))),)
 
 
-def reached(limit: Limit, error: ExpectedError, workload: Workload) -> float:
+def reached_figure(limit: Limit, error: ExpectedError, workload: Workload) -> float:
     """Return the figure of a limit in the units of the error."""
     own = [error.blocks[k] for k in limit.blocks]
     if limit.figure == "sd":
@@ -50,7 +50,7 @@ def reached(limit: Limit, error: ExpectedError, workload: Workload) -> float:
 
 def score(goal: Sequence[Limit], error: ExpectedError, workload: Workload) -> float:
     """Return the largest ratio of a figure to its target."""
-    return max(reached(limit, error, workload) / limit.target for limit in goal)
+    return max(reached_figure(limit, error, workload) / limit.target for limit in goal)
 
 
 def queries(limit: Limit, workload: Workload) -> int:

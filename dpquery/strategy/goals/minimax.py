@@ -26,10 +26,10 @@ from dpquery.strategy.goals.goals import Goal, queries
 from dpquery.strategy.goals.query_weights import RowClasses, Share, even_rows, row_classes, share_of
 from dpquery.strategy.shapes.cores import Core
 
-MAX_ENTRIES = 1 << 24  # of the matrix of a_qb
-MAX_ITERATIONS = 400  # at each sharpness
-SHARPNESS = tuple(4.0**k for k in range(1, 9))  # the t of the smoothed maximum
-GAP = 1e-4  # relative gap of score and bound at which the solver is content
+MAX_COEFFICIENTS = 1 << 24  # of the matrix of a_qb
+MINIMAX_ITERATIONS = 400  # at each sharpness
+SHARPNESSES = tuple(4.0**k for k in range(1, 9))  # the t of the smoothed maximum
+SCORE_GAP = 1e-4  # relative gap of score and bound at which the solver is content
 REST_BUDGET = 0.01  # of the budget, for the tables that a goal says nothing of
 SPARE = 1e-6  # of the budget, for blocks of cores that no answer depends on
 
@@ -102,7 +102,7 @@ class BudgetProblem:
 
     def _check_size(self) -> None:
         size = sum(math.prod(own.shape) * len(own.terms) for own in self.classes.values())
-        if size > MAX_ENTRIES:
+        if size > MAX_COEFFICIENTS:
             raise UnsupportedWorkloadError(f"{float(size):.1e} variances to weigh")
 
     def _tables(self, number: int, k: int) -> Array:
@@ -123,7 +123,7 @@ class BudgetProblem:
         x = -np.log(self.matrix.T @ np.ones(self.matrix.shape[0])) / 2
         value, noise = math.inf, x
         bound, weights = 0.0, np.ones(self.matrix.shape[0])
-        for t in SHARPNESS:
+        for t in SHARPNESSES:
             x = self._sharpened(x, t, progress)
             f = self.matrix @ np.exp(x)
             reached = float(f.max()) * float(np.exp(-x).sum())
@@ -133,7 +133,7 @@ class BudgetProblem:
             proven = float(np.sqrt(self.matrix.T @ own).sum()) ** 2 / float(own.sum())
             if proven > bound:
                 bound, weights = proven, own / own.sum()
-            if value <= bound * (1 + GAP):
+            if value <= bound * (1 + SCORE_GAP):
                 break
         shares = self._shares(weights)
         return Budgets(self._noise(noise), math.sqrt(value), math.sqrt(bound), shares)
@@ -150,7 +150,7 @@ class BudgetProblem:
             x,
             jac=True,
             method="L-BFGS-B",
-            options={"maxiter": MAX_ITERATIONS, "ftol": 1e-10, "gtol": 1e-8},
+            options={"maxiter": MINIMAX_ITERATIONS, "ftol": 1e-10, "gtol": 1e-8},
         )
         return np.asarray(result.x)
 

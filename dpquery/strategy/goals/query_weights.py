@@ -21,7 +21,7 @@ from dpquery.strategy.goals.goals import Goal, queries
 from dpquery.strategy.shapes.strategies import Strategy
 
 REST = 1e-4  # of all weight, for the blocks that a goal says nothing of: about 1 % of the budget
-FLOOR = 1e-3  # of a limit's weight, spread evenly: no query goes unsupported
+WEIGHT_FLOOR = 1e-3  # of a limit's weight, spread evenly: no query goes unsupported
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +143,7 @@ def tuning_workload(workload: Workload, goal: Goal, shares: Sequence[Share]) -> 
     even = even_shares(goal, workload)
     totals = [0.0] * len(workload.blocks)
     rows: list[list[Array]] = [[np.zeros(m) for m in own.row_shape] for own in workload.blocks]
-    for own in mixed(shares, even, FLOOR):
+    for own in mixed(shares, even, WEIGHT_FLOOR):
         mass = own.mass / goal[own.limit].target ** 2
         totals[own.block] += mass
         for held, vector in zip(rows[own.block], own.rows, strict=True):

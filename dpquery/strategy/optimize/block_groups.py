@@ -23,13 +23,13 @@ from dpquery.strategy.optimize.factor_selection import FactorSelection
 from dpquery.strategy.optimize.opt_0 import opt_0
 
 TOTALS = (0.0, 0.1, 1.0, 10.0)  # trace of 11' in proportion to that of V
-SWEEPS = 3
+GROUP_SWEEPS = 3
 MERGED_CELLS = 1 << 22  # of the table under a merged group
 LEAST_GAIN = 1e-6  # of a merge, in proportion to the sum: less is rounding
 CHUNK = 64  # pairs priced at once
 
-ROUGH = 100  # iterations on a factor to choose from
-Choice = FactorSelection | None
+TRIAL_ITERATIONS = 100  # iterations on a factor to choose from
+FactorChoice = FactorSelection | None
 
 
 def exponent(noise: Noise) -> float:
@@ -46,7 +46,7 @@ class Palette:
         traces: (factors, matrices) tr(X^-1 V).
     """
 
-    factors: tuple[Choice, ...]
+    factors: tuple[FactorChoice, ...]
     traces: Array
 
 
@@ -61,7 +61,7 @@ def palettes(
     """Select the factors of every attribute in advance."""
     found = []
     for i, (n, own) in enumerate(zip(gram.shape_of_domain, gram.matrices, strict=True)):
-        factors: list[Choice] = [None]
+        factors: list[FactorChoice] = [None]
         rows = [np.array([trace(V) for V in own]) / n]
         asked = [array_of(V) for V in own[1:]] if n > 1 else []
         # Totals need no factor of their own, and cross terms of signed blocks are no Grams.
@@ -75,7 +75,7 @@ def palettes(
                     noise=noise,
                     rng=rng,
                     p=max(1, n // divisor),
-                    max_iterations=ROUGH,
+                    max_iterations=TRIAL_ITERATIONS,
                 )
                 factors.append(selected)
                 rows.append(np.array([inverse_trace(selected.inverse, V) for V in own]))
@@ -105,7 +105,7 @@ class Pricing:
         d = index.shape[2]
         current = np.stack([self.least[i][index[:, :, i]] for i in range(d)])
         choices = np.zeros((len(index), d), dtype=np.int64)
-        for _ in range(SWEEPS):
+        for _ in range(GROUP_SWEEPS):
             for i in range(d):
                 others = weights * np.delete(current, i, axis=0).prod(axis=0)
                 traces = self.palettes[i].traces[:, index[:, :, i]]
@@ -117,13 +117,13 @@ class Pricing:
         return (weights * current.prod(axis=0)).sum(axis=1), choices
 
 
-Terms = tuple[Array, Array]
+GramPair = tuple[Array, Array]
 Merged = tuple[tuple[int, ...], tuple[int, ...]]
 """The kinds in a group, and which factor of each palette it takes."""
 
 
 def greedy_groups(
-    terms: Sequence[Terms],
+    terms: Sequence[GramPair],
     shape: tuple[int, ...],
     *,
     pricing: Pricing,
@@ -155,7 +155,7 @@ class _Merging:
 
     def __init__(
         self,
-        terms: Sequence[Terms],
+        terms: Sequence[GramPair],
         shape: tuple[int, ...],
         pricing: Pricing,
         noise: Noise,
@@ -202,11 +202,11 @@ class _Merging:
         return True
 
 
-def _joined(left: Terms, right: Terms) -> Terms:
+def _joined(left: GramPair, right: GramPair) -> GramPair:
     return np.concatenate([left[0], right[0]]), np.concatenate([left[1], right[1]])
 
 
-def _stacked(groups: Sequence[Terms]) -> Terms:
+def _stacked(groups: Sequence[GramPair]) -> GramPair:
     """Pad groups to one number of terms, with weights of zero."""
     longest = max(len(weights) for _, weights in groups)
     index = np.zeros((len(groups), longest, groups[0][0].shape[1]), dtype=np.int64)

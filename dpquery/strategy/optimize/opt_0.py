@@ -14,7 +14,7 @@ from numpy.random import Generator
 
 from dpquery.operators.factors import Array, Dense, Factor, PIdentity
 from dpquery.operators.gram import Matrix, Mixture, classes, natural_order, restricted
-from dpquery.operators.inverses import DiagonalLessRows, Inverse, array_of
+from dpquery.operators.inverses import DiagonalLessRows, Inverse, inverse_array
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.factor_selection import FactorSelection
 from dpquery.strategy.optimize.opt_0_gaussian import fixed_point
@@ -25,8 +25,8 @@ from dpquery.strategy.optimize.opt_0_laplace import (
     p_identity_from,
 )
 
-ITERATIONS = 450
-ENTRIES = 1 << 23  # of a p-Identity: L-BFGS-B holds twenty times as many numbers
+OPT_0_ITERATIONS = 450
+MAX_P_IDENTITY_ENTRIES = 1 << 23  # of a p-Identity: L-BFGS-B holds twenty times as many numbers
 
 
 def opt_0(
@@ -59,12 +59,14 @@ def opt_0(
     V = restricted(V, order)
     start = None if start is None else start[..., order]
     if noise == "gaussian":
-        found = fixed_point(V, start, max_iterations or ITERATIONS, progress)
+        found = fixed_point(V, start, max_iterations or OPT_0_ITERATIONS, progress)
     elif isinstance(V, Mixture):
         found = even_p_identity(V)
     else:
-        most = max_iterations or (1000 if classes(V) <= BASE else ITERATIONS)
-        rows = max(1, min(classes(V) // 16 if p is None else p, ENTRIES // classes(V)))
+        most = max_iterations or (1000 if classes(V) <= BASE else OPT_0_ITERATIONS)
+        rows = max(
+            1, min(classes(V) // 16 if p is None else p, MAX_P_IDENTITY_ENTRIES // classes(V))
+        )
         found = (
             best_p_identity(V, rows, rng, most, progress)
             if start is None
@@ -94,4 +96,4 @@ def _columns(factor: Factor, codes: Array) -> Factor:
 def _both_sides(inverse: Inverse, codes: Array) -> Inverse:
     if isinstance(inverse, DiagonalLessRows):
         return DiagonalLessRows(inverse.diagonal[codes], inverse.rows[:, codes])
-    return np.asarray(array_of(inverse)[np.ix_(codes, codes)])
+    return np.asarray(inverse_array(inverse)[np.ix_(codes, codes)])

@@ -16,18 +16,18 @@ import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array, Dense
-from dpquery.operators.gram import MAX_CLASSES, Matrix, Mixture, array_of, classes
+from dpquery.operators.gram import MAX_DENSE_CLASSES, Matrix, Mixture, array_of, classes
 from dpquery.strategy.algebra.eigenvalues import above_rounding, eigh
 from dpquery.strategy.algebra.tridiagonal import TridiagonalInverse
 from dpquery.strategy.optimize.factor_selection import FactorSelection
 
-FLOOR = 1e-4  # least eigenvalue relative to the mean: keeps X invertible where V is not
-GAP = 2e-4  # the proven optimality gap at which the fixed point stops
+EIGENVALUE_FLOOR = 1e-4  # least eigenvalue relative to the mean: keeps X invertible where V is not
+OPTIMALITY_GAP = 2e-4  # the proven optimality gap at which the fixed point stops
 FINE_GAP = 1e-5  # where a round costs next to nothing
 
 
 @dataclass(frozen=True, eq=False)
-class Point:
+class DualPoint:
     """The best dual point on the codes that are asked for, and what it proves.
 
     Attributes:
@@ -47,9 +47,10 @@ def fixed_point(
     V: Matrix, start: Array | None, max_iterations: int, progress: Callable[[str], None]
 ) -> FactorSelection:
     """Return the Gaussian strategy of a Gram of at most MAX_CLASSES classes."""
-    if classes(V) > MAX_CLASSES:
+    if classes(V) > MAX_DENSE_CLASSES:
         raise UnsupportedWorkloadError(
-            f"a strategy of {classes(V):,} classes by as many rows; the limit is {MAX_CLASSES:,}"
+            f"a strategy of {classes(V):,} classes by as many rows; "
+            f"the limit is {MAX_DENSE_CLASSES:,}"
         )
     if isinstance(V, Mixture):
         return even_root(V)
@@ -67,24 +68,24 @@ def optimum(
     max_iterations: int,
     progress: Callable[[str], None],
     gap: float = FINE_GAP,
-) -> Point:
+) -> DualPoint:
     """Iterate from v; O(n) a round. Rounding of the quadrature counts against both figures."""
-    best, bound = Point(v, 1.0, np.inf, 0.0), 0.0
+    best, bound = DualPoint(v, 1.0, np.inf, 0.0), 0.0
     for iteration in range(max_iterations):
         root = inverse.root(v)
         diagonal = root.diagonal()
         total, peak = float(diagonal.sum()), float(np.max(diagonal / v))
         bound = max(bound, (total * (1 - root.error)) ** 2 / float(v.sum()))
         loss = peak * total / (1 - root.error) ** 2
-        best = Point(v, peak, loss, bound) if loss < best.loss else best
+        best = DualPoint(v, peak, loss, bound) if loss < best.loss else best
         progress(f"OPT_0 round {iteration + 1}: loss {best.loss:.6g}, at least {bound:.6g}")
         if best.loss <= bound * (1 + gap):
             break
         v = diagonal / diagonal.mean()
-    return Point(best.v, best.peak, best.loss, bound)
+    return DualPoint(best.v, best.peak, best.loss, bound)
 
 
-def _written_out(inverse: TridiagonalInverse, point: Point) -> FactorSelection:
+def _written_out(inverse: TridiagonalInverse, point: DualPoint) -> FactorSelection:
     """Write the primal point out; codes that are not asked for are measured one by one.
 
     S^-1 = K S, as K is S^-2, so that neither is found by elimination.
@@ -101,7 +102,7 @@ def _written_out(inverse: TridiagonalInverse, point: Point) -> FactorSelection:
         loss=point.loss,
         bound=point.bound,
         state=v,
-        converged=point.loss <= point.bound * (1 + GAP),
+        converged=point.loss <= point.bound * (1 + OPTIMALITY_GAP),
     )
 
 
@@ -114,7 +115,7 @@ def even_root(V: Mixture) -> FactorSelection:
     values = np.maximum([V.a, V.a + V.b * n], 0.0)  # n - 1 times, and once on the total
     times = np.array([n - 1.0, 1.0])
     roots = np.sqrt(values)
-    floored = np.maximum(roots, FLOOR * float(times @ roots) / n)
+    floored = np.maximum(roots, EIGENVALUE_FLOOR * float(times @ roots) / n)
     peak = float(times @ floored) / n
     loss = peak * float(times @ (values / floored))
 
@@ -138,12 +139,12 @@ def _dense(
     v = np.ones(classes(V)) if start is None else start
     A = array_of(V)
     loss, bound, iterations = np.inf, 0.0, 0
-    while loss > bound * (1 + GAP) and iterations < max_iterations:
+    while loss > bound * (1 + OPTIMALITY_GAP) and iterations < max_iterations:
         iterations += 1
         w, U = eigh(A * np.sqrt(v)[:, None] * np.sqrt(v))
         w = above_rounding(w)
         roots = np.sqrt(w)
-        floored = np.maximum(roots, FLOOR * roots.mean())
+        floored = np.maximum(roots, EIGENVALUE_FLOOR * roots.mean())
         diagonal = (U**2) @ floored
         peak = float(np.max(diagonal / v))
         value = peak * float(np.sum(w / floored))
@@ -161,5 +162,5 @@ def _dense(
         loss=loss,
         bound=bound,
         state=v,
-        converged=loss <= bound * (1 + GAP),
+        converged=loss <= bound * (1 + OPTIMALITY_GAP),
     )

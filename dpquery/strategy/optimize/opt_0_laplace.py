@@ -32,9 +32,11 @@ from dpquery.strategy.optimize.factor_selection import FactorSelection
 THETA_LIMIT = 1e3  # beyond, the loss is lost in rounding and its minima are not real
 BASE = 256  # classes up to which starts are random
 STARTS = 4  # random ones at least; more for up to 1024 / STARTS classes, where they cost little
-LEAST = 32  # classes from which on halves are worth a start
+LEAST_HALVED_CLASSES = 32  # classes from which on halves are worth a start
 FIRST = 300  # iterations on the smallest part of a larger problem
-ROUGH = 300  # iterations on each larger part: what is left undone there is hard to mend later
+LARGER_PART_ITERATIONS = (
+    300  # iterations on each larger part: what is left undone there is hard to mend later
+)
 WORK = 450 << 20  # iterations times entries of Theta, at most: 450 for 4096 classes
 CORRECTIONS = 8  # pairs of steps and gradients that L-BFGS-B remembers
 Halving = Callable[[int], Array]
@@ -82,7 +84,7 @@ def best_p_identity(
     n = classes(V)
     V = array_of(V) if n <= BASE else V
     starts = [rng.random((p, n)) for _ in range(_starts(n) if n <= BASE else 0)]
-    if p > 1 and n > LEAST:
+    if p > 1 and n > LEAST_HALVED_CLASSES:
         starts.append(_laid_out_twice(V, p, halving_of(V), rng, progress))
     elif n > BASE:
         starts.append(rng.random((p, n)))
@@ -176,7 +178,9 @@ def _rough(
     """Return the rows for a part of the codes, good enough to start from."""
     n = classes(V)
     if n > BASE and p > 1:
-        return _descend(V, _laid_out_twice(V, p, halve, rng, progress), ROUGH, progress)[0]
+        return _descend(
+            V, _laid_out_twice(V, p, halve, rng, progress), LARGER_PART_ITERATIONS, progress
+        )[0]
     V = array_of(V) if n <= BASE else V
     found = [_descend(V, rng.random((p, n)), FIRST, progress) for _ in range(STARTS // 2)]
     return min((Theta for Theta, _ in found), key=lambda Theta: p_identity_loss(Theta, V)[0])
@@ -206,7 +210,7 @@ def _every_other(n: int) -> Array:
 
 
 def _starts(n: int) -> int:
-    return min(4 * STARTS, 1024 // n) if n > LEAST else STARTS
+    return min(4 * STARTS, 1024 // n) if n > LEAST_HALVED_CLASSES else STARTS
 
 
 def _inverse(M: Array) -> Array:

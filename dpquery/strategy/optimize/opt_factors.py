@@ -31,9 +31,9 @@ from dpquery.strategy.optimize.opt_0_laplace import THETA_LIMIT, p_identity
 from dpquery.strategy.optimize.opt_marginals import MarginalsSelection
 from dpquery.strategy.optimize.opt_product import ProductSelection
 from dpquery.strategy.optimize.parametrised_grams import (
+    GramRoot,
     Moments,
     PIdentityRoot,
-    Root,
     UnitRoot,
     ridged,
 )
@@ -45,7 +45,7 @@ EFFORT = ((20_000, 12, 2), (200_000, 3, 2), (math.inf, 1, 1))
 """Up to how many subsets and entries of Grams: random restarts, and starts that are finished."""
 DIVISORS = (16, 8)  # an attribute of n classes gets n // 16 or n // 8 p-Identity rows
 LISTED = 10  # attributes of the widest set up to which the subsets are listed
-SCOUTING, LONGER, POLISHING = 60, 200, 1500  # iterations
+SCOUTING, LONGER_DESCENT, POLISHING = 60, 200, 1500  # iterations
 WORST = 700.0  # log loss of weights that do not support the workload
 Limits = tuple[float | None, float | None]
 Roots = dict[int, NDArray[np.float64]]
@@ -70,7 +70,7 @@ class FactorsSelection:
 
 
 @dataclass(frozen=True, eq=False)
-class Point:
+class FactorsPoint:
     """Weights and roots, the log loss they reach, and from what kind of start."""
 
     kind: str
@@ -120,7 +120,7 @@ class FactorsProblem:
     def _slice(self, i: int, inside: bool) -> slice:
         return slice(int(self.blocks.offsets[i]) + inside, int(self.blocks.offsets[i + 1]), 2)
 
-    def root(self, own: Array) -> Root:
+    def root(self, own: Array) -> GramRoot:
         """Return an attribute at one point."""
         return PIdentityRoot(own) if self.noise == "laplace" else UnitRoot(own)
 
@@ -164,7 +164,9 @@ class FactorsProblem:
             theta[self.place[b]] = weight
         return np.where(self.allowed, theta, 0.0)
 
-    def descend(self, start: Point, iterations: int, report: Callable[[float], None]) -> Point:
+    def descend(
+        self, start: FactorsPoint, iterations: int, report: Callable[[float], None]
+    ) -> FactorsPoint:
         """Return where L-BFGS-B gets from a start, told of the loss now and then."""
         if start.converged:
             return start
@@ -197,7 +199,7 @@ class FactorsProblem:
             options={"maxiter": iterations, "maxfun": 2 * iterations, "ftol": 1e-9, "gtol": 1e-9},
         )
         theta, roots = split(result.x)
-        return Point(start.kind, theta, roots, float(result.fun), bool(result.success))
+        return FactorsPoint(start.kind, theta, roots, float(result.fun), bool(result.success))
 
 
 def _lattice(attributes: Subset, sets: list[Subset]) -> Lattice:
@@ -256,13 +258,13 @@ def opt_factors(
     sets = [*marginals.weights, *whole]
     problem = FactorsProblem(gram, noise=noise, max_cells=max_cells, sets=sets)
 
-    def descend(start: Point, iterations: int) -> Point:
+    def descend(start: FactorsPoint, iterations: int) -> FactorsPoint:
         return problem.descend(
             start, iterations, lambda loss: progress(f"OPT_F from {start.kind}: loss {loss:.6g}")
         )
 
     points = [descend(own, SCOUTING) for own in _starts(problem, rng, marginals, product)]
-    points = [descend(own, LONGER) for own in _best(points, each=2)]
+    points = [descend(own, LONGER_DESCENT) for own in _best(points, each=2)]
     finished = [descend(own, POLISHING) for own in _best(points)[: _effort(problem)[1]]]
     best = _best(finished)[0]
     norm = best.theta.sum() if noise == "laplace" else np.sqrt(best.theta @ best.theta)
@@ -282,9 +284,9 @@ def _effort(problem: FactorsProblem) -> tuple[int, int]:
     return next((restarts, finished) for most, restarts, finished in EFFORT if size <= most)
 
 
-def _best(points: list[Point], *, each: int | None = None) -> list[Point]:
+def _best(points: list[FactorsPoint], *, each: int | None = None) -> list[FactorsPoint]:
     """Return the points by their loss, at most so many of each kind."""
-    found: list[Point] = []
+    found: list[FactorsPoint] = []
     for own in sorted(points, key=lambda own: own.value):
         if each is None or sum(other.kind == own.kind for other in found) < each:
             found.append(own)
@@ -296,7 +298,7 @@ def _starts(
     rng: Generator,
     marginals: MarginalsSelection,
     product: ProductSelection | None,
-) -> Iterator[Point]:
+) -> Iterator[FactorsPoint]:
     """Yield OPT_M, OPT_x and random factors on the sets of OPT_M and on those of the workload."""
     asked = problem.weights(dict.fromkeys(problem.blocks.subsets, 1.0))
     cells = problem.weights(marginals.weights)
@@ -308,9 +310,9 @@ def _starts(
     }
     if problem.noise == "gaussian":
         # The identity is no stationary point there, so that OPT_M's factors can grow.
-        yield Point("OPT_M", cells, {i: np.eye(n) for i, n in shapes.items()})
+        yield FactorsPoint("OPT_M", cells, {i: np.eye(n) for i, n in shapes.items()})
     else:
-        yield Point("OPT_M", cells, {})
+        yield FactorsPoint("OPT_M", cells, {})
     if product is not None:
         yield from _product_starts(problem, product, asked)
     if problem.noise == "laplace":
@@ -318,13 +320,13 @@ def _starts(
         for divisor in DIVISORS if widest >= min(DIVISORS) else DIVISORS[:1]:
             for _ in range(min(_effort(problem)[0], widest // 8 + 2)):
                 roots = {i: rng.random((max(1, n // divisor), n)) for i, n in shapes.items()}
-                yield Point(f"random factors, 1/{divisor}, on OPT_M's sets", cells, roots)
-                yield Point(f"random factors, 1/{divisor}, on all sets", asked, roots)
+                yield FactorsPoint(f"random factors, 1/{divisor}, on OPT_M's sets", cells, roots)
+                yield FactorsPoint(f"random factors, 1/{divisor}, on all sets", asked, roots)
 
 
 def _product_starts(
     problem: FactorsProblem, product: ProductSelection, asked: Array
-) -> Iterator[Point]:
+) -> Iterator[FactorsPoint]:
     """Yield OPT_x, alone and with a little of all sets, if it can be optimised here."""
     roots = {}
     for i in problem.attributes:
@@ -336,8 +338,8 @@ def _product_starts(
     alone = problem.weights({_measured(product): 1.0})
     largest = MAX_FACTOR[problem.noise]
     if alone.any() and all(own.shape[1] <= largest for own in roots.values()):
-        yield Point("OPT_x", alone, roots)
-        yield Point("OPT_x and all sets", alone + 0.01 * asked, roots)
+        yield FactorsPoint("OPT_x", alone, roots)
+        yield FactorsPoint("OPT_x and all sets", alone + 0.01 * asked, roots)
 
 
 def _measured(product: ProductSelection) -> Subset:

@@ -33,11 +33,11 @@ from dpquery.operators.gram import (
 from dpquery.operators.hierarchies import TreeInverse
 from dpquery.strategy.noise_kinds import Noise
 
-SWEEPS = 6
-TOLERANCE = 1e-4  # relative gain of a sweep below which descent has converged
+HIERARCHY_SWEEPS = 6
+HIERARCHY_TOLERANCE = 1e-4  # relative gain of a sweep below which descent has converged
 EXACT_LIMIT = 1024
-DENSE_LIMIT = 4096  # classes of an attribute whose Gram is written out
-SPAN, SAMPLES = 128, 4  # codes of a span, and spans looked at closely, of a larger one
+MAX_DENSE_TREE_CLASSES = 4096  # classes of an attribute whose Gram is written out
+SPAN_CODES, SAMPLES = 128, 4  # codes of a span, and spans looked at closely, of a larger one
 FINALISTS = 3  # block sizes beside the binary ones between which exact losses decide
 LARGEST_STRIDE = 5  # of the levels that a start weighs, under Laplace noise
 FAINT = -3.0  # log weight of the other levels at a start
@@ -100,7 +100,7 @@ def branchings(n: int) -> list[int]:
     Under Laplace noise few levels are best, and they share the domain evenly. Of more classes than
     DENSE_LIMIT binary trees are searched alone: they hold those of 4, 8, 16, ... as well.
     """
-    if n > DENSE_LIMIT:
+    if n > MAX_DENSE_TREE_CLASSES:
         return [2]
     roots = [round(n ** (1 / h)) + more for h in (2, 3, 4) for more in (-2, -1, 0, 1, 2, 3)]
     roots += [round(n**0.5 * factor) for factor in (0.25, 0.5, 0.7, 1.4, 2.0)]
@@ -116,28 +116,30 @@ def level_traces(V: Matrix, sizes: tuple[int, ...]) -> Array:
     """
     if isinstance(V, Mixture):
         return np.array([V.a * -(-V.n // size) + V.b * V.n for size in sizes])
-    if classes(V) <= DENSE_LIMIT:
+    if classes(V) <= MAX_DENSE_TREE_CLASSES:
         return _block_traces(array_of(V), sizes, classes(V))
-    n, small = classes(V), [size for size in sizes if size < SPAN]
-    coarse = _block_traces(_span_sums(V), tuple(s // SPAN for s in sizes[len(small) :]), n / SPAN)
+    n, small = classes(V), [size for size in sizes if size < SPAN_CODES]
+    coarse = _block_traces(
+        _span_sums(V), tuple(s // SPAN_CODES for s in sizes[len(small) :]), n / SPAN_CODES
+    )
     fine = np.zeros(len(small))
-    for start in np.linspace(0, n // SPAN - 1, SAMPLES).astype(int) * SPAN:
-        codes = np.arange(start, start + SPAN)
-        columns = np.zeros((n, SPAN))
+    for start in np.linspace(0, n // SPAN_CODES - 1, SAMPLES).astype(int) * SPAN_CODES:
+        codes = np.arange(start, start + SPAN_CODES)
+        columns = np.zeros((n, SPAN_CODES))
         columns[codes, codes - start] = 1.0
-        fine += _block_traces(times(V, columns)[codes], tuple(small), SPAN)
+        fine += _block_traces(times(V, columns)[codes], tuple(small), SPAN_CODES)
     scale = float(diagonal(V).sum()) / fine[0]  # the first level has single codes
-    return np.concatenate([fine * scale, coarse / SPAN])
+    return np.concatenate([fine * scale, coarse / SPAN_CODES])
 
 
 def _span_sums(V: Matrix) -> Array:
     """Return 1'V1 between all pairs of spans of SPAN codes, a few columns at a time."""
     n = classes(V)
-    starts, found = np.arange(0, n, SPAN), []
-    for first in range(0, len(starts), SPAN):
-        spans = np.arange(n) // SPAN - first
-        inside = (spans >= 0) & (spans < SPAN)
-        columns = np.zeros((n, min(SPAN, len(starts) - first)))
+    starts, found = np.arange(0, n, SPAN_CODES), []
+    for first in range(0, len(starts), SPAN_CODES):
+        spans = np.arange(n) // SPAN_CODES - first
+        inside = (spans >= 0) & (spans < SPAN_CODES)
+        columns = np.zeros((n, min(SPAN_CODES, len(starts) - first)))
         columns[inside, spans[inside]] = 1.0
         found.append(np.add.reduceat(times(V, columns), starts, axis=0))
     return np.concatenate(found, axis=1)
@@ -235,11 +237,11 @@ def opt_hierarchy(
     """
     descent = _Descent(gram, noise, binary=binary, progress=progress)
     loss = math.inf
-    for sweep in range(1, SWEEPS + 1):
+    for sweep in range(1, HIERARCHY_SWEEPS + 1):
         descent.sweep(progress)
         current = descent.loss()
         progress(f"OPT_H sweep {sweep}: loss {current:.6g}")
-        if current >= loss * (1 - TOLERANCE) or len(descent.tables) == 1:
+        if current >= loss * (1 - HIERARCHY_TOLERANCE) or len(descent.tables) == 1:
             break
         loss = current
     return HierarchySelection(descent.levels, descent.loss())

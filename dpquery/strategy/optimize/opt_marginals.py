@@ -226,8 +226,8 @@ def _lattice(attributes: Subset, eigenvalues: dict[Subset, float]) -> Lattice:
     return Lattice(d, sorted(family, key=lambda a: (len(a), a)))
 
 
-STEP = 0.5  # of the logarithm of a weight; Jensen's bound gives 1/3
-ROUNDS = (4, 6, 6)  # descent steps before each pruning of a hop
+LOG_WEIGHT_STEP = 0.5  # of the logarithm of a weight; Jensen's bound gives 1/3
+PRUNING_ROUNDS = (4, 6, 6)  # descent steps before each pruning of a hop
 VANISHED = 1e-6  # of the largest weight
 PROMISING = 1.003  # times the best loss: worth a descent to the end
 DROPPED = 3  # marginals that a hop drops at most
@@ -261,7 +261,7 @@ class MarginalSearch:
 
     def descend(self, subsets: Array, theta: Array, *, below: float) -> Support | None:
         """Descend from positive weights; None where that does not come near a loss of `below`."""
-        for rounds in ROUNDS:
+        for rounds in PRUNING_ROUNDS:
             inside = self.lattice.inclusions(self.needed, subsets)
             if not inside.any(axis=1).all():
                 return None
@@ -277,7 +277,7 @@ class MarginalSearch:
             kappa = inside @ (theta**2 * rate)
             ratio = self.target / kappa
             loss = float(ratio.sum())
-            theta = theta * (theta * rate * ((ratio / kappa) @ inside) / loss) ** STEP
+            theta = theta * (theta * rate * ((ratio / kappa) @ inside) / loss) ** LOG_WEIGHT_STEP
         return theta / theta.sum(), loss
 
     def finish(self, subsets: Array, theta: Array) -> Support:

@@ -24,8 +24,8 @@ from dpquery.strategy.algebra.joint_system import total_first
 
 MAX_WORK = 2e9  # multiplications of one evaluation
 ALL_WORK = 3e10  # and of all of them
-MAX_ITERATIONS = 200
-RIDGE = 1e-6  # of the identity mixed into every Gram
+PAIR_ITERATIONS = 200
+PAIR_RIDGE = 1e-6  # of the identity mixed into every Gram
 
 Factors = tuple[Factor, ...]
 
@@ -76,7 +76,7 @@ def opt_pair(
         jac=True,
         method="L-BFGS-B",
         callback=told,
-        options={"maxiter": int(min(MAX_ITERATIONS, max(1, ALL_WORK // problem.work)))},
+        options={"maxiter": int(min(PAIR_ITERATIONS, max(1, ALL_WORK // problem.work)))},
     )
     found, angle = problem.factors_at(result.x), float(result.x[0])
     loss = math.exp(float(result.fun)) * problem.aside
@@ -214,7 +214,7 @@ def _unit(C: Array) -> Array:
 
 
 def _ridged(X: Array) -> Array:
-    return np.asarray((1 - RIDGE) * X + RIDGE * np.eye(len(X)))
+    return np.asarray((1 - PAIR_RIDGE) * X + PAIR_RIDGE * np.eye(len(X)))
 
 
 def _ridged_root(B: Array) -> Array:
@@ -223,7 +223,7 @@ def _ridged_root(B: Array) -> Array:
 
 def _by_root(C: Array, B: Array, by_X: Array) -> Array:
     """Return the gradient with respect to C, of B'B ridged, B the unit columns of C."""
-    by_B = (1 - RIDGE) * B @ (by_X + by_X.T)
+    by_B = (1 - PAIR_RIDGE) * B @ (by_X + by_X.T)
     return np.asarray((by_B - B * (B * by_B).sum(axis=0)) / np.sqrt((C**2).sum(axis=0)))
 
 

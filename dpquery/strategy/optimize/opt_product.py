@@ -19,8 +19,8 @@ from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.factor_selection import FactorSelection
 from dpquery.strategy.optimize.opt_0 import opt_0
 
-SWEEPS = 12
-TOLERANCE = 1e-4  # relative gain of a sweep below which descent has converged
+PRODUCT_SWEEPS = 12
+PRODUCT_TOLERANCE = 1e-4  # relative gain of a sweep below which descent has converged
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,12 +63,12 @@ def opt_product(
     """
     descent = _Descent(gram, noise, rng, divisor, start, progress)
     best = descent.selection()
-    for sweep in range(1, SWEEPS + 1):
+    for sweep in range(1, PRODUCT_SWEEPS + 1):
         descent.sweep()
         current = descent.selection()
         gain = 1 - current.loss / best.loss
         progress(f"OPT_x sweep {sweep}: loss {current.loss:.6g}")
-        done = gain < TOLERANCE or len(descent.active) == 1
+        done = gain < PRODUCT_TOLERANCE or len(descent.active) == 1
         if current.loss < best.loss:
             best = current
         if done:

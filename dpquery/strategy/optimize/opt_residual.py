@@ -28,7 +28,7 @@ from dpquery.strategy.shapes.cores import Core
 from dpquery.strategy.shapes.weighted_block import BITS, significant
 
 MAX_CORE = 512  # classes of an attribute whose core is optimised; G = I beyond
-MAX_ITERATIONS = 400
+RESIDUAL_ITERATIONS = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +120,7 @@ def opt_residual(
             start,
             jac=True,
             method="L-BFGS-B",
-            options={"maxiter": MAX_ITERATIONS, "ftol": 1e-7},
+            options={"maxiter": RESIDUAL_ITERATIONS, "ftol": 1e-7},
         )
         progress(f"OPT_R from {name}: loss {math.exp(result.fun):.6g}")
         if result.fun < value:
@@ -177,7 +177,7 @@ def best_weights(cores: tuple[Core | None, ...], gram: Gram, *, noise: Noise) ->
     return dict(zip(blocks.subsets, weights, strict=True))
 
 
-LEAST = 1e-12  # of the largest share: what is hardly asked for is measured all the same
+LEAST_SHARE = 1e-12  # of the largest share: what is hardly asked for is measured all the same
 
 
 def split_budget(errors: Array, costs: Array, *, noise: Noise) -> list[int]:
@@ -190,7 +190,7 @@ def split_budget(errors: Array, costs: Array, *, noise: Noise) -> list[int]:
     """
     power = 1 if noise == "laplace" else 2
     shares = np.asarray(errors, dtype=np.float64) * costs ** (2 / power)
-    shares = np.maximum(shares, LEAST * float(shares.max()))
+    shares = np.maximum(shares, LEAST_SHARE * float(shares.max()))
     wanted = shares ** (1 / (2 + power)) / costs ** (1 / power)
     scale = float(1 << BITS) / float(wanted.min())
     return [significant(float(own) * scale) for own in wanted]

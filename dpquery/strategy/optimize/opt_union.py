@@ -15,8 +15,8 @@ from numpy.random import Generator
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Factor
-from dpquery.operators.gram import MAX_CLASSES, Gram, gram, grams
-from dpquery.strategy.algebra.joint_system import MAX_CLASSES as JOINT_CLASSES
+from dpquery.operators.gram import MAX_DENSE_CLASSES, Gram, gram, grams
+from dpquery.strategy.algebra.joint_system import MAX_MEASURED_CLASSES as JOINT_CLASSES
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.block_groups import Pricing, greedy_groups, palettes
 from dpquery.strategy.optimize.opt_pair import opt_pair
@@ -24,7 +24,7 @@ from dpquery.strategy.optimize.opt_product import ProductSelection, opt_product
 
 MAX_KINDS = 256  # of blocks, by attributes and factors: more are marginals' business
 
-Groups = tuple[tuple[int, ...], ...]
+BlockGroups = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class UnionSelection:
     factors: tuple[tuple[Factor, ...], ...]
     shares: tuple[float, ...]
     loss: float
-    groups: Groups
+    groups: BlockGroups
     converged: bool
 
 
@@ -114,7 +114,7 @@ def opt_parts(
     *,
     noise: Noise,
     rng: Generator,
-    groups: Groups,
+    groups: BlockGroups,
     known: Mapping[tuple[int, ...], ProductSelection],
     progress: Callable[[str], None] = lambda _: None,
 ) -> UnionSelection:
@@ -140,21 +140,21 @@ def opt_parts(
     )
 
 
-def _largest(workload: Workload, groups: Groups) -> int:
+def _largest(workload: Workload, groups: BlockGroups) -> int:
     """Return the number of cells of the largest table under a group."""
     shape = workload.shape_of_domain
     held = [{i for j in group for i in workload.blocks[j].attributes} for group in groups]
     return max(math.prod(shape[i] for i in own) for own in held)
 
 
-def group_by_kind(workload: Workload) -> Groups:
+def group_by_kind(workload: Workload) -> BlockGroups:
     """Group blocks that ask the same of the same attributes.
 
     Raises:
         UnsupportedWorkloadError: more than MAX_KINDS kinds of blocks, or too large an attribute.
     """
     widest = max(workload.shape_of_domain)
-    if widest > MAX_CLASSES:
+    if widest > MAX_DENSE_CLASSES:
         raise UnsupportedWorkloadError(f"an attribute has {widest:,} classes")
     found: dict[object, list[int]] = {}
     for place, block in enumerate(workload.blocks):
@@ -165,7 +165,7 @@ def group_by_kind(workload: Workload) -> Groups:
     return tuple(map(tuple, found.values()))
 
 
-def group_by_attributes(workload: Workload) -> Groups:
+def group_by_attributes(workload: Workload) -> BlockGroups:
     """Group blocks under the largest attribute sets that hold theirs: one group for each."""
     sets = [
         frozenset(i for i in block.attributes if workload.shape_of_domain[i] > 1)

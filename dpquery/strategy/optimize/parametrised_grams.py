@@ -17,10 +17,10 @@ from scipy.linalg import cho_factor, cho_solve
 from dpquery.operators.factors import Array
 
 RIDGE = 1e-6  # of the identity mixed into every G: it stays invertible where the best is not
-ROUNDING = 1e-12
+GRAM_ROUNDING = 1e-12
 
 
-class Root(Protocol):
+class GramRoot(Protocol):
     """One attribute at one point."""
 
     inverse: Array
@@ -80,7 +80,7 @@ class Moments:
         traces = np.einsum("uij,ij->u", grams, inverse)
         rests = traces - self.a / self.mu
         self.levels = self.a / self.mu**2
-        self.rests = np.where(np.abs(rests) > ROUNDING * np.abs(traces), rests, 0.0)
+        self.rests = np.where(np.abs(rests) > GRAM_ROUNDING * np.abs(traces), rests, 0.0)
 
     def gradient(self, by_levels: Array, by_rests: Array, by_mu: float) -> Array:
         """Return the gradient with respect to M, given those by levels, rests and mu."""

@@ -19,7 +19,7 @@ from dpquery.strategy.optimize.opt_product import ProductSelection
 from dpquery.strategy.optimize.opt_residual import best_weights, opt_residual
 from dpquery.strategy.optimize.opt_union import group_by_kind, opt_union
 from dpquery.strategy.search import marginal_baselines, range_baselines
-from dpquery.strategy.search.problem import MAX_CELLS, Found, Problem, check_cells
+from dpquery.strategy.search.problem import MAX_TABLE_CELLS, Found, Problem, check_cells
 from dpquery.strategy.shapes.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
@@ -28,10 +28,12 @@ from dpquery.strategy.shapes.sensitivity import sensitivity
 from dpquery.strategy.shapes.union import UnionStrategy
 from dpquery.strategy.shapes.weighted_block import BITS, integer_factor, significant
 
-MAX_BITS = 224  # of the widest product of factors of OPT_F: its powers stay in the range of floats
+MAX_FACTOR_BITS = (
+    224  # of the widest product of factors of OPT_F: its powers stay in the range of floats
+)
 
 
-def product(problem: Problem) -> Found:
+def product_candidate(problem: Problem) -> Found:
     """OPT_x (OPT_0 where there is one attribute), the better of two numbers of rows."""
     shape = problem.workload.shape_of_domain
     check_cells(shape)
@@ -40,7 +42,7 @@ def product(problem: Problem) -> Found:
     return Found(_integer_product(name, best.factors, problem.noise), best.converged, best.bound)
 
 
-def union(problem: Problem) -> Found:
+def union_candidate(problem: Problem) -> Found:
     """OPT_+: one product for each group of blocks, grouped by what the error gains."""
     if len(group_by_kind(problem.workload)) == 1:
         raise UnsupportedWorkloadError("all blocks ask the same")
@@ -48,7 +50,7 @@ def union(problem: Problem) -> Found:
         problem.workload,
         noise=problem.noise,
         rng=np.random.default_rng(problem.seed),
-        max_cells=MAX_CELLS,
+        max_cells=MAX_TABLE_CELLS,
         progress=problem.progress,
     )
     if len(found.groups) == 1:
@@ -66,7 +68,7 @@ def union(problem: Problem) -> Found:
     return Found(strategy, found.converged)
 
 
-def marginals(problem: Problem) -> Found:
+def marginals_candidate(problem: Problem) -> Found:
     """OPT_M: weighted marginals."""
     shape = problem.workload.shape_of_domain
     found = problem.marginals
@@ -74,7 +76,7 @@ def marginals(problem: Problem) -> Found:
     return Found(MarginalsStrategy("OPT_M", problem.noise, shape, weights), found.converged)
 
 
-def residual(problem: Problem) -> Found:
+def residual_candidate(problem: Problem) -> Found:
     """OPT_R: cores and totals of attribute subsets, for Gaussian noise."""
     if problem.noise != "gaussian":
         raise UnsupportedWorkloadError("for Gaussian noise only")
@@ -90,7 +92,7 @@ def residual(problem: Problem) -> Found:
     return Found(ResidualStrategy("OPT_R", problem.noise, cores, weights), found.converged)
 
 
-def factors(problem: Problem) -> Found:
+def factors_candidate(problem: Problem) -> Found:
     """OPT_F: overlapping marginals of factors."""
     shape, noise = problem.workload.shape_of_domain, problem.noise
     check_optimisable(problem.gram)
@@ -98,7 +100,7 @@ def factors(problem: Problem) -> Found:
         problem.gram,
         noise=noise,
         rng=np.random.default_rng(problem.seed),
-        max_cells=MAX_CELLS,
+        max_cells=MAX_TABLE_CELLS,
         marginals=problem.marginals,
         product=_small_product(problem),
         progress=problem.progress,
@@ -106,7 +108,7 @@ def factors(problem: Problem) -> Found:
     weights = _integer_weights(found.weights, problem.workload)
     counts = {b: sum(i in found.factors for i in b) for b in weights}
     widest = max(counts.values())
-    bits = min(BITS, MAX_BITS // max(1, widest))  # of the columns of a factor: 2^bits long
+    bits = min(BITS, MAX_FACTOR_BITS // max(1, widest))  # of the columns of a factor: 2^bits long
     own = {i: integer_factor(real, noise=noise, bits=bits) for i, real in found.factors.items()}
     scaled = {b: weight << bits * (widest - counts[b]) for b, weight in weights.items()}
     return Found(MarginalsStrategy("OPT_F", noise, shape, scaled, own), found.converged)
@@ -132,11 +134,11 @@ BASELINES: tuple[tuple[str, Callable[[Problem], Found]], ...] = (
 CANDIDATES: tuple[tuple[str, Callable[[Problem], Found]], ...] = (
     *BASELINES,
     ("OPT_H", range_baselines.opt_h),
-    ("OPT_M", marginals),
-    ("OPT_R", residual),
-    ("OPT_x", product),
-    ("OPT_F", factors),
-    ("OPT_+", union),
+    ("OPT_M", marginals_candidate),
+    ("OPT_R", residual_candidate),
+    ("OPT_x", product_candidate),
+    ("OPT_F", factors_candidate),
+    ("OPT_+", union_candidate),
 )
 """Cheapest first. A new optimiser is one function here and one line in this table."""
 
@@ -160,7 +162,7 @@ def _integer_weights(real: dict[Subset, float], workload: Workload) -> dict[Subs
 
 def _small_product(problem: Problem) -> ProductSelection | None:
     """Return OPT_x's selection where the whole domain can be measured."""
-    if math.prod(problem.workload.shape_of_domain) > MAX_CELLS:
+    if math.prod(problem.workload.shape_of_domain) > MAX_TABLE_CELLS:
         return None
     try:
         return problem.product

@@ -26,13 +26,18 @@ from dpquery.strategy.goals.query_weights import (
     tuning_workload,
 )
 from dpquery.strategy.optimize.opt_residual import opt_residual
-from dpquery.strategy.search.candidates import integer_core, marginals, product, union
+from dpquery.strategy.search.candidates import (
+    integer_core,
+    marginals_candidate,
+    product_candidate,
+    union_candidate,
+)
 from dpquery.strategy.search.problem import Found, Problem, check_cells
 from dpquery.strategy.shapes.cores import CenteredCore, Core
 from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.shapes.weighted_block import BITS, significant
 
-ROUNDS = 8
+REWEIGHTINGS = 8
 PATIENCE = 2  # rounds without a better strategy
 WORTH = 0.01  # relative gain below which a round was the last
 SETTLED = 1e-3  # relative gap of score and weighted mean at which no weights help further
@@ -45,9 +50,9 @@ def goal_candidates(goal: Goal) -> tuple[tuple[str, Build], ...]:
         return ()
     return (
         ("OPT_R minimax", partial(residual_minimax, goal)),
-        ("OPT_M minimax", partial(reweighted, goal, marginals)),
-        ("OPT_x minimax", partial(reweighted, goal, product)),
-        ("OPT_+ minimax", partial(reweighted, goal, union)),
+        ("OPT_M minimax", partial(reweighted, goal, marginals_candidate)),
+        ("OPT_x minimax", partial(reweighted, goal, product_candidate)),
+        ("OPT_+ minimax", partial(reweighted, goal, union_candidate)),
     )
 
 
@@ -105,7 +110,7 @@ def reweighted(goal: Goal, build: Build, problem: Problem) -> Found:
     workload = problem.workload
     shares = even_shares(goal, workload)
     best, least, latest, strategy = None, math.inf, 0, None
-    for turn in range(ROUNDS):
+    for turn in range(REWEIGHTINGS):
         tuned = tuning_workload(workload, goal, shares)
         found = build(replace(problem, workload=tuned, gram=gram(tuned), before=strategy))
         strategy = found.strategy

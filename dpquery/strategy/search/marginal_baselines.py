@@ -12,11 +12,11 @@ import numpy as np
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array, Identity
-from dpquery.operators.thresholds import tail
+from dpquery.operators.thresholds import threshold_sum
 from dpquery.strategy.algebra.subset_sums import MAX_WIDTH
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.optimize.opt_residual import best_weights, split_budget
-from dpquery.strategy.search.problem import MAX_CELLS, Found, Problem, check_cells
+from dpquery.strategy.search.problem import MAX_TABLE_CELLS, Found, Problem, check_cells
 from dpquery.strategy.shapes.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
@@ -25,7 +25,7 @@ from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.shapes.sensitivity import sensitivity
 from dpquery.strategy.shapes.weighted_block import BITS, WeightedBlock, resolution, significant
 
-MAX_TABLES = 4096  # of a workload: beyond, OPT_M and OPT_R do the same and better
+MAX_BASELINE_TABLES = 4096  # of a workload: beyond, OPT_M and OPT_R do the same and better
 MAX_GREEDY = 512  # marginals that the greedy selection chooses among
 
 
@@ -120,14 +120,14 @@ def _check_queries(problem: Problem) -> None:
     workload = problem.workload
     for block in workload.blocks:
         check_cells(block.table_shape)
-    if workload.shape[0] > MAX_CELLS:
+    if workload.shape[0] > MAX_TABLE_CELLS:
         raise UnsupportedWorkloadError(f"{workload.shape[0]:,} queries to measure")
 
 
 def _asked(problem: Problem) -> list[Subset]:
     """Return the attribute sets of the workload's tables, each once, of a size to be measured."""
     workload = problem.workload
-    if len(workload.blocks) > MAX_TABLES:
+    if len(workload.blocks) > MAX_BASELINE_TABLES:
         raise UnsupportedWorkloadError(f"{len(workload.blocks):,} tables")
     asked = list(dict.fromkeys(_set_of(block) for block in workload.blocks))
     for a in asked:
@@ -177,7 +177,7 @@ def _squared_norm(block: Block) -> float:
             pairs.append((math.prod(factor.shape) - hits, hits))
         else:
             scale *= hits
-    return float(scale * int(tail(pairs, block.at_least)))
+    return float(scale * int(threshold_sum(pairs, block.at_least)))
 
 
 def _greedy(problem: Problem) -> dict[Subset, Subset]:

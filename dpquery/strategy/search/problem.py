@@ -16,7 +16,7 @@ from dpquery.strategy.optimize.opt_product import ProductSelection, opt_product
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.strategies import Strategy
 
-MAX_CELLS = 1 << 26  # of a table that is tabulated and measured in memory
+MAX_TABLE_CELLS = 1 << 26  # of a table that is tabulated and measured in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class Problem:
             noise=self.noise,
             rng=np.random.default_rng(self.seed),
             start=self.before.weights if isinstance(self.before, MarginalsStrategy) else None,
-            max_cells=MAX_CELLS,
+            max_cells=MAX_TABLE_CELLS,
             progress=self.progress,
         )
 
@@ -79,5 +79,5 @@ class Problem:
 def check_cells(shape: Sequence[int]) -> None:
     """Refuse a table that has more cells than can be tabulated and measured."""
     cells = math.prod(shape)
-    if cells > MAX_CELLS:
+    if cells > MAX_TABLE_CELLS:
         raise UnsupportedWorkloadError(f"a table of {float(cells):.1e} cells to measure")

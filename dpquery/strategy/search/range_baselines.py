@@ -10,7 +10,7 @@ import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array, Factor, Identity, total
-from dpquery.operators.gram import MAX_CLASSES
+from dpquery.operators.gram import MAX_DENSE_CLASSES
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.strategy.optimize.opt_hierarchy import (
     Levels,
@@ -71,7 +71,7 @@ def _quad_tree(name: str, problem: Problem, *, optimal: bool) -> Found:
     if len(wide) != 2:
         raise UnsupportedWorkloadError(f"for two attributes, not {len(wide)}")
     first, second = wide
-    if max(shape) > MAX_CLASSES:
+    if max(shape) > MAX_DENSE_CLASSES:
         raise UnsupportedWorkloadError(f"an attribute has {max(shape):,} classes")
     check_cells([shape[first], shape[second]])
     chains = halvings(shape[first]), halvings(shape[second])

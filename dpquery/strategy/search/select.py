@@ -25,7 +25,7 @@ from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.search.candidates import CANDIDATES
 from dpquery.strategy.search.goal_candidates import SETTLED, goal_bound, goal_candidates
 from dpquery.strategy.search.problem import Found, Problem
-from dpquery.strategy.shapes.size_limits import check_size
+from dpquery.strategy.shapes.size_limits import check_strategy_size
 from dpquery.strategy.shapes.strategies import Strategy
 
 LONG_ATTRIBUTE, LONG_WORKLOAD = 128, 64  # classes of an attribute, blocks: seconds of search
@@ -163,7 +163,7 @@ class _Search:
 def _try(name: str, build: Callable[[Problem], Found], problem: Problem, goal: Goal) -> Candidate:
     try:
         found = build(problem)
-        check_size(found.strategy)
+        check_strategy_size(found.strategy)
         error = expected_error(found.strategy, problem.workload)
     except UnsupportedWorkloadError as reason:
         return Candidate(name, None, None, str(reason))

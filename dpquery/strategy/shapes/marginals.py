@@ -9,7 +9,11 @@ import numpy as np
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, product
 from dpquery.operators.factors import Array, Factor, Identity
-from dpquery.strategy.algebra.marginal_algebra import ROUNDING, distinct_or_all, polynomial_power
+from dpquery.strategy.algebra.marginal_algebra import (
+    CANCELLATION,
+    distinct_or_all,
+    polynomial_power,
+)
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.splits import FactorSplit, split_by
@@ -123,7 +127,7 @@ def even_powers(strategy: MarginalsStrategy, block: Block, order: int) -> Array 
 
 def _alike_as_one(table: Array) -> Array:
     """Return the first column where all are equal but for rounding, else all. (c, m)."""
-    spread = np.ptp(table, axis=1) <= ROUNDING * np.abs(table).max(axis=1)
+    spread = np.ptp(table, axis=1) <= CANCELLATION * np.abs(table).max(axis=1)
     return table[:, :1] if spread.all() else table
 
 
@@ -148,6 +152,6 @@ def beyond_parts(strategy: MarginalsStrategy, S: Subset, order: int) -> dict[Sub
             (-1) ** len(more) * above.get(tuple(sorted((*t, *more))), 0.0)
             for more in subsets_of(left)
         )
-        if whole > ROUNDING * above.get(t, 0.0):
+        if whole > CANCELLATION * above.get(t, 0.0):
             exactly[t] = whole / math.prod(strategy.reading_power(i, order) for i in t)
     return exactly

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from dpquery.operators.blocks import Block, product
 from dpquery.operators.factors import Array, Factor, Identity, Ones
-from dpquery.operators.inverses import Inverse, array_of, inverse_gram, inverse_times
+from dpquery.operators.inverses import Inverse, inverse_array, inverse_gram, inverse_times
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.weighted_block import WeightedBlock, resolution
 
@@ -58,7 +58,7 @@ class ProductStrategy:
     @cached_property
     def pseudo_inverses(self) -> dict[int, Array]:
         """A_i^+ of the same attributes, written out: (n_i, m_i)."""
-        return {i: self.factors[i].matmat(array_of(M)).T for i, M in self.inverses.items()}
+        return {i: self.factors[i].matmat(inverse_array(M)).T for i, M in self.inverses.items()}
 
     def supports(self, block: Block) -> bool:
         """Return whether the block looks at measured attributes and single classes alone."""

@@ -19,13 +19,13 @@ from dpquery.operators.tensors import kron_apply
 from dpquery.strategy.algebra.threshold_powers import mixed_powers
 from dpquery.strategy.shapes.direct import DirectStrategy
 
-DENSE_LIMIT = 1 << 22  # entries of a factor that is written out
+MAX_FACTOR_ENTRIES = 1 << 22  # entries of a factor that is written out
 _TOLERANCE = 1e-7  # of the combination of 0/1 rows that is to give a 0/1 row
 RowTerms = list[tuple[float, list[Array]]]
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class BlockRows:
     """Some of the rows of a measured block.
 
     Attributes:
@@ -98,18 +98,18 @@ class Combination:
 
 
 @lru_cache(maxsize=64)
-def combination(strategy: DirectStrategy, block: Block) -> Rows | Combination | None:
+def combination(strategy: DirectStrategy, block: Block) -> BlockRows | Combination | None:
     """Return how a block follows from one of the workload's own, with the least noise.
 
     A question that was asked keeps its answer: rows that are among the measured ones come before
     combinations of them. None where there is neither.
     """
-    found: list[tuple[float, Rows | Combination]] = []
+    found: list[tuple[float, BlockRows | Combination]] = []
     for place, own in enumerate(strategy.workload.blocks):
         rows = _among(own, block)
         if rows is not None:
             weight = strategy.weights[place]
-            found.append((float(weight) ** -2, Rows(weight, place, rows)))
+            found.append((float(weight) ** -2, BlockRows(weight, place, rows)))
     if not found:
         for place, own in enumerate(strategy.workload.blocks):
             made = _combined(own, block, strategy.weights[place], place)
@@ -183,7 +183,7 @@ def _plus(measured: Factor) -> Array:
 
 
 def _is_small(*factors: Factor) -> bool:
-    return all(math.prod(factor.shape) <= DENSE_LIMIT for factor in factors)
+    return all(math.prod(factor.shape) <= MAX_FACTOR_ENTRIES for factor in factors)
 
 
 def _dense(factor: Factor) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 
 from dpquery.operators.factors import ROW_CHUNK, Array, Factor, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
-from dpquery.operators.thresholds import tail
+from dpquery.operators.thresholds import threshold_sum
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
@@ -25,7 +25,7 @@ SEARCH_LIMIT = 200_000  # column classes searched exactly; beyond, a sum of maxi
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnNorms:
     """The column norms of one measured block, as functions of one code an attribute.
 
     Attributes:
@@ -56,7 +56,7 @@ class Columns:
         if not self.counted:
             return held
         hits = ((i, codes[i] if i in codes else own[0]) for i, own in self.counted.items())
-        return held * tail([(self.rows[i] - hit, hit) for i, hit in hits], self.at_least)
+        return held * threshold_sum([(self.rows[i] - hit, hit) for i, hit in hits], self.at_least)
 
     def largest(self) -> int:
         """Return the largest norm: every entry at its most."""
@@ -102,7 +102,7 @@ def column_support(measurements: Sequence[WeightedBlock]) -> int:
     return total
 
 
-def _columns(measurement: WeightedBlock, power: int, norms: "_Norms") -> Columns:
+def _columns(measurement: WeightedBlock, power: int, norms: "_Norms") -> ColumnNorms:
     """Return the column norms of a measurement, with those that are one number in the scale."""
     block, scale = measurement.block, measurement.weight**power
     fixed, counted, rows = {}, {}, {}
@@ -115,7 +115,7 @@ def _columns(measurement: WeightedBlock, power: int, norms: "_Norms") -> Columns
             scale *= columns[0]
         else:
             fixed[i] = columns
-    return Columns(scale, fixed, counted, rows, block.at_least if counted else 0)
+    return ColumnNorms(scale, fixed, counted, rows, block.at_least if counted else 0)
 
 
 class _Norms:
@@ -169,7 +169,7 @@ def _wide_norms(matrix: Array, power: int) -> list[int]:
     return [int(own) for own in total]
 
 
-def _largest(blocks: Sequence[Columns]) -> int:
+def _largest(blocks: Sequence[ColumnNorms]) -> int:
     told = [own.vectors for own in blocks]
     attributes = sorted({i for vectors in told for i in vectors})
     distinct = {i: _distinct_columns(told, i) for i in attributes}

@@ -20,13 +20,13 @@ from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.union import UnionStrategy
 
 MAX_TOTAL = 1 << 28  # cells of all tables of a strategy: what can be tabulated
-MAX_BYTES = 1 << 29  # of a matrix: of 8192 codes, whose inverse takes a minute
+MAX_MATRIX_BYTES = 1 << 29  # of a matrix: of 8192 codes, whose inverse takes a minute
 MAX_ALL_BYTES = 1 << 31
 MAX_SUBSETS = 1 << 22  # of all sets that marginals measure: each is looked at
 MAX_LEVELS = 64  # of a quad-tree: the size of its blocks doubles at least now and then
 
 
-def check_size(strategy: Strategy) -> None:
+def check_strategy_size(strategy: Strategy) -> None:
     """Refuse strategies that are too large to be held, read back, tabulated or answered.
 
     Raises:
@@ -37,7 +37,7 @@ def check_size(strategy: Strategy) -> None:
     if isinstance(strategy, QuadTreeStrategy):
         _limit("levels", len(strategy.levels), MAX_LEVELS)
     matrices = [_matrix_bytes(own) for own in _written_out(strategy)]
-    _limit("bytes in one matrix", max((max(own) for own in matrices), default=0), MAX_BYTES)
+    _limit("bytes in one matrix", max((max(own) for own in matrices), default=0), MAX_MATRIX_BYTES)
     _limit("bytes in matrices", sum(map(sum, matrices)), MAX_ALL_BYTES)
     blocks = [own.block for own in strategy.measurements]
     cells = sum(math.prod(block.table_shape) for block in blocks)

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from dpquery.operators.factors import ROW_CHUNK, Array, Factor, Identity
-from dpquery.operators.inverses import array_of, inverse_gram
+from dpquery.operators.inverses import inverse_array, inverse_gram
 
 
 class Split(Protocol):
@@ -154,7 +154,7 @@ class DenseFactorSplit(DenseSplit):
     """An optimised factor: an integer matrix of full column rank."""
 
     def __init__(self, factor: Factor) -> None:
-        self.factor, self._inverse = factor, array_of(inverse_gram(factor))
+        self.factor, self._inverse = factor, inverse_array(inverse_gram(factor))
         self.mu = float(self._inverse.sum())
         self.reading = factor.matvec(self.z)
 
