@@ -5,18 +5,29 @@ the code is mended or replaced, never dropped: the mistake can still be made. Wh
 adds its rows.
 """
 
-from mutants.drawn import DRAWN
-from mutants.kept import KEPT
-from mutants.keyed import KEYED
-from mutants.ledgered import LEDGERED
-from mutants.priced import PRICED
-from mutants.rapped import RAPPED
-from mutants.read import READ
-from mutants.shown import SHOWN
+from mutants.accounting import ACCOUNTING
+from mutants.input import INPUT
+from mutants.ledger import LEDGER
+from mutants.ledger_storage import LEDGER_STORAGE
+from mutants.measurement_key import MEASUREMENT_KEY
+from mutants.noise import NOISE
+from mutants.output import OUTPUT
+from mutants.rap import RAP
 from mutants.solved import SOLVED
-from mutants.supplied import SUPPLIED
+from mutants.supply import SUPPLY
 
-MUTANTS = (*DRAWN, *PRICED, *READ, *LEDGERED, *KEPT, *KEYED, *RAPPED, *SHOWN, *SOLVED, *SUPPLIED)
+MUTANTS = (
+    *NOISE,
+    *ACCOUNTING,
+    *INPUT,
+    *LEDGER,
+    *LEDGER_STORAGE,
+    *MEASUREMENT_KEY,
+    *RAP,
+    *OUTPUT,
+    *SOLVED,
+    *SUPPLY,
+)
 
 CHEAPEST = (
     "true answers are returned",

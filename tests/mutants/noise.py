@@ -2,7 +2,7 @@
 
 from mutation import Mutant
 
-DRAWN = (
+NOISE = (
     Mutant(
         "OpenDP's scale is 5 % too small",
         "every number is less private than what is charged",

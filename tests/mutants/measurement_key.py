@@ -2,7 +2,7 @@
 
 from mutation import Mutant
 
-KEYED = (
+MEASUREMENT_KEY = (
     Mutant(
         "the key leaves the release number out",
         "a new release is given the old noise and called fresh",

@@ -2,7 +2,7 @@
 
 from mutation import Mutant
 
-SUPPLIED = (
+SUPPLY = (
     Mutant(
         "versions are not checked before the charge",
         "a biased sampler is found out after the budget is spent, or not at all",

@@ -2,7 +2,7 @@
 
 from mutation import Mutant
 
-LEDGERED = (
+LEDGER = (
     Mutant(
         "the charge comes after the draw",
         "a run that fails in between has cost nothing",

@@ -7,7 +7,7 @@ PERSON = "test_tabulate.py::test_of_every_person_the_first_rows_count_whoever_st
 HIDDEN = (
     "test_non_interference.py::test_whatever_the_data_everything_observable_is_the_same[persons]"
 )
-READ = (
+INPUT = (
     Mutant(
         "quoted fields may hold line feeds",
         "one line with a quote swallows or frees all lines after it",

@@ -2,7 +2,7 @@
 
 from mutation import Mutant
 
-KEPT = (
+LEDGER_STORAGE = (
     Mutant(
         "a ledger that others can write to is used",
         "anybody gives budget back",

@@ -2,7 +2,7 @@
 
 from mutation import Mutant
 
-SHOWN = (
+OUTPUT = (
     Mutant(
         "the text of an unforeseen error is shown",
         "it may hold a record",

@@ -3,7 +3,7 @@
 from mutation import Mutant
 
 BRUTE = "test_disjoint.py::test_the_bound_holds_for_every_neighbour_by_brute_force"
-RAPPED = (
+RAP = (
     Mutant(
         "selection is paid for one query a round",
         "all further queries of a round are chosen for free",

@@ -2,7 +2,7 @@
 
 from mutation import Mutant
 
-PRICED = (
+ACCOUNTING = (
     Mutant(
         "Laplace noise for the L2 norm",
         "noise is too small by the root of the rows that a record moves",
