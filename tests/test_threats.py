@@ -102,7 +102,7 @@ def test_every_row_of_the_checklist_names_code_and_tests_that_exist():
     [
         ("| 7 |", "| 70 |", "rows are"),
         ("`tabulate`", "`guess`", "nothing is called 'guess'"),
-        ("`select.select`", "`select`", "'select' is ambiguous"),
+        ("`commands.plan.plan`", "`plan`", "'plan' is ambiguous"),
         ("`test_supply.py::test_", "`test_supply.py::test_no_", "no test_no_"),
         ("`audit:supply`", "`audit:nothing`", "no part nothing"),
         ("“Not covered: running time", "“Covered: running time", "the page does not say"),
