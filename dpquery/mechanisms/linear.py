@@ -182,7 +182,8 @@ def linear_mechanism(plan: Plan, spec: Spec, terms: ReleaseRequest) -> LinearMec
     check_figures(priced.selection, strategy, compiled.workload)
     guarantee = accounting.guarantee(kind, epsilon=epsilon, delta=delta)
     mechanism = calibrated_noise(strategy, privacy=spec.privacy, guarantee=guarantee)
-    check_solution(strategy, compiled, noise_std=mechanism.noise_std)
+    remedy = f"run `dpquery plan` again with --epsilon {float(epsilon):g}, which leaves it out"
+    check_solution(strategy, compiled, noise_std=mechanism.noise_std, remedy=remedy)
     check_columns(terms.columns, strategy)
     query = LinearQuery(spec, compiled, strategy, mechanism, terms.release)
     return LinearMechanism(plan, priced, query, terms.columns)
@@ -193,6 +194,7 @@ def check_solution(
     compiled: CompiledSpec,
     *,
     noise_std: float,
+    remedy: str,
     positions: Sequence[int | None] | None = None,
 ) -> None:
     """Refuse a strategy whose answers would not be what their standard errors say.
@@ -201,6 +203,7 @@ def check_solution(
         strategy: what is or was measured.
         compiled: what is asked of it.
         noise_std: standard deviation of the noise on each measured row.
+        remedy: what to do.
         positions: of the blocks in the plan's workload; default: their own.
 
     Raises:
@@ -212,5 +215,5 @@ def check_solution(
     if flaw:
         raise SpecError(
             f"the plan's strategy {strategy.name} does not give the answers that it promises: "
-            f"{flaw}; run `dpquery plan` again, which leaves such strategies out"
+            f"{flaw}; {remedy}"
         )

@@ -61,6 +61,16 @@ class Hierarchy(Factor):
     def max_abs(self) -> int:
         return max(self.weights)
 
+    def recover(self, answers: Array) -> Array:
+        """Return the least squares counts from answers to all blocks. answers: (m, k) -> (n, k).
+
+        Up the tree every block's total is averaged with its children's by their variances, and down
+        it what a block gained is shared out among them: counts that fit are never moved.
+        """
+        pieces = np.split(np.asarray(answers, dtype=np.float64), np.cumsum(self.counts)[:-1])
+        scaled = [piece / weight for piece, weight in zip(pieces, self.weights, strict=True)]
+        return self.tree.fitted(scaled)
+
     @cached_property
     def row_squares(self) -> Array:
         weights = np.repeat(np.array(self.weights), self.counts)
@@ -165,6 +175,23 @@ class TreeInverse:
             share = self.masses[level] / self._below(self.added[level], level)
             total = share[:, None] * self._below(total, level) + contrasts[level]
         return np.asarray(total)
+
+    def fitted(self, totals: Sequence[Array]) -> Array:
+        """Return the counts that fit noisy totals of the blocks of every level best: (n, k).
+
+        Args:
+            totals: of every level, finest first, with variance 1 / square: (blocks, k) each.
+        """
+        best, sums = [totals[0]], []
+        for level, added in enumerate(self.added):
+            sums.append(np.add.reduceat(best[level], self._starts(level)))
+            gain = (1 - self.masses[level + 1] / added)[:, None]
+            best.append(sums[level] + gain * (totals[level + 1] - sums[level]))
+        counts = best[-1]
+        for level in reversed(range(len(self.added))):
+            share = self.masses[level] / self._below(self.added[level], level)
+            counts = best[level] + share[:, None] * self._below(counts - sums[level], level)
+        return np.asarray(counts)
 
     def array(self) -> Array:
         """Return it written out: (n, n)."""

@@ -4,10 +4,11 @@ The inverse Gram of a p-Identity is diag(d)^-2 less a matrix of rank p (Woodbury
 quadratic forms with n classes need p rows of n numbers and no (n, n) array.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 
 from dpquery.operators.factors import Array, Dense, Factor, PIdentity
 from dpquery.operators.gram import Matrix, diagonal, times, trace_with
@@ -51,6 +52,33 @@ def p_identity_inverse(factor: PIdentity) -> DiagonalLessRows:
     C = factor.rows / d
     root = np.linalg.cholesky(np.eye(len(C)) + C @ C.T)
     return DiagonalLessRows(d**-2.0, np.linalg.solve(root, C) / d)
+
+
+def least_squares(factor: Factor) -> Callable[[Array], Array]:
+    """Return what solves a factor of full column rank: answers (m, k) -> counts A^+ y (n, k).
+
+    No Gram is formed, and counts that fit the answers exactly come back as they are. For a
+    p-Identity [diag(d); B], with C = B diag(d)^-1, they are w / d with
+        w = y_1 + C' (I + C C')^-1 (y_2 - C y_1).
+    """
+    if isinstance(factor, Hierarchy):
+        return factor.recover
+    if isinstance(factor, Haar):
+        tree = factor.tree  # all weights are alike: its condition number is that of n
+        return lambda answers: tree.matmat(factor.rmatmat(answers))
+    if isinstance(factor, PIdentity):
+        n, d = factor.shape[1], factor.diagonal.astype(np.float64)
+        C = factor.rows / d
+        root = cho_factor(np.eye(len(C)) + C @ C.T)
+
+        def recover(answers: Array) -> Array:
+            above, below = answers[:n], answers[n:]
+            return np.asarray((above + C.T @ cho_solve(root, below - C @ above)) / d[:, None])
+
+        return recover
+    scale = float(factor.max_abs())
+    Q, R = np.linalg.qr(factor.dense() / scale)
+    return lambda answers: np.asarray(solve_triangular(R, Q.T @ answers) / scale)
 
 
 def inverse_gram(factor: Factor) -> Inverse:

@@ -15,7 +15,7 @@ from dpquery.operators.factors import Array
 from dpquery.strategy.shapes.strategies import Strategy
 
 PROBED_CELLS = 512  # of the domain that hold records
-MOST_RECORDS = 4096  # in each of them
+MOST_RECORDS = 1 << 22  # in each of them: some 10^9 records in all
 
 
 class Probes:

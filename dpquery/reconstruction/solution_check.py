@@ -20,12 +20,16 @@ from dpquery.reconstruction.probes import Probes
 from dpquery.strategy.errors.uniform_variances import uniform_variances
 from dpquery.strategy.shapes.strategies import Strategy
 
-OFF = 1e-4  # of the standard error: how far an answer without noise may be off
-INVISIBLE = 1e-12  # of all records: what no reader of counts can see, at any epsilon
+MAX_BIAS = 1e-4  # of the standard error: how far an answer to exact counts may be off
+LEAST_BIAS = 1e-12  # of all records: what no reader of counts can see, at any epsilon
 ANSWERS = 1 << 21  # looked at, in about equal shares for every item
 TABLES = 2000  # looked at
-MOST_DRAWS = 64  # of noise; fewer where there are many numbers
-CHANCE = 1e-9  # that the noise of a sound item seems too large, or too small
+MOST_DRAWS = 64  # of noise
+DRAWN = 1 << 23  # numbers in all draws of noise, but for the first draw
+FEW_DRAWS = 8  # below, the spread of draws says nothing of how far their mean may be off
+FALSE_ALARM = 1e-9  # chance that an item of a sound strategy fails
+SPREADS = 12  # standard errors of a mean over draws: far beyond what chance gives
+UNSOLVED = "its equations cannot be solved in floating-point numbers"
 
 Asked = tuple[Block, int | None]
 """A block to be answered, and its position in the workload that the strategy was made for."""
@@ -53,13 +57,14 @@ def flaw_of(
     for places in items:
         blocks = [pairs[place] for place in places]
         chosen = probes.sample(blocks, answers=ANSWERS // len(items), most=TABLES)
-        own = chosen if positions is None else [positions[place] for place in chosen]
-        asked.append([(workload.blocks[k], at) for k, at in zip(chosen, own, strict=True)])
+        at = chosen if positions is None else [positions[place] for place in chosen]
+        asked.append([(workload.blocks[k], own) for k, own in zip(chosen, at, strict=True)])
     try:
-        check = _Check(strategy, asked, noise_std, probes)
-        return check.of_exact_answers() or check.of_noise()
+        with np.errstate(all="ignore"):
+            check = _Check(strategy, asked, noise_std, probes)
+            return check.of_exact_answers() or check.of_noise()
     except (ArithmeticError, np.linalg.LinAlgError):
-        return "its equations cannot be solved in floating-point numbers"
+        return UNSOLVED
 
 
 class _Check:
@@ -83,37 +88,44 @@ class _Check:
             (rows.weight * rows.block.apply(self.probes.table(rows.block))).ravel()
             for rows in self.strategy.measurements
         ]
-        least = INVISIBLE * float(self.probes.counts.sum())
-        worst = 0.0
-        for answers, (block, _), std in zip(
-            self._answers(exact), self.asked, self.std, strict=True
-        ):
-            off = np.abs(answers - block.apply(self.probes.table(block)).ravel())
-            if not np.isfinite(off).all():
-                return "its equations cannot be solved in floating-point numbers"
-            worst = max(worst, float((np.maximum(off - least, 0.0) / std).max()))
-        if worst <= OFF:
+        invisible, worst = LEAST_BIAS * float(self.probes.counts.sum()), 0.0
+        answered = zip(self._answers(exact), self.asked, self.std, strict=True)
+        for answers, (block, _), std in answered:
+            bias = np.abs(answers - block.apply(self.probes.table(block)).ravel()) - invisible
+            if not (np.isfinite(bias).all() and np.isfinite(std).all()):
+                return UNSOLVED
+            worst = max(worst, float(np.where(bias > 0, bias / std, 0.0).max()))
+        if worst <= MAX_BIAS:
             return ""
         return f"an answer to exact counts is off by {worst:.2g} of its standard error"
 
     def of_noise(self) -> str:
-        """Return what is wrong with the spread of the answers to pure noise."""
-        sizes = [rows.block.queries for rows in self.strategy.measurements]
-        numbers = sum(sizes) + sum(block.queries for block, _ in self.asked)
-        draws = min(MOST_DRAWS, max(1, ANSWERS // numbers))
-        squares = np.zeros(len(self.asked))
-        for _ in range(draws):
+        """Return what is wrong with the spread of the answers to pure noise.
+
+        Held against chance are the largest answer of all, in standard errors, and of every item the
+        mean square over draws: by its own spread over them, and by the law that it would have if
+        all answers of the item were one number, which is the widest there is.
+        """
+        rows = sum(block.block.queries for block in self.strategy.measurements)
+        numbers = rows + sum(block.queries for block, _ in self.asked)
+        draws = min(MOST_DRAWS, max(1, DRAWN // numbers))
+        squares, largest = np.zeros((draws, len(self.ends) + 1)), 0.0
+        for draw in range(draws):
             noise = [self.noise_std * values for values in self.probes.noise()]
-            pairs = zip(self._answers(noise), self.std, strict=True)
-            squares += [float(np.mean((answers / std) ** 2)) / draws for answers, std in pairs]
-        low, high = chi2.ppf(CHANCE, draws) / draws, chi2.isf(CHANCE, draws) / draws
-        means = [float(part.mean()) for part in np.split(squares, self.ends)]
-        wrong = [mean for mean in means if not low <= mean <= high]
-        if not wrong:
+            means = []
+            for answers, std in zip(self._answers(noise), self.std, strict=True):
+                square = np.where(
+                    std > 0, (answers / std) ** 2, np.where(answers == 0, 1.0, np.inf)
+                )
+                largest = max(largest, float(square.max()))
+                means.append(float(square.mean()))
+            squares[draw] = [float(np.mean(part)) for part in np.split(np.array(means), self.ends)]
+        if not largest <= chi2.isf(FALSE_ALARM / (draws * numbers), 1):
+            return f"an answer is {math.sqrt(largest):.3g} of its standard errors off in one draw"
+        ratio = _unlikely_mean(squares)
+        if ratio is None:
             return ""
-        return (
-            f"answers vary {math.sqrt(max(wrong)):.2g} times as much as their standard errors say"
-        )
+        return f"answers vary {math.sqrt(ratio):.2g} times as much as their standard errors say"
 
     def _answers(self, measured: Sequence[Array]) -> Iterator[Array]:
         estimates = reconstruct(self.strategy, measured)
@@ -130,3 +142,15 @@ def _standard_errors(strategy: Strategy, asked: Sequence[Asked], noise_std: floa
         else standard_errors(strategy, block, position=position, noise_std=noise_std)
         for k, (block, position) in enumerate(asked)
     ]
+
+
+def _unlikely_mean(squares: Array) -> float | None:
+    """Return a mean square that is no 1 but for chance, of any item. squares: (draws, items)."""
+    draws = len(squares)
+    low, high = chi2.ppf(FALSE_ALARM, draws) / draws, chi2.isf(FALSE_ALARM, draws) / draws
+    means = squares.mean(axis=0)
+    wrong = ~((low <= means) & (means <= high))
+    if draws >= FEW_DRAWS:
+        spread = squares.std(axis=0, ddof=1) / math.sqrt(draws)
+        wrong |= np.abs(means - 1) > SPREADS * spread + 0.01
+    return float(means[wrong][0]) if wrong.any() else None

@@ -9,6 +9,7 @@ from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.plan_report import PlanReport
 from dpquery.release.formatting import count, figure
 from dpquery.strategy.search.candidates import BASELINES
+from dpquery.strategy.search.select import LEFT_OUT
 
 PUBLISHED = {name for name, _ in BASELINES}
 WEIGHTED, TARGETS = "weighted RMSE", "x targets"
@@ -24,7 +25,7 @@ def plan_grids(report: PlanReport) -> list[Grid]:
     columns = _columns(report)
     for priced in report.priced:
         for own in sorted(priced.selection.candidates, key=lambda c: c.score or float("inf")):
-            if own.rmse is None and own.name in PUBLISHED and not own.stopped:
+            if own.rmse is None and own.name in PUBLISHED and not _says_all(own):
                 continue  # the baselines are many, and their reasons are in the JSON
             if priced is best and own.name == best.selection.best:
                 strong = len(rows)
@@ -223,12 +224,17 @@ def _noise_json(priced: SelectionAtBudget) -> dict[str, object]:
     }
 
 
+def _says_all(candidate: CandidateFigures) -> bool:
+    """Return whether the reason needs no words before it: not finished, or left out."""
+    return candidate.stopped or candidate.reason.startswith(LEFT_OUT)
+
+
 def _candidate_row(
     priced: SelectionAtBudget, own: CandidateFigures, columns: Sequence[str]
 ) -> tuple[str, ...]:
     cells = {"noise": priced.selection.noise, "strategy": own.name}
     if own.score is None:
-        cells["remark"] = own.reason if own.stopped else f"not applicable: {own.reason}"
+        cells["remark"] = own.reason if _says_all(own) else f"not applicable: {own.reason}"
     else:
         ratio = _ratio(priced, own)
         cells |= {

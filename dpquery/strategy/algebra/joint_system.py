@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 
 import numpy as np
-from scipy.linalg import LinAlgError, qr, solve_triangular, svd
+from scipy.linalg import LinAlgError, solve_triangular
 
 from dpquery.operators.blocks import Block, SplitFactor
 from dpquery.operators.factors import ROW_CHUNK, Array, Factor
 from dpquery.operators.tensors import kron_apply
+from dpquery.strategy.algebra.axis_basis import AxisBasis, axis_basis
 
 CELLS_LIMIT = 1 << 24  # over the attributes measured
 MAX_JOINT_CELLS = 1 << 22  # those cells, times the cells of the dense attributes, or the parts
@@ -31,35 +32,12 @@ STACK_LIMIT = 1 << 25  # numbers of all stacks that are brought to triangular fo
 ROWS_LIMIT = 1 << 24  # of a block: its variances are one tensor
 WORK_LIMIT = 1 << 36  # multiplications for the coefficients of a block
 MAX_MEASURED_CLASSES = 2048  # of an attribute that is measured: its basis takes O(n^3)
-SHORTEST_LENGTH = 1e-14  # of the lengths of a basis, in proportion to the greatest
+MAX_KEPT_COEFFICIENTS = 1 << 20  # numbers of a block whose coefficients are kept: 8 MB
+MAX_KEPT_BLOCKS = 32
 NARROW = 32  # columns of stacks that are solved for all places at once
 SOLVED_RESIDUAL = (
     1e-9  # of the coefficients of a query that are solved for, in proportion to the query
 )
-
-
-@dataclass(frozen=True, eq=False)
-class _Axis:
-    """One attribute in the basis V of what its parts measure.
-
-    Attributes:
-        basis: V, (n, n).
-        total: 1'V, (n,).
-        rows: F of each part, with orthonormal columns: (m, n). None where it sums over the axis.
-        scales: S of each part with A V = F S: (n,) a diagonal, or where dense (n, n) a triangle;
-            of a part that sums over the axis 1'V, where dense as one row.
-        dense: whether the parts have no common basis.
-    """
-
-    basis: Array
-    total: Array
-    rows: tuple[Array | None, ...]
-    scales: tuple[Array, ...]
-    dense: bool
-
-    @property
-    def n(self) -> int:
-        return len(self.total)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +69,7 @@ class JointSystem:
         stacks: Q and R wherever some part sees something.
     """
 
-    axes: Mapping[int, _Axis]
+    axes: Mapping[int, AxisBasis]
     parts: tuple[Mapping[int, Factor], ...]
     stacks: tuple[_Stack, ...]
 
@@ -189,9 +167,32 @@ class JointSystem:
     ) -> Iterator[tuple[slice, list[Array]]]:
         """Yield t of the predicates on the dense axes, some rows at a time: (p, rows, r) a stack.
 
+        What is small is kept: it serves variances, answers and every draw of the solution check.
+
         Raises:
             LinAlgError: rounding has spoilt them.
         """
+        key = (block.attributes, tuple(factor.key for factor in block.factors), tuple(sides))
+        if key in self._kept_coefficients:
+            yield from self._kept_coefficients[key]
+            return
+        pieces, numbers = [], 0
+        for rows, coefficients in self._solve(block, sides):
+            numbers += sum(t.size for t in coefficients)
+            if numbers <= MAX_KEPT_COEFFICIENTS:
+                pieces.append((rows, coefficients))
+            yield rows, coefficients
+        few = len(self._kept_coefficients) < MAX_KEPT_BLOCKS
+        if self.dense and few and numbers <= MAX_KEPT_COEFFICIENTS:
+            self._kept_coefficients[key] = pieces
+
+    @cached_property
+    def _kept_coefficients(self) -> dict[Hashable, list[tuple[slice, list[Array]]]]:
+        return {}
+
+    def _solve(
+        self, block: Block, sides: Sequence[SplitFactor]
+    ) -> Iterator[tuple[slice, list[Array]]]:
         tables = [self.predicates(block, sides, i, slice(None)) for i in self.dense]
         counts = tuple(len(table) for table in tables)
         rows, numbers = math.prod(counts), sum(s.R.shape[0] * s.R.shape[1] for s in self.stacks)
@@ -324,82 +325,14 @@ def joint_system(
     ):
         return None
     try:
-        axes = {i: _axis(shape[i], [part.get(i) for part in parts]) for i in measured}
+        axes = {i: axis_basis(shape[i], [part.get(i) for part in parts]) for i in measured}
         stacks = tuple(_stacks([axes[i] for i in measured], [float(w) for w in weights]))
     except LinAlgError:
         return None
     return JointSystem(axes, tuple(parts), stacks)
 
 
-def _axis(n: int, factors: Sequence[Factor | None]) -> _Axis:
-    """Return the basis of one attribute, given the factor of each part. None sums over it."""
-    keys: list[Hashable] = [None if factor is None else factor.key for factor in factors]
-    distinct = {factor.key: factor for factor in factors if factor is not None}
-    tops = {key: float(factor.max_abs()) for key, factor in distinct.items()}
-    rows = {key: factor.dense() / tops[key] for key, factor in distinct.items()}
-    split: dict[Hashable, tuple[Array | None, Array]] = {}
-    if len(distinct) == 2 and None not in keys:
-        basis, pair = _common_basis(*rows.values())
-        for key, (F, lengths) in zip(rows, pair, strict=True):
-            split[key] = (F, tops[key] * lengths)
-        return _axis_of(basis, basis.sum(axis=0), [split[key] for key in keys], dense=False)
-    Q, R = qr(np.vstack(list(rows.values())), mode="economic")
-    _check_positive(np.abs(np.diagonal(R)))
-    basis, total, H = total_first(R)
-    split[None] = (None, total if len(distinct) == 1 else total[None, :])
-    if len(distinct) == 1:
-        split |= {key: (Q @ H, np.full(n, top)) for key, top in tops.items()}
-    else:
-        ends = np.cumsum([len(table) for table in rows.values()])[:-1]
-        for key, table in zip(rows, np.split(Q @ H, ends), strict=True):
-            F, S = np.linalg.qr(table)
-            split[key] = (F, tops[key] * S)
-    return _axis_of(basis, total, [split[key] for key in keys], dense=len(distinct) > 1)
-
-
-def _axis_of(
-    basis: Array, total: Array, parts: Sequence[tuple[Array | None, Array]], *, dense: bool
-) -> _Axis:
-    rows, scales = zip(*parts, strict=True)
-    return _Axis(basis, total, rows, scales, dense)
-
-
-def _common_basis(A: Array, B: Array) -> tuple[Array, list[tuple[Array, Array]]]:
-    """Return V for which A V and B V have orthogonal columns: each as columns times lengths.
-
-    With [A; B] = Q R and the singular vectors W of the upper part of Q, V = R^-1 W: both parts of
-    Q W have orthogonal columns, since their Grams add up to the identity.
-    """
-    Q, R = qr(np.vstack([A, B]), mode="economic")
-    U, cosines, Wt = svd(Q[: len(A)], full_matrices=False)
-    lower = Q[len(A) :] @ Wt.T
-    sines = np.linalg.norm(lower, axis=0)
-    _check_positive(np.concatenate([cosines, sines, np.abs(np.diagonal(R))]))
-    return solve_triangular(R, Wt.T), [(U, cosines), (lower / sines, sines)]
-
-
-def total_first(R: Array) -> tuple[Array, Array, Array]:
-    """Return V = R^-1 H, the total 1'V, which is zero but for its first entry, and H.
-
-    H is the reflection of R'^-1 1 onto the first axis, so that A V = Q H has orthonormal columns
-    for A = Q R. R: (n, n), upper triangular.
-    """
-    n = len(R)
-    u = solve_triangular(R, np.ones(n), trans="T")
-    mirror = u / float(np.linalg.norm(u))
-    mirror[0] += math.copysign(1.0, mirror[0])
-    H = np.eye(n) - 2 * np.outer(mirror, mirror) / (mirror @ mirror)
-    total = np.zeros(n)
-    total[0] = float(H[0] @ u)
-    return solve_triangular(R, H), total, H
-
-
-def _check_positive(lengths: Array) -> None:
-    if not float(lengths.min()) > SHORTEST_LENGTH * float(lengths.max()):
-        raise LinAlgError("a factor without full column rank, in floats")
-
-
-def _stacks(axes: Sequence[_Axis], weights: Sequence[float]) -> Iterator[_Stack]:
+def _stacks(axes: Sequence[AxisBasis], weights: Sequence[float]) -> Iterator[_Stack]:
     """Yield Q R of what the parts measure at every place on the diagonal axes."""
     diagonal = [axis for axis in axes if not axis.dense]
     crossed = [axis for axis in axes if axis.dense]

@@ -20,7 +20,7 @@ from scipy.optimize import OptimizeResult, minimize
 
 from dpquery.operators.factors import Array, Dense, Factor, Ones
 from dpquery.operators.gram import Gram, array_of
-from dpquery.strategy.algebra.joint_system import total_first
+from dpquery.strategy.algebra.axis_basis import total_first
 
 MAX_WORK = 2e9  # multiplications of one evaluation
 ALL_WORK = 3e10  # and of all of them

@@ -30,6 +30,7 @@ from dpquery.strategy.shapes.strategies import Strategy
 
 LONG_ATTRIBUTE, LONG_WORKLOAD = 128, 64  # classes of an attribute, blocks: seconds of search
 Objective = Literal["rmse", "max"]
+LEFT_OUT = "left out: "
 Flaw = Callable[[Strategy], str]
 """What is wrong with the answers that a strategy would give, in words; nothing if it is sound."""
 
@@ -43,7 +44,8 @@ def unchecked(strategy: Strategy) -> str:
 class Candidate:
     """One compared strategy; `found` and `error` are None where it does not apply, and why not.
 
-    `stopped` says that the time limit is why. `score` is what is minimised.
+    `stopped` says that the time limit is why, `LEFT_OUT` before the reason that its answers would
+    have a flaw. `score` is what is minimised, `sound` says that its answers were checked.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Candidate:
     reason: str = ""
     stopped: bool = False
     score: float = math.inf
+    sound: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +149,7 @@ class _Search:
         for name, build in CANDIDATES:
             tell(name)  # what is cheap is tried even when time is up: it never asks the clock
             candidates.append(_try(name, build, problem, self.goal))
+        candidates = _sound(candidates, self.flaw_of)
         bound = _best_bound(candidates, self.bound)
         score_bound = _score_bound(problem, self.goal, bound)
         for name, build in goal_candidates(self.goal):
@@ -156,8 +160,8 @@ class _Search:
                 candidates.append(Candidate(name, None, None, reason))
                 continue
             within = replace(problem, beaten=best.score)
-            candidates.append(_try(name, build, within, self.goal))
-        return _best(_sound(candidates, self.flaw_of), problem, bound, score_bound)
+            candidates = _sound([*candidates, _try(name, build, within, self.goal)], self.flaw_of)
+        return _best(candidates, problem, bound, score_bound)
 
 
 def _try(name: str, build: Callable[[Problem], Found], problem: Problem, goal: Goal) -> Candidate:
@@ -176,15 +180,16 @@ def _try(name: str, build: Callable[[Problem], Found], problem: Problem, goal: G
 
 
 def _sound(candidates: Sequence[Candidate], flaw_of: Flaw) -> list[Candidate]:
-    """Return the candidates, without the best one until that has no flaw; the reason stays."""
-    kept = list(candidates)
+    """Return the candidates with the best one checked; one with a flaw gives way to the next."""
+    checked = list(candidates)
     while True:
-        place = min(range(len(kept)), key=lambda k: kept[k].score)
-        best = kept[place]
-        flaw = "" if best.found is None else flaw_of(best.found.strategy)
+        place = min(range(len(checked)), key=lambda k: checked[k].score)
+        best = checked[place]
+        flaw = "" if best.found is None or best.sound else flaw_of(best.found.strategy)
         if not flaw:
-            return kept
-        kept[place] = Candidate(best.name, None, None, flaw)
+            checked[place] = replace(best, sound=True)
+            return checked
+        checked[place] = Candidate(best.name, None, None, f"{LEFT_OUT}{flaw}")
 
 
 def _best(

@@ -1,12 +1,13 @@
 """A Kronecker product of one integer factor for each attribute (OPT_x, Identity)."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 from dpquery.operators.blocks import Block, product
 from dpquery.operators.factors import Array, Factor, Identity, Ones
-from dpquery.operators.inverses import Inverse, inverse_array, inverse_gram, inverse_times
+from dpquery.operators.inverses import Inverse, inverse_array, inverse_gram, least_squares
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.weighted_block import WeightedBlock, resolution
 
@@ -50,10 +51,14 @@ class ProductStrategy:
         }
 
     def recover(self, i: int, answers: Array) -> Array:
-        """Return A_i^+ = (A_i'A_i)^-1 A_i' times answers. answers: (m_i, k) -> (n_i, k)."""
+        """Return A_i^+ times answers. answers: (m_i, k) -> (n_i, k)."""
         if i not in self.inverses:
             return answers
-        return inverse_times(self.inverses[i], self.factors[i].rmatmat(answers))
+        return self._solvers[i](answers)
+
+    @cached_property
+    def _solvers(self) -> dict[int, Callable[[Array], Array]]:
+        return {i: least_squares(self.factors[i]) for i in self.inverses}
 
     @cached_property
     def pseudo_inverses(self) -> dict[int, Array]:

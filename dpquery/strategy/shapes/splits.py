@@ -10,6 +10,7 @@ which for the cells themselves (A = I, mu = n) is z = 1/n, H = (I - 11'/n) / n.
 # ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -17,7 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from dpquery.operators.factors import ROW_CHUNK, Array, Factor, Identity
-from dpquery.operators.inverses import inverse_array, inverse_gram
+from dpquery.operators.inverses import inverse_array, inverse_gram, least_squares
 
 
 class Split(Protocol):
@@ -172,7 +173,12 @@ class DenseFactorSplit(DenseSplit):
         return np.asarray(self.factor.matmat(self.remainder).T)
 
     def recover(self, answers: Array) -> Array:
-        return np.asarray(self._recovery @ answers)
+        counts = self._solver(answers)
+        return np.asarray((counts - np.outer(self.z, counts.sum(axis=0))) / self.mu)
+
+    @cached_property
+    def _solver(self) -> Callable[[Array], Array]:
+        return least_squares(self.factor)
 
     def moments(self, queries: Factor, order: int) -> Array:
         m, rows = queries.shape[0], self.factor.shape[0]

@@ -1,0 +1,119 @@
+"""The basis of one attribute in which what several parts measure of it has orthogonal columns.
+
+There is one while the attribute has at most two kinds of factors, the total included. Where it has
+more, the basis is that of all of them together, and every part keeps a triangle in it ([MATH] 8).
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgError, qr, solve_triangular, svd
+
+from dpquery.operators.factors import Array, Factor
+
+SHORTEST_LENGTH = 1e-14  # of the lengths of a basis, in proportion to the greatest
+
+
+@dataclass(frozen=True, eq=False)
+class AxisBasis:
+    """One attribute in the basis V of what its parts measure.
+
+    Attributes:
+        basis: V, (n, n).
+        total: 1'V, (n,).
+        rows: F of each part, with orthonormal columns: (m, n). None where it sums over the axis.
+        scales: S of each part with A V = F S: (n,) a diagonal, or where dense (n, n) a triangle;
+            of a part that sums over the axis 1'V, where dense as one row.
+        dense: whether the parts have no common basis.
+    """
+
+    basis: Array
+    total: Array
+    rows: tuple[Array | None, ...]
+    scales: tuple[Array, ...]
+    dense: bool
+
+    @property
+    def n(self) -> int:
+        """The number of classes."""
+        return len(self.total)
+
+
+def axis_basis(n: int, factors: Sequence[Factor | None]) -> AxisBasis:
+    """Return the basis of one attribute, given the factor of each part. None sums over it."""
+    keys: list[Hashable] = [None if factor is None else factor.key for factor in factors]
+    distinct = {factor.key: factor for factor in factors if factor is not None}
+    tops = {key: float(factor.max_abs()) for key, factor in distinct.items()}
+    rows = {key: factor.dense() / tops[key] for key, factor in distinct.items()}
+    split: dict[Hashable, tuple[Array | None, Array]] = {}
+    if len(distinct) == 2 and None not in keys:
+        basis, pair = _common_basis(*rows.values())
+        for key, (F, lengths) in zip(rows, pair, strict=True):
+            split[key] = (F, tops[key] * lengths)
+        return _of_parts(basis, basis.sum(axis=0), [split[key] for key in keys], dense=False)
+    Q, R = qr(np.vstack(list(rows.values())), mode="economic")
+    _check_positive(np.abs(np.diagonal(R)))
+    basis, total, H = total_first(R)
+    split[None] = (None, total if len(distinct) == 1 else total[None, :])
+    if len(distinct) == 1:
+        split |= {key: (Q @ H, np.full(n, top)) for key, top in tops.items()}
+    else:
+        ends = np.cumsum([len(table) for table in rows.values()])[:-1]
+        for key, table in zip(rows, np.split(Q @ H, ends), strict=True):
+            F, S = np.linalg.qr(table)
+            split[key] = (F, tops[key] * S)
+    return _of_parts(basis, total, [split[key] for key in keys], dense=len(distinct) > 1)
+
+
+def _of_parts(
+    basis: Array, total: Array, parts: Sequence[tuple[Array | None, Array]], *, dense: bool
+) -> AxisBasis:
+    rows, scales = zip(*parts, strict=True)
+    return AxisBasis(basis, total, rows, scales, dense)
+
+
+def _common_basis(A: Array, B: Array) -> tuple[Array, list[tuple[Array, Array]]]:
+    """Return V for which A V and B V have orthogonal columns: each as columns times lengths.
+
+    With [A; B] = Q R and W the singular vectors of the upper part of Q, V = R^-1 W: both parts of
+    Q W have orthogonal columns, since their Grams add up to the identity. Where the upper part is
+    the longer one the vectors are taken from the lower part, whose lengths it hardly shows.
+    """
+    Q, R = qr(np.vstack([A, B]), mode="economic")
+    upper, lower = Q[: len(A)], Q[len(A) :]
+    columns, cosines, Wt = svd(upper, full_matrices=False)
+    W, long = Wt.T, cosines > math.sqrt(0.5)
+    below = lower @ W
+    sines = np.linalg.norm(below, axis=0)
+    below /= np.where(sines > 0, sines, 1.0)
+    if long.any():
+        below[:, long], sines[long], turn = svd(lower @ W[:, long], full_matrices=False)
+        W[:, long] = W[:, long] @ turn.T
+        above = upper @ W[:, long]
+        cosines[long] = np.linalg.norm(above, axis=0)
+        columns[:, long] = above / cosines[long]
+    _check_positive(np.concatenate([cosines, sines, np.abs(np.diagonal(R))]))
+    return solve_triangular(R, W), [(columns, cosines), (below, sines)]
+
+
+def total_first(R: Array) -> tuple[Array, Array, Array]:
+    """Return V = R^-1 H, the total 1'V, which is zero but for its first entry, and H.
+
+    H is the reflection of R'^-1 1 onto the first axis, so that A V = Q H has orthonormal columns
+    for A = Q R. R: (n, n), upper triangular.
+    """
+    n = len(R)
+    u = solve_triangular(R, np.ones(n), trans="T")
+    mirror = u / float(np.linalg.norm(u))
+    mirror[0] += math.copysign(1.0, mirror[0])
+    H = np.eye(n) - 2 * np.outer(mirror, mirror) / (mirror @ mirror)
+    total = np.zeros(n)
+    total[0] = float(H[0] @ u)
+    return solve_triangular(R, H), total, H
+
+
+def _check_positive(lengths: Array) -> None:
+    if not float(lengths.min()) > SHORTEST_LENGTH * float(lengths.max()):
+        raise LinAlgError("a factor without full column rank, in floats")
