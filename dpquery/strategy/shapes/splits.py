@@ -20,6 +20,8 @@ import numpy as np
 from dpquery.operators.factors import ROW_CHUNK, Array, Factor, Identity
 from dpquery.operators.inverses import inverse_array, inverse_gram, least_squares
 
+REFINED = 2  # steps in which (A'A)^-1 1 is refined
+
 
 class Split(Protocol):
     """Level and remainder of the queries on one attribute."""
@@ -156,12 +158,17 @@ class DenseFactorSplit(DenseSplit):
 
     def __init__(self, factor: Factor) -> None:
         self.factor, self._inverse = factor, inverse_array(inverse_gram(factor))
-        self.mu = float(self._inverse.sum())
+        ones = np.ones(factor.shape[1])
+        g = self._inverse.sum(axis=0)
+        for _ in range(REFINED):  # rows of the inverse nearly cancel where A hardly sees some codes
+            g = g + self._inverse @ (ones - factor.rmatvec(factor.matvec(g)))
+        self.mu = float(g.sum())
+        self._z = g / self.mu
         self.reading = factor.matvec(self.z)
 
-    @cached_property
+    @property
     def z(self) -> Array:
-        return np.asarray(self._inverse.sum(axis=0) / self.mu)
+        return self._z
 
     @cached_property
     def remainder(self) -> Array:
