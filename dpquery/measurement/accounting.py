@@ -234,7 +234,7 @@ def unit_kind(unit: str) -> str:
 
     Files about the same people may call that column differently.
 
-    >>> kind_of("person by id, add-remove")
+    >>> unit_kind("person by id, add-remove")
     'person, add-remove'
     """
     who, _, neighbours = unit.rpartition(", ")

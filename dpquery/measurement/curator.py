@@ -29,7 +29,7 @@ from dpquery.strategy.shapes.strategies import Strategy
 
 @dataclass(frozen=True, eq=False)
 class LinearQuery:
-    """All that is put to the data, public to the last bit.
+    """The query of a linear strategy with noise of one scale; all of it is public.
 
     Attributes:
         spec: declares dataset, columns, domain and unit.
@@ -47,7 +47,7 @@ class LinearQuery:
 
     @cached_property
     def key(self) -> str:
-        """Name what is measured: the same key is the same release, and is charged once.
+        """Return the ledger's key: queries of one key are one release, charged once.
 
         Two workloads that share classes and strategy share the measurement too, and so do specs
         that differ in labels alone.
@@ -62,22 +62,23 @@ class LinearQuery:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is charged."""
+        """The privacy guarantee of the whole query, which is charged."""
         return self.mechanism.guarantee
 
     @property
     def subsets(self) -> list[Subset]:
         """The attribute subsets whose tables are counted."""
-        return list(dict.fromkeys(own.block.attributes for own in self.strategy.measurements))
+        measurements = self.strategy.measurements
+        return list(dict.fromkeys(weighted.block.attributes for weighted in measurements))
 
     def source(self) -> str:
-        """Name what draws."""
-        return source(sum(own.block.shape[0] for own in self.strategy.measurements))
+        """Return the name and version of the noise source."""
+        return source(sum(weighted.block.shape[0] for weighted in self.strategy.measurements))
 
     def noisy(
         self, tables: Tables, *, draft: PartialMeasurement, progress: Callable[[str], None]
     ) -> NDArray[np.int64]:
-        """Answer exactly and add noise, all at once: there is nothing to keep in the draft."""
+        """Return the exact answers with noise, (m,) grid steps; one draw needs no draft."""
         mechanism = self.mechanism
         exact = self._exact(tables)
         rows = len(exact)
@@ -90,15 +91,15 @@ class LinearQuery:
         )
 
     def _exact(self, tables: Tables) -> NDArray[np.int64]:
-        """Answer exactly, letting go of each table with the last that is asked of it."""
+        """Return the exact answers, (m,) grid steps, freeing each table after its last use."""
         measurements, shift = self.strategy.measurements, self.mechanism.shift
-        last = {own.block.attributes: place for place, own in enumerate(measurements)}
-        exact = np.empty(sum(own.block.queries for own in measurements), dtype=np.int64)
+        last_use = {weighted.block.attributes: i for i, weighted in enumerate(measurements)}
+        exact = np.empty(sum(weighted.block.queries for weighted in measurements), dtype=np.int64)
         start = 0
-        for place, own in enumerate(measurements):
-            b, stop = own.block.attributes, start + own.block.queries
-            table = tables.pop(b) if last[b] == place else tables[b]
-            answers = exact_answers(own, table, shift=shift)
+        for i, weighted in enumerate(measurements):
+            subset, stop = weighted.block.attributes, start + weighted.block.queries
+            table = tables.pop(subset) if last_use[subset] == i else tables[subset]
+            answers = exact_answers(weighted, table, shift=shift)
             np.concatenate([answers], out=exact[start:stop])  # unlike =, refuses another length
             start = stop
         return exact
@@ -111,17 +112,31 @@ def measure(
     ledger: Ledger,
     progress: Callable[[str], None] = lambda _: None,
 ) -> StoredMeasurement:
-    """Return the noisy measurement of a question, charging the ledger before the data is read.
+    """Return the noisy measurement of a query, charging the ledger before the data is read.
 
-    A question whose measurement is in the ledger is answered from there: free, identical, and
-    without opening the file. A refused charge is refused before the file is opened; libraries that
-    are not to be trusted, tables that are too large to count, and a file that cannot be read or
-    lacks a declared column are found before anything is charged.
+    A query whose measurement is in the ledger is answered from there: free, identical, and without
+    opening the file. A refused charge is refused before the file is opened. Libraries of versions
+    that are not accepted, tables too large to count, and a file that cannot be read or lacks a
+    declared column are reported before anything is charged.
+
+    Args:
+        data: a CSV file; see `tabulate`.
+        query: what is measured, and how it is made private.
+        ledger: open, with the dataset registered.
+        progress: called with a line for the operator's terminal, made of public numbers and the
+            share of the file or of the noise that is done.
+
+    Raises:
+        BudgetExceededError: the cap has no room for the charge.
+        DataError: the file cannot be read, or lacks a declared column.
+        LedgerError: the dataset is not registered, or the ledger cannot be used.
+        PlanConflictError: the record has another cap, unit, parent or charge than the query.
+        UnsupportedWorkloadError: tables too large to count.
 
     Privacy:
         The values returned are epsilon-DP or rho-zCDP as query.guarantee says, for the unit and
-        neighbours the spec declares. Between a draw and the commit nothing depends on the values
-        drawn, unless they are in the draft by then, and so are never drawn again.
+        neighbours that the spec declares. Between a draw and the commit nothing depends on the
+        values drawn, unless they are in the draft by then, and so are never drawn again.
     """
     dataset, key = query.spec.dataset.id, query.key
     guarantee, subsets = query.guarantee, query.subsets
@@ -152,13 +167,13 @@ def measure(
         )
         draft = ledger.draft(key)
         values = query.noisy(tables, draft=draft, progress=progress)
-        measured = ledger.commit(key, values, source=noise_source)
+        measurement = ledger.commit(key, values, source=noise_source)
         draft.clear()
-        return measured
+        return measurement
 
 
 def _price(query: Query, ledger: Ledger) -> Price:
-    """Return what a question costs, once the record agrees with its spec."""
+    """Return the price of a query; PlanConflictError if the record disagrees with its spec."""
     dataset, unit = query.spec.dataset, unit_of(query.spec.privacy)
     parent = None if dataset.parent is None else dataset.parent.id
     currency = ledger.currency(dataset.id, unit=unit, parent=parent)

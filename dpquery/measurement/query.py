@@ -1,4 +1,4 @@
-"""What may be put to the data: the small interface of a question."""
+"""The interface of a query: what the curator needs to charge, count and measure it."""
 
 from collections.abc import Callable, MutableMapping
 from typing import Protocol
@@ -13,10 +13,11 @@ from dpquery.spec.model import Spec
 from dpquery.strategy.algebra.subsets import Subset
 
 Tables = MutableMapping[Subset, NDArray[np.int64]]
+"""The true marginals over attribute subsets: confidential, one axis an attribute."""
 
 
 class Query(Protocol):
-    """All that is put to the data at once: public to the last bit, and charged as one."""
+    """All that is measured and charged together; every part of it is public."""
 
     @property
     def spec(self) -> Spec:
@@ -32,24 +33,29 @@ class Query(Protocol):
 
     @property
     def key(self) -> str:
-        """Name what is measured: the same key is the same release, and is charged once."""
+        """The ledger's key: queries of one key are one release, charged once."""
 
     @property
     def guarantee(self) -> Guarantee:
-        """What all that is measured promises together: what is charged."""
+        """The privacy guarantee of the whole query, which is charged."""
 
     @property
     def subsets(self) -> list[Subset]:
         """The attribute subsets whose tables are counted."""
 
     def source(self) -> str:
-        """Name what draws."""
+        """Return the names and versions of the noise sources."""
 
     def noisy(
         self, tables: Tables, *, draft: PartialMeasurement, progress: Callable[[str], None]
     ) -> NDArray[np.int64]:
-        """Return the noisy values to commit, (m,), from the true tables, which may be used up.
+        """Return the noisy values to commit, (m,).
 
-        Privacy: the guarantee holds for these values. Whatever is computed from noisy values on the
-        way, is computed from values that are in the draft.
+        Args:
+            tables: the true marginal of every subset; may be emptied.
+            draft: makes the noisy values of one step durable before the next step uses them.
+            progress: called with a line for the operator's terminal, made of public values.
+
+        Privacy: the guarantee holds for these values. Whatever is computed from noisy values
+        before the commit is computed from values that are in the draft.
         """

@@ -23,8 +23,7 @@ from dpquery.measurement.counting.csv_lines import MAX_LINE, Texts, chunks, colu
 from dpquery.measurement.counting.value_codes import coder
 from dpquery.spec.domain import Column
 from dpquery.spec.model import Spec
-
-Subset = tuple[int, ...]
+from dpquery.strategy.algebra.subsets import Subset
 
 MAX_COUNTED_CELLS = 2**28  # 2 GiB of counts
 _CHUNK = 2**24

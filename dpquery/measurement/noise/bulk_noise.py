@@ -2,7 +2,7 @@
 
 The law is P(y) proportional to f(|y|) on all integers, with f(m) = exp(-rate m^power): power 1 and
 rate 1 / scale for Laplace, power 2 and rate 1 / (2 scale^2) for Gaussian; the scale is the fraction
-that its float denotes. A draw is one proposal, made anew until it is accepted [CKS20]:
+that its float denotes. A draw repeats one proposal until it is accepted [CKS20]:
 
 1.  Zero, block h = 0, 1, ... or the tail is chosen with weight 1, 2 * 2^k f(s_h) or
     2 f(s) / (1 - exp(-slope)). Block h holds the 2^k magnitudes from s_h = 1 + h 2^k on, the tail
@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 from dpquery.strategy.noise_kinds import Noise
 
 Entropy = Callable[[int], bytes]
-Array = NDArray[np.int64]
+Ints = NDArray[np.int64]
 Bits = NDArray[np.unsignedinteger]
 
 LARGEST = 2**63 - 1
@@ -62,7 +62,7 @@ _MARGIN = 2.0**-40
 
 @dataclass(frozen=True)
 class BlockLaw:
-    """A law and its blocks.
+    """The law of one noise, and the blocks of magnitudes it is drawn by.
 
     Attributes:
         power: 1 for Laplace, 2 for Gaussian.
@@ -116,21 +116,22 @@ class BlockLaw:
         for digits in count(48 + bits // 3, 32):
             slack = Fraction(1, 10 ** (digits - 24))
             ratios = self._ratios(digits)
-            floors = [math.floor((own - slack) * (1 << bits)) for own in ratios]
-            if floors == [math.floor((own + slack) * (1 << bits)) for own in ratios]:
+            floors = [math.floor((ratio - slack) * (1 << bits)) for ratio in ratios]
+            if floors == [math.floor((ratio + slack) * (1 << bits)) for ratio in ratios]:
                 break
         return floors
 
     def _ratios(self, digits: int) -> list[Fraction]:
+        """Return the cumulative weights over their total, to so many digits."""
         with localcontext(prec=digits):
             *inside, tail = (_exp(self.exponent(self.start(h))) for h in range(self.blocks + 1))
-            weights = [Decimal(1), *((2 << self.bits) * own for own in inside)]
+            weights = [Decimal(1), *((2 << self.bits) * height for height in inside)]
             *parts, total = accumulate([*weights, 2 * tail / (1 - _exp(self.slope))])
-            return [Fraction(own / total) for own in parts]
+            return [Fraction(part / total) for part in parts]
 
 
 class BulkSampler:
-    """Draws independent noise of one law.
+    """Independent integer noise of one law, drawn in arrays.
 
     Args:
         noise: which law.
@@ -149,25 +150,25 @@ class BulkSampler:
         self._guide = np.searchsorted(coarse, np.arange(2**16)).astype(np.uint16)
         self._guide[coarse] = _UNDECIDED
         spreads = [Fraction(0), *map(law.spread, range(law.blocks)), Fraction(0)]
-        self._above = np.array([math.ceil(256 * own) for own in spreads], dtype=np.uint8)
+        self._above = np.array([math.ceil(256 * spread) for spread in spreads], dtype=np.uint8)
         # Room for the place within a block and for the sign.
         self._word = np.dtype(f"u{next(w for w in (1, 2, 4, 8) if 8 * w > law.bits)}")
 
-    def sample(self, size: int) -> Array:
+    def sample(self, size: int) -> Ints:
         """Return (size,) independent draws, those beyond +-(2^63 - 1) as that."""
         noise = np.empty(size, dtype=np.int64)
         for first in range(0, size, _CHUNK):
             noise[first : first + _CHUNK] = self._accepted(min(_CHUNK, size - first))
         return noise
 
-    def _accepted(self, size: int) -> Array:
-        """Draw proposals, and those that are refused again."""
+    def _accepted(self, size: int) -> Ints:
+        """Return (size,) accepted draws: proposals, with every refused one drawn again."""
         law, kind, choice = self.law, self._word.type, self._choices(size)
         word = self._draw(size, self._word)
         place = (word & kind((1 << law.bits) - 1)).astype(np.int64)
         sign = 1 - 2 * (word >> kind(law.bits) & kind(1)).astype(np.int64)
         start = ((choice.astype(np.int64) - 1) << law.bits) + 1
-        noise: Array = (start + place) * sign * (choice != 0)
+        noise: Ints = (start + place) * sign * (choice != 0)
         for i in np.flatnonzero(choice == len(self._thresholds)):
             drawn = self._slow.from_tail(law)
             noise[i] = self._accepted(1)[0] if drawn is None else sign[i] * min(drawn, LARGEST)
@@ -178,21 +179,21 @@ class BulkSampler:
         return noise
 
     def _choices(self, size: int) -> Bits:
-        """Step 1: 0 for zero, h + 1 for block h, and for the tail one more than for any block."""
+        """Return step 1's choices: 0 for zero, h + 1 for block h, the largest for the tail."""
         word = self._draw(size, np.uint16)
         choice = self._guide.take(word)
         undecided = np.flatnonzero(choice == _UNDECIDED)
         more = self._draw(undecided.size, np.uint64) >> np.uint64(16)
         full = word[undecided].astype(np.uint64) << np.uint64(48) | more
-        found = np.searchsorted(self._thresholds, full)
-        choice[undecided] = found
-        tied = self._thresholds.take(found, mode="clip") == full
+        chosen = np.searchsorted(self._thresholds, full)
+        choice[undecided] = chosen
+        tied = self._thresholds.take(chosen, mode="clip") == full
         for i in np.flatnonzero(tied):
             choice[undecided[i]] = self._slow.choice(self.law, int(full[i]))
         return choice
 
-    def _refused(self, choice: Bits, start: Array, place: Array) -> NDArray[np.intp]:
-        """Step 2 in the blocks: return the positions of refused proposals, by the A_j."""
+    def _refused(self, choice: Bits, start: Ints, place: Ints) -> NDArray[np.intp]:
+        """Return the positions of the proposals that step 2 refuses in the blocks, by the A_j."""
         byte = self._draw(choice.size, np.uint8)
         going = np.flatnonzero(byte < self._above.take(choice))
         start, place = start[going], place[going]
@@ -209,7 +210,7 @@ class BulkSampler:
             u = self._draw(going.size, np.uint64)
         return np.concatenate([*refused, going])
 
-    def _below(self, u: Bits, start: Array, place: Array, j: int) -> NDArray[np.bool_]:
+    def _below(self, u: Bits, start: Ints, place: Ints, j: int) -> NDArray[np.bool_]:
         """Return whether U < d / j, U beginning with the bits u."""
         real = u.astype(np.float64) * 2.0**-64
         lift = 1.0 if self.law.power == 1 else (2 * start + place).astype(np.float64)
@@ -228,7 +229,7 @@ class BulkSampler:
 
 @dataclass(frozen=True)
 class SlowSampler:
-    """The same draws one at a time, in integers and fractions of any length."""
+    """Exact draws one at a time, in integers and fractions of any length."""
 
     entropy: Entropy = os.urandom
 
@@ -250,10 +251,10 @@ class SlowSampler:
         for bits in count(128, 64):
             u = u << 64 | self.bits(64)
             thresholds = law.thresholds(bits)
-            found = bisect_left(thresholds, u)
-            if u not in thresholds[found : found + 1]:
+            chosen = bisect_left(thresholds, u)
+            if u not in thresholds[chosen : chosen + 1]:
                 break
-        return found
+        return chosen
 
     def accept(self, exponent: Fraction) -> bool:
         """Return Bernoulli(exp(-exponent)), by [CKS20] Alg. 1."""
@@ -281,4 +282,5 @@ class SlowSampler:
 
 
 def _exp(exponent: Fraction) -> Decimal:
+    """Return exp(-exponent) at the context's precision."""
     return (-(Decimal(exponent.numerator) / Decimal(exponent.denominator))).exp()

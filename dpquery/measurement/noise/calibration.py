@@ -1,4 +1,4 @@
-"""The mechanism a plan turns into: its grid, its exact sensitivity and the scale of its noise.
+"""Calibrated noise of a linear strategy: its grid, exact sensitivity and scale.
 
 All of it follows from public inputs: the integer strategy, the privacy unit and the guarantee.
 """
@@ -21,7 +21,7 @@ class CalibratedNoise:
     """Independent discrete noise of one scale on every measured row.
 
     Attributes:
-        guarantee: what it promises.
+        guarantee: the privacy guarantee of all rows together.
         shift: measured answers are integer strategy answers over 2^shift, floored.
         sensitivity: exact on that grid and for the declared unit: D1, or D2 squared.
         scale: of the noise in grid steps.
@@ -41,7 +41,12 @@ class CalibratedNoise:
 def calibrated_noise(
     strategy: Strategy, *, privacy: Privacy, guarantee: Guarantee
 ) -> CalibratedNoise:
-    """Return the mechanism for a strategy under a guarantee.
+    """Return the noise that meets a guarantee for a strategy.
+
+    Args:
+        strategy: its blocks and integer weights.
+        privacy: the protected unit and its neighbours.
+        guarantee: to meet; of the strategy's kind of noise.
 
     Privacy:
         Neighbours differ in at most `max_rows` records of one person, added or removed; or, under
@@ -60,7 +65,7 @@ def calibrated_noise(
     exact *= steps(privacy) if strategy.noise == "laplace" else steps(privacy) ** 2
     scale = noise_scale(guarantee, exact)
     if not 1 <= scale < LARGEST_SCALE:
-        # Found here, from public inputs, and not by the draw, which comes after the charge.
+        # Refused here, from public inputs, and not by the draw, which comes after the charge.
         raise SpecError(
             f"epsilon {float(guarantee.epsilon):g} asks for noise of {scale:.3g} steps of the "
             f"grid, and 1 to {LARGEST_SCALE:.3g} can be drawn; "
@@ -70,7 +75,7 @@ def calibrated_noise(
 
 
 def standard_deviation(noise: Noise, *, scale: float, shift: int) -> float:
-    """Return that of noise of a scale in steps of 2^shift, on a row of the integer strategy."""
+    """Return the standard deviation of noise of a scale in steps of 2^shift, per integer row."""
     spread = math.sqrt(2) if noise == "laplace" else 1.0
     return scale * spread * 2.0**shift
 

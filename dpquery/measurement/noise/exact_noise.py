@@ -1,9 +1,9 @@
-"""The noise: exact discrete Laplace or Gaussian noise on integers, with no seed anywhere.
+"""Exact discrete Laplace or Gaussian noise on integers, from the operating system, unseeded.
 
 The answers and the noise are whole numbers from end to end, because floating-point noise gives
-away the true answer in its low bits. Before any draw the scale is held against the budget, in
-fractions [CKS20]. Up to BULK_ABOVE answers the noise is OpenDP's, whose own privacy map is asked as
-well; it draws one number at a time, and above that the noise is `bulk_noise`'s.
+away the true answer in its low bits. Before any draw the scale is checked against the budget, in
+fractions [CKS20]. Up to BULK_ABOVE answers the noise is OpenDP's, whose own privacy map must agree
+as well; it draws one number at a time, and above that the noise is `bulk_noise`'s.
 """
 
 import math
@@ -83,7 +83,7 @@ def draw(
 
 
 def source(size: int) -> str:
-    """Return the name and version of what draws for so many answers."""
+    """Return the name and version of the noise source for so many answers."""
     if size > BULK_ABOVE:
         return f"the bulk sampler of dpquery {__version__}"
     return f"OpenDP {installed('opendp')}"
@@ -105,7 +105,7 @@ def _saturated_sum(sampler: BulkSampler, chunk: NDArray[np.int64]) -> NDArray[np
 
 
 def _mechanism(budget: Guarantee, sensitivity: int, scale: float) -> _Measurement:
-    """Return the OpenDP measurement, once its own privacy map has agreed to the budget."""
+    """Return the OpenDP measurement; ValueError if its own privacy map passes the budget."""
     mechanism = _built(budget.noise, scale)
     charged = mechanism.map(sensitivity_bound(budget.noise, sensitivity))
     if not (0 < charged < math.inf and charged <= budget.amount):
@@ -114,7 +114,7 @@ def _mechanism(budget: Guarantee, sensitivity: int, scale: float) -> _Measuremen
 
 
 def _built(noise: Noise, scale: float) -> _Measurement:
-    """Build the OpenDP measurement; T="i64", because T=int would mean 32 bits and clip."""
+    """Return the OpenDP measurement; T="i64", because T=int would mean 32 bits and clip."""
     check_libraries()
     import opendp.prelude as dp  # 0.4 s: only a release pays for it
 
@@ -129,7 +129,7 @@ def _built(noise: Noise, scale: float) -> _Measurement:
 
 
 def _measure(mechanism: _Measurement, chunk: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Draw one chunk; an error is raised afresh, outside the handler, to carry no values along."""
+    """Return one chunk with noise; an error is raised outside the handler, to carry no values."""
     from opendp.mod import OpenDPException
 
     try:
@@ -140,5 +140,6 @@ def _measure(mechanism: _Measurement, chunk: NDArray[np.int64]) -> NDArray[np.in
 
 
 def _within_range(answers: NDArray[np.int64]) -> bool:
+    """Return whether all answers lie strictly between -2^62 and 2^62."""
     # Two comparisons, not abs(): the absolute value of -2^63 is itself.
     return bool(answers.max() < LARGEST_ANSWER and answers.min() > -LARGEST_ANSWER)

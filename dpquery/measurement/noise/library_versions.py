@@ -69,20 +69,20 @@ def check_libraries() -> None:
     for name, accepted in ACCEPTED.items():
         version = installed(name)
         if version is None or version not in accepted:
-            found = "is not installed" if version is None else f"{version} is installed"
+            state = "is not installed" if version is None else f"{version} is installed"
             raise DpqueryError(
-                f"{name} {found} and measuring is not trusted with it; install {name}{accepted}"
+                f"{name} {state} and measuring is not trusted with it; install {name}{accepted}"
             )
 
 
 def versions() -> tuple[tuple[str, str], ...]:
     """Return (name, version) of all in ACCEPTED that are installed, by name."""
-    found = ((name, installed(name)) for name in sorted(ACCEPTED))
-    return tuple((name, version) for name, version in found if version is not None)
+    pairs = ((name, installed(name)) for name in sorted(ACCEPTED))
+    return tuple((name, version) for name, version in pairs if version is not None)
 
 
 def _order(version: str) -> tuple[tuple[int, ...], int]:
-    """Return what versions sort by: "0.16" and "0.16.0" alike, "0.16rc1" before them."""
+    """Return the sort key of a version: "0.16" and "0.16.0" alike, "0.16rc1" before them."""
     release = _RELEASE.match(version)
     if release is None:
         raise ValueError("not a version")

@@ -24,12 +24,13 @@ from dpquery.exceptions import LedgerError
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
+from dpquery.measurement.noise.bulk_noise import Ints
 from dpquery.measurement.noise.exact_noise import source
 from dpquery.measurement.query import Tables
 from dpquery.measurement.rap.budget import GRID_BITS, STEPS, RapBudget
 from dpquery.measurement.rap.budget import rap_budget as rap_budget
 from dpquery.measurement.rap.selection import Chance as Chance
-from dpquery.measurement.rap.selection import ExactChance, Integers, differences_of, select_queries
+from dpquery.measurement.rap.selection import ExactChance, differences_of, select_queries
 from dpquery.measurement.release_key import rap_key
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.compile import CompiledSpec
@@ -103,7 +104,7 @@ class RapMeasurement:
 
 
 def run_rounds(
-    answers: Callable[[int], Integers],
+    answers: Callable[[int], Ints],
     *,
     workload: Workload,
     mechanism: RapBudget,
@@ -231,7 +232,7 @@ class RapQuery:
             progress(f"RAP: {len(parts) - 1} of {self.settings.rounds} rounds measured")
         return np.concatenate(parts)
 
-    def _parts(self, draft: PartialMeasurement) -> list[Integers]:
+    def _parts(self, draft: PartialMeasurement) -> list[Ints]:
         """Return the total and the rounds that an earlier run left; LedgerError if damaged."""
         parts = draft.parts()
         sizes = [1, *[self.round_size] * self.settings.rounds]
@@ -242,7 +243,7 @@ class RapQuery:
             )
         return parts
 
-    def _numbered(self, rounds: Sequence[Integers]) -> bool:
+    def _numbered(self, rounds: Sequence[Ints]) -> bool:
         """Whether the queries that rounds name are those of the workload, none of them twice."""
         if not rounds:
             return True
@@ -263,7 +264,7 @@ def rounds_of(query: RapQuery, values: NDArray[np.int64]) -> RapMeasurement:
     return _decoded(parts, query)
 
 
-def all_places(workload: Workload) -> Integers:
+def all_places(workload: Workload) -> Ints:
     """Return the places of all queries, (m, 2), in order."""
     sizes = [block.queries for block in workload.blocks]
     positions = np.repeat(np.arange(len(sizes)), sizes)
@@ -271,12 +272,12 @@ def all_places(workload: Workload) -> Integers:
     return np.stack([positions, rows], axis=1)
 
 
-def offsets(workload: Workload) -> Integers:
+def offsets(workload: Workload) -> Ints:
     """Return the number of queries before each block, and of all."""
     return np.array([0, *accumulate(block.queries for block in workload.blocks)], dtype=np.int64)
 
 
-def noisy_total(counted: int, mechanism: RapBudget, chance: Chance) -> Integers:
+def noisy_total(counted: int, mechanism: RapBudget, chance: Chance) -> Ints:
     """Return the number of records in grid steps, (1,): as declared, or as counted with noise."""
     if mechanism.total is not None:
         return np.array([mechanism.total << GRID_BITS])
@@ -310,13 +311,13 @@ def scaled_total(steps: int, mechanism: RapBudget, rows: Rows | None) -> float:
     return max(1.0, (rows.count / doubt + counted / noise) / (1 / doubt + 1 / noise))
 
 
-def _exact(block: Block, tables: Tables) -> Integers:
+def _exact(block: Block, tables: Tables) -> Ints:
     """Return the exact answers of a block, (m,)."""
     table = tables[block.attributes]
     return np.asarray(exact_answers(WeightedBlock(1, block), table, shift=0))
 
 
-def _encoded(own: Round, workload: Workload, mechanism: RapBudget) -> Integers:
+def _encoded(own: Round, workload: Workload, mechanism: RapBudget) -> Ints:
     """Return the part of a committed vector that holds a round."""
     steps = np.asarray(np.rint(own.noisy * STEPS), dtype=np.int64)
     if not mechanism.settings.adaptive:
@@ -325,7 +326,7 @@ def _encoded(own: Round, workload: Workload, mechanism: RapBudget) -> Integers:
     return np.concatenate([numbers, steps])
 
 
-def _decoded(parts: Sequence[Integers], query: RapQuery) -> RapMeasurement:
+def _decoded(parts: Sequence[Ints], query: RapQuery) -> RapMeasurement:
     """Return what the parts of a run say that are there."""
     workload, mechanism = query.compiled.workload, query.mechanism
     (counted,), *rounds = parts
@@ -345,12 +346,12 @@ def _decoded(parts: Sequence[Integers], query: RapQuery) -> RapMeasurement:
 
 
 def _measured(
-    answers: Callable[[int], Integers],
+    answers: Callable[[int], Ints],
     workload: Workload,
     mechanism: RapBudget,
     projection: Projection,
     chance: Chance,
-    taken: Integers,
+    taken: Ints,
 ) -> Round:
     """Select queries, or take all, and measure them: these lines hold true values."""
     if mechanism.settings.adaptive:
@@ -373,7 +374,7 @@ def _measured(
     return Round(places, noisy / STEPS, scale / STEPS)
 
 
-def _answered(answers: Callable[[int], Integers], places: Integers) -> Integers:
+def _answered(answers: Callable[[int], Ints], places: Ints) -> Ints:
     """Return the exact answers at some places, (k,), asking for every block once."""
     exact = np.empty(len(places), dtype=np.int64)
     order = np.argsort(places[:, 0], kind="stable")

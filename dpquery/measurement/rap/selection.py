@@ -41,10 +41,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.noise.bulk_noise import Entropy, SlowSampler
+from dpquery.measurement.noise.bulk_noise import Entropy, Ints, SlowSampler
 from dpquery.measurement.noise.exact_noise import draw
 
-Integers = NDArray[np.int64]
 ErrorSide = Literal["under", "over", "either"]
 
 LARGEST_COUNT = 2**40  # synthetic counts beyond it count as that: every true count is below 2^36
@@ -69,8 +68,8 @@ class Chance(Protocol):
         ...
 
     def add_noise(
-        self, answers: Integers, *, budget: Guarantee, sensitivity: int, scale: float
-    ) -> Integers:
+        self, answers: Ints, *, budget: Guarantee, sensitivity: int, scale: float
+    ) -> Ints:
         """Return the answers, each with discrete Gaussian noise of a scale; see noise.draw."""
         ...
 
@@ -103,21 +102,21 @@ class ExactChance:
         return drawn
 
     def add_noise(
-        self, answers: Integers, *, budget: Guarantee, sensitivity: int, scale: float
-    ) -> Integers:
+        self, answers: Ints, *, budget: Guarantee, sensitivity: int, scale: float
+    ) -> Ints:
         """Return the answers, each with discrete Gaussian noise of a scale; see noise.draw."""
         return draw(answers, budget=budget, sensitivity=sensitivity, scale=scale)
 
 
 def select_queries(
-    differences: Callable[[int], Integers],
+    differences: Callable[[int], Ints],
     *,
     blocks: int,
-    taken: Integers,
+    taken: Ints,
     sides: Sequence[tuple[ErrorSide, int]],
     rate: Fraction,
     chance: Chance,
-) -> Integers:
+) -> Ints:
     """Return the places of queries drawn one after another, (k, 2) in that order.
 
     Args:
@@ -148,18 +147,18 @@ def select_queries(
 class _Urn:
     """The queries that are left, as their number at each entry: a block and a difference in it."""
 
-    def __init__(self, left: Integers) -> None:
+    def __init__(self, left: Ints) -> None:
         """Fill it with so many queries at each entry."""
         self._left = left
         self._gone: dict[int, list[int]] = {}
 
-    def counts(self, group: Integers) -> Integers:
+    def counts(self, group: Ints) -> Ints:
         """Return how many queries are left in each group of entries."""
         counts = np.zeros(int(group.max()) + 1, dtype=np.int64)
         np.add.at(counts, group, self._left)
         return counts
 
-    def take(self, entries: Integers, rank: int) -> tuple[int, int]:
+    def take(self, entries: Ints, rank: int) -> tuple[int, int]:
         """Take the query of a rank among those left at some entries.
 
         Returns:
@@ -177,7 +176,7 @@ class _Urn:
         return entry, rank
 
 
-def differences_of(exact: Integers, synthetic: NDArray[np.floating]) -> Integers:
+def differences_of(exact: Ints, synthetic: NDArray[np.floating]) -> Ints:
     """Return true counts less rounded synthetic ones: whole, whatever the public side says.
 
     Args:
@@ -189,21 +188,21 @@ def differences_of(exact: Integers, synthetic: NDArray[np.floating]) -> Integers
     return np.asarray(exact - np.clip(rounded, -limit, limit).astype(np.int64))
 
 
-def scores_of(differences: Integers, side: ErrorSide) -> Integers:
+def scores_of(differences: Ints, side: ErrorSide) -> Ints:
     """Return the scores of queries that are off by so much."""
     if side == "either":
         return np.abs(differences)
     return np.maximum(differences if side == "under" else -differences, 0)
 
 
-def _left(differences: Integers, block: int, taken: Integers) -> Integers:
+def _left(differences: Ints, block: int, taken: Ints) -> Ints:
     """Return the differences with those of queries already drawn struck."""
     struck = differences.copy()
     struck[taken[taken[:, 0] == block, 1]] = _TAKEN
     return struck
 
 
-def _histogram(differences: Integers) -> tuple[Integers, Integers]:
+def _histogram(differences: Ints) -> tuple[Ints, Ints]:
     """Return the distinct differences, increasing, and the number of queries at each."""
     own = differences[differences != _TAKEN]
     if not own.size:
@@ -217,8 +216,8 @@ def _histogram(differences: Integers) -> tuple[Integers, Integers]:
 
 
 def _rows(
-    picked: list[tuple[int, int, int]], differences: Callable[[int], Integers], taken: Integers
-) -> Integers:
+    picked: list[tuple[int, int, int]], differences: Callable[[int], Ints], taken: Ints
+) -> Ints:
     """Return the places of the queries at (block, difference, rank among those of it there)."""
     places = np.empty((len(picked), 2), dtype=np.int64)
     for block in sorted({block for block, _, _ in picked}):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpquery.exceptions import DataError, SpecError
-from dpquery.measurement.counting.tabulate import Subset, check_table_sizes, tabulate
+from dpquery.measurement.counting.tabulate import check_table_sizes, tabulate
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
@@ -21,6 +21,7 @@ from dpquery.planning.rehearsal.earlier_release import draw_records
 from dpquery.planning.rehearsal.prior import sample_prior
 from dpquery.release.formatting import without_controls
 from dpquery.spec.model import Privacy, Spec
+from dpquery.strategy.algebra.subsets import Subset
 
 MAX_SAMPLED_RECORDS = (
     200_000  # records at most that are drawn from a distribution; more rows are scaled to
