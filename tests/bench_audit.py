@@ -13,7 +13,7 @@ from scipy.stats import kstest
 from dpquery.audit.cases.cases import CASES, FULL, QUICK
 from dpquery.audit.cases.planned_cases import prepared
 from dpquery.audit.checks.dependence import dependence
-from dpquery.audit.checks.neighbours import _told_apart
+from dpquery.audit.checks.neighbours import _privacy_loss
 from dpquery.audit.checks.repeated_measurements import Repeated, neighbouring_records
 from dpquery.audit.statistics import ALPHA, combined, goodness_of_fit
 from dpquery.measurement.noise.bulk_noise import BulkSampler
@@ -47,7 +47,7 @@ def main():
             for own in cases:
                 tries = [measured(own, factor, replicates) for _ in range(TRIES)]
                 law.append(sum(law_p(own, each.residuals) <= ALPHA for each in tries))
-                told.append(sum(not _told_apart(each).passed for each in tries))
+                told.append(sum(not _privacy_loss(each).passed for each in tries))
             print(f"  scale x {factor}: residuals {law}, neighbours {told}", flush=True)
     alarms, p_values, checks = 0, [], 0
     for own in cases:
@@ -55,7 +55,7 @@ def main():
             each = measured(own, 1, 2_000)
             p_values.append(goodness_of_fit(each.residuals, own.noise.law))
             found = [law_p(own, each.residuals), dependence(each.residuals, own.noise.law)]
-            alarms += sum(p <= ALPHA for p in found) + (not _told_apart(each).passed)
+            alarms += sum(p <= ALPHA for p in found) + (not _privacy_loss(each).passed)
             checks += 3
     print(f"sound noise: {alarms} alarms in {checks} tests, p-values of residuals uniform with "
           f"p = {kstest(p_values, 'uniform').pvalue:.2g}")  # fmt: skip

@@ -15,7 +15,7 @@ from dpquery.audit.rap import runs as rap_runs
 from dpquery.audit.rap.cases import ALL_QUERIES_AT_ONCE, ANSWERED, DECLARED, EPSILON, KINDS, TOWNS
 from dpquery.audit.rap.checks import APART, CHARGE, CHOSEN, FIGURES, NOISE, SHARP_SELECTIONS, TIES
 from dpquery.audit.rap.distribution import RhoSplit, draws_of, families_move, worst_move
-from dpquery.audit.rap.runs import Bench, Told
+from dpquery.audit.rap.runs import Bench, ShiftedProjection
 from dpquery.audit.statistics import ALPHA, chi_square
 from dpquery.measurement import curator
 from dpquery.measurement.counting.tabulate import tabulate
@@ -56,13 +56,13 @@ def test_a_sound_product_passes(record_property):
 @pytest.mark.parametrize("town", [*TOWNS, ALL_QUERIES_AT_ONCE])
 def test_a_town_is_counted_by_hand_as_the_curator_counts_it(town, tmp_path):
     bench = Bench.of(town, tmp_path / "town")
-    question, workload = bench.question, bench.question.compiled.workload
+    query, workload = bench.query, bench.query.compiled.workload
     for name, rows in (("data.csv", town.rows), ("neighbour.csv", town.neighbour)):
         tables = tabulate(
             bench.folder / name,
-            spec=question.spec,
-            subsets=question.subsets,
-            classes=question.compiled.classes,
+            spec=query.spec,
+            subsets=query.subsets,
+            classes=query.compiled.classes,
         )
         answers = [rounds._exact(block, tables) for block in workload.blocks]
         total, own = checks.truth(town, rows)
@@ -76,8 +76,8 @@ def test_a_town_is_counted_by_hand_as_the_curator_counts_it(town, tmp_path):
 
 @pytest.mark.parametrize("town", TOWNS)
 def test_moves_by_brute_force_are_those_that_noise_is_made_for(town, tmp_path):
-    question = Bench.of(town, tmp_path / "town").question
-    workload, own = question.compiled.workload, question.mechanism
+    query = Bench.of(town, tmp_path / "town").query
+    workload, own = query.compiled.workload, query.mechanism
     split = RhoSplit(own.guarantee.amount, town)
     every, rng = all_places(workload), np.random.default_rng(0)
     for _ in range(60):
@@ -95,7 +95,7 @@ def test_the_best_event_is_near_what_the_budget_allows(tmp_path):
     for town in TOWNS:
         bench = Bench.of(town, tmp_path / town.name)
         runs = bench.runs("data.csv", 200)
-        split = RhoSplit(bench.question.guarantee.amount, town)
+        split = RhoSplit(bench.query.guarantee.amount, town)
         here, there = (checks.truth(town, rows) for rows in (town.rows, town.neighbour))
         ratio = checks.log_likelihood(runs, *here, split) - checks.log_likelihood(
             runs, *there, split
@@ -108,7 +108,7 @@ def test_a_draw_that_depends_on_the_one_before_is_seen_in_a_quick_audit(tmp_path
     """Where each draw alone follows its law."""
     bench = Bench.of(ROWS, tmp_path / "town")
     runs = bench.runs("data.csv", 300)
-    split = RhoSplit(bench.question.guarantee.amount, ROWS)
+    split = RhoSplit(bench.query.guarantee.amount, ROWS)
     first, second = draws_of(runs, checks.truth(ROWS, ROWS.rows)[1], split)[0]
     assert min(chi_square(*own) for own in checks._paired([(first, second)])) > ALPHA
     tied = dataclasses.replace(first, outcome=(second.outcome - 1) % len(ANSWERED))
@@ -350,7 +350,7 @@ def test_the_public_side_without_a_fit_is_played_again_as_it_was(tmp_path):
     """What the audit takes for synthetic counts is what the curator was told."""
     bench, told = Bench.of(ROWS, tmp_path / "town"), []
 
-    class Listening(Told):
+    class Listening(ShiftedProjection):
         def answers(self, position):
             told.append(super().answers(position))
             return told[-1]
@@ -359,8 +359,8 @@ def test_the_public_side_without_a_fit_is_played_again_as_it_was(tmp_path):
         return Listening(ROWS.start)
 
     heard = dataclasses.replace(
-        bench, question=dataclasses.replace(bench.question, project=listening)
+        bench, query=dataclasses.replace(bench.query, project=listening)
     ).runs("data.csv", 1)
     for number in range(2):
         assert any(np.rint(own).tolist() == heard.synthetic[0, number, :4].tolist() for own in told)
-    assert float(bench.question.guarantee.epsilon) == EPSILON
+    assert float(bench.query.guarantee.epsilon) == EPSILON

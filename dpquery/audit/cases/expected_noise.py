@@ -1,6 +1,6 @@
-"""What a release must spend and how wide its noise must be, from plan, spec and epsilon alone.
+"""The sensitivity, noise scale and rho that a release must have, from plan, spec and epsilon.
 
-By brute force over all columns of the strategy written out, in Python integers and fractions.
+By brute force over all columns of the dense strategy, in Python integers and fractions.
 """
 
 import math
@@ -68,7 +68,7 @@ def recompute(
 
 def column_norm(strategy: WrittenOut, cell: Cell, power: int) -> int:
     """Return the sum over all rows of |entry|^power of one column."""
-    return sum(own.column_norm(cell, power) for own in strategy.rows)
+    return sum(rows.column_norm(cell, power) for rows in strategy.rows)
 
 
 def rho_of(epsilon: float, delta: float) -> float:
@@ -84,18 +84,19 @@ def rho_of(epsilon: float, delta: float) -> float:
         return -(epsilon - rest) / (1 + a)
 
     grid = np.linspace(-16, 32, 900)  # for epsilon from 1e-6 to 1e6, and delta from 1e-100
-    near = float(grid[int(np.argmin([less_rho(float(own)) for own in grid]))])
-    found = minimize_scalar(less_rho, bounds=(near - 0.1, near + 0.1), method="bounded",
+    near = float(grid[int(np.argmin([less_rho(float(log_order)) for log_order in grid]))])
+    optimum = minimize_scalar(less_rho, bounds=(near - 0.1, near + 0.1), method="bounded",
                             options={"xatol": 1e-10})  # fmt: skip
-    return -float(found.fun)
+    return -float(optimum.fun)
 
 
 def cells_of(counts: Counter[tuple[int, ...]], strategy: WrittenOut) -> Counter[Cell]:
-    """Return counted records by classes, from those by codes."""
-    found: Counter[Cell] = Counter()
+    """Return counts by cells of classes, from counts by codes."""
+    by_class: Counter[Cell] = Counter()
     for codes, count in counts.items():
-        found[tuple(own[code] for own, code in zip(strategy.classes, codes, strict=True))] += count
-    return found
+        pairs = zip(strategy.classes, codes, strict=True)
+        by_class[tuple(classes[code] for classes, code in pairs)] += count
+    return by_class
 
 
 def _on_grid(strategy: WrittenOut, exact: int, power: int) -> int:
@@ -107,7 +108,7 @@ def _on_grid(strategy: WrittenOut, exact: int, power: int) -> int:
     if not shift:
         return exact
     rows = strategy.rows
-    support = sum(max(own.column_norm(cell, 0) for cell in strategy.cells) for own in rows)
+    support = sum(max(block.column_norm(cell, 0) for cell in strategy.cells) for block in rows)
     if power == 1:
         return -(-exact // (1 << shift)) + support
     length = -(-(math.isqrt(exact - 1) + 1) // (1 << shift))
@@ -120,5 +121,9 @@ def _furthest_pair(strategy: WrittenOut, norms: dict[Cell, int], power: int) -> 
         first, second = sorted(norms, key=lambda cell: -norms[cell])[:2]
         return first, second
     columns = {cell: strategy.column(cell) for cell in norms}
-    pairs = combinations(norms, 2)
-    return max(pairs, key=lambda own: int((abs(columns[own[0]] - columns[own[1]]) ** power).sum()))
+
+    def distance(pair: tuple[Cell, Cell]) -> int:
+        first, second = pair
+        return int((abs(columns[first] - columns[second]) ** power).sum())
+
+    return max(combinations(norms, 2), key=distance)
