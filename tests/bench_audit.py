@@ -11,10 +11,10 @@ import numpy as np
 from scipy.stats import kstest
 
 from dpquery.audit.cases.cases import CASES, FULL, QUICK
-from dpquery.audit.cases.planned_cases import prepared
+from dpquery.audit.cases.planned_cases import planned_case
 from dpquery.audit.checks.dependence import dependence
 from dpquery.audit.checks.neighbours import _privacy_loss
-from dpquery.audit.checks.repeated_measurements import Repeated, neighbouring_records
+from dpquery.audit.checks.repeated_measurements import RepeatedMeasurements, neighbouring_records
 from dpquery.audit.statistics import ALPHA, combined, goodness_of_fit
 from dpquery.measurement.noise.bulk_noise import BulkSampler
 
@@ -34,12 +34,12 @@ def law_p(own, values):
 def measured(own, factor, replicates):
     first, second = (own.answers(records) for records in neighbouring_records(own))
     values = [noise(own, factor, replicates) + exact.astype(np.int64) for exact in (first, second)]
-    return Repeated(own, values[0], first, values[1], second)
+    return RepeatedMeasurements(own, values[0], first, values[1], second)
 
 
 def main():
     size = replace(FULL)
-    cases = [prepared(own, size) for own in CASES if own.repeated]
+    cases = [planned_case(own, size) for own in CASES if own.repeated]
     for label, replicates in (("full", FULL.replicates), ("quick", QUICK.replicates)):
         print(f"{label}: {replicates} replicates; seen in so many of {TRIES} tries a case")
         for factor in FACTORS:

@@ -11,9 +11,9 @@ from cli_support import SPEC, ok, refused, run, spent
 from scipy.stats import binom, kstest
 
 from dpquery.audit import run as audit_run
-from dpquery.audit.cases import planned_cases as prepared_module
+from dpquery.audit.cases import planned_cases
 from dpquery.audit.cases.cases import CASES, QUICK, Size
-from dpquery.audit.cases.planned_cases import prepared
+from dpquery.audit.cases.planned_cases import planned_case
 from dpquery.audit.checks import processes
 from dpquery.audit.checks.neighbours import event_bounds
 from dpquery.audit.checks.processes import two_processes
@@ -38,7 +38,7 @@ def only(monkeypatch):
     """Return the function that runs one part on one case."""
 
     def run_part(part, case, size=FEW):
-        monkeypatch.setattr(prepared_module, "CASES", (replace(case, quick=True),))
+        monkeypatch.setattr(planned_cases, "CASES", (replace(case, quick=True),))
         return list(audit_run.PARTS[part](replace(size)))
 
     return run_part
@@ -121,7 +121,7 @@ def test_noise_that_is_not_what_it_should_be_is_seen(draw, part, size, only, mon
 @pytest.mark.statistical
 @pytest.mark.parametrize("case", [ROWS, PERSONS, REPLACED], ids=lambda own: own.name)
 def test_sound_code_passes(case, monkeypatch, record_property):
-    monkeypatch.setattr(prepared_module, "CASES", (replace(case, quick=True),))
+    monkeypatch.setattr(planned_cases, "CASES", (replace(case, quick=True),))
     size = replace(FEW)
     parts = ("lattice", "residuals", "independence", "neighbours")
     findings = [own for part in parts for own in audit_run.PARTS[part](size)]
@@ -231,7 +231,7 @@ def test_a_person_who_is_counted_with_all_rows_is_told_apart(only, monkeypatch):
 @pytest.mark.slow
 def test_the_cases_are_of_every_family_of_strategies():
     size = Size(draws=0, replicates=0, releases=0)
-    names = {prepared(own, size).name for own in CASES}
+    names = {planned_case(own, size).name for own in CASES}
     assert names == {
         "OPT_M",
         "OPT_R",
@@ -374,7 +374,7 @@ def test_a_plan_that_cannot_be_audited_is_refused(town, monkeypatch):
 @pytest.mark.statistical
 def test_two_processes_that_draw_the_same_are_seen(monkeypatch):
     size = replace(FEW)
-    own = prepared(ROWS, size)
+    own = planned_case(ROWS, size)
     assert two_processes(own).passed
     monkeypatch.setattr(processes, "_released", lambda own, folder: np.arange(own.strategy.length))
     assert not two_processes(own).passed

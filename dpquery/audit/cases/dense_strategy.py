@@ -73,7 +73,7 @@ class DenseRows:
 
 
 @dataclass(frozen=True, eq=False)
-class WrittenOut:
+class DenseStrategy:
     """A strategy as dense blocks of Python integers.
 
     Attributes:
@@ -115,7 +115,7 @@ class WrittenOut:
         return total >> self.shift
 
 
-def written_out(spec: Spec, plan: Json, noise: Noise) -> WrittenOut:
+def dense_strategy(spec: Spec, plan: Json, noise: Noise) -> DenseStrategy:
     """Return the strategy that a plan's JSON has for a kind of noise."""
     selections = [mapping(raw) for raw in list_of(plan["selections"])]
     (selection,) = (selection for selection in selections if selection["noise"] == noise)
@@ -126,7 +126,7 @@ def written_out(spec: Spec, plan: Json, noise: Noise) -> WrittenOut:
         rows = _workload_rows(encoded, spec, classes)
     else:
         rows = _strategy_rows(encoded, shape)
-    return WrittenOut(noise, shape, classes, tuple(rows))
+    return DenseStrategy(noise, shape, classes, tuple(rows))
 
 
 def _strategy_rows(encoded: Json, shape: Sequence[int]) -> list[DenseRows]:

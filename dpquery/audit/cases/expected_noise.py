@@ -12,7 +12,7 @@ from itertools import combinations
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from dpquery.audit.cases.dense_strategy import Cell, WrittenOut
+from dpquery.audit.cases.dense_strategy import Cell, DenseStrategy
 from dpquery.audit.statistics import NoiseDistribution
 from dpquery.spec.model import Privacy
 
@@ -20,7 +20,7 @@ MOST_PAIRS = 2_000  # of columns that are compared one by one; of more, their no
 
 
 @dataclass(frozen=True, eq=False)
-class Recomputed:
+class ExpectedNoise:
     """The noise that a guarantee takes.
 
     Attributes:
@@ -42,9 +42,9 @@ class Recomputed:
         return float(self.law.scale) * (math.sqrt(2) if self.law.noise == "laplace" else 1.0)
 
 
-def recompute(
-    strategy: WrittenOut, privacy: Privacy, *, epsilon: Fraction, delta: Fraction
-) -> Recomputed:
+def expected_noise(
+    strategy: DenseStrategy, privacy: Privacy, *, epsilon: Fraction, delta: Fraction
+) -> ExpectedNoise:
     """Return the noise that (epsilon, delta) takes for a strategy and a protected unit."""
     power = 1 if strategy.noise == "laplace" else 2
     norms = {cell: column_norm(strategy, cell, power) for cell in strategy.cells}
@@ -55,7 +55,7 @@ def recompute(
     if privacy.neighbours == "replace":
         pair = _furthest_pair(strategy, norms, power)
     if power == 1:
-        return Recomputed(
+        return ExpectedNoise(
             epsilon,
             sensitivity,
             NoiseDistribution("laplace", Fraction(sensitivity) / epsilon),
@@ -63,10 +63,10 @@ def recompute(
         )
     rho = rho_of(float(epsilon), float(delta))
     scale = Fraction(math.sqrt(sensitivity / (2 * rho)))
-    return Recomputed(Fraction(rho), sensitivity, NoiseDistribution("gaussian", scale), pair)
+    return ExpectedNoise(Fraction(rho), sensitivity, NoiseDistribution("gaussian", scale), pair)
 
 
-def column_norm(strategy: WrittenOut, cell: Cell, power: int) -> int:
+def column_norm(strategy: DenseStrategy, cell: Cell, power: int) -> int:
     """Return the sum over all rows of |entry|^power of one column."""
     return sum(rows.column_norm(cell, power) for rows in strategy.rows)
 
@@ -90,7 +90,7 @@ def rho_of(epsilon: float, delta: float) -> float:
     return -float(optimum.fun)
 
 
-def cells_of(counts: Counter[tuple[int, ...]], strategy: WrittenOut) -> Counter[Cell]:
+def cells_of(counts: Counter[tuple[int, ...]], strategy: DenseStrategy) -> Counter[Cell]:
     """Return counts by cells of classes, from counts by codes."""
     by_class: Counter[Cell] = Counter()
     for codes, count in counts.items():
@@ -99,7 +99,7 @@ def cells_of(counts: Counter[tuple[int, ...]], strategy: WrittenOut) -> Counter[
     return by_class
 
 
-def _on_grid(strategy: WrittenOut, exact: int, power: int) -> int:
+def _on_grid(strategy: DenseStrategy, exact: int, power: int) -> int:
     """Return the sensitivity where answers are floored to steps of 2^shift.
 
     Each nonzero entry of a column can then move its row by one step more.
@@ -115,7 +115,7 @@ def _on_grid(strategy: WrittenOut, exact: int, power: int) -> int:
     return (length + math.isqrt(support) + 1) ** 2
 
 
-def _furthest_pair(strategy: WrittenOut, norms: dict[Cell, int], power: int) -> tuple[Cell, ...]:
+def _furthest_pair(strategy: DenseStrategy, norms: dict[Cell, int], power: int) -> tuple[Cell, ...]:
     """Return two cells between which a record moves the answers furthest."""
     if len(norms) * (len(norms) - 1) // 2 > MOST_PAIRS:
         first, second = sorted(norms, key=lambda cell: -norms[cell])[:2]

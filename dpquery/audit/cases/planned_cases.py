@@ -12,8 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dpquery.audit.cases.cases import CASES, Case, Codes, Record, Size, counted, records_for
-from dpquery.audit.cases.dense_strategy import Cell, WrittenOut, written_out
-from dpquery.audit.cases.expected_noise import Recomputed, cells_of, recompute
+from dpquery.audit.cases.dense_strategy import Cell, DenseStrategy, dense_strategy
+from dpquery.audit.cases.expected_noise import ExpectedNoise, cells_of, expected_noise
 from dpquery.audit.cases.query_classes import classes_of
 from dpquery.commands import plan as plan_command
 from dpquery.exceptions import SpecError
@@ -23,7 +23,7 @@ from dpquery.spec.model import Spec
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PlannedCase:
     """A case and its plan.
 
     Attributes:
@@ -39,8 +39,8 @@ class Prepared:
     spec: Spec
     plan: bytes
     name: str
-    strategy: WrittenOut
-    noise: Recomputed
+    strategy: DenseStrategy
+    noise: ExpectedNoise
 
     @property
     def subject(self) -> str:
@@ -68,16 +68,16 @@ def cases(size: Size) -> Iterator[Case]:
 
 
 @lru_cache(maxsize=2 * len(CASES))
-def prepared(case: Case, size: Size) -> Prepared:
+def planned_case(case: Case, size: Size) -> PlannedCase:
     """Return a case with its plan, planned once for every run of the audit."""
     content = _planned(case) if case.plan is None else case.plan
     _, spec = plan_and_spec(content, Path("dpquery.plan"))
     raw = json.loads(content)
     selections = (selection for selection in raw["selections"] if selection["noise"] == case.noise)
     (name,) = (selection["best"] for selection in selections)
-    strategy = written_out(spec, raw, case.noise)
-    noise = recompute(strategy, spec.privacy, epsilon=case.epsilon, delta=spec.privacy.delta)
-    return Prepared(case, spec, content, name, strategy, noise)
+    strategy = dense_strategy(spec, raw, case.noise)
+    noise = expected_noise(strategy, spec.privacy, epsilon=case.epsilon, delta=spec.privacy.delta)
+    return PlannedCase(case, spec, content, name, strategy, noise)
 
 
 def _planned(case: Case) -> bytes:

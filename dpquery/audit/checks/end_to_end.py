@@ -8,12 +8,12 @@ from fractions import Fraction
 import numpy as np
 
 from dpquery.audit.cases.cases import Size
-from dpquery.audit.cases.dense_strategy import Cell, DenseRows, WrittenOut
-from dpquery.audit.cases.planned_cases import Prepared, cases
+from dpquery.audit.cases.dense_strategy import Cell, DenseRows, DenseStrategy
+from dpquery.audit.cases.planned_cases import PlannedCase, cases
 from dpquery.audit.cases.query_classes import predicate_matrices
 from dpquery.audit.checks.dependence import dependence, repeats
 from dpquery.audit.checks.processes import two_processes
-from dpquery.audit.checks.repeated_measurements import query_of, repeated, tables_of
+from dpquery.audit.checks.repeated_measurements import query_of, repeated_measurements, tables_of
 from dpquery.audit.checks.repeated_releases import RepeatedReleases, repeated_releases, units
 from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import ALPHA, Floats, Integers, combined, goodness_of_fit
@@ -34,7 +34,7 @@ def lattice(size: Size) -> Iterator[Finding]:
     """Compare answers before and after the noise with those computed in Python integers."""
     for case in cases(size):
         releases = repeated_releases(case, size)
-        yield _exactness(releases.prepared)
+        yield _exactness(releases.planned)
         yield _grid(releases)
         yield _charge(releases)
 
@@ -44,34 +44,34 @@ def residuals(size: Size) -> Iterator[Finding]:
     for case in cases(size):
         releases = repeated_releases(case, size)
         yield _scale(releases)
-        yield _law(releases.prepared, releases.residuals, "released")
+        yield _law(releases.planned, releases.residuals, "released")
         if case.repeated:
-            measurements = repeated(case, size)
-            yield _law(measurements.prepared, measurements.residuals, "measured")
+            measurements = repeated_measurements(case, size)
+            yield _law(measurements.planned, measurements.residuals, "measured")
 
 
 def independence(size: Size) -> Iterator[Finding]:
     """Test that noise is independent between rows and releases, and never used twice."""
     for case in cases(size):
         releases = repeated_releases(case, size)
-        yield _independent(releases.prepared, releases.residuals, "releases")
-        p = repeats(releases.residuals, releases.prepared.noise.law)
+        yield _independent(releases.planned, releases.residuals, "releases")
+        p = repeats(releases.residuals, releases.planned.noise.law)
         yield Finding(
             "independence",
-            releases.prepared.subject,
+            releases.planned.subject,
             "no noise is used twice",
             p > ALPHA,
             f"p = {p:.2g}, {releases.values.shape[0]} releases",
             tests=1,
         )
         if case.repeated:
-            measurements = repeated(case, size)
-            yield _independent(measurements.prepared, measurements.residuals, "replicates")
+            measurements = repeated_measurements(case, size)
+            yield _independent(measurements.planned, measurements.residuals, "replicates")
         if case.apart and not size.quick:
-            yield two_processes(releases.prepared)
+            yield two_processes(releases.planned)
 
 
-def _exactness(planned: Prepared) -> Finding:
+def _exactness(planned: PlannedCase) -> Finding:
     """Compare the curator's counts and exact answers with those of the audit."""
     query = query_of(planned)
     records = planned.records
@@ -95,7 +95,7 @@ def _exactness(planned: Prepared) -> Finding:
     )
 
 
-def _table(cells: Counter[Cell], strategy: WrittenOut, b: Subset) -> Integers:
+def _table(cells: Counter[Cell], strategy: DenseStrategy, b: Subset) -> Integers:
     table = np.zeros([strategy.shape[i] for i in b], dtype=np.int64)
     for cell, count in cells.items():
         table[tuple(cell[i] for i in b)] += count
@@ -105,20 +105,20 @@ def _table(cells: Counter[Cell], strategy: WrittenOut, b: Subset) -> Integers:
 def _grid(releases: RepeatedReleases) -> Finding:
     """Compare published estimates and errors with least squares on the measured integers."""
     shift = int(str(mapping(releases.manifest["noise"])["shift"]))
-    same_grid = shift == releases.prepared.strategy.shift
-    strategy, spec = releases.prepared.strategy, releases.prepared.spec
+    same_grid = shift == releases.planned.strategy.shift
+    strategy, spec = releases.planned.strategy, releases.planned.spec
     small = (strategy.length + spec.queries) * len(strategy.cells) <= _SMALL
     worst, claim, compared = 0.0, ON_GRID, "too many estimates to work out apart"
     if small:
         claim = f"{ON_GRID}, estimates and errors follow from them"
         expected = _estimates(releases)
-        summary = _summary(releases.prepared, expected[:, 1])
+        summary = _summary(releases.planned, expected[:, 1])
         pairs = ((releases.answers, expected), (releases.errors, summary))
         worst = max(float((np.abs(a - b) / np.abs(b).max(axis=0)).max()) for a, b in pairs)
         compared = f"estimates and errors within {worst:.1g} of least squares"
     return Finding(
         "lattice",
-        releases.prepared.subject,
+        releases.planned.subject,
         claim,
         same_grid and worst < _FIGURES_SLACK,
         f"steps of 2^{shift}; {compared}",
@@ -127,9 +127,9 @@ def _grid(releases: RepeatedReleases) -> Finding:
 
 def _estimates(releases: RepeatedReleases) -> Floats:
     """Return (estimate, standard error) of all queries by dense least squares: (queries, 2)."""
-    strategy, noise = releases.prepared.strategy, releases.prepared.noise
+    strategy, noise = releases.planned.strategy, releases.planned.noise
     step = 2.0**strategy.shift
-    W = np.concatenate([_matrix(rows, strategy) for rows in _queries(releases.prepared)])
+    W = np.concatenate([_matrix(rows, strategy) for rows in _queries(releases.planned)])
     A = np.concatenate([_matrix(rows, strategy) for rows in strategy.rows])
     peak = np.abs(A).max()
     C = W @ np.linalg.pinv(A / peak, rcond=1e-10) * (step / peak)
@@ -137,13 +137,13 @@ def _estimates(releases: RepeatedReleases) -> Floats:
     return np.stack([C @ releases.values[0].astype(np.float64), errors], axis=1)
 
 
-def _summary(planned: Prepared, errors: Floats) -> Floats:
+def _summary(planned: PlannedCase, errors: Floats) -> Floats:
     """Return (rmse, largest standard error) of every item: (items, 2)."""
     parts = np.split(errors, np.cumsum([item.size for item in planned.spec.items])[:-1])
     return np.array([[math.sqrt((part**2).mean()), part.max()] for part in parts])
 
 
-def _queries(planned: Prepared) -> list[DenseRows]:
+def _queries(planned: PlannedCase) -> list[DenseRows]:
     """Return the queries of the spec, table by table."""
     queries = []
     for table in (table for item in planned.spec.items for table in item.tables):
@@ -154,19 +154,19 @@ def _queries(planned: Prepared) -> list[DenseRows]:
     return queries
 
 
-def _matrix(rows: DenseRows, strategy: WrittenOut) -> Floats:
+def _matrix(rows: DenseRows, strategy: DenseStrategy) -> Floats:
     return np.stack([rows.column(cell) for cell in strategy.cells], axis=1).astype(np.float64)
 
 
 def _charge(releases: RepeatedReleases) -> Finding:
     """Compare the charge on record when the data was opened with what the noise costs."""
-    charge, (least, most) = releases.charge, units(releases.prepared, releases.manifest)
+    charge, (least, most) = releases.charge, units(releases.planned, releases.manifest)
     paid = charge.after - charge.before
     in_time = len(charge.seen) > 1 and all(seen == charge.after for seen in charge.seen[1:])
     free = charge.again == charge.after and charge.opened_again == 0
     return Finding(
         "lattice",
-        releases.prepared.subject,
+        releases.planned.subject,
         "the noise is paid for before the records are read, once",
         in_time and free and _states_charge(releases, paid) and least <= paid <= most,
         f"charged {units_text(paid)}, due {units_text(least)}, "
@@ -178,28 +178,28 @@ def _charge(releases: RepeatedReleases) -> Finding:
 def _states_charge(releases: RepeatedReleases, paid: int) -> bool:
     """Return whether the manifest states the guarantee that was charged, exactly."""
     charged = Fraction(str(mapping(releases.manifest["guarantee"])["charged"]))
-    if releases.prepared.case.noise == "gaussian":
+    if releases.planned.case.noise == "gaussian":
         return charged == Fraction(paid, UNIT)
-    return charged == math.ceil(releases.prepared.case.epsilon * UNIT) / Fraction(UNIT)
+    return charged == math.ceil(releases.planned.case.epsilon * UNIT) / Fraction(UNIT)
 
 
 def _scale(releases: RepeatedReleases) -> Finding:
     """Compare the scale and sensitivity in the manifest with the recomputed ones."""
     noise = mapping(releases.manifest["noise"])
-    given, needed = Fraction(float(str(noise["scale"]))), releases.prepared.noise.law.scale
+    given, needed = Fraction(float(str(noise["scale"]))), releases.planned.noise.law.scale
     ratio = given / needed
-    same = int(str(noise["sensitivity"])) == releases.prepared.noise.sensitivity
+    same = int(str(noise["sensitivity"])) == releases.planned.noise.sensitivity
     enough = -1e-12 <= ratio - 1 <= _SCALE_SLACK
     return Finding(
         "residuals",
-        releases.prepared.subject,
+        releases.planned.subject,
         "scale and sensitivity are what plan, unit and epsilon demand",
         same and enough,
         f"scale {float(given):.10g}, by brute force over all columns {float(needed):.10g}",
     )
 
 
-def _law(planned: Prepared, values: Integers, what: str) -> Finding:
+def _law(planned: PlannedCase, values: Integers, what: str) -> Finding:
     """Test residuals against the noise distribution: all together, and in groups of rows."""
     law, groups = planned.noise.law, _groups(planned, values)
     p = combined([goodness_of_fit(group, law) for group in groups])
@@ -218,7 +218,7 @@ def _law(planned: Prepared, values: Integers, what: str) -> Finding:
     )
 
 
-def _groups(planned: Prepared, values: Integers) -> list[Array]:
+def _groups(planned: PlannedCase, values: Integers) -> list[Array]:
     """Return all values, and those of each row; of blocks and their pieces if rows have few."""
     if len(values) >= 100:
         return [values, *values.T]
@@ -231,7 +231,7 @@ def _groups(planned: Prepared, values: Integers) -> list[Array]:
     return groups
 
 
-def _independent(planned: Prepared, values: Integers, what: str) -> Finding:
+def _independent(planned: PlannedCase, values: Integers, what: str) -> Finding:
     """Test the residuals of rows and of releases or replicates for dependence."""
     p = dependence(values, planned.noise.law)
     return Finding(

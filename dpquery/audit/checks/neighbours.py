@@ -14,7 +14,7 @@ from scipy.special import ndtri
 
 from dpquery.audit.cases.cases import Size
 from dpquery.audit.cases.planned_cases import cases
-from dpquery.audit.checks.repeated_measurements import Repeated, repeated
+from dpquery.audit.checks.repeated_measurements import RepeatedMeasurements, repeated_measurements
 from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import (
     ALPHA,
@@ -52,12 +52,12 @@ def neighbours(size: Size) -> Iterator[Finding]:
     """Bound the privacy loss from below, for every case that is measured many times."""
     for case in cases(size):
         if case.repeated:
-            yield _privacy_loss(repeated(case, size))
+            yield _privacy_loss(repeated_measurements(case, size))
 
 
-def _privacy_loss(measurements: Repeated) -> Finding:
+def _privacy_loss(measurements: RepeatedMeasurements) -> Finding:
     """Compare the privacy loss that the best event shows with the claim."""
-    noise, case = measurements.prepared.noise, measurements.prepared.case
+    noise, case = measurements.planned.noise, measurements.planned.case
     shifts = (measurements.exact - measurements.other_exact).astype(np.int64)
     ratios = [
         noise.law.log_ratio((values.astype(object) - measurements.exact).astype(np.int64), -shifts)
@@ -75,7 +75,7 @@ def _privacy_loss(measurements: Repeated) -> Finding:
     name = "epsilon" if case.noise == "laplace" else "mu = sqrt(2 rho)"
     return Finding(
         "neighbours",
-        f"{measurements.prepared.subject}, {_unit(measurements)}",
+        f"{measurements.planned.subject}, {_unit(measurements)}",
         "no event tells neighbouring data apart better than is claimed",
         not broken,
         f"{name} is at least {reached:.3f}, and {claim:.4g} is claimed: {reached / claim:.0%} of "
@@ -116,7 +116,7 @@ def _bounds(hits: int, other_hits: int, *, trials: int) -> Bounds:
     )
 
 
-def _unit(measurements: Repeated) -> str:
-    privacy = measurements.prepared.spec.privacy
+def _unit(measurements: RepeatedMeasurements) -> str:
+    privacy = measurements.planned.spec.privacy
     unit = "a row" if privacy.person is None else f"a person of up to {privacy.max_rows} rows"
     return f"{unit} {'replaced' if privacy.neighbours == 'replace' else 'more'}"

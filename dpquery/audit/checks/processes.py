@@ -12,13 +12,13 @@ from pathlib import Path
 from scipy.stats import poisson
 
 from dpquery.audit.cases.cases import write_csv
-from dpquery.audit.cases.planned_cases import Prepared, private_folder
+from dpquery.audit.cases.planned_cases import PlannedCase, private_folder
 from dpquery.audit.checks.repeated_releases import register, values_of
 from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import ALPHA, Integers
 
 
-def two_processes(planned: Prepared) -> Finding:
+def two_processes(planned: PlannedCase) -> Finding:
     """Test that `dpquery release` in two processes, on copies of one folder, differs in noise."""
     with private_folder() as folder:
         first, second = folder / "first", folder / "second"
@@ -42,7 +42,7 @@ def two_processes(planned: Prepared) -> Finding:
     )
 
 
-def _released(planned: Prepared, folder: Path) -> Integers:
+def _released(planned: PlannedCase, folder: Path) -> Integers:
     case = planned.case
     command = ["release", "data.csv", "--plan", "dpquery.plan", "--noise", case.noise]
     command += ["--epsilon", f"{float(case.epsilon)!r}", "--ledger", "state/ledger.db"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpquery.audit.cases.cases import OUTSIDE, Case, Codes, Record, Size, write_csv
 from dpquery.audit.cases.dense_strategy import Cell
-from dpquery.audit.cases.planned_cases import Prepared, prepared, private_folder
+from dpquery.audit.cases.planned_cases import PlannedCase, planned_case, private_folder
 from dpquery.audit.statistics import Integers
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.curator import LinearQuery
@@ -31,18 +31,18 @@ _MANY_ROWS = 50  # of the one person more
 
 
 @dataclass(frozen=True, eq=False)
-class Repeated:
+class RepeatedMeasurements:
     """Noisy values of two neighbouring data sets.
 
     Attributes:
-        prepared: the case.
+        planned: the case and its plan.
         values: of the made-up data: (replicates, rows).
         exact: its answers, recomputed: (rows,) Python integers.
         other_values: of its neighbour.
         other_exact: likewise.
     """
 
-    prepared: Prepared
+    planned: PlannedCase
     values: Integers
     exact: Array
     other_values: Integers
@@ -57,20 +57,20 @@ class Repeated:
 
 
 @lru_cache(maxsize=32)
-def repeated(case: Case, size: Size) -> Repeated:
+def repeated_measurements(case: Case, size: Size) -> RepeatedMeasurements:
     """Measure a case and its neighbour as often as the audit asks, once for every run of it."""
-    planned = prepared(case, size)
+    planned = planned_case(case, size)
     query = query_of(planned)
     records, other_records = neighbouring_records(planned)
     replicates = min(size.replicates, max(_FEWEST, _MOST_VALUES // planned.strategy.length))
     values = _noisy(query, tables_of(query, records), replicates)
     other_values = _noisy(query, tables_of(query, other_records), replicates)
-    return Repeated(
+    return RepeatedMeasurements(
         planned, values, planned.answers(records), other_values, planned.answers(other_records)
     )
 
 
-def query_of(planned: Prepared) -> LinearQuery:
+def query_of(planned: PlannedCase) -> LinearQuery:
     """Return the linear query that a release of a case measures."""
     plan, spec = plan_and_spec(planned.plan, Path("dpquery.plan"))
     request = ReleaseRequest(planned.case.epsilon, spec.privacy.delta, planned.case.noise, (), 1)
@@ -89,7 +89,7 @@ def tables_of(query: LinearQuery, records: list[Record]) -> Mapping[Subset, NDAr
         )
 
 
-def neighbouring_records(planned: Prepared) -> tuple[list[Record], list[Record]]:
+def neighbouring_records(planned: PlannedCase) -> tuple[list[Record], list[Record]]:
     """Return two neighbouring data sets whose answers are as far apart as any.
 
     The one person more has many rows, the first of them outside; all others are in the cell whose
@@ -110,7 +110,7 @@ def neighbouring_records(planned: Prepared) -> tuple[list[Record], list[Record]]
     return records, with_rows_in(cells[0])
 
 
-def _codes_in(planned: Prepared, cell: Cell) -> Codes:
+def _codes_in(planned: PlannedCase, cell: Cell) -> Codes:
     """Return the first code of every class of a cell."""
     pairs = zip(planned.strategy.classes, cell, strict=True)
     return tuple(classes.index(number) for classes, number in pairs)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from dpquery.audit.cases.cases import Case, Size, write_csv
-from dpquery.audit.cases.planned_cases import Prepared, prepared, private_folder
+from dpquery.audit.cases.planned_cases import PlannedCase, planned_case, private_folder
 from dpquery.audit.statistics import Integers
 from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, budget_cap
@@ -73,7 +73,7 @@ class RepeatedReleases:
     """The releases of one case.
 
     Attributes:
-        prepared: the case.
+        planned: the case and its plan.
         values: the noisy values of every release, as its file has them: (releases, rows).
         exact: the exact answers, recomputed: (rows,) Python integers.
         manifest: release.json of the first one.
@@ -82,7 +82,7 @@ class RepeatedReleases:
         errors: (rmse, max_std_error) of every item in its errors.parquet: (items, 2).
     """
 
-    prepared: Prepared
+    planned: PlannedCase
     values: Integers
     exact: Array
     manifest: Json
@@ -99,7 +99,7 @@ class RepeatedReleases:
 @lru_cache(maxsize=32)
 def repeated_releases(case: Case, size: Size) -> RepeatedReleases:
     """Release a case as often as the audit asks, once for every run of it."""
-    planned = prepared(case, size)
+    planned = planned_case(case, size)
     wide = planned.strategy.length > _WIDE
     with private_folder() as folder:
         data, ledger = folder / "data.csv", folder / "state" / "ledger.db"
@@ -121,7 +121,7 @@ def repeated_releases(case: Case, size: Size) -> RepeatedReleases:
     )
 
 
-def register(planned: Prepared, ledger: Path) -> None:
+def register(planned: PlannedCase, ledger: Path) -> None:
     """Put a case's dataset on record in a new ledger, with caps that no audit reaches."""
     dataset, privacy = planned.spec.dataset, planned.spec.privacy
     cap = replace(budget_cap(planned.spec.budget, privacy), units=_AMPLE * UNIT)
@@ -133,7 +133,7 @@ def register(planned: Prepared, ledger: Path) -> None:
 
 
 def release_once(
-    planned: Prepared, folder: Path, data: Path, number: int, *, again: bool = False
+    planned: PlannedCase, folder: Path, data: Path, number: int, *, again: bool = False
 ) -> Path:
     """Make one release as the command does, and return its folder."""
     out = folder / f"release{number}"
@@ -150,7 +150,7 @@ def release_once(
     return out
 
 
-def _first(planned: Prepared, folder: Path) -> Charge:
+def _first(planned: PlannedCase, folder: Path) -> Charge:
     """Make the first release, watching the ledger, and make it again."""
     ledger = folder / "state" / "ledger.db"
     data = Watched.of(folder / "data.csv", ledger)
@@ -173,7 +173,7 @@ def spent(ledger: Path) -> int:
         return min(status.account.spent for status in opened.status())
 
 
-def units(planned: Prepared, manifest: Json) -> tuple[int, int]:
+def units(planned: PlannedCase, manifest: Json) -> tuple[int, int]:
     """Return the least and the most that a release of a case may charge, in units of 1e-18.
 
     The least is what its noise costs, from the scale in the manifest and the recomputed
@@ -199,7 +199,7 @@ def values_of(out: Path) -> Integers:
     return np.asarray(column.to_numpy())
 
 
-def _answers(planned: Prepared, out: Path) -> Array:
+def _answers(planned: PlannedCase, out: Path) -> Array:
     files = (out / f"{item.name}.parquet" for item in planned.spec.items)
     return np.concatenate([_columns(file, "estimate", "std_error") for file in files])
 
