@@ -27,20 +27,20 @@ FEW = Size(draws=5_000, replicates=300, releases=12, quick=True)
 
 @pytest.mark.slow
 def test_a_release_that_fails_in_another_process_is_no_sign_of_health(monkeypatch):
-    own = replace(planned_case(ROWS, replace(FEW)), plan=b"no plan")
+    planned = replace(planned_case(ROWS, replace(FEW)), plan=b"no plan")
     with pytest.raises(ValueError, match="ended in another process with 2"):
-        two_processes(own)
+        two_processes(planned)
 
 
 @pytest.mark.slow
 def test_one_of_two_processes_that_fails_is_no_sign_of_health(monkeypatch):
     real, folders = processes._released, []
 
-    def spoilt(own, folder):
+    def spoilt(planned, folder):
         folders.append(folder)
         if len(folders) == 2:
             (folder / "dpquery.plan").write_bytes(b"no plan")
-        return real(own, folder)
+        return real(planned, folder)
 
     monkeypatch.setattr(processes, "_released", spoilt)
     with pytest.raises(ValueError, match="ended in another process with 2"):

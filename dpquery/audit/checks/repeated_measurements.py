@@ -10,7 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpquery.audit.cases.cases import OUTSIDE, Case, Codes, Record, Size, write_csv
 from dpquery.audit.cases.dense_strategy import Cell
@@ -77,7 +76,7 @@ def query_of(planned: PlannedCase) -> LinearQuery:
     return linear_mechanism(plan, spec, request).query
 
 
-def tables_of(query: LinearQuery, records: list[Record]) -> Mapping[Subset, NDArray[np.int64]]:
+def tables_of(query: LinearQuery, records: list[Record]) -> Mapping[Subset, Integers]:
     """Return the tables that the curator counts in a file of records."""
     with private_folder() as folder:
         write_csv(folder / "data.csv", records, query.spec)
@@ -116,9 +115,7 @@ def _codes_in(planned: PlannedCase, cell: Cell) -> Codes:
     return tuple(classes.index(number) for classes, number in pairs)
 
 
-def _noisy(
-    query: LinearQuery, tables: Mapping[Subset, NDArray[np.int64]], replicates: int
-) -> NDArray[np.int64]:
+def _noisy(query: LinearQuery, tables: Mapping[Subset, Integers], replicates: int) -> Integers:
     draft = PartialMeasurement(Path("no ledger"), _no_file)
     return np.stack(
         [query.noisy(dict(tables), draft=draft, progress=lambda _: None) for _ in range(replicates)]

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpquery.audit.cases.cases import Size
 from dpquery.audit.findings import Finding
-from dpquery.audit.statistics import ALPHA, NoiseDistribution, goodness_of_fit
+from dpquery.audit.statistics import ALPHA, Integers, NoiseDistribution, goodness_of_fit
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw, source
 from dpquery.strategy.noise_kinds import Noise
@@ -46,7 +45,7 @@ def _checked(noise: Noise, scale: float, *, at_once: int | None, draws: int) -> 
     )
 
 
-def _noise(noise: Noise, scale: float, size: int) -> NDArray[np.int64]:
+def _noise(noise: Noise, scale: float, size: int) -> Integers:
     ratio = 1 / Fraction(scale)
     amount = ratio if noise == "laplace" else ratio**2 / 2
     # A hair more than the noise costs: OpenDP rounds its own charge up to a float.

@@ -11,11 +11,10 @@ from fractions import Fraction
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpquery.audit.statistics import Integers
 from dpquery.plan_file.rap_settings import RapSettings
 
-Integers = NDArray[np.int64]
 AgeAndSex = tuple[int, str]
 """age and sex of a record inside the domain."""
 TownRow = tuple[str, str, str]

@@ -27,14 +27,12 @@ from dpquery.audit.rap.cases import (
     DELTA,
     EPSILON,
     TOWNS,
-    Integers,
     Town,
     TownRow,
     answers_of,
 )
 from dpquery.audit.rap.distribution import (
     STEPS_IN_A_COUNT,
-    Floats,
     RapRuns,
     RhoSplit,
     RunDraws,
@@ -46,6 +44,8 @@ from dpquery.audit.rap.distribution import (
 from dpquery.audit.rap.runs import Bench, ReleasedRun, released_run
 from dpquery.audit.statistics import (
     ALPHA,
+    Floats,
+    Integers,
     NoiseDistribution,
     breaks_zcdp,
     chi_square,

@@ -12,11 +12,9 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpquery.audit.rap.cases import ANSWERED, DECLARED, Integers, Town
-
-Floats = NDArray[np.float64]
+from dpquery.audit.rap.cases import ANSWERED, DECLARED, Town
+from dpquery.audit.statistics import Floats, Integers
 
 STEPS_IN_A_COUNT = 1024
 """Steps of the noise's grid in one count."""

@@ -11,11 +11,11 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpquery.audit.checks.repeated_releases import Watched, spent
-from dpquery.audit.rap.cases import ANSWERED, BLOCKS, DELTA, EPSILON, Integers, Town, csv_of
-from dpquery.audit.rap.distribution import Floats, RapRuns, RhoSplit
+from dpquery.audit.rap.cases import ANSWERED, BLOCKS, DELTA, EPSILON, Town, csv_of
+from dpquery.audit.rap.distribution import RapRuns, RhoSplit
+from dpquery.audit.statistics import Floats, Integers
 from dpquery.commands import plan as plan_command
 from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, Price, guarantee, unit_of
@@ -46,7 +46,7 @@ class ShiftedProjection:
         moved = self._start + (self._moves.mean() / 2 if self._moves.size else 0.0)
         return np.asarray(moved[self._ends[position] : self._ends[position + 1]])
 
-    def add(self, places: NDArray[np.int64], noisy: Floats, std: float) -> None:
+    def add(self, places: Integers, noisy: Floats, std: float) -> None:
         """Take in the noisy answers of a round."""
         moves = noisy - self._start[self._ends[places[:, 0]] + places[:, 1]]
         self._moves = np.concatenate([self._moves, moves])
