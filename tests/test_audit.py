@@ -11,9 +11,9 @@ from cli_support import SPEC, ok, refused, run, spent
 from scipy.stats import binom, kstest
 
 from dpquery.audit import run as audit_run
-from dpquery.audit.cases import planned_cases as prepared_module
+from dpquery.audit.cases import planned_cases
 from dpquery.audit.cases.cases import CASES, QUICK, Size
-from dpquery.audit.cases.planned_cases import prepared
+from dpquery.audit.cases.planned_cases import planned_case
 from dpquery.audit.checks import processes
 from dpquery.audit.checks.neighbours import event_bounds
 from dpquery.audit.checks.processes import two_processes
@@ -26,7 +26,7 @@ from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.noise import calibration
 from dpquery.measurement.noise import exact_noise as noise_module
 
-CASE = {own.name: own for own in CASES}
+CASE = {case.name: case for case in CASES}
 ROWS, PERSONS = CASE["marginals of rows"], CASE["residuals of persons"]
 REPLACED = CASE["two of three, in exchange for another record"]
 FEW = Size(draws=5_000, replicates=300, releases=12, quick=True)
@@ -38,14 +38,14 @@ def only(monkeypatch):
     """Return the function that runs one part on one case."""
 
     def run_part(part, case, size=FEW):
-        monkeypatch.setattr(prepared_module, "CASES", (replace(case, quick=True),))
+        monkeypatch.setattr(planned_cases, "CASES", (replace(case, quick=True),))
         return list(audit_run.PARTS[part](replace(size)))
 
     return run_part
 
 
 def failed(findings):
-    return [own for own in findings if not own.passed]
+    return [finding for finding in findings if not finding.passed]
 
 
 def noise_of(answers, **terms):
@@ -119,16 +119,16 @@ def test_noise_that_is_not_what_it_should_be_is_seen(draw, part, size, only, mon
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("case", [ROWS, PERSONS, REPLACED], ids=lambda own: own.name)
+@pytest.mark.parametrize("case", [ROWS, PERSONS, REPLACED], ids=lambda case: case.name)
 def test_sound_code_passes(case, monkeypatch, record_property):
-    monkeypatch.setattr(prepared_module, "CASES", (replace(case, quick=True),))
+    monkeypatch.setattr(planned_cases, "CASES", (replace(case, quick=True),))
     size = replace(FEW)
     parts = ("lattice", "residuals", "independence", "neighbours")
-    findings = [own for part in parts for own in audit_run.PARTS[part](size)]
+    findings = [finding for part in parts for finding in audit_run.PARTS[part](size)]
     assert not failed(findings)
-    assert {own.part for own in findings} == set(parts)
-    record_property("draws", sum(own.draws for own in findings))
-    record_property("neighbours", sum(own.neighbours for own in findings))
+    assert {finding.part for finding in findings} == set(parts)
+    record_property("draws", sum(finding.draws for finding in findings))
+    record_property("neighbours", sum(finding.neighbours for finding in findings))
 
 
 def float_noise(answers, *, scale, budget, **_):
@@ -142,7 +142,8 @@ def test_float_noise_is_seen_where_the_grid_is_coarse(monkeypatch):
     monkeypatch.setattr("dpquery.audit.checks.sampler.draw", float_noise)
     found = failed(audit_run.PARTS["sampler"](replace(QUICK)))
     assert len(found) >= 4
-    assert not [own for own in found if "999,983" in own.subject]  # there the laws are one
+    large = [finding for finding in found if "999,983" in finding.subject]
+    assert not large  # there the laws are one
 
 
 def forget_rows_of_a_person(monkeypatch):
@@ -151,13 +152,22 @@ def forget_rows_of_a_person(monkeypatch):
 
 def take_l2_for_l1(monkeypatch):
     real = calibration.sensitivity
-    other = {"laplace": lambda own: int(real(own, "gaussian") ** 0.5), "gaussian": None}
-    monkeypatch.setattr(calibration, "sensitivity", lambda own, noise: other[noise](own))
+    other = {
+        "laplace": lambda measurements: int(real(measurements, "gaussian") ** 0.5),
+        "gaussian": None,
+    }
+    monkeypatch.setattr(
+        calibration, "sensitivity", lambda measurements, noise: other[noise](measurements)
+    )
 
 
 def take_a_column_for_the_largest(monkeypatch):
     real = calibration.sensitivity
-    monkeypatch.setattr(calibration, "sensitivity", lambda own, noise: real(own, noise) * 97 // 100)
+    monkeypatch.setattr(
+        calibration,
+        "sensitivity",
+        lambda measurements, noise: real(measurements, noise) * 97 // 100,
+    )
 
 
 WIDTHS = [
@@ -179,8 +189,9 @@ def test_a_sensitivity_that_is_too_small_is_seen(plant, case, part, only, monkey
 
 
 def answer_in_floats(monkeypatch):
-    def answers(own, table, *, shift):
-        floats = own.block.apply(table.astype(np.float64)).ravel() * float(own.weight)
+    def answers(measurement, table, *, shift):
+        floats = measurement.block.apply(table.astype(np.float64)).ravel()
+        floats *= float(measurement.weight)
         return np.floor(floats / 2.0**shift).astype(np.int64)
 
     monkeypatch.setattr(curator, "exact_answers", answers)
@@ -200,7 +211,7 @@ def charge_at_the_commit(monkeypatch):
     monkeypatch.setattr(
         Ledger,
         "reserve",
-        lambda self, *own, key, **terms: late.update({key: (own, terms)}),
+        lambda self, *args, key, **terms: late.update({key: (args, terms)}),
     )
     monkeypatch.setattr(
         Ledger, "draft", lambda self, key: type("None", (), {"clear": lambda s: 0})()
@@ -210,7 +221,7 @@ def charge_at_the_commit(monkeypatch):
 
 def charge_half(monkeypatch):
     real = curator.charge_units
-    monkeypatch.setattr(curator, "charge_units", lambda *own: real(*own) // 2)
+    monkeypatch.setattr(curator, "charge_units", lambda *args: real(*args) // 2)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +242,7 @@ def test_a_person_who_is_counted_with_all_rows_is_told_apart(only, monkeypatch):
 @pytest.mark.slow
 def test_the_cases_are_of_every_family_of_strategies():
     size = Size(draws=0, replicates=0, releases=0)
-    names = {prepared(own, size).name for own in CASES}
+    names = {planned_case(case, size).name for case in CASES}
     assert names == {
         "OPT_M",
         "OPT_R",
@@ -260,8 +271,8 @@ def test_a_part_that_is_not_there_is_refused():
 
 
 def test_the_command_prints_what_was_shown_and_what_cannot_be(monkeypatch):
-    own = Finding("residuals", "a case", "a claim", True, "p = 0.5", draws=12, tests=1)
-    monkeypatch.setattr(audit_run, "PARTS", {"residuals": lambda size: iter([own])})
+    finding = Finding("residuals", "a case", "a claim", True, "p = 0.5", draws=12, tests=1)
+    monkeypatch.setattr(audit_run, "PARTS", {"residuals": lambda size: iter([finding])})
     done = run("audit")
     assert done.code == 0
     text = " ".join(done.out.split())
@@ -288,8 +299,8 @@ def test_a_part_that_ends_in_an_error_has_failed_and_the_others_run(kind, monkey
 
 
 def test_more_tests_than_the_false_alarm_allows_are_a_mistake(monkeypatch):
-    own = Finding("residuals", "a case", "a claim", True, "fine", tests=MOST_TESTS)
-    parts = dict.fromkeys(("residuals", "independence"), lambda size: iter([own]))
+    finding = Finding("residuals", "a case", "a claim", True, "fine", tests=MOST_TESTS)
+    parts = dict.fromkeys(("residuals", "independence"), lambda size: iter([finding]))
     monkeypatch.setattr(audit_run, "PARTS", parts)
     assert len(audit_run.audit(["residuals"])) == 1
     with pytest.raises(ValueError, match="false alarms"):
@@ -297,14 +308,14 @@ def test_more_tests_than_the_false_alarm_allows_are_a_mistake(monkeypatch):
 
 
 def test_a_part_that_is_named_six_times_is_run_once(monkeypatch):
-    own = Finding("residuals", "a case", "a claim", True, "fine", tests=MOST_TESTS)
-    monkeypatch.setattr(audit_run, "PARTS", {"residuals": lambda size: iter([own])})
-    assert audit_run.audit(["residuals"] * 6) == (own,)
+    finding = Finding("residuals", "a case", "a claim", True, "fine", tests=MOST_TESTS)
+    monkeypatch.setattr(audit_run, "PARTS", {"residuals": lambda size: iter([finding])})
+    assert audit_run.audit(["residuals"] * 6) == (finding,)
 
 
 def test_the_command_ends_in_exit_1_where_a_check_fails(monkeypatch):
-    own = Finding("residuals", "a case", "a claim", False, "p = 1e-12")
-    monkeypatch.setattr(audit_run, "PARTS", {"residuals": lambda size: iter([own])})
+    finding = Finding("residuals", "a case", "a claim", False, "p = 1e-12")
+    monkeypatch.setattr(audit_run, "PARTS", {"residuals": lambda size: iter([finding])})
     done = run("audit", "--quick")
     assert done.code == 1
     assert "FAILED" in done.out
@@ -320,12 +331,12 @@ def test_sound_code_passes_again_and_again_with_p_values_that_are_uniform(record
     for _ in range(3):
         findings = list(audit_run.PARTS["sampler"](replace(QUICK, draws=10_000)))
         single += p_values(findings)
-        draws += sum(own.draws for own in findings)
+        draws += sum(finding.draws for finding in findings)
     for part in ("residuals", "independence", "neighbours"):
         findings = list(audit_run.PARTS[part](replace(QUICK, replicates=700)))
         assert not failed(findings)
         other += p_values(findings)
-        draws += sum(own.draws for own in findings)
+        draws += sum(finding.draws for finding in findings)
     assert min(single) > ALPHA
     below = [p for p in single if p < 1]  # doubled, so half of them are 1
     assert kstest(below, "uniform").pvalue > 1e-9
@@ -336,8 +347,8 @@ def test_sound_code_passes_again_and_again_with_p_values_that_are_uniform(record
 
 
 def p_values(findings):
-    found = (re.match(r"p = ([0-9.e-]+)", own.evidence) for own in findings)
-    return [float(own[1]) for own in found if own]
+    matches = (re.match(r"p = ([0-9.e-]+)", finding.evidence) for finding in findings)
+    return [float(match[1]) for match in matches if match]
 
 
 @pytest.mark.statistical
@@ -345,12 +356,12 @@ def test_a_plan_of_ones_own_is_audited_on_made_up_data_alone(gaussian_town, monk
     monkeypatch.setattr(audit_run, "QUICK", replace(FEW, replicates=100))
     Path("data.csv").unlink()
     before = spent()
-    told = json.loads(ok("audit", "--quick", "--plan", "dpquery.plan", "--json").out)
-    assert told["passed"]
-    assert {own["part"] for own in told["findings"]} == set(audit_run.OF_PLANS)
-    subjects = {own["subject"] for own in told["findings"]}
-    assert any("laplace" in own for own in subjects)
-    assert any("gaussian" in own for own in subjects)
+    report = json.loads(ok("audit", "--quick", "--plan", "dpquery.plan", "--json").out)
+    assert report["passed"]
+    assert {finding["part"] for finding in report["findings"]} == set(audit_run.OF_PLANS)
+    subjects = {finding["subject"] for finding in report["findings"]}
+    assert any("laplace" in subject for subject in subjects)
+    assert any("gaussian" in subject for subject in subjects)
     assert spent() == before
 
 
@@ -374,7 +385,9 @@ def test_a_plan_that_cannot_be_audited_is_refused(town, monkeypatch):
 @pytest.mark.statistical
 def test_two_processes_that_draw_the_same_are_seen(monkeypatch):
     size = replace(FEW)
-    own = prepared(ROWS, size)
-    assert two_processes(own).passed
-    monkeypatch.setattr(processes, "_released", lambda own, folder: np.arange(own.strategy.length))
-    assert not two_processes(own).passed
+    planned = planned_case(ROWS, size)
+    assert two_processes(planned).passed
+    monkeypatch.setattr(
+        processes, "_released", lambda planned, folder: np.arange(planned.strategy.length)
+    )
+    assert not two_processes(planned).passed

@@ -15,7 +15,7 @@ from dpquery.audit.rap import runs as rap_runs
 from dpquery.audit.rap.cases import ALL_QUERIES_AT_ONCE, ANSWERED, DECLARED, EPSILON, KINDS, TOWNS
 from dpquery.audit.rap.checks import APART, CHARGE, CHOSEN, FIGURES, NOISE, SHARP_SELECTIONS, TIES
 from dpquery.audit.rap.distribution import RhoSplit, draws_of, families_move, worst_move
-from dpquery.audit.rap.runs import Bench, Told
+from dpquery.audit.rap.runs import Bench, ShiftedProjection
 from dpquery.audit.statistics import ALPHA, chi_square
 from dpquery.measurement import curator
 from dpquery.measurement.counting.tabulate import tabulate
@@ -34,39 +34,39 @@ LARGE = Size(draws=0, replicates=10 * 1000, releases=1)
 
 def failed(town, folder, size=SMALL):
     """The claims that do not hold of a town."""
-    found = checks.audited(Bench.of(town, folder / "town"), size)
-    return {own.claim for own in found if not own.passed}
+    findings = checks.audited(Bench.of(town, folder / "town"), size)
+    return {finding.claim for finding in findings if not finding.passed}
 
 
 # What passes.
 
 
 def test_a_sound_product_passes(record_property):
-    found = list(checks.rap(QUICK))
-    assert [own for own in found if not own.passed] == []
-    assert len(found) == 3 * 7
-    assert sum(own.tests for own in found) <= 18
-    for own in (own for own in found if own.claim in {NOISE, CHOSEN}):
-        _, _, free = own.evidence.partition("; ")
-        assert re.match(r"1\d ", free), own.evidence  # degrees of freedom: there is a test
-    record_property("draws", sum(own.draws for own in found))
-    record_property("neighbours", sum(own.neighbours for own in found))
+    findings = list(checks.rap(QUICK))
+    assert [finding for finding in findings if not finding.passed] == []
+    assert len(findings) == 3 * 7
+    assert sum(finding.tests for finding in findings) <= 18
+    for finding in (finding for finding in findings if finding.claim in {NOISE, CHOSEN}):
+        _, _, free = finding.evidence.partition("; ")
+        assert re.match(r"1\d ", free), finding.evidence  # degrees of freedom: there is a test
+    record_property("draws", sum(finding.draws for finding in findings))
+    record_property("neighbours", sum(finding.neighbours for finding in findings))
 
 
 @pytest.mark.parametrize("town", [*TOWNS, ALL_QUERIES_AT_ONCE])
 def test_a_town_is_counted_by_hand_as_the_curator_counts_it(town, tmp_path):
     bench = Bench.of(town, tmp_path / "town")
-    question, workload = bench.question, bench.question.compiled.workload
+    query, workload = bench.query, bench.query.compiled.workload
     for name, rows in (("data.csv", town.rows), ("neighbour.csv", town.neighbour)):
         tables = tabulate(
             bench.folder / name,
-            spec=question.spec,
-            subsets=question.subsets,
-            classes=question.compiled.classes,
+            spec=query.spec,
+            subsets=query.subsets,
+            classes=query.compiled.classes,
         )
         answers = [rounds._exact(block, tables) for block in workload.blocks]
-        total, own = checks.truth(town, rows)
-        assert np.concatenate(answers).tolist() == own.tolist()
+        total, answers_of_town = checks.truth(town, rows)
+        assert np.concatenate(answers).tolist() == answers_of_town.tolist()
         assert tables.get((), DECLARED) == total
         assert (() in tables) != town.replace
     moved = checks.truth(town, town.neighbour)[1] - checks.truth(town, town.rows)[1]
@@ -76,18 +76,18 @@ def test_a_town_is_counted_by_hand_as_the_curator_counts_it(town, tmp_path):
 
 @pytest.mark.parametrize("town", TOWNS)
 def test_moves_by_brute_force_are_those_that_noise_is_made_for(town, tmp_path):
-    question = Bench.of(town, tmp_path / "town").question
-    workload, own = question.compiled.workload, question.mechanism
-    split = RhoSplit(own.guarantee.amount, town)
+    query = Bench.of(town, tmp_path / "town").query
+    workload, mechanism = query.compiled.workload, query.mechanism
+    split = RhoSplit(mechanism.guarantee.amount, town)
     every, rng = all_places(workload), np.random.default_rng(0)
     for _ in range(60):
         numbers = rng.choice(len(every), int(rng.integers(1, 6)), replace=False)
         move = families_move(numbers.tolist(), replace=town.replace)
         assert worst_move(numbers.tolist(), replace=town.replace) <= move
-        assert own.sensitivity(workload, every[numbers]) == move * town.limit**2 << 20
-    assert (split.total, split.selection) == (own.total_rho, own.selection_rho)
-    assert split.measurement == own.measurement_rho
-    assert split.rate == pytest.approx(float(own.rate), rel=1e-12)
+        assert mechanism.sensitivity(workload, every[numbers]) == move * town.limit**2 << 20
+    assert (split.total, split.selection) == (mechanism.total_rho, mechanism.selection_rho)
+    assert split.measurement == mechanism.measurement_rho
+    assert split.rate == pytest.approx(float(mechanism.rate), rel=1e-12)
 
 
 def test_the_best_event_is_near_what_the_budget_allows(tmp_path):
@@ -95,7 +95,7 @@ def test_the_best_event_is_near_what_the_budget_allows(tmp_path):
     for town in TOWNS:
         bench = Bench.of(town, tmp_path / town.name)
         runs = bench.runs("data.csv", 200)
-        split = RhoSplit(bench.question.guarantee.amount, town)
+        split = RhoSplit(bench.query.guarantee.amount, town)
         here, there = (checks.truth(town, rows) for rows in (town.rows, town.neighbour))
         ratio = checks.log_likelihood(runs, *here, split) - checks.log_likelihood(
             runs, *there, split
@@ -108,11 +108,11 @@ def test_a_draw_that_depends_on_the_one_before_is_seen_in_a_quick_audit(tmp_path
     """Where each draw alone follows its law."""
     bench = Bench.of(ROWS, tmp_path / "town")
     runs = bench.runs("data.csv", 300)
-    split = RhoSplit(bench.question.guarantee.amount, ROWS)
+    split = RhoSplit(bench.query.guarantee.amount, ROWS)
     first, second = draws_of(runs, checks.truth(ROWS, ROWS.rows)[1], split)[0]
-    assert min(chi_square(*own) for own in checks._paired([(first, second)])) > ALPHA
+    assert min(chi_square(*cells) for cells in checks._paired([(first, second)])) > ALPHA
     tied = dataclasses.replace(first, outcome=(second.outcome - 1) % len(ANSWERED))
-    assert min(chi_square(*own) for own in checks._paired([(tied, second)])) < ALPHA
+    assert min(chi_square(*cells) for cells in checks._paired([(tied, second)])) < ALPHA
 
 
 # What does not: figures that do not add up, which the first release shows.
@@ -142,15 +142,15 @@ def first_release(town, folder):
     bench = Bench.of(town, folder / "town")
     done = [rap_runs.released_run(bench, 1)]
     split = RhoSplit(done[0].charged, town)
-    found = (checks.charge(town, done), checks.figures(town, done, split))
-    return {own.claim for own in found if not own.passed}
+    findings = (checks.charge(town, done), checks.figures(town, done, split))
+    return {finding.claim for finding in findings if not finding.passed}
 
 
 def free_total(design, **named):
-    own = design(**named)
-    whole = own.guarantee.amount / own.settings.rounds
-    half = whole / 2 if own.settings.adaptive else whole
-    return dataclasses.replace(own, measurement_rho=half)
+    mechanism = design(**named)
+    whole = mechanism.guarantee.amount / mechanism.settings.rounds
+    half = whole / 2 if mechanism.settings.adaptive else whole
+    return dataclasses.replace(mechanism, measurement_rho=half)
 
 
 def no_person(design, *, privacy, **named):
@@ -195,14 +195,16 @@ def test_a_charge_after_the_data_was_read_is_seen_at_once(tmp_path, monkeypatch)
         drafted = type(ledger).draft
 
         def draft(self, key):
-            for own, fields in charges:
-                reserve(*own, **fields)
+            for args, fields in charges:
+                reserve(*args, **fields)
             charges.clear()
             return drafted(self, key)
 
         charges, reserve = [], type(ledger).reserve
         with monkeypatch.context() as patch:
-            patch.setattr(type(ledger), "reserve", lambda *own, **more: charges.append((own, more)))
+            patch.setattr(
+                type(ledger), "reserve", lambda *args, **more: charges.append((args, more))
+            )
             patch.setattr(type(ledger), "draft", draft)
             return real(data, query, ledger=ledger, **named)
 
@@ -215,14 +217,14 @@ def test_a_charge_after_the_first_records_were_read_is_seen_at_once(tmp_path, mo
 
     def charged_when_told(data, *, progress, **named):
         def first_told(share):
-            for own, fields in late:
-                reserve(*own, **fields)
+            for args, fields in late:
+                reserve(*args, **fields)
             late.clear()
             progress(share)
 
         return real(data, progress=first_told, **named)
 
-    monkeypatch.setattr(Ledger, "reserve", lambda *own, **fields: late.append((own, fields)))
+    monkeypatch.setattr(Ledger, "reserve", lambda *args, **fields: late.append((args, fields)))
     monkeypatch.setattr(curator, "tabulate", charged_when_told)
     assert first_release(ROWS, tmp_path) == {CHARGE}
 
@@ -323,7 +325,9 @@ def test_queries_that_are_taken_for_disjoint_and_are_not_are_seen(tmp_path, monk
 def test_queries_that_are_drawn_again_in_a_later_round_are_seen(tmp_path, monkeypatch):
     real = rounds.select_queries
     monkeypatch.setattr(
-        rounds, "select_queries", lambda *own, taken, **named: real(*own, taken=taken[:0], **named)
+        rounds,
+        "select_queries",
+        lambda *args, taken, **named: real(*args, taken=taken[:0], **named),
     )
     assert CHOSEN in failed(ROWS, tmp_path)
 
@@ -348,19 +352,22 @@ def test_rows_of_a_person_that_are_ignored_are_seen_by_the_neighbours_too(tmp_pa
 @pytest.mark.slow
 def test_the_public_side_without_a_fit_is_played_again_as_it_was(tmp_path):
     """What the audit takes for synthetic counts is what the curator was told."""
-    bench, told = Bench.of(ROWS, tmp_path / "town"), []
+    bench, answers = Bench.of(ROWS, tmp_path / "town"), []
 
-    class Listening(Told):
+    class Listening(ShiftedProjection):
         def answers(self, position):
-            told.append(super().answers(position))
-            return told[-1]
+            answers.append(super().answers(position))
+            return answers[-1]
 
     def listening(_):
         return Listening(ROWS.start)
 
     heard = dataclasses.replace(
-        bench, question=dataclasses.replace(bench.question, project=listening)
+        bench, query=dataclasses.replace(bench.query, project=listening)
     ).runs("data.csv", 1)
     for number in range(2):
-        assert any(np.rint(own).tolist() == heard.synthetic[0, number, :4].tolist() for own in told)
-    assert float(bench.question.guarantee.epsilon) == EPSILON
+        assert any(
+            np.rint(answer).tolist() == heard.synthetic[0, number, :4].tolist()
+            for answer in answers
+        )
+    assert float(bench.query.guarantee.epsilon) == EPSILON

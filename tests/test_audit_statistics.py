@@ -38,10 +38,10 @@ def masses(noise, scale, reach):
 @pytest.mark.parametrize("scale", [1.0, 2.0, 3.3, 12.0, 199.0, 201.0, 250.5])
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_law_is_the_sum_of_its_masses(noise, scale):
-    steps, own = masses(noise, scale, math.ceil(45 * scale))
-    held = np.abs(steps) <= 12 * scale
+    steps, masses_at = masses(noise, scale, math.ceil(45 * scale))
+    near = np.abs(steps) <= 12 * scale
     law = NoiseDistribution(noise, Fraction(scale))
-    assert np.abs(law.below(steps[held]) - np.cumsum(own)[held]).max() < 1e-11
+    assert np.abs(law.below(steps[near]) - np.cumsum(masses_at)[near]).max() < 1e-11
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -56,9 +56,9 @@ def test_the_law_agrees_with_that_of_the_other_tests(noise, scale):
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_log_ratio_is_that_of_the_masses(noise):
-    steps, own = masses(noise, 3.3, 60)
+    steps, masses_at = masses(noise, 3.3, 60)
     values, shifts = np.array([[0, 2], [-5, 1], [7, -9]]), np.array([3, -1])
-    at = dict(zip(steps.tolist(), np.log(own), strict=True))
+    at = dict(zip(steps.tolist(), np.log(masses_at), strict=True))
     expected = [
         sum(at[v] - at[v - s] for v, s in zip(row, shifts.tolist(), strict=True))
         for row in values.tolist()
@@ -109,13 +109,13 @@ def test_cells_of_few_values_are_taken_together():
 
 def test_next_cells_are_pooled_until_there_is_something_to_test():
     counted, expected = np.arange(12).reshape(3, 4), np.full((3, 4), 20.0)
-    own, law = pooled(counted, expected)
-    assert (own.tolist(), law.tolist()) == (
+    counts, expectations = pooled(counted, expected)
+    assert (counts.tolist(), expectations.tolist()) == (
         [0 + 1 + 2, 3 + 4 + 5, 6 + 7 + 8, 9 + 10 + 11],
         [60] * 4,
     )
-    own, law = pooled(counted.ravel()[:10], expected.ravel()[:10])
-    assert (own.tolist(), law.tolist()) == ([3, 12, 30], [60, 60, 80])
+    counts, expectations = pooled(counted.ravel()[:10], expected.ravel()[:10])
+    assert (counts.tolist(), expectations.tolist()) == ([3, 12, 30], [60, 60, 80])
     assert pooled(np.array([7]), np.array([20.0]))[1].tolist() == [20]
 
 

@@ -12,7 +12,7 @@ from cli_support import refused
 from dpquery.audit import run as audit_run
 from dpquery.audit.cases.cases import CASES, Size
 from dpquery.audit.cases.expected_noise import rho_of
-from dpquery.audit.cases.planned_cases import prepared
+from dpquery.audit.cases.planned_cases import planned_case
 from dpquery.audit.checks import processes
 from dpquery.audit.checks.processes import two_processes
 from dpquery.audit.checks.repeated_releases import values_of
@@ -27,24 +27,24 @@ FEW = Size(draws=5_000, replicates=300, releases=12, quick=True)
 
 @pytest.mark.slow
 def test_a_release_that_fails_in_another_process_is_no_sign_of_health(monkeypatch):
-    own = replace(prepared(ROWS, replace(FEW)), plan=b"no plan")
+    planned = replace(planned_case(ROWS, replace(FEW)), plan=b"no plan")
     with pytest.raises(ValueError, match="ended in another process with 2"):
-        two_processes(own)
+        two_processes(planned)
 
 
 @pytest.mark.slow
 def test_one_of_two_processes_that_fails_is_no_sign_of_health(monkeypatch):
     real, folders = processes._released, []
 
-    def spoilt(own, folder):
+    def spoilt(planned, folder):
         folders.append(folder)
         if len(folders) == 2:
             (folder / "dpquery.plan").write_bytes(b"no plan")
-        return real(own, folder)
+        return real(planned, folder)
 
     monkeypatch.setattr(processes, "_released", spoilt)
     with pytest.raises(ValueError, match="ended in another process with 2"):
-        two_processes(prepared(ROWS, replace(FEW)))
+        two_processes(planned_case(ROWS, replace(FEW)))
 
 
 @pytest.mark.parametrize(

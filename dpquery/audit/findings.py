@@ -1,4 +1,4 @@
-"""What a part of the audit found, and how much of it was asked for."""
+"""A finding of the audit: one claim, whether it holds, and the evidence."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ class Finding:
         part: of the audit.
         subject: what was put to the test.
         claim: what must hold of it.
-        passed: whether it held.
+        passed: whether it holds.
         evidence: the figures behind that, in a few words.
         draws: noise values that were looked at, where they were looked at first: each counts once.
         neighbours: pairs of neighbouring data sets that were compared.

@@ -46,13 +46,13 @@ def audit(
     cases: tuple[Case, ...] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Finding, ...]:
-    """Run some parts of the audit, or all, and return what they found.
+    """Run some parts of the audit, or all, and return their findings.
 
     Args:
         parts: names from PARTS; none for all.
         quick: draw less: mistakes then must be larger to be seen.
         cases: of a user's own plan; the parts that look at plans are then run on them alone.
-        progress: told what has been checked.
+        progress: called with what has been checked.
 
     Raises:
         SpecError: there is no such part, or no place where its made-up data can lie.
@@ -61,17 +61,17 @@ def audit(
     if unknown:
         raise SpecError(f"no part is called {unknown[0]!r}; choose from {', '.join(PARTS)}")
     _check_temporary_folder()
-    size = replace(QUICK if quick else FULL, own=cases)
-    every = OF_PLANS if cases else tuple(PARTS)
-    found: list[Finding] = []
-    for name in dict.fromkeys(parts or every):
+    size = replace(QUICK if quick else FULL, user_cases=cases)
+    names = OF_PLANS if cases else tuple(PARTS)
+    findings: list[Finding] = []
+    for name in dict.fromkeys(parts or names):
         progress(f"{name}: starting")
         for finding in _to_its_end(name, size):
-            found.append(finding)
+            findings.append(finding)
             progress(f"{name}: {finding.subject}")
-    if sum(own.tests for own in found) > MOST_TESTS:
+    if sum(finding.tests for finding in findings) > MOST_TESTS:
         raise ValueError(f"more than {MOST_TESTS} tests: false alarms pass one in a million")
-    return tuple(found)
+    return tuple(findings)
 
 
 def _check_temporary_folder() -> None:
@@ -88,9 +88,9 @@ def _check_temporary_folder() -> None:
 
 
 def _to_its_end(name: str, size: Size) -> Iterator[Finding]:
-    """Run a part; that it ends in an error is a finding too, and all its data is made up."""
+    """Yield the findings of a part; an error is one too, and may be shown: all data is made up."""
     try:
         yield from PARTS[name](size)
     except _ERRORS as error:
-        told = f"{type(error).__name__}: {error}"
-        yield Finding(name, "the whole part", TO_ITS_END, False, told)
+        message = f"{type(error).__name__}: {error}"
+        yield Finding(name, "the whole part", TO_ITS_END, False, message)

@@ -86,10 +86,10 @@ class NoiseDistribution:
     def log_ratio(self, values: Integers, shifts: Integers) -> Floats:
         """Return ln P(values - 0) - ln P(values - shifts), added up along the last axis."""
         scale = float(self.scale)
-        own, other = values.astype(np.float64), (values - shifts).astype(np.float64)
+        here, there = values.astype(np.float64), (values - shifts).astype(np.float64)
         if self.noise == "laplace":
-            return np.asarray((np.abs(other) - np.abs(own)).sum(axis=-1) / scale)
-        return np.asarray((other**2 - own**2).sum(axis=-1) / (2 * scale**2))
+            return np.asarray((np.abs(there) - np.abs(here)).sum(axis=-1) / scale)
+        return np.asarray((there**2 - here**2).sum(axis=-1) / (2 * scale**2))
 
 
 def goodness_of_fit(values: Integers, law: NoiseDistribution, *, cells: int = _MOST_CELLS) -> float:
@@ -123,8 +123,8 @@ def chi_square(counted: Integers, expected: Floats) -> float:
         expected = np.append(expected[~rare], expected[rare].sum())
     if expected.size == 1:
         raise ValueError("too few values to hold against a law")
-    held = counted > 0
-    statistic = 2 * float((counted[held] * np.log(counted[held] / expected[held])).sum())
+    nonzero = counted > 0
+    statistic = 2 * float((counted[nonzero] * np.log(counted[nonzero] / expected[nonzero])).sum())
     tail = float(gammaincc((expected.size - 1) / 2, max(0.0, statistic) / 2))
     return min(1.0, 2 * tail)
 
@@ -135,12 +135,12 @@ def pooled(counted: Integers, expected: Floats) -> tuple[Integers, Floats]:
     So there is something left to test where every cell expects little.
     """
     sums, starts = 0.0, [0]
-    for place, own in enumerate(expected.ravel().tolist(), start=1):
-        sums += own
+    for place, mass in enumerate(expected.ravel().tolist(), start=1):
+        sums += mass
         if sums >= _LEAST_EXPECTED:
             starts.append(place)
             sums = 0.0
-    # What is left over at the end expects too little for a group of its own, and joins the last.
+    # What is left over at the end expects too little for a group, and joins the last one.
     groups = starts[: max(1, len(starts) - 1)]
     return np.add.reduceat(counted.ravel(), groups), np.add.reduceat(expected.ravel(), groups)
 
@@ -159,8 +159,8 @@ def _edges(law: NoiseDistribution, cells: int) -> Integers:
 
 def combined(p_values: Iterable[float]) -> float:
     """Return the p-value of several tests taken as one [Bonferroni]."""
-    held = list(p_values)
-    return min(1.0, len(held) * float(min(held))) if held else 1.0
+    values = list(p_values)
+    return min(1.0, len(values) * float(min(values))) if values else 1.0
 
 
 def clopper_pearson(successes: int, trials: int, *, alpha: float) -> tuple[float, float]:
@@ -189,7 +189,7 @@ def zcdp_loss(p_low: float, q_high: float) -> float:
     """Return the least rho of a mechanism that gives an event P >= p_low, or Q <= q_high.
 
     That is the largest D_a / a over the orders a: the Renyi divergences, both ways, of the two
-    Bernoulli laws, which no mechanism's own can be below (data processing).
+    Bernoulli laws, which the mechanism's divergence cannot be below (data processing).
     """
     if p_low <= q_high:
         return 0.0

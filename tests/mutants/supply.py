@@ -33,7 +33,7 @@ SUPPLY = (
         "edited files pass the audit",
         "a library that was changed after its installation is not noticed",
         "_has_hash",
-        "decode() == wanted.value",
+        "decode() == expected.value",
         'decode() != ""',
         ("test_supply.py::test_a_changed_lost_added_or_shadowed_file_is_found",),
     ),

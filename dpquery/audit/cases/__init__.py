@@ -1,1 +1,1 @@
-"""Made-up data and questions, and all that the audit works out for itself from plan and spec."""
+"""Specs and made-up records, and all that the audit recomputes from plan and spec."""

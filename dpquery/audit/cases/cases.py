@@ -1,4 +1,4 @@
-"""Made-up data, public to the last digit, and the questions that are asked of it.
+"""The cases of the audit: specs with their noise and epsilon, and made-up records for them.
 
 There is a case for every family of strategies that the planner has, for both kinds of noise, both
 sources of it, and every kind of protected unit.
@@ -63,7 +63,7 @@ def _spec(domain: str, *items: str, privacy: str = "unit: row, neighbours: add-r
         f"privacy: {{{privacy}}}\n"
         f"budget: {{epsilon: 1000{delta}}}\n"
         f"domain: {{{domain}}}\n"
-        "workload:\n" + "".join(f"  - {{name: item{k}, {own}}}\n" for k, own in enumerate(items))
+        "workload:\n" + "".join(f"  - {{name: item{k}, {item}}}\n" for k, item in enumerate(items))
     )
 
 
@@ -179,8 +179,8 @@ CASES = (
 
 
 def records_for(spec: Spec) -> list[Record]:
-    """Return records of a few kinds: persons with many rows, codes outside, and all sorts."""
-    found = []
+    """Return made-up records, among them persons with many rows and codes outside."""
+    records = []
     for k in range(_RECORDS):
         codes = []
         for i, attribute in enumerate(spec.domain.attributes):
@@ -188,46 +188,46 @@ def records_for(spec: Spec) -> list[Record]:
             strange = open_ and k % 13 == 7 + i
             code = (k * (2 * i + 3) + k * k // 11) % min(attribute.size, 40)
             codes.append(OUTSIDE if strange else code)
-        found.append(Record(f"p{k % 37 if k % 5 else 0}", tuple(codes)))
-    return found
+        records.append(Record(f"p{k % 37 if k % 5 else 0}", tuple(codes)))
+    return records
 
 
 def counted(records: Iterable[Record], spec: Spec) -> Counter[Codes]:
-    """Count the records that are inside, the first max_rows of every person; one by one."""
-    kept: Counter[str] = Counter()
-    found: Counter[Codes] = Counter()
-    for own in records:
-        if OUTSIDE in own.codes:
+    """Return counts by codes of the records inside the domain, up to max_rows a person."""
+    rows_of: Counter[str] = Counter()
+    counts: Counter[Codes] = Counter()
+    for record in records:
+        if OUTSIDE in record.codes:
             continue
         if spec.privacy.person is not None:
-            kept[own.person] += 1
-            if kept[own.person] > spec.privacy.max_rows:
+            rows_of[record.person] += 1
+            if rows_of[record.person] > spec.privacy.max_rows:
                 continue
-        found[own.codes] += 1
-    return found
+        counts[record.codes] += 1
+    return counts
 
 
 def write_csv(path: Path, records: Sequence[Record], spec: Spec) -> None:
     """Write records as a CSV file, with the person's column where the spec names one."""
-    columns = [own for attribute in spec.domain.attributes for own in attribute.columns]
+    columns = [column for attribute in spec.domain.attributes for column in attribute.columns]
     person = spec.privacy.person
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([own.name for own in columns] + ([] if person is None else [person]))
-        for own in records:
-            texts = [text for i, code in enumerate(own.codes) for text in _texts(spec, i, code)]
-            writer.writerow(texts + ([] if person is None else [own.person]))
+        writer.writerow([column.name for column in columns] + ([] if person is None else [person]))
+        for record in records:
+            texts = [text for i, code in enumerate(record.codes) for text in _texts(spec, i, code)]
+            writer.writerow(texts + ([] if person is None else [record.person]))
 
 
 def _texts(spec: Spec, i: int, code: int) -> list[str]:
-    """Return what stands in the columns of an attribute where it has a code."""
+    """Return the texts of an attribute's columns for one of its codes."""
     columns = spec.domain.attributes[i].columns
     if code == OUTSIDE:
         return [_STRANGE for _ in columns]
     texts = []
     for column in reversed(columns):
-        code, own = divmod(code, column.size)
-        texts.append(_text(column, own))
+        code, digit = divmod(code, column.size)
+        texts.append(_text(column, digit))
     return texts[::-1]
 
 
@@ -247,21 +247,21 @@ def _text(column: Column, code: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Size:
-    """How much is drawn. Each run has one of its own: what parts share is kept under it.
+    """How much an audit draws. Each run has its own, which is the key of what its parts share.
 
     Attributes:
         draws: from each source of noise at each scale.
         replicates: of each small measurement.
         releases: of each made-up dataset, whole.
         quick: whether only some of the made-up datasets are used.
-        own: cases of a user's plan, in place of those of the audit.
+        user_cases: cases of a user's plan, in place of those of the audit.
     """
 
     draws: int
     replicates: int
     releases: int
     quick: bool = False
-    own: tuple[Case, ...] = ()
+    user_cases: tuple[Case, ...] = ()
 
 
 FULL = Size(draws=100_000, replicates=5_000, releases=20)

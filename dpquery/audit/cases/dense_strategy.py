@@ -1,7 +1,7 @@
-"""A plan's strategy written out in Python integers, and the noise that it takes, by brute force.
+"""A plan's strategy as dense integer matrices: its columns, their norms and its exact answers.
 
 Read from the JSON of release.plan alone and apart from strategy/ and measurement/, so that what
-they compute can be held against it.
+they compute can be compared with it.
 """
 
 import base64
@@ -28,13 +28,13 @@ _LEAST_BITS = 17  # that a product's largest entry is lifted to
 
 @dataclass(frozen=True, eq=False)
 class DenseRows:
-    """Rows that are measured together.
+    """A block of measured rows: a weighted Kronecker product, or predicates at least r of k.
 
     Attributes:
         weight: of all of them.
-        attributes: that they look at.
-        matrices: one a looked-at attribute, of Python integers: (rows, classes).
-        counted: for each whether its predicates are counted; the others must all hold.
+        attributes: that the rows depend on.
+        matrices: one for each of these attributes, of Python integers: (rows, classes).
+        counted: for each of these whether its predicates are counted; the others must all hold.
         at_least: how many of the counted ones must hold; None for a Kronecker product.
     """
 
@@ -46,25 +46,26 @@ class DenseRows:
 
     @property
     def length(self) -> int:
-        """Their number."""
-        return math.prod(len(own) for own in self.matrices)
+        """Number of rows."""
+        return math.prod(len(matrix) for matrix in self.matrices)
 
     def column(self, cell: Cell) -> Array:
         """Return what one record in a cell adds to every row, as Python integers: (rows,)."""
-        own = [M[:, cell[i]] for i, M in zip(self.attributes, self.matrices, strict=True)]
+        columns = [M[:, cell[i]] for i, M in zip(self.attributes, self.matrices, strict=True)]
         if self.at_least is None:
-            return np.asarray(self.weight * _outer(own))
-        marks = list(zip(own, self.counted, strict=True))
+            return np.asarray(self.weight * _outer(columns))
+        marks = list(zip(columns, self.counted, strict=True))
         must = _outer([v if not counted else 0 * v + 1 for v, counted in marks])
-        hits = sum(_spread(own, k) for k, (_, counted) in enumerate(marks) if counted)
+        hits = sum(_spread(columns, k) for k, (_, counted) in enumerate(marks) if counted)
         return np.asarray(self.weight * must * (np.asarray(hits) >= self.at_least).astype(object))
 
     def column_norm(self, cell: Cell, power: int) -> int:
         """Return the sum over the rows of |entry|^power; for power 0 the nonzero entries."""
         if self.at_least is not None:
             return _norm(self.column(cell), power)
-        norms = zip(self.attributes, _norms(self, power), strict=True)
-        return int(math.prod(own[cell[i]] for i, own in norms) * self.weight**power)
+        by_attribute = zip(self.attributes, _norms(self, power), strict=True)
+        product_norm = math.prod(norms[cell[i]] for i, norms in by_attribute)
+        return int(product_norm * self.weight**power)
 
     def largest_entry(self) -> int:
         """Return the largest absolute entry of the matrices' product, times the weight."""
@@ -72,8 +73,8 @@ class DenseRows:
 
 
 @dataclass(frozen=True, eq=False)
-class WrittenOut:
-    """A strategy as lists of integers.
+class DenseStrategy:
+    """A strategy as dense blocks of Python integers.
 
     Attributes:
         noise: what is added.
@@ -90,7 +91,7 @@ class WrittenOut:
     @property
     def length(self) -> int:
         """Number of measured rows."""
-        return sum(own.length for own in self.rows)
+        return sum(block.length for block in self.rows)
 
     @property
     def cells(self) -> list[Cell]:
@@ -99,12 +100,12 @@ class WrittenOut:
 
     @property
     def shift(self) -> int:
-        """Answers are kept in steps of 2^shift."""
-        return max(0, max(own.largest_entry() for own in self.rows).bit_length() - _ENTRY_BITS)
+        """Answers are measured in steps of 2^shift."""
+        return max(0, max(block.largest_entry() for block in self.rows).bit_length() - _ENTRY_BITS)
 
     def column(self, cell: Cell) -> Array:
         """Return what one record in a cell adds to every row: (length,) Python integers."""
-        return np.concatenate([own.column(cell) for own in self.rows])
+        return np.concatenate([block.column(cell) for block in self.rows])
 
     def answers(self, counts: Mapping[Cell, int]) -> Array:
         """Return the exact answers in steps of the grid: (length,) Python integers."""
@@ -114,17 +115,18 @@ class WrittenOut:
         return total >> self.shift
 
 
-def written_out(spec: Spec, plan: Json, noise: Noise) -> WrittenOut:
-    """Return the strategy that a plan's JSON holds for a kind of noise."""
-    selections = [mapping(own) for own in list_of(plan["selections"])]
-    (encoded,) = (mapping(own["strategy"]) for own in selections if own["noise"] == noise)
+def dense_strategy(spec: Spec, plan: Json, noise: Noise) -> DenseStrategy:
+    """Return the strategy that a plan's JSON has for a kind of noise."""
+    selections = [mapping(raw) for raw in list_of(plan["selections"])]
+    (selection,) = (selection for selection in selections if selection["noise"] == noise)
+    encoded = mapping(selection["strategy"])
     classes = classes_of(spec)
-    shape = tuple(max(own) + 1 for own in classes)
+    shape = tuple(max(codes) + 1 for codes in classes)
     if encoded["shape"] == "workload":
         rows = _workload_rows(encoded, spec, classes)
     else:
         rows = _strategy_rows(encoded, shape)
-    return WrittenOut(noise, shape, classes, tuple(rows))
+    return DenseStrategy(noise, shape, classes, tuple(rows))
 
 
 def _strategy_rows(encoded: Json, shape: Sequence[int]) -> list[DenseRows]:
@@ -132,20 +134,20 @@ def _strategy_rows(encoded: Json, shape: Sequence[int]) -> list[DenseRows]:
         case "product":
             return [_product_rows(encoded, shape)]
         case "union":
-            parts = [_product_rows(mapping(own), shape) for own in list_of(encoded["parts"])]
+            parts = [_product_rows(mapping(raw), shape) for raw in list_of(encoded["parts"])]
             pairs = zip(_integers(encoded["weights"]), parts, strict=True)
-            return [DenseRows(w * own.weight, own.attributes, own.matrices) for w, own in pairs]
+            return [DenseRows(w * part.weight, part.attributes, part.matrices) for w, part in pairs]
         case "marginals":
-            own = {i: _matrix({"kind": "identity", "n": n}) for i, n in enumerate(shape)}
-            held = (list_of(pair) for pair in list_of(encoded["factors"]))
-            own |= {int(str(i)): _matrix(mapping(raw)) for i, raw in held}
-            return _weighted(encoded, own)
+            matrices = {i: _matrix({"kind": "identity", "n": n}) for i, n in enumerate(shape)}
+            raw_factors = (list_of(pair) for pair in list_of(encoded["factors"]))
+            matrices |= {int(str(i)): _matrix(mapping(raw)) for i, raw in raw_factors}
+            return _weighted(encoded, matrices)
         case "residual":
             cores = enumerate(list_of(encoded["cores"]))
             return _weighted(encoded, {i: _matrix(mapping(raw)) for i, raw in cores if raw})
         case "quad-tree":
             pair = _integers(encoded["pair"])
-            levels = [_integers(own) for own in list_of(encoded["levels"])]
+            levels = [_integers(level) for level in list_of(encoded["levels"])]
             return [
                 DenseRows(w, tuple(pair), (_blocks(shape[pair[0]], a), _blocks(shape[pair[1]], b)))
                 for a, b, w in levels
@@ -155,32 +157,33 @@ def _strategy_rows(encoded: Json, shape: Sequence[int]) -> list[DenseRows]:
 
 
 def _product_rows(encoded: Json, shape: Sequence[int]) -> DenseRows:
-    raws = [mapping(own) for own in list_of(encoded["factors"])]
-    kept = [i for i, raw in enumerate(raws) if raw["kind"] != "total" and shape[i] > 1]
-    matrices = tuple(_matrix(raws[i]) for i in kept)
-    entry = math.prod(int(np.abs(own).max()) for own in matrices)
-    return DenseRows(1 << max(0, _LEAST_BITS - entry.bit_length()), tuple(kept), matrices)
+    raws = [mapping(raw) for raw in list_of(encoded["factors"])]
+    attributes = [i for i, raw in enumerate(raws) if raw["kind"] != "total" and shape[i] > 1]
+    matrices = tuple(_matrix(raws[i]) for i in attributes)
+    entry = math.prod(int(np.abs(matrix).max()) for matrix in matrices)
+    return DenseRows(1 << max(0, _LEAST_BITS - entry.bit_length()), tuple(attributes), matrices)
 
 
 def _weighted(encoded: Json, matrices: Mapping[int, Array]) -> list[DenseRows]:
-    found = []
+    blocks = []
     for pair in list_of(encoded["weights"]):
         subset, weight = list_of(pair)
         b = tuple(_integers(subset))
-        found.append(DenseRows(int(str(weight)), b, tuple(matrices[i] for i in b)))
-    return found
+        blocks.append(DenseRows(int(str(weight)), b, tuple(matrices[i] for i in b)))
+    return blocks
 
 
 def _workload_rows(encoded: Json, spec: Spec, classes: list[list[int]]) -> list[DenseRows]:
     tables = (table for item in spec.items for table in item.tables)
-    found = []
+    blocks = []
     for weight, table in zip(_integers(encoded["weights"]), tables, strict=True):
-        own = predicate_matrices(table, classes)
-        attributes, counted = tuple(i for i, _, _ in own), tuple(axis for _, axis, _ in own)
+        factors = predicate_matrices(table, classes)
+        attributes = tuple(i for i, _, _ in factors)
+        counted = tuple(is_axis for _, is_axis, _ in factors)
         at_least = None if table.threshold == len(table.axes) else table.threshold
-        matrices = tuple(matrix for _, _, matrix in own)
-        found.append(DenseRows(weight, attributes, matrices, counted, at_least))
-    return found
+        matrices = tuple(matrix for _, _, matrix in factors)
+        blocks.append(DenseRows(weight, attributes, matrices, counted, at_least))
+    return blocks
 
 
 def _matrix(raw: Json) -> Array:
@@ -197,7 +200,7 @@ def _matrix(raw: Json) -> Array:
         case "centered":
             return n * _blocks(n, 1) - 1
         case "hierarchy":
-            levels = [_integers(own) for own in list_of(raw["levels"])]
+            levels = [_integers(level) for level in list_of(raw["levels"])]
             return np.concatenate([weight * _blocks(n, size) for size, weight in levels])
         case "haar":
             return _haar(n)
@@ -218,7 +221,7 @@ def _haar(n: int) -> Array:
         for start in range(0, n, 2 * half):
             sign = [(start <= j < start + half) - (start + half <= j < start + 2 * half)
                     for j in range(n)]  # fmt: skip
-            rows.append([int(own) for own in sign])
+            rows.append([int(entry) for entry in sign])
         half *= 2
     return np.array(rows, dtype=object)
 
@@ -230,7 +233,7 @@ def _unpacked(raw: JsonValue) -> Array:
 
 
 def _integers(raw: JsonValue) -> list[int]:
-    return [int(str(own)) for own in list_of(raw)]
+    return [int(str(number)) for number in list_of(raw)]
 
 
 @lru_cache(maxsize=256)
@@ -246,9 +249,9 @@ def _norm(column: Array, power: int) -> int:
 def _outer(vectors: Sequence[Array]) -> Array:
     """Return the Kronecker product of vectors."""
     one = np.ones(1, dtype=object)
-    return reduce(lambda held, own: np.multiply.outer(held, own).ravel(), vectors, one)
+    return reduce(lambda outer, vector: np.multiply.outer(outer, vector).ravel(), vectors, one)
 
 
 def _spread(vectors: Sequence[Array], k: int) -> Array:
     """Return vector k, each entry where it stands in the Kronecker product of all of them."""
-    return _outer([own if place == k else 0 * own + 1 for place, own in enumerate(vectors)])
+    return _outer([vector if axis == k else 0 * vector + 1 for axis, vector in enumerate(vectors)])

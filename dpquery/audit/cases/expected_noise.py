@@ -1,6 +1,6 @@
-"""What a release must spend and how wide its noise must be, from plan, spec and epsilon alone.
+"""The sensitivity, noise scale and rho that a release must have, from plan, spec and epsilon.
 
-By brute force over all columns of the strategy written out, in Python integers and fractions.
+By brute force over all columns of the dense strategy, in Python integers and fractions.
 """
 
 import math
@@ -12,7 +12,7 @@ from itertools import combinations
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from dpquery.audit.cases.dense_strategy import Cell, WrittenOut
+from dpquery.audit.cases.dense_strategy import Cell, DenseStrategy
 from dpquery.audit.statistics import NoiseDistribution
 from dpquery.spec.model import Privacy
 
@@ -20,7 +20,7 @@ MOST_PAIRS = 2_000  # of columns that are compared one by one; of more, their no
 
 
 @dataclass(frozen=True, eq=False)
-class Recomputed:
+class ExpectedNoise:
     """The noise that a guarantee takes.
 
     Attributes:
@@ -42,9 +42,9 @@ class Recomputed:
         return float(self.law.scale) * (math.sqrt(2) if self.law.noise == "laplace" else 1.0)
 
 
-def recompute(
-    strategy: WrittenOut, privacy: Privacy, *, epsilon: Fraction, delta: Fraction
-) -> Recomputed:
+def expected_noise(
+    strategy: DenseStrategy, privacy: Privacy, *, epsilon: Fraction, delta: Fraction
+) -> ExpectedNoise:
     """Return the noise that (epsilon, delta) takes for a strategy and a protected unit."""
     power = 1 if strategy.noise == "laplace" else 2
     norms = {cell: column_norm(strategy, cell, power) for cell in strategy.cells}
@@ -55,7 +55,7 @@ def recompute(
     if privacy.neighbours == "replace":
         pair = _furthest_pair(strategy, norms, power)
     if power == 1:
-        return Recomputed(
+        return ExpectedNoise(
             epsilon,
             sensitivity,
             NoiseDistribution("laplace", Fraction(sensitivity) / epsilon),
@@ -63,12 +63,12 @@ def recompute(
         )
     rho = rho_of(float(epsilon), float(delta))
     scale = Fraction(math.sqrt(sensitivity / (2 * rho)))
-    return Recomputed(Fraction(rho), sensitivity, NoiseDistribution("gaussian", scale), pair)
+    return ExpectedNoise(Fraction(rho), sensitivity, NoiseDistribution("gaussian", scale), pair)
 
 
-def column_norm(strategy: WrittenOut, cell: Cell, power: int) -> int:
+def column_norm(strategy: DenseStrategy, cell: Cell, power: int) -> int:
     """Return the sum over all rows of |entry|^power of one column."""
-    return sum(own.column_norm(cell, power) for own in strategy.rows)
+    return sum(rows.column_norm(cell, power) for rows in strategy.rows)
 
 
 def rho_of(epsilon: float, delta: float) -> float:
@@ -84,21 +84,22 @@ def rho_of(epsilon: float, delta: float) -> float:
         return -(epsilon - rest) / (1 + a)
 
     grid = np.linspace(-16, 32, 900)  # for epsilon from 1e-6 to 1e6, and delta from 1e-100
-    near = float(grid[int(np.argmin([less_rho(float(own)) for own in grid]))])
-    found = minimize_scalar(less_rho, bounds=(near - 0.1, near + 0.1), method="bounded",
+    near = float(grid[int(np.argmin([less_rho(float(log_order)) for log_order in grid]))])
+    optimum = minimize_scalar(less_rho, bounds=(near - 0.1, near + 0.1), method="bounded",
                             options={"xatol": 1e-10})  # fmt: skip
-    return -float(found.fun)
+    return -float(optimum.fun)
 
 
-def cells_of(counts: Counter[tuple[int, ...]], strategy: WrittenOut) -> Counter[Cell]:
-    """Return counted records by classes, from those by codes."""
-    found: Counter[Cell] = Counter()
+def cells_of(counts: Counter[tuple[int, ...]], strategy: DenseStrategy) -> Counter[Cell]:
+    """Return counts by cells of classes, from counts by codes."""
+    by_class: Counter[Cell] = Counter()
     for codes, count in counts.items():
-        found[tuple(own[code] for own, code in zip(strategy.classes, codes, strict=True))] += count
-    return found
+        pairs = zip(strategy.classes, codes, strict=True)
+        by_class[tuple(classes[code] for classes, code in pairs)] += count
+    return by_class
 
 
-def _on_grid(strategy: WrittenOut, exact: int, power: int) -> int:
+def _on_grid(strategy: DenseStrategy, exact: int, power: int) -> int:
     """Return the sensitivity where answers are floored to steps of 2^shift.
 
     Each nonzero entry of a column can then move its row by one step more.
@@ -107,18 +108,22 @@ def _on_grid(strategy: WrittenOut, exact: int, power: int) -> int:
     if not shift:
         return exact
     rows = strategy.rows
-    support = sum(max(own.column_norm(cell, 0) for cell in strategy.cells) for own in rows)
+    support = sum(max(block.column_norm(cell, 0) for cell in strategy.cells) for block in rows)
     if power == 1:
         return -(-exact // (1 << shift)) + support
     length = -(-(math.isqrt(exact - 1) + 1) // (1 << shift))
     return (length + math.isqrt(support) + 1) ** 2
 
 
-def _furthest_pair(strategy: WrittenOut, norms: dict[Cell, int], power: int) -> tuple[Cell, ...]:
+def _furthest_pair(strategy: DenseStrategy, norms: dict[Cell, int], power: int) -> tuple[Cell, ...]:
     """Return two cells between which a record moves the answers furthest."""
     if len(norms) * (len(norms) - 1) // 2 > MOST_PAIRS:
         first, second = sorted(norms, key=lambda cell: -norms[cell])[:2]
         return first, second
     columns = {cell: strategy.column(cell) for cell in norms}
-    pairs = combinations(norms, 2)
-    return max(pairs, key=lambda own: int((abs(columns[own[0]] - columns[own[1]]) ** power).sum()))
+
+    def distance(pair: tuple[Cell, Cell]) -> int:
+        first, second = pair
+        return int((abs(columns[first] - columns[second]) ** power).sum())
+
+    return max(combinations(norms, 2), key=distance)

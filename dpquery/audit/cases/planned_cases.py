@@ -1,4 +1,4 @@
-"""Cases planned, with all that the audit works out for itself from the plan."""
+"""Planned cases: each with its plan, dense strategy and expected noise."""
 
 import json
 import math
@@ -12,8 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dpquery.audit.cases.cases import CASES, Case, Codes, Record, Size, counted, records_for
-from dpquery.audit.cases.dense_strategy import Cell, WrittenOut, written_out
-from dpquery.audit.cases.expected_noise import Recomputed, cells_of, recompute
+from dpquery.audit.cases.dense_strategy import Cell, DenseStrategy, dense_strategy
+from dpquery.audit.cases.expected_noise import ExpectedNoise, cells_of, expected_noise
 from dpquery.audit.cases.query_classes import classes_of
 from dpquery.commands import plan as plan_command
 from dpquery.exceptions import SpecError
@@ -23,28 +23,28 @@ from dpquery.spec.model import Spec
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PlannedCase:
     """A case and its plan.
 
     Attributes:
-        case: what is asked.
+        case: its spec and how it is released.
         spec: parsed.
         plan: the plan file's bytes.
         name: of the strategy that was chosen.
-        strategy: it, written out.
-        noise: that it takes.
+        strategy: the chosen one, dense.
+        noise: that it must have at the case's epsilon.
     """
 
     case: Case
     spec: Spec
     plan: bytes
     name: str
-    strategy: WrittenOut
-    noise: Recomputed
+    strategy: DenseStrategy
+    noise: ExpectedNoise
 
     @property
     def subject(self) -> str:
-        """Name it in a few words."""
+        """The case, strategy, noise and number of rows in a few words."""
         return f"{self.case.name}: {self.name}, {self.case.noise}, {self.strategy.length:,} rows"
 
     @property
@@ -53,7 +53,7 @@ class Prepared:
         return records_for(self.spec)
 
     def cells(self, records: list[Record]) -> Counter[Cell]:
-        """Count records by classes, as the spec says who counts."""
+        """Return the counts of records by cells of classes, of those that the spec counts."""
         counts: Counter[Codes] = counted(records, self.spec)
         return cells_of(counts, self.strategy)
 
@@ -64,19 +64,20 @@ class Prepared:
 
 def cases(size: Size) -> Iterator[Case]:
     """Yield the cases of an audit of some size."""
-    return iter(size.own or [own for own in CASES if own.quick or not size.quick])
+    return iter(size.user_cases or [case for case in CASES if case.quick or not size.quick])
 
 
 @lru_cache(maxsize=2 * len(CASES))
-def prepared(case: Case, size: Size) -> Prepared:
-    """Plan a case, once for every run of the audit."""
+def planned_case(case: Case, size: Size) -> PlannedCase:
+    """Return a case with its plan, planned once for every run of the audit."""
     content = _planned(case) if case.plan is None else case.plan
     _, spec = plan_and_spec(content, Path("dpquery.plan"))
     raw = json.loads(content)
-    (name,) = (own["best"] for own in raw["selections"] if own["noise"] == case.noise)
-    strategy = written_out(spec, raw, case.noise)
-    noise = recompute(strategy, spec.privacy, epsilon=case.epsilon, delta=spec.privacy.delta)
-    return Prepared(case, spec, content, name, strategy, noise)
+    selections = (selection for selection in raw["selections"] if selection["noise"] == case.noise)
+    (name,) = (selection["best"] for selection in selections)
+    strategy = dense_strategy(spec, raw, case.noise)
+    noise = expected_noise(strategy, spec.privacy, epsilon=case.epsilon, delta=spec.privacy.delta)
+    return PlannedCase(case, spec, content, name, strategy, noise)
 
 
 def _planned(case: Case) -> bytes:
@@ -110,13 +111,13 @@ def cases_of(path: Path, *, epsilon: Fraction) -> tuple[Case, ...]:
     except OSError:
         raise SpecError(f"{path} cannot be read; name a plan that `dpquery plan` wrote") from None
     plan, spec = plan_and_spec(content, path)
-    cells = math.prod(max(own) + 1 for own in classes_of(spec))
+    cells = math.prod(max(classes) + 1 for classes in classes_of(spec))
     if cells > MOST_CELLS:
         raise SpecError(
             f"{path} has {cells:,} cells, and the audit looks at up to {MOST_CELLS:,} one by one; "
             "run `dpquery audit` without --plan, which takes strategies of the same families"
         )
     return tuple(
-        Case(path.name, plan.spec_text, own.noise, epsilon, repeated=True, plan=content)
-        for own in plan.selections
+        Case(path.name, plan.spec_text, selection.noise, epsilon, repeated=True, plan=content)
+        for selection in plan.selections
     )

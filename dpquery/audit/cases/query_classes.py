@@ -1,6 +1,6 @@
-"""A spec's queries as plain lists of codes, and the classes of codes that no query tells apart.
+"""A spec's queries as plain lists of codes, and the classes of codes that no query distinguishes.
 
-Written apart from operators/, the slow way, to be held against it.
+Written apart from operators/, the slow way, so that the two can be compared.
 """
 
 from collections.abc import Sequence
@@ -42,26 +42,26 @@ def members(predicates: PredicateSet) -> list[frozenset[int]]:
         case GroupSet(groups=groups):
             return [frozenset(codes) for _, codes in groups]
         case StackedSet(parts=parts):
-            return [own for part in parts for own in members(part)]
+            return [codes for part in parts for codes in members(part)]
     assert_never(predicates)
 
 
 def classes_of(spec: Spec) -> list[list[int]]:
     """Return the class of every code of every attribute, numbered by first appearance.
 
-    Two codes are of one class where every query of the spec holds both or neither.
+    Two codes are of one class where every query of the spec has both or neither.
     """
-    asked: list[dict[frozenset[int], None]] = [{} for _ in spec.domain.attributes]
+    query_sets: list[dict[frozenset[int], None]] = [{} for _ in spec.domain.attributes]
     for item in spec.items:
         for table in item.tables:
             for i, predicates in (*table.axes, *table.where):
-                asked[i].update(dict.fromkeys(members(predicates)))
-    found = []
-    for size, sets in zip(spec.domain.shape, asked, strict=True):
+                query_sets[i].update(dict.fromkeys(members(predicates)))
+    classes = []
+    for size, sets in zip(spec.domain.shape, query_sets, strict=True):
         known: dict[tuple[bool, ...], int] = {}
-        signatures = [tuple(code in own for own in sets) for code in range(size)]
-        found.append([known.setdefault(own, len(known)) for own in signatures])
-    return found
+        signatures = [tuple(code in codes for codes in sets) for code in range(size)]
+        classes.append([known.setdefault(signature, len(known)) for signature in signatures])
+    return classes
 
 
 def predicate_matrices(
@@ -69,12 +69,12 @@ def predicate_matrices(
 ) -> list[tuple[int, bool, Array]]:
     """Return (attribute, whether it is an axis, 0/1 matrix of queries over classes), in order."""
     axes = {i for i, _ in table.axes}
-    found = []
-    for i, predicates in sorted((*table.axes, *table.where), key=lambda own: own[0]):
+    matrices = []
+    for i, predicates in sorted((*table.axes, *table.where), key=lambda axis: axis[0]):
         sets = members(predicates)
         matrix = np.zeros((len(sets), max(classes[i]) + 1), dtype=object)
         for row, codes in enumerate(sets):
             for code in codes:
                 matrix[row, classes[i][code]] = 1
-        found.append((i, i in axes, matrix))
-    return found
+        matrices.append((i, i in axes, matrix))
+    return matrices

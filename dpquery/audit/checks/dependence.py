@@ -1,4 +1,4 @@
-"""Whether noise is independent: between rows, between releases, and never the same twice."""
+"""Tests of independence of noise: between rows, between releases, and for repeated values."""
 
 import math
 
@@ -9,7 +9,7 @@ from scipy.stats import poisson
 from dpquery.audit.statistics import Floats, Integers, NoiseDistribution, combined
 
 _MOST_PAIRED = 40  # rows of which every pair is looked at
-_LEAST_TERMS = 200  # of a sum, for its law to be normal as far out as is asked
+_LEAST_TERMS = 200  # of a sum, for its law to be normal as far out as ALPHA
 _MOST_EXPECTED = 5.0  # coincidences, for their number to be Poisson
 
 
@@ -25,7 +25,7 @@ def dependence(values: Integers, law: NoiseDistribution) -> float:
 
 
 def _distances(places: Floats) -> Floats:
-    """Return how far places are from the middle, with mean 0 and variance 1."""
+    """Return the distances of places from the middle, with mean 0 and variance 1."""
     return np.asarray(2 * np.abs(places) - math.sqrt(3))
 
 
@@ -39,7 +39,7 @@ def _pairwise(scores: Floats) -> list[float]:
         if rows >= _LEAST_TERMS // 2:
             sums.append(np.triu(scores @ scores.T, 1) / math.sqrt(rows))
         sums.append(_lagged(scores))
-    return [combined(2 * ndtr(-np.abs(own[own != 0]))) for own in sums]
+    return [combined(2 * ndtr(-np.abs(normal[normal != 0]))) for normal in sums]
 
 
 def _lagged(scores: Floats) -> Floats:
@@ -53,22 +53,22 @@ def _lagged(scores: Floats) -> Floats:
 
 
 def repeats(values: Integers, law: NoiseDistribution) -> float:
-    """Return the p-value of how often noise is the same twice. values: (releases, rows).
+    """Return the p-value of the number of repeated values of the noise. values: (releases, rows).
 
     That is: in one row of two releases, in two rows of one release, and in one row of all releases.
     """
     releases, rows = values.shape
-    found = [_coincidences(values, law)]
+    p_values = [_coincidences(values, law)]
     if math.comb(rows, 2) * releases * law.all_equal(2) < _MOST_EXPECTED:
-        found.append(_coincidences(values.T, law))
+        p_values.append(_coincidences(values.T, law))
     if releases > 2:
         constant = bool((values == values[0]).all(axis=0).any())
-        found.append(min(1.0, rows * law.all_equal(releases)) if constant else 1.0)
-    return combined(found)
+        p_values.append(min(1.0, rows * law.all_equal(releases)) if constant else 1.0)
+    return combined(p_values)
 
 
 def _coincidences(values: Integers, law: NoiseDistribution) -> float:
-    """Return the p-value of how many values of a column are not the first of their kind."""
+    """Return the p-value of the number of values that repeat an earlier one of their column."""
     size, columns = values.shape
-    found = sum(size - np.unique(column).size for column in values.T)
-    return float(poisson.sf(found - 1, columns * math.comb(size, 2) * law.all_equal(2)))
+    repeated = sum(size - np.unique(column).size for column in values.T)
+    return float(poisson.sf(repeated - 1, columns * math.comb(size, 2) * law.all_equal(2)))

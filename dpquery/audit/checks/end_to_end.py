@@ -8,12 +8,12 @@ from fractions import Fraction
 import numpy as np
 
 from dpquery.audit.cases.cases import Size
-from dpquery.audit.cases.dense_strategy import Cell, DenseRows, WrittenOut
-from dpquery.audit.cases.planned_cases import Prepared, cases
+from dpquery.audit.cases.dense_strategy import Cell, DenseRows, DenseStrategy
+from dpquery.audit.cases.planned_cases import PlannedCase, cases
 from dpquery.audit.cases.query_classes import predicate_matrices
 from dpquery.audit.checks.dependence import dependence, repeats
 from dpquery.audit.checks.processes import two_processes
-from dpquery.audit.checks.repeated_measurements import query_of, repeated, tables_of
+from dpquery.audit.checks.repeated_measurements import query_of, repeated_measurements, tables_of
 from dpquery.audit.checks.repeated_releases import RepeatedReleases, repeated_releases, units
 from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import ALPHA, Floats, Integers, combined, goodness_of_fit
@@ -27,67 +27,67 @@ _FIGURES_SLACK = 1e-6
 ON_GRID = "values are whole steps of the grid"
 _SMALL = 4_000_000  # entries of the matrices by which estimates are worked out apart
 _HUGE = (1 << 33) + 12_345  # records in a cell, of three: fewer than the 2^36 that may be
-_GROUP = 2_000  # values that are held against the law together
+_GROUP = 2_000  # values that are tested against the law together
 
 
 def lattice(size: Size) -> Iterator[Finding]:
-    """Hold answers before and after the noise against what is worked out in Python integers."""
+    """Compare answers before and after the noise with those computed in Python integers."""
     for case in cases(size):
-        own = repeated_releases(case, size)
-        yield _exactness(own.prepared)
-        yield _grid(own)
-        yield _charge(own)
+        releases = repeated_releases(case, size)
+        yield _exactness(releases.planned)
+        yield _grid(releases)
+        yield _charge(releases)
 
 
 def residuals(size: Size) -> Iterator[Finding]:
-    """Hold released less exact answers against the law at the scale worked out apart."""
+    """Test released minus exact answers against the noise distribution at the recomputed scale."""
     for case in cases(size):
-        own = repeated_releases(case, size)
-        yield _scale(own)
-        yield _law(own.prepared, own.residuals, "released")
+        releases = repeated_releases(case, size)
+        yield _scale(releases)
+        yield _law(releases.planned, releases.residuals, "released")
         if case.repeated:
-            again = repeated(case, size)
-            yield _law(again.prepared, again.residuals, "measured")
+            measurements = repeated_measurements(case, size)
+            yield _law(measurements.planned, measurements.residuals, "measured")
 
 
 def independence(size: Size) -> Iterator[Finding]:
-    """Look for noise that is shared by rows or releases, or depends on other noise."""
+    """Test that noise is independent between rows and releases, and never used twice."""
     for case in cases(size):
-        own = repeated_releases(case, size)
-        yield _independent(own.prepared, own.residuals, "releases")
-        p = repeats(own.residuals, own.prepared.noise.law)
+        releases = repeated_releases(case, size)
+        yield _independent(releases.planned, releases.residuals, "releases")
+        p = repeats(releases.residuals, releases.planned.noise.law)
         yield Finding(
             "independence",
-            own.prepared.subject,
+            releases.planned.subject,
             "no noise is used twice",
             p > ALPHA,
-            f"p = {p:.2g}, {own.values.shape[0]} releases",
+            f"p = {p:.2g}, {releases.values.shape[0]} releases",
             tests=1,
         )
         if case.repeated:
-            again = repeated(case, size)
-            yield _independent(again.prepared, again.residuals, "replicates")
+            measurements = repeated_measurements(case, size)
+            yield _independent(measurements.planned, measurements.residuals, "replicates")
         if case.apart and not size.quick:
-            yield two_processes(own.prepared)
+            yield two_processes(releases.planned)
 
 
-def _exactness(own: Prepared) -> Finding:
-    """Hold the curator's counts and exact answers against those of the audit."""
-    query = query_of(own)
-    records = own.records
+def _exactness(planned: PlannedCase) -> Finding:
+    """Compare the curator's counts and exact answers with those of the audit."""
+    query = query_of(planned)
+    records = planned.records
     tables = tables_of(query, records)
-    cells = own.cells(records)
-    counts = all(np.array_equal(tables[b], _table(cells, own.strategy, b)) for b in tables)
-    huge = Counter(dict.fromkeys(own.strategy.cells[::7][:3], _HUGE)) + cells
-    held = {b: _table(huge, own.strategy, b) for b in tables}
-    pairs = ((dict(tables), cells), (held, huge))
+    cells = planned.cells(records)
+    counts = all(np.array_equal(tables[b], _table(cells, planned.strategy, b)) for b in tables)
+    huge = Counter(dict.fromkeys(planned.strategy.cells[::7][:3], _HUGE)) + cells
+    huge_tables = {b: _table(huge, planned.strategy, b) for b in tables}
+    pairs = ((dict(tables), cells), (huge_tables, huge))
     answers = all(
-        np.array_equal(query._exact(given), own.strategy.answers(counted))
+        np.array_equal(query._exact(given), planned.strategy.answers(counted))
         for given, counted in pairs
     )
     return Finding(
         "lattice",
-        own.subject,
+        planned.subject,
         "records are counted, and answered before the noise, exactly",
         counts and answers,
         f"{'the same' if counts and answers else 'NOT the same'} in Python integers, for "
@@ -95,117 +95,118 @@ def _exactness(own: Prepared) -> Finding:
     )
 
 
-def _table(cells: Counter[Cell], strategy: WrittenOut, b: Subset) -> Integers:
+def _table(cells: Counter[Cell], strategy: DenseStrategy, b: Subset) -> Integers:
     table = np.zeros([strategy.shape[i] for i in b], dtype=np.int64)
     for cell, count in cells.items():
         table[tuple(cell[i] for i in b)] += count
     return table
 
 
-def _grid(own: RepeatedReleases) -> Finding:
-    """Hold what is published against the whole numbers that were measured."""
-    shift = int(str(mapping(own.manifest["noise"])["shift"]))
-    same_grid = shift == own.prepared.strategy.shift
-    strategy, spec = own.prepared.strategy, own.prepared.spec
+def _grid(releases: RepeatedReleases) -> Finding:
+    """Compare published estimates and errors with least squares on the measured integers."""
+    shift = int(str(mapping(releases.manifest["noise"])["shift"]))
+    same_grid = shift == releases.planned.strategy.shift
+    strategy, spec = releases.planned.strategy, releases.planned.spec
     small = (strategy.length + spec.queries) * len(strategy.cells) <= _SMALL
-    worst, claim, told = 0.0, ON_GRID, "too many estimates to work out apart"
+    worst, claim, compared = 0.0, ON_GRID, "too many estimates to work out apart"
     if small:
         claim = f"{ON_GRID}, estimates and errors follow from them"
-        expected = _estimates(own)
-        summary = _summary(own.prepared, expected[:, 1])
-        pairs = ((own.answers, expected), (own.errors, summary))
+        expected = _estimates(releases)
+        summary = _summary(releases.planned, expected[:, 1])
+        pairs = ((releases.answers, expected), (releases.errors, summary))
         worst = max(float((np.abs(a - b) / np.abs(b).max(axis=0)).max()) for a, b in pairs)
-        told = f"estimates and errors within {worst:.1g} of least squares"
+        compared = f"estimates and errors within {worst:.1g} of least squares"
     return Finding(
         "lattice",
-        own.prepared.subject,
+        releases.planned.subject,
         claim,
         same_grid and worst < _FIGURES_SLACK,
-        f"steps of 2^{shift}; {told}",
+        f"steps of 2^{shift}; {compared}",
     )
 
 
-def _estimates(own: RepeatedReleases) -> Floats:
+def _estimates(releases: RepeatedReleases) -> Floats:
     """Return (estimate, standard error) of all queries by dense least squares: (queries, 2)."""
-    strategy, noise = own.prepared.strategy, own.prepared.noise
+    strategy, noise = releases.planned.strategy, releases.planned.noise
     step = 2.0**strategy.shift
-    W = np.concatenate([_matrix(rows, strategy) for rows in _queries(own.prepared)])
+    W = np.concatenate([_matrix(rows, strategy) for rows in _queries(releases.planned)])
     A = np.concatenate([_matrix(rows, strategy) for rows in strategy.rows])
     peak = np.abs(A).max()
     C = W @ np.linalg.pinv(A / peak, rcond=1e-10) * (step / peak)
     errors = noise.noise_std * np.sqrt((C**2).sum(axis=1))
-    return np.stack([C @ own.values[0].astype(np.float64), errors], axis=1)
+    return np.stack([C @ releases.values[0].astype(np.float64), errors], axis=1)
 
 
-def _summary(own: Prepared, errors: Floats) -> Floats:
+def _summary(planned: PlannedCase, errors: Floats) -> Floats:
     """Return (rmse, largest standard error) of every item: (items, 2)."""
-    parts = np.split(errors, np.cumsum([item.size for item in own.spec.items])[:-1])
+    parts = np.split(errors, np.cumsum([item.size for item in planned.spec.items])[:-1])
     return np.array([[math.sqrt((part**2).mean()), part.max()] for part in parts])
 
 
-def _queries(own: Prepared) -> list[DenseRows]:
+def _queries(planned: PlannedCase) -> list[DenseRows]:
     """Return the queries of the spec, table by table."""
-    found = []
-    for table in (table for item in own.spec.items for table in item.tables):
-        parts = predicate_matrices(table, own.strategy.classes)
+    queries = []
+    for table in (table for item in planned.spec.items for table in item.tables):
+        parts = predicate_matrices(table, planned.strategy.classes)
         attributes, counted, matrices = zip(*parts, strict=True) if parts else ((), (), ())
         at_least = None if table.threshold == len(table.axes) else table.threshold
-        found.append(DenseRows(1, tuple(attributes), tuple(matrices), tuple(counted), at_least))
-    return found
+        queries.append(DenseRows(1, tuple(attributes), tuple(matrices), tuple(counted), at_least))
+    return queries
 
 
-def _matrix(rows: DenseRows, strategy: WrittenOut) -> Floats:
+def _matrix(rows: DenseRows, strategy: DenseStrategy) -> Floats:
     return np.stack([rows.column(cell) for cell in strategy.cells], axis=1).astype(np.float64)
 
 
-def _charge(own: RepeatedReleases) -> Finding:
-    """Hold what the ledger said, when the data was opened, against what the noise costs."""
-    charge, (least, most) = own.charge, units(own.prepared, own.manifest)
+def _charge(releases: RepeatedReleases) -> Finding:
+    """Compare the charge on record when the data was opened with what the noise costs."""
+    charge, (least, most) = releases.charge, units(releases.planned, releases.manifest)
     paid = charge.after - charge.before
     in_time = len(charge.seen) > 1 and all(seen == charge.after for seen in charge.seen[1:])
     free = charge.again == charge.after and charge.opened_again == 0
     return Finding(
         "lattice",
-        own.prepared.subject,
+        releases.planned.subject,
         "the noise is paid for before the records are read, once",
-        in_time and free and _told(own, paid) and least <= paid <= most,
+        in_time and free and _states_charge(releases, paid) and least <= paid <= most,
         f"charged {units_text(paid)}, due {units_text(least)}, "
         f"{'before' if in_time else 'NOT before'} reading; "
         f"{'free' if free else 'NOT free'} the second time",
     )
 
 
-def _told(own: RepeatedReleases, paid: int) -> bool:
-    """Return whether the manifest says what the release promises, as exactly as it was charged."""
-    told = Fraction(str(mapping(own.manifest["guarantee"])["charged"]))
-    if own.prepared.case.noise == "gaussian":
-        return told == Fraction(paid, UNIT)
-    return told == math.ceil(own.prepared.case.epsilon * UNIT) / Fraction(UNIT)
+def _states_charge(releases: RepeatedReleases, paid: int) -> bool:
+    """Return whether the manifest states the guarantee that was charged, exactly."""
+    charged = Fraction(str(mapping(releases.manifest["guarantee"])["charged"]))
+    if releases.planned.case.noise == "gaussian":
+        return charged == Fraction(paid, UNIT)
+    return charged == math.ceil(releases.planned.case.epsilon * UNIT) / Fraction(UNIT)
 
 
-def _scale(own: RepeatedReleases) -> Finding:
-    noise = mapping(own.manifest["noise"])
-    given, needed = Fraction(float(str(noise["scale"]))), own.prepared.noise.law.scale
+def _scale(releases: RepeatedReleases) -> Finding:
+    """Compare the scale and sensitivity in the manifest with the recomputed ones."""
+    noise = mapping(releases.manifest["noise"])
+    given, needed = Fraction(float(str(noise["scale"]))), releases.planned.noise.law.scale
     ratio = given / needed
-    same = int(str(noise["sensitivity"])) == own.prepared.noise.sensitivity
+    same = int(str(noise["sensitivity"])) == releases.planned.noise.sensitivity
     enough = -1e-12 <= ratio - 1 <= _SCALE_SLACK
     return Finding(
         "residuals",
-        own.prepared.subject,
+        releases.planned.subject,
         "scale and sensitivity are what plan, unit and epsilon demand",
         same and enough,
         f"scale {float(given):.10g}, by brute force over all columns {float(needed):.10g}",
     )
 
 
-def _law(own: Prepared, values: Integers, what: str) -> Finding:
-    """Hold residuals against the law: all together, and group by group of rows."""
-    law, groups = own.noise.law, _groups(own, values)
+def _law(planned: PlannedCase, values: Integers, what: str) -> Finding:
+    """Test residuals against the noise distribution: all together, and in groups of rows."""
+    law, groups = planned.noise.law, _groups(planned, values)
     p = combined([goodness_of_fit(group, law) for group in groups])
-    spread = float(np.sqrt((values.astype(np.float64) ** 2).mean())) / own.noise.noise_std
+    spread = float(np.sqrt((values.astype(np.float64) ** 2).mean())) / planned.noise.noise_std
     return Finding(
         "residuals",
-        own.subject,
+        planned.subject,
         f"{what} less exact follows the law, in every row"
         if what == "measured"
         else f"{what} less exact follows the law, in every block",
@@ -217,24 +218,25 @@ def _law(own: Prepared, values: Integers, what: str) -> Finding:
     )
 
 
-def _groups(own: Prepared, values: Integers) -> list[Array]:
-    """Split by row where there are enough values of each, else by block and by place in it."""
+def _groups(planned: PlannedCase, values: Integers) -> list[Array]:
+    """Return all values, and those of each row; of blocks and their pieces if rows have few."""
     if len(values) >= 100:
         return [values, *values.T]
-    found, start = [values], 0
-    for block in own.strategy.rows:
+    groups, start = [values], 0
+    for block in planned.strategy.rows:
         part = values[:, start : start + block.length]
         start += block.length
         pieces = max(1, part.size // _GROUP)
-        found += [own for own in np.array_split(part, pieces, axis=1) if own.size >= 100]
-    return found
+        groups += [piece for piece in np.array_split(part, pieces, axis=1) if piece.size >= 100]
+    return groups
 
 
-def _independent(own: Prepared, values: Integers, what: str) -> Finding:
-    p = dependence(values, own.noise.law)
+def _independent(planned: PlannedCase, values: Integers, what: str) -> Finding:
+    """Test the residuals of rows and of releases or replicates for dependence."""
+    p = dependence(values, planned.noise.law)
     return Finding(
         "independence",
-        own.subject,
+        planned.subject,
         f"the noise of no two rows, and of no two {what}, depends on each other",
         p > ALPHA,
         f"p = {p:.2g}, {values.size:,} draws",

@@ -1,4 +1,4 @@
-"""Neighbouring data sets told apart as well as anybody could, and what that says of the claim.
+"""Lower bounds on the privacy loss, from measurements of neighbouring data sets.
 
 The law of the noise is known, so the best event is one of the likelihood ratio: where it passes a
 threshold. The threshold is chosen on a third of the values, the event's probabilities are bounded
@@ -14,7 +14,7 @@ from scipy.special import ndtri
 
 from dpquery.audit.cases.cases import Size
 from dpquery.audit.cases.planned_cases import cases
-from dpquery.audit.checks.repeated_measurements import Repeated, repeated
+from dpquery.audit.checks.repeated_measurements import RepeatedMeasurements, repeated_measurements
 from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import (
     ALPHA,
@@ -49,18 +49,19 @@ class Bounds:
 
 
 def neighbours(size: Size) -> Iterator[Finding]:
-    """Bound from below what releases of neighbouring data sets give away."""
+    """Bound the privacy loss from below, for every case that is measured many times."""
     for case in cases(size):
         if case.repeated:
-            yield _told_apart(repeated(case, size))
+            yield _privacy_loss(repeated_measurements(case, size))
 
 
-def _told_apart(own: Repeated) -> Finding:
-    noise, case = own.prepared.noise, own.prepared.case
-    shifts = (own.exact - own.other_exact).astype(np.int64)
+def _privacy_loss(measurements: RepeatedMeasurements) -> Finding:
+    """Compare the privacy loss that the best event shows with the claim."""
+    noise, case = measurements.planned.noise, measurements.planned.case
+    shifts = (measurements.exact - measurements.other_exact).astype(np.int64)
     ratios = [
-        noise.law.log_ratio((values.astype(object) - own.exact).astype(np.int64), -shifts)
-        for values in (own.values, own.other_values)
+        noise.law.log_ratio((values.astype(object) - measurements.exact).astype(np.int64), -shifts)
+        for values in (measurements.values, measurements.other_values)
     ]
     bounds = event_bounds(*ratios, noise=case.noise)
     amount = float(noise.amount)
@@ -74,37 +75,37 @@ def _told_apart(own: Repeated) -> Finding:
     name = "epsilon" if case.noise == "laplace" else "mu = sqrt(2 rho)"
     return Finding(
         "neighbours",
-        f"{own.prepared.subject}, {_unit(own)}",
+        f"{measurements.planned.subject}, {_unit(measurements)}",
         "no event tells neighbouring data apart better than is claimed",
         not broken,
         f"{name} is at least {reached:.3f}, and {claim:.4g} is claimed: {reached / claim:.0%} of "
         f"it is what {len(ratios[0]):,} draws of each can show",
         neighbours=1,
-        replicates=len(own.values),
+        replicates=len(measurements.values),
         tests=1,
     )
 
 
-def event_bounds(ratios: Floats, other: Floats, *, noise: Noise) -> Bounds:
-    """Return bounds on the event that tells two data sets apart best.
+def event_bounds(ratios: Floats, other_ratios: Floats, *, noise: Noise) -> Bounds:
+    """Return bounds on the probabilities of the event that distinguishes two data sets best.
 
     Args:
         ratios: of likelihoods, logarithmic, of values drawn on one data set.
-        other: of values drawn on the other.
+        other_ratios: of values drawn on the other.
         noise: chooses how loss is measured.
     """
     third = len(ratios) // 3
     left = len(ratios) - third
-    tried, other_tried = ratios[:third], other[:third]
+    tried, other_tried = ratios[:third], other_ratios[:third]
     # A hair below each value: many Laplace ratios are all the largest, but for their rounding.
     thresholds = np.quantile(np.concatenate([tried, other_tried]), _QUANTILES) - _HAIR
 
     def expected_loss(threshold: float) -> float:
-        hits = (int((own > threshold).mean() * left) for own in (tried, other_tried))
+        hits = (int((drawn > threshold).mean() * left) for drawn in (tried, other_tried))
         return _bounds(*hits, trials=left).loss(noise)
 
     best = max(thresholds.tolist(), key=expected_loss)
-    hits = (int((own[third:] > best).sum()) for own in (ratios, other))
+    hits = (int((drawn[third:] > best).sum()) for drawn in (ratios, other_ratios))
     return _bounds(*hits, trials=left)
 
 
@@ -115,7 +116,7 @@ def _bounds(hits: int, other_hits: int, *, trials: int) -> Bounds:
     )
 
 
-def _unit(own: Repeated) -> str:
-    privacy = own.prepared.spec.privacy
+def _unit(measurements: RepeatedMeasurements) -> str:
+    privacy = measurements.planned.spec.privacy
     unit = "a row" if privacy.person is None else f"a person of up to {privacy.max_rows} rows"
     return f"{unit} {'replaced' if privacy.neighbours == 'replace' else 'more'}"

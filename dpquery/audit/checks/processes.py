@@ -1,4 +1,4 @@
-"""Two processes that make the same release, each with a ledger of its own: their noise must differ.
+"""The same release in two processes with separate ledgers: their noise must differ.
 
 A generator that is seeded when the program starts gives one process different noise every time, and
 the next process all of it again.
@@ -12,28 +12,28 @@ from pathlib import Path
 from scipy.stats import poisson
 
 from dpquery.audit.cases.cases import write_csv
-from dpquery.audit.cases.planned_cases import Prepared, private_folder
+from dpquery.audit.cases.planned_cases import PlannedCase, private_folder
 from dpquery.audit.checks.repeated_releases import register, values_of
 from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import ALPHA, Integers
 
 
-def two_processes(own: Prepared) -> Finding:
-    """Run `dpquery release` twice, as a user would who had kept a copy of everything."""
+def two_processes(planned: PlannedCase) -> Finding:
+    """Test that `dpquery release` in two processes, on copies of one folder, differs in noise."""
     with private_folder() as folder:
         first, second = folder / "first", folder / "second"
         first.mkdir()
-        write_csv(first / "data.csv", own.records, own.spec)
-        (first / "dpquery.plan").write_bytes(own.plan)
-        register(own, first / "state" / "ledger.db")
+        write_csv(first / "data.csv", planned.records, planned.spec)
+        (first / "dpquery.plan").write_bytes(planned.plan)
+        register(planned, first / "state" / "ledger.db")
         shutil.copytree(first, second)
-        values = [_released(own, each) for each in (first, second)]
+        values = [_released(planned, directory) for directory in (first, second)]
     equal = int((values[0] == values[1]).sum())
-    rows = own.strategy.length
-    p = float(poisson.sf(equal - 1, rows * own.noise.law.all_equal(2)))
+    rows = planned.strategy.length
+    p = float(poisson.sf(equal - 1, rows * planned.noise.law.all_equal(2)))
     return Finding(
         "independence",
-        own.subject,
+        planned.subject,
         "the same command in another process draws other noise",
         p > ALPHA,
         f"p = {p:.2g}, {equal} of {rows:,} values are equal",
@@ -42,13 +42,13 @@ def two_processes(own: Prepared) -> Finding:
     )
 
 
-def _released(own: Prepared, folder: Path) -> Integers:
-    case = own.case
+def _released(planned: PlannedCase, folder: Path) -> Integers:
+    case = planned.case
     command = ["release", "data.csv", "--plan", "dpquery.plan", "--noise", case.noise]
     command += ["--epsilon", f"{float(case.epsilon)!r}", "--ledger", "state/ledger.db"]
-    done = subprocess.run(  # noqa: S603 this very program, on a file that was just made up
+    process = subprocess.run(  # noqa: S603 this very program, on a file that was just made up
         [sys.executable, "-m", "dpquery", *command], cwd=folder, capture_output=True, check=False
     )
-    if done.returncode:
-        raise ValueError(f"`dpquery release` ended in another process with {done.returncode}")
+    if process.returncode:
+        raise ValueError(f"`dpquery release` ended in another process with {process.returncode}")
     return values_of(folder / "release")

@@ -1,7 +1,7 @@
-"""One measurement made many times over, of made-up data and of a neighbour of it.
+"""One measurement repeated many times, of made-up data and of a neighbour of it.
 
-The data goes through the curator's own counting and its own question; only ledger and files, which
-see nothing but the noisy values, are left out.
+The curator's counting and query are used as they are; only ledger and files, which see nothing but
+the noisy values, are left out.
 """
 
 from collections.abc import Mapping
@@ -10,11 +10,10 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpquery.audit.cases.cases import OUTSIDE, Case, Codes, Record, Size, write_csv
 from dpquery.audit.cases.dense_strategy import Cell
-from dpquery.audit.cases.planned_cases import Prepared, prepared, private_folder
+from dpquery.audit.cases.planned_cases import PlannedCase, planned_case, private_folder
 from dpquery.audit.statistics import Integers
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.curator import LinearQuery
@@ -31,18 +30,18 @@ _MANY_ROWS = 50  # of the one person more
 
 
 @dataclass(frozen=True, eq=False)
-class Repeated:
+class RepeatedMeasurements:
     """Noisy values of two neighbouring data sets.
 
     Attributes:
-        prepared: the case.
+        planned: the case and its plan.
         values: of the made-up data: (replicates, rows).
-        exact: its answers, worked out apart: (rows,) Python integers.
+        exact: its answers, recomputed: (rows,) Python integers.
         other_values: of its neighbour.
         other_exact: likewise.
     """
 
-    prepared: Prepared
+    planned: PlannedCase
     values: Integers
     exact: Array
     other_values: Integers
@@ -50,32 +49,34 @@ class Repeated:
 
     @property
     def residuals(self) -> Integers:
-        """Noisy less exact of both, in steps of the grid: (2 replicates, rows)."""
-        own = self.values.astype(object) - self.exact
-        other = self.other_values.astype(object) - self.other_exact
-        return np.concatenate([own, other]).astype(np.int64)
+        """Noisy minus exact of both, in steps of the grid: (2 replicates, rows)."""
+        residuals = self.values.astype(object) - self.exact
+        other_residuals = self.other_values.astype(object) - self.other_exact
+        return np.concatenate([residuals, other_residuals]).astype(np.int64)
 
 
 @lru_cache(maxsize=32)
-def repeated(case: Case, size: Size) -> Repeated:
+def repeated_measurements(case: Case, size: Size) -> RepeatedMeasurements:
     """Measure a case and its neighbour as often as the audit asks, once for every run of it."""
-    own = prepared(case, size)
-    query = query_of(own)
-    records, others = neighbouring_records(own)
-    replicates = min(size.replicates, max(_FEWEST, _MOST_VALUES // own.strategy.length))
+    planned = planned_case(case, size)
+    query = query_of(planned)
+    records, other_records = neighbouring_records(planned)
+    replicates = min(size.replicates, max(_FEWEST, _MOST_VALUES // planned.strategy.length))
     values = _noisy(query, tables_of(query, records), replicates)
-    other_values = _noisy(query, tables_of(query, others), replicates)
-    return Repeated(own, values, own.answers(records), other_values, own.answers(others))
+    other_values = _noisy(query, tables_of(query, other_records), replicates)
+    return RepeatedMeasurements(
+        planned, values, planned.answers(records), other_values, planned.answers(other_records)
+    )
 
 
-def query_of(own: Prepared) -> LinearQuery:
-    """Return what a release of a case puts to the data."""
-    plan, spec = plan_and_spec(own.plan, Path("dpquery.plan"))
-    terms = ReleaseRequest(own.case.epsilon, spec.privacy.delta, own.case.noise, (), 1)
-    return linear_mechanism(plan, spec, terms).query
+def query_of(planned: PlannedCase) -> LinearQuery:
+    """Return the linear query that a release of a case measures."""
+    plan, spec = plan_and_spec(planned.plan, Path("dpquery.plan"))
+    request = ReleaseRequest(planned.case.epsilon, spec.privacy.delta, planned.case.noise, (), 1)
+    return linear_mechanism(plan, spec, request).query
 
 
-def tables_of(query: LinearQuery, records: list[Record]) -> Mapping[Subset, NDArray[np.int64]]:
+def tables_of(query: LinearQuery, records: list[Record]) -> Mapping[Subset, Integers]:
     """Return the tables that the curator counts in a file of records."""
     with private_folder() as folder:
         write_csv(folder / "data.csv", records, query.spec)
@@ -87,14 +88,14 @@ def tables_of(query: LinearQuery, records: list[Record]) -> Mapping[Subset, NDAr
         )
 
 
-def neighbouring_records(own: Prepared) -> tuple[list[Record], list[Record]]:
+def neighbouring_records(planned: PlannedCase) -> tuple[list[Record], list[Record]]:
     """Return two neighbouring data sets whose answers are as far apart as any.
 
     The one person more has many rows, the first of them outside; all others are in the cell whose
     records move the answers furthest.
     """
-    records, spec = own.records, own.spec
-    cells = [_codes_in(own, cell) for cell in own.noise.worst]
+    records, spec = planned.records, planned.spec
+    cells = [_codes_in(planned, cell) for cell in planned.noise.worst]
     many = 1 if spec.privacy.person is None else _MANY_ROWS
 
     def with_rows_in(codes: Codes) -> list[Record]:
@@ -108,15 +109,13 @@ def neighbouring_records(own: Prepared) -> tuple[list[Record], list[Record]]:
     return records, with_rows_in(cells[0])
 
 
-def _codes_in(own: Prepared, cell: Cell) -> Codes:
+def _codes_in(planned: PlannedCase, cell: Cell) -> Codes:
     """Return the first code of every class of a cell."""
-    pairs = zip(own.strategy.classes, cell, strict=True)
-    return tuple(classes.index(place) for classes, place in pairs)
+    pairs = zip(planned.strategy.classes, cell, strict=True)
+    return tuple(classes.index(number) for classes, number in pairs)
 
 
-def _noisy(
-    query: LinearQuery, tables: Mapping[Subset, NDArray[np.int64]], replicates: int
-) -> NDArray[np.int64]:
+def _noisy(query: LinearQuery, tables: Mapping[Subset, Integers], replicates: int) -> Integers:
     draft = PartialMeasurement(Path("no ledger"), _no_file)
     return np.stack(
         [query.noisy(dict(tables), draft=draft, progress=lambda _: None) for _ in range(replicates)]
@@ -124,5 +123,5 @@ def _noisy(
 
 
 def _no_file(number: int) -> MeasurementFile:
-    """Refuse to keep parts: a linear measurement is made in one."""
+    """Refuse to store parts: a linear measurement has one."""
     raise ValueError(f"part {number} of a measurement that has none")

@@ -1,4 +1,4 @@
-"""Made-up data released again and again through the whole pipeline, and what was seen of it."""
+"""Repeated releases of a case through the whole pipeline: their values, manifest and charge."""
 
 import json
 import math
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from dpquery.audit.cases.cases import Case, Size, write_csv
-from dpquery.audit.cases.planned_cases import Prepared, prepared, private_folder
+from dpquery.audit.cases.planned_cases import PlannedCase, planned_case, private_folder
 from dpquery.audit.statistics import Integers
 from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, budget_cap
@@ -39,9 +39,9 @@ class Watched(PosixPath):
     @classmethod
     def of(cls, path: Path, ledger: Path) -> "Watched":
         """Watch a path, and a ledger which need not be there yet."""
-        own = cls(path)
-        own.ledger, own.seen = ledger, []
-        return own
+        watched = cls(path)
+        watched.ledger, watched.seen = ledger, []
+        return watched
 
     def open(self, mode: str = "r", *args: object, **kwargs: object) -> IO[bytes]:  # type: ignore[override]
         """Note what is spent, and open the file."""
@@ -51,7 +51,7 @@ class Watched(PosixPath):
 
 @dataclass(frozen=True, eq=False)
 class Charge:
-    """What was seen of the ledger in one release, in units of 1e-18.
+    """What the ledger recorded during one release, in units of 1e-18.
 
     Attributes:
         before: what was spent before it.
@@ -73,16 +73,16 @@ class RepeatedReleases:
     """The releases of one case.
 
     Attributes:
-        prepared: the case.
+        planned: the case and its plan.
         values: the noisy values of every release, as its file has them: (releases, rows).
-        exact: the exact answers, worked out apart: (rows,) Python integers.
+        exact: the exact answers, recomputed: (rows,) Python integers.
         manifest: release.json of the first one.
-        charge: what was seen of the ledger then.
+        charge: what the ledger recorded then.
         answers: (estimate, std_error) of all queries in the first one: (queries, 2).
         errors: (rmse, max_std_error) of every item in its errors.parquet: (items, 2).
     """
 
-    prepared: Prepared
+    planned: PlannedCase
     values: Integers
     exact: Array
     manifest: Json
@@ -92,36 +92,39 @@ class RepeatedReleases:
 
     @property
     def residuals(self) -> Integers:
-        """Noisy less exact, in steps of the grid: (releases, rows)."""
+        """Noisy minus exact, in steps of the grid: (releases, rows)."""
         return (self.values.astype(object) - self.exact).astype(np.int64)
 
 
 @lru_cache(maxsize=32)
 def repeated_releases(case: Case, size: Size) -> RepeatedReleases:
     """Release a case as often as the audit asks, once for every run of it."""
-    own = prepared(case, size)
-    wide = own.strategy.length > _WIDE
+    planned = planned_case(case, size)
+    wide = planned.strategy.length > _WIDE
     with private_folder() as folder:
         data, ledger = folder / "data.csv", folder / "state" / "ledger.db"
-        write_csv(data, own.records, own.spec)
-        (folder / "dpquery.plan").write_bytes(own.plan)
-        register(own, ledger)
-        charge = _first(own, folder)
+        write_csv(data, planned.records, planned.spec)
+        (folder / "dpquery.plan").write_bytes(planned.plan)
+        register(planned, ledger)
+        charge = _first(planned, folder)
         for number in range(2, 1 + (min(size.releases, _WIDE_RELEASES) if wide else size.releases)):
-            release_once(own, folder, data, number)
-        outs = sorted(folder.glob("release*/"), key=lambda out: int(out.name[7:]))
-        values = np.stack([values_of(out) for out in outs])
-        manifest = mapping(json.loads((outs[0] / "release.json").read_text(encoding="utf-8")))
-        answers, errors = _answers(own, outs[0]), _columns(outs[0] / "errors.parquet", *_ERRORS)
+            release_once(planned, folder, data, number)
+        folders = sorted(folder.glob("release*/"), key=lambda folder: int(folder.name[7:]))
+        values = np.stack([values_of(folder) for folder in folders])
+        manifest = mapping(json.loads((folders[0] / "release.json").read_text(encoding="utf-8")))
+        answers, errors = (
+            _answers(planned, folders[0]),
+            _columns(folders[0] / "errors.parquet", *_ERRORS),
+        )
     return RepeatedReleases(
-        own, values, own.answers(own.records), manifest, charge, answers, errors
+        planned, values, planned.answers(planned.records), manifest, charge, answers, errors
     )
 
 
-def register(own: Prepared, ledger: Path) -> None:
+def register(planned: PlannedCase, ledger: Path) -> None:
     """Put a case's dataset on record in a new ledger, with caps that no audit reaches."""
-    dataset, privacy = own.spec.dataset, own.spec.privacy
-    cap = replace(budget_cap(own.spec.budget, privacy), units=_AMPLE * UNIT)
+    dataset, privacy = planned.spec.dataset, planned.spec.privacy
+    cap = replace(budget_cap(planned.spec.budget, privacy), units=_AMPLE * UNIT)
     parent = parent_cap(dataset, privacy)
     if parent is not None:
         parent = replace(parent, cap=replace(parent.cap, units=_AMPLE * UNIT))
@@ -130,7 +133,7 @@ def register(own: Prepared, ledger: Path) -> None:
 
 
 def release_once(
-    own: Prepared, folder: Path, data: Path, number: int, *, again: bool = False
+    planned: PlannedCase, folder: Path, data: Path, number: int, *, again: bool = False
 ) -> Path:
     """Make one release as the command does, and return its folder."""
     out = folder / f"release{number}"
@@ -139,23 +142,23 @@ def release_once(
         plan_path=folder / "dpquery.plan",
         ledger_path=folder / "state" / "ledger.db",
         out=out,
-        epsilon=own.case.epsilon,
-        noise=own.case.noise,
+        epsilon=planned.case.epsilon,
+        noise=planned.case.noise,
         release_number=number,
         replace=again,
     )
     return out
 
 
-def _first(own: Prepared, folder: Path) -> Charge:
+def _first(planned: PlannedCase, folder: Path) -> Charge:
     """Make the first release, watching the ledger, and make it again."""
     ledger = folder / "state" / "ledger.db"
     data = Watched.of(folder / "data.csv", ledger)
     before = spent(ledger)
-    release_once(own, folder, data, 1)
+    release_once(planned, folder, data, 1)
     seen, after = tuple(data.seen), spent(ledger)
     data.seen = []
-    release_once(own, folder, data, 1, again=True)
+    release_once(planned, folder, data, 1, again=True)
     return Charge(before, seen, after, spent(ledger), len(data.seen))
 
 
@@ -170,19 +173,20 @@ def spent(ledger: Path) -> int:
         return min(status.account.spent for status in opened.status())
 
 
-def units(own: Prepared, manifest: Json) -> tuple[int, int]:
+def units(planned: PlannedCase, manifest: Json) -> tuple[int, int]:
     """Return the least and the most that a release of a case may charge, in units of 1e-18.
 
-    The least is what its noise costs, from the scale in the manifest and the sensitivity worked out
-    apart; the most is what was asked for. Laplace noise is charged eps^2 / 2 where rho adds up.
+    The least is what its noise costs, from the scale in the manifest and the recomputed
+    sensitivity; the most is the epsilon or rho of the case. Laplace noise is charged eps^2 / 2
+    where rho adds up.
     """
     scale = Fraction(float(str(mapping(manifest["noise"])["scale"])))
-    exact, asked = Fraction(own.noise.sensitivity), own.noise.amount
-    if own.case.noise == "gaussian":
-        most = asked * (1 + Fraction(1, 10**9))  # worked out in floats, to some twelve digits
+    exact, amount = Fraction(planned.noise.sensitivity), planned.noise.amount
+    if planned.case.noise == "gaussian":
+        most = amount * (1 + Fraction(1, 10**9))  # worked out in floats, to some twelve digits
         return math.ceil(exact / (2 * scale**2) * UNIT), math.ceil(most * UNIT)
-    least, most = exact / scale, asked
-    if own.spec.privacy.delta:
+    least, most = exact / scale, amount
+    if planned.spec.privacy.delta:
         least, most = least**2 / 2, most**2 / 2
     return math.ceil(least * UNIT), math.ceil(most * UNIT)
 
@@ -195,8 +199,8 @@ def values_of(out: Path) -> Integers:
     return np.asarray(column.to_numpy())
 
 
-def _answers(own: Prepared, out: Path) -> Array:
-    files = (out / f"{item.name}.parquet" for item in own.spec.items)
+def _answers(planned: PlannedCase, out: Path) -> Array:
+    files = (out / f"{item.name}.parquet" for item in planned.spec.items)
     return np.concatenate([_columns(file, "estimate", "std_error") for file in files])
 
 

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpquery.audit.cases.cases import Size
 from dpquery.audit.findings import Finding
-from dpquery.audit.statistics import ALPHA, NoiseDistribution, goodness_of_fit
+from dpquery.audit.statistics import ALPHA, Integers, NoiseDistribution, goodness_of_fit
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw, source
 from dpquery.strategy.noise_kinds import Noise
@@ -22,7 +21,7 @@ _BULK_DRAWS = 4  # times those of the slow source
 
 
 def sampler(size: Size) -> Iterator[Finding]:
-    """Hold what `draw` adds to zeros against the law at its scale, for both sources."""
+    """Test what `draw` adds to zeros against the exact distribution, for both sources."""
     for noise, scales in SCALES.items():
         for scale in scales:
             for at_once, draws in ((BULK_ABOVE, size.draws), (None, _BULK_DRAWS * size.draws)):
@@ -30,23 +29,23 @@ def sampler(size: Size) -> Iterator[Finding]:
 
 
 def _checked(noise: Noise, scale: float, *, at_once: int | None, draws: int) -> Finding:
-    """Check one law; at most `at_once` numbers are asked for at once, or all of them."""
-    many = draws if at_once is None else min(at_once, draws)
-    held = many * max(1, draws // many)
-    values = np.concatenate([_noise(noise, scale, many) for _ in range(held // many)])
+    """Test one scale; at most `at_once` numbers are drawn in one call, or all of them."""
+    batch = draws if at_once is None else min(at_once, draws)
+    total = batch * max(1, draws // batch)
+    values = np.concatenate([_noise(noise, scale, batch) for _ in range(total // batch)])
     p = goodness_of_fit(values, NoiseDistribution(noise, Fraction(scale)))
     return Finding(
         "sampler",
-        f"{source(many)}, {noise} noise of scale {scale:,g}",
+        f"{source(batch)}, {noise} noise of scale {scale:,g}",
         "draws follow the exact discrete law",
         p > ALPHA,
-        f"p = {p:.2g}, {held:,} draws",
-        draws=held,
+        f"p = {p:.2g}, {total:,} draws",
+        draws=total,
         tests=1,
     )
 
 
-def _noise(noise: Noise, scale: float, size: int) -> NDArray[np.int64]:
+def _noise(noise: Noise, scale: float, size: int) -> Integers:
     ratio = 1 / Fraction(scale)
     amount = ratio if noise == "laplace" else ratio**2 / 2
     # A hair more than the noise costs: OpenDP rounds its own charge up to a float.

@@ -59,8 +59,8 @@ def version_finding(name: str, accepted: Accepted, locked: Mapping[str, str]) ->
 
 
 def _locked_finding(locked: Mapping[str, str]) -> Finding:
-    found = {name: installed(name) or "missing" for name in locked}
-    others = [f"{name} {found[name]}" for name in locked if found[name] != locked[name]]
+    versions = {name: installed(name) or "missing" for name in locked}
+    others = [f"{name} {versions[name]}" for name in locked if versions[name] != locked[name]]
     evidence = f"{len(locked) - len(others)} of {len(locked)} are the same"
     if others:
         evidence += f"; others here: {', '.join(others)}"
@@ -70,18 +70,18 @@ def _locked_finding(locked: Mapping[str, str]) -> Finding:
 def files_finding(name: str) -> Finding:
     """Say whether the files of a library are those of its wheel, and the ones that are imported."""
     claim = "its files are those of its wheel"
-    every = _records(name)
-    if not every:
+    distributions = _records(name)
+    if not distributions:
         return Finding("supply", name, claim, False, "pip has no record of it; install it with pip")
-    if any(_is_developed(own, name) for own in every):
+    if any(_is_developed(distribution, name) for distribution in distributions):
         evidence = "it is installed for development: its files are not sealed"
         return Finding("supply", name, claim, True, evidence)
-    distribution = every[0]
-    sealed = {Path(str(distribution.locate_file(own))): own for own in distribution.files or ()}
-    hashed = {path: own.hash for path, own in sealed.items() if own.hash is not None}
+    distribution = distributions[0]
+    sealed = {Path(str(distribution.locate_file(file))): file for file in distribution.files or ()}
+    hashed = {path: file.hash for path, file in sealed.items() if file.hash is not None}
     if not hashed:
         return Finding("supply", name, claim, True, NO_HASHES)
-    wrong = [path.name for path, own in hashed.items() if not _has_hash(path, own)]
+    wrong = [path.name for path, expected in hashed.items() if not _has_hash(path, expected)]
     wrong += [path.name for path in _code_beside(hashed, name) if path not in hashed]
     if _imported(name) not in hashed:
         wrong.append(f"{name} is imported from another folder")
@@ -97,8 +97,11 @@ def _records(name: str) -> list[metadata.Distribution]:
 
     A folder of sources may hold a record of its own, without hashes, before pip's is found.
     """
-    every = metadata.distributions(name=name)
-    return sorted(every, key=lambda own: not (_origin(own) or own.read_text("RECORD")))
+
+    def has_no_record(distribution: metadata.Distribution) -> bool:
+        return not (_origin(distribution) or distribution.read_text("RECORD"))
+
+    return sorted(metadata.distributions(name=name), key=has_no_record)
 
 
 def _origin(distribution: metadata.Distribution) -> str:
@@ -120,13 +123,13 @@ def _imported(name: str) -> Path | None:
     return None if spec is None or spec.origin is None else Path(spec.origin)
 
 
-def _has_hash(path: Path, wanted: metadata.FileHash) -> bool:
+def _has_hash(path: Path, expected: metadata.FileHash) -> bool:
     try:
         with path.open("rb") as file:
-            digest = hashlib.file_digest(file, wanted.mode).digest()
+            digest = hashlib.file_digest(file, expected.mode).digest()
     except (OSError, ValueError):
         return False
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == wanted.value
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == expected.value
 
 
 def _code_beside(hashed: Mapping[Path, metadata.FileHash], name: str) -> Iterator[Path]:

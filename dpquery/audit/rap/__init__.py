@@ -1,1 +1,1 @@
-"""RAP under audit: runs on made-up cases against the distribution they must have."""
+"""The audit of RAP: runs on made-up cases against the distribution they must have."""

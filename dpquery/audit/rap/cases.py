@@ -11,11 +11,10 @@ from fractions import Fraction
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpquery.audit.statistics import Integers
 from dpquery.plan_file.rap_settings import RapSettings
 
-Integers = NDArray[np.int64]
 AgeAndSex = tuple[int, str]
 """age and sex of a record inside the domain."""
 TownRow = tuple[str, str, str]
@@ -38,12 +37,12 @@ EPSILON, DELTA = Fraction(10), Fraction(1, 10**6)
 KINDS = tuple(product(range(4), "FM"))
 """All records there can be."""
 _EITHER = [[age <= last or sex == "F" for age, sex in KINDS] for last in range(4)]
-_CELLS = [[kind == own for kind in KINDS] for own in KINDS]
+_CELLS = [[kind == queried for kind in KINDS] for queried in KINDS]
 ANSWERED = np.array([*_EITHER, *_CELLS], dtype=np.int64)
 """Whether each query holds of each kind of record, (m, 8): in the order of the spec."""
 BLOCKS = (len(_EITHER), len(_CELLS))
-_HELD = dict(zip(KINDS, (7, 5, 9, 4, 6, 8, 3, 5), strict=True))
-DECLARED = sum(_HELD.values())
+_COUNTS = dict(zip(KINDS, (7, 5, 9, 4, 6, 8, 3, 5), strict=True))
+DECLARED = sum(_COUNTS.values())
 """The number of records that a spec declares; it is public, and the total, if they are replaced."""
 _OUTSIDE: list[TownRow] = [("7", "F", "o1"), ("1", "X", "o2"), ("", "", "o3"), ("9", "M", "p0")]
 
@@ -91,7 +90,7 @@ class Town:
     @property
     def rows(self) -> list[TownRow]:
         """The records of the town: some outside the domain, some persons with too many."""
-        inside = [kind for kind, held in _HELD.items() for _ in range(held)]
+        inside = [kind for kind, count in _COUNTS.items() for _ in range(count)]
         rows = [(str(age), sex, f"p{k}") for k, (age, sex) in enumerate(inside)]
         greedy = [("1", "M", f"p{k % 2}") for k in range(2 * self.limit + 3)]
         nobody: list[TownRow] = [("2", "F", "")] if self.person else []
@@ -117,16 +116,16 @@ class Town:
 
     def counted(self, rows: Iterable[TownRow]) -> Counter[AgeAndSex]:
         """Count the records that count, of each kind, one by one."""
-        kept: Counter[str] = Counter()
-        found: Counter[AgeAndSex] = Counter()
+        rows_of: Counter[str] = Counter()
+        counts: Counter[AgeAndSex] = Counter()
         for age, sex, name in rows:
             if age not in {"0", "1", "2", "3"} or sex not in {"F", "M"}:
                 continue
-            if self.person and (not name or kept[name] == self.limit):
+            if self.person and (not name or rows_of[name] == self.limit):
                 continue
-            kept[name] += 1
-            found[int(age), sex] += 1
-        return found
+            rows_of[name] += 1
+            counts[int(age), sex] += 1
+        return counts
 
 
 def answers_of(counted: Counter[AgeAndSex]) -> Integers:
@@ -141,8 +140,8 @@ def csv_of(rows: Sequence[TownRow]) -> str:
 
 TWO_ROUNDS = RapSettings(rounds=2, selected=2, relaxed_rows=16, seed=0)
 AT_ONCE = RapSettings(rounds=1, selected=0, relaxed_rows=16, seed=0)
-# Found by a search: what is drawn and counted then tells the neighbours apart about as well as the
-# budget allows. The record (1, F) answers the first four queries and the seventh.
+# Found by a search: what is drawn and counted then distinguishes the neighbours about as well as
+# the budget allows. The record (1, F) answers the first four queries and the seventh.
 _MANY = (0, 3, 2, 2, 0, 1, -2, 0, 1, 2, 1, 2)
 _SWAPPED = (3, -2, -2, 1, 3, 1, 0, -1, 0, 1, 0, -2)
 TOWNS = (

@@ -1,10 +1,10 @@
-"""RAP under audit: what a run spends, what it draws, what it chooses, and what neighbours can see.
+"""The checks of RAP: its charge, its noise, its selections, and what an observer can learn.
 
 The whole run is one mechanism whose law is known to the last factor: a discrete Gaussian for the
 total and for every count, a softmax for every selection, and a public side that follows from what
-was measured. So runs through the real code are held against that law, worked out anew, part by
-part; and the likelihood ratio of whole transcripts, the best event there is for telling neighbours
-apart, is held against the rho that was charged.
+was measured. So runs through the real code are tested against that law, recomputed here, part by
+part; and what the likelihood ratio of whole transcripts shows, the event that distinguishes
+neighbours best, is compared with the rho that was charged.
 """
 
 import math
@@ -27,14 +27,12 @@ from dpquery.audit.rap.cases import (
     DELTA,
     EPSILON,
     TOWNS,
-    Integers,
     Town,
     TownRow,
     answers_of,
 )
 from dpquery.audit.rap.distribution import (
     STEPS_IN_A_COUNT,
-    Floats,
     RapRuns,
     RhoSplit,
     RunDraws,
@@ -46,6 +44,8 @@ from dpquery.audit.rap.distribution import (
 from dpquery.audit.rap.runs import Bench, ReleasedRun, released_run
 from dpquery.audit.statistics import (
     ALPHA,
+    Floats,
+    Integers,
     NoiseDistribution,
     breaks_zcdp,
     chi_square,
@@ -74,7 +74,7 @@ _ORDERS = 1 + np.exp(np.linspace(-8, 8, 100_001))
 
 
 def rap(size: Size) -> Iterator[Finding]:
-    """Hold runs of RAP on made-up towns against its law, for every kind of neighbour."""
+    """Test runs of RAP on made-up towns against its distribution, for every kind of neighbour."""
     with tempfile.TemporaryDirectory() as folder:
         for number, town in enumerate(TOWNS if size.quick else (*TOWNS, ALL_QUERIES_AT_ONCE)):
             bench = Bench.of(town, Path(folder) / str(number))
@@ -82,18 +82,20 @@ def rap(size: Size) -> Iterator[Finding]:
 
 
 def audited(bench: Bench, size: Size) -> Iterator[Finding]:
-    """Hold the runs of one town against their law."""
+    """Test the runs of one town against their distribution."""
     town, runs = bench.town, size.replicates // _SHARE
-    done = [released_run(bench, number + 1) for number in range(max(1, size.releases // _RELEASES))]
-    split = RhoSplit(done[0].charged, town)
-    yield charge(town, done)
-    yield figures(town, done, split)
-    own = RapRuns.joined([bench.runs("data.csv", runs), *(each.run for each in done)])
-    other = bench.runs("neighbour.csv", runs)
-    yield from of_noise(town, own, other, split)
+    numbers = range(1, 1 + max(1, size.releases // _RELEASES))
+    releases = [released_run(bench, number) for number in numbers]
+    split = RhoSplit(releases[0].charged, town)
+    yield charge(town, releases)
+    yield figures(town, releases, split)
+    released = [release.run for release in releases]
+    observed = RapRuns.joined([bench.runs("data.csv", runs), *released])
+    neighbour = bench.runs("neighbour.csv", runs)
+    yield from of_noise(town, observed, neighbour, split)
     if town.settings.adaptive:
-        yield from of_selection(town, own, other, split)
-        yield neighbouring_runs(town, own.some(slice(runs)), other, split)
+        yield from of_selection(town, observed, neighbour, split)
+        yield neighbouring_runs(town, observed.some(slice(runs)), neighbour, split)
 
 
 def truth(town: Town, rows: Sequence[TownRow]) -> tuple[int, Integers]:
@@ -102,19 +104,25 @@ def truth(town: Town, rows: Sequence[TownRow]) -> tuple[int, Integers]:
     return counted.total(), answers_of(counted)
 
 
-def charge(town: Town, done: Sequence[ReleasedRun]) -> Finding:
-    """Hold what a run is worth, by its published figures, against what was charged, and when."""
-    costs = [_cost(town, own) for own in done]
-    rho = float(done[0].charged)
-    paid = all(cost <= own.charged * (1 + _EXACT) for cost, own in zip(costs, done, strict=True))
-    early = all(own.before == own.charged and own.charges == 1 and own.whole for own in done)
+def charge(town: Town, releases: Sequence[ReleasedRun]) -> Finding:
+    """Compare the rho of a run, by its published figures, with what was charged, and when."""
+    costs = [_cost(town, release) for release in releases]
+    rho = float(releases[0].charged)
+    paid = all(
+        cost <= release.charged * (1 + _EXACT)
+        for cost, release in zip(costs, releases, strict=True)
+    )
+    early = all(
+        release.before == release.charged and release.charges == 1 and release.whole
+        for release in releases
+    )
     epsilon = float(np.min(_ORDERS * rho + _excess(_ORDERS)))
     return Finding(
         "rap",
         town.name,
         CHARGE,
         paid and early and epsilon <= EPSILON * (1 + Fraction(_ROUNDING)),
-        f"{len(done)} releases: cost {float(max(costs)):.9g} of {rho:.9g} charged, or epsilon "
+        f"{len(releases)} releases: cost {float(max(costs)):.9g} of {rho:.9g} charged, or epsilon "
         f"{epsilon:.6g}; {'on record' if early else 'NOT on record'} at the first read",
     )
 
@@ -124,33 +132,35 @@ def _excess(orders: Floats) -> Floats:
     return np.asarray((-math.log(DELTA) - np.log(orders)) / (orders - 1) + np.log1p(-1 / orders))
 
 
-def _cost(town: Town, own: ReleasedRun) -> Fraction:
+def _cost(town: Town, release: ReleasedRun) -> Fraction:
     """Return the rho of a run: its published noise and strength, its moves by brute force."""
     total = Fraction(0)
-    if own.facts.total_std:
-        total += Fraction(town.limit) ** 2 / (2 * Fraction(own.facts.total_std) ** 2)
-    elif not town.replace or own.facts.total != DECLARED:
+    facts, run = release.facts, release.run
+    if facts.total_std:
+        total += Fraction(town.limit) ** 2 / (2 * Fraction(facts.total_std) ** 2)
+    elif not town.replace or facts.total != DECLARED:
         return Fraction(10**9)  # a total without noise is beyond any budget
-    for numbers, std in zip(own.run.numbers[0].tolist(), own.facts.noise_std, strict=True):
+    for numbers, std in zip(run.numbers[0].tolist(), facts.noise_std, strict=True):
         move = worst_move(numbers, replace=town.replace) * town.limit**2
         total += move / (2 * Fraction(std) ** 2)
-    if own.facts.selection_scale is None:
+    if facts.selection_scale is None:
         return total
-    rate = 1 / Fraction(own.facts.selection_scale)
-    return total + own.run.numbers.size * (rate * town.span) ** 2 / 8
+    rate = 1 / Fraction(facts.selection_scale)
+    return total + run.numbers.size * (rate * town.span) ** 2 / 8
 
 
-def figures(town: Town, done: Sequence[ReleasedRun], split: RhoSplit) -> Finding:
-    """Hold published figures against those that follow from the rho charged."""
+def figures(town: Town, releases: Sequence[ReleasedRun], split: RhoSplit) -> Finding:
+    """Compare published figures with those that follow from the rho charged."""
     pairs = []
-    for own in done:
-        scales = split.scales(own.run)[0] / STEPS_IN_A_COUNT
+    for release in releases:
+        facts, run = release.facts, release.run
+        scales = split.scales(run)[0] / STEPS_IN_A_COUNT
         if not town.replace:
-            pairs += [(own.facts.total_std or 0.0, split.total_scale / STEPS_IN_A_COUNT)]
-        pairs += [(own.facts.total, split.scaled_to(float(own.run.totals[0]) / STEPS_IN_A_COUNT))]
-        pairs += list(zip(own.facts.noise_std, scales.tolist(), strict=True))
+            pairs += [(facts.total_std or 0.0, split.total_scale / STEPS_IN_A_COUNT)]
+        pairs += [(facts.total, split.scaled_to(float(run.totals[0]) / STEPS_IN_A_COUNT))]
+        pairs += list(zip(facts.noise_std, scales.tolist(), strict=True))
         if town.settings.adaptive:
-            pairs += [(own.facts.selection_scale or 0.0, 1 / split.rate)]
+            pairs += [(facts.selection_scale or 0.0, 1 / split.rate)]
     worst = max(abs(given / worked_out - 1) for given, worked_out in pairs)
     return Finding(
         "rap",
@@ -161,10 +171,12 @@ def figures(town: Town, done: Sequence[ReleasedRun], split: RhoSplit) -> Finding
     )
 
 
-def of_noise(town: Town, own: RapRuns, other: RapRuns, split: RhoSplit) -> Iterator[Finding]:
-    """Hold the noise of the total and of the counts against their laws, and look for ties."""
+def of_noise(
+    town: Town, observed: RapRuns, neighbour: RapRuns, split: RhoSplit
+) -> Iterator[Finding]:
+    """Test the noise of the total and the counts against discrete Gaussians, and for ties."""
     residuals, scales = [], []
-    for runs, rows in ((own, town.rows), (other, town.neighbour)):
+    for runs, rows in ((observed, town.rows), (neighbour, town.neighbour)):
         of_total, of_counts = residuals_of(runs, *truth(town, rows))
         noisy = [of_total] if split.total else []
         residuals.append(np.column_stack([*noisy, of_counts.reshape(len(of_total), -1)]))
@@ -206,11 +218,11 @@ def _shape(values: Integers, scales: Floats) -> float:
     counted, expected = np.zeros(_CELLS, np.int64), np.zeros(_CELLS)
     quantiles = ndtri(np.arange(1, _CELLS) / _CELLS)
     for scale in np.unique(scales).tolist():
-        held = values[scales == scale]
+        group = values[scales == scale]
         edges = np.rint(quantiles * scale).astype(np.int64)
         below = NoiseDistribution("gaussian", Fraction(scale)).below(edges)
-        expected += held.size * np.diff(np.concatenate([[0.0], below, [1.0]]))
-        counted += np.bincount(np.searchsorted(edges, held), minlength=_CELLS)
+        expected += group.size * np.diff(np.concatenate([[0.0], below, [1.0]]))
+        counted += np.bincount(np.searchsorted(edges, group), minlength=_CELLS)
     return chi_square(counted, expected)
 
 
@@ -222,29 +234,31 @@ def _ties(z: Floats) -> float:
     width = z.shape[1]
     pairs = [(z[:, i], z[:, j]) for i in range(width) for j in range(i)]
     pairs += [(z[1:, i], z[:-1, j]) for i in range(width) for j in range(width)]
-    found = []
+    p_values = []
     for first, second in pairs:
         r = min(1 - 1e-15, abs(float(np.corrcoef(first, second)[0, 1])))
         free = len(first) - 2
-        found.append(2 * float(student.sf(r * math.sqrt(free / (1 - r * r)), free)))
-    return combined(found)
+        p_values.append(2 * float(student.sf(r * math.sqrt(free / (1 - r * r)), free)))
+    return combined(p_values)
 
 
-def of_selection(town: Town, own: RapRuns, other: RapRuns, split: RhoSplit) -> Iterator[Finding]:
-    """Hold what was selected against the exponential mechanism, one draw after another."""
+def of_selection(
+    town: Town, observed: RapRuns, neighbour: RapRuns, split: RhoSplit
+) -> Iterator[Finding]:
+    """Test the selections against the exponential mechanism, one draw after another."""
     rounds = [
         draws_of(runs, truth(town, rows)[1], split)
-        for runs, rows in ((own, town.rows), (other, town.neighbour))
+        for runs, rows in ((observed, town.rows), (neighbour, town.neighbour))
     ]
     pairs = [
         (first, next_) for both in rounds for draws in both for first, next_ in pairwise(draws)
     ]
-    every = [draw for both in rounds for draws in both for draw in draws]
-    possible = all((draw.chance > 0).all() for draw in every)
-    tests = [*_single(every), *_paired(pairs)]
-    fit = combined([chi_square(*own) for own in tests]) if possible else 0.0
+    all_draws = [draw for both in rounds for draws in both for draw in draws]
+    possible = all((draw.chance > 0).all() for draw in all_draws)
+    tests = [*_single(all_draws), *_paired(pairs)]
+    fit = combined([chi_square(*cells) for cells in tests]) if possible else 0.0
     free = " + ".join(str(expected.size - 1) for _, expected in tests)
-    drawn = sum(len(draw.outcome) for draw in every)
+    drawn = sum(len(draw.outcome) for draw in all_draws)
     yield Finding(
         "rap",
         town.name,
@@ -253,7 +267,7 @@ def of_selection(town: Town, own: RapRuns, other: RapRuns, split: RhoSplit) -> I
         f"{drawn:,} draws, p = {fit:.2g}; {free} degrees of freedom",
         tests=1,
     )
-    strength, p = _strength(every, split.rate)
+    strength, p = _strength(all_draws, split.rate)
     yield Finding(
         "rap",
         town.name,
@@ -268,19 +282,19 @@ Cells = tuple[Integers, Floats]
 """Counts, and what they are expected to be."""
 
 
-def _single(every: Sequence[RunDraws]) -> list[Cells]:
-    """Return the outcomes of all draws: of each in its round, and of all as one.
+def _single(draws: Sequence[RunDraws]) -> list[Cells]:
+    """Return counts of the queries drawn: by draw of a round, and over all draws.
 
     Runs have laws of their own, which are added up: the statistic is then smaller, if anything.
     """
-    m = every[0].chances.shape[1]
-    counted = np.stack([np.bincount(draw.outcome, minlength=m) for draw in every])
-    expected = np.stack([draw.chances.sum(axis=0) for draw in every])
+    m = draws[0].chances.shape[1]
+    counted = np.stack([np.bincount(draw.outcome, minlength=m) for draw in draws])
+    expected = np.stack([draw.chances.sum(axis=0) for draw in draws])
     return [pooled(counted, expected), pooled(counted.sum(axis=0), expected.sum(axis=0))]
 
 
 def _paired(pairs: Sequence[tuple[RunDraws, RunDraws]]) -> list[Cells]:
-    """Return every draw by the one before it in its round, and by how far it is from that."""
+    """Return counts of draws by the draw before in the round, and by the distance from it."""
     m = pairs[0][0].chances.shape[1]
     counted, expected = np.zeros((2, m, m), np.int64), np.zeros((2, m, m))
     for first, second in pairs:
@@ -291,8 +305,8 @@ def _paired(pairs: Sequence[tuple[RunDraws, RunDraws]]) -> list[Cells]:
     return [pooled(counted[0], expected[0]), pooled(counted[1, 0], expected[1, 0])]
 
 
-def _strength(every: Sequence[RunDraws], rate: float) -> tuple[float, float]:
-    """Return the strength that fits best, as a share of the declared one, and a p-value.
+def _strength(draws: Sequence[RunDraws], rate: float) -> tuple[float, float]:
+    """Return the most likely strength of selection over the declared one, and a p-value.
 
     With M the moment generating function of the score that is drawn, P(scores so far up) is at most
     exp of the least sum of ln M(t) - t score over t [Chernoff], and so is it down: at the t that
@@ -300,29 +314,31 @@ def _strength(every: Sequence[RunDraws], rate: float) -> tuple[float, float]:
     """
     gaps = [
         draw.scores - draw.scores[np.arange(len(draw.outcome)), draw.outcome][:, None]
-        for draw in every
+        for draw in draws
     ]
 
     def tilted(t: float) -> float:
         return sum(
             float(np.log((draw.chances * np.exp(t * gap)).sum(axis=1)).sum())
-            for draw, gap in zip(every, gaps, strict=True)
+            for draw, gap in zip(draws, gaps, strict=True)
         )
 
     best = minimize_scalar(tilted, bounds=(-rate, 3 * rate), method="bounded")
     return 1 + float(best.x) / rate, min(1.0, 2 * math.exp(min(0.0, float(best.fun))))
 
 
-def neighbouring_runs(town: Town, own: RapRuns, other: RapRuns, split: RhoSplit) -> Finding:
-    """Hold the most telling event of whole transcripts against the rho charged.
+def neighbouring_runs(
+    town: Town, observed: RapRuns, neighbour: RapRuns, split: RhoSplit
+) -> Finding:
+    """Compare what the most distinguishing event of transcripts shows with the rho charged.
 
-    That a transcript is likelier on one of two neighbours is the event that tells them apart best
+    That a transcript is likelier on one of two neighbours is the event that distinguishes them best
     [Neyman and Pearson]. The law gives it, so that no runs are used up to find it.
     """
     here, there = truth(town, town.rows), truth(town, town.neighbour)
     ratios = [
         log_likelihood(runs, *here, split) - log_likelihood(runs, *there, split)
-        for runs in (own, other)
+        for runs in (observed, neighbour)
     ]
     runs = len(ratios[0])
     hits = [int((ratio > 0).sum()) for ratio in ratios]

@@ -1,4 +1,4 @@
-"""The law of a whole run of RAP, worked out anew from public facts: its split, scales, chances.
+"""The distribution of a run of RAP, recomputed from public facts: split, scales, probabilities.
 
 Nothing here is taken from the code that is audited: rho is split in fractions as RAP's mechanism
 says, how far a record moves the selected counts is found by trying every kind of record, and the
@@ -12,11 +12,9 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpquery.audit.rap.cases import ANSWERED, DECLARED, Integers, Town
-
-Floats = NDArray[np.float64]
+from dpquery.audit.rap.cases import ANSWERED, DECLARED, Town
+from dpquery.audit.statistics import Floats, Integers
 
 STEPS_IN_A_COUNT = 1024
 """Steps of the noise's grid in one count."""
@@ -42,14 +40,14 @@ class RapRuns:
 
     @classmethod
     def joined(cls, runs: Sequence["RapRuns"]) -> "RapRuns":
-        """Return all of several."""
+        """Return the runs of several as one."""
         names = ("totals", "numbers", "counts", "synthetic")
-        return cls(*(np.concatenate([getattr(own, name) for own in runs]) for name in names))
+        return cls(*(np.concatenate([getattr(run, name) for run in runs]) for name in names))
 
     def some(self, which: slice) -> "RapRuns":
         """Return some of the runs."""
-        own = (self.totals, self.numbers, self.counts, self.synthetic)
-        return RapRuns(*(values[which] for values in own))
+        arrays = (self.totals, self.numbers, self.counts, self.synthetic)
+        return RapRuns(*(values[which] for values in arrays))
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class RhoSplit:
 
     @cached_property
     def total(self) -> Fraction:
-        """What the total costs: as much as one more query would, and a twentieth at least.
+        """The rho of the total: as much as one more query would cost, and a twentieth at least.
 
         Where records are replaced, it is the number declared, and free.
         """
@@ -80,13 +78,13 @@ class RhoSplit:
 
     @property
     def measurement(self) -> Fraction:
-        """What measuring the queries of a round costs."""
-        own = (self.rho - self.total) / self.town.settings.rounds
-        return own / 2 if self.town.settings.adaptive else own
+        """The rho of measuring the queries of a round."""
+        rho = (self.rho - self.total) / self.town.settings.rounds
+        return rho / 2 if self.town.settings.adaptive else rho
 
     @property
     def selection(self) -> Fraction:
-        """What choosing them costs."""
+        """The rho of selecting the queries of a round."""
         return self.measurement if self.town.settings.adaptive else Fraction(0)
 
     @property
@@ -96,7 +94,7 @@ class RhoSplit:
 
     @property
     def total_scale(self) -> float:
-        """Of the total's noise, in grid steps; 0 where there is none."""
+        """Scale of the total's noise, in grid steps; 0 where there is none."""
         if not self.total:
             return 0.0
         return STEPS_IN_A_COUNT * math.sqrt(self.town.limit**2 / (2 * self.total))
@@ -114,7 +112,7 @@ class RhoSplit:
         return max(1.0, float(np.average(counts, weights=stds**-2)))
 
     def scale(self, numbers: Sequence[int]) -> float:
-        """Of the noise on the counts of some queries, in grid steps."""
+        """Return the scale of the noise on the counts of some queries, in grid steps."""
         town = self.town
         if town.settings.adaptive:
             move = families_move(numbers, replace=town.replace)
@@ -123,12 +121,13 @@ class RhoSplit:
         return STEPS_IN_A_COUNT * math.sqrt(move * town.limit**2 / (2 * self.measurement))
 
     def scales(self, runs: RapRuns) -> Floats:
-        """Of the noise on all counts, (n, T)."""
+        """Return the scale of the noise in every round, in grid steps: (n, T)."""
         known: dict[tuple[int, ...], float] = {}
-        for own in {tuple(sorted(own)) for own in runs.numbers.reshape(-1, self.selected).tolist()}:
-            known[own] = self.scale(own)
+        rounds = runs.numbers.reshape(-1, self.selected).tolist()
+        for numbers in {tuple(sorted(numbers)) for numbers in rounds}:
+            known[numbers] = self.scale(numbers)
         return np.array(
-            [[known[tuple(sorted(own))] for own in run] for run in runs.numbers.tolist()]
+            [[known[tuple(sorted(numbers))] for numbers in run] for run in runs.numbers.tolist()]
         )
 
     def sides(self, number: int) -> list[int]:
@@ -152,13 +151,13 @@ def worst_move(numbers: Sequence[int], *, replace: bool) -> int:
 def families_move(numbers: Sequence[int], *, replace: bool) -> int:
     """Return the squared move that RAP allows for: over families of disjoint queries."""
     families: list[list[int]] = []
-    for own in sorted(numbers):
+    for number in sorted(numbers):
         for family in families:
-            if not (ANSWERED[family] @ ANSWERED[own]).any():
-                family.append(own)
+            if not (ANSWERED[family] @ ANSWERED[number]).any():
+                family.append(number)
                 break
         else:
-            families.append([own])
+            families.append([number])
     return sum(min(len(family), 2 if replace else 1) for family in families)
 
 
@@ -188,19 +187,19 @@ def draws_of(runs: RapRuns, answers: Integers, split: RhoSplit) -> list[list[Run
         return []
     left = np.ones((len(runs.totals), len(answers)), dtype=np.bool_)
     everyone = np.arange(len(left))
-    found: list[list[RunDraws]] = []
+    rounds: list[list[RunDraws]] = []
     for number in range(runs.numbers.shape[1]):
         off = answers - runs.synthetic[:, number]
-        found.append([])
+        rounds.append([])
         for draw, side in enumerate(split.sides(number)):
             scores = np.maximum(side * off, 0) if side else np.abs(off)
             weights = np.where(left, split.rate * scores, -np.inf)
             chances = np.exp(weights - weights.max(axis=1, keepdims=True))
             chances /= chances.sum(axis=1, keepdims=True)
             outcome = runs.numbers[:, number, draw]
-            found[-1].append(RunDraws(scores, chances, outcome))
+            rounds[-1].append(RunDraws(scores, chances, outcome))
             left[everyone, outcome] = False
-    return found
+    return rounds
 
 
 def residuals_of(runs: RapRuns, total: int, answers: Integers) -> tuple[Integers, Integers]:
@@ -217,6 +216,6 @@ def log_likelihood(runs: RapRuns, total: int, answers: Integers, split: RhoSplit
     noise = ((of_counts / scales) ** 2).sum(axis=(1, 2))
     if split.total:
         noise += (of_total / split.total_scale) ** 2
-    drawn = [own.chance for draws in draws_of(runs, answers, split) for own in draws]
-    chosen = [np.log(np.maximum(own, _NEVER)) for own in drawn]
+    chances = [draw.chance for draws in draws_of(runs, answers, split) for draw in draws]
+    chosen = [np.log(np.maximum(chance, _NEVER)) for chance in chances]
     return np.asarray(sum(chosen, -noise / 2))

@@ -1,8 +1,8 @@
 """Runs of RAP on made-up towns, through the real code from the CSV file to the committed vector.
 
 A release goes the whole way: plan, ledger, curator, relaxed rows, files. The bulk of the runs are
-the curator's own question put to tables that the curator's own counting made of a CSV file, with a
-public side that has no fit in it, since what it answers is for it to choose.
+the curator's query on tables that the curator's counting made of a CSV file, with a public side
+that has no fit in it: the audit may choose what it answers.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,11 +11,11 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpquery.audit.checks.repeated_releases import Watched, spent
-from dpquery.audit.rap.cases import ANSWERED, BLOCKS, DELTA, EPSILON, Integers, Town, csv_of
-from dpquery.audit.rap.distribution import Floats, RapRuns, RhoSplit
+from dpquery.audit.rap.cases import ANSWERED, BLOCKS, DELTA, EPSILON, Town, csv_of
+from dpquery.audit.rap.distribution import RapRuns, RhoSplit
+from dpquery.audit.statistics import Floats, Integers
 from dpquery.commands import plan as plan_command
 from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, Price, guarantee, unit_of
@@ -33,8 +33,8 @@ from dpquery.release.manifest.manifest_input import read_manifest
 from dpquery.spec.parsing.spec import parse
 
 
-class Told:
-    """A public side without a fit: what was measured moves all of its answers alike."""
+class ShiftedProjection:
+    """A public side without a fit: what was measured shifts all of its answers alike."""
 
     def __init__(self, start: Integers) -> None:
         """Begin with some counts, (m,)."""
@@ -46,33 +46,33 @@ class Told:
         moved = self._start + (self._moves.mean() / 2 if self._moves.size else 0.0)
         return np.asarray(moved[self._ends[position] : self._ends[position + 1]])
 
-    def add(self, places: NDArray[np.int64], noisy: Floats, std: float) -> None:
+    def add(self, places: Integers, noisy: Floats, std: float) -> None:
         """Take in the noisy answers of a round."""
         moves = noisy - self._start[self._ends[places[:, 0]] + places[:, 1]]
         self._moves = np.concatenate([self._moves, moves])
 
 
-class _Unkept(PartialMeasurement):
-    """No parts before, and none kept: runs of the audit are never continued."""
+class _Unstored(PartialMeasurement):
+    """A draft that stores nothing: runs of the audit are never continued."""
 
     def __init__(self) -> None:
-        """Hold nothing."""
+        """Take no folder: there are no files."""
 
     def parts(self) -> list[Integers]:
         """Return none."""
         return []
 
     def append(self, values: Integers) -> None:
-        """Let go of a part."""
+        """Store nothing."""
 
 
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """A town in a folder: its question, with a public side that has no fit in it."""
+    """A town in a folder: its query, with a public side that has no fit in it."""
 
     town: Town
     folder: Path
-    question: RapQuery
+    query: RapQuery
 
     @classmethod
     def of(cls, town: Town, folder: Path) -> "Bench":
@@ -92,26 +92,26 @@ class Bench:
         )
         start = town.start
 
-        def told(_: float) -> Projection:
-            return Told(start)
+        def project(_: float) -> Projection:
+            return ShiftedProjection(start)
 
-        return cls(town, folder, RapQuery(spec, compiled, town.settings, mechanism, 1, told))
+        return cls(town, folder, RapQuery(spec, compiled, town.settings, mechanism, 1, project))
 
     def runs(self, file: str, number: int) -> RapRuns:
         """Return so many runs on a file."""
-        question = self.question
+        query = self.query
         tables = tabulate(
             self.folder / file,
-            spec=question.spec,
-            subsets=question.subsets,
-            classes=question.compiled.classes,
+            spec=query.spec,
+            subsets=query.subsets,
+            classes=query.compiled.classes,
         )
-        drawn = [
-            question.noisy(dict(tables), draft=_Unkept(), progress=lambda _: None)
+        vectors = [
+            query.noisy(dict(tables), draft=_Unstored(), progress=lambda _: None)
             for _ in range(number)
         ]
         start = self.town.start
-        return runs_of(np.stack(drawn), self.town, lambda _: Told(start))
+        return runs_of(np.stack(vectors), self.town, lambda _: ShiftedProjection(start))
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +142,7 @@ def released_run(bench: Bench, number: int) -> ReleasedRun:
     if not plan_path.exists():
         _plan(bench, plan_path, ledger_path)
     earlier, data = _history(ledger_path), Watched.of(folder / "data.csv", ledger_path)
-    already = spent(ledger_path)
+    spent_before = spent(ledger_path)
     report = release_command.release(
         data,
         plan_path=plan_path,
@@ -160,7 +160,7 @@ def released_run(bench: Bench, number: int) -> ReleasedRun:
         price = Price(units[0], ledger.currency(name, unit=unit), unit)
         stored = ledger.lookup(name, key=key, price=price)
         whole = stored is not None and ledger.verify([out]) == events[-1].head
-    town, workload = bench.town, bench.question.compiled.workload
+    town, workload = bench.town, bench.query.compiled.workload
     values = np.zeros(0, np.int64) if stored is None else stored.values
     charged = Fraction(sum(units), UNIT)
     split = RhoSplit(charged, town)
@@ -172,7 +172,7 @@ def released_run(bench: Bench, number: int) -> ReleasedRun:
     facts = read_manifest(out).rap
     if facts is None:
         raise ValueError("the release of an audited town is not by RAP")
-    before = min(data.seen[1:], default=already) - already
+    before = min(data.seen[1:], default=spent_before) - spent_before
     return ReleasedRun(facts, run, charged, Fraction(before, UNIT), len(units), whole)
 
 
@@ -192,27 +192,27 @@ def runs_of(values: Integers, town: Town, project: Callable[[float], Projection]
     rounds = rest.reshape(len(values), settings.rounds, 2, settings.selected)
     numbers, counts = rounds[:, :, 0], rounds[:, :, 1]
     synthetic = np.empty((*numbers.shape[:2], m), dtype=np.int64)
-    for own in range(len(values)):
-        public = project(float(totals[own] / 1024))
-        synthetic[own] = _played(public, numbers[own], counts[own] / 1024)
+    for run in range(len(values)):
+        public = project(float(totals[run] / 1024))
+        synthetic[run] = _played(public, numbers[run], counts[run] / 1024)
     return RapRuns(totals, numbers, counts, synthetic)
 
 
 def _played(public: Projection, numbers: Integers, noisy: Floats) -> Integers:
     """Return the rounded answers that a public side has before each round, (T, m)."""
-    starts, heard = np.cumsum((0, *BLOCKS)), []
-    for own, counts in zip(numbers, noisy, strict=True):
-        every = np.concatenate([public.answers(position) for position in range(len(BLOCKS))])
-        heard.append(np.rint(every).astype(np.int64))
-        blocks = np.searchsorted(starts, own, side="right") - 1
-        public.add(np.stack([blocks, own - starts[blocks]], axis=1), counts, 1.0)
-    return np.stack(heard)
+    starts, synthetic = np.cumsum((0, *BLOCKS)), []
+    for chosen, counts in zip(numbers, noisy, strict=True):
+        answers = np.concatenate([public.answers(position) for position in range(len(BLOCKS))])
+        synthetic.append(np.rint(answers).astype(np.int64))
+        blocks = np.searchsorted(starts, chosen, side="right") - 1
+        public.add(np.stack([blocks, chosen - starts[blocks]], axis=1), counts, 1.0)
+    return np.stack(synthetic)
 
 
 def _plan(bench: Bench, plan_path: Path, ledger_path: Path) -> None:
     """Plan, and put RAP's settings into the plan as if it had been rehearsed."""
     plan_command.plan(bench.folder / "workload.yaml", plan_path=plan_path, ledger_path=ledger_path)
-    own = PlannedRap(
+    planned = PlannedRap(
         settings=bench.town.settings,
         epsilon=EPSILON,
         delta=DELTA,
@@ -227,11 +227,11 @@ def _plan(bench: Bench, plan_path: Path, ledger_path: Path) -> None:
         margin=1.0,
         preferred=True,
     )
-    plan_path.write_bytes(write_plan(replace(read_plan(plan_path.read_bytes()), relaxed=own)))
+    plan_path.write_bytes(write_plan(replace(read_plan(plan_path.read_bytes()), relaxed=planned)))
 
 
 def _history(ledger_path: Path) -> list[Event]:
-    """Return what is durable in the ledger, by a connection of its own."""
+    """Return what is durable in the ledger, by a new connection."""
     if not ledger_path.exists():
         return []
     with Ledger.open(ledger_path, create=False) as ledger:
@@ -241,7 +241,7 @@ def _history(ledger_path: Path) -> list[Event]:
 def _charges(events: Sequence[Event], key: str) -> list[int]:
     """Return the units that some events charge for a key."""
     return [
-        int(str(own.fields["units"]))
-        for own in events
-        if own.kind == "reserve" and own.fields["key"] == key
+        int(str(event.fields["units"]))
+        for event in events
+        if event.kind == "reserve" and event.fields["key"] == key
     ]
