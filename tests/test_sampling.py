@@ -13,7 +13,7 @@ from dpquery.spec.parsing.random_subsets import (
     PublicDraws,
     TooManySetsError,
     WeightedSets,
-    drawn,
+    draw_sets,
     geometric,
     zipf,
 )
@@ -83,13 +83,13 @@ def test_every_set_is_as_long_as_the_product_of_its_weights(law: str, max_cells:
 def test_sets_are_drawn_by_that_law_and_none_twice() -> None:
     weights = [6, 3, 2, 1]
     sets, runs = WeightedSets((2, 2, 2, 2), weights, 2, None), 6000
-    pairs = Counter(tuple(drawn(sets, 2, seed)) for seed in range(runs))
+    pairs = Counter(tuple(draw_sets(sets, 2, seed)) for seed in range(runs))
     for (first, second), count in pairs.items():
         one, other = (math.prod(weights[i] for i in own) for own in (first, second))
         p = one / sets.total * other / (sets.total - one)
         assert abs(count - runs * p) < 5 * math.sqrt(runs * p)
     assert len(pairs) == 6 * 5
-    every = drawn(sets, 6, 7)
+    every = draw_sets(sets, 6, 7)
     assert sorted(every) == list(combinations(range(4), 2))
 
 
@@ -108,7 +108,7 @@ def test_a_hundred_attributes_are_counted_but_not_any_number_of_sizes(
 ) -> None:
     sets = WeightedSets([100] * 300, random_subsets.uniform(300), 6, 10**12)
     assert sets.count == math.comb(300, 6)
-    assert len(set(drawn(sets, 50, 0))) == 50
+    assert len(set(draw_sets(sets, 50, 0))) == 50
     monkeypatch.setattr(random_subsets, "MAX_STATES", 100)
     with pytest.raises(TooManySetsError):
         WeightedSets(range(2, 60), random_subsets.uniform(58), 5, 10**6)

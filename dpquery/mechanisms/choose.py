@@ -1,6 +1,6 @@
 """The mechanisms by which a plan is carried out, and the choice between them.
 
-A mechanism says what is put to the data, and what a release is made of once noisy values are there:
+A mechanism says what is measured on the data, and what a release is made of from the noisy values:
 least squares with a standard error on every answer, or relaxed rows, whose answers have none.
 """
 
@@ -17,46 +17,46 @@ ReleaseMechanism = LinearMechanism | RapMechanism
 
 
 def chosen_mechanism(
-    plan: Plan, spec: Spec, terms: ReleaseRequest, *, mechanism: MechanismChoice
+    plan: Plan, spec: Spec, request: ReleaseRequest, *, mechanism: MechanismChoice
 ) -> ReleaseMechanism:
     """Return the mechanism that was asked for; "auto" leaves it to the plan.
 
-    A kind of noise is one of linear strategies: who asks for it leaves nothing to the plan.
+    Only linear strategies have a kind of noise: a request that names one overrides the plan.
 
     Raises:
-        SpecError: the plan has no such mechanism, or was not made for these terms.
+        SpecError: the plan has no such mechanism, or was not made for this request.
     """
     relaxed = plan.relaxed
-    if mechanism == "auto" and relaxed is not None and relaxed.preferred and terms.noise is None:
-        _check_rehearsed(relaxed, terms)
+    if mechanism == "auto" and relaxed is not None and relaxed.preferred and request.noise is None:
+        _check_rehearsed(relaxed, request)
         mechanism = "rap"
-    own = rap_mechanism if mechanism == "rap" else linear_mechanism
-    return own(plan, spec, terms)
+    mechanism_for = rap_mechanism if mechanism == "rap" else linear_mechanism
+    return mechanism_for(plan, spec, request)
 
 
-def remark_on(plan: Plan, terms: ReleaseRequest, *, mechanism: MechanismChoice) -> str:
-    """Return what to say of a linear strategy that a plan prefers: seen at its own guarantee only.
+def remark_on(plan: Plan, request: ReleaseRequest, *, mechanism: MechanismChoice) -> str:
+    """Return the remark that the plan compared RAP with its linear strategy at another guarantee.
 
-    Nothing where it was asked for, by name or by a kind of noise, or where RAP was not compared.
+    Empty where linear was asked for, by name or by a kind of noise, or RAP was not compared.
     """
     relaxed = plan.relaxed
-    if mechanism != "auto" or terms.noise is not None or relaxed is None or relaxed.preferred:
+    if mechanism != "auto" or request.noise is not None or relaxed is None or relaxed.preferred:
         return ""
-    if _is_rehearsed(relaxed, terms):
+    if _is_rehearsed(relaxed, request):
         return ""
-    delta = "" if relaxed.delta == terms.delta else f" and delta {float(relaxed.delta):g}"
+    delta = "" if relaxed.delta == request.delta else f" and delta {float(relaxed.delta):g}"
     return f"RAP was compared at epsilon {float(relaxed.epsilon):g}{delta} only"
 
 
-def _is_rehearsed(relaxed: PlannedRap, terms: ReleaseRequest) -> bool:
-    return (relaxed.epsilon, relaxed.delta) == (terms.epsilon, terms.delta)
+def _is_rehearsed(relaxed: PlannedRap, request: ReleaseRequest) -> bool:
+    return (relaxed.epsilon, relaxed.delta) == (request.epsilon, request.delta)
 
 
-def _check_rehearsed(relaxed: PlannedRap, terms: ReleaseRequest) -> None:
-    """Refuse a guarantee at which nobody has seen that RAP is the better choice."""
-    if not _is_rehearsed(relaxed, terms):
+def _check_rehearsed(relaxed: PlannedRap, request: ReleaseRequest) -> None:
+    """Refuse a guarantee at which RAP was not rehearsed, where the plan prefers RAP."""
+    if not _is_rehearsed(relaxed, request):
         raise SpecError(
             f"the plan prefers RAP, which it simulated at epsilon {float(relaxed.epsilon):g} and "
-            f"delta {float(relaxed.delta):g}; plan again with --epsilon {float(terms.epsilon):g} "
-            f"--delta {float(terms.delta):g}, or give --mechanism rap or --mechanism linear"
+            f"delta {float(relaxed.delta):g}; plan again with --epsilon {float(request.epsilon):g} "
+            f"--delta {float(request.delta):g}, or give --mechanism rap or --mechanism linear"
         )

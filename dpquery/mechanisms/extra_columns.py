@@ -49,15 +49,15 @@ def extra_columns(
     noise_std: float,
     progress: Callable[[str], None],
 ) -> ExtraColumns:
-    """Return what fills the columns; the graphical model, if asked for, is fitted here.
+    """Return the extra columns of all tables; the graphical model, if requested, is fitted here.
 
     Args:
-        columns: in order; check_columns has let them pass.
+        columns: in order; checked by check_columns.
         strategy: what was measured.
         noisy: the answers of its measurements, as reconstruct takes them.
-        estimates: what least squares made of them: gives the number of records.
+        estimates: the least-squares solution, which gives the number of records.
         noise_std: standard deviation of the noise on each of them.
-        progress: told what is being done.
+        progress: called with what is being done.
     """
     if not _graphical(columns):
         return ExtraColumns(columns, None)

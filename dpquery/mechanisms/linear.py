@@ -46,7 +46,7 @@ class LinearMechanism:
     Attributes:
         plan: the plan that is carried out.
         priced: its selection for the noise, under the guarantee.
-        query: what is put to the data.
+        query: what is measured on the data.
         columns: extra ones beside the estimates.
     """
 
@@ -57,7 +57,7 @@ class LinearMechanism:
 
     @property
     def measured(self) -> tuple[MeasurementLabel, ...]:
-        """What the noisy values are of, in their order."""
+        """Labels of the noisy values, in their order."""
         return measurement_labels(self.query.spec, self.query.strategy)
 
     def make(
@@ -129,8 +129,8 @@ class LinearAnswers:
         spec: what is asked: by the plan, or later.
         compiled: the same, over the classes that were counted.
         strategy: what was measured.
-        estimates: what reconstruct made of it.
-        positions: for each block, its own or its twin's in the plan's workload; None without one.
+        estimates: the least-squares solution.
+        positions: of each block, or of an equal one, in the plan's workload; None without one.
         noise_std: standard deviation of the noise on each measured row.
         level: of the noise intervals.
         extra: columns beside the estimates.
@@ -147,7 +147,7 @@ class LinearAnswers:
 
     @cached_property
     def variances(self) -> dict[int, float]:
-        """Of the blocks whose queries all have one: found for all of them at once."""
+        """Variance of a block's queries, by position, where all of its queries have the same."""
         return uniform_variances(self.strategy, self.compiled.workload.blocks)
 
     def __call__(self, item: Item) -> Iterator[TableAnswers]:
@@ -168,15 +168,15 @@ class LinearAnswers:
             yield self.extra.added_to(answers, block)
 
 
-def linear_mechanism(plan: Plan, spec: Spec, terms: ReleaseRequest) -> LinearMechanism:
+def linear_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> LinearMechanism:
     """Return the mechanism for a request, with the better noise by the plan if they name none.
 
     Raises:
         SpecError: the plan has no strategy for that noise or guarantee, its figures are not those
             of the strategy, or the extra columns cannot be made from it.
     """
-    compiled, epsilon, delta = compile_spec(spec), terms.epsilon, terms.delta
-    priced = chosen_price(plan, spec, terms.noise, epsilon=epsilon, delta=delta)
+    compiled, epsilon, delta = compile_spec(spec), request.epsilon, request.delta
+    priced = chosen_price(plan, spec, request.noise, epsilon=epsilon, delta=delta)
     kind = priced.selection.noise
     strategy = decode_strategy(priced.selection.strategy, noise=kind, workload=compiled.workload)
     check_figures(priced.selection, strategy, compiled.workload)
@@ -184,9 +184,9 @@ def linear_mechanism(plan: Plan, spec: Spec, terms: ReleaseRequest) -> LinearMec
     mechanism = calibrated_noise(strategy, privacy=spec.privacy, guarantee=guarantee)
     remedy = f"run `dpquery plan` again with --epsilon {float(epsilon):g}, which leaves it out"
     check_solution(strategy, compiled, noise_std=mechanism.noise_std, remedy=remedy)
-    check_columns(terms.columns, strategy)
-    query = LinearQuery(spec, compiled, strategy, mechanism, terms.release)
-    return LinearMechanism(plan, priced, query, terms.columns)
+    check_columns(request.columns, strategy)
+    query = LinearQuery(spec, compiled, strategy, mechanism, request.release)
+    return LinearMechanism(plan, priced, query, request.columns)
 
 
 def check_solution(

@@ -50,8 +50,8 @@ class RapMechanism:
 
     Attributes:
         plan: the plan that is carried out.
-        relaxed: what it holds of RAP.
-        query: what is put to the data: the whole run.
+        relaxed: RAP as the plan rehearsed it.
+        query: the whole run: what is selected and measured on the data.
     """
 
     plan: Plan
@@ -60,7 +60,7 @@ class RapMechanism:
 
     @property
     def measured(self) -> tuple[MeasurementLabel, ...]:
-        """What the noisy values are of, in their order."""
+        """Labels of the noisy values, in their order."""
         settings, total = self.query.settings, MeasurementLabel("number of records", 1, 1)
         if not settings.adaptive:
             return total, MeasurementLabel("all queries", 1, self.query.compiled.workload.shape[0])
@@ -73,17 +73,17 @@ class RapMechanism:
 
     @cached_property
     def simulated(self) -> SimulatedFacts | None:
-        """What the plan saw at this very guarantee; None where it looked at another."""
-        own, guarantee = self.relaxed, self.query.guarantee
-        if (own.epsilon, own.delta) != (guarantee.epsilon, guarantee.delta):
+        """Simulated errors at this guarantee; None where the plan rehearsed another."""
+        rehearsed, guarantee = self.relaxed, self.query.guarantee
+        if (rehearsed.epsilon, rehearsed.delta) != (guarantee.epsilon, guarantee.delta):
             return None
         return SimulatedFacts(
-            proxy=own.proxy,
-            repetitions=own.repetitions,
-            rmse=own.rmse,
-            rmse_spread=own.rmse_spread,
-            max_error=own.max_error,
-            max_error_spread=own.max_error_spread,
+            proxy=rehearsed.proxy,
+            repetitions=rehearsed.repetitions,
+            rmse=rehearsed.rmse,
+            rmse_spread=rehearsed.rmse_spread,
+            max_error=rehearsed.max_error,
+            max_error_spread=rehearsed.max_error_spread,
             weighted=self.query.spec.weighted,
         )
 
@@ -134,23 +134,23 @@ class RapMechanism:
         )
 
     def _noise(self, run: RapMeasurement) -> CalibratedNoise:
-        """Return the noise on the counts of the round that had most of it."""
-        own, workload = self.query.mechanism, self.query.compiled.workload
+        """Return the noise of the round with the largest standard deviation."""
+        budget, workload = self.query.mechanism, self.query.compiled.workload
         most = max(run.rounds, key=lambda measured: measured.std)
-        sensitivity = own.sensitivity(workload, most.places)
-        scale = own.scale(own.measurement_rho, sensitivity)
-        return CalibratedNoise(own.guarantee, -GRID_BITS, sensitivity, scale)
+        sensitivity = budget.sensitivity(workload, most.places)
+        scale = budget.scale(budget.measurement_rho, sensitivity)
+        return CalibratedNoise(budget.guarantee, -GRID_BITS, sensitivity, scale)
 
     def _facts(self, run: RapMeasurement, rows: RelaxedRows) -> RapFacts:
-        own, settings = self.query.mechanism, self.query.settings
-        known = self.query.spec.dataset.rows if own.total is None else None
+        budget, settings = self.query.mechanism, self.query.settings
+        known = self.query.spec.dataset.rows if budget.total is None else None
         return RapFacts(
             rounds=settings.rounds,
             selected=settings.selected,
             relaxed_rows=settings.relaxed_rows,
             total=run.total,
-            total_std=run.total_std if own.total is None else None,
-            selection_scale=float(1 / own.rate) if settings.adaptive else None,
+            total_std=run.total_std if budget.total is None else None,
+            selection_scale=float(1 / budget.rate) if settings.adaptive else None,
             noise_std=tuple(measured.std for measured in run.rounds),
             simulated=self.simulated,
             declared=None if known is None else known.count,
@@ -175,11 +175,11 @@ class RelaxedAnswers:
             yield TableAnswers(table, self.total * shares.ravel().astype(np.float64), None, None)
 
 
-def rap_mechanism(plan: Plan, spec: Spec, terms: ReleaseRequest) -> RapMechanism:
+def rap_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> RapMechanism:
     """Return the mechanism for a request.
 
     Raises:
-        SpecError: the plan holds no RAP, or the terms do not go with it.
+        SpecError: the plan holds no RAP, or the request does not fit it.
     """
     relaxed, compiled = plan.relaxed, compile_spec(spec)
     if relaxed is None:
@@ -187,22 +187,22 @@ def rap_mechanism(plan: Plan, spec: Spec, terms: ReleaseRequest) -> RapMechanism
             "the plan holds no RAP; declare `dataset: {rows: about 50000}`, a delta under "
             "`privacy` and a budget with one, and run `dpquery plan --mechanism rap`"
         )
-    if terms.noise == "laplace":
+    if request.noise == "laplace":
         raise SpecError("RAP takes Gaussian noise; leave --noise out, or give --mechanism linear")
-    for asked, words in ((terms.columns, NO_COLUMNS), (terms.level, NO_LEVEL)):
-        if asked:
+    for option, words in ((request.columns, NO_COLUMNS), (request.level, NO_LEVEL)):
+        if option:
             raise SpecError(f"{words}, or give --mechanism linear")
     settings = relaxed.settings
     mechanism = rap_budget(
         compiled.workload,
         settings,
         privacy=spec.privacy,
-        guarantee=accounting.guarantee("gaussian", epsilon=terms.epsilon, delta=terms.delta),
+        guarantee=accounting.guarantee("gaussian", epsilon=request.epsilon, delta=request.delta),
         rows=spec.dataset.rows,
     )
 
     def project(total: float) -> RapProjection:
         return RapProjection(compiled.workload, settings, total)
 
-    query = RapQuery(spec, compiled, settings, mechanism, terms.release, project)
+    query = RapQuery(spec, compiled, settings, mechanism, request.release, project)
     return RapMechanism(plan, relaxed, query)

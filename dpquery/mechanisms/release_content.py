@@ -19,12 +19,12 @@ from dpquery.strategy.noise_kinds import Noise
 
 Progress = Callable[[str], None]
 LEVEL = 0.95
-"""Of noise intervals, where nobody asks for another."""
+"""Default confidence level of the noise intervals."""
 
 
 @dataclass(frozen=True)
 class ReleaseRequest:
-    """What is asked of a release beside its plan.
+    """Guarantee, noise and options of a release, which its plan leaves open.
 
     Attributes:
         epsilon: of the guarantee.
@@ -32,7 +32,7 @@ class ReleaseRequest:
         noise: of a linear strategy; None for the better one by the plan.
         columns: extra ones beside the estimates.
         release: number of the release.
-        level: of the noise intervals; None where nobody asked for one.
+        level: of the noise intervals; None for the default.
     """
 
     epsilon: Fraction
@@ -45,7 +45,7 @@ class ReleaseRequest:
 
 @dataclass(frozen=True, eq=False)
 class ReleaseContent:
-    """What a mechanism makes of noisy values: all that a release is written from.
+    """Answers and their manifest, made of noisy values: all that a release is written from.
 
     Attributes:
         answers: gives the answers of an item's tables, in order.
@@ -59,7 +59,7 @@ class ReleaseContent:
 
 
 def ledger_facts(measured: StoredMeasurement) -> LedgerFacts:
-    """Return where a measurement was charged."""
+    """Return the ledger event that paid for a measurement, for the manifest."""
     parent = None if measured.parent is None else measured.parent.dataset
     return LedgerFacts(measured.head.seq, measured.head.hash, parent)
 

@@ -95,7 +95,7 @@ class PlannedSelection:
     @property
     def figures(self) -> CandidateFigures:
         """Figures of the chosen candidate."""
-        return {own.name: own for own in self.candidates}[self.best]
+        return {figures.name: figures for figures in self.candidates}[self.best]
 
     @property
     def score(self) -> float | None:
@@ -134,21 +134,21 @@ def write_plan(plan: Plan) -> bytes:
             "files": dict(sorted(plan.spec_files.items())),
         },
         "objective": plan.objective,
-        "targets": [vars(own) for own in plan.targets],
+        "targets": [vars(target) for target in plan.targets],
         "seed": plan.seed,
         "selections": [
             {
-                "noise": own.noise,
-                "best": own.best,
-                "bound": own.bound_rmse,
-                "bound_kind": own.bound_kind,
-                "bound_score": own.bound_score,
-                "bound_score_kind": own.bound_score_kind,
-                "candidates": [vars(figures) for figures in own.candidates],
-                "items": [vars(figures) for figures in own.items],
-                "strategy": own.strategy,
+                "noise": selection.noise,
+                "best": selection.best,
+                "bound": selection.bound_rmse,
+                "bound_kind": selection.bound_kind,
+                "bound_score": selection.bound_score,
+                "bound_score_kind": selection.bound_score_kind,
+                "candidates": [vars(figures) for figures in selection.candidates],
+                "items": [vars(figures) for figures in selection.items],
+                "strategy": selection.strategy,
             }
-            for own in plan.selections
+            for selection in plan.selections
         ],
     }
     if plan.relaxed is not None:
@@ -177,9 +177,11 @@ def _parse(raw: Json, digest: str) -> Plan:
         spec_text=text_of(spec["text"]),
         spec_files=files,
         objective=_OBJECTIVES[text_of(raw["objective"])],
-        targets=tuple(_parse_target(mapping(own)) for own in list_of(raw["targets"])),
+        targets=tuple(_parse_target(mapping(target)) for target in list_of(raw["targets"])),
         seed=integer(raw["seed"], 0),
-        selections=tuple(_parse_selection(mapping(own)) for own in list_of(raw["selections"], 1)),
+        selections=tuple(
+            _parse_selection(mapping(selection)) for selection in list_of(raw["selections"], 1)
+        ),
         relaxed=decode_rap(mapping(raw["relaxed"])) if "relaxed" in raw else None,
         digest=digest,
     )
@@ -190,8 +192,10 @@ def _parse_selection(raw: Json) -> PlannedSelection:
         noise=_NOISES[text_of(raw["noise"])],
         best=text_of(raw["best"]),
         strategy=mapping(raw["strategy"]),
-        candidates=tuple(_parse_figures(mapping(own)) for own in list_of(raw["candidates"])),
-        items=tuple(_parse_item(mapping(own)) for own in list_of(raw["items"])),
+        candidates=tuple(
+            _parse_figures(mapping(figures)) for figures in list_of(raw["candidates"])
+        ),
+        items=tuple(_parse_item(mapping(item)) for item in list_of(raw["items"])),
         bound_rmse=optional_number(raw["bound"]),
         bound_kind=text_of(raw["bound_kind"]),
         bound_score=optional_number(raw["bound_score"]),
@@ -235,12 +239,12 @@ def _parse_item(raw: Json) -> ItemFigures:
 
 
 def read_plan_file(path: Path) -> bytes:
-    """Return the bytes of a plan file; OSError, with the reason, if they cannot be had."""
+    """Return the bytes of a plan file; OSError, with the reason, if it cannot be read."""
     return read_outside(path, most=MAX_JSON_BYTES)
 
 
 def plan_and_spec(content: bytes, path: Path) -> tuple[Plan, Spec]:
-    """Return the plan that the bytes of a file are, and its spec.
+    """Return the plan in the bytes of a file, and its spec.
 
     Raises:
         SpecError: it is not a plan, or its spec has mistakes; `path` is what messages call it.

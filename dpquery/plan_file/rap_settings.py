@@ -70,8 +70,8 @@ def default_settings(*, rho: float, rows: int, queries: int) -> RapSettings:
     """Return the settings of the rule of thumb: from the budget, the rows and the workload alone.
 
     RAP's error depends on T K, the number of queries measured, before all else [RAP, 3.4.2]: too
-    few leave much unsaid, too many spread the budget thin. The best T K goes up with the signal,
-    n sqrt(rho): the rows over the noise of one query that has all of the budget to itself. Along
+    few miss much of the data, too many leave each little budget. The best T K rises with the
+    signal, n sqrt(rho): the rows over the noise of one query that takes the whole budget. Along
     the ridge many rounds of few queries are better than few rounds of many, the more so the more
     queries overlap, at the price of a fit for every round.
 
@@ -97,14 +97,14 @@ def encode_settings(settings: RapSettings) -> dict[str, JsonValue]:
 
 
 def decode_settings(raw: JsonValue) -> RapSettings:
-    """Return the settings that JSON values hold; SpecError where they hold none.
+    """Return the settings from JSON values; SpecError where they are damaged.
 
     >>> decode_settings(encode_settings(RapSettings(4, 16, 1000, 0)))
     RapSettings(rounds=4, selected=16, relaxed_rows=1000, seed=0)
     """
     try:
-        own = mapping(raw)
-        rounds, selected, relaxed_rows, seed = (integer(own[name], 0) for name in _FIELDS)
+        values = mapping(raw)
+        rounds, selected, relaxed_rows, seed = (integer(values[name], 0) for name in _FIELDS)
         return RapSettings(rounds, selected, relaxed_rows, seed)
     except (LookupError, TypeError, ValueError):
         raise SpecError("the plan's settings of RAP are damaged; run `dpquery plan`") from None
@@ -152,8 +152,8 @@ class PlannedRap:
 
 
 def encode_rap(relaxed: PlannedRap) -> dict[str, JsonValue]:
-    """Return it as JSON values."""
-    values = {own.name: getattr(relaxed, own.name) for own in fields(relaxed)}
+    """Return RAP as it was rehearsed as JSON values."""
+    values = {field.name: getattr(relaxed, field.name) for field in fields(relaxed)}
     return values | {
         "settings": encode_settings(relaxed.settings),
         "epsilon": str(relaxed.epsilon),
@@ -162,7 +162,7 @@ def encode_rap(relaxed: PlannedRap) -> dict[str, JsonValue]:
 
 
 def decode_rap(raw: Json) -> PlannedRap:
-    """Return what JSON values hold; TypeError, ValueError or LookupError where they do not."""
+    """Return RAP as it was rehearsed; TypeError, ValueError or LookupError where it is damaged."""
     epsilon, delta = _fraction(raw["epsilon"]), _fraction(raw["delta"])
     if not _EPSILONS[0] <= epsilon <= _EPSILONS[1] or not _LEAST_DELTA <= delta < 1:
         raise ValueError("guarantee")

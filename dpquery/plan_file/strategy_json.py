@@ -46,10 +46,12 @@ def encode_strategy(strategy: Strategy) -> dict[str, JsonValue]:
     match strategy:
         case ProductStrategy(factors=factors):
             return head | {"shape": "product", "factors": [_encode_factor(f) for f in factors]}
-        case MarginalsStrategy(weights=weights, factors=held):
+        case MarginalsStrategy(weights=weights, factors=by_attribute):
             pairs: list[JsonValue] = [[list(b), weight] for b, weight in sorted(weights.items())]
-            own: list[JsonValue] = [[i, _encode_factor(held[i])] for i in sorted(held)]
-            return head | {"shape": "marginals", "weights": pairs, "factors": own}
+            placed: list[JsonValue] = [
+                [i, _encode_factor(by_attribute[i])] for i in sorted(by_attribute)
+            ]
+            return head | {"shape": "marginals", "weights": pairs, "factors": placed}
         case ResidualStrategy(cores=cores, weights=weights):
             pairs = [[list(b), weight] for b, weight in sorted(weights.items())]
             encoded: list[JsonValue] = [_encode_core(core) for core in cores]
@@ -62,7 +64,7 @@ def encode_strategy(strategy: Strategy) -> dict[str, JsonValue]:
                 "groups": [list(group) for group in strategy.groups],
             }
         case QuadTreeStrategy(pair=pair, levels=levels):
-            listing: list[JsonValue] = [[*own.sizes, own.weight] for own in levels]
+            listing: list[JsonValue] = [[*level.sizes, level.weight] for level in levels]
             return head | {"shape": "quad-tree", "pair": list(pair), "levels": listing}
         case DirectStrategy(weights=direct):
             return head | {"shape": "workload", "weights": list(direct)}
@@ -88,21 +90,24 @@ def _decode(encoded: Json, noise: Noise, workload: Workload) -> Strategy:
     match encoded["shape"]:
         case "product":
             encoded_factors = zip(list_of(encoded["factors"]), shape, strict=True)
-            factors = [_decode_factor(mapping(own), n) for own, n in encoded_factors]
+            factors = [_decode_factor(mapping(factor), n) for factor, n in encoded_factors]
             return ProductStrategy(name, noise, tuple(factors))
         case "marginals":
-            weights_of, held = _decode_weights(encoded, workload), _decode_held(encoded, shape)
-            return MarginalsStrategy(name, noise, shape, weights_of, held)
+            by_subset, by_attribute = (
+                _decode_weights(encoded, workload),
+                _decode_factors(encoded, shape),
+            )
+            return MarginalsStrategy(name, noise, shape, by_subset, by_attribute)
         case "residual":
             pairs = zip(list_of(encoded["cores"]), shape, strict=True)
-            cores = tuple(_decode_core(own, n) for own, n in pairs)
+            cores = tuple(_decode_core(core, n) for core, n in pairs)
             return ResidualStrategy(name, noise, cores, _decode_weights(encoded, workload))
         case "union":
             return _decode_union(encoded, name, noise, workload)
         case "quad-tree":
             return _decode_quad_tree(encoded, name, noise, shape)
         case "workload":
-            weights = tuple(scaled_integer(own) for own in list_of(encoded["weights"]))
+            weights = tuple(scaled_integer(weight) for weight in list_of(encoded["weights"]))
             if len(weights) != len(workload.blocks):
                 raise ValueError("weights")
             return DirectStrategy(name, noise, workload, weights)
@@ -111,12 +116,12 @@ def _decode(encoded: Json, noise: Noise, workload: Workload) -> Strategy:
 
 
 def _decode_union(encoded: Json, name: str, noise: Noise, workload: Workload) -> UnionStrategy:
-    parts = tuple(_decode(mapping(own), noise, workload) for own in list_of(encoded["parts"]))
+    parts = tuple(_decode(mapping(part), noise, workload) for part in list_of(encoded["parts"]))
     products = tuple(part for part in parts if isinstance(part, ProductStrategy))
-    weights = tuple(scaled_integer(own) for own in list_of(encoded["weights"]))
+    weights = tuple(scaled_integer(weight) for weight in list_of(encoded["weights"]))
     groups = tuple(
-        tuple(integer(position, 0) for position in list_of(own, 1))
-        for own in list_of(encoded["groups"])
+        tuple(integer(position, 0) for position in list_of(group, 1))
+        for group in list_of(encoded["groups"])
     )
     if not len(parts) == len(products) == len(weights) == len(groups) > 0:
         raise ValueError("parts")
@@ -127,7 +132,7 @@ def _decode_union(encoded: Json, name: str, noise: Noise, workload: Workload) ->
 
 
 def _check_support(strategy: Strategy, workload: Workload) -> None:
-    """Refuse a strategy that does not measure what a block asks for.
+    """Refuse a strategy that does not support every block of the workload.
 
     A release would find it out too, but only when it writes: after the charge.
     """
@@ -154,10 +159,10 @@ def _check_support(strategy: Strategy, workload: Workload) -> None:
 def _decode_quad_tree(
     encoded: Json, name: str, noise: Noise, shape: tuple[int, ...]
 ) -> QuadTreeStrategy:
-    first, second = (integer(own, 0) for own in list_of(encoded["pair"]))
+    first, second = (integer(position, 0) for position in list_of(encoded["pair"]))
     levels = []
     for raw in list_of(encoded["levels"]):
-        rows, columns, weight = (integer(own, 1) for own in list_of(raw))
+        rows, columns, weight = (integer(number, 1) for number in list_of(raw))
         levels.append(Level((rows, columns), weight))
     return QuadTreeStrategy(name, noise, shape, (first, second), tuple(levels))
 
@@ -173,16 +178,16 @@ def _decode_weights(encoded: Json, workload: Workload) -> dict[tuple[int, ...], 
     return weights
 
 
-def _decode_held(encoded: Json, shape: tuple[int, ...]) -> dict[int, Factor]:
+def _decode_factors(encoded: Json, shape: tuple[int, ...]) -> dict[int, Factor]:
     """Return the factors of marginals, each of full column rank."""
     factors: dict[int, Factor] = {}
     for pair in list_of(encoded["factors"]):
         place, raw = list_of(pair)
-        i, own = integer(place, 0), mapping(raw)
-        if i in factors or own["kind"] == "total":
+        i, factor = integer(place, 0), mapping(raw)
+        if i in factors or factor["kind"] == "total":
             raise ValueError("factors")
-        factors[i] = _decode_factor(own, shape[i])
-        if own["kind"] != "identity":
+        factors[i] = _decode_factor(factor, shape[i])
+        if factor["kind"] != "identity":
             inverse_gram(factors[i])
     return factors
 
@@ -201,7 +206,7 @@ def _encode_factor(factor: Factor) -> JsonValue:
         return {"kind": "hierarchy", "n": factor.shape[1], "levels": levels}
     if isinstance(factor, PIdentity):
         arrays = {"diagonal": factor.diagonal[None, :], "rows": factor.rows}
-        return {"kind": "p-identity"} | {name: _pack(own) for name, own in arrays.items()}
+        return {"kind": "p-identity"} | {name: _pack(array) for name, array in arrays.items()}
     return {"kind": "dense", "matrix": _pack(factor.dense())}
 
 
@@ -218,12 +223,12 @@ def _decode_core(raw: JsonValue, n: int) -> Core | None:
         if n != 1 or raw is not None:
             raise ValueError("core")
         return None
-    own = mapping(raw)
-    if own["kind"] == "dense":
-        core = DenseCore(_unpack(own["matrix"], n))
+    encoded = mapping(raw)
+    if encoded["kind"] == "dense":
+        core = DenseCore(_unpack(encoded["matrix"], n))
         core.recover(np.zeros((n - 1, 1)))  # refuses rows that are not independent
         return core
-    if own["kind"] != "centered" or integer(own["n"], 1) != n:
+    if encoded["kind"] != "centered" or integer(encoded["n"], 1) != n:
         raise ValueError("core")
     return CenteredCore(n)
 
@@ -239,7 +244,8 @@ def _decode_factor(raw: Json, n: int) -> Factor:
             factor = Haar(n)
         case "hierarchy" if integer(raw["n"], 1) == n:
             pairs = [
-                [integer(own, 1) for own in list_of(level)] for level in list_of(raw["levels"])
+                [integer(number, 1) for number in list_of(level)]
+                for level in list_of(raw["levels"])
             ]
             factor = Hierarchy(n, [size for size, _ in pairs], [weight for _, weight in pairs])
         case "p-identity":
@@ -269,24 +275,24 @@ def _pack(matrix: Array) -> JsonValue:
 
 
 def _check_packed(encoded: Json) -> None:
-    """Refuse more matrices than can be held, or one whose inverse would take minutes."""
+    """Refuse matrices over MAX_ALL_BYTES in all, or one over MAX_MATRIX_BYTES."""
     todo: list[JsonValue | Json] = [encoded]
     total = 0
     while todo:
-        own = todo.pop()
-        if isinstance(own, dict) and "data" in own:
-            rows, columns = (integer(size, 0) for size in list_of(own["shape"]))
+        value = todo.pop()
+        if isinstance(value, dict) and "data" in value:
+            rows, columns = (integer(size, 0) for size in list_of(value["shape"]))
             total += 8 * rows * columns
             if 8 * rows * columns > MAX_MATRIX_BYTES or total > MAX_ALL_BYTES:
                 raise ValueError("size")
-        elif isinstance(own, dict | list):
-            todo += own.values() if isinstance(own, dict) else own
+        elif isinstance(value, dict | list):
+            todo += value.values() if isinstance(value, dict) else value
 
 
 def _unpack(raw: JsonValue, n: int) -> Array:
     """Inflate an integer matrix of n columns; its declared shape limits how far."""
     packed = mapping(raw)
-    rows, columns = (integer(own, 0) for own in list_of(packed["shape"]))
+    rows, columns = (integer(size, 0) for size in list_of(packed["shape"]))
     if columns != n:
         raise ValueError("shape")
     expected = 8 * rows * columns  # within the limits of _check_packed

@@ -2,7 +2,7 @@
 
 A linear strategy's error is known exactly before any data are seen; RAP's depends on the data, so
 that it is rehearsed on a public proxy. Looking at the private data to choose is not an option: the
-choice itself would tell of them.
+choice itself would depend on them.
 
 What is simulated on one population is no more than likely on another, and RAP's answers carry no
 error bars. So RAP is preferred only where it beats the linear figure by a margin, which is wider
@@ -43,7 +43,7 @@ PRIOR_MARGIN, PROXY_MARGIN = 0.7, 0.9
 
 @dataclass(frozen=True)
 class Wanted:
-    """What plan was asked to choose between, and on what to rehearse.
+    """The mechanisms to compare, and the proxy to rehearse RAP on.
 
     Attributes:
         mechanism: "linear" rehearses nothing; "rap" prefers RAP whatever it reaches.
@@ -70,7 +70,7 @@ def stage_for(
 ) -> Stage | str:
     """Return what the rehearsal needs, at epsilon 1 unless said; or why there is none.
 
-    The reason is empty where nobody thought of RAP: nothing asked for it, and no rows are declared.
+    The reason is empty where RAP was neither requested nor possible: no rows are declared.
 
     Raises:
         SpecError: RAP, or a proxy to rehearse it on, was asked for and cannot be had.
@@ -105,10 +105,10 @@ def with_rap(
 
     Args:
         report: of the linear strategies, at the guarantee of the rehearsal.
-        stage: what the rehearsal needs; or why there is none, if that is to be told.
-        wanted: see there.
+        stage: what the rehearsal needs; or why there is none, empty for no remark.
+        wanted: the mechanisms to compare, and the proxy.
         time_limit: CPU seconds, half of them for the search of settings where one is wanted.
-        progress: told what is being done.
+        progress: called with what is being done.
 
     Raises:
         SpecError: RAP was asked for, and cannot answer this workload, or not in time.
@@ -141,17 +141,17 @@ def _rehearsed(
         rows=stage.rows.count,
         queries=stage.workload.shape[0],
     )
-    found, remarks, seeds = rule, [], range(REPETITIONS)
+    settings, remarks, seeds = rule, [], range(REPETITIONS)
     if wanted.search:
         half = replace(stage, end=start + time_limit / 2)
-        found, finished = search(half, rule, objective=objective)
+        settings, finished = search(half, rule, objective=objective)
         remarks += [] if finished else ["the search for RAP's settings was not finished"]
     whole = replace(stage, end=start + time_limit)
     done = rehearse(whole, rule, seeds=seeds)
-    if found != rule:  # best in one run each: is it better than the rule's in other runs too?
+    if settings != rule:  # best in one run each: is it better than the rule's in other runs too?
         try:
-            other = rehearse(whole, found, seeds=seeds)
-            done = min(done, other, key=lambda own: own.error(objective))
+            other = rehearse(whole, settings, seeds=seeds)
+            done = min(done, other, key=lambda rehearsed: rehearsed.error(objective))
         except OutOfTimeError:
             remarks.append("what the search for RAP's settings found was not rehearsed")
     if done.stopped:

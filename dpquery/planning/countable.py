@@ -1,4 +1,4 @@
-"""Tables that nothing can measure are refused where the spec asks for them."""
+"""Compile a spec whose tables are all small enough to be counted."""
 
 import math
 
@@ -10,7 +10,7 @@ from dpquery.strategy.search.problem import MAX_TABLE_CELLS
 
 
 def compile_countable(spec: Spec) -> CompiledSpec:
-    """Build the operators of a spec of whose tables none has more than MAX_CELLS cells.
+    """Build the operators of a spec of whose tables none has more than MAX_TABLE_CELLS cells.
 
     Every query of a table depends on all of its cells, so each strategy, and RAP, counts them.
 

@@ -123,18 +123,18 @@ def prices(
     """
     priced = [
         SelectionAtBudget(
-            own,
-            unit_std(own.noise, spec, epsilon=epsilon, delta=delta),
-            share_of_budget(own.noise, spec, epsilon=epsilon, delta=delta),
+            selection,
+            unit_std(selection.noise, spec, epsilon=epsilon, delta=delta),
+            share_of_budget(selection.noise, spec, epsilon=epsilon, delta=delta),
         )
-        for own in plan.selections
-        if own.noise == "laplace" or delta > 0
+        for selection in plan.selections
+        if selection.noise == "laplace" or delta > 0
     ]
 
-    def order(own: SelectionAtBudget) -> tuple[bool, bool, float]:
+    def order(priced: SelectionAtBudget) -> tuple[bool, bool, float]:
         if plan.targets:
-            return own.share > 1, own.score > 1, own.share
-        return own.share > 1, False, own.score
+            return priced.share > 1, priced.score > 1, priced.share
+        return priced.share > 1, False, priced.score
 
     return tuple(sorted(priced, key=order))
 
@@ -146,7 +146,7 @@ def share_of_budget(noise: Noise, spec: Spec, *, epsilon: Fraction, delta: Fract
     """
     parent = spec.dataset.parent
     budgets = [spec.budget] if parent is None else [spec.budget, parent.budget]
-    caps = [accounting.budget_cap(own, spec.privacy) for own in budgets]
+    caps = [accounting.budget_cap(budget, spec.privacy) for budget in budgets]
     guarantee = accounting.guarantee(noise, epsilon=epsilon, delta=delta)
     units = accounting.charge_units(guarantee, caps[0].currency)
     return units / min(cap.units for cap in caps)
@@ -160,20 +160,23 @@ def chosen_price(
     Raises:
         SpecError: the plan has no such selection, or its figures are those of another spec.
     """
-    asked = [(item.name, item.size) for item in spec.items]
-    if any([(item.name, item.queries) for item in own.items] != asked for own in plan.selections):
+    items_of_spec = [(item.name, item.size) for item in spec.items]
+    if any(
+        [(item.name, item.queries) for item in selection.items] != items_of_spec
+        for selection in plan.selections
+    ):
         raise SpecError("the plan's figures do not fit its spec; run `dpquery plan` again")
-    planned = [own.noise for own in plan.selections]
+    planned = [selection.noise for selection in plan.selections]
     if noise is not None and noise not in planned:
         raise SpecError(
             f"the plan has no strategy for {noise} noise: that takes `delta` under `privacy`, and "
             "a budget with a delta or in rho; change the spec and plan again"
         )
     priced = prices(plan, spec, epsilon=epsilon, delta=delta)
-    wanted = [own for own in priced if noise in (None, own.selection.noise)]
-    if not wanted:
+    allowed = [candidate for candidate in priced if noise in (None, candidate.selection.noise)]
+    if not allowed:
         raise SpecError("gaussian noise needs a delta above 0; give --delta, or use laplace")
-    return wanted[0]
+    return allowed[0]
 
 
 def check_figures(selection: PlannedSelection, strategy: Strategy, workload: Workload) -> None:
@@ -184,20 +187,22 @@ def check_figures(selection: PlannedSelection, strategy: Strategy, workload: Wor
     Raises:
         SpecError: they are not, or the strategy cannot answer its workload with finite errors.
     """
-    own = selection.figures
+    figures = selection.figures
     try:
-        found = expected_error(strategy, workload)
-        means, (low, high) = (found.rmse, found.weighted_rmse), found.max_between
+        expected = expected_error(strategy, workload)
+        means, (low, high) = (expected.rmse, expected.weighted_rmse), expected.max_between
     except (ArithmeticError, ValueError, UnsupportedWorkloadError):
         means, (low, high) = (math.nan, math.nan), (math.nan, math.nan)
     spans = [*((mean, mean) for mean in means), (low, high)]
-    stated = [value or 0.0 for value in (own.rmse, own.weighted_rmse, own.max_std_error)]
+    stated = [
+        value or 0.0 for value in (figures.rmse, figures.weighted_rmse, figures.max_std_error)
+    ]
     same = all(
         least - _ROUNDING * claimed <= claimed <= most + _ROUNDING * claimed
         for (least, most), claimed in zip(spans, stated, strict=True)
     )
     bound = selection.bound_rmse or 0.0
-    if not same or not bound <= (own.weighted_rmse or 0.0) * (1 + _ROUNDING):
+    if not same or not bound <= (figures.weighted_rmse or 0.0) * (1 + _ROUNDING):
         raise SpecError(
             "the plan's figures are not those of its strategy: it was changed by hand, or another "
             "version made it; run `dpquery plan` again. What was released by this plan can be had "
@@ -209,26 +214,26 @@ def error_curve(
     priced: SelectionAtBudget, spec: Spec, *, delta: Fraction
 ) -> list[tuple[float, float]]:
     """Return (epsilon, rmse) of the same strategy and noise at other epsilons."""
-    own = priced.selection
-    rmse = own.figures.rmse or math.inf
+    selection = priced.selection
+    rmse = selection.figures.rmse or math.inf
     return [
-        (float(epsilon), rmse * unit_std(own.noise, spec, epsilon=epsilon, delta=delta))
+        (float(epsilon), rmse * unit_std(selection.noise, spec, epsilon=epsilon, delta=delta))
         for epsilon in CURVE
     ]
 
 
 def planned(selection: Selection, spec: Spec, compiled: CompiledSpec) -> PlannedSelection:
     """Return a selection as the plan keeps it."""
-    found, error, bound = selection.best.found, selection.best.error, selection.bound
+    solution, error, bound = selection.best.found, selection.best.error, selection.bound
     of_score = selection.score_bound
-    if found is None or error is None:
+    if solution is None or error is None:
         raise ValueError("the best candidate has a strategy and its error")
     queries = weighted_queries(compiled.workload)
     return PlannedSelection(
         noise=selection.noise,
         best=selection.best.name,
-        strategy=encode_strategy(found.strategy),
-        candidates=tuple(_candidate_figures(own) for own in selection.candidates),
+        strategy=encode_strategy(solution.strategy),
+        candidates=tuple(_candidate_figures(candidate) for candidate in selection.candidates),
         items=_item_figures(error, compiled, spec),
         bound_rmse=None if bound is None else math.sqrt(bound.loss / queries),
         bound_kind="" if bound is None else bound.kind,
@@ -242,9 +247,9 @@ def _item_figures(
 ) -> tuple[ItemFigures, ...]:
     figures = []
     for item, places in zip(spec.items, compiled.items, strict=True):
-        own = [error.blocks[place] for place in places]
-        rmse = math.sqrt(sum(block.total_squared for block in own) / item.size)
-        largest = max(block.max_std_error for block in own)
+        blocks = [error.blocks[place] for place in places]
+        rmse = math.sqrt(sum(block.total_squared for block in blocks) / item.size)
+        largest = max(block.max_std_error for block in blocks)
         figures.append(ItemFigures(item.name, item.size, rmse, largest))
     return tuple(figures)
 

@@ -29,7 +29,7 @@ class PlanReport:
         priced: the selections there.
         least: for each noise the least epsilon that meets the targets, if there are any.
         reached: the targets with what the better noise reaches.
-        sweep: the selections at the epsilons that were asked for.
+        sweep: the selections at each requested epsilon.
         remark: what a rehearsal of RAP left unfinished, or why there is none; see plan.relaxed.
     """
 
@@ -45,14 +45,14 @@ class PlanReport:
 
 
 def report_of(
-    made: Plan, spec: Spec, *, epsilon: Fraction | None, delta: Fraction, sweep: Sequence[Fraction]
+    plan: Plan, spec: Spec, *, epsilon: Fraction | None, delta: Fraction, sweep: Sequence[Fraction]
 ) -> PlanReport:
     """Price a plan at an epsilon; by default at 1, or at the least that meets its targets."""
-    least = least_epsilons(made, spec, delta=delta) if made.targets else ()
+    least = least_epsilons(plan, spec, delta=delta) if plan.targets else ()
     if epsilon is None:
         epsilon = least[0].epsilon if least else Fraction(1)
-    priced = prices(made, spec, epsilon=epsilon, delta=delta)
-    met = reached_targets(priced[0], made.targets)
+    priced = prices(plan, spec, epsilon=epsilon, delta=delta)
+    met = reached_targets(priced[0], plan.targets)
     return PlanReport(
-        spec, made, epsilon, delta, priced, least, met, swept(made, spec, sweep, delta=delta)
+        spec, plan, epsilon, delta, priced, least, met, swept(plan, spec, sweep, delta=delta)
     )

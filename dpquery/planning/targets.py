@@ -69,12 +69,12 @@ def parse_targets(
 
     Raises:
         SpecError: a target has another form, an unknown item, or a figure that is not above 0; or
-            another objective is asked for beside targets.
+            another objective is given beside targets.
     """
     if texts and objective != "rmse":
         raise SpecError("targets are an objective of their own; leave --objective out")
     names = [item.name for item in spec.items]
-    found: list[Target] = []
+    targets: list[Target] = []
     for text in texts:
         matched = _FORM.fullmatch(text)
         most = _number(matched[3]) if matched else None
@@ -88,9 +88,9 @@ def parse_targets(
             raise SpecError(
                 f"target {quoted(text)}: there is no item {quoted(item)}{suggestion(item, names)}"
             )
-        wanted = names if item == "*" else [item]
-        found += [Target(name, _FIGURES[matched[2]], most) for name in wanted]
-    return tuple(dict.fromkeys(found))
+        items = names if item == "*" else [item]
+        targets += [Target(name, _FIGURES[matched[2]], most) for name in items]
+    return tuple(dict.fromkeys(targets))
 
 
 def _number(text: str) -> float | None:
@@ -106,43 +106,47 @@ def parse_sweep(text: str | None) -> tuple[Fraction, ...]:
     if text is None:
         return ()
     try:
-        return tuple(accounting.parse_epsilon(own) for own in text.split(","))
+        return tuple(accounting.parse_epsilon(number) for number in text.split(","))
     except SpecError as error:
         raise SpecError(f"sweep: {error}, with commas between: 0.1,0.5,1,2") from None
 
 
 def goal_of(targets: Sequence[Target], spec: Spec, compiled: CompiledSpec) -> Goal:
     """Return the goal that targets of a spec's items make."""
-    places = {item.name: tuple(own) for item, own in zip(spec.items, compiled.items, strict=True)}
-    return tuple(Limit(own.figure, places[own.item], own.at_most) for own in targets)
+    places = {
+        item.name: tuple(blocks) for item, blocks in zip(spec.items, compiled.items, strict=True)
+    }
+    return tuple(Limit(target.figure, places[target.item], target.at_most) for target in targets)
 
 
 def least_epsilons(plan: Plan, spec: Spec, *, delta: Fraction) -> tuple[LeastEpsilon, ...]:
     """Return what each kind of noise needs to meet the plan's targets, the cheaper one first."""
-    found = []
-    for own in plan.selections:
-        if own.noise == "laplace" or delta > 0:
-            epsilon = _least_epsilon(own, spec, delta=delta)
-            share = share_of_budget(own.noise, spec, epsilon=epsilon, delta=delta)
-            found.append(LeastEpsilon(own.noise, epsilon, share))
-    return tuple(sorted(found, key=lambda own: own.share))
+    least = []
+    for selection in plan.selections:
+        if selection.noise == "laplace" or delta > 0:
+            epsilon = _least_epsilon(selection, spec, delta=delta)
+            share = share_of_budget(selection.noise, spec, epsilon=epsilon, delta=delta)
+            least.append(LeastEpsilon(selection.noise, epsilon, share))
+    return tuple(sorted(least, key=lambda needed: needed.share))
 
 
-def _least_epsilon(own: PlannedSelection, spec: Spec, *, delta: Fraction) -> Fraction:
+def _least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) -> Fraction:
     """Solve unit_std(epsilon) score = 1 for epsilon, and round up."""
-    needed = steps(spec.privacy) * (own.score or math.inf)
-    if own.noise == "laplace":
+    needed = steps(spec.privacy) * (selection.score or math.inf)
+    if selection.noise == "laplace":
         exact = math.sqrt(2) * needed
     else:
         exact = accounting.epsilon_of(Fraction(needed**2 / 2), delta)
     low, high = accounting.EPSILONS
     if exact > high:
         raise SpecError(
-            f"these targets need an epsilon of {exact:.3g} with {own.noise.capitalize()} noise, "
+            f"these targets need an epsilon of {exact:.3g} with "
+            f"{selection.noise.capitalize()} noise, "
             f"and the largest is {float(high):g}; ask for less"
         )
     epsilon = max(low, _rounded_up(max(exact, float(low))))
-    while unit_std(own.noise, spec, epsilon=epsilon, delta=delta) * (own.score or math.inf) > 1:
+    score = selection.score or math.inf
+    while unit_std(selection.noise, spec, epsilon=epsilon, delta=delta) * score > 1:
         epsilon = _rounded_up(float(epsilon) * (1 + 10.0**-DIGITS))
     return epsilon
 
@@ -153,11 +157,11 @@ def _rounded_up(value: float) -> Fraction:
 
 
 def reached_targets(priced: SelectionAtBudget, targets: Sequence[Target]) -> tuple[Reached, ...]:
-    """Return each target with what it comes to under a selection, in counts."""
-    items = {own.name: own for own in priced.selection.items}
+    """Return each target with its figure under a selection, in counts."""
+    items = {item.name: item for item in priced.selection.items}
     figures = [
-        items[own.item].max_std_error if own.figure == "sd" else items[own.item].rmse
-        for own in targets
+        items[target.item].max_std_error if target.figure == "sd" else items[target.item].rmse
+        for target in targets
     ]
     return tuple(Reached(t, priced.std * f) for t, f in zip(targets, figures, strict=True))
 
@@ -166,4 +170,6 @@ def swept(
     plan: Plan, spec: Spec, epsilons: Sequence[Fraction], *, delta: Fraction
 ) -> tuple[Sweep, ...]:
     """Price a plan at several epsilons: the strategies stay, and the better noise may change."""
-    return tuple(Sweep(own, prices(plan, spec, epsilon=own, delta=delta)) for own in epsilons)
+    return tuple(
+        Sweep(epsilon, prices(plan, spec, epsilon=epsilon, delta=delta)) for epsilon in epsilons
+    )

@@ -20,11 +20,11 @@ class Categorical:
     @cached_property
     def codes(self) -> dict[str, tuple[int, ...]]:
         """The codes that a text or a label stands for: two if it is one's text, another's label."""
-        found: dict[str, tuple[int, ...]] = {}
+        codes: dict[str, tuple[int, ...]] = {}
         for code, names in enumerate(zip(self.values, self.labels, strict=True)):
             for name in dict.fromkeys(names):
-                found[name] = (*found.get(name, ()), code)
-        return found
+                codes[name] = (*codes.get(name, ()), code)
+        return codes
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,13 @@ class Attribute:
         """Return the public label of one code."""
         parts = []
         for column in reversed(self.columns):
-            code, own = divmod(code, column.size)
-            parts.append((column, own))
+            code, column_code = divmod(code, column.size)
+            parts.append((column, column_code))
         if not self.merged:
             return self.columns[0].label(parts[0][1])
-        return ", ".join(f"{column.name}={column.label(own)}" for column, own in parts[::-1])
+        return ", ".join(
+            f"{column.name}={column.label(column_code)}" for column, column_code in parts[::-1]
+        )
 
 
 def _number(value: float) -> str:
@@ -176,7 +178,7 @@ class Domain:
         return math.prod(self.shape)
 
     def index(self, name: str) -> int:
-        """Return the position of an attribute; KeyError if there is none of that name."""
+        """Return the position of an attribute; KeyError if no attribute has the name."""
         for i, attribute in enumerate(self.attributes):
             if attribute.name == name:
                 return i

@@ -46,12 +46,12 @@ class Problems:
     def __init__(self, file: str) -> None:
         """Start with none; `file` is the spec's own name, whose mistakes are listed first."""
         self._file = file
-        self._found: set[tuple[Place, str]] = set()
+        self._noted: set[tuple[Place, str]] = set()
         self._listed = 0
 
     def add(self, place: Place, message: str) -> None:
         """Note one mistake; the same mistake at the same place counts once."""
-        self._found.add((place, message))
+        self._noted.add((place, message))
 
     def count_codes(self, count: int, label: str, place: Place, *, remedy: str) -> None:
         """Add to the codes that the spec lists, before they are; UnreadableError past MAX_LISTED.
@@ -73,7 +73,7 @@ class Problems:
         return _Collector(self)
 
     def attempt(self, read: Callable[[], _T]) -> _T | None:
-        """Return what is read; None where a mistake ends the reading, which is noted."""
+        """Return what `read` returns; None where it ends in a mistake, which is noted."""
         with self.collected():
             return read()
         return None
@@ -91,9 +91,9 @@ class Problems:
 
     def raise_if_any(self) -> None:
         """Raise one SpecError with a line for every mistake, in order of place."""
-        if not self._found:
+        if not self._noted:
             return
-        ordered = sorted(self._found, key=lambda own: (own[0].file != self._file, *own))
+        ordered = sorted(self._noted, key=lambda problem: (problem[0].file != self._file, *problem))
         lines = [f"{place}: {message}" for place, message in ordered[:_SHOWN]]
         if len(ordered) > _SHOWN:
             lines.append(f"{self._file}: and {len(ordered) - _SHOWN} more mistakes after these")
@@ -151,7 +151,7 @@ def nearest(name: str, known: Collection[str]) -> str | None:
     """Return the known name that a wrong one was probably meant to be, if any comes near."""
     if len(name) > 100 or len(known) > _COMPARED:
         return None
-    folded = {own.casefold(): own for own in known}
+    folded = {word.casefold(): word for word in known}
     near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.65)
     return folded[near[0]] if near else None
 
@@ -167,4 +167,4 @@ def suggestion(name: str, known: Collection[str]) -> str:
     near = nearest(name, known)
     if near is not None:
         return f"; did you mean {quoted(near)}?"
-    return f"; expected {listed([own[:_LONGEST] for own in known])}" if known else ""
+    return f"; expected {listed([word[:_LONGEST] for word in known])}" if known else ""

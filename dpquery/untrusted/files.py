@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def read_outside(path: Path, *, most: int) -> bytes:
-    """Return the bytes of a regular file that holds at most so many.
+    """Return the bytes of a regular file of at most `most` bytes.
 
     Raises:
         OSError: as open_outside, or the file is larger; `strerror` says which.

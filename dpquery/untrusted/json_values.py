@@ -17,22 +17,21 @@ JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "Jso
 
 
 def parsed(content: bytes) -> JsonValue:
-    """Return what a JSON text holds; ValueError, RecursionError where it holds nothing certain.
+    """Return the value of a JSON text; ValueError or RecursionError where it is not JSON.
 
-    That is also a text with a name given twice in one object, with NaN, or with more values than
-    can be held.
+    Refused too: a name given twice in one object, NaN and infinity, more values than MAX_VALUES.
     """
     if sum(map(content.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise ValueError("values")
-    found: JsonValue = json.loads(content, object_pairs_hook=_object, parse_constant=_refuse)
-    return found
+    value: JsonValue = json.loads(content, object_pairs_hook=_object, parse_constant=_refuse)
+    return value
 
 
 def _object(pairs: Sequence[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise ValueError("a name twice")
-    return found
+    return values
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -47,7 +46,7 @@ def mapping(value: JsonValue) -> Json:
 
 
 def list_of(value: JsonValue, least: int = 0) -> list[JsonValue]:
-    """Return a value that must be a list of at least so many."""
+    """Return a value that must be a list of at least `least` entries."""
     if not isinstance(value, list) or len(value) < least:
         raise TypeError("list")
     return value
@@ -62,14 +61,14 @@ def text_of(value: JsonValue) -> str:
 
 
 def integer(value: JsonValue, low: int) -> int:
-    """Return a value that must be a whole number from low to LARGEST."""
+    """Return a value that must be a whole number from low to LARGEST_INTEGER."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= LARGEST_INTEGER:
         raise ValueError("integer")
     return value
 
 
 def scaled_integer(value: JsonValue) -> int:
-    """Return a whole number of at most LARGEST times a power of two up to 2^256."""
+    """Return a whole number of at most LARGEST_INTEGER times a power of two up to 2^256."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 1 << 256:
         raise ValueError("integer")
     if value // (value & -value) > LARGEST_INTEGER:
@@ -85,7 +84,7 @@ def number_of(value: JsonValue) -> float:
 
 
 def optional_number(value: JsonValue) -> float | None:
-    """Return the same, or None."""
+    """Return a figure of an error, or None for null."""
     return None if value is None else number_of(value)
 
 
@@ -97,7 +96,7 @@ def decode(kind: object, raw: object) -> object:
     if get_origin(kind) is tuple and isinstance(raw, list | tuple):
         members = get_args(kind)
         members = members[:1] * len(raw) if Ellipsis in members else members
-        return tuple(decode(own, value) for own, value in zip(members, raw, strict=True))
+        return tuple(decode(member, value) for member, value in zip(members, raw, strict=True))
     if isinstance(kind, UnionType):
         return None if raw is None else decode(get_args(kind)[0], raw)
     if kind is float and type(raw) in (int, float) and abs(cast(float, raw)) < MOST:

@@ -27,7 +27,7 @@ _MAX_CHUNKS = 1 << 20
 
 @contextmanager
 def opened(path: Path, *, rows: int | None, coded: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
-    """Yield a file of so many rows that cannot unfold to much more than its size.
+    """Yield an open Parquet file whose columns take at most a hundred times its size in memory.
 
     Args:
         path: the file.
@@ -49,14 +49,14 @@ def _check_sizes(metadata: pq.FileMetaData, rows: int, size: int) -> None:
         raise ValueError("rows")
     if metadata.num_row_groups * metadata.num_columns > _MAX_CHUNKS:
         raise ValueError("chunks")
-    held = 0
+    rows_in_groups = 0
     for k in range(metadata.num_row_groups):
         group = metadata.row_group(k)
-        held += group.num_rows
+        rows_in_groups += group.num_rows
         chunks = [group.column(j) for j in range(group.num_columns)]
-        if group.num_rows < 0 or any(own.num_values != group.num_rows for own in chunks):
+        if group.num_rows < 0 or any(chunk.num_values != group.num_rows for chunk in chunks):
             raise ValueError("values")
-        if any(own.compression not in _CODECS for own in chunks):
+        if any(chunk.compression not in _CODECS for chunk in chunks):
             raise ValueError("codec")
-    if held != rows:
+    if rows_in_groups != rows:
         raise ValueError("rows")

@@ -37,8 +37,8 @@ def draw_records(directory: Path, spec: Spec, *, records: int) -> tuple[Array, t
     """Draw records of a spec's domain from a release of the same attributes.
 
     Returns:
-        (records, d) codes; and the attributes that no table of the release tells of, whose codes
-        are those of the default prior: flat ones would flatter RAP, which starts from them.
+        (records, d) codes; and the attributes that are in no table of the release, whose codes are
+        those of the default prior: uniform ones would favour RAP, which starts from them.
 
     Raises:
         SpecError: the folder is no release, or its attributes are not those of the spec.
@@ -49,8 +49,10 @@ def draw_records(directory: Path, spec: Spec, *, records: int) -> tuple[Array, t
             f"the proxy {directory} holds answers to questions; name the release itself"
         )
     released = _spec_of(directory)
-    names = [own.name for own in spec.domain.attributes]
-    known = {own.name: (i, own) for i, own in enumerate(released.domain.attributes)}
+    names = [attribute.name for attribute in spec.domain.attributes]
+    known = {
+        attribute.name: (i, attribute) for i, attribute in enumerate(released.domain.attributes)
+    }
     wrong = [o.name for o in spec.domain.attributes if known.get(o.name, (0, None))[1] != o]
     if wrong:
         raise SpecError(
@@ -63,9 +65,9 @@ def draw_records(directory: Path, spec: Spec, *, records: int) -> tuple[Array, t
         rows = read_relaxed(directory, compiled, digest=manifest.rap.rows_sha256)
         return _from_relaxed(rows, compiled, records)[:, order], ()
     tables = _tables(directory, released, records)
-    told = {i for subset, _ in tables for i in subset}
+    covered = {i for subset, _ in tables for i in subset}
     codes = sample_tables(released.domain.shape, tables, records=records)
-    made_up = (name for name, i in zip(names, order, strict=True) if i not in told)
+    made_up = (name for name, i in zip(names, order, strict=True) if i not in covered)
     return codes[:, order], tuple(made_up)
 
 
@@ -82,24 +84,24 @@ def _spec_of(directory: Path) -> Spec:
 
 
 def _from_relaxed(rows: RelaxedRows, compiled: CompiledSpec, records: int) -> Array:
-    """Draw from relaxed rows; the codes of a class are as likely as each other."""
+    """Draw records from relaxed rows; the codes of a class are equally likely."""
     distributions = [rows.distribution(i) for i in range(len(rows.shape))]
     drawn = sample_rows(distributions, records=records)
-    columns = [spread(drawn[:, i], own) for i, own in enumerate(compiled.classes)]
+    columns = [spread(drawn[:, i], classes) for i, classes in enumerate(compiled.classes)]
     return np.stack(columns, axis=1)
 
 
 def _tables(directory: Path, released: Spec, cells: int) -> list[tuple[Subset, Array]]:
-    """Return the tables of every value that the release holds, none negative: small ones whole.
+    """Return the identity tables of a release, made non-negative: the small ones whole.
 
-    Of a table with more cells than allowed only the one-way sums are taken.
+    Of a table with more than `cells` cells only the one-way marginals are taken.
     """
-    found: dict[Subset, Array] = {}
+    tables: dict[Subset, Array] = {}
     for item in released.items:
         estimates = _estimates(directory / f"{item.name}.parquet", item.size)
         ends = np.cumsum([table.size for table in item.tables])[:-1]
-        for table, own in zip(item.tables, np.split(estimates, ends), strict=True):
-            subset, counts = _every_value(table, own)
+        for table, answers in zip(item.tables, np.split(estimates, ends), strict=True):
+            subset, counts = _every_value(table, answers)
             parts = [(subset, counts)]
             if counts.size > cells:
                 parts = [
@@ -107,9 +109,9 @@ def _tables(directory: Path, released: Spec, cells: int) -> list[tuple[Subset, A
                     for k, i in enumerate(subset)
                 ]
             for part, tensor in parts:
-                if part and part not in found:
-                    found[part] = _not_negative(tensor)
-    return list(found.items())
+                if part and part not in tables:
+                    tables[part] = _not_negative(tensor)
+    return list(tables.items())
 
 
 def _every_value(table: Table, estimates: Array) -> tuple[Subset, Array]:
@@ -119,13 +121,13 @@ def _every_value(table: Table, estimates: Array) -> tuple[Subset, Array]:
     if table.where or table.threshold < len(table.axes):
         return (), np.zeros(())
     for i, predicates in table.axes:
-        own = _values(predicates, np.moveaxis(counts, len(subset), 0))
-        if own is None:
+        values = _values(predicates, np.moveaxis(counts, len(subset), 0))
+        if values is None:
             return (), np.zeros(())
         if isinstance(predicates, TotalSet):
-            counts = own[0]
+            counts = values[0]
             continue
-        counts = np.moveaxis(own, 0, len(subset))
+        counts = np.moveaxis(values, 0, len(subset))
         subset.append(i)
     return tuple(subset), counts
 

@@ -1,6 +1,6 @@
-"""Made-up records for where no public data are named: skewed, and a little correlated.
+"""The default prior: synthetic records, skewed and a little correlated, where no proxy is named.
 
-Nothing private is known here, and nothing is claimed of any real population. Six latent classes
+It depends on no private data, and describes no real population. Six latent classes
 with Zipf weights; within a class attributes are independent, and each falls off from some code as a
 Zipf law, 1 / rank^s with s = 1/2, 1, 2 by turns. In the largest class that code is the first one;
 in the others it is drawn, which is what correlates attributes. The seed is fixed: the prior is the
@@ -49,15 +49,15 @@ def sample_tables(
     rng = np.random.default_rng(SEED)
     codes = sample_prior(shape, records=records)
     done: set[int] = set()
-    while left := [own for own in tables if not done.issuperset(own[0])]:
-        subset, table = max(left, key=lambda own: (len(done & {*own[0]}), len(own[0])))
+    while remaining := [table for table in tables if not done.issuperset(table[0])]:
+        subset, table = max(remaining, key=lambda pair: (len(done & {*pair[0]}), len(pair[0])))
         known = [i for i in subset if i in done]
         new = [i for i in subset if i not in done]
         order = [subset.index(i) for i in (*known, *new)]
         wide = math.prod(shape[i] for i in new)
         rows = np.transpose(table, order).reshape(-1, wide)
-        given = _numbers(codes, known, shape)
-        drawn = _draw_given(rng, rows, given)
+        row_of = _numbers(codes, known, shape)
+        drawn = _draw_columns(rng, rows, row_of)
         for i, column in zip(new, np.unravel_index(drawn, [shape[i] for i in new]), strict=True):
             codes[:, i] = column
         done.update(new)
@@ -65,10 +65,10 @@ def sample_tables(
 
 
 def sample_rows(distributions: Sequence[Array], *, records: int) -> Array:
-    """Draw records from relaxed rows: one row, each as likely, then each attribute by its chances.
+    """Draw records from relaxed rows: a row uniformly, then each attribute by its distribution.
 
     Args:
-        distributions: for each attribute (n', n_i) what each row gives each of its values.
+        distributions: for each attribute (n', n_i) the probabilities of its values in each row.
         records: how many.
 
     Returns:
@@ -76,12 +76,12 @@ def sample_rows(distributions: Sequence[Array], *, records: int) -> Array:
     """
     rng = np.random.default_rng(SEED)
     rows = rng.integers(len(distributions[0]), size=records)
-    columns = [_draw_given(rng, own, rows) for own in distributions]
+    columns = [_draw_columns(rng, distribution, rows) for distribution in distributions]
     return np.stack(columns, axis=1)
 
 
 def spread(values: Array, classes: Array) -> Array:
-    """Draw a code for the class of each value, all codes of a class as likely."""
+    """Draw a code of the class of each value, uniformly within the class. (records,) int64."""
     rng = np.random.default_rng(SEED)
     order = np.argsort(classes, kind="stable")
     sizes = np.bincount(classes)
@@ -98,18 +98,18 @@ def _numbers(codes: Array, attributes: Sequence[int], shape: Sequence[int]) -> A
     return number
 
 
-def _draw_given(rng: np.random.Generator, rows: Array, given: Array) -> Array:
-    """Draw a column for each record by the weights of its row; by all rows' where it has none."""
+def _draw_columns(rng: np.random.Generator, rows: Array, row_of: Array) -> Array:
+    """Draw a column for each record by the weights of its row, or by their sum if all are zero."""
     everywhere = rows.sum(axis=0)
     everywhere = everywhere if everywhere.any() else np.ones(rows.shape[1])
-    drawn = np.empty(len(given), dtype=np.int64)
-    order = np.argsort(given, kind="stable")
-    present, starts = np.unique(given[order], return_index=True)
-    for row, here in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
+    drawn = np.empty(len(row_of), dtype=np.int64)
+    order = np.argsort(row_of, kind="stable")
+    present, starts = np.unique(row_of[order], return_index=True)
+    for row, records in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
         weights = rows[row] if rows[row].any() else everywhere
         ends = np.cumsum(weights, dtype=np.float64)
-        places = np.searchsorted(ends, rng.random(len(here)) * ends[-1], side="right")
-        drawn[here] = np.minimum(places, len(ends) - 1)
+        places = np.searchsorted(ends, rng.random(len(records)) * ends[-1], side="right")
+        drawn[records] = np.minimum(places, len(ends) - 1)
     return drawn
 
 

@@ -33,7 +33,7 @@ class Proxy:
     """Public records to rehearse on.
 
     Attributes:
-        words: what they are, for people.
+        words: what the records are, for the report.
         records: how many of them the tables count.
         rows: how many records the dataset is declared to hold: answers are scaled to it.
         table: returns the counts of a set of attributes, over classes of codes.
@@ -78,7 +78,7 @@ def _of_csv(
 ) -> Proxy:
     """Count a PUBLIC file: it has the schema of the data, so that the same reader serves.
 
-    Whose rows they are plays no part, and no column for it is asked for.
+    The privacy unit is left out: a public file needs no column of persons.
     """
     public = replace(spec, privacy=Privacy())
     try:
@@ -92,8 +92,8 @@ def _of_csv(
 
 
 def _of_records(words: str, codes: Array, compiled: CompiledSpec, *, rows: int) -> Proxy:
-    """Count records in codes, (records, d), when a table is asked for: none is kept."""
-    classes = [own[codes[:, i]] for i, own in enumerate(compiled.classes)]
+    """Count records in codes, (records, d), table by table on request; no table is stored."""
+    classes = [class_of[codes[:, i]] for i, class_of in enumerate(compiled.classes)]
     shape = compiled.workload.shape_of_domain
 
     def table(subset: Subset) -> Array:

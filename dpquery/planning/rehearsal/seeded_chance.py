@@ -1,7 +1,7 @@
-"""Chance with a seed, for rehearsals on public data: the same plan comes out the same every time.
+"""A seeded generator for rehearsals on public data: the same plan comes out the same every time.
 
-It gives NO privacy: whoever knows the seed takes the noise off. The curator makes a chance of its
-own, and has no argument through which it could be handed this one.
+It gives NO privacy: whoever knows the seed takes the noise off. The curator makes its own
+generator, and takes none as an argument.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 
 class SeededChance:
-    """The selection and the noise of RAP's loop in floats, by a seed: fair, but not private."""
+    """The selection and the noise of RAP's loop in floats, from a seed: not private."""
 
     def __init__(self, seed: int) -> None:
         """Start the stream of a seed."""
@@ -20,18 +20,18 @@ class SeededChance:
 
     def level(self, scores: Sequence[int], members: Sequence[int], rate: Fraction) -> int:
         """Return i with probability proportional to members[i] exp(rate scores[i])."""
-        with np.errstate(divide="ignore"):  # nobody of no members is chosen
+        with np.errstate(divide="ignore"):  # a level without members has probability 0
             weights = np.log(np.array(members, dtype=np.float64))
         weights += float(rate) * np.array(scores, dtype=np.float64)
         return int(np.argmax(weights + self._rng.gumbel(size=weights.size)))
 
     def below(self, bound: int) -> int:
-        """Return a whole number from 0 to below the bound, each as likely."""
+        """Return a uniform whole number from 0 to below the bound."""
         return int(self._rng.integers(bound))
 
     def add_noise(
         self, answers: NDArray[np.int64], *, budget: object, sensitivity: int, scale: float
     ) -> NDArray[np.int64]:
-        """Return answers with rounded normal noise of a scale; the budget plays no part."""
+        """Return answers with rounded normal noise of a scale; the budget is not used."""
         noise = self._rng.normal(scale=scale, size=answers.shape)
         return answers + np.rint(noise).astype(np.int64)

@@ -42,7 +42,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """Errors of the repetitions that were finished; `stopped` says that more were wanted."""
+    """Errors of the repetitions that were finished; `stopped` if time ran out before the last."""
 
     settings: RapSettings
     runs: tuple[Errors, ...]
@@ -55,12 +55,12 @@ class Rehearsed:
     @property
     def rmse(self) -> tuple[float, float]:
         """Mean and standard deviation of the weighted RMSE over the repetitions."""
-        return _spread([own.rmse for own in self.runs])
+        return _spread([run.rmse for run in self.runs])
 
     @property
     def largest(self) -> tuple[float, float]:
         """Mean and standard deviation of the largest absolute error over the repetitions."""
-        return _spread([own.largest for own in self.runs])
+        return _spread([run.largest for run in self.runs])
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,13 +68,13 @@ class Stage:
     """What a rehearsal needs, all of it public.
 
     Attributes:
-        workload: what is asked.
+        workload: the queries.
         proxy: stands in for the data.
         privacy: whom the release protects.
         guarantee: the rho that is planned.
         rows: the declared number of records.
         end: CPU seconds of this process at which a rehearsal is broken off.
-        progress: told what is being done.
+        progress: called with what is being done.
     """
 
     workload: Workload
@@ -109,7 +109,7 @@ def search(stage: Stage, start: RapSettings, *, objective: Objective) -> tuple[R
 
     The error depends on T K before all else, and has one valley along it [RAP, 3.4.2]: K goes up or
     down fourfold while that helps, and then T and K change against each other, twofold. The pair
-    that is found was lucky in its run too: it is to be judged by runs of other seeds.
+    that comes out was lucky in its run too: it is to be judged by runs of other seeds.
 
     Returns:
         The best settings found, and whether the search came to its end.
@@ -126,11 +126,11 @@ def search(stage: Stage, start: RapSettings, *, objective: Objective) -> tuple[R
         for moves in (((1, 4), (1, Fraction(1, 4))), ((2, Fraction(1, 2)), (Fraction(1, 2), 2))):
             for more_rounds, more_selected in moves:
                 before = best
-                while (own := _moved(best, more_rounds, more_selected, stage)) is not None:
-                    found = score(own)
-                    if found >= least:
+                while (tried := _moved(best, more_rounds, more_selected, stage)) is not None:
+                    error = score(tried)
+                    if error >= least:
                         break
-                    best, least = own, found
+                    best, least = tried, error
                 if best != before:
                     break  # one valley: what helped one way does not help the other
     except OutOfTimeError:
@@ -139,14 +139,14 @@ def search(stage: Stage, start: RapSettings, *, objective: Objective) -> tuple[R
 
 
 def _moved(
-    own: RapSettings, rounds: Fraction | int, selected: Fraction | int, stage: Stage
+    settings: RapSettings, rounds: Fraction | int, selected: Fraction | int, stage: Stage
 ) -> RapSettings | None:
     """Return the settings with T and K multiplied; None where that is no setting."""
-    T, K = own.rounds * rounds, own.selected * selected
+    T, K = settings.rounds * rounds, settings.selected * selected
     allowed = int(T) == T and int(K) == K and K >= 1 and stage.workload.shape[0] >= T * K
     if not allowed or T > MAX_SEARCHED or T * K > MAX_MEASURED:
         return None
-    return replace(own, rounds=int(T), selected=int(K))
+    return replace(settings, rounds=int(T), selected=int(K))
 
 
 def _run(stage: Stage, settings: RapSettings, seed: int) -> Errors:

@@ -24,7 +24,7 @@ def reference() -> str:
         parts.append(f"## {name}\n\n{about}\n\n{_table('Key', 'Value', '', 'Meaning', 'Example')}")
         parts[-1] += "".join(rows)
         if name in WORDS:
-            words = "".join(f"| `{word}` | {said} |\n" for word, said in WORDS[name].items())
+            words = "".join(f"| `{word}` | {meaning} |\n" for word, meaning in WORDS[name].items())
             parts.append(f"Or one of the words\n\n{_table('Word', 'Queries')}{words}")
     parts.append(f"## Forms\n\nWhat the tables name.\n\n{_table('Form', 'Written', 'Meaning')}")
     for name, form in DEFINITIONS.items():
@@ -89,8 +89,8 @@ def _words(schema: object) -> str:
 def _limits(schema: dict[object, object]) -> str:
     ends = {"minimum": "at least", "maximum": "at most"}
     ends |= {"exclusiveMinimum": "above", "exclusiveMaximum": "below"}
-    said = [f"{words} {_figure(schema[end])}" for end, words in ends.items() if end in schema]
-    return f", {' and '.join(said)}" if said else ""
+    limits = [f"{words} {_figure(schema[end])}" for end, words in ends.items() if end in schema]
+    return f", {' and '.join(limits)}" if limits else ""
 
 
 def _figure(end: object) -> str:

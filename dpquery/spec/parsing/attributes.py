@@ -59,8 +59,8 @@ def _check_name(key: TextNode, declared: Mapping[str, object]) -> None:
             "with no space at either end"
         )
     ends = [name.removesuffix(end) for end in ("_from", "_to") if name.endswith(end)]
-    ends += [own for own in declared if own in (f"{name}_from", f"{name}_to")]
-    if name in RELEASE_COLUMNS or any(own != name and own in declared for own in ends):
+    ends += [other for other in declared if other in (f"{name}_from", f"{name}_to")]
+    if name in RELEASE_COLUMNS or any(other != name and other in declared for other in ends):
         raise key.mistake(
             f"{quoted(name)} is the name of a column that the release adds; name the attribute "
             f"otherwise and give its header as {{column: {name}}}"
@@ -77,7 +77,9 @@ class _DomainReader:
 
     def attribute(self, key: TextNode, node: Node) -> Attribute:
         """Return one attribute: a column, or several merged."""
-        if isinstance(node, MapNode) and any(own.text == "merge" for own, _ in node.entries):
+        if isinstance(node, MapNode) and any(
+            entry_key.text == "merge" for entry_key, _ in node.entries
+        ):
             attribute = Attribute(key.text, self._merged(key, node))
         else:
             attribute = Attribute(key.text, (self._column(key, node, AttributeFields),))
@@ -95,7 +97,7 @@ class _DomainReader:
         if len(parts) < 2:
             raise given.merge.mistake(f"{what} needs at least two columns")
         # A merged column goes by its header in conditions and labels: it has no second name.
-        return tuple(self._problems.each(parts, lambda own: self._column(*own, ColumnFields)))
+        return tuple(self._problems.each(parts, lambda part: self._column(*part, ColumnFields)))
 
     def _column(self, key: TextNode, node: Node, fields: type[ColumnFields]) -> Column:
         if isinstance(node, TextNode) and node.text == "boolean":
@@ -209,10 +211,10 @@ def _listed_values(node: Node, problems: Problems) -> list[_Value]:
                 values.append((key.place, TextForm("a value").read(key, problems), shown))
     elif isinstance(node, ListNode):
         form = TextForm("a value (an empty text is written '')")
-        for own in node.items:
+        for item in node.items:
             with problems.collected():
-                value = form.read(own, problems)
-                values.append((own.place, value, value))
+                value = form.read(item, problems)
+                values.append((item.place, value, value))
     else:
         raise node.mistake(f"expected a list of values, or value: label, found {described(node)}")
     return values
@@ -230,11 +232,11 @@ def _integers(given: ColumnFields) -> Integers:
 def _bins(node: Node, problems: Problems) -> Bins:
     edges: list[float] = []
 
-    def read_edge(own: Node) -> None:
-        edge = EDGE.read(own, problems)
+    def read_edge(node_of_edge: Node) -> None:
+        edge = EDGE.read(node_of_edge, problems)
         if edges and edge <= edges[-1]:
-            raise own.mistake(
-                f"the edge {described(own)} does not lie above the one before it, so that "
+            raise node_of_edge.mistake(
+                f"the edge {described(node_of_edge)} does not lie above the one before it, so that "
                 "bins would overlap; edges increase strictly"
             )
         edges.append(edge)

@@ -78,13 +78,15 @@ def _tables(given: PartFields, scope: Scope, outer: Sets) -> list[Table]:
 
 def _product(given: PartFields, scope: Scope, where: Sets) -> Table:
     axes = scope.sets(given.product, fixed=where, read=scope.read_set)
-    asked: Sets = {i: own for i, own in axes.items() if not isinstance(own, TotalSet)}
-    return table(given.node("product"), asked, where)
+    varied: Sets = {
+        i: predicates for i, predicates in axes.items() if not isinstance(predicates, TotalSet)
+    }
+    return table(given.node("product"), varied, where)
 
 
 def _ranges(given: PartFields, scope: Scope, where: Sets) -> Table:
-    def read(own: Node, attribute: Attribute) -> PredicateSet:
-        return read_ranges(own, attribute, problems=scope.problems)
+    def read(set_node: Node, attribute: Attribute) -> PredicateSet:
+        return read_ranges(set_node, attribute, problems=scope.problems)
 
     axes = scope.sets(given.ranges, fixed=where, read=read)
     return table(given.node("ranges"), axes, where)
@@ -102,7 +104,7 @@ def _union(parts: Iterable[Node], scope: Scope, where: Sets) -> list[Table]:
 
 def _marginals(given: MarginalFields, scope: Scope, where: Sets) -> list[Table]:
     over = dict(sorted(scope.over(given.over, fixed=where).items()))
-    sets: Sets = {i: IdentitySet(own.size) for i, own in over.items()}
+    sets: Sets = {i: IdentitySet(attribute.size) for i, attribute in over.items()}
     sets |= _replaced(given, scope, over)
     subsets = _subsets(given, scope, over, where)
     limit_tables(len(subsets), given.node(given.chosen))
@@ -110,15 +112,15 @@ def _marginals(given: MarginalFields, scope: Scope, where: Sets) -> list[Table]:
 
 
 def _replaced(given: MarginalFields, scope: Scope, over: Mapping[int, Attribute]) -> Sets:
-    """Return the predicate sets that stand in for identity."""
-    names = {own.name for own in over.values()}
+    """Return the predicate sets that replace identity on some attributes."""
+    names = {attribute.name for attribute in over.values()}
 
-    def read(own: Node, attribute: Attribute) -> PredicateSet:
+    def read(set_node: Node, attribute: Attribute) -> PredicateSet:
         if attribute.name not in names:
-            raise own.mistake(
+            raise set_node.mistake(
                 f"{quoted(attribute.name)} is in none of these marginals; leave it out here"
             )
-        return scope.read_choosing(own, attribute)
+        return scope.read_choosing(set_node, attribute)
 
     return scope.sets(given.predicates or (), fixed=(), read=read)
 
@@ -132,7 +134,9 @@ def _subsets(
     if kind == "sets":
         return _listed_sets(given, scope, where)
     if kind == "max_cells":
-        return _small_subsets({i: own.size for i, own in over.items()}, given.max_cells, node)
+        return _small_subsets(
+            {i: attribute.size for i, attribute in over.items()}, given.max_cells, node
+        )
     ways = given.ways if kind == "ways" else given.up_to
     if not scope.complete:
         raise UnreadableError(None)

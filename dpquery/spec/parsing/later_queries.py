@@ -25,7 +25,7 @@ _Section = Dataset | Privacy | Budget
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """Questions about what a release was made of.
+    """Queries over the domain of an earlier release.
 
     Attributes:
         spec: the release's, with these questions for its workload.
@@ -43,7 +43,7 @@ def load_questions(path: Path, *, of: Spec) -> Questions:
 
     Args:
         path: the YAML file.
-        of: the spec of the release that is asked.
+        of: the spec of the release that is to answer.
 
     Raises:
         SpecError: the file cannot be read or has mistakes: one line for each, with its place.
@@ -69,29 +69,29 @@ def _declared(
     given: QuestionFields, of: Spec, problems: Problems, read_file: Callable[[str], str]
 ) -> dict[str, tuple[int, Attribute | None]]:
     """Return the release's attributes by name, and those given that are not the release's."""
-    theirs = {own.name: (i, own) for i, own in enumerate(of.domain.attributes)}
-    declared: dict[str, tuple[int, Attribute | None]] = {**theirs}
+    released = {attribute.name: (i, attribute) for i, attribute in enumerate(of.domain.attributes)}
+    declared: dict[str, tuple[int, Attribute | None]] = {**released}
     with problems.collected():
         entries = given.domain
         if entries is None:
             return declared
-        here = read_domain(entries, problems, read_file)
+        given_attributes = read_domain(entries, problems, read_file)
         for key, _ in entries:
-            if key.text not in theirs:
+            if key.text not in released:
                 problems.add(
                     key.place, f"attribute {quoted(key.text)} is not in the release's domain"
                 )
                 declared[key.text] = (-1, None)
                 continue
-            mine, other = here[key.text], theirs[key.text][1]
-            if mine is not None and mine != other:
+            attribute, original = given_attributes[key.text], released[key.text][1]
+            if attribute is not None and attribute != original:
                 problems.add(
                     key.place,
                     f"attribute {quoted(key.text)} is declared otherwise in the release: "
-                    f"{_words(mine)} here, {_words(other)} there",
+                    f"{_words(attribute)} here, {_words(original)} there",
                 )
                 declared[key.text] = (-1, None)
-        missing = [name for name in theirs if name not in here]
+        missing = [name for name in released if name not in given_attributes]
         if missing:
             raise given.node("domain").mistake(
                 f"the release's domain has {quoted(missing[0])} too; add it, or leave the domain "
@@ -120,12 +120,12 @@ def _compare_sections(given: QuestionFields, of: Spec, problems: Problems) -> No
             _compare("budget", budget_of(given.budget), of.budget, given)
 
 
-def _compare(name: str, mine: _Section, theirs: _Section, given: QuestionFields) -> None:
-    for field in fields(mine):
-        here, there = getattr(mine, field.name), getattr(theirs, field.name)
-        if here != there:
+def _compare(name: str, section: _Section, released: _Section, given: QuestionFields) -> None:
+    for field in fields(section):
+        value, original = getattr(section, field.name), getattr(released, field.name)
+        if value != original:
             raise given.node(name).mistake(
-                f"the {name}'s {field.name} is {_text(here)} here and {_text(there)} in the "
+                f"the {name}'s {field.name} is {_text(value)} here and {_text(original)} in the "
                 f"release; give the release's, or leave `{name}` out"
             )
 

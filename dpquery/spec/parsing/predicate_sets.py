@@ -52,7 +52,9 @@ def read_set(node: Node, attribute: Attribute, *, problems: Problems) -> Predica
         return _one_set(node, attribute, problems)
     listed_sets = ListOf("predicate sets to stack", ref("one_set")).read(node, problems)
     parts: list[PredicateSet] = []
-    for part in problems.each(listed_sets, lambda own: _one_set(own, attribute, problems)):
+    for part in problems.each(
+        listed_sets, lambda set_node: _one_set(set_node, attribute, problems)
+    ):
         parts += part.parts if isinstance(part, StackedSet) else (part,)
     return parts[0] if len(parts) == 1 else StackedSet(attribute.size, tuple(parts))
 
@@ -135,7 +137,7 @@ def _widths(width: int, node: Node, attribute: Attribute) -> WidthSet:
 
 def _ranges(spans: Sequence[Node], attribute: Attribute, problems: Problems) -> IntervalSet:
     column = _only_column(attribute)
-    bounds = problems.each(spans, lambda own: _pair(own, column, problems))
+    bounds = problems.each(spans, lambda span: _pair(span, column, problems))
     return IntervalSet(attribute.size, tuple(bounds))
 
 
@@ -167,20 +169,20 @@ def _condition(
             return GroupSet(attribute.size, (_entry(given.is_, attribute, problems),))
         case _:
             entries = _entries(given.in_, attribute, problems)
-            label = ", ".join(own for own, _ in entries)
+            label = ", ".join(name for name, _ in entries)
             return GroupSet(attribute.size, ((label, _union(entries)),))
 
 
 def _entries(node: Node, attribute: Attribute, problems: Problems) -> list[_Entry]:
     """Return the entries of a list; whatever can be said about each of them is reported."""
     nodes = ListOf(f"values of {quoted(attribute.name)}", ref("entry")).read(node, problems)
-    return problems.each(nodes, lambda own: _entry(own, attribute, problems))
+    return problems.each(nodes, lambda item: _entry(item, attribute, problems))
 
 
-def _union(found: Sequence[_Entry]) -> tuple[int, ...]:
-    if len(found) == 1:
-        return found[0][1]
-    return tuple(sorted({code for _, codes in found for code in codes}))
+def _union(entries: Sequence[_Entry]) -> tuple[int, ...]:
+    if len(entries) == 1:
+        return entries[0][1]
+    return tuple(sorted({code for _, codes in entries for code in codes}))
 
 
 def _entry(node: Node, attribute: Attribute, problems: Problems) -> _Entry:
@@ -210,13 +212,15 @@ def _merged_entry(node: Node, attribute: Attribute, problems: Problems) -> _Entr
         return key.text, _column_entry(value, columns[key.text], problems)
 
     demanded = dict(problems.each(entries, read_column))
-    label = joint.join(f"{name}={own}" for name, (own, _) in demanded.items())
-    parts = [demanded] if joint == " and " else [{name: own} for name, own in demanded.items()]
-    count = sum(_combinations(attribute.columns, own) for own in parts)
+    label = joint.join(f"{name}={value_label}" for name, (value_label, _) in demanded.items())
+    parts = [demanded] if joint == " and " else [{name: entry} for name, entry in demanded.items()]
+    count = sum(_combinations(attribute.columns, conditions) for conditions in parts)
     problems.count_codes(count, label, node.place, remedy="ask for fewer groups, or identity")
     if joint == " and ":
         return label, _combined(attribute.columns, demanded)
-    return label, tuple(sorted(set().union(*(_combined(attribute.columns, own) for own in parts))))
+    return label, tuple(
+        sorted(set().union(*(_combined(attribute.columns, conditions) for conditions in parts)))
+    )
 
 
 def _only_column(attribute: Attribute) -> Column:
@@ -227,7 +231,8 @@ def _only_column(attribute: Attribute) -> Column:
 def _combinations(columns: Sequence[Column], demanded: Mapping[str, _Entry]) -> int:
     """Return how many codes `_combined` returns."""
     return math.prod(
-        len(demanded[own.name][1]) if own.name in demanded else own.size for own in columns
+        len(demanded[column.name][1]) if column.name in demanded else column.size
+        for column in columns
     )
 
 
@@ -235,8 +240,8 @@ def _combined(columns: Sequence[Column], demanded: Mapping[str, _Entry]) -> tupl
     """Return the merged codes whose columns are as demanded, any where nothing is."""
     codes = [0]
     for column in columns:
-        _, own = demanded.get(column.name, ("", tuple(range(column.size))))
-        codes = [code * column.size + part for code in codes for part in own]
+        _, column_codes = demanded.get(column.name, ("", tuple(range(column.size))))
+        codes = [code * column.size + part for code in codes for part in column_codes]
     return tuple(codes)
 
 
@@ -256,7 +261,7 @@ def _pair(node: Node, column: Column, problems: Problems) -> tuple[int, int]:
     """Return the first and last code of a range [first, last] of a column's own values."""
     form = PairOf(f"a range of {quoted(column.name)}, [first, last]", ref("value"), ref("value"))
     low, high = form.read(node, problems)
-    first, last = problems.each((low, high), lambda own: _end(own, column, problems))
+    first, last = problems.each((low, high), lambda end: _end(end, column, problems))
     if isinstance(column.kind, Bins):
         last -= 1  # the range ends below its upper edge
     if last < first:
@@ -278,7 +283,7 @@ def _end(node: Node, column: Column, problems: Problems) -> int:
     edge = Real(f"an edge of {quoted(column.name)}").read(node, problems)
     if edge not in edges:
         label = column.range_label(0, column.length - 1)
-        near = min(edges, key=lambda own: abs(own - edge))
+        near = min(edges, key=lambda candidate: abs(candidate - edge))
         raise node.mistake(
             f"{described(node)} is not an edge of {quoted(column.name)}, whose bins cover {label}; "
             f"the nearest edge is {near:.12g}"
@@ -310,8 +315,8 @@ def _code(node: Node, column: Column, problems: Problems) -> int:
                 return codes[word][0]
             raise node.mistake(f"{quoted(word)} is not a value of {name}{suggestion(word, codes)}")
         case Boolean(true=true, false=false):
-            known = _WORDS_OF_BOOLEAN | {own.casefold(): 0 for own in false}
-            known |= {own.casefold(): 1 for own in true}
+            known = _WORDS_OF_BOOLEAN | {text.casefold(): 0 for text in false}
+            known |= {text.casefold(): 1 for text in true}
             if word.casefold() in known:
                 return known[word.casefold()]
             raise node.mistake(f"{quoted(word)} is not a value of {name}; expected yes or no")

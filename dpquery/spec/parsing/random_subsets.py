@@ -29,37 +29,37 @@ class TooManySetsError(Exception):
 class PublicDraws:
     """Uniform whole numbers from SHA-256 of a seed and a counter.
 
-    >>> draws = Draws(0)
+    >>> draws = PublicDraws(0)
     >>> [draws.below(10) for _ in range(8)]
     [0, 0, 5, 7, 8, 1, 7, 2]
     """
 
     def __init__(self, seed: int) -> None:
         self._seed, self._counter = seed, 0
-        self._bits, self._held = 0, 0
+        self._bits, self._bits_left = 0, 0
 
     def below(self, bound: int) -> int:
-        """Return a number below a bound, all alike: what is not below is drawn again."""
+        """Return a uniform whole number below a bound, by rejection."""
         size = (bound - 1).bit_length()
         while True:
-            found = self._take(size)
-            if found < bound:
-                return found
+            number = self._take(size)
+            if number < bound:
+                return number
 
     def _take(self, size: int) -> int:
-        while self._held < size:
+        while self._bits_left < size:
             text = f"dpquery sample {self._seed} {self._counter}"
             block = int.from_bytes(hashlib.sha256(text.encode()).digest())
-            self._bits, self._held = self._bits << _BLOCK | block, self._held + _BLOCK
+            self._bits, self._bits_left = self._bits << _BLOCK | block, self._bits_left + _BLOCK
             self._counter += 1
-        self._held -= size
-        found = self._bits >> self._held
-        self._bits &= (1 << self._held) - 1
-        return found
+        self._bits_left -= size
+        number = self._bits >> self._bits_left
+        self._bits &= (1 << self._bits_left) - 1
+        return number
 
 
 class WeightedSets:
-    """All sets of k attributes that fit, laid end to end, each as long as its weight."""
+    """All sets of k attributes that fit, as intervals end to end, each as long as its weight."""
 
     def __init__(
         self, sizes: Sequence[int], weights: Sequence[int], k: int, max_cells: int | None
@@ -86,24 +86,24 @@ class WeightedSets:
         """Return the set at a place below `total`: its attributes, its start and its weight."""
         chosen: list[int] = []
         start, weight, room = 0, 1, self.room
-        for i, (size, own) in enumerate(zip(self.sizes, self.weights, strict=True)):
+        for i, (size, attribute_weight) in enumerate(zip(self.sizes, self.weights, strict=True)):
             left = self.k - len(chosen)
             if not left:
                 break
-            inside = weight * own * self._sum(i + 1, left - 1, room // size)[0]
+            inside = weight * attribute_weight * self._sum(i + 1, left - 1, room // size)[0]
             if place - start < inside:
                 chosen.append(i)
-                weight, room = weight * own, room // size
+                weight, room = weight * attribute_weight, room // size
             else:
                 start += inside
         return tuple(chosen), start, weight
 
     def _sum_all(self) -> None:
-        """Find what there is to sum, from the first attribute on, and add it up from the last."""
+        """Fill `_sums`: find the states from the first attribute on, sum from the last."""
         levels: list[set[DrawState]] = [{self._state(0, self.k, self.room)}]
         states = 0
         for _ in self.sizes:
-            levels.append({own for state in levels[-1] for own in self._next(*state)})
+            levels.append({following for state in levels[-1] for following in self._next(*state)})
             states += len(levels[-1])
             if states > self._most_states:
                 raise TooManySetsError
@@ -115,7 +115,7 @@ class WeightedSets:
                     self._sums[i, left, room] = self.weights[i] * weight + beside, count + more
 
     def _times(self, cells: int, size: int) -> int:
-        """Return the product, or what is more than there is room for: that is all alike."""
+        """Return the product, capped just above the room: what does not fit is all equal."""
         return min(cells * size, self.room + 1)
 
     def _next(self, i: int, left: int, room: int) -> Iterator[DrawState]:
@@ -124,21 +124,21 @@ class WeightedSets:
             yield self._state(i + 1, left, room)
 
     def _state(self, i: int, left: int, room: int) -> DrawState:
-        """Return the state, its room no more than any set of so many from i on takes."""
+        """Return the state, its room capped at the cells of the largest set from i on."""
         most = self._most[i]
         return i, left, min(room, most[min(left, len(most) - 1)])
 
     def _sum(self, i: int, left: int, room: int) -> tuple[int, int]:
-        """Return the weight and the number of sets of so many of the attributes from i on."""
+        """Return total weight and number of the sets of `left` attributes from i on that fit."""
         if not left and room:
             return 1, 1
         return self._sums.get(self._state(i, left, room), (0, 0))
 
 
-def drawn(sets: WeightedSets, count: int, seed: int) -> list[tuple[int, ...]]:
-    """Return so many sets, none twice, in the order drawn: fewer are the beginning of more."""
+def draw_sets(sets: WeightedSets, count: int, seed: int) -> list[tuple[int, ...]]:
+    """Return `count` distinct sets in the order drawn; a smaller count gives the first of them."""
     draws, taken = PublicDraws(seed), list[tuple[int, int]]()
-    found = []
+    sets_drawn = []
     left = sets.total
     for _ in range(count):
         place = draws.below(left)
@@ -147,10 +147,10 @@ def drawn(sets: WeightedSets, count: int, seed: int) -> list[tuple[int, ...]]:
                 break
             place += weight
         chosen, start, weight = sets.at(place)
-        found.append(chosen)
+        sets_drawn.append(chosen)
         bisect.insort(taken, (start, weight))
         left -= weight
-    return found
+    return sets_drawn
 
 
 def uniform(count: int) -> list[int]:

@@ -79,12 +79,14 @@ class Scope:
         if nodes is not None:
             return self.attributes(nodes, fixed=fixed)
         declared = self.declared.values()
-        return {i: own for i, own in declared if own is not None and i not in fixed}
+        return {
+            i: attribute for i, attribute in declared if attribute is not None and i not in fixed
+        }
 
     @property
     def complete(self) -> bool:
         """Whether every declared attribute is known: until then, how many there are is not."""
-        return all(own is not None for _, own in self.declared.values())
+        return all(attribute is not None for _, attribute in self.declared.values())
 
     def read_set(self, node: Node, attribute: Attribute) -> PredicateSet:
         """Return any predicate set."""
@@ -95,11 +97,11 @@ class Scope:
         return read_condition(node, attribute, problems=self.problems)
 
     def read_choosing(self, node: Node, attribute: Attribute) -> PredicateSet:
-        """Return a predicate set that is more than the bare total."""
-        found = self.read_set(node, attribute)
-        if isinstance(found, TotalSet):
+        """Return a predicate set other than the total alone."""
+        predicates = self.read_set(node, attribute)
+        if isinstance(predicates, TotalSet):
             raise node.mistake(
                 f"every record has the total of {quoted(attribute.name)}, so it asks nothing "
                 "here; leave the attribute out"
             )
-        return found
+        return predicates

@@ -12,7 +12,7 @@ _MAX_RECORDS = 10**12
 
 
 def dataset_of(given: DatasetFields, problems: Problems) -> Dataset:
-    """Return the dataset that a section names."""
+    """Return the dataset, its rows and its parent."""
     rows = problems.attempt(lambda: _rows(given))
     parent = problems.attempt(lambda: _parent(given, problems))
     return Dataset(given.id, given.version, rows, parent)
@@ -49,11 +49,11 @@ def budget_of(given: BudgetFields) -> Budget:
 
 
 def privacy_of(given: PrivacyFields, attributes: Iterable[Attribute]) -> Privacy:
-    """Return whom the release protects; `attributes` are those of the domain."""
+    """Return the privacy unit, its neighbours and delta; `attributes` are those of the domain."""
     unit = given.unit
     if isinstance(unit, str):
         return Privacy(neighbours=given.neighbours, delta=given.delta)
-    if any(unit.person == column.name for own in attributes for column in own.columns):
+    if any(unit.person == column.name for attribute in attributes for column in attribute.columns):
         raise unit.node("person").mistake(
             f"column {quoted(unit.person)} tells persons apart, so no table may be made of it; "
             "take it out of the domain"

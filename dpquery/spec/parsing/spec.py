@@ -96,8 +96,8 @@ def read_text(path: Path) -> str:
 def _spec(text: str, name: str, problems: Problems, read_file: Callable[[str], str]) -> Spec:
     given = SpecFields.read(read_yaml(text, file=name, problems=problems), problems)
     declared = problems.attempt(lambda: read_domain(given.domain, problems, read_file)) or {}
-    attributes = [own for own in declared.values() if own is not None]
-    positions = {name: (i, own) for i, (name, own) in enumerate(declared.items())}
+    attributes = [attribute for attribute in declared.values() if attribute is not None]
+    positions = {name: (i, attribute) for i, (name, attribute) in enumerate(declared.items())}
     dataset = problems.attempt(lambda: dataset_of(given.dataset, problems))
     privacy = problems.attempt(lambda: privacy_of(given.privacy, attributes))
     budget = problems.attempt(lambda: budget_of(given.budget))

@@ -1,4 +1,4 @@
-"""The tables that items expand to, within the limits of what may be asked."""
+"""Limits of the tables that items expand to: queries of one table, and number of tables."""
 
 from dpquery.spec.model import Table
 from dpquery.spec.parsing.scope import Sets
@@ -10,13 +10,13 @@ MAX_QUERIES = 2**40  # of one table
 
 def table(node: Node, axes: Sets, where: Sets, at_least: int | None = None) -> Table:
     """Return a table, of at most MAX_QUERIES queries."""
-    found = Table(tuple(sorted(axes.items())), tuple(sorted(where.items())), at_least)
-    if found.size > MAX_QUERIES:
+    new_table = Table(tuple(sorted(axes.items())), tuple(sorted(where.items())), at_least)
+    if new_table.size > MAX_QUERIES:
         raise node.mistake(
-            f"one table asks {found.size:,} queries, more than the limit of {MAX_QUERIES:,}; "
+            f"one table asks {new_table.size:,} queries, more than the limit of {MAX_QUERIES:,}; "
             "name fewer attributes or coarser sets"
         )
-    return found
+    return new_table
 
 
 def limit_tables(count: int, node: Node) -> None:

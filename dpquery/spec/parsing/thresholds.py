@@ -23,7 +23,7 @@ def read_threshold(given: ThresholdFields, scope: Scope, where: Sets) -> list[Ta
         return _sampled(given, scope, where)
     scope.problems.attempt(lambda: _check_r(given, len(given.of), "the number of attributes"))
     attributes = scope.attributes(given.of, fixed=where)
-    axes: Sets = {i: IdentitySet(own.size) for i, own in attributes.items()}
+    axes: Sets = {i: IdentitySet(attribute.size) for i, attribute in attributes.items()}
     targets = given.targets
     if targets is not None and not (isinstance(targets, TextNode) and targets.text == "all"):
         axes = _targets(targets, scope, attributes)
@@ -37,14 +37,14 @@ def _check_r(given: ThresholdFields, k: int, what: str) -> None:
 
 
 def _targets(node: Node, scope: Scope, attributes: Mapping[int, Attribute]) -> Sets:
-    names = [own.name for own in attributes.values()]
+    names = [attribute.name for attribute in attributes.values()]
 
-    def read(own: Node, attribute: Attribute) -> PredicateSet:
+    def read(target: Node, attribute: Attribute) -> PredicateSet:
         if attribute.name not in names:
-            raise own.mistake(
+            raise target.mistake(
                 f"{quoted(attribute.name)} has a target but is not in `of`; add it there"
             )
-        return scope.read_condition(own, attribute)
+        return scope.read_condition(target, attribute)
 
     entries = TARGET_OF_EACH.read(node, scope.problems)
     targets = scope.sets(entries, fixed=(), read=read)
@@ -67,7 +67,7 @@ def _sampled(given: ThresholdFields, scope: Scope, where: Sets) -> list[Table]:
         )
     _check_r(given, k, "the number of attributes of each")
     _check_effort(given, attributes)
-    sizes = [own.size for own in attributes.values()]
+    sizes = [attribute.size for attribute in attributes.values()]
     try:
         sets = random_subsets.WeightedSets(sizes, _weights(given, len(sizes)), k, cells)
     except random_subsets.TooManySetsError:
@@ -85,10 +85,10 @@ def _sampled(given: ThresholdFields, scope: Scope, where: Sets) -> list[Table]:
             f"sample is {count}; expected 1 to {sets.count:,}, the number of sets of {k} of "
             f"{len(attributes)} attributes{fitting}"
         )
-    axes = [(i, IdentitySet(own.size)) for i, own in attributes.items()]
+    axes = [(i, IdentitySet(attribute.size)) for i, attribute in attributes.items()]
     return [
         table(node, dict(axes[j] for j in chosen), where, at_least=given.r)
-        for chosen in random_subsets.drawn(sets, count, seed)
+        for chosen in random_subsets.draw_sets(sets, count, seed)
     ]
 
 

@@ -21,13 +21,13 @@ _HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 
 
 class _Placed:
-    """What stands at a place of the text."""
+    """A node and its place in the text."""
 
     __slots__ = ()
     place: Place
 
     def mistake(self, message: str) -> UnreadableError:
-        """Return the mistake of standing here, to be raised."""
+        """Return the error of this node, to be raised."""
         return UnreadableError(self.place, message)
 
 
