@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from dpquery.exceptions import SpecError
 from dpquery.plan_file.rap_settings import PlannedRap, decode_rap, encode_rap
@@ -20,22 +21,23 @@ from dpquery.strategy.search.select import Objective
 from dpquery.untrusted.files import read_outside
 from dpquery.untrusted.json_values import (
     MAX_JSON_BYTES,
+    Count,
     Json,
+    JsonValue,
+    NotNegative,
+    Positive,
+    decode,
     integer,
     list_of,
     mapping,
-    number_of,
-    optional_number,
     parsed,
+    record,
     text_of,
 )
 
 FORMAT = "dpquery.plan/1"
 PLAN_MARK = b'"format": "dpquery.plan/'
 """What stands in the second line of every plan."""
-_OBJECTIVES: dict[str, Objective] = {"rmse": "rmse", "max": "max"}
-_FIGURES: dict[str, Figure] = {"sd": "sd", "rmse": "rmse"}
-_NOISES: dict[str, Noise] = {"laplace": "laplace", "gaussian": "gaussian"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Target:
 
     item: str
     figure: Figure
-    at_most: float
+    at_most: Positive
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,10 @@ class CandidateFigures:
     """
 
     name: str
-    rmse: float | None
-    weighted_rmse: float | None
-    max_std_error: float | None
-    score: float | None
+    rmse: NotNegative | None
+    weighted_rmse: NotNegative | None
+    max_std_error: NotNegative | None
+    score: NotNegative | None
     converged: bool
     reason: str
     stopped: bool
@@ -70,9 +72,9 @@ class ItemFigures:
     """Expected error of one workload item under the chosen strategy, at unit noise."""
 
     name: str
-    queries: int
-    rmse: float
-    max_std_error: float
+    queries: Count
+    rmse: NotNegative
+    max_std_error: NotNegative
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,8 +178,8 @@ def _parse(raw: Json, digest: str) -> Plan:
         spec_name=text_of(spec["name"]),
         spec_text=text_of(spec["text"]),
         spec_files=files,
-        objective=_OBJECTIVES[text_of(raw["objective"])],
-        targets=tuple(_parse_target(mapping(target)) for target in list_of(raw["targets"])),
+        objective=cast(Objective, decode(Objective, raw["objective"])),
+        targets=tuple(record(Target, target) for target in list_of(raw["targets"])),
         seed=integer(raw["seed"], 0),
         selections=tuple(
             _parse_selection(mapping(selection)) for selection in list_of(raw["selections"], 1)
@@ -189,53 +191,24 @@ def _parse(raw: Json, digest: str) -> Plan:
 
 def _parse_selection(raw: Json) -> PlannedSelection:
     selection = PlannedSelection(
-        noise=_NOISES[text_of(raw["noise"])],
+        noise=cast(Noise, decode(Noise, raw["noise"])),
         best=text_of(raw["best"]),
         strategy=mapping(raw["strategy"]),
-        candidates=tuple(
-            _parse_figures(mapping(figures)) for figures in list_of(raw["candidates"])
-        ),
-        items=tuple(_parse_item(mapping(item)) for item in list_of(raw["items"])),
-        bound_rmse=optional_number(raw["bound"]),
+        candidates=tuple(record(CandidateFigures, line) for line in list_of(raw["candidates"])),
+        items=tuple(record(ItemFigures, item) for item in list_of(raw["items"])),
+        bound_rmse=_bound(raw["bound"]),
         bound_kind=text_of(raw["bound_kind"]),
-        bound_score=optional_number(raw["bound_score"]),
+        bound_score=_bound(raw["bound_score"]),
         bound_score_kind=text_of(raw["bound_score_kind"]),
     )
     best = selection.figures
-    if 0 in (selection.bound_rmse, selection.bound_score):
-        raise ValueError("bound")
     if None in (best.rmse, best.weighted_rmse, best.max_std_error, best.score):
         raise ValueError("best")
     return selection
 
 
-def _parse_figures(raw: Json) -> CandidateFigures:
-    return CandidateFigures(
-        name=text_of(raw["name"]),
-        rmse=optional_number(raw["rmse"]),
-        weighted_rmse=optional_number(raw["weighted_rmse"]),
-        max_std_error=optional_number(raw["max_std_error"]),
-        score=optional_number(raw["score"]),
-        converged=raw["converged"] is True,
-        reason=text_of(raw["reason"]),
-        stopped=raw["stopped"] is True,
-    )
-
-
-def _parse_target(raw: Json) -> Target:
-    at_most = number_of(raw["at_most"])
-    if at_most == 0:
-        raise ValueError("target")
-    return Target(text_of(raw["item"]), _FIGURES[text_of(raw["figure"])], at_most)
-
-
-def _parse_item(raw: Json) -> ItemFigures:
-    return ItemFigures(
-        name=text_of(raw["name"]),
-        queries=integer(raw["queries"], 1),
-        rmse=number_of(raw["rmse"]),
-        max_std_error=number_of(raw["max_std_error"]),
-    )
+def _bound(raw: JsonValue) -> float | None:
+    return cast(float | None, decode(Positive | None, raw))
 
 
 def read_plan_file(path: Path) -> bytes:

@@ -4,19 +4,17 @@ They are public and fixed in advance. A plan holds them, so what is decoded here
 """
 
 import math
-import re
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 
 from dpquery.exceptions import SpecError
 from dpquery.untrusted.json_values import (
     LARGEST_INTEGER,
+    Count,
     Json,
     JsonValue,
-    integer,
-    mapping,
-    number_of,
-    text_of,
+    NotNegative,
+    record,
 )
 
 MAX_ROUNDS = 1_000
@@ -27,7 +25,6 @@ MAX_MEASURED = 1 << 16
 MAX_RELAXED_ROWS = 1 << 20
 RELAXED_ROWS = 1_000
 SELECTED, LEAST_ROUNDS, MOST_ROUNDS = 4, 2, 64
-_FIELDS = ("rounds", "selected", "relaxed_rows", "seed")
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ def default_settings(*, rho: float, rows: int, queries: int) -> RapSettings:
 
 def encode_settings(settings: RapSettings) -> dict[str, JsonValue]:
     """Return the settings as JSON values."""
-    return {name: getattr(settings, name) for name in _FIELDS}
+    return asdict(settings)
 
 
 def decode_settings(raw: JsonValue) -> RapSettings:
@@ -103,14 +100,11 @@ def decode_settings(raw: JsonValue) -> RapSettings:
     RapSettings(rounds=4, selected=16, relaxed_rows=1000, seed=0)
     """
     try:
-        values = mapping(raw)
-        rounds, selected, relaxed_rows, seed = (integer(values[name], 0) for name in _FIELDS)
-        return RapSettings(rounds, selected, relaxed_rows, seed)
+        return record(RapSettings, raw)
     except (LookupError, TypeError, ValueError):
         raise SpecError("the plan's settings of RAP are damaged; run `dpquery plan`") from None
 
 
-_FRACTION = re.compile(r"[0-9]{1,1000}(/[0-9]{1,1000})?")
 _EPSILONS = (Fraction(1, 10**6), Fraction(10**6))
 _LEAST_DELTA = Fraction(1, 10**100)
 
@@ -140,14 +134,14 @@ class PlannedRap:
     epsilon: Fraction
     delta: Fraction
     proxy: str
-    repetitions: int
-    rmse: float
-    rmse_spread: float
-    max_error: float
-    max_error_spread: float
-    linear_rmse: float
-    linear_max_error: float
-    margin: float
+    repetitions: Count
+    rmse: NotNegative
+    rmse_spread: NotNegative
+    max_error: NotNegative
+    max_error_spread: NotNegative
+    linear_rmse: NotNegative
+    linear_max_error: NotNegative
+    margin: NotNegative
     preferred: bool
 
 
@@ -163,31 +157,8 @@ def encode_rap(relaxed: PlannedRap) -> dict[str, JsonValue]:
 
 def decode_rap(raw: Json) -> PlannedRap:
     """Return RAP as it was rehearsed; TypeError, ValueError or LookupError where it is damaged."""
-    epsilon, delta = _fraction(raw["epsilon"]), _fraction(raw["delta"])
-    if not _EPSILONS[0] <= epsilon <= _EPSILONS[1] or not _LEAST_DELTA <= delta < 1:
+    # Plans were once compared without a margin.
+    relaxed = record(PlannedRap, {"margin": 1, **raw, "settings": decode_settings(raw["settings"])})
+    if not _EPSILONS[0] <= relaxed.epsilon <= _EPSILONS[1] or not _LEAST_DELTA <= relaxed.delta < 1:
         raise ValueError("guarantee")
-    preferred = raw["preferred"]
-    if not isinstance(preferred, bool):
-        raise TypeError("preferred")
-    return PlannedRap(
-        settings=decode_settings(raw["settings"]),
-        epsilon=epsilon,
-        delta=delta,
-        proxy=text_of(raw["proxy"]),
-        repetitions=integer(raw["repetitions"], 1),
-        rmse=number_of(raw["rmse"]),
-        rmse_spread=number_of(raw["rmse_spread"]),
-        max_error=number_of(raw["max_error"]),
-        max_error_spread=number_of(raw["max_error_spread"]),
-        linear_rmse=number_of(raw["linear_rmse"]),
-        linear_max_error=number_of(raw["linear_max_error"]),
-        margin=number_of(raw.get("margin", 1)),  # plans once asked for none
-        preferred=preferred,
-    )
-
-
-def _fraction(value: JsonValue) -> Fraction:
-    text = text_of(value)
-    if not _FRACTION.fullmatch(text):
-        raise ValueError("fraction")
-    return Fraction(text)
+    return relaxed

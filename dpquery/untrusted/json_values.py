@@ -1,10 +1,25 @@
 """Values of a JSON file that comes from outside, each checked as it is taken."""
 
 import json
+import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
+from fractions import Fraction
 from types import UnionType
-from typing import NoReturn, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Literal,
+    NoReturn,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+_T = TypeVar("_T")
 
 LARGEST_INTEGER = 1 << 40  # of any integer in a plan, powers of two apart
 MOST = 1e100  # of any figure: in counts, and squared, it must still be a number
@@ -14,6 +29,21 @@ MAX_VALUES = 1 << 24  # in such a file: each takes some sixty bytes in memory, a
 
 Json = Mapping[str, "JsonValue"]
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
+
+_FRACTION = re.compile(r"[0-9]{1,1000}(/[0-9]{1,1000})?")
+
+
+@dataclass(frozen=True)
+class Within:
+    """Limits of a number, both included, for the type of a dataclass's field."""
+
+    low: float
+    high: float
+
+
+Count = Annotated[int, Within(1, LARGEST_INTEGER)]
+NotNegative = Annotated[float, Within(0, MOST)]
+Positive = Annotated[float, Within(math.ulp(0.0), MOST)]
 
 
 def parsed(content: bytes) -> JsonValue:
@@ -76,34 +106,56 @@ def scaled_integer(value: JsonValue) -> int:
     return value
 
 
-def number_of(value: JsonValue) -> float:
-    """Return a figure of an error: finite, and never negative."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < MOST:
-        raise ValueError("number")
-    return float(value)
+def record(kind: type[_T], raw: JsonValue | Mapping[str, object]) -> _T:
+    """Return the dataclass that an object holds; names that are none of its fields are ignored.
 
-
-def optional_number(value: JsonValue) -> float | None:
-    """Return a figure of an error, or None for null."""
-    return None if value is None else number_of(value)
+    Raises:
+        LookupError, TypeError, ValueError, ArithmeticError: a field is missing or at fault.
+    """
+    if not isinstance(raw, Mapping):
+        raise TypeError("mapping")
+    return cast(_T, decode(kind, {name: raw[name] for name in get_type_hints(kind)}))
 
 
 def decode(kind: object, raw: object) -> object:
-    """Turn JSON values into a dataclass, a tuple or a plain value of the type asked for."""
+    """Turn JSON values into a dataclass, a tuple or a plain value of a type.
+
+    Args:
+        kind: the type: a dataclass whose fields are all given, and no others; a tuple, a union with
+            None, a Literal, a Fraction as text, a plain type; or Annotated with limits, Within.
+        raw: what the JSON text holds there.
+
+    Raises:
+        LookupError, TypeError, ValueError, ArithmeticError: it is not of the type.
+    """
+    origin, members = get_origin(kind), get_args(kind)
     if isinstance(kind, type) and is_dataclass(kind) and isinstance(raw, dict):
-        hints = get_type_hints(kind)
+        hints = get_type_hints(kind, include_extras=True)
         return kind(**{name: decode(hints[name], value) for name, value in raw.items()})
-    if get_origin(kind) is tuple and isinstance(raw, list | tuple):
-        members = get_args(kind)
+    if origin is tuple and isinstance(raw, list | tuple):
         members = members[:1] * len(raw) if Ellipsis in members else members
         return tuple(decode(member, value) for member, value in zip(members, raw, strict=True))
-    if isinstance(kind, UnionType):
-        return None if raw is None else decode(get_args(kind)[0], raw)
+    if origin is UnionType or origin is Union:
+        return None if raw is None else decode(members[0], raw)
+    if origin is Annotated:
+        value = decode(members[0], raw)
+        if not all(limits.low <= cast(float, value) <= limits.high for limits in members[1:]):
+            raise ValueError("out of limits")
+        return value
+    return _plain(kind, raw)
+
+
+def _plain(kind: object, raw: object) -> object:
+    if get_origin(kind) is Literal and isinstance(raw, str) and raw in get_args(kind):
+        return raw
     if kind is float and type(raw) in (int, float) and abs(cast(float, raw)) < MOST:
         return float(cast(float, raw))
     if kind is str and isinstance(raw, str):
         raw.encode()  # a lone surrogate can be read, but never written: UnicodeEncodeError
         return raw
-    if kind in (int, bool) and type(raw) is kind:
+    if kind is Fraction and isinstance(raw, str) and _FRACTION.fullmatch(raw):
+        return Fraction(raw)
+    decoded = isinstance(kind, type) and is_dataclass(kind)  # by a reader of its own
+    if (decoded or kind in (int, bool)) and type(raw) is kind:
         return raw
     raise TypeError(f"{kind} expected")
