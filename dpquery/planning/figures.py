@@ -255,14 +255,14 @@ def _item_figures(
 
 
 def _candidate_figures(candidate: Candidate) -> CandidateFigures:
-    error, found = candidate.error, candidate.found
+    error, solution = candidate.error, candidate.found
     return CandidateFigures(
         name=candidate.name,
         rmse=None if error is None else error.rmse,
         weighted_rmse=None if error is None else error.weighted_rmse,
         max_std_error=None if error is None else error.max_std_error,
         score=candidate.score if error is not None else None,
-        converged=found is None or found.converged,
+        converged=solution is None or solution.converged,
         reason=candidate.reason,
         stopped=candidate.stopped,
     )

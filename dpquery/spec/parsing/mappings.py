@@ -174,8 +174,8 @@ class Fields:
         if kinds and len(chosen) != 1:
             if not chosen and len(self._node.entries) > len(self._nodes):
                 raise UnreadableError(None)  # an unknown key was meant to be the one
-            found = " and ".join(chosen) or "none of them"
-            message = f"{what} has one of the keys {', '.join(kinds)}; found {found}"
+            names = " and ".join(chosen) or "none of them"
+            message = f"{what} has one of the keys {', '.join(kinds)}; found {names}"
             raise self._node.mistake(message)
         self._chosen = chosen[0] if chosen else None
         for name, field in self.fields.items():
