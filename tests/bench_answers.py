@@ -24,8 +24,8 @@ from dpquery.measurement import curator
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.mechanisms import linear as linear_mechanism
 from dpquery.reconstruction import least_squares, linear_answers
-from dpquery.release.folder import write
-from dpquery.release.tables import item_table
+from dpquery.releases.folder import write
+from dpquery.releases.tables import item_table
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"

@@ -33,9 +33,9 @@ from dpquery.measurement import accounting
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rap_settings import PlannedRap, default_settings
-from dpquery.release.report.preview import ChartPoint, Series
-from dpquery.release.report.style import STYLE
-from dpquery.release.report.svg import WIDTH, lines
+from dpquery.releases.report.preview import ChartPoint, Series
+from dpquery.releases.report.style import STYLE
+from dpquery.releases.report.svg import WIDTH, lines
 from dpquery.spec.parsing.random_subsets import geometric, uniform, zipf
 from dpquery.spec.parsing.spec import parse
 

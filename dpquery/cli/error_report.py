@@ -23,8 +23,8 @@ def error_report(
     Prints a table, and writes a page with plots.
     """
     from dpquery.cli.output import release as summary
-    from dpquery.release.report import html as page
-    from dpquery.release.report import report
+    from dpquery.releases.report import html as page
+    from dpquery.releases.report import report
     from dpquery.untrusted.atomic_write import check_place
 
     check_place(html, mark=page.REPORT_MARK)

@@ -29,7 +29,7 @@ def synthetic(
     is as biased as the release is, and has no error bars.
     """
     from dpquery.commands import synthesize as records
-    from dpquery.release.formatting import count
+    from dpquery.releases.formatting import count
 
     with shown_progress() as progress:
         done = records.synthetic(release, out=out, records=rows, seed=seed, progress=progress)

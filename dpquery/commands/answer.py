@@ -34,12 +34,12 @@ from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.reconstruction.linear_answers import noisy_values, positions_of
 from dpquery.reconstruction.rap.refine_classes import spread_evenly
 from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.release.folder.answers import answers_manifest, check_answers_target, read_answerable
-from dpquery.release.folder.measurements_file import measurement_labels, read_measurements
-from dpquery.release.folder.relaxed_rows_file import read_relaxed
-from dpquery.release.folder.write import write_release
-from dpquery.release.manifest.extra_columns import with_extra
-from dpquery.release.manifest.manifest import MEASUREMENTS_FILE, MECHANISMS, PLAN_FILE, Manifest
+from dpquery.releases.folder.answers import answers_manifest, check_answers_target, read_answerable
+from dpquery.releases.folder.measurements_file import measurement_labels, read_measurements
+from dpquery.releases.folder.relaxed_rows_file import read_relaxed
+from dpquery.releases.folder.write import write_release
+from dpquery.releases.manifest.extra_columns import with_extra
+from dpquery.releases.manifest.manifest import MEASUREMENTS_FILE, MECHANISMS, PLAN_FILE, Manifest
 from dpquery.spec.model import Item, Spec
 from dpquery.spec.parsing.later_queries import Questions, load_questions
 from dpquery.strategy.errors.expected_error import largest_of

@@ -18,7 +18,7 @@ from dpquery.mechanisms.release_content import LEVEL, Progress, ReleaseRequest
 from dpquery.plan_file.plan import plan_and_spec, read_plan_file
 from dpquery.planning.comparison import MechanismChoice
 from dpquery.reconstruction.columns.postprocess import parse_columns
-from dpquery.release.folder.write import Sources, check_target, write_release
+from dpquery.releases.folder.write import Sources, check_target, write_release
 from dpquery.spec.model import Spec
 from dpquery.strategy.noise_kinds import Noise
 

@@ -13,10 +13,10 @@ from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.mechanisms.release_content import Progress
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import plan_and_spec
-from dpquery.release.folder.answers import read_answerable
-from dpquery.release.folder.relaxed_rows_file import read_relaxed
-from dpquery.release.folder.synthetic_csv import write_synthetic
-from dpquery.release.manifest.manifest import PLAN_FILE
+from dpquery.releases.folder.answers import read_answerable
+from dpquery.releases.folder.relaxed_rows_file import read_relaxed
+from dpquery.releases.folder.synthetic_csv import write_synthetic
+from dpquery.releases.manifest.manifest import PLAN_FILE
 from dpquery.untrusted.atomic_write import check_place
 
 UNASKED = 1 << 30

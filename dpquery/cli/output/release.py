@@ -11,9 +11,9 @@ from dpquery.measurement.ledger.ledger import Status
 from dpquery.mechanisms.linear import LinearMechanism
 from dpquery.mechanisms.rap import RapMechanism
 from dpquery.mechanisms.release_content import spent_text
-from dpquery.release.formatting import count, figure
-from dpquery.release.manifest.statement import rmse_name
-from dpquery.release.report.report import Report, headline, to_rows
+from dpquery.releases.formatting import count, figure
+from dpquery.releases.manifest.statement import rmse_name
+from dpquery.releases.report.report import Report, headline, to_rows
 
 
 def release_text(done: ReleaseReport) -> str:

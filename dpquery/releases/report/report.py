@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpquery.exceptions import SpecError
-from dpquery.release.formatting import count, figure, percent, within
-from dpquery.release.manifest.extra_columns import extra_note
-from dpquery.release.manifest.manifest import ERRORS_FILE, ItemFacts, Manifest
-from dpquery.release.manifest.manifest_input import read_manifest
-from dpquery.release.manifest.statement import guarantee_line, simulated_words
-from dpquery.release.report.preview import Preview, preview
-from dpquery.release.tables.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
+from dpquery.releases.formatting import count, figure, percent, within
+from dpquery.releases.manifest.extra_columns import extra_note
+from dpquery.releases.manifest.manifest import ERRORS_FILE, ItemFacts, Manifest
+from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest.statement import guarantee_line, simulated_words
+from dpquery.releases.report.preview import Preview, preview
+from dpquery.releases.tables.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
 from dpquery.untrusted.json_values import LEAST_FIGURE, MOST, list_of, mapping, parsed, text_of
 from dpquery.untrusted.parquet import UNREADABLE, opened
 
