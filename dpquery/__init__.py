@@ -1,3 +1,5 @@
 """Differentially private tables: plan without data, release under a ledger, report every error."""
 
-__version__ = "0.1.0"
+from dpquery.version import __version__
+
+__all__ = ["__version__"]

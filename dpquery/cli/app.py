@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from dpquery import __version__
 from dpquery.cli.answer import answer
 from dpquery.cli.audit import audit
 from dpquery.cli.error_report import error_report
@@ -17,6 +16,7 @@ from dpquery.cli.plan import plan
 from dpquery.cli.release import release
 from dpquery.cli.synthesize import synthetic
 from dpquery.exceptions import DpqueryError
+from dpquery.version import __version__
 
 app = typer.Typer(
     name="dpquery",

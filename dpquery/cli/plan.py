@@ -58,14 +58,14 @@ def plan(
     """
     from dpquery.commands import plan as plan_command
     from dpquery.measurement.accounting import parse_delta, parse_epsilon
-    from dpquery.strategy.search import select
+    from dpquery.strategy.objectives import Objective
 
     with _told_if_new(ledger_path(ledger)), shown_progress() as progress:
         report = plan_command.plan(
             spec,
             plan_path=out,
             ledger_path=ledger_path(ledger),
-            objective=one_of("objective", objective, get_args(select.Objective)),
+            objective=one_of("objective", objective, get_args(Objective)),
             targets=target or (),
             sweep=sweep,
             seed=seed,
@@ -81,7 +81,8 @@ def plan(
 
 
 def _wanted(mechanism: str, proxy: Path | None, search: bool) -> "Wanted":
-    from dpquery.planning.comparison import MechanismChoice, Wanted
+    from dpquery.plan_file.rap_settings import MechanismChoice
+    from dpquery.planning.comparison import Wanted
 
     return Wanted(one_of("mechanism", mechanism, get_args(MechanismChoice)), proxy, search)
 

@@ -47,7 +47,7 @@ def release(
     from dpquery.cli.no_dumps import forbid_dumps
     from dpquery.commands import release as release_command
     from dpquery.measurement.accounting import parse_delta, parse_epsilon
-    from dpquery.planning.comparison import MechanismChoice
+    from dpquery.plan_file.rap_settings import MechanismChoice
     from dpquery.strategy import noise_kinds
 
     forbid_dumps()

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from dpquery import __version__
 from dpquery.measurement import accounting
 from dpquery.measurement.ledger.caps import parent_cap
 from dpquery.measurement.ledger.ledger import Ledger
@@ -19,8 +18,10 @@ from dpquery.planning.targets import goal_of, parse_sweep, parse_targets
 from dpquery.spec.model import Spec
 from dpquery.spec.parsing.spec import load_spec
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.search.select import Objective, select
+from dpquery.strategy.objectives import Objective
+from dpquery.strategy.search.select import select
 from dpquery.untrusted.atomic_write import check_place, replace_file
+from dpquery.version import __version__
 
 
 def plan(

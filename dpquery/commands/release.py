@@ -8,19 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.mechanisms.choose import ReleaseMechanism, chosen_mechanism, remark_on
+from dpquery.mechanisms.choose import chosen_mechanism, remark_on
 from dpquery.mechanisms.release_content import LEVEL, Progress, ReleaseRequest
 from dpquery.plan_file.plan import plan_and_spec, read_plan_file
-from dpquery.planning.comparison import MechanismChoice
+from dpquery.plan_file.rap_settings import MechanismChoice
 from dpquery.reconstruction.columns.postprocess import parse_columns
 from dpquery.releases.folder.write import Sources, check_target, write_release
 from dpquery.spec.model import Spec
 from dpquery.strategy.noise_kinds import Noise
+
+if TYPE_CHECKING:
+    from dpquery.mechanisms.choose import ReleaseMechanism
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +37,7 @@ class ReleaseReport:
 
     directory: Path
     spec: Spec
-    mechanism: ReleaseMechanism
+    mechanism: "ReleaseMechanism"
     account: Account
     parent: Account | None
     free: bool

@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from typing import Literal
 
 from dpquery.exceptions import SpecError
 from dpquery.untrusted.json_values import (
@@ -19,6 +20,8 @@ from dpquery.untrusted.json_values import (
     text_of,
 )
 
+MechanismChoice = Literal["auto", "linear", "rap"]
+"""What carries a plan out; "auto" is what the plan prefers."""
 MAX_ROUNDS = 1_000
 MAX_SELECTED = 1 << 12
 """In a round: all pairs of its queries are compared."""

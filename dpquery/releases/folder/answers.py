@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import assert_never
 
-import dpquery
 from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.measurement.canonical import (
     write_number,
@@ -41,6 +40,7 @@ from dpquery.spec.predicates import (
     TotalSet,
     WidthSet,
 )
+from dpquery.version import __version__
 
 
 def read_answerable(directory: Path) -> tuple[Manifest, bytes]:
@@ -95,7 +95,7 @@ def answers_manifest(
     ratio = (rmse or 0.0) / (before or 1.0)
     return replace(
         of,
-        tool=dpquery.__version__,
+        tool=__version__,
         libraries=versions(),
         strategy=replace(
             of.strategy,
