@@ -149,6 +149,7 @@ def planned(home: Path, text: str) -> tuple[Path, list[Triple]]:
         objective="max",
         epsilon=EPSILON,
         delta=DELTA,
+        mechanism="linear",
         time_limit=5.0,
     )
     plan = read_plan(path.read_bytes())

@@ -5,6 +5,7 @@ the curator's query on tables that the curator's counting made of a CSV file, wi
 that has no fit in it: the audit may choose what it answers.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -211,7 +212,13 @@ def _played(public: Projection, numbers: Integers, noisy: Floats) -> Integers:
 
 def _plan(bench: Bench, plan_path: Path, ledger_path: Path) -> None:
     """Plan, and put RAP's settings into the plan as if it had been rehearsed."""
-    plan_command.plan(bench.folder / "workload.yaml", plan_path=plan_path, ledger_path=ledger_path)
+    plan_command.plan(
+        bench.folder / "workload.yaml",
+        plan_path=plan_path,
+        ledger_path=ledger_path,
+        mechanism="linear",
+        time_limit=math.inf,
+    )
     planned = PlannedRap(
         settings=bench.town.settings,
         epsilon=EPSILON,

@@ -23,8 +23,10 @@ def release_text(done: ReleaseReport) -> str:
     """Return the lines that `release` prints."""
     mechanism, guarantee = done.mechanism, done.mechanism.query.guarantee
     delta = f", delta = {float(guarantee.delta):g}" if guarantee.delta else ""
-    is_linear = isinstance(mechanism, LinearMechanism)
-    worth = _linear_text(mechanism) if is_linear else _rap_text(mechanism)
+    if isinstance(mechanism, LinearMechanism):
+        worth = _linear_text(mechanism)
+    else:
+        worth = _rap_text(mechanism)
     return (
         f"{done.directory}: {count(done.spec.queries, 'answer')} in "
         f"{count(len(done.spec.items), 'item')}, "
@@ -97,7 +99,7 @@ def _rap_json(mechanism: "RapMechanism") -> dict[str, object]:
 
 def answer_text(done: "AnswerReport") -> str:
     """Return the lines that `answer` prints."""
-    head = f"{done.directory}: {count(done.queries, 'answer')} in {count(done.items, 'item')}"
+    head = f"{done.directory}: {count(done.queries, 'answer')} in {count(len(done.items), 'item')}"
     if done.rmse is None or done.max_std_error is None:
         errors = "no error bars: the release is of relaxed rows"
         if done.guessed:
@@ -113,7 +115,7 @@ def answer_json(done: "AnswerReport") -> dict[str, object]:
     """Return what `answer --json` prints."""
     paths = {"directory": str(done.directory), "release": str(done.release)}
     figures = {"rmse": done.rmse, "max_std_error": done.max_std_error, "charged": "0"}
-    sizes = {"queries": done.queries, "items": done.items, "guessed": list(done.guessed)}
+    sizes = {"queries": done.queries, "items": len(done.items), "guessed": list(done.guessed)}
     return {**paths, **sizes, **figures}
 
 
