@@ -16,7 +16,7 @@ Amount = str | int | float | Decimal | Fraction
 PLAN_PATH, RELEASE_PATH, ANSWERS_PATH = "dpquery.plan", "release", "answers"
 REPORT_PATH, SYNTHETIC_PATH = "report.html", "synthetic.csv"
 LEVELS = (0.5, 0.9999)
-LARGEST_COUNT = 10**9
+LARGEST_NUMBER = 10**9
 
 
 def exact_epsilon(given: Amount) -> Fraction:
@@ -47,7 +47,7 @@ def checked_level(given: float | None) -> float | None:
     return given
 
 
-def checked_count(name: str, given: int, *, least: int, most: int = LARGEST_COUNT) -> int:
+def checked_count(name: str, given: int, *, least: int, most: int = LARGEST_NUMBER) -> int:
     """Return a whole number; SpecError unless it is from `least` to `most`."""
     if given != int(given) or not least <= given <= most:
         raise SpecError(f"{name} {given!r} is not a whole number from {least:,} to {most:,}")
