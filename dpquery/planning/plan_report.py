@@ -66,7 +66,7 @@ class PlanReport:
         import pandas as pd
 
         rows = [
-            (own.noise, figures.name, *_counts(priced, figures), figures.name == own.best)
+            (own.noise, figures.name, *_errors_in_counts(priced, figures), figures.name == own.best)
             for priced in self.priced
             for own in [priced.selection]
             for figures in own.candidates
@@ -108,7 +108,7 @@ class PlanReport:
         return f"{best.selection.best} with {noise} noise, expected RMSE {figure(best.rmse)}"
 
 
-def _counts(priced: SelectionAtBudget, figures: CandidateFigures) -> list[float | None]:
+def _errors_in_counts(priced: SelectionAtBudget, figures: CandidateFigures) -> list[float | None]:
     """Return the RMSE, the weighted RMSE and the largest standard error in counts."""
     unit_noise = (figures.rmse, figures.weighted_rmse, figures.max_std_error)
     return [None if value is None else priced.std * value for value in unit_noise]
