@@ -1,3 +1,49 @@
-"""Differentially private tables: plan without data, release under a ledger, report every error."""
+"""Differentially private tables: plan without data, release under a ledger, report every error.
 
-__version__ = "0.1.0"
+The commands are functions too: `plan`, `release`, `answer`, `synthesize` and `error_report`. Each
+is loaded when it is first used, so that importing dpquery costs nothing.
+"""
+
+from typing import TYPE_CHECKING
+
+from dpquery.version import __version__
+
+if TYPE_CHECKING:
+    from dpquery.commands.answer import answer
+    from dpquery.commands.error_report import error_report
+    from dpquery.commands.plan import plan
+    from dpquery.commands.release import release
+    from dpquery.commands.synthesize import synthesize
+
+__all__ = ["__version__", "answer", "error_report", "plan", "release", "synthesize"]
+
+
+def __getattr__(name: str) -> object:
+    """Return a command by its name."""
+    match name:
+        case "answer":
+            from dpquery.commands.answer import answer
+
+            return answer
+        case "error_report":
+            from dpquery.commands.error_report import error_report
+
+            return error_report
+        case "plan":
+            from dpquery.commands.plan import plan
+
+            return plan
+        case "release":
+            from dpquery.commands.release import release
+
+            return release
+        case "synthesize":
+            from dpquery.commands.synthesize import synthesize
+
+            return synthesize
+        case _:
+            raise AttributeError(f"module 'dpquery' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,6 +6,7 @@ process of its own, so that its peak memory is its own. Give names to run only s
 """
 
 import json
+import math
 import resource
 import subprocess
 import sys
@@ -24,8 +25,8 @@ from dpquery.measurement import curator
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.mechanisms import linear as linear_mechanism
 from dpquery.reconstruction import least_squares, linear_answers
-from dpquery.release.folder import write
-from dpquery.release.tables import item_table
+from dpquery.releases.folder import write
+from dpquery.releases.tables import item_table
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
@@ -114,7 +115,9 @@ def run(job: str, folder: Path) -> None:
     spec, plan, ledger = folder / "spec.yaml", folder / "x.plan", folder / "ledger.db"
     spec.write_text(spec_of(job))
     began = time.process_time()
-    plan_command.plan(spec, plan_path=plan, ledger_path=ledger)
+    plan_command.plan(
+        spec, plan_path=plan, ledger_path=ledger, mechanism="linear", time_limit=math.inf
+    )
     planned = time.process_time() - began
     print(f"\n{job}: plan {planned:.1f} CPU s, memory {memory():.2f} GB")
 

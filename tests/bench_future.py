@@ -33,9 +33,9 @@ from dpquery.measurement import accounting
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rap_settings import PlannedRap, default_settings
-from dpquery.release.report.preview import ChartPoint, Series
-from dpquery.release.report.style import STYLE
-from dpquery.release.report.svg import WIDTH, lines
+from dpquery.releases.report.preview import ChartPoint, Series
+from dpquery.releases.report.style import STYLE
+from dpquery.releases.report.svg import WIDTH, lines
 from dpquery.spec.parsing.random_subsets import geometric, uniform, zipf
 from dpquery.spec.parsing.spec import parse
 
@@ -149,6 +149,7 @@ def planned(home: Path, text: str) -> tuple[Path, list[Triple]]:
         objective="max",
         epsilon=EPSILON,
         delta=DELTA,
+        mechanism="linear",
         time_limit=5.0,
     )
     plan = read_plan(path.read_bytes())

@@ -145,6 +145,8 @@ def main() -> None:
                 home / "workload.yaml",
                 plan_path=home / "dpquery.plan",
                 ledger_path=home / "ledger" / "ledger.db",
+                mechanism="linear",
+                time_limit=math.inf,
             )
             for noise, epsilon in SETTINGS:
                 for row in measured(name, noise, epsilon, home):

@@ -9,10 +9,4 @@ DEFINED_TWICE = {
     "Integers": 2,
     "Row": 2,
     "RowTerms": 2,
-    "answer": 2,
-    "audit": 2,
-    "plan": 2,
-    "release": 2,
-    "schema": 2,
-    "synthetic": 2,
 }

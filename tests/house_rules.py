@@ -16,9 +16,9 @@ from sources import Module
 # All rooms in order: a module imports from its own room and from those before it in this list, and
 # from nowhere else of dpquery. An entry is a folder or a file, by its dotted name below dpquery; a
 # folder within a folder has an entry of its own ("strategy.shapes"), and need not stand beside the
-# outer one. "__init__" is the package itself, which holds the version.
+# outer one. "__init__" is the package itself: what it exports is for users, and no room imports it.
 ROOMS = (
-    "__init__",
+    "version",
     "exceptions",
     "untrusted",
     "spec",
@@ -44,11 +44,11 @@ ROOMS = (
     "reconstruction",
     "reconstruction.rap",
     "reconstruction.columns",
-    "release",
-    "release.manifest",
-    "release.tables",
-    "release.folder",
-    "release.report",
+    "releases",
+    "releases.manifest",
+    "releases.tables",
+    "releases.folder",
+    "releases.report",
     "planning.rehearsal",
     "planning",
     "mechanisms",
@@ -60,6 +60,7 @@ ROOMS = (
     "audit.run",
     "cli.output",
     "cli",
+    "__init__",
     "__main__",
 )
 DEPENDENCIES = {"numpy", "scipy", "pandas", "pyarrow", "yaml", "opendp", "typer", "rich"}
@@ -94,7 +95,7 @@ def room_of(name: str, rooms: Sequence[str] = ROOMS) -> str | None:
     for length in range(len(parts), 0, -1):
         if (room := ".".join(parts[:length])) in rooms:
             return room
-    return "__init__" if len(parts) <= 1 else None  # `from dpquery import __version__`
+    return "__init__" if len(parts) <= 1 else None  # `from dpquery import plan`
 
 
 def imports_run_one_way(module: Module, rooms: Sequence[str] = ROOMS) -> list[str]:

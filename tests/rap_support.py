@@ -8,8 +8,8 @@ from cli_support import SPEC
 
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rap_settings import PlannedRap, RapSettings
-from dpquery.release.folder.relaxed_rows_file import read_relaxed
-from dpquery.release.manifest.manifest_input import read_manifest
+from dpquery.releases.folder.relaxed_rows_file import read_relaxed
+from dpquery.releases.manifest.manifest_input import read_manifest
 
 MIXED = """\
   - name: upto

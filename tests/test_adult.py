@@ -3,6 +3,7 @@
 These tests compare releases with true answers, which the product never does.
 """
 
+import math
 from fractions import Fraction
 from pathlib import Path
 
@@ -39,6 +40,8 @@ def planned(folder, budget):
         home / "workload.yaml",
         plan_path=home / "dpquery.plan",
         ledger_path=home / "ledger" / "ledger.db",
+        mechanism="linear",
+        time_limit=math.inf,
     )
     return home, report
 

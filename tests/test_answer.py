@@ -15,7 +15,7 @@ from strategies_support import dense_block, dense_strategy
 
 from dpquery.operators.compile import compile_questions, compile_spec
 from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
-from dpquery.release.folder.measurements_file import (
+from dpquery.releases.folder.measurements_file import (
     MeasurementLabel,
     values_digest,
     write_measurements,

@@ -16,9 +16,9 @@ from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.reconstruction.linear_answers import NoisyValues
 from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.release.tables.errors import Tally, relative_errors
-from dpquery.release.tables.item_table import layout
-from dpquery.release.tables.label_columns import LabelRuns, repeat_runs
+from dpquery.releases.tables.errors import Tally, relative_errors
+from dpquery.releases.tables.item_table import layout
+from dpquery.releases.tables.label_columns import LabelRuns, repeat_runs
 from dpquery.spec.domain import Attribute, Column, Domain, Integers
 from dpquery.spec.model import Item, Table
 from dpquery.spec.predicates import IdentitySet

@@ -12,8 +12,8 @@ from cli_support import CSV, GAUSSIAN_SPEC, contents, ok, plan_town
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.release.folder import measurements_file
-from dpquery.release.folder.measurements_file import (
+from dpquery.releases.folder import measurements_file
+from dpquery.releases.folder.measurements_file import (
     MeasurementLabel,
     read_measurements,
     values_digest,

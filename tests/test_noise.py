@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from noise_support import budget_for, p_value
 
-from dpquery import __version__
 from dpquery.exceptions import DpqueryError
 from dpquery.measurement.accounting import Guarantee, guarantee, noise_scale
 from dpquery.measurement.noise import exact_noise as noise_module
 from dpquery.measurement.noise import library_versions
 from dpquery.measurement.noise.bulk_noise import BulkSampler
 from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw, source
+from dpquery.version import __version__
 
 LAWS = [
     *(("laplace", scale, 40_000) for scale in (1.0, 2.0, 5.0, 3.3, 12.0, 999_983.0)),

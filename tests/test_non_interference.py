@@ -200,7 +200,7 @@ def named_after(size):
     return f"OpenDP {size} {Path('data.csv').stat().st_size}"
 
 
-WRITE, ADAPTIVE = "dpquery.release.folder.write", "dpquery.measurement.rap.rounds"
+WRITE, ADAPTIVE = "dpquery.releases.folder.write", "dpquery.measurement.rap.rounds"
 TABULATE = f"{CURATOR}.tabulate"
 LEAKS = {
     "noise that hides nothing": {f"{CURATOR}.draw": lambda answers, **_: answers},

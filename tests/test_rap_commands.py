@@ -13,7 +13,7 @@ from rap_support import MIXED_SPEC, PERSON_SPEC, REPLACE_SPEC, rehearse, relaxed
 
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.release.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.spec.parsing.spec import parse
 
 RELEASE = ("release", "data.csv", "--epsilon", "1")

@@ -16,14 +16,14 @@ from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.operators.compile import compile_spec
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.release.folder.relaxed_rows_file import (
+from dpquery.releases.folder.relaxed_rows_file import (
     class_labels,
     read_relaxed,
     relaxed_table,
     rows_digest,
 )
-from dpquery.release.folder.write import write_release
-from dpquery.release.manifest.manifest import (
+from dpquery.releases.folder.write import write_release
+from dpquery.releases.manifest.manifest import (
     AnsweredFacts,
     LedgerFacts,
     RapFacts,
@@ -32,10 +32,10 @@ from dpquery.release.manifest.manifest import (
     manifest_of,
     manifest_text,
 )
-from dpquery.release.manifest.manifest_input import read_manifest
-from dpquery.release.manifest.statement import statement
-from dpquery.release.report.html import page
-from dpquery.release.report.report import headline, load_report, to_json, to_rows
+from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest.statement import statement
+from dpquery.releases.report.html import page
+from dpquery.releases.report.report import headline, load_report, to_json, to_rows
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
 from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
 from dpquery.spec.predicates import GroupSet, IdentitySet, PrefixSet, TotalSet
@@ -342,7 +342,7 @@ def test_damaged_relaxed_rows_are_found_and_the_remedy_named(tmp_path, monkeypat
             digest = rows_digest(table.iloc[:, 1:].to_numpy())
         case "endless":
             monkeypatch.setattr(
-                "dpquery.release.folder.relaxed_rows_file.MAX_MASSES", table.size - 1
+                "dpquery.releases.folder.relaxed_rows_file.MAX_MASSES", table.size - 1
             )
             monkeypatch.setattr(pq, "read_table", lambda *_, **__: pytest.fail("read"))
     spec = replace(

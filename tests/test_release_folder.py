@@ -11,8 +11,8 @@ from cli_support import contents
 from release_support import AGE, ITEMS, answers, manifest, numbers, one, release, spec_of
 
 from dpquery.exceptions import PlanConflictError, SpecError
-from dpquery.release.folder import write
-from dpquery.release.folder.write import check_target, write_release
+from dpquery.releases.folder import write
+from dpquery.releases.folder.write import check_target, write_release
 from dpquery.spec.model import Item
 from dpquery.spec.predicates import AllRangesSet
 

@@ -33,7 +33,7 @@ from dpquery.operators.factors import (
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.release.folder.answers import answers_key
+from dpquery.releases.folder.answers import answers_key
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
 from dpquery.spec.model import Dataset, Item, Privacy, Spec, Table
 from dpquery.spec.parsing.spec import parse

@@ -32,7 +32,7 @@ def dies_renaming(name):
     real = pathlib.Path.rename
     pathlib.Path.rename = lambda self, to: die() if self.name == name else real(self, to)
 """
-CURATOR, WRITE = "dpquery.measurement.curator", "dpquery.release.folder.write"
+CURATOR, WRITE = "dpquery.measurement.curator", "dpquery.releases.folder.write"
 MOMENTS = {
     "before the charge": f"dies({CURATOR!r}, 'check_header')",
     "inside the charge's transaction": "dies('dpquery.measurement.ledger.database', 'seal')",

@@ -10,8 +10,8 @@ from release_support import DOMAIN, ITEMS, POOR, RACE, SEX_, answers, identity, 
 
 from dpquery.reconstruction.columns.postprocess import COLUMN_NAMES
 from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.release.tables.errors import Tally, flags, relative_errors
-from dpquery.release.tables.item_table import layout
+from dpquery.releases.tables.errors import Tally, flags, relative_errors
+from dpquery.releases.tables.item_table import layout
 from dpquery.spec.domain import Bins, Boolean, Integers
 from dpquery.spec.model import Item
 from dpquery.spec.parsing.attributes import RELEASE_COLUMNS

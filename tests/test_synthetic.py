@@ -20,10 +20,10 @@ from dpquery.measurement.counting.value_codes import code_of
 from dpquery.operators.blocks import marginal
 from dpquery.operators.compile import compile_spec
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
-from dpquery.release.folder import synthetic_csv
-from dpquery.release.folder.rounding import PublicChance, rounded
-from dpquery.release.folder.synthetic_csv import texts, write_synthetic
-from dpquery.release.manifest.manifest_input import read_manifest
+from dpquery.releases.folder import synthetic_csv
+from dpquery.releases.folder.rounding import PublicChance, rounded
+from dpquery.releases.folder.synthetic_csv import texts, write_synthetic
+from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
 from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
 from dpquery.spec.parsing.spec import parse

@@ -9,7 +9,7 @@ from dpquery.cli.options import Also, AsJson, Confidence
 from dpquery.cli.output.screen import print_json, say, show, shown_progress
 
 
-def answer(
+def answer_command(
     release: Annotated[Path, typer.Argument(help="The release directory.")],
     questions: Annotated[Path, typer.Argument(help="A YAML file with a `workload` section.")],
     out: Annotated[Path, typer.Option(help="Where the answers go.")] = Path("answers"),
@@ -25,10 +25,10 @@ def answer(
     Needs the release's folder alone: neither the data nor the ledger is opened.
     """
     from dpquery.cli.output import release as summary
-    from dpquery.commands import answer as later
+    from dpquery.commands.answer import answer
 
     with shown_progress() as progress:
-        done = later.answer(
+        done = answer(
             release,
             questions,
             out=out,

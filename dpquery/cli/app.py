@@ -6,17 +6,17 @@ from typing import Annotated
 
 import typer
 
-from dpquery import __version__
-from dpquery.cli.answer import answer
-from dpquery.cli.audit import audit
-from dpquery.cli.error_report import error_report
-from dpquery.cli.init import init, schema
+from dpquery.cli.answer import answer_command
+from dpquery.cli.audit import audit_command
+from dpquery.cli.error_report import error_report_command
+from dpquery.cli.init import init_command, schema_command
 from dpquery.cli.ledger import ledger_app
 from dpquery.cli.output.screen import say
-from dpquery.cli.plan import plan
-from dpquery.cli.release import release
-from dpquery.cli.synthesize import synthetic
+from dpquery.cli.plan import plan_command
+from dpquery.cli.release import release_command
+from dpquery.cli.synthesize import synthetic_command
 from dpquery.exceptions import DpqueryError
+from dpquery.version import __version__
 
 app = typer.Typer(
     name="dpquery",
@@ -26,17 +26,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (
-    init,
-    schema,
-    plan,
-    release,
-    answer,
-    synthetic,
-    audit,
+for name, command in (
+    ("init", init_command),
+    ("schema", schema_command),
+    ("plan", plan_command),
+    ("release", release_command),
+    ("answer", answer_command),
+    ("synthetic", synthetic_command),
+    ("audit", audit_command),
+    ("error-report", error_report_command),
 ):
-    app.command()(command)
-app.command("error-report")(error_report)
+    app.command(name)(command)
 app.add_typer(ledger_app, name="ledger")
 
 _INTERRUPTED = "interrupted; what the ledger has charged stays charged, and a retry is free"

@@ -9,7 +9,7 @@ from dpquery.cli.options import AsJson
 from dpquery.cli.output.screen import print_grids, print_json, shown_progress
 
 
-def audit(
+def audit_command(
     quick: Annotated[
         bool, typer.Option("--quick", help="Draw less: 20 seconds; larger mistakes are seen.")
     ] = False,

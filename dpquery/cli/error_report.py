@@ -5,13 +5,11 @@ from typing import Annotated
 
 import typer
 
-from dpquery.cli.options import (
-    AsJson,
-)
+from dpquery.cli.options import AsJson
 from dpquery.cli.output.screen import print_grids, print_json, say
 
 
-def error_report(
+def error_report_command(
     directory: Annotated[Path, typer.Argument(help="A release directory.")] = Path("release"),
     html: Annotated[Path, typer.Option(help="Where the page with plots goes.")] = Path(
         "report.html"
@@ -23,15 +21,12 @@ def error_report(
     Prints a table, and writes a page with plots.
     """
     from dpquery.cli.output import release as summary
-    from dpquery.release.report import html as page
-    from dpquery.release.report import report
-    from dpquery.untrusted.atomic_write import check_place
+    from dpquery.commands.error_report import error_report
+    from dpquery.releases.report.report import to_json
 
-    check_place(html, mark=page.REPORT_MARK)
-    loaded = report.load_report(directory)
-    page.write_html(loaded, html)
+    report = error_report(directory, html=html)
     if as_json:
-        print_json(report.to_json(loaded))
+        print_json(to_json(report))
     else:
-        print_grids([summary.report_grid(loaded)])
+        print_grids([summary.report_grid(report)])
     say(f"wrote {html}")

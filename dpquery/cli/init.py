@@ -9,7 +9,7 @@ from dpquery.cli.output.screen import say
 from dpquery.exceptions import PlanConflictError, SpecError
 
 
-def init(
+def init_command(
     path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("workload.yaml"),
 ) -> None:
     """Write a commented spec to start from.
@@ -34,7 +34,7 @@ def init(
     say(f"wrote {path}; edit it, then run `dpquery plan {path}`")
 
 
-def schema() -> None:
+def schema_command() -> None:
     """Print the JSON Schema (draft 7) of the spec."""
     from dpquery.spec.documents.json_schema import schema_text
 

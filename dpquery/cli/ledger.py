@@ -57,7 +57,7 @@ def verify(
     that is not shows that the ledger is an older copy, or one of two copies that were both charged.
     """
     from dpquery.measurement.ledger.published_releases import releases_below
-    from dpquery.release.formatting import count
+    from dpquery.releases.formatting import count
 
     found = [release for folder in releases or () for release in releases_below(folder)]
     with _open_ledger(ledger) as opened:

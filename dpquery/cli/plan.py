@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,14 +26,12 @@ from dpquery.cli.options import (
     ledger_path,
 )
 from dpquery.cli.output.screen import print_grids, print_json, say, shown_progress
-from dpquery.spec.problems import one_of
 
 if TYPE_CHECKING:
-    from dpquery.planning.comparison import Wanted
     from dpquery.planning.plan_report import PlanReport
 
 
-def plan(
+def plan_command(
     spec: Annotated[Path, typer.Argument(help="The workload: a YAML file.")],
     epsilon: Shown = None,
     delta: Delta = None,
@@ -56,34 +54,28 @@ def plan(
     Shows what each candidate is worth, writes the plan, and puts the dataset and its cap on record
     in the ledger.
     """
-    from dpquery.commands import plan as plan_command
-    from dpquery.measurement.accounting import parse_delta, parse_epsilon
-    from dpquery.strategy.search import select
+    from dpquery.commands.plan import plan
 
     with _told_if_new(ledger_path(ledger)), shown_progress() as progress:
-        report = plan_command.plan(
+        report = plan(
             spec,
             plan_path=out,
             ledger_path=ledger_path(ledger),
-            objective=one_of("objective", objective, get_args(select.Objective)),
+            objective=objective,
             targets=target or (),
             sweep=sweep,
             seed=seed,
             time_limit=time_limit,
             jobs=min(jobs, os.cpu_count() or 1),
             change_cap=change_cap,
-            epsilon=None if epsilon is None else parse_epsilon(epsilon),
-            delta=None if delta is None else parse_delta(delta),
-            compare=_wanted(mechanism, proxy, rap_search),
+            epsilon=epsilon,
+            delta=delta,
+            mechanism=mechanism,
+            proxy=proxy,
+            rap_search=rap_search,
             progress=progress,
         )
     _show_plan(report, out, ledger_path(ledger), as_json=as_json)
-
-
-def _wanted(mechanism: str, proxy: Path | None, search: bool) -> "Wanted":
-    from dpquery.planning.comparison import MechanismChoice, Wanted
-
-    return Wanted(one_of("mechanism", mechanism, get_args(MechanismChoice)), proxy, search)
 
 
 def _show_plan(report: "PlanReport", out: Path, ledger: Path, *, as_json: bool) -> None:

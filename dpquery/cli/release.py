@@ -1,7 +1,7 @@
 """`dpquery release`: a plan carried out on data."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,13 +18,12 @@ from dpquery.cli.options import (
     ledger_path,
 )
 from dpquery.cli.output.screen import print_json, say, show, shown_progress
-from dpquery.spec.problems import one_of
 
 if TYPE_CHECKING:
     from dpquery.commands.release import ReleaseReport
 
 
-def release(
+def release_command(
     data: Annotated[Path, typer.Argument(help="The data: a CSV file with a header.")],
     epsilon: Annotated[str, typer.Option(help="What this release may spend.")],
     delta: Delta = None,
@@ -45,22 +44,19 @@ def release(
     The same release again is free: it comes from the ledger and the data is not opened.
     """
     from dpquery.cli.no_dumps import forbid_dumps
-    from dpquery.commands import release as release_command
-    from dpquery.measurement.accounting import parse_delta, parse_epsilon
-    from dpquery.planning.comparison import MechanismChoice
-    from dpquery.strategy import noise_kinds
+    from dpquery.commands.release import release
 
     forbid_dumps()
     with shown_progress() as progress:
-        done = release_command.release(
+        done = release(
             data,
             plan_path=plan,
             ledger_path=ledger_path(ledger),
             out=out,
-            epsilon=parse_epsilon(epsilon),
-            delta=None if delta is None else parse_delta(delta),
-            mechanism=one_of("mechanism", mechanism, get_args(MechanismChoice)),
-            noise=noise_kinds.chosen(one_of("noise", noise, noise_kinds.CHOICES)),
+            epsilon=epsilon,
+            delta=delta,
+            mechanism=mechanism,
+            noise=noise,
             also=also or (),
             confidence=confidence,
             release_number=release_number,

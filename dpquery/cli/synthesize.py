@@ -9,7 +9,7 @@ from dpquery.cli.options import AsJson
 from dpquery.cli.output.screen import print_json, say, show, shown_progress
 
 
-def synthetic(
+def synthetic_command(
     release: Annotated[Path, typer.Argument(help="A release directory, made by RAP.")] = Path(
         "release"
     ),
@@ -28,11 +28,11 @@ def synthetic(
     The columns are those that the spec declares. Nobody in the file exists; what it says of many
     is as biased as the release is, and has no error bars.
     """
-    from dpquery.commands import synthesize as records
-    from dpquery.release.formatting import count
+    from dpquery.commands.synthesize import synthesize
+    from dpquery.releases.formatting import count
 
     with shown_progress() as progress:
-        done = records.synthetic(release, out=out, records=rows, seed=seed, progress=progress)
+        done = synthesize(release, out=out, records=rows, seed=seed, progress=progress)
     if as_json:
         print_json({"file": str(done.file), "records": done.records})
     else:

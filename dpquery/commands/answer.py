@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpquery.commands.answerable import check_answerable, check_answers_size
+from dpquery.commands.arguments import ANSWERS_PATH, FilePath, checked_level
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee, parse_delta, parse_epsilon
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
@@ -34,12 +35,13 @@ from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.reconstruction.linear_answers import noisy_values, positions_of
 from dpquery.reconstruction.rap.refine_classes import spread_evenly
 from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.release.folder.answers import answers_manifest, check_answers_target, read_answerable
-from dpquery.release.folder.measurements_file import measurement_labels, read_measurements
-from dpquery.release.folder.relaxed_rows_file import read_relaxed
-from dpquery.release.folder.write import write_release
-from dpquery.release.manifest.extra_columns import with_extra
-from dpquery.release.manifest.manifest import MEASUREMENTS_FILE, MECHANISMS, PLAN_FILE, Manifest
+from dpquery.releases.folder.answers import answers_manifest, check_answers_target, read_answerable
+from dpquery.releases.folder.measurements_file import measurement_labels, read_measurements
+from dpquery.releases.folder.relaxed_rows_file import read_relaxed
+from dpquery.releases.folder.write import write_release
+from dpquery.releases.manifest.extra_columns import with_extra
+from dpquery.releases.manifest.manifest import MEASUREMENTS_FILE, MECHANISMS, PLAN_FILE, Manifest
+from dpquery.releases.report.views import PublishedTables
 from dpquery.spec.model import Item, Spec
 from dpquery.spec.parsing.later_queries import Questions, load_questions
 from dpquery.strategy.errors.expected_error import largest_of
@@ -47,15 +49,14 @@ from dpquery.strategy.errors.query_variances import total_of, variances
 from dpquery.strategy.shapes.strategies import Strategy
 
 
-@dataclass(frozen=True, eq=False)
-class AnswerReport:
+@dataclass(frozen=True, eq=False, repr=False)
+class AnswerReport(PublishedTables):
     """What was answered; no errors are known where the release is of relaxed rows.
 
     Attributes:
         directory: where the answers are.
         release: the release that was asked.
         queries: how many answers there are.
-        items: in how many items.
         rmse: root mean square standard error, in counts.
         max_std_error: the largest.
         guessed: see AnsweredFacts.
@@ -64,17 +65,16 @@ class AnswerReport:
     directory: Path
     release: Path
     queries: int
-    items: int
     rmse: float | None
     max_std_error: float | None
     guessed: tuple[str, ...]
 
 
 def answer(
-    release: Path,
-    questions: Path,
+    release: FilePath,
+    questions: FilePath,
     *,
-    out: Path,
+    out: FilePath = ANSWERS_PATH,
     also: Sequence[str] = (),
     confidence: float | None = None,
     replace: bool = False,
@@ -99,14 +99,15 @@ def answer(
         SpecError: the questions have mistakes, or ask for what the measurements do not hold.
         PlanConflictError: `out` is in use for something else.
     """
-    columns = parse_columns(also)
-    manifest, content = read_answerable(release)
-    plan, spec = plan_and_spec(content, release / PLAN_FILE)
+    source, directory, columns = Path(release), Path(out), parse_columns(also)
+    checked_level(confidence)
+    manifest, content = read_answerable(source)
+    plan, spec = plan_and_spec(content, source / PLAN_FILE)
     compiled = compile_spec(spec)
-    asked = load_questions(questions, of=spec)
+    asked = load_questions(Path(questions), of=spec)
     asking = _Asking(asked, confidence, columns, progress)
     found = (_relaxed if manifest.rap else _linear)(
-        _Release(release, manifest, plan, spec, compiled), asking
+        _Release(source, manifest, plan, spec, compiled), asking
     )
     made = answers_manifest(
         manifest,
@@ -116,18 +117,17 @@ def answer(
         max_std_error=found.max_std_error,
         guessed=found.guessed,
     )
-    check_answers_target(out, release=release, key=made.key, replace_other=replace)
+    check_answers_target(directory, release=source, key=made.key, replace_other=replace)
     write_release(
-        out,
+        directory,
         spec=asked.spec,
         answers=found.answers,
         manifest=with_extra(made, asked.spec, columns),
         replace=replace,
         progress=lambda done: progress(f"writing answers: {done / asked.spec.queries:.0%}"),
     )
-    queries, items = asked.spec.queries, len(asked.spec.items)
-    figures = found.rmse, found.max_std_error
-    return AnswerReport(out, release, queries, items, *figures, found.guessed)
+    queries, figures = asked.spec.queries, (found.rmse, found.max_std_error)
+    return AnswerReport(directory, source, queries, *figures, found.guessed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,43 +1,59 @@
 """plan() as a straight line: the best strategy for a workload, without any data."""
 
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import get_args
 
-from dpquery import __version__
+from dpquery.commands.arguments import (
+    PLAN_PATH,
+    Amount,
+    FilePath,
+    checked_count,
+    checked_seconds,
+    exact_delta,
+    exact_epsilon,
+    ledger_place,
+)
 from dpquery.measurement import accounting
 from dpquery.measurement.ledger.caps import parent_cap
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.mechanisms.release_content import Progress
 from dpquery.plan_file.plan import PLAN_MARK, Plan, write_plan
-from dpquery.planning.comparison import LINEAR, Wanted, stage_for, with_rap
+from dpquery.plan_file.rap_settings import MechanismChoice
+from dpquery.planning.comparison import Wanted, stage_for, with_rap
 from dpquery.planning.countable import compile_countable
 from dpquery.planning.figures import planned, solution_check
 from dpquery.planning.plan_report import PlanReport, report_of
 from dpquery.planning.targets import goal_of, parse_sweep, parse_targets
 from dpquery.spec.model import Spec
 from dpquery.spec.parsing.spec import load_spec
+from dpquery.spec.problems import one_of
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.search.select import Objective, select
+from dpquery.strategy.objectives import Objective
+from dpquery.strategy.search.select import select
 from dpquery.untrusted.atomic_write import check_place, replace_file
+from dpquery.untrusted.json_values import LARGEST_INTEGER
+from dpquery.version import __version__
 
 
 def plan(
-    spec_path: Path,
+    spec_path: FilePath,
     *,
-    plan_path: Path,
-    ledger_path: Path,
-    objective: Objective = "rmse",
+    plan_path: FilePath = PLAN_PATH,
+    ledger_path: FilePath | None = None,
+    objective: str = "rmse",
     targets: Sequence[str] = (),
     sweep: str | None = None,
     seed: int = 0,
-    time_limit: float = math.inf,
+    time_limit: float = 60.0,
     jobs: int = 1,
     change_cap: bool = False,
-    epsilon: Fraction | None = None,
-    delta: Fraction | None = None,
-    compare: Wanted = LINEAR,
+    epsilon: Amount | None = None,
+    delta: Amount | None = None,
+    mechanism: str = "auto",
+    proxy: FilePath | None = None,
+    rap_search: bool = False,
     progress: Progress = lambda _: None,
 ) -> PlanReport:
     """Choose the best strategy for a spec's workload, register the dataset and write the plan.
@@ -45,46 +61,70 @@ def plan(
     Args:
         spec_path: the YAML spec.
         plan_path: where the plan goes; replaced whole or not at all.
-        ledger_path: created if missing; the dataset and its cap are put on record.
-        objective: what the best strategy minimises.
+        ledger_path: created if missing; the dataset and its cap are put on record. Default:
+            $DPQUERY_LEDGER or the user's state directory.
+        objective: what the best strategy minimises: "rmse", or "max", the largest standard error.
         targets: or what it is to meet with the least epsilon: see planning.targets.parse_targets.
         sweep: epsilons at which errors are wanted too, such as "0.1,0.5,1,2".
         seed: of the optimisers' starting points.
         time_limit: CPU seconds for each kind of noise, after which the best found so far stands;
             and for the rehearsal of RAP.
-        jobs: processes to use.
+        jobs: processes to use; a script that asks for 2 guards its main part with `__name__`.
         change_cap: replace a cap on record by the spec's.
         epsilon: the report's figures are in counts at this epsilon; default: 1, or the least one
             that meets the targets.
         delta: and this delta; default: the spec's.
-        compare: whether RAP is compared, and on what it is rehearsed.
+        mechanism: "linear", "rap", or "auto": the better one, where the spec declares rows.
+        proxy: public data to rehearse RAP on: a CSV file, or the folder of a release.
+        rap_search: whether RAP's settings are searched on the proxy.
         progress: told what is being tried.
+
+    Returns:
+        The plan with its figures in counts; `errors` and `candidates` are data frames.
+
+    Raises:
+        DpqueryError: of the class that says what was wrong; nothing is written then.
     """
-    check_place(plan_path, mark=PLAN_MARK)
-    spec = load_spec(spec_path)
+    out, ledger = Path(plan_path), ledger_place(ledger_path)
+    minimised = one_of("objective", objective, get_args(Objective))
+    compare = _wanted(mechanism, proxy, search=rap_search)
+    shown = None if epsilon is None else exact_epsilon(epsilon)
+    named_delta = None if delta is None else exact_delta(delta)
+    checked_count("seed", seed, least=0, most=LARGEST_INTEGER)
+    checked_seconds(time_limit)
+    check_place(out, mark=PLAN_MARK)
+    spec = load_spec(Path(spec_path))
     compiled, cap = compile_countable(spec), accounting.budget_cap(spec.budget, spec.privacy)
-    delta = spec.privacy.delta if delta is None else delta
-    wanted, points = parse_targets(targets, spec, objective), parse_sweep(sweep)
-    stage = stage_for(spec, compiled, compare, epsilon=epsilon, delta=delta, targets=bool(wanted))
-    _register(ledger_path, spec, cap, change=change_cap)
+    at_delta = spec.privacy.delta if named_delta is None else named_delta
+    wanted, points = parse_targets(targets, spec, minimised), parse_sweep(sweep)
+    stage = stage_for(spec, compiled, compare, epsilon=shown, delta=at_delta, targets=bool(wanted))
+    _register(ledger, spec, cap, change=change_cap)
     noises = _noises(spec, cap)
     selections = select(
         compiled.workload,
         noises=noises,
-        objective=objective,
+        objective=minimised,
         targets=goal_of(wanted, spec, compiled),
         seed=seed,
         time_limit=time_limit,
         jobs=jobs,
-        flaw_of=solution_check(spec, compiled, noises, epsilon=epsilon or Fraction(1), delta=delta),
+        flaw_of=solution_check(
+            spec, compiled, noises, epsilon=shown or Fraction(1), delta=at_delta
+        ),
         progress=progress,
     )
     chosen = tuple(planned(own, spec, compiled) for own in selections.values())
-    made = Plan(__version__, spec_path.name, spec.text, spec.files, objective, wanted, seed, chosen)
-    report = report_of(made, spec, epsilon=epsilon, delta=delta, sweep=points)
+    name = Path(spec_path).name
+    made = Plan(__version__, name, spec.text, spec.files, minimised, wanted, seed, chosen)
+    report = report_of(made, spec, epsilon=shown, delta=at_delta, sweep=points)
     report = with_rap(report, stage, wanted=compare, time_limit=time_limit, progress=progress)
-    replace_file(plan_path, write_plan(report.plan), mark=PLAN_MARK)
+    replace_file(out, write_plan(report.plan), mark=PLAN_MARK)
     return report
+
+
+def _wanted(mechanism: str, proxy: FilePath | None, *, search: bool) -> Wanted:
+    choice = one_of("mechanism", mechanism, get_args(MechanismChoice))
+    return Wanted(choice, None if proxy is None else Path(proxy), search)
 
 
 def _register(ledger_path: Path, spec: Spec, cap: accounting.Cap, *, change: bool) -> None:

@@ -6,25 +6,42 @@ that follows is a function of noisy answers and public inputs.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
+from dpquery.commands.arguments import (
+    PLAN_PATH,
+    RELEASE_PATH,
+    Amount,
+    FilePath,
+    checked_count,
+    checked_level,
+    exact_delta,
+    exact_epsilon,
+    ledger_place,
+)
 from dpquery.exceptions import SpecError
 from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.mechanisms.choose import ReleaseMechanism, chosen_mechanism, remark_on
+from dpquery.mechanisms.choose import chosen_mechanism, remark_on
 from dpquery.mechanisms.release_content import LEVEL, Progress, ReleaseRequest
 from dpquery.plan_file.plan import plan_and_spec, read_plan_file
-from dpquery.planning.comparison import MechanismChoice
+from dpquery.plan_file.rap_settings import MechanismChoice
 from dpquery.reconstruction.columns.postprocess import parse_columns
-from dpquery.release.folder.write import Sources, check_target, write_release
+from dpquery.releases.folder.write import Sources, check_target, write_release
+from dpquery.releases.report.views import PublishedTables
 from dpquery.spec.model import Spec
-from dpquery.strategy.noise_kinds import Noise
+from dpquery.spec.problems import one_of
+from dpquery.strategy.noise_kinds import CHOICES as NOISES
+from dpquery.strategy.noise_kinds import chosen as chosen_noise
+
+if TYPE_CHECKING:
+    from dpquery.mechanisms.choose import ReleaseMechanism
 
 
-@dataclass(frozen=True, eq=False)
-class ReleaseReport:
+@dataclass(frozen=True, eq=False, repr=False)
+class ReleaseReport(PublishedTables):
     """What was released: public facts only; `free` where the ledger held it already.
 
     `remark` is what to say of the choice between linear strategies and RAP, if anything.
@@ -33,7 +50,7 @@ class ReleaseReport:
 
     directory: Path
     spec: Spec
-    mechanism: ReleaseMechanism
+    mechanism: "ReleaseMechanism"
     account: Account
     parent: Account | None
     free: bool
@@ -41,15 +58,15 @@ class ReleaseReport:
 
 
 def release(
-    data: Path,
+    data: FilePath,
     *,
-    plan_path: Path,
-    ledger_path: Path,
-    out: Path,
-    epsilon: Fraction,
-    delta: Fraction | None = None,
-    mechanism: MechanismChoice = "auto",
-    noise: Noise | None = None,
+    epsilon: Amount,
+    delta: Amount | None = None,
+    plan_path: FilePath = PLAN_PATH,
+    ledger_path: FilePath | None = None,
+    out: FilePath = RELEASE_PATH,
+    mechanism: str = "auto",
+    noise: str = "auto",
     also: Sequence[str] = (),
     confidence: float | None = None,
     release_number: int = 1,
@@ -60,13 +77,14 @@ def release(
 
     Args:
         data: the CSV file.
-        plan_path: the plan.
-        ledger_path: must exist and know the dataset.
-        out: the release directory; written whole or not at all.
         epsilon: what this release may spend.
         delta: with it; default: the spec's.
-        mechanism: a linear strategy, RAP, or what the plan prefers.
-        noise: of a linear strategy: one kind, or None for the better one by the plan.
+        plan_path: the plan.
+        ledger_path: must exist and know the dataset. Default: $DPQUERY_LEDGER or the user's state
+            directory.
+        out: the release directory; written whole or not at all.
+        mechanism: "linear", "rap", or "auto": what the plan prefers.
+        noise: of a linear strategy: "laplace", "gaussian", or "auto": the better by the plan.
         also: extra columns beside the estimates: see columns.postprocess.parse_columns.
         confidence: level of the noise intervals, 0.95 unless said; RAP has none.
         release_number: another number than before draws fresh noise and pays for it.
@@ -76,19 +94,32 @@ def release(
     Privacy:
         What is written is (epsilon, delta)-DP for the unit and neighbours that the spec declares;
         with all earlier releases of the dataset it stays within the cap on record.
+
+    Returns:
+        What was released; its tables are data frames: see PublishedTables.
+
+    Raises:
+        DpqueryError: of the class that says what was wrong.
     """
-    content = _bytes_of(plan_path)
-    plan, spec = plan_and_spec(content, plan_path)
-    delta = spec.privacy.delta if delta is None else delta
-    terms = ReleaseRequest(epsilon, delta, noise, parse_columns(also), release_number, confidence)
-    chosen = chosen_mechanism(plan, spec, terms, mechanism=mechanism)
-    check_target(out, key=chosen.query.key, replace=replace)
-    with Ledger.open(ledger_path, create=False) as ledger:
-        ledger.check_replaced(out)
-        measured = measure(data, chosen.query, ledger=ledger, progress=progress)
+    directory, budget = Path(out), exact_epsilon(epsilon)
+    named_delta = None if delta is None else exact_delta(delta)
+    choice = one_of("mechanism", mechanism, get_args(MechanismChoice))
+    kind = chosen_noise(one_of("noise", noise, NOISES))
+    checked_level(confidence)
+    checked_count("release_number", release_number, least=1)
+    content = _bytes_of(Path(plan_path))
+    plan, spec = plan_and_spec(content, Path(plan_path))
+    at_delta = spec.privacy.delta if named_delta is None else named_delta
+    columns = parse_columns(also)
+    terms = ReleaseRequest(budget, at_delta, kind, columns, release_number, confidence)
+    chosen = chosen_mechanism(plan, spec, terms, mechanism=choice)
+    check_target(directory, key=chosen.query.key, replace=replace)
+    with Ledger.open(ledger_place(ledger_path), create=False) as ledger:
+        ledger.check_replaced(directory)
+        measured = measure(Path(data), chosen.query, ledger=ledger, progress=progress)
     made = chosen.make(measured, level=confidence or LEVEL, progress=progress)
     write_release(
-        out,
+        directory,
         spec=spec,
         answers=made.answers,
         manifest=made.manifest,
@@ -97,9 +128,9 @@ def release(
         relaxed=made.relaxed,
         progress=lambda done: progress(f"writing answers: {done / spec.queries:.0%}"),
     )
-    remark = remark_on(plan, terms, mechanism=mechanism)
+    remark = remark_on(plan, terms, mechanism=choice)
     return ReleaseReport(
-        out, spec, chosen, measured.account, measured.parent, measured.stored, remark
+        directory, spec, chosen, measured.account, measured.parent, measured.stored, remark
     )
 
 

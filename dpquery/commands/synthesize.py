@@ -1,4 +1,4 @@
-"""synthetic() as a straight line: records from the relaxed rows of a release, free of budget.
+"""synthesize() as a straight line: records from the relaxed rows of a release, free of budget.
 
     release folder -> spec and classes -> relaxed rows -> records -> CSV file
 
@@ -8,16 +8,26 @@ Nothing here opens data or a ledger: what comes out is a function of what is pub
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from pyarrow import csv
+
+from dpquery.commands.arguments import RELEASE_PATH, SYNTHETIC_PATH, FilePath, checked_count
 from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.mechanisms.release_content import Progress
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import plan_and_spec
-from dpquery.release.folder.answers import read_answerable
-from dpquery.release.folder.relaxed_rows_file import read_relaxed
-from dpquery.release.folder.synthetic_csv import write_synthetic
-from dpquery.release.manifest.manifest import PLAN_FILE
+from dpquery.releases.folder.answers import read_answerable
+from dpquery.releases.folder.relaxed_rows_file import read_relaxed
+from dpquery.releases.folder.synthetic_csv import write_synthetic
+from dpquery.releases.formatting import count, html_table
+from dpquery.releases.manifest.manifest import PLAN_FILE
 from dpquery.untrusted.atomic_write import check_place
+from dpquery.untrusted.json_values import LARGEST_INTEGER
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 UNASKED = 1 << 30
 """Records that are written at most where nobody said how many."""
@@ -30,11 +40,24 @@ class SyntheticReport:
     file: Path
     records: int
 
+    def table(self) -> "pd.DataFrame":
+        """Return the records as a data frame."""
+        import pandas as pd
 
-def synthetic(
-    release: Path,
+        return pd.read_csv(self.file)
+
+    def arrow(self) -> pa.Table:
+        """Return the records as an Arrow table."""
+        return csv.read_csv(self.file)
+
+    def _repr_html_(self) -> str:
+        return html_table(f"{self.file}: {count(self.records, 'synthetic record')}", (), ())
+
+
+def synthesize(
+    release: FilePath = RELEASE_PATH,
     *,
-    out: Path,
+    out: FilePath = SYNTHETIC_PATH,
     records: int | None = None,
     seed: int = 0,
     progress: Progress = lambda _: None,
@@ -56,20 +79,24 @@ def synthetic(
         SpecError: the release is not one of RAP, or is damaged.
         PlanConflictError: the file is to lie in the release, or another one is in the way.
     """
-    if Path(os.path.realpath(release)) in Path(os.path.realpath(out)).parents:
+    source, file = Path(release), Path(out)
+    if records is not None:
+        checked_count("records", records, least=1)
+    checked_count("seed", seed, least=0, most=LARGEST_INTEGER)
+    if Path(os.path.realpath(source)) in Path(os.path.realpath(file)).parents:
         raise PlanConflictError(
-            f"{out} lies in {release}, a release, which is not changed; name a file elsewhere"
+            f"{file} lies in {source}, a release, which is not changed; name a file elsewhere"
         )
-    check_place(out)
-    manifest, content = read_answerable(release)
+    check_place(file)
+    manifest, content = read_answerable(source)
     if manifest.rap is None:
         raise SpecError(
-            f"{release} has no relaxed rows to make records of: its answers come from a linear "
+            f"{source} has no relaxed rows to make records of: its answers come from a linear "
             "strategy; plan and release with --mechanism rap to have some"
         )
-    _, spec = plan_and_spec(content, release / PLAN_FILE)
+    _, spec = plan_and_spec(content, source / PLAN_FILE)
     compiled = compile_spec(spec)
-    rows = read_relaxed(release, compiled, digest=manifest.rap.rows_sha256)
+    rows = read_relaxed(source, compiled, digest=manifest.rap.rows_sha256)
     wanted = max(1, round(manifest.rap.total)) if records is None else records
     if records is None and wanted > UNASKED:
         raise SpecError(
@@ -77,7 +104,7 @@ def synthetic(
             "disk; say how many to write with --rows"
         )
     write_synthetic(
-        out,
+        file,
         spec,
         compiled,
         rows,
@@ -85,4 +112,4 @@ def synthetic(
         seed=seed,
         progress=lambda done: progress(f"writing records: {done / wanted:.0%}"),
     )
-    return SyntheticReport(out, wanted)
+    return SyntheticReport(file, wanted)

@@ -4,21 +4,24 @@ A mechanism says what is measured on the data, and what a release is made of fro
 least squares with a standard error on every answer, or relaxed rows, whose answers have none.
 """
 
+from typing import TYPE_CHECKING
+
 from dpquery.exceptions import SpecError
 from dpquery.mechanisms.linear import LinearMechanism, linear_mechanism
-from dpquery.mechanisms.rap import RapMechanism, rap_mechanism
 from dpquery.mechanisms.release_content import ReleaseRequest
 from dpquery.plan_file.plan import Plan
-from dpquery.plan_file.rap_settings import PlannedRap
-from dpquery.planning.comparison import MechanismChoice
+from dpquery.plan_file.rap_settings import MechanismChoice, PlannedRap
 from dpquery.spec.model import Spec
 
-ReleaseMechanism = LinearMechanism | RapMechanism
+if TYPE_CHECKING:
+    from dpquery.mechanisms.rap import RapMechanism
+
+    ReleaseMechanism = LinearMechanism | RapMechanism
 
 
 def chosen_mechanism(
     plan: Plan, spec: Spec, request: ReleaseRequest, *, mechanism: MechanismChoice
-) -> ReleaseMechanism:
+) -> "ReleaseMechanism":
     """Return the mechanism that was asked for; "auto" leaves it to the plan.
 
     Only linear strategies have a kind of noise: a request that names one overrides the plan.
@@ -30,8 +33,11 @@ def chosen_mechanism(
     if mechanism == "auto" and relaxed is not None and relaxed.preferred and request.noise is None:
         _check_rehearsed(relaxed, request)
         mechanism = "rap"
-    mechanism_for = rap_mechanism if mechanism == "rap" else linear_mechanism
-    return mechanism_for(plan, spec, request)
+    if mechanism == "rap":
+        from dpquery.mechanisms.rap import rap_mechanism  # not loaded by releases without it
+
+        return rap_mechanism(plan, spec, request)
+    return linear_mechanism(plan, spec, request)
 
 
 def remark_on(plan: Plan, request: ReleaseRequest, *, mechanism: MechanismChoice) -> str:

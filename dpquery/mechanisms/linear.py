@@ -27,13 +27,13 @@ from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.linear_answers import noisy_values, table_answers
 from dpquery.reconstruction.solution_check import flaw_of
 from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.release.folder.measurements_file import (
+from dpquery.releases.folder.measurements_file import (
     MeasurementLabel,
     measurement_labels,
     values_digest,
 )
-from dpquery.release.manifest.extra_columns import with_extra
-from dpquery.release.manifest.manifest import Manifest, StrategyFacts, manifest_of
+from dpquery.releases.manifest.extra_columns import with_extra
+from dpquery.releases.manifest.manifest import Manifest, StrategyFacts, manifest_of
 from dpquery.spec.model import Item, Spec
 from dpquery.strategy.errors.uniform_variances import uniform_variances
 from dpquery.strategy.shapes.strategies import Strategy

@@ -26,9 +26,9 @@ from dpquery.plan_file.rap_settings import PlannedRap, encode_settings
 from dpquery.reconstruction.rap.fit import RapProjection, replay
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.release.folder.measurements_file import MeasurementLabel, values_digest
-from dpquery.release.folder.relaxed_rows_file import relaxed_table, rows_digest
-from dpquery.release.manifest.manifest import (
+from dpquery.releases.folder.measurements_file import MeasurementLabel, values_digest
+from dpquery.releases.folder.relaxed_rows_file import relaxed_table, rows_digest
+from dpquery.releases.manifest.manifest import (
     Manifest,
     RapFacts,
     SimulatedFacts,

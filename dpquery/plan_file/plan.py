@@ -15,9 +15,8 @@ from dpquery.exceptions import SpecError
 from dpquery.plan_file.rap_settings import PlannedRap, decode_rap, encode_rap
 from dpquery.spec.model import Spec
 from dpquery.spec.parsing.spec import parse
-from dpquery.strategy.goals.goals import Figure
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.search.select import Objective
+from dpquery.strategy.objectives import Figure, Objective
 from dpquery.untrusted.files import read_outside
 from dpquery.untrusted.json_values import (
     MAX_JSON_BYTES,

@@ -6,6 +6,7 @@ They are public and fixed in advance. A plan holds them, so what is decoded here
 import math
 from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
+from typing import Literal
 
 from dpquery.exceptions import SpecError
 from dpquery.untrusted.json_values import (
@@ -17,6 +18,8 @@ from dpquery.untrusted.json_values import (
     record,
 )
 
+MechanismChoice = Literal["auto", "linear", "rap"]
+"""What carries a plan out; "auto" is what the plan prefers."""
 MAX_ROUNDS = 1_000
 MAX_SELECTED = 1 << 12
 """In a round: all pairs of its queries are compared."""

@@ -18,13 +18,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from time import process_time
-from typing import Literal
 
 from dpquery.exceptions import OutOfTimeError, SpecError
 from dpquery.measurement import accounting
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
-from dpquery.plan_file.rap_settings import PlannedRap, default_settings
+from dpquery.plan_file.rap_settings import MechanismChoice, PlannedRap, default_settings
 from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.plan_report import PlanReport
@@ -33,9 +32,8 @@ from dpquery.planning.rehearsal.simulated_runs import Rehearsed, Stage, rehearse
 from dpquery.reconstruction.expected_largest import expected_largest
 from dpquery.spec.model import Spec
 from dpquery.strategy.errors.expected_error import squared_sensitivity
-from dpquery.strategy.search.select import Objective
+from dpquery.strategy.objectives import Objective
 
-MechanismChoice = Literal["auto", "linear", "rap"]
 REPETITIONS = 3
 PRIOR_MARGIN, PROXY_MARGIN = 0.7, 0.9
 """RAP's simulated error must be below so many times the linear one: made-up and named proxies."""

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement import accounting
@@ -25,8 +26,10 @@ from dpquery.strategy.errors.expected_error import (
     weighted_queries,
 )
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.search.select import Candidate, Selection
 from dpquery.strategy.shapes.strategies import Strategy
+
+if TYPE_CHECKING:
+    from dpquery.strategy.search.select import Candidate, Selection
 
 _ROUNDING = 1e-3  # of figures that another processor worked out
 CURVE = tuple(Fraction(n, 100) for n in (10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000))
@@ -222,7 +225,7 @@ def error_curve(
     ]
 
 
-def planned(selection: Selection, spec: Spec, compiled: CompiledSpec) -> PlannedSelection:
+def planned(selection: "Selection", spec: Spec, compiled: CompiledSpec) -> PlannedSelection:
     """Return a selection as the plan keeps it."""
     solution, error, bound = selection.best.found, selection.best.error, selection.bound
     of_score = selection.score_bound
@@ -254,7 +257,7 @@ def _item_figures(
     return tuple(figures)
 
 
-def _candidate_figures(candidate: Candidate) -> CandidateFigures:
+def _candidate_figures(candidate: "Candidate") -> CandidateFigures:
     error, solution = candidate.error, candidate.found
     return CandidateFigures(
         name=candidate.name,

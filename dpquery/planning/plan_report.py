@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
-from dpquery.plan_file.plan import Plan
+from dpquery.plan_file.plan import CandidateFigures, Plan
 from dpquery.planning.figures import SelectionAtBudget, prices
 from dpquery.planning.targets import (
     LeastEpsilon,
@@ -14,10 +15,14 @@ from dpquery.planning.targets import (
     reached_targets,
     swept,
 )
+from dpquery.releases.formatting import count, figure, html_table
 from dpquery.spec.model import Spec
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class PlanReport:
     """A plan priced at one guarantee: the better noise first.
 
@@ -42,6 +47,71 @@ class PlanReport:
     reached: tuple[Reached, ...]
     sweep: tuple[Sweep, ...]
     remark: str = ""
+
+    @property
+    def errors(self) -> "pd.DataFrame":
+        """Expected errors in counts, one row an item, under the better kind of noise."""
+        import pandas as pd
+
+        best = self.priced[0]
+        rows = [
+            (item.name, item.queries, best.std * item.rmse, best.std * item.max_std_error)
+            for item in best.selection.items
+        ]
+        return pd.DataFrame(rows, columns=["item", "queries", "rmse", "max_std_error"])
+
+    @property
+    def candidates(self) -> "pd.DataFrame":
+        """The compared strategies with their errors in counts; missing where not applicable."""
+        import pandas as pd
+
+        rows = [
+            (own.noise, figures.name, *_errors_in_counts(priced, figures), figures.name == own.best)
+            for priced in self.priced
+            for own in [priced.selection]
+            for figures in own.candidates
+        ]
+        columns = ["noise", "strategy", "rmse", "weighted_rmse", "max_std_error", "chosen"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def __repr__(self) -> str:
+        """Return what was planned and what was chosen, in one line."""
+        return f"<PlanReport: {self._title}; {self._choice}>"
+
+    def _repr_html_(self) -> str:
+        """Return the expected error of every item, for notebooks."""
+        best = self.priced[0]
+        rows = [
+            (
+                item.name,
+                f"{item.queries:,}",
+                figure(best.std * item.rmse),
+                figure(best.std * item.max_std_error),
+            )
+            for item in best.selection.items
+        ]
+        notes = [self._choice, self.remark] if self.remark else [self._choice]
+        return html_table(self._title, ("item", "queries", "RMSE", "max std error"), rows, notes)
+
+    @property
+    def _title(self) -> str:
+        delta = f", delta = {float(self.delta):g}" if self.delta else ""
+        return (
+            f"{self.spec.dataset.id}: {count(self.spec.queries, 'query')} in "
+            f"{count(len(self.spec.items), 'item')}, epsilon = {float(self.epsilon):g}{delta}"
+        )
+
+    @property
+    def _choice(self) -> str:
+        best = self.priced[0]
+        noise = best.selection.noise.capitalize()
+        return f"{best.selection.best} with {noise} noise, expected RMSE {figure(best.rmse)}"
+
+
+def _errors_in_counts(priced: SelectionAtBudget, figures: CandidateFigures) -> list[float | None]:
+    """Return the RMSE, the weighted RMSE and the largest standard error in counts."""
+    unit_noise = (figures.rmse, figures.weighted_rmse, figures.max_std_error)
+    return [None if value is None else priced.std * value for value in unit_noise]
 
 
 def report_of(

@@ -18,8 +18,8 @@ from dpquery.plan_file.plan import Plan, PlannedSelection, Target
 from dpquery.planning.figures import SelectionAtBudget, prices, share_of_budget, unit_std
 from dpquery.spec.model import Spec
 from dpquery.spec.problems import quoted, suggestion
-from dpquery.strategy.goals.goals import Figure, Goal, Limit
-from dpquery.strategy.search.select import Objective
+from dpquery.strategy.goals.goals import Goal, Limit
+from dpquery.strategy.objectives import Figure, Objective
 
 DIGITS = 4  # of a least epsilon, rounded up
 _FORM = re.compile(r"\s*(.+?)\s*:\s*(sd|rmse)\s*<=\s*([0-9.eE+-]+)\s*", re.DOTALL)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtri, gammaincinv
 
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Array
@@ -120,7 +120,7 @@ class _Check:
                 largest = max(largest, float(square.max()))
                 means.append(float(square.mean()))
             squares[draw] = [float(np.mean(part)) for part in np.split(np.array(means), self.ends)]
-        if not largest <= chi2.isf(FALSE_ALARM / (draws * numbers), 1):
+        if not largest <= chdtri(1, FALSE_ALARM / (draws * numbers)):
             return f"an answer is {math.sqrt(largest):.3g} of its standard errors off in one draw"
         ratio = _unlikely_mean(squares)
         if ratio is None:
@@ -147,7 +147,9 @@ def _standard_errors(strategy: Strategy, asked: Sequence[Asked], noise_std: floa
 def _unlikely_mean(squares: Array) -> float | None:
     """Return a mean square that is no 1 but for chance, of any item. squares: (draws, items)."""
     draws = len(squares)
-    low, high = chi2.ppf(FALSE_ALARM, draws) / draws, chi2.isf(FALSE_ALARM, draws) / draws
+    # Quantiles of chi-squared as scipy.stats has them, which takes a second to import.
+    low = 2 * gammaincinv(draws / 2, FALSE_ALARM) / draws
+    high = chdtri(draws, FALSE_ALARM) / draws
     means = squares.mean(axis=0)
     wrong = ~((low <= means) & (means <= high))
     if draws >= FEW_DRAWS:

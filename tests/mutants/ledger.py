@@ -80,8 +80,8 @@ LEDGER = (
         "a release makes the ledger that it does not find",
         "removing the ledger gives the whole budget back",
         "commands.release.release",
-        "    with Ledger.open(ledger_path, create=False) as ledger:",
-        "    with Ledger.open(ledger_path, create=True) as ledger:",
+        "    with Ledger.open(ledger_place(ledger_path), create=False) as ledger:",
+        "    with Ledger.open(ledger_place(ledger_path), create=True) as ledger:",
         ("test_bad_input.py::test_release_never_makes_a_ledger",),
     ),
     Mutant(

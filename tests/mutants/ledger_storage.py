@@ -111,7 +111,7 @@ LEDGER_STORAGE = (
         "a release that the ledger does not know gives way",
         "the one witness of what an older copy does not count is gone",
         "commands.release.release",
-        "        ledger.check_replaced(out)\n",
+        "        ledger.check_replaced(directory)\n",
         "",
         (
             "test_ledger_witness.py::test_a_release_that_the_ledger_does_not_know_is_never_replaced",

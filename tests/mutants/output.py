@@ -144,8 +144,8 @@ OUTPUT = (
         "the manifest names the machine",
         "who made a release, and where, is published",
         "manifest_of",
-        "        tool=dpquery.__version__,\n",
-        "        tool=f\"{dpquery.__version__} on {__import__('os').getcwd()}\",\n",
+        "        tool=__version__,\n",
+        "        tool=f\"{__version__} on {__import__('os').getcwd()}\",\n",
         (
             "test_release_protocol.py::"
             "test_the_data_are_copied_elsewhere_and_nothing_of_either_place_is_published",

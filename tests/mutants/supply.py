@@ -48,7 +48,7 @@ SUPPLY = (
     Mutant(
         "a crash may leave a core dump",
         "all records, on disk",
-        "cli.release.release",
+        "release_command",
         "    forbid_dumps()\n",
         "",
         ("test_threats.py::test_row_33_a_crash_of_the_process_leaves_no_dump_and_no_values",),

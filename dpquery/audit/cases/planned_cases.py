@@ -85,7 +85,11 @@ def _planned(case: Case) -> bytes:
         spec_path, plan_path = folder / "workload.yaml", folder / "dpquery.plan"
         spec_path.write_text(case.spec, encoding="utf-8")
         plan_command.plan(
-            spec_path, plan_path=plan_path, ledger_path=folder / "state" / "ledger.db"
+            spec_path,
+            plan_path=plan_path,
+            ledger_path=folder / "state" / "ledger.db",
+            mechanism="linear",
+            time_limit=math.inf,
         )
         return plan_path.read_bytes()
 

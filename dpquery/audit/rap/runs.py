@@ -5,6 +5,7 @@ the curator's query on tables that the curator's counting made of a CSV file, wi
 that has no fit in it: the audit may choose what it answers.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -28,8 +29,8 @@ from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rap_settings import PlannedRap
 from dpquery.reconstruction.rap.fit import RapProjection
-from dpquery.release.manifest.manifest import RapFacts
-from dpquery.release.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest.manifest import RapFacts
+from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.spec.parsing.spec import parse
 
 
@@ -211,7 +212,13 @@ def _played(public: Projection, numbers: Integers, noisy: Floats) -> Integers:
 
 def _plan(bench: Bench, plan_path: Path, ledger_path: Path) -> None:
     """Plan, and put RAP's settings into the plan as if it had been rehearsed."""
-    plan_command.plan(bench.folder / "workload.yaml", plan_path=plan_path, ledger_path=ledger_path)
+    plan_command.plan(
+        bench.folder / "workload.yaml",
+        plan_path=plan_path,
+        ledger_path=ledger_path,
+        mechanism="linear",
+        time_limit=math.inf,
+    )
     planned = PlannedRap(
         settings=bench.town.settings,
         epsilon=EPSILON,

@@ -7,7 +7,7 @@ from dpquery.plan_file.plan import CandidateFigures
 from dpquery.plan_file.rap_settings import PlannedRap
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.plan_report import PlanReport
-from dpquery.release.formatting import count, figure
+from dpquery.releases.formatting import count, figure
 from dpquery.strategy.search.candidates import BASELINES
 from dpquery.strategy.search.select import LEFT_OUT
 

@@ -1,26 +1,32 @@
 """What the other commands print, as plain rows and JSON values: no terminal, colours or data."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dpquery.cli.output.text_table import Grid
-from dpquery.commands.answer import AnswerReport
 from dpquery.commands.release import ReleaseReport
 from dpquery.measurement.accounting import units_text
 from dpquery.measurement.ledger.events import Account, Event
 from dpquery.measurement.ledger.ledger import Status
 from dpquery.mechanisms.linear import LinearMechanism
-from dpquery.mechanisms.rap import RapMechanism
 from dpquery.mechanisms.release_content import spent_text
-from dpquery.release.formatting import count, figure
-from dpquery.release.manifest.statement import rmse_name
-from dpquery.release.report.report import Report, headline, to_rows
+from dpquery.releases.formatting import count, figure
+from dpquery.releases.manifest.statement import rmse_name
+
+if TYPE_CHECKING:
+    from dpquery.commands.answer import AnswerReport
+    from dpquery.mechanisms.rap import RapMechanism
+    from dpquery.releases.report.report import Report
 
 
 def release_text(done: ReleaseReport) -> str:
     """Return the lines that `release` prints."""
     mechanism, guarantee = done.mechanism, done.mechanism.query.guarantee
     delta = f", delta = {float(guarantee.delta):g}" if guarantee.delta else ""
-    worth = _rap_text(mechanism) if isinstance(mechanism, RapMechanism) else _linear_text(mechanism)
+    if isinstance(mechanism, LinearMechanism):
+        worth = _linear_text(mechanism)
+    else:
+        worth = _rap_text(mechanism)
     return (
         f"{done.directory}: {count(done.spec.queries, 'answer')} in "
         f"{count(len(done.spec.items), 'item')}, "
@@ -38,7 +44,7 @@ def _linear_text(mechanism: LinearMechanism) -> str:
     )
 
 
-def _rap_text(mechanism: RapMechanism) -> str:
+def _rap_text(mechanism: "RapMechanism") -> str:
     own = mechanism.simulated
     if own is None:
         return "RAP: no error bars, and the plan simulated no errors at this epsilon and delta"
@@ -58,11 +64,13 @@ def release_json(done: ReleaseReport) -> dict[str, object]:
     return {
         "directory": str(done.directory),
         "queries": done.spec.queries,
-        "mechanism": "rap" if isinstance(mechanism, RapMechanism) else "linear",
+        "mechanism": "linear" if isinstance(mechanism, LinearMechanism) else "rap",
         "epsilon": float(guarantee.epsilon),
         "delta": float(guarantee.delta),
         **(
-            _rap_json(mechanism) if isinstance(mechanism, RapMechanism) else _linear_json(mechanism)
+            _linear_json(mechanism)
+            if isinstance(mechanism, LinearMechanism)
+            else _rap_json(mechanism)
         ),
         "currency": done.account.cap.currency,
         **_account_json(done.account),
@@ -83,15 +91,15 @@ def _linear_json(mechanism: LinearMechanism) -> dict[str, object]:
     }
 
 
-def _rap_json(mechanism: RapMechanism) -> dict[str, object]:
+def _rap_json(mechanism: "RapMechanism") -> dict[str, object]:
     simulated = None if mechanism.simulated is None else vars(mechanism.simulated)
     facts = {"strategy": "RAP", "noise": "gaussian", "rmse": None, "max_std_error": None}
     return facts | {"simulated": simulated}
 
 
-def answer_text(done: AnswerReport) -> str:
+def answer_text(done: "AnswerReport") -> str:
     """Return the lines that `answer` prints."""
-    head = f"{done.directory}: {count(done.queries, 'answer')} in {count(done.items, 'item')}"
+    head = f"{done.directory}: {count(done.queries, 'answer')} in {count(len(done.items), 'item')}"
     if done.rmse is None or done.max_std_error is None:
         errors = "no error bars: the release is of relaxed rows"
         if done.guessed:
@@ -103,16 +111,18 @@ def answer_text(done: AnswerReport) -> str:
     return f"{head}, from {done.release}\n{errors}"
 
 
-def answer_json(done: AnswerReport) -> dict[str, object]:
+def answer_json(done: "AnswerReport") -> dict[str, object]:
     """Return what `answer --json` prints."""
     paths = {"directory": str(done.directory), "release": str(done.release)}
     figures = {"rmse": done.rmse, "max_std_error": done.max_std_error, "charged": "0"}
-    sizes = {"queries": done.queries, "items": done.items, "guessed": list(done.guessed)}
+    sizes = {"queries": done.queries, "items": len(done.items), "guessed": list(done.guessed)}
     return {**paths, **sizes, **figures}
 
 
-def report_grid(report: Report) -> Grid:
+def report_grid(report: "Report") -> Grid:
     """Return what `error-report` prints: the guarantee above, a line an item, the gist below."""
+    from dpquery.releases.report.report import headline, to_rows
+
     title, *notes = headline(report)
     pairs = zip(to_rows(report), report.items, strict=True)
     rows = tuple((*row[:-1], item.grade) for row, item in pairs)  # the page has room for sentences

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dpquery.release.formatting import OBEYED
+from dpquery.releases.formatting import OBEYED
 
 if TYPE_CHECKING:
     from dpquery.cli.output.text_table import Grid

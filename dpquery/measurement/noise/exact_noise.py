@@ -15,12 +15,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpquery import __version__
 from dpquery.exceptions import DpqueryError
 from dpquery.measurement.accounting import Guarantee, sensitivity_bound
 from dpquery.measurement.noise.bulk_noise import BulkSampler
 from dpquery.measurement.noise.library_versions import check_libraries, installed
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.version import __version__
 
 BULK_ABOVE = 50_000
 LARGEST_ANSWER = 2**62

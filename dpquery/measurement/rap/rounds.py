@@ -19,7 +19,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpquery import __version__
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.counting.exact_answers import exact_answers
@@ -39,6 +38,7 @@ from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.model import Rows, Spec
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.version import __version__
 
 LAYOUT = "rap/1"
 """Named in the key of every run, beside the settings and all numbers of its mechanism.

@@ -18,9 +18,9 @@ from dpquery.plan_file.plan import plan_and_spec, read_plan_file
 from dpquery.planning.rehearsal.prior import sample_rows, sample_tables, spread
 from dpquery.reconstruction.columns.simplex import onto_simplex
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
-from dpquery.release.folder.relaxed_rows_file import read_relaxed
-from dpquery.release.manifest.manifest import PLAN_FILE
-from dpquery.release.manifest.manifest_input import read_manifest
+from dpquery.releases.folder.relaxed_rows_file import read_relaxed
+from dpquery.releases.manifest.manifest import PLAN_FILE
+from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.spec.model import Spec, Table
 from dpquery.spec.predicates import (
     IdentitySet,

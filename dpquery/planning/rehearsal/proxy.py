@@ -19,7 +19,7 @@ from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
 from dpquery.planning.rehearsal.earlier_release import draw_records
 from dpquery.planning.rehearsal.prior import sample_prior
-from dpquery.release.formatting import without_controls
+from dpquery.releases.formatting import without_controls
 from dpquery.spec.model import Privacy, Spec
 from dpquery.strategy.algebra.subsets import Subset
 

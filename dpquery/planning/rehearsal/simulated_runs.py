@@ -25,7 +25,7 @@ from dpquery.planning.rehearsal.seeded_chance import SeededChance
 from dpquery.reconstruction.rap.fit import RapProjection
 from dpquery.spec.model import Privacy, Rows
 from dpquery.strategy.errors.expected_error import weighted_queries
-from dpquery.strategy.search.select import Objective
+from dpquery.strategy.objectives import Objective
 
 MAX_SEARCHED = 64  # rounds that a search tries at most: each fits all relaxed rows again
 SEARCH_SEED = 1 << 32

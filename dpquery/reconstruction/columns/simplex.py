@@ -5,7 +5,6 @@ is a problem of its own: rows do not see each other.
 """
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from dpquery.operators.factors import Array
 
@@ -64,6 +63,8 @@ def onto_chain(y: Array, variance: Array, total: Array) -> Array:
     >>> onto_chain(np.array([[2.0, -1.0, 5.0, 4.0]]), np.ones((1, 4)), np.array([4.0]))
     array([[0.5, 0.5, 4. , 4. ]])
     """
+    from scipy.optimize import isotonic_regression  # slow to import; few releases need it
+
     found = np.array(y, dtype=np.float64)
     found[:, -1] = total
     if y.shape[1] > 1:

@@ -9,12 +9,10 @@ goal of one limit, with target one.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from dpquery.operators.blocks import Workload
 from dpquery.strategy.errors.expected_error import ExpectedError
-
-Figure = Literal["sd", "rmse"]
+from dpquery.strategy.objectives import Figure
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from numpy.linalg import LinAlgError
 
@@ -22,6 +21,7 @@ from dpquery.strategy.bounds.lower_bounds import Bound, lower_bound
 from dpquery.strategy.errors.expected_error import ExpectedError, expected_error, weighted_queries
 from dpquery.strategy.goals.goals import Goal, largest_standard_error, score
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.objectives import Objective
 from dpquery.strategy.search.candidates import CANDIDATES
 from dpquery.strategy.search.goal_candidates import SETTLED, goal_bound, goal_candidates
 from dpquery.strategy.search.problem import Found, Problem
@@ -29,7 +29,6 @@ from dpquery.strategy.shapes.size_limits import check_strategy_size
 from dpquery.strategy.shapes.strategies import Strategy
 
 LONG_ATTRIBUTE, LONG_WORKLOAD = 128, 64  # classes of an attribute, blocks: seconds of search
-Objective = Literal["rmse", "max"]
 LEFT_OUT = "left out: "
 Flaw = Callable[[Strategy], str]
 """What is wrong with the answers that a strategy would give, in words; nothing if it is sound."""

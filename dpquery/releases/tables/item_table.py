@@ -15,9 +15,9 @@ from numpy import float64, int32, int64
 from numpy.typing import NDArray
 
 from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.release.tables.errors import FLAGS, NO_ERROR_BARS, flags, relative_errors
-from dpquery.release.tables.label_columns import Blank, Filling, LabelRuns, encoded, masked
-from dpquery.release.tables.labels import LABEL, AttributeColumns, attribute_columns
+from dpquery.releases.tables.errors import FLAGS, NO_ERROR_BARS, flags, relative_errors
+from dpquery.releases.tables.label_columns import Blank, Filling, LabelRuns, encoded, masked
+from dpquery.releases.tables.labels import LABEL, AttributeColumns, attribute_columns
 from dpquery.spec.domain import Domain
 from dpquery.spec.model import Item, Table
 

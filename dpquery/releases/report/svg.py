@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from dpquery.release.formatting import figure
-from dpquery.release.report.preview import ChartPoint, Series
+from dpquery.releases.formatting import figure
+from dpquery.releases.report.preview import ChartPoint, Series
 
 WIDTH = 560
 LEFT, RIGHT, TOP, BOTTOM = 58, 18, 12, 40

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from dpquery.release.formatting import count, figure, percent, power, without_controls
-from dpquery.release.manifest.extra_columns import extra_note
-from dpquery.release.manifest.manifest import Manifest
-from dpquery.release.manifest.statement import (
+from dpquery.releases.formatting import count, figure, percent, power, without_controls
+from dpquery.releases.manifest.extra_columns import extra_note
+from dpquery.releases.manifest.manifest import Manifest
+from dpquery.releases.manifest.statement import (
     BIASED,
     guarantee_line,
     neighbour_words,
@@ -16,10 +16,10 @@ from dpquery.release.manifest.statement import (
     simulated_words,
     unit_words,
 )
-from dpquery.release.report.report import ItemReport, Report, optimality, to_rows
-from dpquery.release.report.style import STYLE
-from dpquery.release.report.svg import bars, curve, lines, whiskers
-from dpquery.release.tables.errors import NOISY, VERY_NOISY
+from dpquery.releases.report.report import ItemReport, Report, optimality, to_rows
+from dpquery.releases.report.style import STYLE
+from dpquery.releases.report.svg import bars, curve, lines, whiskers
+from dpquery.releases.tables.errors import NOISY, VERY_NOISY
 from dpquery.untrusted.atomic_write import replace_file
 
 MAX_PREVIEWS = 24

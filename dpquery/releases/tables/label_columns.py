@@ -12,7 +12,7 @@ from numpy import int32
 from numpy.typing import NDArray
 
 from dpquery.operators.factors import Array
-from dpquery.release.tables.labels import AttributeColumns
+from dpquery.releases.tables.labels import AttributeColumns
 from dpquery.spec.predicates import PredicateSet
 
 _LONG = 1 << 9  # values: copies of fewer cost more than what is copied

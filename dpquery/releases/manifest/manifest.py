@@ -9,12 +9,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-import dpquery
 from dpquery.measurement.accounting import UNIT, Guarantee, units_text
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.noise.library_versions import versions
 from dpquery.spec.model import Privacy, Spec
+from dpquery.version import __version__
 
 
 @dataclass(frozen=True)
@@ -328,7 +328,7 @@ def manifest_of(
     """
     return Manifest(
         schema_version=SCHEMA_VERSION,
-        tool=dpquery.__version__,
+        tool=__version__,
         libraries=versions(),
         dataset=DatasetFacts(spec.dataset.id, spec.dataset.version),
         privacy=_privacy_facts(spec.privacy),

@@ -1,5 +1,8 @@
 """Words and numbers as people read them, in the statement, on the screen and in the report."""
 
+from collections.abc import Iterable, Sequence
+from html import escape
+
 # Names, labels and words come from files, and a terminal obeys control characters: it would rewrite
 # what stands above, or turn a line around. Line ends alone are left.
 OBEYED = (
@@ -68,3 +71,23 @@ def power(value: float) -> str:
     '1e-9'
     """
     return f"{value:g}".replace("e-0", "e-")
+
+
+def html_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], notes: Iterable[str] = ()
+) -> str:
+    """Return a table with words above and below it as HTML, escaped, for notebooks.
+
+    >>> html_table("a < b", ["x"], [["1"]], ["seen"])
+    '<p><b>a &lt; b</b></p><table><tr><th>x</th></tr><tr><td>1</td></tr></table><p>seen</p>'
+    """
+    head = "".join(f"<th>{_escaped(name)}</th>" for name in columns)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in row)}</tr>" for row in rows
+    )
+    below = "".join(f"<p>{_escaped(note)}</p>" for note in notes)
+    return f"<p><b>{_escaped(title)}</b></p><table><tr>{head}</tr>{body}</table>{below}"
+
+
+def _escaped(text: str) -> str:
+    return escape(without_controls(text))

@@ -4,20 +4,24 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpquery.exceptions import SpecError
-from dpquery.release.formatting import count, figure, percent, within
-from dpquery.release.manifest.extra_columns import extra_note
-from dpquery.release.manifest.manifest import ERRORS_FILE, ItemFacts, Manifest
-from dpquery.release.manifest.manifest_input import read_manifest
-from dpquery.release.manifest.statement import guarantee_line, simulated_words
-from dpquery.release.report.preview import Preview, preview
-from dpquery.release.tables.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
+from dpquery.releases.formatting import count, figure, html_table, percent, within
+from dpquery.releases.manifest.extra_columns import extra_note
+from dpquery.releases.manifest.manifest import ERRORS_FILE, ItemFacts, Manifest
+from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest.statement import guarantee_line, simulated_words
+from dpquery.releases.report.preview import Preview, preview
+from dpquery.releases.tables.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
 from dpquery.untrusted.json_values import LEAST_FIGURE, MOST, list_of, mapping, parsed, text_of
 from dpquery.untrusted.parquet import UNREADABLE, opened
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 GOOD_ERROR, GOOD_SHARE, WEAK_SHARE = 0.1, 0.1, 0.5
 REPORT_COLUMNS = ("item", "answers", "rms error", "typical", "worst", "flagged", "verdict")
@@ -117,6 +121,19 @@ class Report:
         if len(known) < len(self.items):
             return None
         return math.fsum(queries * share for queries, share in known) / max(self.queries, 1)
+
+    @property
+    def errors(self) -> "pd.DataFrame":
+        """The figures of the items, one row an item; missing where nobody knows them."""
+        import pandas as pd
+
+        rows = [{**vars(item), "grade": item.grade} for item in self.items]
+        return pd.DataFrame(rows).drop(columns=["preview"]).rename(columns={"name": "item"})
+
+    def _repr_html_(self) -> str:
+        """Return the table of items with the guarantee and the gist, for notebooks."""
+        title, *notes = headline(self)
+        return html_table(title, self.columns, to_rows(self), notes)
 
 
 def load_report(directory: Path) -> Report:

@@ -32,8 +32,8 @@ from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
 from dpquery.measurement.ledger.files import sync_path
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.release.folder.measurements_file import MeasurementLabel, write_measurements
-from dpquery.release.manifest.manifest import (
+from dpquery.releases.folder.measurements_file import MeasurementLabel, write_measurements
+from dpquery.releases.manifest.manifest import (
     ERRORS_FILE,
     MEASUREMENTS_FILE,
     PLAN_FILE,
@@ -42,10 +42,10 @@ from dpquery.release.manifest.manifest import (
     Manifest,
     manifest_text,
 )
-from dpquery.release.manifest.manifest_input import read_manifest
-from dpquery.release.manifest.statement import statement
-from dpquery.release.tables.errors import Tally, errors_table, unknown_row
-from dpquery.release.tables.item_table import BATCH_ROWS, Batch, layout
+from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest.statement import statement
+from dpquery.releases.tables.errors import Tally, errors_table, unknown_row
+from dpquery.releases.tables.item_table import BATCH_ROWS, Batch, layout
 from dpquery.spec.model import Item, Spec
 from dpquery.untrusted.atomic_write import check_named
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import assert_never
 
-import dpquery
 from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.measurement.canonical import (
     write_number,
@@ -26,9 +25,9 @@ from dpquery.measurement.canonical import (
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.measurement.noise.library_versions import versions
 from dpquery.plan_file.plan import read_plan_file
-from dpquery.release.folder.write import check_target
-from dpquery.release.manifest.manifest import PLAN_FILE, AnsweredFacts, ItemFacts, Manifest
-from dpquery.release.manifest.manifest_input import read_manifest
+from dpquery.releases.folder.write import check_target
+from dpquery.releases.manifest.manifest import PLAN_FILE, AnsweredFacts, ItemFacts, Manifest
+from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.spec.model import Item, Table
 from dpquery.spec.predicates import (
     AllRangesSet,
@@ -41,6 +40,7 @@ from dpquery.spec.predicates import (
     TotalSet,
     WidthSet,
 )
+from dpquery.version import __version__
 
 
 def read_answerable(directory: Path) -> tuple[Manifest, bytes]:
@@ -95,7 +95,7 @@ def answers_manifest(
     ratio = (rmse or 0.0) / (before or 1.0)
     return replace(
         of,
-        tool=dpquery.__version__,
+        tool=__version__,
         libraries=versions(),
         strategy=replace(
             of.strategy,

@@ -2,9 +2,9 @@
 
 import math
 
-from dpquery.release.formatting import count, figure, power, without_controls
-from dpquery.release.manifest.extra_columns import extra_lines
-from dpquery.release.manifest.manifest import (
+from dpquery.releases.formatting import count, figure, power, without_controls
+from dpquery.releases.manifest.extra_columns import extra_lines
+from dpquery.releases.manifest.manifest import (
     MEASUREMENTS_FILE,
     PLAN_FILE,
     RAP,

@@ -1,0 +1,65 @@
+"""Arguments of commands as people give them, made exact or refused with a SpecError."""
+
+import math
+import os
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+from dpquery.exceptions import SpecError
+from dpquery.measurement.accounting import parse_delta, parse_epsilon
+from dpquery.measurement.ledger.files import default_path
+
+FilePath = str | os.PathLike[str]
+Amount = str | int | float | Decimal | Fraction
+"""An epsilon or a delta; a float is what Python prints of it, so that 0.1 is one tenth exactly."""
+PLAN_PATH, RELEASE_PATH, ANSWERS_PATH = "dpquery.plan", "release", "answers"
+REPORT_PATH, SYNTHETIC_PATH = "report.html", "synthetic.csv"
+LEVELS = (0.5, 0.9999)
+LARGEST_NUMBER = 10**9
+
+
+def exact_epsilon(given: Amount) -> Fraction:
+    """Return an epsilon exactly as given; SpecError unless it is between 1e-6 and 1e6.
+
+    >>> exact_epsilon(0.1), exact_epsilon("1e-3"), exact_epsilon(Fraction(1, 3))
+    (Fraction(1, 10), Fraction(1, 1000), Fraction(1, 3))
+    """
+    parsed = parse_epsilon(_text(given))
+    return given if isinstance(given, Fraction) else parsed
+
+
+def exact_delta(given: Amount) -> Fraction:
+    """Return a delta exactly as given; SpecError unless it is 0, or from 1e-100 to below 1."""
+    parsed = parse_delta(_text(given))
+    return given if isinstance(given, Fraction) else parsed
+
+
+def ledger_place(given: FilePath | None) -> Path:
+    """Return the ledger that was named, or the default one."""
+    return default_path() if given is None else Path(given)
+
+
+def checked_level(given: float | None) -> float | None:
+    """Return the level of noise intervals; SpecError unless it is from 0.5 to 0.9999."""
+    if given is not None and not LEVELS[0] <= given <= LEVELS[1]:
+        raise SpecError(f"confidence {given!r} is not from {LEVELS[0]:g} to {LEVELS[1]:g}")
+    return given
+
+
+def checked_count(name: str, given: int, *, least: int, most: int = LARGEST_NUMBER) -> int:
+    """Return a whole number; SpecError unless it is from `least` to `most`."""
+    if given != int(given) or not least <= given <= most:
+        raise SpecError(f"{name} {given!r} is not a whole number from {least:,} to {most:,}")
+    return given
+
+
+def checked_seconds(given: float) -> float:
+    """Return a time limit in CPU seconds; SpecError if it is negative or no number."""
+    if math.isnan(given) or given < 0:
+        raise SpecError(f"time_limit {given!r} is not a number of seconds from 0 on")
+    return given
+
+
+def _text(given: Amount) -> str:
+    return repr(float(given)) if isinstance(given, Fraction) else str(given)

@@ -1,0 +1,86 @@
+"""A folder of published tables as data frames, and as a small page in a notebook."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from dpquery.exceptions import SpecError
+from dpquery.releases.manifest.manifest import ERRORS_FILE, ItemFacts, Manifest
+from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.spec.problems import quoted, suggestion
+from dpquery.untrusted.parquet import UNREADABLE, opened
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class PublishedTables:
+    """Views of a release's folder, or of answers': what is published there and nothing else.
+
+    Every call reads the folder anew, so that what comes out is the caller's to change.
+
+    Attributes:
+        directory: the folder.
+    """
+
+    directory: Path
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The facts of release.json."""
+        return read_manifest(self.directory)
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """Names of the items, in spec order."""
+        return tuple(facts.name for facts in self.manifest.items)
+
+    def arrow(self, item: str) -> pa.Table:
+        """Return an item's answers, one row a query, with the columns of its file.
+
+        Raises:
+            SpecError: there is no such item, or its file is damaged.
+        """
+        facts = self._facts(item)
+        return self._read(facts.file, rows=facts.queries)
+
+    def table(self, item: str) -> "pd.DataFrame":
+        """Return an item's answers as a data frame: see `arrow`."""
+        frame: pd.DataFrame = self.arrow(item).to_pandas()
+        return frame
+
+    @property
+    def errors(self) -> "pd.DataFrame":
+        """What the answers are worth, one row an item: errors.parquet."""
+        table = self._read(ERRORS_FILE, rows=len(self.manifest.items))
+        frame: pd.DataFrame = table.to_pandas()
+        return frame
+
+    def _facts(self, item: str) -> ItemFacts:
+        facts = {own.name: own for own in self.manifest.items}
+        if item not in facts:
+            hint = suggestion(item, self.items)
+            raise SpecError(f"{self.directory} has no item {quoted(item)}{hint}")
+        return facts[item]
+
+    def _read(self, name: str, *, rows: int) -> pa.Table:
+        try:
+            with opened(self.directory / name, rows=rows) as file:
+                return file.read()
+        except UNREADABLE:
+            raise SpecError(
+                f"{self.directory} is damaged: {name} is missing or not as it was written; run "
+                "`dpquery release` again, which is free: the ledger holds the measurements"
+            ) from None
+
+    def __repr__(self) -> str:
+        """Return the class and the folder: a whole report is no text to print."""
+        return f"<{type(self).__name__}: {self.directory}>"
+
+    def _repr_html_(self) -> str:
+        """Return the error report's table, for notebooks."""
+        from dpquery.releases.report.report import load_report
+
+        return load_report(self.directory)._repr_html_()

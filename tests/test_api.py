@@ -1,0 +1,178 @@
+"""The commands as Python functions: light to import, and the same as the command line."""
+
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dpquery
+from dpquery import answer, error_report, plan, release, synthesize
+from dpquery.cli.app import app
+from dpquery.exceptions import BudgetExceededError, DpqueryError, PlanConflictError, SpecError
+
+SPEC = """
+dataset: {id: visits, version: 1}
+privacy: {unit: row, neighbours: add-remove}
+budget: {epsilon: 4}
+domain:
+  age: {range: [0, 3]}
+  sex: {values: ["F", "<b>M"]}
+workload:
+  - {name: ages, product: {age: identity, sex: identity}, description: "<script>x</script>"}
+  - {name: total, product: {}}
+"""
+LATER = "workload: [{name: by_sex, product: {sex: identity}}]"
+RELEASE_ROOMS = {
+    *("commands", "mechanisms", "releases", "reconstruction", "measurement", "plan_file"),
+    *("strategy", "operators", "spec", "untrusted", "exceptions", "version", "planning"),
+}
+NOT_FOR_A_RELEASE = (
+    *("dpquery.strategy.optimize", "dpquery.strategy.search", "dpquery.strategy.bounds"),
+    *("dpquery.strategy.goals", "dpquery.planning.rehearsal", "dpquery.planning.comparison"),
+    *("dpquery.measurement.rap.rounds", "dpquery.reconstruction.rap", "dpquery.mechanisms.rap"),
+    *("dpquery.audit", "dpquery.cli", "dpquery.spec.documents", "dpquery.releases.report.html"),
+    *("scipy.optimize", "scipy.stats", "typer", "rich", "pandas"),
+)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with a spec, data and later questions, where the default names are."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    Path("workload.yaml").write_text(SPEC)
+    Path("later.yaml").write_text(LATER)
+    Path("data.csv").write_text("age,sex\n" + "0,F\n1,<b>M\n3,F\n" * 50)
+    return tmp_path
+
+
+def loaded_by(statement):
+    """The modules that a new process has loaded after a statement."""
+    code = f"{statement}\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    return set(done.stdout.split())
+
+
+def dpquery_modules(modules):
+    return {name for name in modules if name.split(".")[0] == "dpquery"}
+
+
+def test_importing_the_package_loads_nothing_else():
+    modules = loaded_by("import dpquery")
+    assert dpquery_modules(modules) == {"dpquery", "dpquery.version"}
+    assert modules.isdisjoint({"numpy", "pandas", "pyarrow", "scipy", "typer"})
+
+
+def test_a_release_loads_neither_optimisers_nor_what_other_commands_need():
+    modules = loaded_by("import dpquery.commands.release")
+    assert {name.split(".")[1] for name in dpquery_modules(modules) - {"dpquery"}} == RELEASE_ROOMS
+    assert {name for name in modules if name.startswith("dpquery.planning.")} == {
+        "dpquery.planning.figures"
+    }
+    assert [name for name in NOT_FOR_A_RELEASE if name in modules] == []
+
+
+def test_every_exported_name_is_a_command_even_where_its_room_is_loaded():
+    for name in set(dpquery.__all__) - {"__version__"}:
+        assert callable(getattr(dpquery, name))
+        assert name in dir(dpquery)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = dpquery.nothing
+    commands = {command.name for command in app.registered_commands}
+    assert {"plan", "release", "answer", "synthetic", "error-report"} <= commands
+
+
+def test_default_places_are_those_of_the_command_line(here):
+    planned = plan("workload.yaml", epsilon=1)
+    released = release("data.csv", epsilon=1)
+    answered = answer("release", "later.yaml")
+    report = error_report()
+    expected = {"dpquery.plan", "release", "answers", "report.html", "state"}
+    assert {own.name for own in here.iterdir()} >= expected
+    assert (released.directory, answered.directory) == (Path("release"), Path("answers"))
+    assert planned.errors["rmse"].tolist() == pytest.approx(released.errors["rmse"].tolist())
+    assert report.errors["rmse"].tolist() == released.errors["rmse"].tolist()
+
+
+def test_tables_are_those_of_the_files(here):
+    plan("workload.yaml")
+    released = release("data.csv", epsilon="0.5")
+    frame = released.table("ages")
+    assert released.items == ("ages", "total")
+    assert frame["sex"].tolist() == ["F", "<b>M"] * 4
+    np.testing.assert_array_equal(frame["estimate"], released.arrow("ages")["estimate"])
+    frame["estimate"] = 0.0
+    assert released.table("ages")["estimate"].any()
+    with pytest.raises(SpecError, match="release has no item 'agess'; did you mean 'ages'"):
+        released.table("agess")
+    Path("release/ages.parquet").write_bytes(b"PAR1")
+    with pytest.raises(SpecError, match=r"damaged: ages.parquet is missing or not"):
+        released.arrow("ages")
+
+
+def test_an_epsilon_means_the_same_however_it_is_written(here):
+    plan("workload.yaml")
+    first = release("data.csv", epsilon=0.1)
+    assert not first.free
+    for epsilon in ("0.1", Fraction(1, 10), np.float64(0.1), "1e-1"):
+        assert release("data.csv", epsilon=epsilon).free
+
+
+def test_a_page_for_a_notebook_is_escaped_and_holds_errors_alone(here):
+    planned = plan("workload.yaml")
+    released = release("data.csv", epsilon=1)
+    for result in (planned, released, error_report(html=None)):
+        page = result._repr_html_()
+        assert "ages" in page
+        assert page.startswith("<p><b>visits")
+        assert "<script" not in page
+        assert len(page) < 2_000
+    assert not Path("report.html").exists()
+    assert repr(released) == "<ReleaseReport: release>"
+    assert repr(planned).startswith("<PlanReport: visits: 9 queries in 2 items, epsilon = 1; ")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"epsilon": 0}, "epsilon '0' is not a decimal number"),
+        ({"epsilon": "much"}, "epsilon 'much' is not a decimal number"),
+        ({"epsilon": Fraction(1, 10**9)}, "epsilon '1e-09' is not a decimal number"),
+        ({"delta": 1}, "delta '1' is not 0, nor"),
+        ({"mechanism": "best"}, "mechanism 'best' is not known; choose one of auto, linear, rap"),
+        ({"noise": "uniform"}, "noise 'uniform' is not known; choose one of auto, laplace"),
+        ({"confidence": 1.5}, r"confidence 1.5 is not from 0.5 to 0.9999"),
+        ({"release_number": 0}, "release_number 0 is not a whole number from 1 to"),
+        ({"plan_path": "nowhere.plan"}, "nowhere.plan cannot be read"),
+        ({"also": ["pretty"]}, "pretty"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_is_charged(here, wrong, said):
+    plan("workload.yaml")
+    with pytest.raises(SpecError, match=said):
+        release("data.csv", **{"epsilon": 1, **wrong})
+    assert not Path("release").exists()
+
+
+def test_failures_are_those_of_the_command_line(here):
+    plan("workload.yaml")
+    with pytest.raises(SpecError, match="objective 'least' is not known"):
+        plan("workload.yaml", objective="least")
+    with pytest.raises(SpecError, match="seed -1 is not a whole number"):
+        plan("workload.yaml", seed=-1)
+    with pytest.raises(SpecError, match="time_limit -1 is not a number of seconds"):
+        plan("workload.yaml", time_limit=-1)
+    with pytest.raises(PlanConflictError):
+        plan("workload.yaml", plan_path="data.csv")
+    with pytest.raises(BudgetExceededError):
+        release("data.csv", epsilon=5)
+    release("data.csv", epsilon=1)
+    with pytest.raises(SpecError, match="has no relaxed rows to make records of"):
+        synthesize()
+    with pytest.raises(SpecError, match="records 0 is not a whole number"):
+        synthesize(records=0)
+    with pytest.raises(DpqueryError):
+        answer("nowhere", "later.yaml")
