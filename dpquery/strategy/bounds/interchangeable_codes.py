@@ -35,14 +35,14 @@ def orbits_of(matrices: Sequence[Matrix]) -> Orbits:
     """Find the orbits of codes that all matrices of an attribute share. O(k n^2)."""
     mixtures = [_mixture(V) for V in matrices if is_mixture(V)]
     if len(mixtures) == len(matrices):
-        a, b = np.array([(own.a, own.b) for own in mixtures]).T
+        a, b = np.array([(mixture.a, mixture.b) for mixture in mixtures]).T
         n = mixtures[0].n
         inside = a if n > 1 else np.zeros_like(a)
         return Orbits(np.array([n]), (a + n * b)[:, None, None], inside[:, None])
     arrays = np.stack([array_of(V) for V in matrices])
     place = _candidates(arrays)
-    found = _reduced(arrays, place)
-    return found or Orbits(
+    reduced = _reduced(arrays, place)
+    return reduced or Orbits(
         np.ones(len(place), dtype=np.int64), arrays, np.zeros((len(arrays), len(place)))
     )
 
@@ -124,13 +124,13 @@ class WeightedOrbits:
 
 
 def _kinds(orbits: Orbits, v: Array) -> list[OrbitKind]:
-    found: dict[tuple[float, ...], OrbitKind] = {}
+    kinds: dict[tuple[float, ...], OrbitKind] = {}
     for o, scalars in enumerate(orbits.inside.T):
         scale = float(np.abs(scalars).max())
         if scale == 0.0:
             continue
-        kind = found.setdefault(
+        kind = kinds.setdefault(
             tuple(scalars / scale), OrbitKind(scalars / scale, np.zeros(len(v)))
         )
         kind.roots[o] = (orbits.sizes[o] - 1) * np.sqrt(scale * v[o])
-    return list(found.values())
+    return list(kinds.values())

@@ -61,18 +61,18 @@ def root_trace(
     common = set.intersection(*(set(row) for row in terms))
     rest: KroneckerSum = {}
     for row, weight in terms.items():
-        kept = tuple(pair for pair in row if pair not in common)
-        rest[kept] = rest.get(kept, 0.0) + weight
+        remaining = tuple(pair for pair in row if pair not in common)
+        rest[remaining] = rest.get(remaining, 0.0) + weight
     shared = {i: _root_diagonal(attributes[i].matrices[u]) for i, u in sorted(common)}
-    found = _Coordinates(rest, attributes).root_trace(budget)
-    if found is None:
+    trace = _Coordinates(rest, attributes).root_trace(budget)
+    if trace is None:
         return None
-    scale = math.prod(float(own.sum()) for own in shared.values())
-    masses = {i: own * scale for i, own in found.masses.items()}
-    for i, own in shared.items():
-        masses[i] = own * (scale / max(float(own.sum()), TINY) * found.value)
-    cost = found.cost + DECOMPOSITION * sum(len(own) ** 3 for own in shared.values())
-    return RootTrace(scale * found.value, masses, cost)
+    scale = math.prod(float(diagonal.sum()) for diagonal in shared.values())
+    masses = {i: diagonal * scale for i, diagonal in trace.masses.items()}
+    for i, diagonal in shared.items():
+        masses[i] = diagonal * (scale / max(float(diagonal.sum()), TINY) * trace.value)
+    cost = trace.cost + DECOMPOSITION * sum(len(diagonal) ** 3 for diagonal in shared.values())
+    return RootTrace(scale * trace.value, masses, cost)
 
 
 def _root_diagonal(S: Array) -> Array:
@@ -230,15 +230,15 @@ class _Coordinates:
             r = self.ranks[i]
             T = np.zeros((1 + r, 1 + r))
             for b in self.blocks:
-                own = block(b, b)
+                diagonal_block = block(b, b)
                 if i not in b:
-                    T[0, 0] += np.trace(own)
+                    T[0, 0] += np.trace(diagonal_block)
                     continue
                 k = b.index(i)
                 before = math.prod(self.ranks[j] for j in b[:k])
                 after = math.prod(self.ranks[j] for j in b[k + 1 :])
                 shape = (before, r, after)
-                T[1:, 1:] += np.einsum("apbaqb->pq", own.reshape(*shape, *shape))
+                T[1:, 1:] += np.einsum("apbaqb->pq", diagonal_block.reshape(*shape, *shape))
                 beside = block(b[:k] + b[k + 1 :], b).reshape(before, after, *shape)
                 T[0, 1:] += np.einsum("abapb->p", beside)
             T[1:, 0] = T[0, 1:]
@@ -284,8 +284,8 @@ def _bases(terms: KroneckerSum, attributes: Sequence[WeightedOrbits]) -> dict[in
         for i, u in row:
             used.setdefault(i, set()).add(u)
     bases = {}
-    for i, own in sorted(used.items()):
-        Q, stack = attributes[i].complement, attributes[i].matrices[sorted(own)]
+    for i, numbers in sorted(used.items()):
+        Q, stack = attributes[i].complement, attributes[i].matrices[sorted(numbers)]
         reach = Q.T @ np.concatenate([*stack, *stack.transpose(0, 2, 1)], axis=1)
         U, w, _ = np.linalg.svd(reach, full_matrices=False)
         bases[i] = np.column_stack(

@@ -42,10 +42,10 @@ def largest_standard_error(workload: Workload) -> Goal:
 
 def reached_figure(limit: Limit, error: ExpectedError, workload: Workload) -> float:
     """Return the figure of a limit in the units of the error."""
-    own = [error.blocks[k] for k in limit.blocks]
+    blocks = [error.blocks[k] for k in limit.blocks]
     if limit.figure == "sd":
-        return max(block.max_std_error for block in own)
-    return math.sqrt(sum(block.total_squared for block in own) / queries(limit, workload))
+        return max(block.max_std_error for block in blocks)
+    return math.sqrt(sum(block.total_squared for block in blocks) / queries(limit, workload))
 
 
 def score(goal: Sequence[Limit], error: ExpectedError, workload: Workload) -> float:

@@ -88,8 +88,8 @@ def best_p_identity(
         starts.append(_laid_out_twice(V, p, halving_of(V), rng, progress))
     elif n > BASE:
         starts.append(rng.random((p, n)))
-    found = [p_identity_from(V, start, max_iterations, progress) for start in starts]
-    return min(found, key=lambda own: own.loss)
+    selections = [p_identity_from(V, start, max_iterations, progress) for start in starts]
+    return min(selections, key=lambda selection: selection.loss)
 
 
 def p_identity_from(
@@ -182,8 +182,8 @@ def _rough(
             V, _laid_out_twice(V, p, halve, rng, progress), LARGER_PART_ITERATIONS, progress
         )[0]
     V = array_of(V) if n <= BASE else V
-    found = [_descend(V, rng.random((p, n)), FIRST, progress) for _ in range(STARTS // 2)]
-    return min((Theta for Theta, _ in found), key=lambda Theta: p_identity_loss(Theta, V)[0])
+    descents = [_descend(V, rng.random((p, n)), FIRST, progress) for _ in range(STARTS // 2)]
+    return min((Theta for Theta, _ in descents), key=lambda Theta: p_identity_loss(Theta, V)[0])
 
 
 def halving_of(V: Matrix) -> Halving:

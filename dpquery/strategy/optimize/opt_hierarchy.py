@@ -64,8 +64,8 @@ def ordered_attributes(gram: Gram) -> list[int]:
     """Return the attributes that are asked for more than cells and totals."""
     return [
         i
-        for i, (n, own) in enumerate(zip(gram.shape_of_domain, gram.matrices, strict=True))
-        if n > 1 and not all(is_mixture(V) for V in own)
+        for i, (n, matrices) in enumerate(zip(gram.shape_of_domain, gram.matrices, strict=True))
+        if n > 1 and not all(is_mixture(V) for V in matrices)
     ]
 
 
@@ -135,25 +135,25 @@ def level_traces(V: Matrix, sizes: tuple[int, ...]) -> Array:
 def _span_sums(V: Matrix) -> Array:
     """Return 1'V1 between all pairs of spans of SPAN codes, a few columns at a time."""
     n = classes(V)
-    starts, found = np.arange(0, n, SPAN_CODES), []
+    starts, sums = np.arange(0, n, SPAN_CODES), []
     for first in range(0, len(starts), SPAN_CODES):
         spans = np.arange(n) // SPAN_CODES - first
         inside = (spans >= 0) & (spans < SPAN_CODES)
         columns = np.zeros((n, min(SPAN_CODES, len(starts) - first)))
         columns[inside, spans[inside]] = 1.0
-        found.append(np.add.reduceat(times(V, columns), starts, axis=0))
-    return np.concatenate(found, axis=1)
+        sums.append(np.add.reduceat(times(V, columns), starts, axis=0))
+    return np.concatenate(sums, axis=1)
 
 
 def _block_traces(sums: Array, sizes: tuple[int, ...], n: float) -> Array:
-    """Return sum_u 1'V1 / held over the diagonal blocks u of every size."""
-    found, before = [], 1
+    """Return sum_u 1'V1 / codes over the diagonal blocks u of every size."""
+    traces, before = [], 1
     for size in sizes:
         starts = np.arange(0, len(sums), size // before)
         sums, before = np.add.reduceat(np.add.reduceat(sums, starts, axis=0), starts, axis=1), size
-        held = np.minimum(n - np.arange(len(sums)) * size, size)
-        found.append(float(np.sum(np.diagonal(sums) / held)))
-    return np.array(found)
+        codes = np.minimum(n - np.arange(len(sums)) * size, size)
+        traces.append(float(np.sum(np.diagonal(sums) / codes)))
+    return np.array(traces)
 
 
 def best_level_weights(
@@ -255,7 +255,7 @@ class _Descent:
     ) -> None:
         self.gram, self.noise = gram, noise
         self.tables: dict[int, dict[tuple[int, ...], Array]] = {}
-        self.traces = [np.array([trace(V) for V in own]) for own in gram.matrices]
+        self.traces = [np.array([trace(V) for V in matrices]) for matrices in gram.matrices]
         for i in ordered_attributes(gram):
             n = gram.shape_of_domain[i]
             progress(f"OPT_H levels of attribute {i}")
@@ -273,7 +273,7 @@ class _Descent:
     def sweep(self, progress: Callable[[str], None]) -> None:
         for i, table in self.tables.items():
             share = self._share(i)
-            found = []
+            chains = []
             for sizes, traces in table.items():
                 progress(f"attribute {i}, blocks of {sizes[1:2]}")
                 means = _mean_sizes(self.gram.shape_of_domain[i], sizes)
@@ -281,12 +281,12 @@ class _Descent:
                     share @ traces, means, self.noise, self.known.get((i, sizes))
                 )
                 self.known[i, sizes] = weights
-                found.append((loss, sizes, weights))
-            binary = found[:1]  # so that no other search among binary trees is better
-            finalists = binary + sorted(found[1:], key=lambda own: own[0])[:FINALISTS]
+                chains.append((loss, sizes, weights))
+            binary = chains[:1]  # so that no other search among binary trees is better
+            finalists = binary + sorted(chains[1:], key=lambda chain: chain[0])[:FINALISTS]
             tried = [Levels(sizes, tuple(weights.tolist())) for _, sizes, weights in finalists]
-            results = [self._own_traces(i, own) for own in tried]
-            best = int(np.argmin([float(share @ own) for own in results]))
+            results = [self._traces_of(i, levels) for levels in tried]
+            best = int(np.argmin([float(share @ result) for result in results]))
             self.levels[i], self.traces[i] = tried[best], results[best]
 
     def _share(self, i: int) -> Array:
@@ -296,16 +296,16 @@ class _Descent:
         weights = self.gram.weights * factors.prod(axis=1)
         return np.bincount(self.gram.index[:, i], weights, minlength=len(self.gram.matrices[i]))
 
-    def _own_traces(self, i: int, own: Levels) -> Array:
+    def _traces_of(self, i: int, levels: Levels) -> Array:
         """Return norm^2 tr(X^-1 V) for every matrix V of an attribute."""
-        w, n = np.array(own.weights), self.gram.shape_of_domain[i]
+        w, n = np.array(levels.weights), self.gram.shape_of_domain[i]
         squared = float(w.sum()) ** 2 if self.noise == "laplace" else float(w @ w)
         if n <= EXACT_LIMIT:
-            tree = TreeInverse(n, own.sizes, (w**2).tolist())
+            tree = TreeInverse(n, levels.sizes, (w**2).tolist())
             traces = [tree.trace_with(array_of(V)) for V in self.gram.matrices[i]]
             return squared * np.array(traces)
-        T = self.tables[i][own.sizes]
-        kappa = np.cumsum(w**2 * _mean_sizes(n, own.sizes))
+        T = self.tables[i][levels.sizes]
+        kappa = np.cumsum(w**2 * _mean_sizes(n, levels.sizes))
         D = T - np.append(T[:, 1:], np.zeros((len(T), 1)), axis=1)
         return np.asarray(squared * (D / kappa).sum(axis=1))
 

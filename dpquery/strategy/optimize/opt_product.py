@@ -130,14 +130,15 @@ class _Descent:
         factors[:, i] = 1.0
         weights = self.gram.weights * factors.prod(axis=1)
         index = self.gram.index[:, i]
-        own = np.bincount(index, weights, minlength=len(self.gram.matrices[i]))
-        return weighted_sum(own, self.gram.matrices[i])
+        matrix_weights = np.bincount(index, weights, minlength=len(self.gram.matrices[i]))
+        return weighted_sum(matrix_weights, self.gram.matrices[i])
 
     def selection(self) -> ProductSelection:
         loss = float(self.gram.weights @ self.gram.term_traces(self.traces).prod(axis=1))
+        pairs = zip(self.gram.shape_of_domain, self.selected, strict=True)
         factors = tuple(
-            (Identity(n) if i in self.active else total(n)) if own is None else own.factor
-            for i, (n, own) in enumerate(zip(self.gram.shape_of_domain, self.selected, strict=True))
+            (Identity(n) if i in self.active else total(n)) if selected is None else selected.factor
+            for i, (n, selected) in enumerate(pairs)
         )
         return ProductSelection(factors, loss, self._bound(loss), converged=False)
 
@@ -146,4 +147,6 @@ class _Descent:
         if len(self.gram.weights) > 1:
             return 0.0
         chosen = [self.selected[i] for i in self.active]
-        return loss * math.prod(0.0 if own is None else own.bound / own.loss for own in chosen)
+        return loss * math.prod(
+            0.0 if selected is None else selected.bound / selected.loss for selected in chosen
+        )

@@ -54,14 +54,14 @@ class Problem:
     def product(self) -> ProductSelection:
         """The best product strategy: the better of two numbers of p-Identity rows."""
         shape = self.workload.shape_of_domain
-        rng, found = np.random.default_rng(self.seed), []
+        rng, selections = np.random.default_rng(self.seed), []
         for divisor in (16, 8) if self.noise == "laplace" and max(shape) <= 128 else (16,):
-            found.append(
+            selections.append(
                 opt_product(
                     self.gram, noise=self.noise, rng=rng, divisor=divisor, progress=self.progress
                 )
             )
-        return min(found, key=lambda own: own.loss)
+        return min(selections, key=lambda selection: selection.loss)
 
     @cached_property
     def marginals(self) -> MarginalsSelection:

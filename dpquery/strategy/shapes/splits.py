@@ -191,12 +191,12 @@ class DenseFactorSplit(DenseSplit):
         m, rows = queries.shape[0], self.factor.shape[0]
         total, step = np.zeros((order + 1, m)), max(1, ROW_CHUNK // max(m, 1))
         for start in range(0, rows, step):
-            own = queries.matmat(self._recovery[:, start : start + step])
+            remainders = queries.matmat(self._recovery[:, start : start + step])
             reading = self.reading[start : start + step]
-            power = np.ones_like(own)
+            power = np.ones_like(remainders)
             for c in range(order + 1):
                 total[c] += power @ reading ** (order - c)
-                power *= own
+                power *= remainders
         return total * self.levels(queries) ** np.arange(order, -1, -1)[:, None]
 
     def patterns(self, queries: Factor) -> "Patterns":
