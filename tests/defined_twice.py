@@ -7,7 +7,6 @@ DEFINED_TWICE = {
     "Floats": 2,
     "Indices": 2,
     "Integers": 2,
-    "Row": 2,
     "RowTerms": 2,
     "answer": 2,
     "audit": 2,

@@ -4,8 +4,7 @@ S = sum_t w_t kron_i S_i(t), where an attribute that a term does not name has e 
 With e and a basis of its complement for each attribute, S lives on one block of coordinates for
 each set b of attributes below some term: those outside b are at e. That space is small where the
 terms name few attributes, however many cells there are. Where it is not, the large blocks that one
-term alone reaches are eliminated (eliminated.py); where even that is too large, a cheaper bound
-does (pinched.py).
+term alone reaches are eliminated (schur_elimination.py).
 """
 
 import math
@@ -17,7 +16,6 @@ import numpy as np
 from dpquery.operators.factors import Array
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.bounds.interchangeable_codes import WeightedOrbits
-from dpquery.strategy.bounds.pinched import pinched_root_trace
 from dpquery.strategy.bounds.schur_elimination import POLES, Eliminated, root_nodes
 
 Row = tuple[tuple[int, int], ...]
@@ -51,7 +49,7 @@ class RootTrace:
 def root_trace(
     terms: KroneckerSum, attributes: Sequence[WeightedOrbits], budget: float
 ) -> RootTrace | None:
-    """Return tr(S^(1/2)) or less; None where it costs more than the budget, and has signs.
+    """Return tr(S^(1/2)) or a little less; None where it costs more than the budget.
 
     S must be positive semidefinite; its terms need not be. Leaving coordinates out only makes the
     trace smaller.
@@ -123,14 +121,14 @@ class _Coordinates:
         return chosen
 
     def root_trace(self, budget: float) -> RootTrace | None:
-        """Return the trace and its masses over these attributes."""
+        """Return the trace and its masses over these attributes; None where it is too large."""
         if self.size > MAX_ASSEMBLED:
-            return self._pinched()
+            return None
         S = self._assemble()
         trimmed = _Trimmed(S, self.blocks, self.places)
         cost = self._cost(trimmed.size)
         if cost > budget:
-            return self._pinched()
+            return None
         small = trimmed.array(S)
         masses = {i: np.zeros(len(basis)) for i, basis in self.bases.items()}
         if self.eliminated:
@@ -140,14 +138,6 @@ class _Coordinates:
             value, root = float(roots.sum()), (U * roots) @ U.T
         self._add_masses(lambda a, b: trimmed.block(root, a, b), masses)
         return RootTrace(value, masses, cost)
-
-    def _pinched(self) -> RootTrace | None:
-        """Return a smaller trace that is cheap, with masses that leave v where it is."""
-        value = pinched_root_trace(self.terms, self.local)
-        if value is None:
-            return None
-        masses = {i: value * basis[:, 0] ** 2 for i, basis in self.bases.items()}
-        return RootTrace(value, masses, 0.0)
 
     def _cost(self, n: float) -> float:
         """Return about how many operations it takes, with n coordinates left."""
