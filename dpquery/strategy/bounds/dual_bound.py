@@ -31,7 +31,7 @@ MAX_SECTORS = 1 << 16  # sectors of all terms together
 BUDGET = 6e10  # floating point operations: some 4 CPU seconds
 SECTOR_OVERHEAD = 1.5e6  # of a sector, in the same unit
 DUAL_ROUNDS = 30
-ENOUGH = 1e-5  # relative gain of a round below which v has arrived
+ENOUGH = 1e-5  # relative gain of a round below which the climb ends
 DUAL_SAFETY = 1e-9  # relative; for the rounding of sums
 DUAL_FLOOR = 1e-9  # least entry of v relative to its largest
 
@@ -80,7 +80,7 @@ def _climbed(v: Array, mass: Array) -> Array:
 
 
 def _count_sectors(gram: Gram, orbits: Sequence[Orbits]) -> int:
-    """Bound how many sectors all terms have, each counted on its own."""
+    """Return an upper bound on the number of sectors: the sum of those of every term."""
     kinds = [1 + np.unique(orbit_set.inside.T, axis=0).shape[0] for orbit_set in orbits]
     rows = [[kinds[int(i)] for i in np.nonzero(index)[0]] for index in gram.index]
     return sum(math.prod(row) for row in rows)

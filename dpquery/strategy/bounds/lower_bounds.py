@@ -1,4 +1,4 @@
-"""Lower bounds on the loss of every strategy, whatever optimiser found it.
+"""Lower bounds on the loss of every strategy: the SVD bound and the dual bound.
 
 The SVD bound [LM13] is (sum of singular values of W)^2 / N; it holds for L2 sensitivity and so for
 L1 too, which is never smaller. It factors over a single product, has a closed form in the marginal
@@ -90,7 +90,7 @@ def svd_bound(gram: Gram) -> Bound | None:
 
 
 def _marginal_bound(gram: Gram) -> float:
-    """Square the sum of singular values over sqrt(N): mult(a) = prod (n_i - 1) share each value."""
+    """Return the SVD bound: the value of a has multiplicity prod_{i in a} (n_i - 1)."""
     eigenvalues = workload_eigenvalues(gram)
     beyond = np.array(gram.shape_of_domain, dtype=np.float64) - 1
     multiplicities = member_products(list(eigenvalues), beyond)
@@ -107,7 +107,7 @@ def _tridiagonal(V: Matrix) -> TridiagonalInverse | None:
 
 
 def _has_eigenvalues(V: Matrix) -> bool:
-    """Return whether they can be computed."""
+    """Return whether the eigenvalues of a matrix can be computed."""
     if isinstance(V, Mixture) or classes(V) <= MAX_DENSE_CLASSES:
         return True
     return _tridiagonal(V) is not None

@@ -1,4 +1,4 @@
-"""A large block of coordinates, diagonal in its own eigenvectors, taken out by Schur complement.
+"""A large block of coordinates, diagonal in its eigenvectors, eliminated by Schur complement.
 
 One term w kron_i S_i reaches the block of all its attributes. In eigenvectors of every S_i beside e
 the block is diag(w kron lambda_i), and its coupling to the block of a smaller set a has the entries

@@ -1,4 +1,4 @@
-"""What a strategy is asked for beside the weighted RMSE: figures to keep below targets.
+"""Goals beside the weighted RMSE: figures of error to keep below targets.
 
 A goal is a list of limits, each on the largest standard error or on the RMSE of some blocks. Its
 score is the largest ratio of a figure to its target, so that the least score is the least noise,
@@ -19,7 +19,7 @@ Figure = Literal["sd", "rmse"]
 
 @dataclass(frozen=True)
 class Limit:
-    """A figure to keep down.
+    """One figure of error and its target.
 
     Attributes:
         figure: "sd", the largest standard error of any query, or "rmse".

@@ -108,7 +108,7 @@ class BudgetProblem:
             raise UnsupportedWorkloadError(f"{float(size):.1e} variances to weigh")
 
     def _tables(self, number: int, k: int) -> Array:
-        """Return what each term of a block contributes to every class, or to the RMSE."""
+        """Return the contribution of each term of a block to every class, or to the RMSE."""
         limit, classes = self.goal[number], self.classes[k]
         if limit.figure == "sd":
             tables = [
@@ -123,7 +123,7 @@ class BudgetProblem:
         return np.array(sums) / limit.target**2
 
     def solve(self, progress: Callable[[str], None] = lambda _: None) -> Budgets:
-        """Return the best budgets, from ever sharper maxima; each starts where the last ended."""
+        """Return the best budgets; ever sharper maxima are minimised, each from the last."""
         x = -np.log(self.matrix.T @ np.ones(self.matrix.shape[0])) / 2
         value, noise = math.inf, x
         bound, weights = 0.0, np.ones(self.matrix.shape[0])

@@ -43,7 +43,7 @@ class Share:
 
 @dataclass(frozen=True, eq=False)
 class RowClasses:
-    """The queries of a block that no term of a sum of outer products tells apart.
+    """Classes of a block's queries that no term of a sum of outer products distinguishes.
 
     Attributes:
         members: for each axis the class of every predicate, (m_k,).
@@ -65,7 +65,7 @@ class RowClasses:
 
 
 def row_classes(block: Block, terms: RowSums) -> RowClasses:
-    """Find the classes of each axis of a block under the terms; in a tensor all rows differ."""
+    """Return the classes of each axis of a block under the terms; in a tensor all rows differ."""
     if isinstance(terms, np.ndarray):
         every = tuple(np.arange(m) for m in block.row_shape)
         return RowClasses(every, terms.reshape(block.row_shape))
@@ -84,7 +84,7 @@ def row_classes(block: Block, terms: RowSums) -> RowClasses:
 
 
 def even_shares(goal: Goal, workload: Workload) -> list[Share]:
-    """Weigh all limits alike, and all blocks of a limit on a largest error."""
+    """Return shares of equal weight for all limits, and for all blocks of a limit on an error."""
     shares = []
     for place, limit in enumerate(goal):
         whole = queries(limit, workload)
@@ -108,7 +108,7 @@ def share_of(limit: int, position: int, block: Block, classes: RowClasses, mass:
 
 
 def mixed(old: Sequence[Share], new: Sequence[Share], step: float) -> list[Share]:
-    """Return shares on the way from the old ones to the new ones."""
+    """Return the shares between the old ones and the new ones: a part `step` is the new ones'."""
     out = []
     for earlier, later in zip(old, new, strict=True):
         mass = (1 - step) * earlier.mass + step * later.mass
@@ -162,7 +162,7 @@ def tuning_workload(workload: Workload, goal: Goal, shares: Sequence[Share]) -> 
 def raised(
     shares: Sequence[Share], goal: Goal, workload: Workload, strategy: Strategy, *, power: float
 ) -> tuple[list[Share], float]:
-    """Give more weight to the queries that a strategy answers badly: a multiplicative update.
+    """Return shares with more weight on badly answered queries: a multiplicative update.
 
     Args:
         shares: the old weights.
@@ -235,7 +235,7 @@ def even_rows(block: Block) -> tuple[Array, ...]:
 
 
 def _weighted(block: Block, weight: float, rows: Sequence[Array]) -> tuple[Block, float]:
-    """Return a block whose queries are scaled by the roots of their weights, and its own weight."""
+    """Return a block with queries scaled by the roots of their weights, and the block's weight."""
     factors: list[Factor] = []
     for factor, vector in zip(block.factors, rows, strict=True):
         if not block.is_product or np.ptp(vector) <= 1e-12 * vector.max():

@@ -39,7 +39,7 @@ def exponent(noise: Noise) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Palette:
-    """The factors of one attribute to choose from, and what each makes of each Gram.
+    """The factors of one attribute to choose from, with the trace that each gives for each Gram.
 
     Attributes:
         factors: the selections; the first is None, which measures the total alone.
@@ -133,7 +133,7 @@ def greedy_groups(
     max_cells: float,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Merged], list[Merged]]:
-    """Merge groups while the loss falls; then, or on the way, down to two.
+    """Return the groups after merging while the loss falls, and two groups.
 
     Returns:
         The groups where no merge gains, and the two groups; none of those if they do not fit.
@@ -153,7 +153,7 @@ def greedy_groups(
 
 
 class _Merging:
-    """The groups, their prices, and what each pair would gain."""
+    """The groups, their losses, and the gain of merging each pair."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class _Merging:
         self.named = np.array([(index != 0).any(axis=0) for index, _ in terms])
 
     def compare(self, k: int, others: Sequence[int]) -> None:
-        """Price group k with each of the others."""
+        """Compute the gain of merging group k with each of the others."""
         cells = (self.named[list(others)] | self.named[k]) @ self.sizes
         fits = [j for j, size in zip(others, cells, strict=True) if size <= self.bits]
         for start in range(0, len(fits), CHUNK):
@@ -185,7 +185,7 @@ class _Merging:
             self.gains[chunk, k] = self.gains[k, chunk] = gains
 
     def groups(self) -> list[Merged]:
-        """Return what is left."""
+        """Return the groups that are left."""
         return [(self.members[k], tuple(self.choices[k].tolist())) for k in self.alive]
 
     def merge(self, least: float) -> bool:

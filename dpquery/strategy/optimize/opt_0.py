@@ -46,11 +46,11 @@ def opt_0(
         noise: "laplace" normalises columns to L1 norm 1, "gaussian" to L2 norm at most 1.
         rng: source of the starting point; the optimiser's alone, never the noise's.
         p: rows below the diagonal of a p-Identity; default n / 16, and 1 at least; fewer
-            where there would be more than ENTRIES entries.
+            where there would be more than MAX_P_IDENTITY_ENTRIES entries.
         start: `state` of an earlier selection to continue from.
         max_iterations: of L-BFGS-B (Laplace) or of the fixed point (Gaussian);
             default 450, and 1000 of L-BFGS-B for up to BASE classes.
-        progress: told about the iterations.
+        progress: called with a line of text at every iteration.
 
     Raises:
         UnsupportedWorkloadError: if a Gaussian strategy, which is an (n, n) array, is too large.

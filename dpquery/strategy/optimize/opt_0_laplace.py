@@ -35,7 +35,7 @@ STARTS = 4  # random ones at least; more for up to 1024 / STARTS classes, where 
 LEAST_HALVED_CLASSES = 32  # classes from which on halves are worth a start
 FIRST = 300  # iterations on the smallest part of a larger problem
 LARGER_PART_ITERATIONS = (
-    300  # iterations on each larger part: what is left undone there is hard to mend later
+    300  # iterations on each larger part: a later descent seldom makes up for fewer
 )
 WORK = 450 << 20  # iterations times entries of Theta, at most: 450 for 4096 classes
 CORRECTIONS = 8  # pairs of steps and gradients that L-BFGS-B remembers
@@ -72,14 +72,14 @@ def p_identity_loss(Theta: Array, V: Matrix) -> tuple[float, Array]:
 def best_p_identity(
     V: Matrix, p: int, rng: Generator, max_iterations: int, progress: Callable[[str], None]
 ) -> FactorSelection:
-    """Return the best p-Identity found. V: (n, n).
+    """Return the best p-Identity of all starts. V: (n, n).
 
     Args:
         V: Gram of the workload.
         p: rows below the diagonal.
         rng: of the random starts.
         max_iterations: of L-BFGS-B, from each start.
-        progress: told about the iterations.
+        progress: called with a line of text at every iteration.
     """
     n = classes(V)
     V = array_of(V) if n <= BASE else V
@@ -175,7 +175,7 @@ def _laid_out_twice(
 def _rough(
     V: Matrix, p: int, halve: Halving, rng: Generator, progress: Callable[[str], None]
 ) -> Array:
-    """Return the rows for a part of the codes, good enough to start from."""
+    """Return the rows for a part of the codes, to start from."""
     n = classes(V)
     if n > BASE and p > 1:
         return _descend(

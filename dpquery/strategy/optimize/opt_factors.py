@@ -121,7 +121,7 @@ class FactorsProblem:
         return slice(int(self.blocks.offsets[i]) + inside, int(self.blocks.offsets[i + 1]), 2)
 
     def root(self, root: Array) -> GramRoot:
-        """Return an attribute at one point."""
+        """Return the Gram of an attribute at its root."""
         return PIdentityRoot(root) if self.noise == "laplace" else UnitRoot(root)
 
     def loss(self, theta: Array, roots: Roots) -> tuple[float, Array, Roots]:
@@ -167,7 +167,7 @@ class FactorsProblem:
     def descend(
         self, start: FactorsPoint, iterations: int, report: Callable[[float], None]
     ) -> FactorsPoint:
-        """Return where L-BFGS-B gets from a start, told of the loss now and then."""
+        """Return the point that L-BFGS-B reaches from a start; `report` is called with the loss."""
         if start.converged:
             return start
         order = list(start.roots)
@@ -238,9 +238,9 @@ def opt_factors(
 ) -> FactorsSelection:
     """Select weights of subsets and a factor for every attribute of at most MAX_FACTOR classes.
 
-    Every start is descended from for a while, the best of each kind for longer, and the best of
-    all to the end. The loss is never above that of `marginals`, nor above that of `product` where
-    its factors can be optimised.
+    L-BFGS-B runs SCOUTING iterations from every start, more from the best of each kind, and to the
+    end from the best of all. The loss is never above that of `marginals`, nor above that of
+    `product` where its factors can be optimised.
 
     Args:
         gram: Gram of the workload.
@@ -249,7 +249,7 @@ def opt_factors(
         max_cells: of a table that may be measured.
         marginals: OPT_M's selection.
         product: OPT_x's, where the domain is small enough to be measured whole.
-        progress: told of the descent; may raise OutOfTimeError.
+        progress: called with a line of text at every step; may raise OutOfTimeError.
 
     Raises:
         UnsupportedWorkloadError: a table is too wide, or has more than max_cells cells.

@@ -1,4 +1,4 @@
-"""Hierarchies for ranges: blocks of codes at several sizes, each level with a weight of its own.
+"""Hierarchies for ranges: blocks of codes at several sizes, one weight a level.
 
 With blocks of equal size the Grams of all levels commute: their common eigenspaces are what is
 constant on the blocks of level l but not on those of level l + 1. There a Gram V has the trace
@@ -97,8 +97,8 @@ def best_branching(n: int) -> int:
 def branchings(n: int) -> list[int]:
     """Return the branchings worth trying: the smallest, and those near a root of n.
 
-    Under Laplace noise few levels are best, and they share the domain evenly. Of more classes than
-    DENSE_LIMIT binary trees are searched alone: they hold those of 4, 8, 16, ... as well.
+    Under Laplace noise few levels are best, and they share the domain evenly. Of more than
+    MAX_DENSE_TREE_CLASSES classes only binary trees are tried: they hold those of 4, 8, 16, ...
     """
     if n > MAX_DENSE_TREE_CLASSES:
         return [2]
@@ -111,8 +111,8 @@ def branchings(n: int) -> list[int]:
 def level_traces(V: Matrix, sizes: tuple[int, ...]) -> Array:
     """Return T_l, the sum over the blocks of each level of 1'V1 over their number of codes.
 
-    Of an attribute of more than DENSE_LIMIT classes, whose sizes are powers of two, V is known by
-    its products: levels of small blocks are then estimated from a few spans of codes.
+    Of an attribute of more than MAX_DENSE_TREE_CLASSES classes, whose sizes are powers of two, V is
+    known by its products: levels of small blocks are then estimated from a few spans of codes.
     """
     if isinstance(V, Mixture):
         return np.array([V.a * -(-V.n // size) + V.b * V.n for size in sizes])
@@ -133,7 +133,7 @@ def level_traces(V: Matrix, sizes: tuple[int, ...]) -> Array:
 
 
 def _span_sums(V: Matrix) -> Array:
-    """Return 1'V1 between all pairs of spans of SPAN codes, a few columns at a time."""
+    """Return 1'V1 between all pairs of spans of SPAN_CODES codes, a few columns at a time."""
     n = classes(V)
     starts, sums = np.arange(0, n, SPAN_CODES), []
     for first in range(0, len(starts), SPAN_CODES):
@@ -211,7 +211,7 @@ def level_loss(x: Array, D: Array, sizes: Array, noise: Noise) -> tuple[float, A
 
 
 def _starts(count: int, largest_stride: int) -> Iterator[Array]:
-    """Weight every level, or every second, third, ... with and without the coarsest."""
+    """Yield log weights of every level, every second, third, ... with and without the coarsest."""
     for stride in range(1, min(largest_stride, count) + 1):
         for top in (FAINT, 0.0):
             start = np.full(count, FAINT)
@@ -233,7 +233,7 @@ def opt_hierarchy(
         gram: Gram of the workload.
         noise: which norm the weights have.
         binary: try trees of branching 2 alone.
-        progress: told about every branching tried.
+        progress: called with a line of text for every branching.
     """
     descent = _Descent(gram, noise, binary=binary, progress=progress)
     loss = math.inf

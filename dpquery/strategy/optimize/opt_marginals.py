@@ -85,7 +85,7 @@ class MarginalsProblem:
         return squared * error, 2 * theta * error + squared * slope
 
     def step(self, theta: Array) -> Array:
-        """Return weights of lower or equal Laplace loss, with sum one: see marginal_search."""
+        """Return weights of lower or equal Laplace loss, with sum one ([MATH] 3)."""
         needed = self.target > 0
         ratio, spread = np.zeros_like(theta), np.zeros_like(theta)
         kappa = self.lattice.superset_sums(theta**2 / self.cells)[needed]
@@ -155,7 +155,7 @@ def _search(
     rng: Generator,
     progress: Callable[[str], None],
 ) -> MarginalsSelection:
-    """Thin every start out to a support, take the best, and search the supports near by."""
+    """Return the best support of all starts, improved by a local search."""
     search = MarginalSearch(problem.lattice, problem.cells, problem.target, problem.allowed)
     supports = []
     for number, start in enumerate(starts):
@@ -175,7 +175,7 @@ def _search(
 def _descend(
     problem: MarginalsProblem, start: Array, progress: Callable[[str], None]
 ) -> MarginalsSelection:
-    """Minimise log loss: the same minima, whatever the scale of the workload."""
+    """Return the weights that minimise log loss: L-BFGS-B then sees no scale of the workload."""
 
     def fun(theta: Array) -> tuple[float, Array]:
         loss, gradient = problem.loss(theta)
@@ -253,14 +253,14 @@ class MarginalSearch:
         self.asked = self.needed[allowed[self.needed]]
 
     def thinned(self, subsets: Array, theta: Array) -> tuple[Array, Array]:
-        """Leave out what has vanished, unless a subset that is needed would not be measured."""
+        """Return the weights that have not vanished, or all that are positive if one is needed."""
         remaining = theta > VANISHED * theta.max()
         if not self.lattice.inclusions(self.needed, subsets[remaining]).any(axis=1).all():
             remaining = theta > 0
         return subsets[remaining], theta[remaining]
 
     def descend(self, subsets: Array, theta: Array, *, below: float) -> Support | None:
-        """Descend from positive weights; None where that does not come near a loss of `below`."""
+        """Return the support reached from some weights; None if its loss is not near `below`."""
         for rounds in PRUNING_ROUNDS:
             inside = self.lattice.inclusions(self.needed, subsets)
             if not inside.any(axis=1).all():
@@ -308,7 +308,7 @@ class MarginalSearch:
         return Support(subsets[positive], theta, math.exp(result.fun))
 
     def hop(self, best: Support, rng: Generator) -> Support | None:
-        """Try other marginals in the place of a few; None where that is no better."""
+        """Return a support with a few marginals exchanged; None where its loss is not lower."""
         count = len(best.subsets)
         remaining = np.ones(count, dtype=bool)
         remaining[rng.integers(count, size=rng.integers(1, DROPPED + 1))] = False
@@ -328,7 +328,7 @@ class MarginalSearch:
     def improve(
         self, best: Support, hops: int, rng: Generator, progress: Callable[[str], None]
     ) -> Support:
-        """Take the best of so many hops, each from the best so far."""
+        """Return the best of `hops` hops, each from the best so far."""
         for number in range(hops if self.lattice.d else 0):
             better = self.hop(best, rng)
             best = better or best

@@ -60,7 +60,7 @@ def opt_pair(
         gram: Gram of the workload.
         factors: where to start; totals stay totals.
         shares: of the budget, with squares that add to one.
-        progress: told about every step.
+        progress: called with a line of text at every step.
     """
     problem = PairProblem(gram, factors)
     if problem.work > MAX_WORK:

@@ -32,7 +32,7 @@ class ProductSelection:
         loss: sum_j w_j prod_i tr(X_i^-1 V_ij).
         bound: a proven lower bound on the loss of any strategy, for a single product under
             Gaussian noise ([MATH] 1: duals multiply over Kronecker factors); else 0.
-        converged: whether the last sweep gained less than TOLERANCE.
+        converged: whether the last sweep gained less than PRODUCT_TOLERANCE.
     """
 
     factors: tuple[Factor, ...]
@@ -59,7 +59,7 @@ def opt_product(
         divisor: an attribute of n classes gets n // divisor p-Identity rows below the diagonal;
             one row is used wherever its surrogate Gram is a mixture of identity and total.
         start: a factor for each attribute to start from; None, and none at all, is the identity.
-        progress: told about every sweep.
+        progress: called with a line of text at every sweep.
     """
     descent = _Descent(gram, noise, rng, divisor, start, progress)
     best = descent.selection()

@@ -178,7 +178,7 @@ def best_weights(cores: tuple[Core | None, ...], gram: Gram, *, noise: Noise) ->
     return dict(zip(blocks.subsets, weights, strict=True))
 
 
-LEAST_SHARE = 1e-12  # of the largest share: what is hardly asked for is measured all the same
+LEAST_SHARE = 1e-12  # of the largest share: a measurement of next to no weight is still measured
 
 
 def split_budget(errors: Array, costs: Array, *, noise: Noise) -> list[int]:

@@ -22,7 +22,7 @@ from dpquery.strategy.optimize.block_groups import Pricing, greedy_groups, palet
 from dpquery.strategy.optimize.opt_pair import opt_pair
 from dpquery.strategy.optimize.opt_product import ProductSelection, opt_product
 
-MAX_KINDS = 256  # of blocks, by attributes and factors: more are marginals' business
+MAX_KINDS = 256  # of blocks, by attributes and factors: beyond, OPT_M and OPT_R serve better
 
 BlockGroups = tuple[tuple[int, ...], ...]
 
@@ -54,7 +54,7 @@ def opt_union(
     max_cells: float = math.inf,
     progress: Callable[[str], None] = lambda _: None,
 ) -> UnionSelection:
-    """Group the blocks, select a product strategy for each group and split the budget.
+    """Return groups of blocks, a product strategy for each, and the split of the budget.
 
     Groups are merged greedily from one for each kind of block. Compared with what that ends in are
     one group for every maximal attribute set, one for all, and, under Gaussian noise, two groups
@@ -65,7 +65,7 @@ def opt_union(
         noise: which sensitivity the budget is split for.
         rng: for the starting points.
         max_cells: of the table under a group that is not a block's own.
-        progress: told about every group.
+        progress: called with a line of text for every group.
 
     Raises:
         UnsupportedWorkloadError: more than MAX_KINDS kinds of blocks, or too large an attribute.
@@ -129,7 +129,7 @@ def opt_parts(
     known: Mapping[tuple[int, ...], ProductSelection],
     progress: Callable[[str], None] = lambda _: None,
 ) -> UnionSelection:
-    """Select a product strategy for each group that has none and split the budget between all."""
+    """Return a product strategy for each group, of `known` where it is there, and the split."""
     parts = [
         known.get(group)
         or opt_product(gram(workload.select(group)), noise=noise, rng=rng, progress=progress)
@@ -159,7 +159,7 @@ def _largest(workload: Workload, groups: BlockGroups) -> int:
 
 
 def group_by_kind(workload: Workload) -> BlockGroups:
-    """Group blocks that ask the same of the same attributes.
+    """Return groups of blocks with the same factors on the same attributes.
 
     Raises:
         UnsupportedWorkloadError: more than MAX_KINDS kinds of blocks, or too large an attribute.
@@ -177,7 +177,7 @@ def group_by_kind(workload: Workload) -> BlockGroups:
 
 
 def group_by_attributes(workload: Workload) -> BlockGroups:
-    """Group blocks under the largest attribute sets that hold theirs: one group for each."""
+    """Return one group of blocks for each largest attribute set: those whose sets it contains."""
     sets = [
         frozenset(i for i in block.attributes if workload.shape_of_domain[i] > 1)
         for block in workload.blocks

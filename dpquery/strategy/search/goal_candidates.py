@@ -1,9 +1,9 @@
-"""Candidates for a goal: what the others select, for weights of queries that bring the score down.
+"""Candidates for a goal: strategies selected for weights of queries that lower the score.
 
 The least score of a goal is the largest least weighted error over all weights of queries (minimax).
 For cores and Gaussian noise the weights for fixed cores come from a convex problem (minimax.py) and
 cores are selected anew for them, in turn. Any other candidate is selected for weights that go up
-where its last strategy was worst. The best strategy on the way is kept, by its exact score.
+where its last strategy was worst. The best strategy of all rounds is kept, by its exact score.
 """
 
 import math
@@ -57,7 +57,7 @@ def goal_candidates(goal: Goal) -> tuple[tuple[str, Build], ...]:
 
 
 def starting_shares(problem: Problem, goal: Goal) -> list[Share]:
-    """Return the best weights for centered cores, whatever the noise; even ones where too many."""
+    """Return the best weights for centered cores under any noise; even ones where too many."""
     workload = problem.workload
     widest = max((len(block.attributes) for block in workload.blocks), default=0)
     if widest > MAX_WIDTH:
@@ -106,7 +106,7 @@ def residual_minimax(goal: Goal, problem: Problem) -> Found:
 
 
 def reweighted(goal: Goal, build: Build, problem: Problem) -> Found:
-    """Select with another candidate's optimiser, for weights that follow its own worst queries."""
+    """Return the best strategy of another candidate for weights that follow its worst queries."""
     workload = problem.workload
     shares = even_shares(goal, workload)
     best, least, latest, strategy = None, math.inf, 0, None

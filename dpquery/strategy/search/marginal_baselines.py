@@ -112,7 +112,7 @@ def _cores(problem: Problem) -> tuple[Core | None, ...]:
 
 
 def _core(n: int) -> Core | None:
-    """Return the deviations from the mean; of two classes one says all."""
+    """Return the core of deviations from the mean; [1, -1] for two classes."""
     if n == 2:
         return DenseCore(np.array([[1, -1]]))
     return CenteredCore(n) if n > 1 else None
@@ -127,7 +127,7 @@ def _check_queries(problem: Problem) -> None:
 
 
 def _measurable_sets(problem: Problem) -> list[Subset]:
-    """Return the attribute sets of the workload's tables, each once, of a size to be measured."""
+    """Return the distinct attribute sets of the workload's tables; refuse those too large."""
     workload = problem.workload
     if len(workload.blocks) > MAX_BASELINE_TABLES:
         raise UnsupportedWorkloadError(f"{len(workload.blocks):,} tables")
@@ -147,7 +147,7 @@ def _marginals(
     """Measure the marginals that serve as sources, with equal or with the best shares.
 
     The best shares are those for tables each answered from its own source alone: least squares
-    over all of them comes on top.
+    over all of them only lowers the error further.
     """
     workload, measured = problem.workload, list(dict.fromkeys(sources.values()))
     if not optimal:

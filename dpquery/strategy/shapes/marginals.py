@@ -43,7 +43,7 @@ class MarginalsStrategy:
 
     @cached_property
     def splits(self) -> tuple[FactorSplit, ...]:
-        """What the factor of every attribute makes of its queries."""
+        """The split of every attribute's queries by its factor."""
         factors = (self.factors.get(i, Identity(n)) for i, n in enumerate(self.shape))
         return tuple(split_by(factor) for factor in factors)
 
@@ -95,7 +95,7 @@ def inverse_eigenvalue(strategy: MarginalsStrategy, a: Subset) -> float:
 def even_powers(strategy: MarginalsStrategy, block: Block, order: int) -> Array | None:
     r"""Return sum_r c_r^order of every query of a block; None if it is signed or very wide.
 
-    The order is even; the tensor has one axis an attribute, of length 1 where all rows are alike.
+    The order is even; the tensor has one axis an attribute, of length 1 where all rows are equal.
 
     On the answers of a measured subset b the coefficients of a query over S are
         theta_b prod_{i in S \ b} q_i z_i  kron_{i in b \ S} A_i z_i

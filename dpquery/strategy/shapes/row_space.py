@@ -1,4 +1,4 @@
-r"""New questions as combinations of the rows of one block that was measured as it stands.
+r"""Queries answered as combinations of the rows of one measured block.
 
 Where a strategy is the workload's own queries, a question is answered from the rows of one of them:
 by those very rows if they are among them, else by the shortest combination of rows, C F = Q an
@@ -99,7 +99,7 @@ class Combination:
 
 @lru_cache(maxsize=64)
 def combination(strategy: DirectStrategy, block: Block) -> BlockRows | Combination | None:
-    """Return how a block follows from one of the workload's own, with the least noise.
+    """Return the rows, or combinations of rows, of a measured block that give a block least noise.
 
     A question that was asked keeps its answer: rows that are among the measured ones come before
     combinations of them. None where there is neither.
@@ -124,7 +124,7 @@ def _mean_square(combined: Combination, block: Block) -> float:
 
 
 def _among(measured_block: Block, block: Block) -> tuple[Array, ...] | None:
-    """Return which predicates of a measured block are those asked for; None if some are not."""
+    """Return the positions of a block's predicates in a measured block; None if one is missing."""
     alike = (measured_block.counted, measured_block.at_least) == (block.counted, block.at_least)
     products = measured_block.is_product and block.is_product
     if measured_block.attributes != block.attributes or not (alike or products):

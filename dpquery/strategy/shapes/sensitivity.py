@@ -59,7 +59,7 @@ class ColumnNorms:
         return norms * threshold_sum([(self.rows[i] - hit, hit) for i, hit in hits], self.at_least)
 
     def largest(self) -> int:
-        """Return the largest norm: every entry at its most."""
+        """Return the largest norm: that of the largest entry of every vector."""
         vectors = self.vectors
         most = {i: np.array(max(vector), dtype=object) for i, vector in vectors.items()}
         return int(self.at(most))
@@ -119,7 +119,7 @@ def _columns(measurement: WeightedBlock, power: int, norms: "_Norms") -> ColumnN
 
 
 class _Norms:
-    """The column norms of factors, found once for equal ones: marginals share theirs."""
+    """The column norms of factors, computed once for equal ones: marginals share theirs."""
 
     def __init__(self) -> None:
         self.known: dict[Hashable, list[int]] = {}

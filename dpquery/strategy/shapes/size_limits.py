@@ -1,4 +1,4 @@
-"""How large a strategy may be: known to the search that makes one and to whoever reads it back.
+"""Size limits of a strategy, for the search that selects one and for the reader of a plan.
 
 A candidate past a limit never wins, so that a plan made here can always be carried out.
 """
@@ -57,7 +57,7 @@ def _limit(what: str, number: int, most: int) -> None:
 
 
 def _written_out(strategy: Strategy) -> Sequence[Factor]:
-    """Return the factors whose matrices a plan may hold."""
+    """Return the factors whose matrices a plan may contain."""
     match strategy:
         case ProductStrategy(factors=factors):
             return factors
