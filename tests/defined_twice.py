@@ -7,6 +7,5 @@ DEFINED_TWICE = {
     "Floats": 2,
     "Indices": 2,
     "Integers": 2,
-    "Row": 2,
     "RowTerms": 2,
 }

@@ -153,26 +153,6 @@ def test_the_sum_over_poles_is_below_the_root_and_close_to_it():
     assert np.all(r[middle] >= 0.998 * np.sqrt(x[middle]))
 
 
-@pytest.mark.parametrize("workload", CASES)
-def test_the_cheap_bound_is_below_the_dense_root_and_not_far(workload, monkeypatch):
-    monkeypatch.setattr(module, "MAX_ASSEMBLED", -1)  # nothing is decomposed but single matrices
-    V = gram(workload)
-    orbits = [orbits_of(own) for own in V.matrices]
-    place = [interchangeable(own) for own in V.matrices]
-    vs = random_duals(np.random.default_rng(2), orbits)
-    exact = float(np.trace(dense_root(workload, spread_over_codes(vs, place)))) ** 2
-    found = _evaluate(V, orbits, vs)
-    signed = any(not block.is_product for block in workload.blocks)
-    assert signed or found is not None
-    assert found is None or 0.6 * exact < found.loss <= exact * (1 + 1e-9)
-
-
-def test_what_is_too_large_to_decompose_has_a_bound_all_the_same():
-    V = gram(pairs((120,) * 4, Prefix, width=3))
-    cells = 120.0**4
-    assert 1 < dual_bound(V) < V.trace < cells * V.trace
-
-
 def test_a_bound_that_takes_too_long_is_not_claimed(monkeypatch):
     monkeypatch.setattr(module, "MAX_ASSEMBLED", -1)
     shape = (4, 3, 2)

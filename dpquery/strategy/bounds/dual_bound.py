@@ -31,7 +31,7 @@ MAX_SECTORS = 1 << 16  # sectors of all terms together
 BUDGET = 6e10  # floating point operations: some 4 CPU seconds
 SECTOR_OVERHEAD = 1.5e6  # of a sector, in the same unit
 DUAL_ROUNDS = 30
-ENOUGH = 1e-5  # relative gain of a round below which v has arrived
+ENOUGH = 1e-5  # relative gain of a round below which the climb ends
 DUAL_SAFETY = 1e-9  # relative; for the rounding of sums
 DUAL_FLOOR = 1e-9  # least entry of v relative to its largest
 
@@ -48,12 +48,12 @@ class _Point:
 def dual_bound(gram: Gram) -> float | None:
     """Return a lower bound on the loss of every strategy; None where it takes too long."""
     shapes = zip(gram.shape_of_domain, gram.matrices, strict=True)
-    if any(_cost(n) > BUDGET / 8 and not all(map(is_mixture, own)) for n, own in shapes):
+    if any(_cost(n) > BUDGET / 8 and not all(map(is_mixture, matrices)) for n, matrices in shapes):
         return None
-    orbits = [orbits_of(own) for own in gram.matrices]
+    orbits = [orbits_of(matrices) for matrices in gram.matrices]
     if _count_sectors(gram, orbits) > MAX_SECTORS:
         return None
-    spent = sum(3 * len(own.levels) * _cost(len(own.sizes)) for own in orbits)
+    spent = sum(3 * len(orbit_set.levels) * _cost(len(orbit_set.sizes)) for orbit_set in orbits)
     vs, best = _uniform(orbits), None
     if spent < BUDGET / 2:
         vs = _product_duals(gram, orbits)
@@ -80,39 +80,42 @@ def _climbed(v: Array, mass: Array) -> Array:
 
 
 def _count_sectors(gram: Gram, orbits: Sequence[Orbits]) -> int:
-    """Bound how many sectors all terms have, each counted on its own."""
-    kinds = [1 + np.unique(own.inside.T, axis=0).shape[0] for own in orbits]
+    """Return an upper bound on the number of sectors: the sum of those of every term."""
+    kinds = [1 + np.unique(orbit_set.inside.T, axis=0).shape[0] for orbit_set in orbits]
     rows = [[kinds[int(i)] for i in np.nonzero(index)[0]] for index in gram.index]
     return sum(math.prod(row) for row in rows)
 
 
 def _evaluate(gram: Gram, orbits: Sequence[Orbits], vs: Sequence[Array]) -> _Point | None:
     """Return the bound at v = kron_i vs[i]; None where it takes too long."""
-    attributes = [WeightedOrbits(own, v) for own, v in zip(orbits, vs, strict=True)]
-    masses = [np.zeros(len(own.sizes)) for own in attributes]
+    attributes = [WeightedOrbits(orbit_set, v) for orbit_set, v in zip(orbits, vs, strict=True)]
+    masses = [np.zeros(len(attribute.sizes)) for attribute in attributes]
     total = cost = 0.0
     for sector, terms in _sectors(gram, attributes).items():
         kinds = {i: attributes[i].kinds[k] for i, k in sector}
         count = math.prod(float(kind.roots.sum()) for kind in kinds.values())
-        found = root_trace(terms, attributes, BUDGET - cost)
-        if found is None:
+        trace = root_trace(terms, attributes, BUDGET - cost)
+        if trace is None:
             return None
-        cost += found.cost + SECTOR_OVERHEAD
-        value = count * found.value
+        cost += trace.cost + SECTOR_OVERHEAD
+        value = count * trace.value
         total += value
         for i, kind in kinds.items():
             masses[i] += value / float(kind.roots.sum()) * kind.roots
-        for i, own_masses in found.masses.items():
-            masses[i] += count * own_masses
-    for mass, own in zip(masses, attributes, strict=True):
-        mass += (total - float(mass.sum())) * own.e**2  # of sectors where the attribute is at e
-    by_code = [mass / (own.sizes * total) for mass, own in zip(masses, attributes, strict=True)]
+        for i, sector_masses in trace.masses.items():
+            masses[i] += count * sector_masses
+    for mass, attribute in zip(masses, attributes, strict=True):
+        at_e = total - float(mass.sum())  # of sectors where the attribute is at e
+        mass += at_e * attribute.e**2
+    by_code = [
+        mass / (attribute.sizes * total) for mass, attribute in zip(masses, attributes, strict=True)
+    ]
     return _Point(total**2, by_code, cost)
 
 
 def _sectors(gram: Gram, attributes: Sequence[WeightedOrbits]) -> dict[Sector, KroneckerSum]:
     """Return the terms of V on every sector, without the attributes of one dimension there."""
-    found: dict[Sector, KroneckerSum] = {}
+    sums: dict[Sector, KroneckerSum] = {}
     for weight, index in zip(gram.weights, gram.index, strict=True):
         row = [(int(i), int(index[i])) for i in np.nonzero(index)[0]]
         choices = [
@@ -120,18 +123,18 @@ def _sectors(gram: Gram, attributes: Sequence[WeightedOrbits]) -> dict[Sector, K
             for i, u in row
         ]
         for choice in product(*choices):
-            value, sector, kept = float(weight), [], []
+            value, sector, pairs = float(weight), [], []
             for (i, u), k in zip(row, choice, strict=True):
                 if k is not None:
                     sector.append((i, k))
                     value *= float(attributes[i].kinds[k].scalars[u])
                 elif len(attributes[i].sizes) > 1:
-                    kept.append((i, u))
+                    pairs.append((i, u))
                 else:
                     value *= float(attributes[i].matrices[u, 0, 0])
-            terms = found.setdefault(tuple(sector), {})
-            terms[tuple(kept)] = terms.get(tuple(kept), 0.0) + value
-    return found
+            terms = sums.setdefault(tuple(sector), {})
+            terms[tuple(pairs)] = terms.get(tuple(pairs), 0.0) + value
+    return sums
 
 
 def _product_duals(gram: Gram, orbits: Sequence[Orbits]) -> list[Array]:
@@ -140,31 +143,31 @@ def _product_duals(gram: Gram, orbits: Sequence[Orbits]) -> list[Array]:
     The other attributes enter as the square of tr((D V D)^(1/2)), the bound on their own loss.
     """
     vs = _uniform(orbits)
-    bounds = [_own_bounds(own, v) for own, v in zip(orbits, vs, strict=True)]
-    for i, own in list(enumerate(orbits)) * 2:
-        if len(own.sizes) == 1:
+    bounds = [_matrix_bounds(orbit_set, v) for orbit_set, v in zip(orbits, vs, strict=True)]
+    for i, orbit_set in list(enumerate(orbits)) * 2:
+        if len(orbit_set.sizes) == 1:
             continue
         factors = np.stack([b[gram.index[:, j]] for j, b in enumerate(bounds)], axis=1)
         factors[:, i] = 1.0
         weights = gram.weights * factors.prod(axis=1)
-        surrogate = np.bincount(gram.index[:, i], weights, minlength=len(own.levels))
-        rounds = int(0.05 * BUDGET / _cost(len(own.sizes)))
+        surrogate = np.bincount(gram.index[:, i], weights, minlength=len(orbit_set.levels))
+        rounds = int(0.05 * BUDGET / _cost(len(orbit_set.sizes)))
         for _ in range(min(max(rounds, 1), DUAL_ROUNDS // 2)):
-            mass = _root_masses(own, vs[i], surrogate)
-            vs[i] = _climbed(vs[i], mass / (own.sizes * mass.sum()))
-            vs[i] /= float(own.sizes @ vs[i])
-        bounds[i] = _own_bounds(own, vs[i])
+            mass = _root_masses(orbit_set, vs[i], surrogate)
+            vs[i] = _climbed(vs[i], mass / (orbit_set.sizes * mass.sum()))
+            vs[i] /= float(orbit_set.sizes @ vs[i])
+        bounds[i] = _matrix_bounds(orbit_set, vs[i])
     return vs
 
 
 def _uniform(orbits: Sequence[Orbits]) -> list[Array]:
-    return [np.full(len(own.sizes), 1 / float(own.sizes.sum())) for own in orbits]
+    return [np.full(len(orbit_set.sizes), 1 / float(orbit_set.sizes.sum())) for orbit_set in orbits]
 
 
-def _own_bounds(orbits: Orbits, v: Array) -> Array:
+def _matrix_bounds(orbits: Orbits, v: Array) -> Array:
     """Return tr((D V D)^(1/2))^2 for each matrix V of an attribute."""
     unit = np.eye(len(orbits.levels))
-    return np.array([float(_root_masses(orbits, v, own).sum()) ** 2 for own in unit])
+    return np.array([float(_root_masses(orbits, v, indicator).sum()) ** 2 for indicator in unit])
 
 
 def _root_masses(orbits: Orbits, v: Array, weights: Array) -> Array:

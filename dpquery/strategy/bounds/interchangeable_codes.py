@@ -1,9 +1,9 @@
-"""Codes of one attribute that no query tells apart but by naming them.
+"""Interchangeable codes of one attribute: swapping two of them leaves every matrix as it is.
 
-Codes are interchangeable if swapping any two of them leaves every matrix of the attribute as it
-is. A matrix then acts on the vectors that are constant on these orbits, and as one number on those
-that live on a single orbit and sum to zero there: an attribute of identity and of groups of codes
-counts for as many dimensions as it has orbits. Found by hashing, then checked exactly.
+A class of interchangeable codes is an orbit. A matrix acts on the vectors that are constant on
+orbits, and as one number on those that live on a single orbit and sum to zero there: an attribute
+of identity and of groups of codes counts for as many dimensions as it has orbits. Orbits are
+proposed by hashing, then checked exactly.
 """
 
 from collections.abc import Sequence
@@ -32,17 +32,17 @@ class Orbits:
 
 
 def orbits_of(matrices: Sequence[Matrix]) -> Orbits:
-    """Find the orbits of codes that all matrices of an attribute share. O(k n^2)."""
+    """Return the orbits of codes that all matrices of an attribute share. O(k n^2)."""
     mixtures = [_mixture(V) for V in matrices if is_mixture(V)]
     if len(mixtures) == len(matrices):
-        a, b = np.array([(own.a, own.b) for own in mixtures]).T
+        a, b = np.array([(mixture.a, mixture.b) for mixture in mixtures]).T
         n = mixtures[0].n
         inside = a if n > 1 else np.zeros_like(a)
         return Orbits(np.array([n]), (a + n * b)[:, None, None], inside[:, None])
     arrays = np.stack([array_of(V) for V in matrices])
     place = _candidates(arrays)
-    found = _reduced(arrays, place)
-    return found or Orbits(
+    reduced = _reduced(arrays, place)
+    return reduced or Orbits(
         np.ones(len(place), dtype=np.int64), arrays, np.zeros((len(arrays), len(place)))
     )
 
@@ -72,7 +72,7 @@ def _candidates(arrays: Array) -> NDArray[np.int64]:
 
 
 def _reduced(arrays: Array, place: NDArray[np.int64]) -> Orbits | None:
-    """Return the matrices on the orbits; None if a matrix is not what its orbits make of it."""
+    """Return the matrices on the orbits; None where codes of an orbit are not interchangeable."""
     n, m = len(place), int(place.max()) + 1
     sizes = np.bincount(place)
     first, last = np.zeros(m, dtype=np.int64), np.zeros(m, dtype=np.int64)
@@ -92,7 +92,7 @@ def _reduced(arrays: Array, place: NDArray[np.int64]) -> Orbits | None:
 
 @dataclass(frozen=True, eq=False)
 class OrbitKind:
-    """Zero-sum vectors of all orbits on which the matrices are alike but for a scale.
+    """Zero-sum vectors of all orbits on which the matrices are equal up to a scale.
 
     Attributes:
         scalars: (k,) what the matrices are on them, the largest 1 in size.
@@ -124,13 +124,13 @@ class WeightedOrbits:
 
 
 def _kinds(orbits: Orbits, v: Array) -> list[OrbitKind]:
-    found: dict[tuple[float, ...], OrbitKind] = {}
+    kinds: dict[tuple[float, ...], OrbitKind] = {}
     for o, scalars in enumerate(orbits.inside.T):
         scale = float(np.abs(scalars).max())
         if scale == 0.0:
             continue
-        kind = found.setdefault(
+        kind = kinds.setdefault(
             tuple(scalars / scale), OrbitKind(scalars / scale, np.zeros(len(v)))
         )
         kind.roots[o] = (orbits.sizes[o] - 1) * np.sqrt(scale * v[o])
-    return list(found.values())
+    return list(kinds.values())

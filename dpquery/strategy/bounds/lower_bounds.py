@@ -1,4 +1,4 @@
-"""Lower bounds on the loss of every strategy, whatever optimiser found it.
+"""Lower bounds on the loss of every strategy: the SVD bound and the dual bound.
 
 The SVD bound [LM13] is (sum of singular values of W)^2 / N; it holds for L2 sensitivity and so for
 L1 too, which is never smaller. It factors over a single product, has a closed form in the marginal
@@ -61,13 +61,13 @@ def solved_dual_bound(gram: Gram) -> float | None:
     if len(gram.weights) > 1:
         return None
     bound = float(gram.weights[0])
-    for own, j in zip(gram.matrices, gram.index[0], strict=True):
-        inverse = _tridiagonal(own[j])
+    for matrices, j in zip(gram.matrices, gram.index[0], strict=True):
+        inverse = _tridiagonal(matrices[j])
         if inverse is not None:
             v = np.ones(len(inverse.diagonal))
             bound *= optimum(inverse, v, FIXED_POINT_ROUNDS, lambda _: None, OPTIMALITY_GAP).bound
-        elif isinstance(own[j], Mixture):
-            bound *= _root_trace(own[j]) ** 2 / classes(own[j])
+        elif isinstance(matrices[j], Mixture):
+            bound *= _root_trace(matrices[j]) ** 2 / classes(matrices[j])
         else:
             return None
     return bound
@@ -76,7 +76,7 @@ def solved_dual_bound(gram: Gram) -> float | None:
 def svd_bound(gram: Gram) -> Bound | None:
     """Return the SVD bound where it can be computed, else None."""
     if len(gram.weights) == 1:
-        named = [own[j] for own, j in zip(gram.matrices, gram.index[0], strict=True)]
+        named = [matrices[j] for matrices, j in zip(gram.matrices, gram.index[0], strict=True)]
         if all(map(_has_eigenvalues, named)):
             roots = [_root_trace(V) ** 2 / classes(V) for V in named]
             return Bound(float(gram.weights[0]) * math.prod(roots), "SVD bound")
@@ -90,16 +90,16 @@ def svd_bound(gram: Gram) -> Bound | None:
 
 
 def _marginal_bound(gram: Gram) -> float:
-    """Square the sum of singular values over sqrt(N): mult(a) = prod (n_i - 1) share each value."""
-    found = workload_eigenvalues(gram)
+    """Return the SVD bound: the value of a has multiplicity prod_{i in a} (n_i - 1)."""
+    eigenvalues = workload_eigenvalues(gram)
     beyond = np.array(gram.shape_of_domain, dtype=np.float64) - 1
-    multiplicities = member_products(list(found), beyond)
-    return float(np.sqrt(np.array(list(found.values())) * multiplicities).sum()) ** 2
+    multiplicities = member_products(list(eigenvalues), beyond)
+    return float(np.sqrt(np.array(list(eigenvalues.values())) * multiplicities).sum()) ** 2
 
 
 def _in_marginal_algebra(gram: Gram) -> bool:
     """Return whether every matrix is a mixture of identity and ones."""
-    return all(is_mixture(V) for own in gram.matrices for V in own)
+    return all(is_mixture(V) for matrices in gram.matrices for V in matrices)
 
 
 def _tridiagonal(V: Matrix) -> TridiagonalInverse | None:
@@ -107,7 +107,7 @@ def _tridiagonal(V: Matrix) -> TridiagonalInverse | None:
 
 
 def _has_eigenvalues(V: Matrix) -> bool:
-    """Return whether they can be computed."""
+    """Return whether the eigenvalues of a matrix can be computed."""
     if isinstance(V, Mixture) or classes(V) <= MAX_DENSE_CLASSES:
         return True
     return _tridiagonal(V) is not None

@@ -4,8 +4,7 @@ S = sum_t w_t kron_i S_i(t), where an attribute that a term does not name has e 
 With e and a basis of its complement for each attribute, S lives on one block of coordinates for
 each set b of attributes below some term: those outside b are at e. That space is small where the
 terms name few attributes, however many cells there are. Where it is not, the large blocks that one
-term alone reaches are eliminated (eliminated.py); where even that is too large, a cheaper bound
-does (pinched.py).
+term alone reaches are eliminated (schur_elimination.py).
 """
 
 import math
@@ -17,7 +16,6 @@ import numpy as np
 from dpquery.operators.factors import Array
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.bounds.interchangeable_codes import WeightedOrbits
-from dpquery.strategy.bounds.pinched import pinched_root_trace
 from dpquery.strategy.bounds.schur_elimination import POLES, Eliminated, root_nodes
 
 Row = tuple[tuple[int, int], ...]
@@ -51,7 +49,7 @@ class RootTrace:
 def root_trace(
     terms: KroneckerSum, attributes: Sequence[WeightedOrbits], budget: float
 ) -> RootTrace | None:
-    """Return tr(S^(1/2)) or less; None where it costs more than the budget, and has signs.
+    """Return tr(S^(1/2)) or a little less; None where it costs more than the budget.
 
     S must be positive semidefinite; its terms need not be. Leaving coordinates out only makes the
     trace smaller.
@@ -61,18 +59,18 @@ def root_trace(
     common = set.intersection(*(set(row) for row in terms))
     rest: KroneckerSum = {}
     for row, weight in terms.items():
-        kept = tuple(pair for pair in row if pair not in common)
-        rest[kept] = rest.get(kept, 0.0) + weight
+        remaining = tuple(pair for pair in row if pair not in common)
+        rest[remaining] = rest.get(remaining, 0.0) + weight
     shared = {i: _root_diagonal(attributes[i].matrices[u]) for i, u in sorted(common)}
-    found = _Coordinates(rest, attributes).root_trace(budget)
-    if found is None:
+    trace = _Coordinates(rest, attributes).root_trace(budget)
+    if trace is None:
         return None
-    scale = math.prod(float(own.sum()) for own in shared.values())
-    masses = {i: own * scale for i, own in found.masses.items()}
-    for i, own in shared.items():
-        masses[i] = own * (scale / max(float(own.sum()), TINY) * found.value)
-    cost = found.cost + DECOMPOSITION * sum(len(own) ** 3 for own in shared.values())
-    return RootTrace(scale * found.value, masses, cost)
+    scale = math.prod(float(diagonal.sum()) for diagonal in shared.values())
+    masses = {i: diagonal * scale for i, diagonal in trace.masses.items()}
+    for i, diagonal in shared.items():
+        masses[i] = diagonal * (scale / max(float(diagonal.sum()), TINY) * trace.value)
+    cost = trace.cost + DECOMPOSITION * sum(len(diagonal) ** 3 for diagonal in shared.values())
+    return RootTrace(scale * trace.value, masses, cost)
 
 
 def _root_diagonal(S: Array) -> Array:
@@ -123,14 +121,14 @@ class _Coordinates:
         return chosen
 
     def root_trace(self, budget: float) -> RootTrace | None:
-        """Return the trace and its masses over these attributes."""
+        """Return the trace and its masses over these attributes; None where it is too large."""
         if self.size > MAX_ASSEMBLED:
-            return self._pinched()
+            return None
         S = self._assemble()
         trimmed = _Trimmed(S, self.blocks, self.places)
         cost = self._cost(trimmed.size)
         if cost > budget:
-            return self._pinched()
+            return None
         small = trimmed.array(S)
         masses = {i: np.zeros(len(basis)) for i, basis in self.bases.items()}
         if self.eliminated:
@@ -140,14 +138,6 @@ class _Coordinates:
             value, root = float(roots.sum()), (U * roots) @ U.T
         self._add_masses(lambda a, b: trimmed.block(root, a, b), masses)
         return RootTrace(value, masses, cost)
-
-    def _pinched(self) -> RootTrace | None:
-        """Return a smaller trace that is cheap, with masses that leave v where it is."""
-        value = pinched_root_trace(self.terms, self.local)
-        if value is None:
-            return None
-        masses = {i: value * basis[:, 0] ** 2 for i, basis in self.bases.items()}
-        return RootTrace(value, masses, 0.0)
 
     def _cost(self, n: float) -> float:
         """Return about how many operations it takes, with n coordinates left."""
@@ -230,15 +220,15 @@ class _Coordinates:
             r = self.ranks[i]
             T = np.zeros((1 + r, 1 + r))
             for b in self.blocks:
-                own = block(b, b)
+                diagonal_block = block(b, b)
                 if i not in b:
-                    T[0, 0] += np.trace(own)
+                    T[0, 0] += np.trace(diagonal_block)
                     continue
                 k = b.index(i)
                 before = math.prod(self.ranks[j] for j in b[:k])
                 after = math.prod(self.ranks[j] for j in b[k + 1 :])
                 shape = (before, r, after)
-                T[1:, 1:] += np.einsum("apbaqb->pq", own.reshape(*shape, *shape))
+                T[1:, 1:] += np.einsum("apbaqb->pq", diagonal_block.reshape(*shape, *shape))
                 beside = block(b[:k] + b[k + 1 :], b).reshape(before, after, *shape)
                 T[0, 1:] += np.einsum("abapb->p", beside)
             T[1:, 0] = T[0, 1:]
@@ -284,8 +274,8 @@ def _bases(terms: KroneckerSum, attributes: Sequence[WeightedOrbits]) -> dict[in
         for i, u in row:
             used.setdefault(i, set()).add(u)
     bases = {}
-    for i, own in sorted(used.items()):
-        Q, stack = attributes[i].complement, attributes[i].matrices[sorted(own)]
+    for i, numbers in sorted(used.items()):
+        Q, stack = attributes[i].complement, attributes[i].matrices[sorted(numbers)]
         reach = Q.T @ np.concatenate([*stack, *stack.transpose(0, 2, 1)], axis=1)
         U, w, _ = np.linalg.svd(reach, full_matrices=False)
         bases[i] = np.column_stack(

@@ -1,4 +1,4 @@
-"""A large block of coordinates, diagonal in its own eigenvectors, taken out by Schur complement.
+"""A large block of coordinates, diagonal in its eigenvectors, eliminated by Schur complement.
 
 One term w kron_i S_i reaches the block of all its attributes. In eigenvectors of every S_i beside e
 the block is diag(w kron lambda_i), and its coupling to the block of a smaller set a has the entries
@@ -61,17 +61,17 @@ class Eliminated:
         self.vectors, eigenvalues, couplings = [], [], []
         for pair in row:
             w, U = np.linalg.eigh(local[pair][1:, 1:])
-            kept = w > LEAST_EIGENVALUE * float(w.max(initial=0.0))
-            self.vectors.append(U[:, kept])
-            eigenvalues.append(w[kept])
-            couplings.append(U[:, kept].T @ local[pair][1:, 0])
+            positive = w > LEAST_EIGENVALUE * float(w.max(initial=0.0))
+            self.vectors.append(U[:, positive])
+            eigenvalues.append(w[positive])
+            couplings.append(U[:, positive].T @ local[pair][1:, 0])
         self.below = [a for a in subsets_of(self.attributes) if a != self.attributes]
         self.values = weight * _outer(eigenvalues)
         self.coupling, self.turn = {}, {}
         for a in self.below:
             inside = [i in a for i in self.attributes]
-            own = zip(inside, eigenvalues, couplings, strict=True)
-            self.coupling[a] = weight * _outer([x if here else y for here, x, y in own])
+            axes = zip(inside, eigenvalues, couplings, strict=True)
+            self.coupling[a] = weight * _outer([x if here else y for here, x, y in axes])
             turn = np.ones((1, 1))
             for here, U in zip(inside, self.vectors, strict=True):
                 turn = np.kron(turn, U) if here else turn
@@ -115,9 +115,9 @@ class Eliminated:
         everything = "".join(letters.values())
         for k, (i, letter) in enumerate(letters.items()):
             primed = {j: x.upper() if j == i else x for j, x in letters.items()}
-            own = np.einsum(f"{everything}->{letter}", self.values * inverse)
-            within = np.diag(own)
-            beside = np.zeros(len(own))
+            diagonal = np.einsum(f"{everything}->{letter}", self.values * inverse)
+            within = np.diag(diagonal)
+            beside = np.zeros(len(diagonal))
             rest = tuple(j for j in self.attributes if j != i)
             for b in self.below:
                 second = "".join(primed[j] for j in b)
@@ -141,25 +141,25 @@ class Eliminated:
 
     def _turned(self, core_inverse: Array) -> dict[tuple[Subset, Subset], Array]:
         sizes = dict(zip(self.attributes, self.values.shape, strict=True))
-        found = {}
+        blocks = {}
         for a in self.below:
             left = self.turn[a].T @ core_inverse[self.places[a]]
             for b in self.below:
-                own = left[:, self.places[b]] @ self.turn[b]
-                found[a, b] = own.reshape([sizes[i] for i in (*a, *b)])
-        return found
+                block = left[:, self.places[b]] @ self.turn[b]
+                blocks[a, b] = block.reshape([sizes[i] for i in (*a, *b)])
+        return blocks
 
     def partial(self) -> dict[int, Array]:
         """Return, for each attribute, the partial trace of r(S) that involves the block."""
-        found = {}
+        traces = {}
         for i, U, within, beside in zip(
             self.attributes, self.vectors, self.within, self.beside, strict=True
         ):
             T = np.zeros((1 + len(U), 1 + len(U)))
             T[1:, 1:] = U @ within @ U.T
             T[0, 1:] = T[1:, 0] = U @ beside
-            found[i] = T
-        return found
+            traces[i] = T
+        return traces
 
 
 def _outer(vectors: Sequence[Array]) -> Array:

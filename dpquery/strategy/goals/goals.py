@@ -1,4 +1,4 @@
-"""What a strategy is asked for beside the weighted RMSE: figures to keep below targets.
+"""Goals beside the weighted RMSE: figures of error to keep below targets.
 
 A goal is a list of limits, each on the largest standard error or on the RMSE of some blocks. Its
 score is the largest ratio of a figure to its target, so that the least score is the least noise,
@@ -17,7 +17,7 @@ from dpquery.strategy.objectives import Figure
 
 @dataclass(frozen=True)
 class Limit:
-    """A figure to keep down.
+    """One figure of error and its target.
 
     Attributes:
         figure: "sd", the largest standard error of any query, or "rmse".
@@ -40,10 +40,10 @@ def largest_standard_error(workload: Workload) -> Goal:
 
 def reached_figure(limit: Limit, error: ExpectedError, workload: Workload) -> float:
     """Return the figure of a limit in the units of the error."""
-    own = [error.blocks[k] for k in limit.blocks]
+    blocks = [error.blocks[k] for k in limit.blocks]
     if limit.figure == "sd":
-        return max(block.max_std_error for block in own)
-    return math.sqrt(sum(block.total_squared for block in own) / queries(limit, workload))
+        return max(block.max_std_error for block in blocks)
+    return math.sqrt(sum(block.total_squared for block in blocks) / queries(limit, workload))
 
 
 def score(goal: Sequence[Limit], error: ExpectedError, workload: Workload) -> float:

@@ -61,20 +61,20 @@ class BudgetProblem:
 
     def __init__(self, workload: Workload, goal: Goal, cores: tuple[Core | None, ...]) -> None:
         self.workload, self.goal, self.cores = workload, goal, cores
-        rests = [None if own is None else own.variances for own in cores]
+        rests = [None if core is None else core.variances for core in cores]
         self.classes: dict[int, RowClasses] = {}
         below: dict[int, list[Subset]] = {}
         for k in sorted({k for limit in goal for k in limit.blocks}):
-            found = list(split_terms(cores, rests, workload.blocks[k], order=2))
-            below[k] = [b for b, terms in found for _ in terms]
-            terms = [term for _, own in found for term in own]
+            by_subset = list(split_terms(cores, rests, workload.blocks[k], order=2))
+            below[k] = [b for b, terms in by_subset for _ in terms]
+            terms = [term for _, subset_terms in by_subset for term in subset_terms]
             self.classes[k] = row_classes(workload.blocks[k], terms)
         self._check_size()
         self.subsets, self.matrix = self._matrix(below)
 
     def _matrix(self, below: dict[int, list[Subset]]) -> tuple[list[Subset], "sp.csr_array"]:
         """Return the subsets that some variance depends on, and the variances over them."""
-        every = dict.fromkeys(b for own in below.values() for b in own)
+        every = dict.fromkeys(b for block_subsets in below.values() for b in block_subsets)
         place = {b: j for j, b in enumerate(every)}
         self.pieces: list[tuple[int, int, slice]] = []  # limit, block, where its rows stand
         rows, columns, values, size = [], [], [], 0
@@ -91,35 +91,39 @@ class BudgetProblem:
         index = (np.concatenate(rows), np.concatenate(columns))
         whole = sp.csr_array((np.concatenate(values), index), shape=(size, len(place)))
         whole = whole @ sp.diags_array([self.cost(b) for b in place])
-        asked = np.asarray(whole.max(axis=0).todense()).ravel() > 0
-        kept = [b for b, wanted in zip(place, asked, strict=True) if wanted]
-        return kept, sp.csr_array(whole[:, np.nonzero(asked)[0]])
+        used = np.asarray(whole.max(axis=0).todense()).ravel() > 0
+        subsets = [b for b, wanted in zip(place, used, strict=True) if wanted]
+        return subsets, sp.csr_array(whole[:, np.nonzero(used)[0]])
 
     def cost(self, b: Subset) -> float:
         """Return p_b, the squared sensitivity of a block of cores."""
-        norms = [own.factor.column_norms(2).max() for own in (self.cores[i] for i in b) if own]
+        norms = [core.factor.column_norms(2).max() for core in (self.cores[i] for i in b) if core]
         return math.prod(map(float, norms), start=1.0)
 
     def _check_size(self) -> None:
-        size = sum(math.prod(own.shape) * len(own.terms) for own in self.classes.values())
+        size = sum(
+            math.prod(classes.shape) * len(classes.terms) for classes in self.classes.values()
+        )
         if size > MAX_COEFFICIENTS:
             raise UnsupportedWorkloadError(f"{float(size):.1e} variances to weigh")
 
     def _tables(self, number: int, k: int) -> Array:
-        """Return what each term of a block contributes to every class, or to the RMSE."""
-        limit, own = self.goal[number], self.classes[k]
+        """Return the contribution of each term of a block to every class, or to the RMSE."""
+        limit, classes = self.goal[number], self.classes[k]
         if limit.figure == "sd":
-            tables = [np.broadcast_to(expand([term]), own.shape).ravel() for term in own.terms]
+            tables = [
+                np.broadcast_to(expand([term]), classes.shape).ravel() for term in classes.terms
+            ]
             return np.array(tables) / limit.target**2
-        counts, whole = own.counts, queries(limit, self.workload)
+        counts, whole = classes.counts, queries(limit, self.workload)
         sums = [
             [coef * math.prod(float(v @ n) for v, n in zip(vs, counts, strict=True)) / whole]
-            for coef, vs in own.terms
+            for coef, vs in classes.terms
         ]
         return np.array(sums) / limit.target**2
 
     def solve(self, progress: Callable[[str], None] = lambda _: None) -> Budgets:
-        """Return the best budgets, from ever sharper maxima; each starts where the last ended."""
+        """Return the best budgets; ever sharper maxima are minimised, each from the last."""
         x = -np.log(self.matrix.T @ np.ones(self.matrix.shape[0])) / 2
         value, noise = math.inf, x
         bound, weights = 0.0, np.ones(self.matrix.shape[0])
@@ -129,10 +133,10 @@ class BudgetProblem:
             reached = float(f.max()) * float(np.exp(-x).sum())
             if reached < value:
                 value, noise = reached, x
-            own = (f / f.max()) ** (t - 1)
-            proven = float(np.sqrt(self.matrix.T @ own).sum()) ** 2 / float(own.sum())
+            lambdas = (f / f.max()) ** (t - 1)
+            proven = float(np.sqrt(self.matrix.T @ lambdas).sum()) ** 2 / float(lambdas.sum())
             if proven > bound:
-                bound, weights = proven, own / own.sum()
+                bound, weights = proven, lambdas / lambdas.sum()
             if value <= bound * (1 + SCORE_GAP):
                 break
         shares = self._shares(weights)
@@ -141,9 +145,9 @@ class BudgetProblem:
     def _sharpened(self, x: Array, t: float, progress: Callable[[str], None]) -> Array:
         """Minimise the smoothed objective at one sharpness."""
 
-        def fun(own: Array) -> tuple[float, Array]:
+        def fun(point: Array) -> tuple[float, Array]:
             progress(f"budgets: sharpness {t:g}")
-            return self.smoothed(own, t)
+            return self.smoothed(point, t)
 
         result = minimize(
             fun,
@@ -170,26 +174,27 @@ class BudgetProblem:
         What the goal says nothing of takes equal parts of REST of the budget, or of SPARE where
         only blocks are left that no answer depends on.
         """
-        budget = {b: 1 / own for b, own in zip(self.subsets, np.exp(x).tolist(), strict=True)}
-        asked = {k for limit in self.goal for k in limit.blocks}
+        ratios = np.exp(x).tolist()  # s_b^2 / p_b
+        budget = {b: 1 / ratio for b, ratio in zip(self.subsets, ratios, strict=True)}
+        limited = {k for limit in self.goal for k in limit.blocks}
         shape, whole = self.workload.shape_of_domain, sum(budget.values())
         other: dict[Subset, None] = {}
         for block in self.workload.blocks:
             wide = tuple(i for i in block.attributes if shape[i] > 1)
             other.update(dict.fromkeys(b for b in subsets_of(wide) if b not in budget))
-        part = REST_BUDGET if len(asked) < len(self.workload.blocks) else SPARE
+        part = REST_BUDGET if len(limited) < len(self.workload.blocks) else SPARE
         budget |= dict.fromkeys(other, part * whole / max(len(other), 1))
         whole = sum(budget.values())
-        return {b: math.sqrt(self.cost(b) * whole / own) for b, own in budget.items()}
+        return {b: math.sqrt(self.cost(b) * whole / share) for b, share in budget.items()}
 
     def _shares(self, weights: Array) -> list[Share]:
         shares = []
         for number, k, span in self.pieces:
-            block, own, mass = self.workload.blocks[k], self.classes[k], weights[span]
+            block, classes, mass = self.workload.blocks[k], self.classes[k], weights[span]
             limit = self.goal[number]
             if limit.figure == "rmse":
                 part = block.queries / queries(limit, self.workload)
                 shares.append(Share(number, k, float(mass[0]) * part, even_rows(block)))
             else:
-                shares.append(share_of(number, k, block, own, mass.reshape(own.shape)))
+                shares.append(share_of(number, k, block, classes, mass.reshape(classes.shape)))
         return shares

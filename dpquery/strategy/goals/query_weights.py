@@ -43,7 +43,7 @@ class Share:
 
 @dataclass(frozen=True, eq=False)
 class RowClasses:
-    """The queries of a block that no term of a sum of outer products tells apart.
+    """Classes of a block's queries that no term of a sum of outer products distinguishes.
 
     Attributes:
         members: for each axis the class of every predicate, (m_k,).
@@ -56,35 +56,35 @@ class RowClasses:
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of classes on each axis."""
-        return tuple(int(own.max(initial=0)) + 1 for own in self.members)
+        return tuple(int(classes.max(initial=0)) + 1 for classes in self.members)
 
     @property
     def counts(self) -> tuple[Array, ...]:
         """Number of predicates in each class, axis by axis."""
-        return tuple(np.bincount(own) for own in self.members)
+        return tuple(np.bincount(classes) for classes in self.members)
 
 
 def row_classes(block: Block, terms: RowSums) -> RowClasses:
-    """Find the classes of each axis of a block under the terms; in a tensor all rows differ."""
+    """Return the classes of each axis of a block under the terms; in a tensor all rows differ."""
     if isinstance(terms, np.ndarray):
         every = tuple(np.arange(m) for m in block.row_shape)
         return RowClasses(every, terms.reshape(block.row_shape))
     members, axes = [], []
     for k, m in enumerate(block.row_shape):
-        own = [vectors[k] for _, vectors in terms]
-        if all(len(v) == 1 for v in own):
-            values, found = np.array(own), np.zeros(m, dtype=np.int64)
+        axis_vectors = [vectors[k] for _, vectors in terms]
+        if all(len(v) == 1 for v in axis_vectors):
+            values, classes = np.array(axis_vectors), np.zeros(m, dtype=np.int64)
         else:
-            stacked = np.stack([np.broadcast_to(v, (m,)) for v in own])
-            values, found = np.unique(stacked, axis=1, return_inverse=True)
-        members.append(found.reshape(m))
+            stacked = np.stack([np.broadcast_to(v, (m,)) for v in axis_vectors])
+            values, classes = np.unique(stacked, axis=1, return_inverse=True)
+        members.append(classes.reshape(m))
         axes.append(values)
     short = [(coef, [axis[j] for axis in axes]) for j, (coef, _) in enumerate(terms)]
     return RowClasses(tuple(members), short)
 
 
 def even_shares(goal: Goal, workload: Workload) -> list[Share]:
-    """Weigh all limits alike, and all blocks of a limit on a largest error."""
+    """Return shares of equal weight for all limits, and for all blocks of a limit on an error."""
     shares = []
     for place, limit in enumerate(goal):
         whole = queries(limit, workload)
@@ -108,14 +108,14 @@ def share_of(limit: int, position: int, block: Block, classes: RowClasses, mass:
 
 
 def mixed(old: Sequence[Share], new: Sequence[Share], step: float) -> list[Share]:
-    """Return shares on the way from the old ones to the new ones."""
+    """Return the shares between the old ones and the new ones: a part `step` is the new ones'."""
     out = []
-    for one, other in zip(old, new, strict=True):
-        mass = (1 - step) * one.mass + step * other.mass
-        part = step * other.mass / mass if mass > 0 else 0.0
-        pairs = zip(one.rows, other.rows, strict=True)
+    for earlier, later in zip(old, new, strict=True):
+        mass = (1 - step) * earlier.mass + step * later.mass
+        part = step * later.mass / mass if mass > 0 else 0.0
+        pairs = zip(earlier.rows, later.rows, strict=True)
         rows = tuple((1 - part) * u + part * v for u, v in pairs)
-        out.append(Share(one.limit, one.block, mass, rows))
+        out.append(Share(earlier.limit, earlier.block, mass, rows))
     return out
 
 
@@ -125,11 +125,11 @@ def bounding_workload(workload: Workload, goal: Goal, shares: Sequence[Share]) -
     A weighted mean of squared figures over squared targets, whatever the weights, is at most the
     largest of them.
     """
-    held = [own for own in shares if own.mass > 0]
-    pairs = [
-        _weighted(workload.blocks[own.block], own.mass / goal[own.limit].target ** 2, own.rows)
-        for own in held
-    ]
+    pairs = []
+    for share in shares:
+        if share.mass > 0:
+            weight = share.mass / goal[share.limit].target ** 2
+            pairs.append(_weighted(workload.blocks[share.block], weight, share.rows))
     blocks, weights = zip(*pairs, strict=True)
     return Workload(workload.shape_of_domain, blocks, weights)
 
@@ -142,12 +142,12 @@ def tuning_workload(workload: Workload, goal: Goal, shares: Sequence[Share]) -> 
     """
     even = even_shares(goal, workload)
     totals = [0.0] * len(workload.blocks)
-    rows: list[list[Array]] = [[np.zeros(m) for m in own.row_shape] for own in workload.blocks]
-    for own in mixed(shares, even, WEIGHT_FLOOR):
-        mass = own.mass / goal[own.limit].target ** 2
-        totals[own.block] += mass
-        for held, vector in zip(rows[own.block], own.rows, strict=True):
-            held += mass * vector
+    rows: list[list[Array]] = [[np.zeros(m) for m in block.row_shape] for block in workload.blocks]
+    for share in mixed(shares, even, WEIGHT_FLOOR):
+        mass = share.mass / goal[share.limit].target ** 2
+        totals[share.block] += mass
+        for axis_rows, vector in zip(rows[share.block], share.rows, strict=True):
+            axis_rows += mass * vector
     whole, size = sum(totals), len(totals)
     pairs = []
     for block, total, vectors in zip(workload.blocks, totals, rows, strict=True):
@@ -162,7 +162,7 @@ def tuning_workload(workload: Workload, goal: Goal, shares: Sequence[Share]) -> 
 def raised(
     shares: Sequence[Share], goal: Goal, workload: Workload, strategy: Strategy, *, power: float
 ) -> tuple[list[Share], float]:
-    """Give more weight to the queries that a strategy answers badly: a multiplicative update.
+    """Return shares with more weight on badly answered queries: a multiplicative update.
 
     Args:
         shares: the old weights.
@@ -178,51 +178,55 @@ def raised(
     scale = squared_sensitivity(strategy)
     terms = {
         k: variances(strategy, workload.blocks[k], position=k)
-        for k in sorted({own.block for own in shares})
+        for k in sorted({share.block for share in shares})
     }
     new, mean = [], 0.0
     for place, limit in enumerate(goal):
-        held = [own for own in shares if own.limit == place]
+        limit_shares = [share for share in shares if share.limit == place]
         unit = scale / limit.target**2
         if limit.figure == "rmse":
             total = sum(total_of(terms[k], workload.blocks[k]) for k in limit.blocks)
             excess = total * unit / queries(limit, workload)
-            mean += excess * sum(own.mass for own in held)
-            new += [Share(place, o.block, o.mass * excess**power, o.rows) for o in held]
+            mean += excess * sum(share.mass for share in limit_shares)
+            new += [
+                Share(place, share.block, share.mass * excess**power, share.rows)
+                for share in limit_shares
+            ]
             continue
-        for own in held:
-            block = workload.blocks[own.block]
-            classes = row_classes(block, terms[own.block])
-            share, part = _raised(own, block, classes, unit, power)
-            new.append(share)
+        for share in limit_shares:
+            block = workload.blocks[share.block]
+            classes = row_classes(block, terms[share.block])
+            raised_share, part = _raised(share, block, classes, unit, power)
+            new.append(raised_share)
             mean += part
-    whole = sum(own.mass for own in new)
-    return [Share(o.limit, o.block, o.mass / whole, o.rows) for o in new], mean
+    whole = sum(share.mass for share in new)
+    return [Share(share.limit, share.block, share.mass / whole, share.rows) for share in new], mean
 
 
 def _raised(
-    own: Share, block: Block, classes: RowClasses, unit: float, power: float
+    share: Share, block: Block, classes: RowClasses, unit: float, power: float
 ) -> tuple[Share, float]:
     if math.prod(classes.shape) > EXPAND_LIMIT:
         peak = unit * largest_of(classes.terms)
-        return Share(own.limit, own.block, own.mass * peak**power, own.rows), own.mass * peak
+        grown_mass = share.mass * peak**power
+        return Share(share.limit, share.block, grown_mass, share.rows), share.mass * peak
     squares = np.broadcast_to(np.maximum(expand(classes.terms) * unit, 0.0), classes.shape)
-    weights = np.array(own.mass)
-    for members, rows in zip(classes.members, own.rows, strict=True):
+    weights = np.array(share.mass)
+    for members, rows in zip(classes.members, share.rows, strict=True):
         weights = np.multiply.outer(weights, np.bincount(members, rows))
     grown = weights * squares**power
     total = float(grown.sum())
     mean = float((weights * squares).sum())
     if total <= 0 or not block.is_product:
-        return Share(own.limit, own.block, total, own.rows), mean
+        return Share(share.limit, share.block, total, share.rows), mean
     rows_of = []
-    for k, (members, rows) in enumerate(zip(classes.members, own.rows, strict=True)):
+    for k, (members, rows) in enumerate(zip(classes.members, share.rows, strict=True)):
         beside = tuple(j for j in range(grown.ndim) if j != k)
         before, after = weights.sum(axis=beside), grown.sum(axis=beside)
         ratio = np.divide(after, before, out=np.zeros_like(before), where=before > 0)
         vector = rows * ratio[members]
         rows_of.append(vector / vector.sum())
-    return Share(own.limit, own.block, total, tuple(rows_of)), mean
+    return Share(share.limit, share.block, total, tuple(rows_of)), mean
 
 
 def even_rows(block: Block) -> tuple[Array, ...]:
@@ -231,7 +235,7 @@ def even_rows(block: Block) -> tuple[Array, ...]:
 
 
 def _weighted(block: Block, weight: float, rows: Sequence[Array]) -> tuple[Block, float]:
-    """Return a block whose queries are scaled by the roots of their weights, and its own weight."""
+    """Return a block with queries scaled by the roots of their weights, and the block's weight."""
     factors: list[Factor] = []
     for factor, vector in zip(block.factors, rows, strict=True):
         if not block.is_product or np.ptp(vector) <= 1e-12 * vector.max():

@@ -39,7 +39,7 @@ def exponent(noise: Noise) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Palette:
-    """The factors of one attribute to choose from, and what each makes of each Gram.
+    """The factors of one attribute to choose from, with the trace that each gives for each Gram.
 
     Attributes:
         factors: the selections; the first is None, which measures the total alone.
@@ -59,14 +59,14 @@ def palettes(
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Palette, ...]:
     """Select the factors of every attribute in advance."""
-    found = []
-    for i, (n, own) in enumerate(zip(gram.shape_of_domain, gram.matrices, strict=True)):
+    attribute_palettes = []
+    for i, (n, matrices) in enumerate(zip(gram.shape_of_domain, gram.matrices, strict=True)):
         factors: list[FactorChoice] = [None]
-        rows = [np.array([trace(V) for V in own]) / n]
-        asked = [array_of(V) for V in own[1:]] if n > 1 else []
+        rows = [np.array([trace(V) for V in matrices]) / n]
+        arrays = [array_of(V) for V in matrices[1:]] if n > 1 else []
         # Totals need no factor of their own, and cross terms of signed blocks are no Grams.
-        grams = [M for M in asked if np.array_equal(M, M.T) and np.any(M[0, 0] != M)]
-        for M in grams or asked[:1]:
+        grams = [M for M in arrays if np.array_equal(M, M.T) and np.any(M[0, 0] != M)]
+        for M in grams or arrays[:1]:
             for share in TOTALS:
                 goal = M * (n / np.trace(M)) + share
                 even = Mixture(n, float(goal[0, 0] - goal[0, -1]), float(goal[0, -1]))
@@ -78,10 +78,10 @@ def palettes(
                     max_iterations=TRIAL_ITERATIONS,
                 )
                 factors.append(selected)
-                rows.append(np.array([inverse_trace(selected.inverse, V) for V in own]))
+                rows.append(np.array([inverse_trace(selected.inverse, V) for V in matrices]))
                 progress(f"OPT_+ factors of attribute {i + 1}: {len(factors) - 1}")
-        found.append(Palette(tuple(factors), np.array(rows)))
-    return tuple(found)
+        attribute_palettes.append(Palette(tuple(factors), np.array(rows)))
+    return tuple(attribute_palettes)
 
 
 class Pricing:
@@ -89,7 +89,9 @@ class Pricing:
 
     def __init__(self, palettes: Sequence[Palette]) -> None:
         self.palettes = palettes
-        self.least = [own.traces[-len(own.factors[1:]) :].min(axis=0) for own in palettes]
+        self.least = [
+            palette.traces[-len(palette.factors[1:]) :].min(axis=0) for palette in palettes
+        ]
 
     def price(self, index: Array, weights: Array) -> tuple[Array, Array]:
         """Return the losses and choices of groups.
@@ -101,7 +103,7 @@ class Pricing:
         Returns:
             (groups,) losses and (groups, d) which factor of each palette.
         """
-        asked = (index != 0).any(axis=1)
+        looked_at = (index != 0).any(axis=1)
         d = index.shape[2]
         current = np.stack([self.least[i][index[:, :, i]] for i in range(d)])
         choices = np.zeros((len(index), d), dtype=np.int64)
@@ -111,7 +113,7 @@ class Pricing:
                 traces = self.palettes[i].traces[:, index[:, :, i]]
                 scores = np.einsum("cgp,gp->cg", traces, others)
                 if len(traces) > 1:
-                    scores[0, asked[:, i]] = math.inf
+                    scores[0, looked_at[:, i]] = math.inf
                 choices[:, i] = scores.argmin(axis=0)
                 current[i] = traces[choices[:, i], np.arange(len(index))]
         return (weights * current.prod(axis=0)).sum(axis=1), choices
@@ -131,7 +133,7 @@ def greedy_groups(
     max_cells: float,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Merged], list[Merged]]:
-    """Merge groups while the loss falls; then, or on the way, down to two.
+    """Return the groups after merging while the loss falls, and two groups.
 
     Returns:
         The groups where no merge gains, and the two groups; none of those if they do not fit.
@@ -151,7 +153,7 @@ def greedy_groups(
 
 
 class _Merging:
-    """The groups, their prices, and what each pair would gain."""
+    """The groups, their losses, and the gain of merging each pair."""
 
     def __init__(
         self,
@@ -169,21 +171,21 @@ class _Merging:
         self.roots, self.choices = np.maximum(losses, 0.0) ** self.power, choices
         self.gains = np.full((len(terms), len(terms)), -math.inf)
         self.sizes = np.log2(np.array(shape, dtype=np.float64))
-        self.asked = np.array([(index != 0).any(axis=0) for index, _ in terms])
+        self.named = np.array([(index != 0).any(axis=0) for index, _ in terms])
 
     def compare(self, k: int, others: Sequence[int]) -> None:
-        """Price group k with each of the others."""
-        cells = (self.asked[list(others)] | self.asked[k]) @ self.sizes
+        """Compute the gain of merging group k with each of the others."""
+        cells = (self.named[list(others)] | self.named[k]) @ self.sizes
         fits = [j for j, size in zip(others, cells, strict=True) if size <= self.bits]
         for start in range(0, len(fits), CHUNK):
-            own = fits[start : start + CHUNK]
-            pairs = [_joined(self.terms[j], self.terms[k]) for j in own]
+            chunk = fits[start : start + CHUNK]
+            pairs = [_joined(self.terms[j], self.terms[k]) for j in chunk]
             losses, _ = self.pricing.price(*_stacked(pairs))
-            gains = self.roots[own] + self.roots[k] - np.maximum(losses, 0.0) ** self.power
-            self.gains[own, k] = self.gains[k, own] = gains
+            gains = self.roots[chunk] + self.roots[k] - np.maximum(losses, 0.0) ** self.power
+            self.gains[chunk, k] = self.gains[k, chunk] = gains
 
     def groups(self) -> list[Merged]:
-        """Return what is left."""
+        """Return the groups that are left."""
         return [(self.members[k], tuple(self.choices[k].tolist())) for k in self.alive]
 
     def merge(self, least: float) -> bool:
@@ -193,12 +195,12 @@ class _Merging:
             return False
         self.terms[j] = _joined(self.terms[j], self.terms[k])
         self.members[j] += self.members[k]
-        self.asked[j] |= self.asked[k]
+        self.named[j] |= self.named[k]
         self.alive.remove(k)
         self.gains[k, :] = self.gains[:, k] = self.gains[j, :] = self.gains[:, j] = -math.inf
         loss, choice = self.pricing.price(*_stacked([self.terms[j]]))
         self.roots[j], self.choices[j] = max(float(loss[0]), 0.0) ** self.power, choice[0]
-        self.compare(j, [own for own in self.alive if own != j])
+        self.compare(j, [other for other in self.alive if other != j])
         return True
 
 
@@ -211,6 +213,6 @@ def _stacked(groups: Sequence[GramPair]) -> GramPair:
     longest = max(len(weights) for _, weights in groups)
     index = np.zeros((len(groups), longest, groups[0][0].shape[1]), dtype=np.int64)
     weights = np.zeros((len(groups), longest))
-    for g, (own, own_weights) in enumerate(groups):
-        index[g, : len(own)], weights[g, : len(own)] = own, own_weights
+    for g, (term_index, term_weights) in enumerate(groups):
+        index[g, : len(term_index)], weights[g, : len(term_index)] = term_index, term_weights
     return index, weights

@@ -1,4 +1,4 @@
-"""A strategy that an optimiser found for one attribute."""
+"""The strategy that an optimiser selected for one attribute."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from dpquery.operators.inverses import Inverse
 
 @dataclass(frozen=True, eq=False)
 class FactorSelection:
-    """A strategy for one attribute.
+    """A strategy for one attribute, and its loss.
 
     Attributes:
         factor: the (m, n) strategy, full column rank, sensitivity 1.

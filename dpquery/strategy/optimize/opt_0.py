@@ -46,11 +46,11 @@ def opt_0(
         noise: "laplace" normalises columns to L1 norm 1, "gaussian" to L2 norm at most 1.
         rng: source of the starting point; the optimiser's alone, never the noise's.
         p: rows below the diagonal of a p-Identity; default n / 16, and 1 at least; fewer
-            where there would be more than ENTRIES entries.
+            where there would be more than MAX_P_IDENTITY_ENTRIES entries.
         start: `state` of an earlier selection to continue from.
         max_iterations: of L-BFGS-B (Laplace) or of the fixed point (Gaussian);
             default 450, and 1000 of L-BFGS-B for up to BASE classes.
-        progress: told about the iterations.
+        progress: called with a line of text at every iteration.
 
     Raises:
         UnsupportedWorkloadError: if a Gaussian strategy, which is an (n, n) array, is too large.
@@ -59,31 +59,31 @@ def opt_0(
     V = restricted(V, order)
     start = None if start is None else start[..., order]
     if noise == "gaussian":
-        found = fixed_point(V, start, max_iterations or OPT_0_ITERATIONS, progress)
+        selection = fixed_point(V, start, max_iterations or OPT_0_ITERATIONS, progress)
     elif isinstance(V, Mixture):
-        found = even_p_identity(V)
+        selection = even_p_identity(V)
     else:
         most = max_iterations or (1000 if classes(V) <= BASE else OPT_0_ITERATIONS)
         rows = max(
             1, min(classes(V) // 16 if p is None else p, MAX_P_IDENTITY_ENTRIES // classes(V))
         )
-        found = (
+        selection = (
             best_p_identity(V, rows, rng, most, progress)
             if start is None
             else p_identity_from(V, start, most, progress)
         )
-    return _reordered(found, np.argsort(order))
+    return _reordered(selection, np.argsort(order))
 
 
-def _reordered(found: FactorSelection, codes: Array) -> FactorSelection:
+def _reordered(selection: FactorSelection, codes: Array) -> FactorSelection:
     """Return the selection with the columns of its strategy in another order."""
     if np.array_equal(codes, np.arange(len(codes))):
-        return found
+        return selection
     return replace(
-        found,
-        factor=_columns(found.factor, codes),
-        inverse=_both_sides(found.inverse, codes),
-        state=None if found.state is None else found.state[..., codes],
+        selection,
+        factor=_columns(selection.factor, codes),
+        inverse=_both_sides(selection.inverse, codes),
+        state=None if selection.state is None else selection.state[..., codes],
     )
 
 

@@ -28,7 +28,7 @@ FINE_GAP = 1e-5  # where a round costs next to nothing
 
 @dataclass(frozen=True, eq=False)
 class DualPoint:
-    """The best dual point on the codes that are asked for, and what it proves.
+    """The best dual point on the codes that are asked for, and the bound that it proves.
 
     Attributes:
         v: (m,) positive.
@@ -46,7 +46,7 @@ class DualPoint:
 def fixed_point(
     V: Matrix, start: Array | None, max_iterations: int, progress: Callable[[str], None]
 ) -> FactorSelection:
-    """Return the Gaussian strategy of a Gram of at most MAX_CLASSES classes."""
+    """Return the Gaussian strategy of a Gram of at most MAX_DENSE_CLASSES classes."""
     if classes(V) > MAX_DENSE_CLASSES:
         raise UnsupportedWorkloadError(
             f"a strategy of {classes(V):,} classes by as many rows; "
@@ -69,7 +69,7 @@ def optimum(
     progress: Callable[[str], None],
     gap: float = FINE_GAP,
 ) -> DualPoint:
-    """Iterate from v; O(n) a round. Rounding of the quadrature counts against both figures."""
+    """Return the best dual point from v; O(n) a round. Rounding counts against both figures."""
     best, bound = DualPoint(v, 1.0, np.inf, 0.0), 0.0
     for iteration in range(max_iterations):
         root = inverse.root(v)
@@ -86,7 +86,7 @@ def optimum(
 
 
 def _written_out(inverse: TridiagonalInverse, point: DualPoint) -> FactorSelection:
-    """Write the primal point out; codes that are not asked for are measured one by one.
+    """Return the primal point as a matrix; codes that no query asks for are measured one by one.
 
     S^-1 = K S, as K is S^-2, so that neither is found by elimination.
     """
@@ -135,7 +135,7 @@ def even_root(V: Mixture) -> FactorSelection:
 def _dense(
     V: Matrix, start: Array | None, max_iterations: int, progress: Callable[[str], None]
 ) -> FactorSelection:
-    """Iterate with S from eigenvalues, floored so that X stays invertible where V is not."""
+    """Return the strategy from eigenvalues of S, floored so that X is invertible where V is not."""
     v = np.ones(classes(V)) if start is None else start
     A = array_of(V)
     loss, bound, iterations = np.inf, 0.0, 0

@@ -35,7 +35,7 @@ STARTS = 4  # random ones at least; more for up to 1024 / STARTS classes, where 
 LEAST_HALVED_CLASSES = 32  # classes from which on halves are worth a start
 FIRST = 300  # iterations on the smallest part of a larger problem
 LARGER_PART_ITERATIONS = (
-    300  # iterations on each larger part: what is left undone there is hard to mend later
+    300  # iterations on each larger part: a later descent seldom makes up for fewer
 )
 WORK = 450 << 20  # iterations times entries of Theta, at most: 450 for 4096 classes
 CORRECTIONS = 8  # pairs of steps and gradients that L-BFGS-B remembers
@@ -72,14 +72,14 @@ def p_identity_loss(Theta: Array, V: Matrix) -> tuple[float, Array]:
 def best_p_identity(
     V: Matrix, p: int, rng: Generator, max_iterations: int, progress: Callable[[str], None]
 ) -> FactorSelection:
-    """Return the best p-Identity found. V: (n, n).
+    """Return the best p-Identity of all starts. V: (n, n).
 
     Args:
         V: Gram of the workload.
         p: rows below the diagonal.
         rng: of the random starts.
         max_iterations: of L-BFGS-B, from each start.
-        progress: told about the iterations.
+        progress: called with a line of text at every iteration.
     """
     n = classes(V)
     V = array_of(V) if n <= BASE else V
@@ -88,8 +88,8 @@ def best_p_identity(
         starts.append(_laid_out_twice(V, p, halving_of(V), rng, progress))
     elif n > BASE:
         starts.append(rng.random((p, n)))
-    found = [p_identity_from(V, start, max_iterations, progress) for start in starts]
-    return min(found, key=lambda own: own.loss)
+    selections = [p_identity_from(V, start, max_iterations, progress) for start in starts]
+    return min(selections, key=lambda selection: selection.loss)
 
 
 def p_identity_from(
@@ -175,15 +175,15 @@ def _laid_out_twice(
 def _rough(
     V: Matrix, p: int, halve: Halving, rng: Generator, progress: Callable[[str], None]
 ) -> Array:
-    """Return the rows for a part of the codes, good enough to start from."""
+    """Return the rows for a part of the codes, to start from."""
     n = classes(V)
     if n > BASE and p > 1:
         return _descend(
             V, _laid_out_twice(V, p, halve, rng, progress), LARGER_PART_ITERATIONS, progress
         )[0]
     V = array_of(V) if n <= BASE else V
-    found = [_descend(V, rng.random((p, n)), FIRST, progress) for _ in range(STARTS // 2)]
-    return min((Theta for Theta, _ in found), key=lambda Theta: p_identity_loss(Theta, V)[0])
+    descents = [_descend(V, rng.random((p, n)), FIRST, progress) for _ in range(STARTS // 2)]
+    return min((Theta for Theta, _ in descents), key=lambda Theta: p_identity_loss(Theta, V)[0])
 
 
 def halving_of(V: Matrix) -> Halving:

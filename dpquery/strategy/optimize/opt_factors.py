@@ -103,9 +103,9 @@ class FactorsProblem:
         if not (self.lattice.superset_sums(self.allowed.astype(float)) > 0)[self.needed].all():
             raise UnsupportedWorkloadError(f"a marginal has more than {max_cells:.0e} cells")
         self.base = np.ones(self.blocks.size)
-        for i, (n, own) in enumerate(zip(gram.shape_of_domain, gram.matrices, strict=True)):
-            levels = np.array([total_sum(V) / n**2 for V in own])
-            traces = np.array([trace(V) / n for V in own])
+        for i, (n, matrices) in enumerate(zip(gram.shape_of_domain, gram.matrices, strict=True)):
+            levels = np.array([total_sum(V) / n**2 for V in matrices])
+            traces = np.array([trace(V) / n for V in matrices])
             rests = np.where(traces - levels > 1e-12 * traces, traces - levels, 0.0)
             self._put(self.base, i, levels, rests)
         self.grams = cache(self._grams)
@@ -120,22 +120,22 @@ class FactorsProblem:
     def _slice(self, i: int, inside: bool) -> slice:
         return slice(int(self.blocks.offsets[i]) + inside, int(self.blocks.offsets[i + 1]), 2)
 
-    def root(self, own: Array) -> GramRoot:
-        """Return an attribute at one point."""
-        return PIdentityRoot(own) if self.noise == "laplace" else UnitRoot(own)
+    def root(self, root: Array) -> GramRoot:
+        """Return the Gram of an attribute at its root."""
+        return PIdentityRoot(root) if self.noise == "laplace" else UnitRoot(root)
 
     def loss(self, theta: Array, roots: Roots) -> tuple[float, Array, Roots]:
         """Return log loss (infinite where unsupported) and its gradients by theta and by roots."""
-        points = {i: self.root(own) for i, own in roots.items()}
-        moments = {i: Moments(own.inverse, self.grams(i)) for i, own in points.items()}
+        points = {i: self.root(root) for i, root in roots.items()}
+        moments = {i: Moments(point.inverse, self.grams(i)) for i, point in points.items()}
         c, mu = self.base.copy(), self.sizes.copy()
-        for i, held in moments.items():
-            self._put(c, i, held.levels, held.rests / held.mu)
-            mu[self.attributes.index(i)] = held.mu
+        for i, moments_i in moments.items():
+            self._put(c, i, moments_i.levels, moments_i.rests / moments_i.mu)
+            mu[self.attributes.index(i)] = moments_i.mu
         share = np.exp(-(self.member @ np.log(mu)))
         kappa = self.lattice.superset_sums(theta**2 * share)
         if np.any(kappa[self.needed] <= 0):
-            return math.inf, np.zeros_like(theta), {i: 0 * own for i, own in roots.items()}
+            return math.inf, np.zeros_like(theta), {i: 0 * root for i, root in roots.items()}
         inverse = np.divide(1.0, kappa, out=np.zeros_like(kappa), where=self.needed)
         S = np.zeros_like(kappa)
         S[self.rows] = np.maximum(self.blocks.sums(c), 0.0)
@@ -146,16 +146,16 @@ class FactorsProblem:
         by_mu = (theta**2 * spread) @ self.member / mu
         by_c = self.blocks.gradient(c, inverse[self.rows] / error)
         by_roots = {
-            i: points[i].gradient(self._by_inverse(i, held, by_c, by_mu))
-            for i, held in moments.items()
+            i: points[i].gradient(self._by_inverse(i, moments_i, by_c, by_mu))
+            for i, moments_i in moments.items()
         }
         by_theta = 2 * by_norm / norm - 2 * theta * spread
         return 2 * math.log(norm) + math.log(error), by_theta, by_roots
 
-    def _by_inverse(self, i: int, held: Moments, by_c: Array, by_mu: Array) -> Array:
-        by_rests = by_c[self._slice(i, True)] / held.mu
-        own = float(by_mu[self.attributes.index(i)] - by_rests @ held.rests / held.mu)
-        return held.gradient(by_c[self._slice(i, False)], by_rests, own)
+    def _by_inverse(self, i: int, moments: Moments, by_c: Array, by_mu: Array) -> Array:
+        by_rests = by_c[self._slice(i, True)] / moments.mu
+        by_own_mu = float(by_mu[self.attributes.index(i)] - by_rests @ moments.rests / moments.mu)
+        return moments.gradient(by_c[self._slice(i, False)], by_rests, by_own_mu)
 
     def weights(self, real: dict[Subset, float]) -> Array:
         """Return weights of subsets as a vector; those that are not allowed as zeros."""
@@ -167,7 +167,7 @@ class FactorsProblem:
     def descend(
         self, start: FactorsPoint, iterations: int, report: Callable[[float], None]
     ) -> FactorsPoint:
-        """Return where L-BFGS-B gets from a start, told of the loss now and then."""
+        """Return the point that L-BFGS-B reaches from a start; `report` is called with the loss."""
         if start.converged:
             return start
         order = list(start.roots)
@@ -176,7 +176,7 @@ class FactorsProblem:
         def split(flat: Array) -> tuple[Array, Roots]:
             theta, *pieces = np.split(flat, ends[:-1])
             pairs = zip(order, pieces, strict=True)
-            return theta, {i: own.reshape(start.roots[i].shape) for i, own in pairs}
+            return theta, {i: piece.reshape(start.roots[i].shape) for i, piece in pairs}
 
         def fun(flat: Array) -> tuple[float, Array]:
             value, by_theta, by_roots = self.loss(*split(flat))
@@ -186,7 +186,7 @@ class FactorsProblem:
         def callback(intermediate_result: OptimizeResult) -> None:
             report(math.exp(intermediate_result.fun))
 
-        limits: list[Limits] = [(0.0, None if own else 0.0) for own in self.allowed]
+        limits: list[Limits] = [(0.0, None if allowed else 0.0) for allowed in self.allowed]
         free = (0.0, THETA_LIMIT) if self.noise == "laplace" else (None, None)
         limits += [free] * int(ends[-1] - ends[0])
         result = minimize(
@@ -222,7 +222,7 @@ def check_optimisable(gram: Gram) -> None:
     shape = gram.shape_of_domain
     if sum(n > 1 for n in shape) == 1:
         raise UnsupportedWorkloadError("the same as OPT_0 for one attribute")
-    if all(is_mixture(V) for own in gram.matrices for V in own):
+    if all(is_mixture(V) for matrices in gram.matrices for V in matrices):
         raise UnsupportedWorkloadError("the same as OPT_M where all codes are treated alike")
 
 
@@ -238,9 +238,9 @@ def opt_factors(
 ) -> FactorsSelection:
     """Select weights of subsets and a factor for every attribute of at most MAX_FACTOR classes.
 
-    Every start is descended from for a while, the best of each kind for longer, and the best of
-    all to the end. The loss is never above that of `marginals`, nor above that of `product` where
-    its factors can be optimised.
+    L-BFGS-B runs SCOUTING iterations from every start, more from the best of each kind, and to the
+    end from the best of all. The loss is never above that of `marginals`, nor above that of
+    `product` where its factors can be optimised.
 
     Args:
         gram: Gram of the workload.
@@ -249,7 +249,7 @@ def opt_factors(
         max_cells: of a table that may be measured.
         marginals: OPT_M's selection.
         product: OPT_x's, where the domain is small enough to be measured whole.
-        progress: told of the descent; may raise OutOfTimeError.
+        progress: called with a line of text at every step; may raise OutOfTimeError.
 
     Raises:
         UnsupportedWorkloadError: a table is too wide, or has more than max_cells cells.
@@ -263,15 +263,15 @@ def opt_factors(
             start, iterations, lambda loss: progress(f"OPT_F from {start.kind}: loss {loss:.6g}")
         )
 
-    points = [descend(own, SCOUTING) for own in _starts(problem, rng, marginals, product)]
-    points = [descend(own, LONGER_DESCENT) for own in _best(points, each=2)]
-    finished = [descend(own, POLISHING) for own in _best(points)[: _effort(problem)[1]]]
+    points = [descend(start, SCOUTING) for start in _starts(problem, rng, marginals, product)]
+    points = [descend(point, LONGER_DESCENT) for point in _best(points, per_kind=2)]
+    finished = [descend(point, POLISHING) for point in _best(points)[: _effort(problem)[1]]]
     best = _best(finished)[0]
     norm = best.theta.sum() if noise == "laplace" else np.sqrt(best.theta @ best.theta)
     weights = {b: float(best.theta[row] / norm) for b, row in problem.place.items()}
     return FactorsSelection(
         {b: weight for b, weight in weights.items() if weight > 0},
-        {i: _real_factor(own, noise) for i, own in best.roots.items()},
+        {i: _real_factor(root, noise) for i, root in best.roots.items()},
         math.exp(best.value),
         best.converged,
     )
@@ -284,13 +284,13 @@ def _effort(problem: FactorsProblem) -> tuple[int, int]:
     return next((restarts, finished) for most, restarts, finished in EFFORT if size <= most)
 
 
-def _best(points: list[FactorsPoint], *, each: int | None = None) -> list[FactorsPoint]:
+def _best(points: list[FactorsPoint], *, per_kind: int | None = None) -> list[FactorsPoint]:
     """Return the points by their loss, at most so many of each kind."""
-    found: list[FactorsPoint] = []
-    for own in sorted(points, key=lambda own: own.value):
-        if each is None or sum(other.kind == own.kind for other in found) < each:
-            found.append(own)
-    return found
+    best: list[FactorsPoint] = []
+    for point in sorted(points, key=lambda point: point.value):
+        if per_kind is None or sum(other.kind == point.kind for other in best) < per_kind:
+            best.append(point)
+    return best
 
 
 def _starts(
@@ -300,7 +300,7 @@ def _starts(
     product: ProductSelection | None,
 ) -> Iterator[FactorsPoint]:
     """Yield OPT_M, OPT_x and random factors on the sets of OPT_M and on those of the workload."""
-    asked = problem.weights(dict.fromkeys(problem.blocks.subsets, 1.0))
+    all_sets = problem.weights(dict.fromkeys(problem.blocks.subsets, 1.0))
     cells = problem.weights(marginals.weights)
     shapes = {
         i: problem.gram.shape_of_domain[i]
@@ -314,18 +314,18 @@ def _starts(
     else:
         yield FactorsPoint("OPT_M", cells, {})
     if product is not None:
-        yield from _product_starts(problem, product, asked)
+        yield from _product_starts(problem, product, all_sets)
     if problem.noise == "laplace":
         widest = max(shapes.values(), default=0)
         for divisor in DIVISORS if widest >= min(DIVISORS) else DIVISORS[:1]:
             for _ in range(min(_effort(problem)[0], widest // 8 + 2)):
                 roots = {i: rng.random((max(1, n // divisor), n)) for i, n in shapes.items()}
                 yield FactorsPoint(f"random factors, 1/{divisor}, on OPT_M's sets", cells, roots)
-                yield FactorsPoint(f"random factors, 1/{divisor}, on all sets", asked, roots)
+                yield FactorsPoint(f"random factors, 1/{divisor}, on all sets", all_sets, roots)
 
 
 def _product_starts(
-    problem: FactorsProblem, product: ProductSelection, asked: Array
+    problem: FactorsProblem, product: ProductSelection, all_sets: Array
 ) -> Iterator[FactorsPoint]:
     """Yield OPT_x, alone and with a little of all sets, if it can be optimised here."""
     roots = {}
@@ -337,15 +337,15 @@ def _product_starts(
             roots[i] = factor.dense()
     alone = problem.weights({_measured(product): 1.0})
     largest = MAX_FACTOR[problem.noise]
-    if alone.any() and all(own.shape[1] <= largest for own in roots.values()):
+    if alone.any() and all(root.shape[1] <= largest for root in roots.values()):
         yield FactorsPoint("OPT_x", alone, roots)
-        yield FactorsPoint("OPT_x and all sets", alone + 0.01 * asked, roots)
+        yield FactorsPoint("OPT_x and all sets", alone + 0.01 * all_sets, roots)
 
 
 def _measured(product: ProductSelection) -> Subset:
     """Return the attributes that a product does not sum over."""
     pairs = enumerate(product.factors)
-    return tuple(i for i, own in pairs if own.shape[1] > 1 and not isinstance(own, Ones))
+    return tuple(i for i, factor in pairs if factor.shape[1] > 1 and not isinstance(factor, Ones))
 
 
 def _real_factor(root: Array, noise: Noise) -> Factor:

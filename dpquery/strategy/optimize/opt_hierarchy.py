@@ -1,4 +1,4 @@
-"""Hierarchies for ranges: blocks of codes at several sizes, each level with a weight of its own.
+"""Hierarchies for ranges: blocks of codes at several sizes, one weight a level.
 
 With blocks of equal size the Grams of all levels commute: their common eigenspaces are what is
 constant on the blocks of level l but not on those of level l + 1. There a Gram V has the trace
@@ -64,8 +64,8 @@ def ordered_attributes(gram: Gram) -> list[int]:
     """Return the attributes that are asked for more than cells and totals."""
     return [
         i
-        for i, (n, own) in enumerate(zip(gram.shape_of_domain, gram.matrices, strict=True))
-        if n > 1 and not all(is_mixture(V) for V in own)
+        for i, (n, matrices) in enumerate(zip(gram.shape_of_domain, gram.matrices, strict=True))
+        if n > 1 and not all(is_mixture(V) for V in matrices)
     ]
 
 
@@ -97,8 +97,8 @@ def best_branching(n: int) -> int:
 def branchings(n: int) -> list[int]:
     """Return the branchings worth trying: the smallest, and those near a root of n.
 
-    Under Laplace noise few levels are best, and they share the domain evenly. Of more classes than
-    DENSE_LIMIT binary trees are searched alone: they hold those of 4, 8, 16, ... as well.
+    Under Laplace noise few levels are best, and they share the domain evenly. Of more than
+    MAX_DENSE_TREE_CLASSES classes only binary trees are tried: they hold those of 4, 8, 16, ...
     """
     if n > MAX_DENSE_TREE_CLASSES:
         return [2]
@@ -111,8 +111,8 @@ def branchings(n: int) -> list[int]:
 def level_traces(V: Matrix, sizes: tuple[int, ...]) -> Array:
     """Return T_l, the sum over the blocks of each level of 1'V1 over their number of codes.
 
-    Of an attribute of more than DENSE_LIMIT classes, whose sizes are powers of two, V is known by
-    its products: levels of small blocks are then estimated from a few spans of codes.
+    Of an attribute of more than MAX_DENSE_TREE_CLASSES classes, whose sizes are powers of two, V is
+    known by its products: levels of small blocks are then estimated from a few spans of codes.
     """
     if isinstance(V, Mixture):
         return np.array([V.a * -(-V.n // size) + V.b * V.n for size in sizes])
@@ -133,27 +133,27 @@ def level_traces(V: Matrix, sizes: tuple[int, ...]) -> Array:
 
 
 def _span_sums(V: Matrix) -> Array:
-    """Return 1'V1 between all pairs of spans of SPAN codes, a few columns at a time."""
+    """Return 1'V1 between all pairs of spans of SPAN_CODES codes, a few columns at a time."""
     n = classes(V)
-    starts, found = np.arange(0, n, SPAN_CODES), []
+    starts, sums = np.arange(0, n, SPAN_CODES), []
     for first in range(0, len(starts), SPAN_CODES):
         spans = np.arange(n) // SPAN_CODES - first
         inside = (spans >= 0) & (spans < SPAN_CODES)
         columns = np.zeros((n, min(SPAN_CODES, len(starts) - first)))
         columns[inside, spans[inside]] = 1.0
-        found.append(np.add.reduceat(times(V, columns), starts, axis=0))
-    return np.concatenate(found, axis=1)
+        sums.append(np.add.reduceat(times(V, columns), starts, axis=0))
+    return np.concatenate(sums, axis=1)
 
 
 def _block_traces(sums: Array, sizes: tuple[int, ...], n: float) -> Array:
-    """Return sum_u 1'V1 / held over the diagonal blocks u of every size."""
-    found, before = [], 1
+    """Return sum_u 1'V1 / codes over the diagonal blocks u of every size."""
+    traces, before = [], 1
     for size in sizes:
         starts = np.arange(0, len(sums), size // before)
         sums, before = np.add.reduceat(np.add.reduceat(sums, starts, axis=0), starts, axis=1), size
-        held = np.minimum(n - np.arange(len(sums)) * size, size)
-        found.append(float(np.sum(np.diagonal(sums) / held)))
-    return np.array(found)
+        codes = np.minimum(n - np.arange(len(sums)) * size, size)
+        traces.append(float(np.sum(np.diagonal(sums) / codes)))
+    return np.array(traces)
 
 
 def best_level_weights(
@@ -211,7 +211,7 @@ def level_loss(x: Array, D: Array, sizes: Array, noise: Noise) -> tuple[float, A
 
 
 def _starts(count: int, largest_stride: int) -> Iterator[Array]:
-    """Weight every level, or every second, third, ... with and without the coarsest."""
+    """Yield log weights of every level, every second, third, ... with and without the coarsest."""
     for stride in range(1, min(largest_stride, count) + 1):
         for top in (FAINT, 0.0):
             start = np.full(count, FAINT)
@@ -233,7 +233,7 @@ def opt_hierarchy(
         gram: Gram of the workload.
         noise: which norm the weights have.
         binary: try trees of branching 2 alone.
-        progress: told about every branching tried.
+        progress: called with a line of text for every branching.
     """
     descent = _Descent(gram, noise, binary=binary, progress=progress)
     loss = math.inf
@@ -255,7 +255,7 @@ class _Descent:
     ) -> None:
         self.gram, self.noise = gram, noise
         self.tables: dict[int, dict[tuple[int, ...], Array]] = {}
-        self.traces = [np.array([trace(V) for V in own]) for own in gram.matrices]
+        self.traces = [np.array([trace(V) for V in matrices]) for matrices in gram.matrices]
         for i in ordered_attributes(gram):
             n = gram.shape_of_domain[i]
             progress(f"OPT_H levels of attribute {i}")
@@ -273,7 +273,7 @@ class _Descent:
     def sweep(self, progress: Callable[[str], None]) -> None:
         for i, table in self.tables.items():
             share = self._share(i)
-            found = []
+            chains = []
             for sizes, traces in table.items():
                 progress(f"attribute {i}, blocks of {sizes[1:2]}")
                 means = _mean_sizes(self.gram.shape_of_domain[i], sizes)
@@ -281,12 +281,12 @@ class _Descent:
                     share @ traces, means, self.noise, self.known.get((i, sizes))
                 )
                 self.known[i, sizes] = weights
-                found.append((loss, sizes, weights))
-            binary = found[:1]  # so that no other search among binary trees is better
-            finalists = binary + sorted(found[1:], key=lambda own: own[0])[:FINALISTS]
+                chains.append((loss, sizes, weights))
+            binary = chains[:1]  # so that no other search among binary trees is better
+            finalists = binary + sorted(chains[1:], key=lambda chain: chain[0])[:FINALISTS]
             tried = [Levels(sizes, tuple(weights.tolist())) for _, sizes, weights in finalists]
-            results = [self._own_traces(i, own) for own in tried]
-            best = int(np.argmin([float(share @ own) for own in results]))
+            results = [self._traces_of(i, levels) for levels in tried]
+            best = int(np.argmin([float(share @ result) for result in results]))
             self.levels[i], self.traces[i] = tried[best], results[best]
 
     def _share(self, i: int) -> Array:
@@ -296,16 +296,16 @@ class _Descent:
         weights = self.gram.weights * factors.prod(axis=1)
         return np.bincount(self.gram.index[:, i], weights, minlength=len(self.gram.matrices[i]))
 
-    def _own_traces(self, i: int, own: Levels) -> Array:
+    def _traces_of(self, i: int, levels: Levels) -> Array:
         """Return norm^2 tr(X^-1 V) for every matrix V of an attribute."""
-        w, n = np.array(own.weights), self.gram.shape_of_domain[i]
+        w, n = np.array(levels.weights), self.gram.shape_of_domain[i]
         squared = float(w.sum()) ** 2 if self.noise == "laplace" else float(w @ w)
         if n <= EXACT_LIMIT:
-            tree = TreeInverse(n, own.sizes, (w**2).tolist())
+            tree = TreeInverse(n, levels.sizes, (w**2).tolist())
             traces = [tree.trace_with(array_of(V)) for V in self.gram.matrices[i]]
             return squared * np.array(traces)
-        T = self.tables[i][own.sizes]
-        kappa = np.cumsum(w**2 * _mean_sizes(n, own.sizes))
+        T = self.tables[i][levels.sizes]
+        kappa = np.cumsum(w**2 * _mean_sizes(n, levels.sizes))
         D = T - np.append(T[:, 1:], np.zeros((len(T), 1)), axis=1)
         return np.asarray(squared * (D / kappa).sum(axis=1))
 

@@ -85,7 +85,7 @@ class MarginalsProblem:
         return squared * error, 2 * theta * error + squared * slope
 
     def step(self, theta: Array) -> Array:
-        """Return weights of lower or equal Laplace loss, with sum one: see marginal_search."""
+        """Return weights of lower or equal Laplace loss, with sum one ([MATH] 3)."""
         needed = self.target > 0
         ratio, spread = np.zeros_like(theta), np.zeros_like(theta)
         kappa = self.lattice.superset_sums(theta**2 / self.cells)[needed]
@@ -141,11 +141,11 @@ def opt_marginals(
     starts = _starts(problem, rng, restarts if noise == "laplace" else 1)
     if noise == "laplace" and problem.searched:
         return _search(problem, starts, hops, rng, progress)
-    found = []
+    selections = []
     for number, theta in enumerate(starts):
-        found.append(_descend(problem, theta, progress))
-        progress(f"OPT_M start {number + 1}: loss {found[-1].loss:.6g}")
-    return min(found, key=lambda own: own.loss)
+        selections.append(_descend(problem, theta, progress))
+        progress(f"OPT_M start {number + 1}: loss {selections[-1].loss:.6g}")
+    return min(selections, key=lambda selection: selection.loss)
 
 
 def _search(
@@ -155,16 +155,16 @@ def _search(
     rng: Generator,
     progress: Callable[[str], None],
 ) -> MarginalsSelection:
-    """Thin every start out to a support, take the best, and search the supports near by."""
+    """Return the best support of all starts, improved by a local search."""
     search = MarginalSearch(problem.lattice, problem.cells, problem.target, problem.allowed)
-    found = []
+    supports = []
     for number, start in enumerate(starts):
         theta = start
         for _ in range(THINNING):
             theta = problem.step(theta)
-        found.append(search.finish(*search.thinned(np.arange(len(theta)), theta)))
-        progress(f"OPT_M start {number + 1}: loss {found[-1].loss:.6g}")
-    best = search.improve(min(found, key=lambda own: own.loss), hops, rng, progress)
+        supports.append(search.finish(*search.thinned(np.arange(len(theta)), theta)))
+        progress(f"OPT_M start {number + 1}: loss {supports[-1].loss:.6g}")
+    best = search.improve(min(supports, key=lambda support: support.loss), hops, rng, progress)
     return MarginalsSelection(
         problem.named(zip(best.subsets.tolist(), best.theta.tolist(), strict=True)),
         best.loss,
@@ -175,7 +175,7 @@ def _search(
 def _descend(
     problem: MarginalsProblem, start: Array, progress: Callable[[str], None]
 ) -> MarginalsSelection:
-    """Minimise log loss: the same minima, whatever the scale of the workload."""
+    """Return the weights that minimise log loss: L-BFGS-B then sees no scale of the workload."""
 
     def fun(theta: Array) -> tuple[float, Array]:
         loss, gradient = problem.loss(theta)
@@ -197,10 +197,10 @@ def _descend(
 
 
 def _starts(problem: MarginalsProblem, rng: Generator, count: int) -> list[Array]:
-    asked = (problem.target > 0) & problem.allowed
-    starts = [np.where(asked, 1.0, np.where(problem.allowed, share, 0.0)) for share in (0.01, 0.0)]
+    needed = (problem.target > 0) & problem.allowed
+    starts = [np.where(needed, 1.0, np.where(problem.allowed, share, 0.0)) for share in (0.01, 0.0)]
     for power in (0.2, 0.5) * (count // 2):
-        random = np.exp(rng.normal(size=len(asked))) if power == 0.5 else rng.random(len(asked))
+        random = np.exp(rng.normal(size=len(needed))) if power == 0.5 else rng.random(len(needed))
         starts.append(np.where(problem.allowed, random / problem.cells**power, 0.0))
     return starts[:count]
 
@@ -216,13 +216,13 @@ def _lattice(attributes: Subset, eigenvalues: dict[Subset, float]) -> Lattice:
     if d <= LARGEST_FULL and len(eigenvalues) > 1 << d - 2:
         return Lattice(d)
     place = {i: k for k, i in enumerate(attributes)}
-    asked = [tuple(place[i] for i in a) for a in eigenvalues]
-    smaller = {a[:k] + a[k + 1 :] for a in asked for k in range(len(a))}
-    tops = [a for a in asked if a not in smaller]
+    tables = [tuple(place[i] for i in a) for a in eigenvalues]
+    smaller = {a[:k] + a[k + 1 :] for a in tables for k in range(len(a))}
+    tops = [a for a in tables if a not in smaller]
     family = dict.fromkeys(Below(tops).subsets)
     if len(tops) <= MAX_UNITED:
         unions = (tuple(sorted({*a, *b})) for a, b in combinations(tops, 2))
-        family |= dict.fromkeys(own for own in unions if len(own) <= WIDEST)
+        family |= dict.fromkeys(union for union in unions if len(union) <= WIDEST)
     return Lattice(d, sorted(family, key=lambda a: (len(a), a)))
 
 
@@ -253,21 +253,21 @@ class MarginalSearch:
         self.asked = self.needed[allowed[self.needed]]
 
     def thinned(self, subsets: Array, theta: Array) -> tuple[Array, Array]:
-        """Leave out what has vanished, unless a subset that is needed would not be measured."""
-        kept = theta > VANISHED * theta.max()
-        if not self.lattice.inclusions(self.needed, subsets[kept]).any(axis=1).all():
-            kept = theta > 0
-        return subsets[kept], theta[kept]
+        """Return the weights that have not vanished, or all that are positive if one is needed."""
+        remaining = theta > VANISHED * theta.max()
+        if not self.lattice.inclusions(self.needed, subsets[remaining]).any(axis=1).all():
+            remaining = theta > 0
+        return subsets[remaining], theta[remaining]
 
     def descend(self, subsets: Array, theta: Array, *, below: float) -> Support | None:
-        """Descend from positive weights; None where that does not come near a loss of `below`."""
+        """Return the support reached from some weights; None if its loss is not near `below`."""
         for rounds in PRUNING_ROUNDS:
             inside = self.lattice.inclusions(self.needed, subsets)
             if not inside.any(axis=1).all():
                 return None
             theta, loss = self._steps(inside, 1 / self.cells[subsets], theta, rounds)
-            kept = theta > VANISHED * theta.max()
-            subsets, theta = subsets[kept], theta[kept]
+            remaining = theta > VANISHED * theta.max()
+            subsets, theta = subsets[remaining], theta[remaining]
         return self.finish(subsets, theta) if loss < PROMISING * below else None
 
     def _steps(self, inside: Array, rate: Array, theta: Array, rounds: int) -> tuple[Array, float]:
@@ -295,7 +295,7 @@ class MarginalSearch:
             return 2 * math.log(norm) + math.log(error), slope
 
         bounds: list[tuple[float, float | None]] = [(0.0, None)] * len(theta)
-        found = minimize(
+        result = minimize(
             fun,
             theta,
             jac=True,
@@ -303,32 +303,32 @@ class MarginalSearch:
             bounds=bounds,
             options={"maxiter": 500, "ftol": 1e-11, "gtol": 1e-9},
         )
-        kept = found.x > 0
-        theta = found.x[kept] / found.x[kept].sum()
-        return Support(subsets[kept], theta, math.exp(found.fun))
+        positive = result.x > 0
+        theta = result.x[positive] / result.x[positive].sum()
+        return Support(subsets[positive], theta, math.exp(result.fun))
 
     def hop(self, best: Support, rng: Generator) -> Support | None:
-        """Try other marginals in the place of a few; None where that is no better."""
+        """Return a support with a few marginals exchanged; None where its loss is not lower."""
         count = len(best.subsets)
-        kept = np.ones(count, dtype=bool)
-        kept[rng.integers(count, size=rng.integers(1, DROPPED + 1))] = False
+        remaining = np.ones(count, dtype=bool)
+        remaining[rng.integers(count, size=rng.integers(1, DROPPED + 1))] = False
         toggled = self.lattice.toggled(
             rng.choice(best.subsets, count), rng.integers(self.lattice.d, size=count)
         )
         added = np.union1d(toggled[self.allowed[toggled]], self.asked)
         added = np.setdiff1d(added, best.subsets, assume_unique=True)
         start = ADDED * float(np.median(best.theta)) * (rng.random(len(added)) + 0.01)
-        found = self.descend(
-            np.concatenate([best.subsets[kept], added]),
-            np.concatenate([best.theta[kept], start]),
+        support = self.descend(
+            np.concatenate([best.subsets[remaining], added]),
+            np.concatenate([best.theta[remaining], start]),
             below=best.loss,
         )
-        return found if found is not None and found.loss < best.loss * (1 - 1e-9) else None
+        return support if support is not None and support.loss < best.loss * (1 - 1e-9) else None
 
     def improve(
         self, best: Support, hops: int, rng: Generator, progress: Callable[[str], None]
     ) -> Support:
-        """Take the best of so many hops, each from the best so far."""
+        """Return the best of `hops` hops, each from the best so far."""
         for number in range(hops if self.lattice.d else 0):
             better = self.hop(best, rng)
             best = better or best

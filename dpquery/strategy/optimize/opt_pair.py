@@ -60,13 +60,13 @@ def opt_pair(
         gram: Gram of the workload.
         factors: where to start; totals stay totals.
         shares: of the budget, with squares that add to one.
-        progress: told about every step.
+        progress: called with a line of text at every step.
     """
     problem = PairProblem(gram, factors)
     if problem.work > MAX_WORK:
         return None
 
-    def told(intermediate_result: OptimizeResult) -> None:
+    def report(intermediate_result: OptimizeResult) -> None:
         loss = math.exp(float(intermediate_result.fun)) * problem.aside
         progress(f"OPT_+ solves two products together: loss {loss:.6g}")
 
@@ -75,12 +75,12 @@ def opt_pair(
         problem.start(shares),
         jac=True,
         method="L-BFGS-B",
-        callback=told,
+        callback=report,
         options={"maxiter": int(min(PAIR_ITERATIONS, max(1, ALL_WORK // problem.work)))},
     )
-    found, angle = problem.factors_at(result.x), float(result.x[0])
+    improved, angle = problem.factors_at(result.x), float(result.x[0])
     loss = math.exp(float(result.fun)) * problem.aside
-    return PairSelection(found, (math.cos(angle), math.sin(angle)), loss, bool(result.success))
+    return PairSelection(improved, (math.cos(angle), math.sin(angle)), loss, bool(result.success))
 
 
 class PairProblem:
@@ -95,20 +95,21 @@ class PairProblem:
         self.aside = 1.0
         for i, n in enumerate(self.shape):
             used, index = np.unique(gram.index[:, i], return_inverse=True)
-            own = np.stack([array_of(gram.matrices[i][u]) for u in used])
+            matrices = np.stack([array_of(gram.matrices[i][u]) for u in used])
             if len(used) > 1:
-                self.index[i], self.grams[i] = index.ravel(), (own + own.transpose(0, 2, 1)) / 2
+                self.index[i] = index.ravel()
+                self.grams[i] = (matrices + matrices.transpose(0, 2, 1)) / 2
             elif n == 1:
-                self.aside *= float(own[0, 0, 0])
+                self.aside *= float(matrices[0, 0, 0])
             elif used[0] > 0:
                 self.alike[i] = factors[0][i]
                 inverse = np.linalg.inv(self.alike[i].gram())
-                self.aside *= float(np.sum(inverse * own[0]))
+                self.aside *= float(np.sum(inverse * matrices[0]))
         self.free = [
             (k, i) for k in range(2) for i in self.grams if not isinstance(factors[k][i], Ones)
         ]
         cells = math.prod(self.shape[i] for i in self.grams)
-        self.work = cells * sum(len(own) * own.shape[1] for own in self.grams.values()) + 1
+        self.work = cells * sum(len(grams) * grams.shape[1] for grams in self.grams.values()) + 1
 
     def start(self, shares: tuple[float, float]) -> Array:
         """Flatten the shares and the roots of the factors that the search starts from."""
@@ -149,7 +150,7 @@ class PairProblem:
         D = np.divide(1.0, seen, out=np.zeros_like(seen), where=seen > 0)
         T = self._diagonal(axes, np.arange(len(self.weights)), list(self.grams))
         total = float((D * T).sum())
-        by_square = [-float((D**2 * T * own).sum()) / total for own in x]
+        by_square = [-float((D**2 * T * values).sum()) / total for values in x]
         pieces = [np.array([(by_square[1] - by_square[0]) * math.sin(2 * angle)])]
         grams = {i: self._by_grams(i, axes, D) for i in self.grams}
         for k, i in self.free:
@@ -167,8 +168,8 @@ class PairProblem:
         """Return sum_j w_j kron_i diag(W_i'V_ijW_i) over some terms and attributes."""
         half = len(over) // 2
         left, right = (
-            _rowwise(len(terms), [axes[i].diagonals[self.index[i][terms]] for i in own])
-            for own in (over[:half], over[half:])
+            _rowwise(len(terms), [axes[i].diagonals[self.index[i][terms]] for i in attributes])
+            for attributes in (over[:half], over[half:])
         )
         shape = [self.shape[i] for i in over]
         return np.asarray((left * self.weights[terms, None]).T @ right).reshape(shape)
@@ -176,16 +177,16 @@ class PairProblem:
     def _by_grams(self, i: int, axes: Mapping[int, "_Axis"], D: Array) -> list[Array]:
         """Return W_i H W_i' of both parts."""
         n, place = self.shape[i], list(self.grams).index(i)
-        others = [own for own in self.grams if own != i]
+        others = [other for other in self.grams if other != i]
         rows = np.moveaxis(D, place, 0).reshape(n, -1)
-        beside = [_outer([axes[own].values[k] for own in others]).ravel() for k in range(2)]
+        beside = [_outer([axes[other].values[k] for other in others]).ravel() for k in range(2)]
         H = [np.zeros((n, n)), np.zeros((n, n))]
         for u, moved in enumerate(axes[i].moved):
             terms = np.nonzero(self.index[i] == u)[0]
             T = self._diagonal(axes, terms, others).ravel()
             for k in range(2):
                 H[k] += moved * ((rows * (T * beside[k])) @ rows.T)
-        return [axes[i].basis @ own @ axes[i].basis.T for own in H]
+        return [axes[i].basis @ inner @ axes[i].basis.T for inner in H]
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,8 +206,8 @@ def _shared(X: Array | None, Y: Array | None, n: int) -> tuple[Array, tuple[Arra
         return W, (np.maximum(x, 0.0), np.ones(n))
     G = X if X is not None else Y
     W, total, _ = total_first(np.eye(n) if G is None else cholesky(G))
-    own = (np.ones(n), total**2)
-    return W, own if X is not None else (own[1], own[0])
+    squares = (np.ones(n), total**2)
+    return W, squares if X is not None else (squares[1], squares[0])
 
 
 def _unit(C: Array) -> Array:
@@ -237,6 +238,6 @@ def _outer(vectors: Sequence[Array]) -> Array:
 def _rowwise(rows: int, factors: Sequence[Array]) -> Array:
     """Return the Kronecker product of each row of the factors. (rows, n_i) each -> (rows, N)."""
     total = np.ones((rows, 1))
-    for own in factors:
-        total = (total[:, :, None] * own[:, None, :]).reshape(rows, -1)
+    for factor in factors:
+        total = (total[:, :, None] * factor[:, None, :]).reshape(rows, -1)
     return total

@@ -32,7 +32,7 @@ class ProductSelection:
         loss: sum_j w_j prod_i tr(X_i^-1 V_ij).
         bound: a proven lower bound on the loss of any strategy, for a single product under
             Gaussian noise ([MATH] 1: duals multiply over Kronecker factors); else 0.
-        converged: whether the last sweep gained less than TOLERANCE.
+        converged: whether the last sweep gained less than PRODUCT_TOLERANCE.
     """
 
     factors: tuple[Factor, ...]
@@ -59,7 +59,7 @@ def opt_product(
         divisor: an attribute of n classes gets n // divisor p-Identity rows below the diagonal;
             one row is used wherever its surrogate Gram is a mixture of identity and total.
         start: a factor for each attribute to start from; None, and none at all, is the identity.
-        progress: told about every sweep.
+        progress: called with a line of text at every sweep.
     """
     descent = _Descent(gram, noise, rng, divisor, start, progress)
     best = descent.selection()
@@ -130,14 +130,15 @@ class _Descent:
         factors[:, i] = 1.0
         weights = self.gram.weights * factors.prod(axis=1)
         index = self.gram.index[:, i]
-        own = np.bincount(index, weights, minlength=len(self.gram.matrices[i]))
-        return weighted_sum(own, self.gram.matrices[i])
+        matrix_weights = np.bincount(index, weights, minlength=len(self.gram.matrices[i]))
+        return weighted_sum(matrix_weights, self.gram.matrices[i])
 
     def selection(self) -> ProductSelection:
         loss = float(self.gram.weights @ self.gram.term_traces(self.traces).prod(axis=1))
+        pairs = zip(self.gram.shape_of_domain, self.selected, strict=True)
         factors = tuple(
-            (Identity(n) if i in self.active else total(n)) if own is None else own.factor
-            for i, (n, own) in enumerate(zip(self.gram.shape_of_domain, self.selected, strict=True))
+            (Identity(n) if i in self.active else total(n)) if selected is None else selected.factor
+            for i, (n, selected) in enumerate(pairs)
         )
         return ProductSelection(factors, loss, self._bound(loss), converged=False)
 
@@ -146,4 +147,6 @@ class _Descent:
         if len(self.gram.weights) > 1:
             return 0.0
         chosen = [self.selected[i] for i in self.active]
-        return loss * math.prod(0.0 if own is None else own.bound / own.loss for own in chosen)
+        return loss * math.prod(
+            0.0 if selected is None else selected.bound / selected.loss for selected in chosen
+        )

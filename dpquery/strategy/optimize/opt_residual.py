@@ -57,12 +57,12 @@ class ResidualProblem:
         self.base = np.ones(self.blocks.size)
         self.active: list[int] = []
         self.grams: dict[int, NDArray[np.float64]] = {}
-        for i, (n, own) in enumerate(zip(self.shape, gram.matrices, strict=True)):
-            if 1 < n <= MAX_CORE and not all(is_mixture(V) for V in own):
-                stacked = np.stack([array_of(V) for V in own])
+        for i, (n, matrices) in enumerate(zip(self.shape, gram.matrices, strict=True)):
+            if 1 < n <= MAX_CORE and not all(is_mixture(V) for V in matrices):
+                stacked = np.stack([array_of(V) for V in matrices])
                 self.grams[i] = (stacked + stacked.transpose(0, 2, 1)) / 2
                 self.active.append(i)
-            for u, V in enumerate(own):
+            for u, V in enumerate(matrices):
                 level = total_sum(V) / n**2
                 self.base[self.blocks.slot(i, u, False)] = level
                 self.base[self.blocks.slot(i, u, True)] = (1 - 1 / n) * (trace(V) - n * level)
@@ -70,22 +70,23 @@ class ResidualProblem:
     def loss(self, flat: Array) -> tuple[float, Array]:
         """Return log loss and its gradient. flat: the square roots C_i of all active cores."""
         roots = {i: UnitRoot(C) for i, C in self.unpack(flat).items()}
-        moments = {i: Moments(own.inverse, self.grams[i]) for i, own in roots.items()}
+        moments = {i: Moments(root.inverse, self.grams[i]) for i, root in roots.items()}
         c = self.base.copy()
-        for i, own in moments.items():
+        for i, moments_i in moments.items():
             start, stop = int(self.blocks.offsets[i]), int(self.blocks.offsets[i + 1])
-            c[start:stop:2], c[start + 1 : stop : 2] = own.levels, (1 - 1 / own.mu) * own.rests
+            c[start:stop:2] = moments_i.levels
+            c[start + 1 : stop : 2] = (1 - 1 / moments_i.mu) * moments_i.rests
         S = np.maximum(self.blocks.sums(c), 0.0)
         root = np.sqrt(S)
         total = float(root.sum())
         by_sums = np.divide(1.0, root * total, out=np.zeros_like(root), where=root > 0)
         by_c = self.blocks.gradient(c, by_sums)
         pieces = []
-        for i, own in moments.items():
+        for i, moments_i in moments.items():
             start, stop = int(self.blocks.offsets[i]), int(self.blocks.offsets[i + 1])
             by_levels, by_residuals = by_c[start:stop:2], by_c[start + 1 : stop : 2]
-            by_mu = float(by_residuals @ own.rests) / own.mu**2
-            by_inverse = own.gradient(by_levels, by_residuals * (1 - 1 / own.mu), by_mu)
+            by_mu = float(by_residuals @ moments_i.rests) / moments_i.mu**2
+            by_inverse = moments_i.gradient(by_levels, by_residuals * (1 - 1 / moments_i.mu), by_mu)
             pieces.append(roots[i].gradient(by_inverse).ravel())
         return 2 * math.log(total), np.concatenate(pieces) if pieces else np.zeros(0)
 
@@ -137,11 +138,11 @@ def _starts(problem: ResidualProblem) -> list[tuple[str, Array]]:
         return []
     identity = problem.start({i: np.eye(problem.shape[i]) for i in problem.active})
     rng = np.random.default_rng(0)  # OPT_0 under Gaussian noise draws nothing from it
-    found = {
+    selections = {
         i: opt_0(problem.grams[i][1:].sum(axis=0), noise="gaussian", rng=rng)
         for i in problem.active
     }
-    roots = {i: own.factor.dense() for i, own in found.items()}
+    roots = {i: selection.factor.dense() for i, selection in selections.items()}
     return [("the identity", identity), ("OPT_0", problem.start(roots))]
 
 
@@ -166,10 +167,10 @@ def best_weights(cores: tuple[Core | None, ...], gram: Gram, *, noise: Noise) ->
     """
     blocks, power = BlockSums(gram), 1 if noise == "laplace" else 2
     c, costs = np.ones(blocks.size), np.ones(len(cores))
-    for i, (core, own) in enumerate(zip(cores, gram.matrices, strict=True)):
+    for i, (core, matrices) in enumerate(zip(cores, gram.matrices, strict=True)):
         if core is not None:
             costs[i] = float(core.factor.column_norms(power).max())
-        for u, V in enumerate(own):
+        for u, V in enumerate(matrices):
             level, residual = (total_sum(V), 0.0) if core is None else core.traces(V)
             c[blocks.slot(i, u, False)], c[blocks.slot(i, u, True)] = level, residual
     price = member_products(blocks.subsets, costs)
@@ -177,7 +178,7 @@ def best_weights(cores: tuple[Core | None, ...], gram: Gram, *, noise: Noise) ->
     return dict(zip(blocks.subsets, weights, strict=True))
 
 
-LEAST_SHARE = 1e-12  # of the largest share: what is hardly asked for is measured all the same
+LEAST_SHARE = 1e-12  # of the largest share: a measurement of next to no weight is still measured
 
 
 def split_budget(errors: Array, costs: Array, *, noise: Noise) -> list[int]:
@@ -193,4 +194,4 @@ def split_budget(errors: Array, costs: Array, *, noise: Noise) -> list[int]:
     shares = np.maximum(shares, LEAST_SHARE * float(shares.max()))
     wanted = shares ** (1 / (2 + power)) / costs ** (1 / power)
     scale = float(1 << BITS) / float(wanted.min())
-    return [significant(float(own) * scale) for own in wanted]
+    return [significant(float(weight) * scale) for weight in wanted]

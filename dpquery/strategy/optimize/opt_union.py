@@ -22,7 +22,7 @@ from dpquery.strategy.optimize.block_groups import Pricing, greedy_groups, palet
 from dpquery.strategy.optimize.opt_pair import opt_pair
 from dpquery.strategy.optimize.opt_product import ProductSelection, opt_product
 
-MAX_KINDS = 256  # of blocks, by attributes and factors: more are marginals' business
+MAX_KINDS = 256  # of blocks, by attributes and factors: beyond, OPT_M and OPT_R serve better
 
 BlockGroups = tuple[tuple[int, ...], ...]
 
@@ -54,7 +54,7 @@ def opt_union(
     max_cells: float = math.inf,
     progress: Callable[[str], None] = lambda _: None,
 ) -> UnionSelection:
-    """Group the blocks, select a product strategy for each group and split the budget.
+    """Return groups of blocks, a product strategy for each, and the split of the budget.
 
     Groups are merged greedily from one for each kind of block. Compared with what that ends in are
     one group for every maximal attribute set, one for all, and, under Gaussian noise, two groups
@@ -65,36 +65,45 @@ def opt_union(
         noise: which sensitivity the budget is split for.
         rng: for the starting points.
         max_cells: of the table under a group that is not a block's own.
-        progress: told about every group.
+        progress: called with a line of text for every group.
 
     Raises:
         UnsupportedWorkloadError: more than MAX_KINDS kinds of blocks, or too large an attribute.
     """
     kinds, V, shape = group_by_kind(workload), gram(workload), workload.shape_of_domain
-    found = palettes(V, noise=noise, rng=rng, progress=progress)
-    terms = [(each.index, each.weights) for each in grams(workload, kinds)]
+    attribute_palettes = palettes(V, noise=noise, rng=rng, progress=progress)
+    terms = [(group_gram.index, group_gram.weights) for group_gram in grams(workload, kinds)]
     merged, pair = greedy_groups(
-        terms, shape, pricing=Pricing(found), noise=noise, max_cells=max_cells, progress=progress
+        terms,
+        shape,
+        pricing=Pricing(attribute_palettes),
+        noise=noise,
+        max_cells=max_cells,
+        progress=progress,
     )
     known: dict[tuple[int, ...], ProductSelection] = {}
 
     def select(members: tuple[int, ...], chosen: tuple[int, ...]) -> tuple[int, ...]:
         group = tuple(sorted(j for k in members for j in kinds[k]))
         if group not in known:
-            start = [each.factors[c] for each, c in zip(found, chosen, strict=True)]
-            own = gram(workload.select(group))
-            known[group] = opt_product(own, noise=noise, rng=rng, start=start, progress=progress)
+            start = [
+                palette.factors[c] for palette, c in zip(attribute_palettes, chosen, strict=True)
+            ]
+            group_gram = gram(workload.select(group))
+            known[group] = opt_product(
+                group_gram, noise=noise, rng=rng, start=start, progress=progress
+            )
         return group
 
-    best = tuple(select(*own) for own in merged)
+    best = tuple(select(*merge) for merge in merged)
     others = [group_by_attributes(workload), (tuple(range(len(workload.blocks))),)]
     fitting = [other for other in others if _largest(workload, other) <= max_cells]
     selections = [
-        opt_parts(workload, noise=noise, rng=rng, groups=own, known=known, progress=progress)
-        for own in (best, *fitting)
+        opt_parts(workload, noise=noise, rng=rng, groups=groups, known=known, progress=progress)
+        for groups in (best, *fitting)
     ]
     if pair and noise == "gaussian" and max(shape) <= JOINT_CLASSES:
-        two = tuple(select(*own) for own in pair)
+        two = tuple(select(*merge) for merge in pair)
         apart = opt_parts(workload, noise=noise, rng=rng, groups=two, known=known)
         selections.append(_together(V, apart, progress))
     return min(selections, key=lambda selection: selection.loss)
@@ -103,10 +112,12 @@ def opt_union(
 def _together(V: Gram, apart: UnionSelection, progress: Callable[[str], None]) -> UnionSelection:
     """Return two products with their factors improved for being solved together."""
     first, second = apart.factors
-    found = opt_pair(V, (first, second), (apart.shares[0], apart.shares[1]), progress=progress)
-    if found is None:
+    together = opt_pair(V, (first, second), (apart.shares[0], apart.shares[1]), progress=progress)
+    if together is None:
         return apart
-    return UnionSelection(found.factors, found.shares, found.loss, apart.groups, found.converged)
+    return UnionSelection(
+        together.factors, together.shares, together.loss, apart.groups, together.converged
+    )
 
 
 def opt_parts(
@@ -118,7 +129,7 @@ def opt_parts(
     known: Mapping[tuple[int, ...], ProductSelection],
     progress: Callable[[str], None] = lambda _: None,
 ) -> UnionSelection:
-    """Select a product strategy for each group that has none and split the budget between all."""
+    """Return a product strategy for each group, of `known` where it is there, and the split."""
     parts = [
         known.get(group)
         or opt_product(gram(workload.select(group)), noise=noise, rng=rng, progress=progress)
@@ -143,12 +154,12 @@ def opt_parts(
 def _largest(workload: Workload, groups: BlockGroups) -> int:
     """Return the number of cells of the largest table under a group."""
     shape = workload.shape_of_domain
-    held = [{i for j in group for i in workload.blocks[j].attributes} for group in groups]
-    return max(math.prod(shape[i] for i in own) for own in held)
+    attribute_sets = [{i for j in group for i in workload.blocks[j].attributes} for group in groups]
+    return max(math.prod(shape[i] for i in attributes) for attributes in attribute_sets)
 
 
 def group_by_kind(workload: Workload) -> BlockGroups:
-    """Group blocks that ask the same of the same attributes.
+    """Return groups of blocks with the same factors on the same attributes.
 
     Raises:
         UnsupportedWorkloadError: more than MAX_KINDS kinds of blocks, or too large an attribute.
@@ -156,26 +167,26 @@ def group_by_kind(workload: Workload) -> BlockGroups:
     widest = max(workload.shape_of_domain)
     if widest > MAX_DENSE_CLASSES:
         raise UnsupportedWorkloadError(f"an attribute has {widest:,} classes")
-    found: dict[object, list[int]] = {}
+    places: dict[object, list[int]] = {}
     for place, block in enumerate(workload.blocks):
         kind = (block.attributes, tuple(factor.key for factor in block.factors), block.terms)
-        found.setdefault(kind, []).append(place)
-    if len(found) > MAX_KINDS:
-        raise UnsupportedWorkloadError(f"{len(found)} kinds of blocks to group")
-    return tuple(map(tuple, found.values()))
+        places.setdefault(kind, []).append(place)
+    if len(places) > MAX_KINDS:
+        raise UnsupportedWorkloadError(f"{len(places)} kinds of blocks to group")
+    return tuple(map(tuple, places.values()))
 
 
 def group_by_attributes(workload: Workload) -> BlockGroups:
-    """Group blocks under the largest attribute sets that hold theirs: one group for each."""
+    """Return one group of blocks for each largest attribute set: those whose sets it contains."""
     sets = [
         frozenset(i for i in block.attributes if workload.shape_of_domain[i] > 1)
         for block in workload.blocks
     ]
     tops: list[frozenset[int]] = []
-    for own in sorted(dict.fromkeys(sets), key=len, reverse=True):
-        if not any(own <= top for top in tops):
-            tops.append(own)
-    home = [next(k for k, top in enumerate(tops) if own <= top) for own in sets]
+    for attributes in sorted(dict.fromkeys(sets), key=len, reverse=True):
+        if not any(attributes <= top for top in tops):
+            tops.append(attributes)
+    home = [next(k for k, top in enumerate(tops) if attributes <= top) for attributes in sets]
     return tuple(
         tuple(position for position, k in enumerate(home) if k == wanted)
         for wanted in range(len(tops))

@@ -1,4 +1,4 @@
-"""Parametrised Grams of one attribute, and what a loss needs of them with its gradient.
+"""Parametrised Grams of one attribute: their inverses, levels, rests and gradients.
 
 A selector that optimises what is measured of an attribute sees it through M = G^-1, G = A'A with
 columns of norm one, and through two numbers for each Gram matrix V of the workload:
@@ -21,7 +21,7 @@ GRAM_ROUNDING = 1e-12
 
 
 class GramRoot(Protocol):
-    """One attribute at one point."""
+    """The Gram of one attribute at one root."""
 
     inverse: Array
     """M = G^-1: (n, n)."""

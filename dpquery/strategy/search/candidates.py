@@ -46,57 +46,59 @@ def union_candidate(problem: Problem) -> Found:
     """OPT_+: one product for each group of blocks, grouped by what the error gains."""
     if len(group_by_kind(problem.workload)) == 1:
         raise UnsupportedWorkloadError("all blocks ask the same")
-    found = opt_union(
+    selection = opt_union(
         problem.workload,
         noise=problem.noise,
         rng=np.random.default_rng(problem.seed),
         max_cells=MAX_TABLE_CELLS,
         progress=problem.progress,
     )
-    if len(found.groups) == 1:
+    if len(selection.groups) == 1:
         raise UnsupportedWorkloadError("one product serves all blocks best")
-    parts = tuple(_integer_product("OPT_x", own, problem.noise) for own in found.factors)
+    parts = tuple(
+        _integer_product("OPT_x", factors, problem.noise) for factors in selection.factors
+    )
     for part in parts:
         check_cells([part.shape[i] for i in part.attributes])
     norms = [sensitivity(part.measurements, problem.noise) for part in parts]
     lengths = [float(v) if problem.noise == "laplace" else math.sqrt(v) for v in norms]
     weights = tuple(
         significant(share * (1 << BITS) * (max(lengths) / length))
-        for share, length in zip(found.shares, lengths, strict=True)
+        for share, length in zip(selection.shares, lengths, strict=True)
     )
-    strategy = UnionStrategy("OPT_+", problem.noise, parts, weights, found.groups)
-    return Found(strategy, found.converged)
+    strategy = UnionStrategy("OPT_+", problem.noise, parts, weights, selection.groups)
+    return Found(strategy, selection.converged)
 
 
 def marginals_candidate(problem: Problem) -> Found:
     """OPT_M: weighted marginals."""
     shape = problem.workload.shape_of_domain
-    found = problem.marginals
-    weights = _integer_weights(found.weights, problem.workload)
-    return Found(MarginalsStrategy("OPT_M", problem.noise, shape, weights), found.converged)
+    selection = problem.marginals
+    weights = _integer_weights(selection.weights, problem.workload)
+    return Found(MarginalsStrategy("OPT_M", problem.noise, shape, weights), selection.converged)
 
 
 def residual_candidate(problem: Problem) -> Found:
     """OPT_R: cores and totals of attribute subsets, for Gaussian noise."""
     if problem.noise != "gaussian":
         raise UnsupportedWorkloadError("for Gaussian noise only")
-    found = opt_residual(problem.gram, progress=problem.progress)
+    selection = opt_residual(problem.gram, progress=problem.progress)
     shape = problem.workload.shape_of_domain
-    for b in found.subsets:
+    for b in selection.subsets:
         check_cells([shape[i] for i in b])
     try:
-        cores = tuple(integer_core(n, F) for n, F in zip(shape, found.cores, strict=True))
+        cores = tuple(integer_core(n, F) for n, F in zip(shape, selection.cores, strict=True))
         weights = best_weights(cores, problem.gram, noise=problem.noise)
     except ValueError as reason:
         raise UnsupportedWorkloadError(f"rounded to integers, {reason}") from None
-    return Found(ResidualStrategy("OPT_R", problem.noise, cores, weights), found.converged)
+    return Found(ResidualStrategy("OPT_R", problem.noise, cores, weights), selection.converged)
 
 
 def factors_candidate(problem: Problem) -> Found:
     """OPT_F: overlapping marginals of factors."""
     shape, noise = problem.workload.shape_of_domain, problem.noise
     check_optimisable(problem.gram)
-    found = opt_factors(
+    selection = opt_factors(
         problem.gram,
         noise=noise,
         rng=np.random.default_rng(problem.seed),
@@ -105,13 +107,15 @@ def factors_candidate(problem: Problem) -> Found:
         product=_small_product(problem),
         progress=problem.progress,
     )
-    weights = _integer_weights(found.weights, problem.workload)
-    counts = {b: sum(i in found.factors for i in b) for b in weights}
+    weights = _integer_weights(selection.weights, problem.workload)
+    counts = {b: sum(i in selection.factors for i in b) for b in weights}
     widest = max(counts.values())
     bits = min(BITS, MAX_FACTOR_BITS // max(1, widest))  # of the columns of a factor: 2^bits long
-    own = {i: integer_factor(real, noise=noise, bits=bits) for i, real in found.factors.items()}
+    rounded = {
+        i: integer_factor(real, noise=noise, bits=bits) for i, real in selection.factors.items()
+    }
     scaled = {b: weight << bits * (widest - counts[b]) for b, weight in weights.items()}
-    return Found(MarginalsStrategy("OPT_F", noise, shape, scaled, own), found.converged)
+    return Found(MarginalsStrategy("OPT_F", noise, shape, scaled, rounded), selection.converged)
 
 
 BASELINES: tuple[tuple[str, Callable[[Problem], Found]], ...] = (
@@ -148,15 +152,15 @@ def _integer_weights(real: dict[Subset, float], workload: Workload) -> dict[Subs
     peak = max(real.values())
     scaled = {b: round(theta / peak * (1 << BITS)) for b, theta in real.items()}
     weights = {b: weight for b, weight in scaled.items() if weight > 0}
-    held = {a for b in weights for a in subsets_of(b)}
+    supported = {a for b in weights for a in subsets_of(b)}
     for block in workload.blocks:
-        asked = tuple(i for i in block.attributes if workload.shape_of_domain[i] > 1)
-        if asked not in held:
-            over = [b for b in real if set(asked) <= set(b)]
-            top = max(over, key=lambda b: real[b], default=asked)
+        attributes = tuple(i for i in block.attributes if workload.shape_of_domain[i] > 1)
+        if attributes not in supported:
+            over = [b for b in real if set(attributes) <= set(b)]
+            top = max(over, key=lambda b: real[b], default=attributes)
             check_cells([workload.shape_of_domain[i] for i in top])
             weights[top] = 1
-            held.update(subsets_of(top))
+            supported.update(subsets_of(top))
     return weights
 
 

@@ -1,9 +1,9 @@
-"""Candidates for a goal: what the others select, for weights of queries that bring the score down.
+"""Candidates for a goal: strategies selected for weights of queries that lower the score.
 
 The least score of a goal is the largest least weighted error over all weights of queries (minimax).
 For cores and Gaussian noise the weights for fixed cores come from a convex problem (minimax.py) and
 cores are selected anew for them, in turn. Any other candidate is selected for weights that go up
-where its last strategy was worst. The best strategy on the way is kept, by its exact score.
+where its last strategy was worst. The best strategy of all rounds is kept, by its exact score.
 """
 
 import math
@@ -57,7 +57,7 @@ def goal_candidates(goal: Goal) -> tuple[tuple[str, Build], ...]:
 
 
 def starting_shares(problem: Problem, goal: Goal) -> list[Share]:
-    """Return the best weights for centered cores, whatever the noise; even ones where too many."""
+    """Return the best weights for centered cores under any noise; even ones where too many."""
     workload = problem.workload
     widest = max((len(block.attributes) for block in workload.blocks), default=0)
     if widest > MAX_WIDTH:
@@ -73,12 +73,12 @@ def starting_shares(problem: Problem, goal: Goal) -> list[Share]:
 def goal_bound(problem: Problem, goal: Goal) -> Bound | None:
     """Return a proven lower bound on the square of the score of every strategy, if there is one."""
     workload = problem.workload
-    asked = gram(bounding_workload(workload, goal, even_shares(goal, workload)))
-    known = [lower_bound(asked)]
-    if svd_bound(asked) is not None:
+    V = gram(bounding_workload(workload, goal, even_shares(goal, workload)))
+    known = [lower_bound(V)]
+    if svd_bound(V) is not None:
         shares = starting_shares(problem, goal)
         known.append(svd_bound(gram(bounding_workload(workload, goal, shares))))
-    return max((own for own in known if own), key=lambda own: own.loss, default=None)
+    return max((bound for bound in known if bound), key=lambda bound: bound.loss, default=None)
 
 
 def residual_minimax(goal: Goal, problem: Problem) -> Found:
@@ -87,15 +87,15 @@ def residual_minimax(goal: Goal, problem: Problem) -> Found:
         raise UnsupportedWorkloadError("for Gaussian noise only")
     workload, shape = problem.workload, problem.workload.shape_of_domain
     best: tuple[Budgets, tuple[Core | None, ...]] | None = None
-    for asked in (workload, tuning_workload(workload, goal, even_shares(goal, workload))):
-        found = opt_residual(gram(asked), progress=problem.progress)
-        for b in found.subsets:
+    for weighting in (workload, tuning_workload(workload, goal, even_shares(goal, workload))):
+        selection = opt_residual(gram(weighting), progress=problem.progress)
+        for b in selection.subsets:
             check_cells([shape[i] for i in b])
-        cores = tuple(integer_core(n, F) for n, F in zip(shape, found.cores, strict=True))
-        own = BudgetProblem(workload, goal, cores).solve(problem.progress)
-        if best is None or own.score < best[0].score:
-            best = own, cores
-        if all(F is None for F in found.cores):
+        cores = tuple(integer_core(n, F) for n, F in zip(shape, selection.cores, strict=True))
+        budgets = BudgetProblem(workload, goal, cores).solve(problem.progress)
+        if best is None or budgets.score < best[0].score:
+            best = budgets, cores
+        if all(F is None for F in selection.cores):
             break
     if best is None:
         raise ValueError("no cores")
@@ -106,23 +106,23 @@ def residual_minimax(goal: Goal, problem: Problem) -> Found:
 
 
 def reweighted(goal: Goal, build: Build, problem: Problem) -> Found:
-    """Select with another candidate's optimiser, for weights that follow its own worst queries."""
+    """Return the best strategy of another candidate for weights that follow its worst queries."""
     workload = problem.workload
     shares = even_shares(goal, workload)
     best, least, latest, strategy = None, math.inf, 0, None
     for turn in range(REWEIGHTINGS):
         tuned = tuning_workload(workload, goal, shares)
-        found = build(replace(problem, workload=tuned, gram=gram(tuned), before=strategy))
-        strategy = found.strategy
-        own = score(goal, expected_error(found.strategy, workload), workload)
-        problem.progress(f"{found.strategy.name} minimax round {turn + 1}: score {own:.6g}")
-        settled = least * (1 - WORTH) < own < least
-        if own < least:
-            best, least, latest = found, own, turn
+        candidate = build(replace(problem, workload=tuned, gram=gram(tuned), before=strategy))
+        strategy = candidate.strategy
+        reached = score(goal, expected_error(candidate.strategy, workload), workload)
+        problem.progress(f"{candidate.strategy.name} minimax round {turn + 1}: score {reached:.6g}")
+        settled = least * (1 - WORTH) < reached < least
+        if reached < least:
+            best, least, latest = candidate, reached, turn
         if settled:
             break
-        shares, mean = raised(shares, goal, workload, found.strategy, power=1 / (1 + turn))
-        if own**2 <= mean * (1 + SETTLED) or turn - latest >= PATIENCE:
+        shares, mean = raised(shares, goal, workload, candidate.strategy, power=1 / (1 + turn))
+        if reached**2 <= mean * (1 + SETTLED) or turn - latest >= PATIENCE:
             break
         if mean >= problem.beaten**2:  # no strategy of this kind scores less than it does on mean
             break
@@ -135,4 +135,4 @@ def reweighted(goal: Goal, build: Build, problem: Problem) -> Found:
 def _integer_weights(budgets: Budgets) -> dict[tuple[int, ...], int]:
     """Return integer weights in proportion to 1 / s_b."""
     scale = float(1 << BITS) * max(budgets.noise.values())
-    return {b: significant(scale / own) for b, own in budgets.noise.items()}
+    return {b: significant(scale / noise) for b, noise in budgets.noise.items()}

@@ -55,21 +55,23 @@ def budgeted_mechanism(problem: Problem) -> Found:
         weight * float(block.shape[0])
         for weight, block in zip(workload.weights, workload.blocks, strict=True)
     ]
-    costs = [float(sensitivity([WeightedBlock(1, own)], problem.noise)) for own in workload.blocks]
+    costs = [
+        float(sensitivity([WeightedBlock(1, block)], problem.noise)) for block in workload.blocks
+    ]
     weights = split_budget(np.array(errors), np.array(costs), noise=problem.noise)
     return Found(DirectStrategy("Workload+", problem.noise, workload, tuple(weights)))
 
 
 def marginals(problem: Problem) -> Found:
     """Measure the cells of every table that is asked, with equal noise."""
-    asked = _asked(problem)
-    return _marginals("Marginals", problem, {a: a for a in asked}, optimal=False)
+    tables = _measurable_sets(problem)
+    return _marginals("Marginals", problem, {a: a for a in tables}, optimal=False)
 
 
 def budgeted_marginals(problem: Problem) -> Found:
     """Measure the cells of every table that is asked, with the best shares of the budget."""
-    asked = _asked(problem)
-    return _marginals("Marginals+", problem, {a: a for a in asked}, optimal=True)
+    tables = _measurable_sets(problem)
+    return _marginals("Marginals+", problem, {a: a for a in tables}, optimal=True)
 
 
 def data_cube(problem: Problem) -> Found:
@@ -89,10 +91,10 @@ def fourier(problem: Problem) -> Found:
     the deviations from its mean in their place, I - 11'/n.
     """
     shape, cores = problem.workload.shape_of_domain, _cores(problem)
-    subsets = dict.fromkeys(b for a in _asked(problem) for b in subsets_of(a))
+    subsets = dict.fromkeys(b for a in _measurable_sets(problem) for b in subsets_of(a))
     unit = {b: math.prod(shape[i] for i in b if shape[i] > 2) for b in subsets}
     least = resolution(1) * max(unit.values())
-    weights = {b: significant(least / own, 2 * BITS) for b, own in unit.items()}
+    weights = {b: significant(least / entry, 2 * BITS) for b, entry in unit.items()}
     return Found(ResidualStrategy("Fourier", problem.noise, cores, weights))
 
 
@@ -104,13 +106,13 @@ def budgeted_fourier(problem: Problem) -> Found:
 
 
 def _cores(problem: Problem) -> tuple[Core | None, ...]:
-    if max(len(a) for a in _asked(problem)) > MAX_WIDTH:
+    if max(len(a) for a in _measurable_sets(problem)) > MAX_WIDTH:
         raise UnsupportedWorkloadError(f"a table looks at more than {MAX_WIDTH} attributes")
     return tuple(_core(n) for n in problem.workload.shape_of_domain)
 
 
 def _core(n: int) -> Core | None:
-    """Return the deviations from the mean; of two classes one says all."""
+    """Return the core of deviations from the mean; [1, -1] for two classes."""
     if n == 2:
         return DenseCore(np.array([[1, -1]]))
     return CenteredCore(n) if n > 1 else None
@@ -124,15 +126,15 @@ def _check_queries(problem: Problem) -> None:
         raise UnsupportedWorkloadError(f"{workload.shape[0]:,} queries to measure")
 
 
-def _asked(problem: Problem) -> list[Subset]:
-    """Return the attribute sets of the workload's tables, each once, of a size to be measured."""
+def _measurable_sets(problem: Problem) -> list[Subset]:
+    """Return the distinct attribute sets of the workload's tables; refuse those too large."""
     workload = problem.workload
     if len(workload.blocks) > MAX_BASELINE_TABLES:
         raise UnsupportedWorkloadError(f"{len(workload.blocks):,} tables")
-    asked = list(dict.fromkeys(_set_of(block) for block in workload.blocks))
-    for a in asked:
+    tables = list(dict.fromkeys(_set_of(block) for block in workload.blocks))
+    for a in tables:
         check_cells([workload.shape_of_domain[i] for i in a])
-    return asked
+    return tables
 
 
 def _set_of(block: Block) -> Subset:
@@ -145,7 +147,7 @@ def _marginals(
     """Measure the marginals that serve as sources, with equal or with the best shares.
 
     The best shares are those for tables each answered from its own source alone: least squares
-    over all of them comes on top.
+    over all of them only lowers the error further.
     """
     workload, measured = problem.workload, list(dict.fromkeys(sources.values()))
     if not optimal:
@@ -153,9 +155,9 @@ def _marginals(
         return Found(MarginalsStrategy(name, problem.noise, workload.shape_of_domain, weights))
     errors = dict.fromkeys(measured, 0.0)
     for weight, block in zip(workload.weights, workload.blocks, strict=True):
-        own = _set_of(block)
-        beyond = (workload.shape_of_domain[i] for i in sources[own] if i not in own)
-        errors[sources[own]] += weight * _squared_norm(block) * math.prod(beyond)
+        attributes = _set_of(block)
+        beyond = (workload.shape_of_domain[i] for i in sources[attributes] if i not in attributes)
+        errors[sources[attributes]] += weight * _squared_norm(block) * math.prod(beyond)
     shares = split_budget(
         np.array(list(errors.values())), np.ones(len(errors)), noise=problem.noise
     )
@@ -187,20 +189,20 @@ def _greedy(problem: Problem) -> dict[Subset, Subset]:
     error falls, each table answered from one measured table alone: count^2 times the measured
     cells that are added up for it.
     """
-    asked, shape = _asked(problem), problem.workload.shape_of_domain
-    if len(asked) > MAX_GREEDY:
-        raise UnsupportedWorkloadError(f"{len(asked):,} marginals to choose among")
-    cells = [float(math.prod(shape[i] for i in a)) for a in asked]
+    tables, shape = _measurable_sets(problem), problem.workload.shape_of_domain
+    if len(tables) > MAX_GREEDY:
+        raise UnsupportedWorkloadError(f"{len(tables):,} marginals to choose among")
+    cells = [float(math.prod(shape[i] for i in a)) for a in tables]
     summed = np.array(
         [
-            [own if set(a) <= set(b) else math.inf for a in asked]
-            for b, own in zip(asked, cells, strict=True)
+            [count if set(a) <= set(b) else math.inf for a in tables]
+            for b, count in zip(tables, cells, strict=True)
         ]
     )
-    chosen = [k for k, a in enumerate(asked) if not any(set(a) < set(b) for b in asked)]
+    chosen = [k for k, a in enumerate(tables) if not any(set(a) < set(b) for b in tables)]
     nearest = summed[chosen].min(axis=0)
     score = len(chosen) ** 2 * float(nearest.sum())
-    while len(chosen) < len(asked):
+    while len(chosen) < len(tables):
         totals = np.minimum(summed, nearest).sum(axis=1)
         k = int(np.argmin(totals))
         if (len(chosen) + 1) ** 2 * float(totals[k]) >= score:
@@ -209,4 +211,4 @@ def _greedy(problem: Problem) -> dict[Subset, Subset]:
         nearest = np.minimum(nearest, summed[k])
         score = len(chosen) ** 2 * float(nearest.sum())
     order: Array = np.argmin(summed[chosen], axis=0)
-    return {a: asked[chosen[int(k)]] for a, k in zip(asked, order, strict=True)}
+    return {a: tables[chosen[int(k)]] for a, k in zip(tables, order, strict=True)}

@@ -1,4 +1,4 @@
-"""What every candidate is given, and what it gives back."""
+"""The input of every candidate and its result."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ MAX_TABLE_CELLS = 1 << 26  # of a table that is tabulated and measured in memory
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A strategy, whether its optimiser converged, and a loss no strategy can beat (or 0)."""
+    """A strategy, whether its optimiser converged, and a lower bound on any loss (or 0)."""
 
     strategy: Strategy
     converged: bool = True
@@ -30,15 +30,15 @@ class Found:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What every candidate is given; what several of them start from is found once.
+    """The input of every candidate; selections that several start from are computed once.
 
     Attributes:
         workload: what is asked.
         gram: its Gram.
         noise: the kind of noise that will be added.
         seed: of the starting points; every optimiser starts its own generator from it.
-        progress: told what is being tried; may raise OutOfTimeError.
-        beaten: the score of a goal that some candidate has reached already.
+        progress: called with a line of text at every step; may raise OutOfTimeError.
+        beaten: the least score of a goal that a candidate has reached so far.
         before: what was selected for other weights of the same questions, to start from.
     """
 
@@ -54,14 +54,14 @@ class Problem:
     def product(self) -> ProductSelection:
         """The best product strategy: the better of two numbers of p-Identity rows."""
         shape = self.workload.shape_of_domain
-        rng, found = np.random.default_rng(self.seed), []
+        rng, selections = np.random.default_rng(self.seed), []
         for divisor in (16, 8) if self.noise == "laplace" and max(shape) <= 128 else (16,):
-            found.append(
+            selections.append(
                 opt_product(
                     self.gram, noise=self.noise, rng=rng, divisor=divisor, progress=self.progress
                 )
             )
-        return min(found, key=lambda own: own.loss)
+        return min(selections, key=lambda selection: selection.loss)
 
     @cached_property
     def marginals(self) -> MarginalsSelection:

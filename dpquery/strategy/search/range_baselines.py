@@ -75,8 +75,8 @@ def _quad_tree(name: str, problem: Problem, *, optimal: bool) -> Found:
         raise UnsupportedWorkloadError(f"an attribute has {max(shape):,} classes")
     check_cells([shape[first], shape[second]])
     chains = halvings(shape[first]), halvings(shape[second])
-    depth = max(len(own) for own in chains)
-    rows, columns = (own + own[-1:] * (depth - len(own)) for own in chains)
+    depth = max(len(chain) for chain in chains)
+    rows, columns = (chain + chain[-1:] * (depth - len(chain)) for chain in chains)
     if optimal:
         weights = _quad_tree_weights(problem, {first: rows, second: columns})
     else:
@@ -94,14 +94,17 @@ def _quad_tree_weights(problem: Problem, chains: dict[int, tuple[int, ...]]) -> 
     gram = problem.gram
     none: list[Array | None] = [None] * len(gram.matrices)
     whole = gram.traces(none)
-    held = {
-        i: np.stack([level_traces(V, own) for V in gram.matrices[i]]) for i, own in chains.items()
+    chain_traces = {
+        i: np.stack([level_traces(V, sizes) for V in gram.matrices[i]])
+        for i, sizes in chains.items()
     }
     cells = np.array(list(chains.values()), dtype=np.float64).prod(axis=0)
     traces = []
     for level in range(len(cells)):
-        own = [held[i][:, level] if i in held else whole[i] for i in range(len(whole))]
-        traces.append(float(gram.weights @ gram.term_traces(own).prod(axis=1)))
+        attribute_traces = [
+            chain_traces[i][:, level] if i in chain_traces else whole[i] for i in range(len(whole))
+        ]
+        traces.append(float(gram.weights @ gram.term_traces(attribute_traces).prod(axis=1)))
     real, _ = best_level_weights(np.array(traces), cells, problem.noise)
     weights = [round(float(w) * (1 << BITS)) for w in real]
     return [max(1, weights[0]), *weights[1:]]
@@ -127,38 +130,40 @@ def hierarchy(n: int, sizes: tuple[int, ...]) -> Factor:
 def integer_hierarchy(n: int, levels: Levels) -> Factor:
     """Round level weights to BITS bits and leave out the levels that vanish, but for the cells."""
     peak = max(levels.weights)
-    weights = [round(own / peak * (1 << BITS)) for own in levels.weights]
+    weights = [round(weight / peak * (1 << BITS)) for weight in levels.weights]
     weights[0] = max(1, weights[0])
-    kept = [(size, own) for size, own in zip(levels.sizes, weights, strict=True) if own]
-    if len(kept) == 1:
+    remaining = [
+        (size, weight) for size, weight in zip(levels.sizes, weights, strict=True) if weight
+    ]
+    if len(remaining) == 1:
         return Identity(n)
-    return Hierarchy(n, [size for size, _ in kept], [own for _, own in kept])
+    return Hierarchy(n, [size for size, _ in remaining], [weight for _, weight in remaining])
 
 
 def _optimised(name: str, problem: Problem, *, binary: bool) -> Found:
     _check(problem)
-    found = opt_hierarchy(
+    selection = opt_hierarchy(
         problem.gram, noise=problem.noise, binary=binary, progress=problem.progress
     )
-    return _product(name, problem, lambda i, n: integer_hierarchy(n, found.levels[i]))
+    return _product(name, problem, lambda i, n: integer_hierarchy(n, selection.levels[i]))
 
 
 def _product(name: str, problem: Problem, build: Callable[[int, int], Factor]) -> Found:
     ordered, factors = _check(problem), []
-    asked = np.any(problem.gram.index, axis=0)
+    looked_at = np.any(problem.gram.index, axis=0)
     for i, n in enumerate(problem.workload.shape_of_domain):
         if i in ordered:
             factors.append(build(i, n))
         else:
-            factors.append(Identity(n) if asked[i] or n == 1 else total(n))
+            factors.append(Identity(n) if looked_at[i] or n == 1 else total(n))
     return Found(ProductStrategy(name, problem.noise, tuple(factors)))
 
 
 def _check(problem: Problem) -> list[int]:
     """Return the attributes that take a hierarchy."""
     shape = problem.workload.shape_of_domain
-    asked = np.any(problem.gram.index, axis=0)
-    check_cells([n for n, own in zip(shape, asked, strict=True) if own])
+    looked_at = np.any(problem.gram.index, axis=0)
+    check_cells([n for n, needed in zip(shape, looked_at, strict=True) if needed])
     ordered = ordered_attributes(problem.gram)
     if not ordered:
         raise UnsupportedWorkloadError("no attribute is asked for ranges")

@@ -37,8 +37,8 @@ def supports(strategy: Strategy, block: Block) -> bool:
             return strategy.supports(block)
         case UnionStrategy():
             return any(part.supports(block) for part in strategy.parts)
-        case MarginalsStrategy(squares_above=held):
-            return S in held
+        case MarginalsStrategy(squares_above=squares):
+            return S in squares
         case ResidualStrategy(weights=measured):
             return S in measured
         case QuadTreeStrategy(pair=pair):
@@ -50,17 +50,17 @@ def supports(strategy: Strategy, block: Block) -> bool:
 
 def measured_sets(strategy: Strategy) -> tuple[Subset, ...]:
     """Return the sets of attributes that are measured together, none within another."""
-    sets = {wide_attributes(own.block) for own in strategy.measurements}
-    return tuple(sorted(_largest(sets), key=lambda own: (len(own), own)))
+    sets = {wide_attributes(measurement.block) for measurement in strategy.measurements}
+    return tuple(sorted(_largest(sets), key=lambda attributes: (len(attributes), attributes)))
 
 
 def _largest(sets: Iterable[Subset]) -> list[Subset]:
-    kept: list[Subset] = []
+    largest: list[Subset] = []
     above: dict[int, list[set[int]]] = {}
-    for own in sorted(sets, key=len, reverse=True):
-        held = above.get(own[0], []) if own else [set(other) for other in kept[:1]]
-        if not any(set(own) <= other for other in held):
-            kept.append(own)
-            for i in own:
-                above.setdefault(i, []).append(set(own))
-    return kept
+    for attributes in sorted(sets, key=len, reverse=True):
+        larger = above.get(attributes[0], []) if attributes else list(map(set, largest[:1]))
+        if not any(set(attributes) <= other for other in larger):
+            largest.append(attributes)
+            for i in attributes:
+                above.setdefault(i, []).append(set(attributes))
+    return largest

@@ -1,4 +1,4 @@
-"""Cores: what is measured of one attribute beside its total.
+"""Cores: the rows measured of one attribute beside its total.
 
 A core F has n - 1 independent rows (or more of that rank) and one null vector z, scaled to
 1'z = 1. With Q = I - z 1', R = Q F^+ and H = R R' a count vector is x = z 1'x + R F x, so a query q
@@ -20,7 +20,7 @@ from dpquery.strategy.shapes.splits import DenseSplit, Split, UniformSplit
 
 
 class Core(Split, Protocol):
-    """The measured rows of one attribute and what reconstruction needs of them."""
+    """The measured rows of one attribute, their variances and their recovery."""
 
     factor: Factor
 

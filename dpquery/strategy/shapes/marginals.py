@@ -43,9 +43,9 @@ class MarginalsStrategy:
 
     @cached_property
     def splits(self) -> tuple[FactorSplit, ...]:
-        """What the factor of every attribute makes of its queries."""
-        own = (self.factors.get(i, Identity(n)) for i, n in enumerate(self.shape))
-        return tuple(split_by(factor) for factor in own)
+        """The split of every attribute's queries by its factor."""
+        factors = (self.factors.get(i, Identity(n)) for i, n in enumerate(self.shape))
+        return tuple(split_by(factor) for factor in factors)
 
     @cached_property
     def measurements(self) -> tuple[WeightedBlock, ...]:
@@ -58,7 +58,7 @@ class MarginalsStrategy:
     @cached_property
     def squares_above(self) -> dict[tuple[int, ...], float]:
         """sum_{b >= a} weight_b^2 / prod_{i in b} mu_i: A'A's eigenvalues, scaled ([MATH] 7)."""
-        return self._sums_above(2, [1 / own.mu for own in self.splits])
+        return self._sums_above(2, [1 / split.mu for split in self.splits])
 
     def powers_above(self, order: int) -> dict[tuple[int, ...], float]:
         """Return sum_{b >= a} weight_b^order prod_{i in b} sum_r (A_i z_i)_r^order for every a."""
@@ -77,12 +77,12 @@ class MarginalsStrategy:
 
     def _sums_above(self, power: int, shares: list[float]) -> dict[tuple[int, ...], float]:
         """Sum over the measured b above every a that lies below one. O(sum_b 2^|b|)."""
-        found: dict[tuple[int, ...], float] = {}
+        sums: dict[tuple[int, ...], float] = {}
         for b, weight in self.weights.items():
             share = float(weight) ** power * math.prod(shares[i] for i in b)
             for a in subsets_of(b):
-                found[a] = found.get(a, 0.0) + share
-        return found
+                sums[a] = sums.get(a, 0.0) + share
+        return sums
 
 
 def inverse_eigenvalue(strategy: MarginalsStrategy, a: Subset) -> float:
@@ -95,7 +95,7 @@ def inverse_eigenvalue(strategy: MarginalsStrategy, a: Subset) -> float:
 def even_powers(strategy: MarginalsStrategy, block: Block, order: int) -> Array | None:
     r"""Return sum_r c_r^order of every query of a block; None if it is signed or very wide.
 
-    The order is even; the tensor has one axis an attribute, of length 1 where all rows are alike.
+    The order is even; the tensor has one axis an attribute, of length 1 where all rows are equal.
 
     On the answers of a measured subset b the coefficients of a query over S are
         theta_b prod_{i in S \ b} q_i z_i  kron_{i in b \ S} A_i z_i

@@ -47,7 +47,7 @@ class QuadTreeStrategy:
             raise ValueError(f"not two attributes: {self.pair}")
         if not self.levels or self.levels[0].sizes != (1, 1):
             raise ValueError("the finest level of a quad-tree holds single cells")
-        tops = (*(own.sizes for own in self.levels), (self.shape[first], self.shape[second]))
+        tops = (*(level.sizes for level in self.levels), (self.shape[first], self.shape[second]))
         for below, above in pairwise(tops):
             if any(size % part for part, size in zip(below, above, strict=True)):
                 raise ValueError(f"blocks of {above} codes are not made of blocks of {below}")
@@ -55,16 +55,16 @@ class QuadTreeStrategy:
     @cached_property
     def measurements(self) -> tuple[WeightedBlock, ...]:
         """One product of two sets of blocks a level."""
-        found = []
-        for own in self.levels:
-            pairs = zip(self.pair, own.sizes, strict=True)
+        measurements = []
+        for level in self.levels:
+            pairs = zip(self.pair, level.sizes, strict=True)
             blocks = {i: equal_blocks(self.shape[i], size) for i, size in pairs}
-            found.append(WeightedBlock(own.weight, product(self.shape, blocks)))
-        return tuple(found)
+            measurements.append(WeightedBlock(level.weight, product(self.shape, blocks)))
+        return tuple(measurements)
 
     @cached_property
     def shares(self) -> tuple[float, ...]:
         """1 / kappa_l - 1 / kappa_{l-1}, kappa_l = sum_{k <= l} weight_k^2 S_k."""
-        squares = [float(own.weight) ** 2 * math.prod(own.sizes) for own in self.levels]
+        squares = [float(level.weight) ** 2 * math.prod(level.sizes) for level in self.levels]
         inverses = [1 / kappa for kappa in accumulate(squares)]
         return (inverses[0], *(above - below for below, above in pairwise(inverses)))

@@ -1,4 +1,4 @@
-r"""New questions as combinations of the rows of one block that was measured as it stands.
+r"""Queries answered as combinations of the rows of one measured block.
 
 Where a strategy is the workload's own queries, a question is answered from the rows of one of them:
 by those very rows if they are among them, else by the shortest combination of rows, C F = Q an
@@ -74,12 +74,12 @@ class Combination:
         for coef, mask in block.terms:
             inside = dict(zip(block.attributes, mask, strict=True))
             matrices = [self._matrix(i, inside.get(i, False)) for i in self.attributes]
-            own = kron_apply([matrix.__matmul__ for matrix in matrices], noisy)
-            total += coef * own.reshape(block.row_shape)
+            term = kron_apply([matrix.__matmul__ for matrix in matrices], noisy)
+            total += coef * term.reshape(block.row_shape)
         return np.asarray(total / self.weight)
 
-    def _matrix(self, i: int, asked: bool) -> Array:
-        if asked:
+    def _matrix(self, i: int, queried: bool) -> Array:
+        if queried:
             return self.queries[i]
         rows = len(self.queries[i]) if i in self.queries else 1
         return np.broadcast_to(self.totals[i], (rows, len(self.totals[i])))
@@ -99,79 +99,80 @@ class Combination:
 
 @lru_cache(maxsize=64)
 def combination(strategy: DirectStrategy, block: Block) -> BlockRows | Combination | None:
-    """Return how a block follows from one of the workload's own, with the least noise.
+    """Return the rows, or combinations of rows, of a measured block that give a block least noise.
 
     A question that was asked keeps its answer: rows that are among the measured ones come before
     combinations of them. None where there is neither.
     """
-    found: list[tuple[float, BlockRows | Combination]] = []
-    for place, own in enumerate(strategy.workload.blocks):
-        rows = _among(own, block)
+    options: list[tuple[float, BlockRows | Combination]] = []
+    for place, measured in enumerate(strategy.workload.blocks):
+        rows = _among(measured, block)
         if rows is not None:
             weight = strategy.weights[place]
-            found.append((float(weight) ** -2, BlockRows(weight, place, rows)))
-    if not found:
-        for place, own in enumerate(strategy.workload.blocks):
-            made = _combined(own, block, strategy.weights[place], place)
-            if made is not None:
-                found.append((_mean_square(made, block), made))
-    return min(found, key=lambda own: own[0])[1] if found else None
+            options.append((float(weight) ** -2, BlockRows(weight, place, rows)))
+    if not options:
+        for place, measured in enumerate(strategy.workload.blocks):
+            combined = _combined(measured, block, strategy.weights[place], place)
+            if combined is not None:
+                options.append((_mean_square(combined, block), combined))
+    return min(options, key=lambda option: option[0])[1] if options else None
 
 
-def _mean_square(made: Combination, block: Block) -> float:
-    terms = made.power_sums(block, 2)
+def _mean_square(combined: Combination, block: Block) -> float:
+    terms = combined.power_sums(block, 2)
     return sum(coef * math.prod(float(v.mean()) for v in vectors) for coef, vectors in terms)
 
 
-def _among(own: Block, block: Block) -> tuple[Array, ...] | None:
-    """Return which predicates of a measured block are those asked for; None if some are not."""
-    alike = (own.counted, own.at_least) == (block.counted, block.at_least)
-    if own.attributes != block.attributes or not (alike or (own.is_product and block.is_product)):
+def _among(measured_block: Block, block: Block) -> tuple[Array, ...] | None:
+    """Return the positions of a block's predicates in a measured block; None if one is missing."""
+    alike = (measured_block.counted, measured_block.at_least) == (block.counted, block.at_least)
+    products = measured_block.is_product and block.is_product
+    if measured_block.attributes != block.attributes or not (alike or products):
         return None
     rows = []
-    for measured, asked in zip(own.factors, block.factors, strict=True):
-        if measured.key == asked.key:
-            rows.append(np.arange(asked.shape[0]))
+    for measured, wanted in zip(measured_block.factors, block.factors, strict=True):
+        if measured.key == wanted.key:
+            rows.append(np.arange(wanted.shape[0]))
             continue
-        if not _is_small(measured, asked):
+        if not _is_small(measured, wanted):
             return None
         known = {row.tobytes(): place for place, row in reversed(list(enumerate(_dense(measured))))}
-        places = [known.get(row.tobytes(), -1) for row in _dense(asked)]
+        places = [known.get(row.tobytes(), -1) for row in _dense(wanted)]
         if -1 in places:
             return None
         rows.append(np.array(places, dtype=np.int64))
     return tuple(rows)
 
 
-def _combined(own: Block, block: Block, weight: int, place: int) -> Combination | None:
-    beyond = [i for i in block.attributes if i not in own.attributes]
-    if not own.is_product or any(block.shape_of_domain[i] > 1 for i in beyond):
+def _combined(measured_block: Block, block: Block, weight: int, place: int) -> Combination | None:
+    beyond = [i for i in block.attributes if i not in measured_block.attributes]
+    if not measured_block.is_product or any(block.shape_of_domain[i] > 1 for i in beyond):
         return None
-    measured = dict(zip(own.attributes, own.factors, strict=True))
-    asked = dict(zip(block.attributes, block.factors, strict=True))
-    attributes = tuple(sorted({*measured, *asked}))
+    measured = dict(zip(measured_block.attributes, measured_block.factors, strict=True))
+    wanted = dict(zip(block.attributes, block.factors, strict=True))
+    attributes = tuple(sorted({*measured, *wanted}))
     totals, queries = {}, {}
     for i in attributes:
         if i not in measured:  # of one class
-            totals[i], queries[i] = np.ones(1), asked[i].dense().astype(np.float64)
+            totals[i], queries[i] = np.ones(1), wanted[i].dense().astype(np.float64)
             continue
-        needs_total = i not in asked or not block.is_product
-        found = _shortest(measured[i], asked.get(i), needs_total=needs_total)
-        if found is None:
+        needs_total = i not in wanted or not block.is_product
+        coefficients = _shortest(measured[i], wanted.get(i), needs_total=needs_total)
+        if coefficients is None:
             return None
-        totals[i] = found[-1]
-        if i in asked:
-            queries[i] = found[:-1]
+        totals[i] = coefficients[-1]
+        if i in wanted:
+            queries[i] = coefficients[:-1]
     return Combination(weight, place, attributes, totals, queries)
 
 
-def _shortest(measured: Factor, asked: Factor | None, *, needs_total: bool) -> Array | None:
+def _shortest(measured: Factor, wanted: Factor | None, *, needs_total: bool) -> Array | None:
     """Return C with C F = Q, the total last, of least norm; None where there is none."""
-    if not _is_small(measured, *(() if asked is None else (asked,))):
+    if not _is_small(measured, *(() if wanted is None else (wanted,))):
         return None
     n = measured.shape[1]
     total = np.ones((1, n))
-    Q = total if asked is None else np.concatenate([asked.dense().astype(np.float64), total])
+    Q = total if wanted is None else np.concatenate([wanted.dense().astype(np.float64), total])
     C = Q @ _plus(measured)
     wrong = np.abs(C @ measured.dense() - Q).max(axis=1, initial=0.0) > _TOLERANCE
     return None if wrong[:-1].any() or (needs_total and wrong[-1]) else np.asarray(C)

@@ -44,24 +44,24 @@ class ColumnNorms:
 
     @property
     def vectors(self) -> dict[int, list[int]]:
-        """All vectors that tell codes apart."""
-        told = {i: own for i, own in self.counted.items() if len(own) > 1}
-        return self.fixed | told
+        """All vectors that distinguish codes."""
+        varying = {i: counts for i, counts in self.counted.items() if len(counts) > 1}
+        return self.fixed | varying
 
     def at(self, codes: Mapping[int, Array]) -> Array:
         """Return the norms where each attribute takes the entries given, as objects."""
-        held: Array = np.array(self.scale, dtype=object)
+        norms: Array = np.array(self.scale, dtype=object)
         for i in self.fixed:
-            held = held * codes[i]
+            norms = norms * codes[i]
         if not self.counted:
-            return held
-        hits = ((i, codes[i] if i in codes else own[0]) for i, own in self.counted.items())
-        return held * threshold_sum([(self.rows[i] - hit, hit) for i, hit in hits], self.at_least)
+            return norms
+        hits = ((i, codes[i] if i in codes else counts[0]) for i, counts in self.counted.items())
+        return norms * threshold_sum([(self.rows[i] - hit, hit) for i, hit in hits], self.at_least)
 
     def largest(self) -> int:
-        """Return the largest norm: every entry at its most."""
+        """Return the largest norm: that of the largest entry of every vector."""
         vectors = self.vectors
-        most = {i: np.array(max(own), dtype=object) for i, own in vectors.items()}
+        most = {i: np.array(max(vector), dtype=object) for i, vector in vectors.items()}
         return int(self.at(most))
 
 
@@ -77,11 +77,11 @@ def sensitivity(measurements: Sequence[WeightedBlock], noise: Noise) -> int:
     power = 1 if noise == "laplace" else 2
     constant, varying, norms = 0, [], _Norms()
     for measurement in measurements:
-        own = _columns(measurement, power, norms)
-        if own.vectors:
-            varying.append(own)
+        columns = _columns(measurement, power, norms)
+        if columns.vectors:
+            varying.append(columns)
         else:
-            constant += own.largest()
+            constant += columns.largest()
     if len(varying) == 1:
         return constant + varying[0].largest()
     return constant + _largest(varying)
@@ -106,8 +106,8 @@ def _columns(measurement: WeightedBlock, power: int, norms: "_Norms") -> ColumnN
     """Return the column norms of a measurement, with those that are one number in the scale."""
     block, scale = measurement.block, measurement.weight**power
     fixed, counted, rows = {}, {}, {}
-    for i, factor, own in zip(block.attributes, block.factors, block.counted, strict=True):
-        if own and not block.is_product:
+    for i, factor, is_counted in zip(block.attributes, block.factors, block.counted, strict=True):
+        if is_counted and not block.is_product:
             counted[i], rows[i] = norms.of(factor, 1), factor.shape[0]
             continue
         columns = norms.of(factor, power)
@@ -119,7 +119,7 @@ def _columns(measurement: WeightedBlock, power: int, norms: "_Norms") -> ColumnN
 
 
 class _Norms:
-    """The column norms of factors, found once for equal ones: marginals share theirs."""
+    """The column norms of factors, computed once for equal ones: marginals share theirs."""
 
     def __init__(self) -> None:
         self.known: dict[Hashable, list[int]] = {}
@@ -144,7 +144,7 @@ def _norms(factor: Factor, power: int) -> list[int]:
         return [sum(weight**power for weight in factor.weights)]
     if isinstance(factor, PIdentity):
         below = _wide_norms(factor.rows, power)
-        return [int(d) ** power + own for d, own in zip(factor.diagonal, below, strict=True)]
+        return [int(d) ** power + norm for d, norm in zip(factor.diagonal, below, strict=True)]
     return _wide_norms(factor.dense(), power)
 
 
@@ -157,8 +157,8 @@ def _wide_norms(matrix: Array, power: int) -> list[int]:
     total: Array = np.zeros(columns, dtype=object)
     step = max(1, ROW_CHUNK // columns)
     for start in range(0, rows, step):
-        own = np.abs(matrix[start : start + step])
-        low, high = own & _HALF, own >> _HALF_BITS
+        part = np.abs(matrix[start : start + step])
+        low, high = part & _HALF, part >> _HALF_BITS
         if power == 1:
             digits = {0: low, _HALF_BITS: high}
         else:
@@ -166,29 +166,29 @@ def _wide_norms(matrix: Array, power: int) -> list[int]:
         for place, digit in digits.items():
             for half, shift in ((digit & _HALF, place), (digit >> _HALF_BITS, place + _HALF_BITS)):
                 total = total + half.sum(axis=0).astype(object) * (1 << shift)
-    return [int(own) for own in total]
+    return [int(norm) for norm in total]
 
 
 def _largest(blocks: Sequence[ColumnNorms]) -> int:
-    told = [own.vectors for own in blocks]
-    attributes = sorted({i for vectors in told for i in vectors})
-    distinct = {i: _distinct_columns(told, i) for i in attributes}
+    varying = [block.vectors for block in blocks]
+    attributes = sorted({i for vectors in varying for i in vectors})
+    distinct = {i: _distinct_columns(varying, i) for i in attributes}
     if math.prod(len(columns) for columns in distinct.values()) > SEARCH_LIMIT:
-        return sum(own.largest() for own in blocks)
+        return sum(block.largest() for block in blocks)
     total: Array = np.zeros((), dtype=object)
-    for j, own in enumerate(blocks):
+    for j, block in enumerate(blocks):
         codes = {}
         for axis, i in enumerate(attributes):
-            if i in told[j]:
+            if i in varying[j]:
                 entries = np.array([column[j] for column in distinct[i]], dtype=object)
                 codes[i] = entries.reshape([-1, *[1] * (len(attributes) - axis - 1)])
-        total = total + own.at(codes)
+        total = total + block.at(codes)
     return int(np.max(total))
 
 
-def _distinct_columns(told: Sequence[dict[int, list[int]]], i: int) -> list[tuple[int, ...]]:
+def _distinct_columns(varying: Sequence[dict[int, list[int]]], i: int) -> list[tuple[int, ...]]:
     """Return the distinct tuples, one entry a block, that the codes of attribute i contribute."""
-    present = [vectors.get(i) for vectors in told]
+    present = [vectors.get(i) for vectors in varying]
     n = next(len(vector) for vector in present if vector is not None)
     filled = [[1] * n if vector is None else vector for vector in present]
     return list(dict.fromkeys(zip(*filled, strict=True)))

@@ -1,4 +1,4 @@
-"""How large a strategy may be: known to the search that makes one and to whoever reads it back.
+"""Size limits of a strategy, for the search that selects one and for the reader of a plan.
 
 A candidate past a limit never wins, so that a plan made here can always be carried out.
 """
@@ -36,10 +36,12 @@ def check_strategy_size(strategy: Strategy) -> None:
         _limit("sets and their subsets", sum(1 << len(b) for b in strategy.weights), MAX_SUBSETS)
     if isinstance(strategy, QuadTreeStrategy):
         _limit("levels", len(strategy.levels), MAX_LEVELS)
-    matrices = [_matrix_bytes(own) for own in _written_out(strategy)]
-    _limit("bytes in one matrix", max((max(own) for own in matrices), default=0), MAX_MATRIX_BYTES)
+    matrices = [_matrix_bytes(factor) for factor in _written_out(strategy)]
+    _limit(
+        "bytes in one matrix", max((max(sizes) for sizes in matrices), default=0), MAX_MATRIX_BYTES
+    )
     _limit("bytes in matrices", sum(map(sum, matrices)), MAX_ALL_BYTES)
-    blocks = [own.block for own in strategy.measurements]
+    blocks = [measurement.block for measurement in strategy.measurements]
     cells = sum(math.prod(block.table_shape) for block in blocks)
     rows = sum(block.queries for block in blocks)
     if max(cells, rows) > MAX_TOTAL:
@@ -55,14 +57,14 @@ def _limit(what: str, number: int, most: int) -> None:
 
 
 def _written_out(strategy: Strategy) -> Sequence[Factor]:
-    """Return the factors whose matrices a plan may hold."""
+    """Return the factors whose matrices a plan may contain."""
     match strategy:
         case ProductStrategy(factors=factors):
             return factors
-        case MarginalsStrategy(factors=held):
-            return tuple(held.values())
+        case MarginalsStrategy(factors=written):
+            return tuple(written.values())
         case ResidualStrategy(cores=cores):
-            return [own.factor for own in cores if isinstance(own, DenseCore)]
+            return [core.factor for core in cores if isinstance(core, DenseCore)]
         case UnionStrategy(parts=parts):
             return [factor for part in parts for factor in part.factors]
         case QuadTreeStrategy() | DirectStrategy():

@@ -1,4 +1,4 @@
-"""How what is measured of one attribute splits every query into its level and the rest.
+"""Splits: the level and the remainder of every query on one measured attribute.
 
 A count vector x of n classes is the spread z 1'x of its total, 1'z = 1, and what is left of it. A
 query q has the level q z on the total, and its remainder has variance q H q' with H 1 = 0. In
@@ -79,7 +79,7 @@ class DenseSplit(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Patterns:
-    """What the rows of a measured factor A contribute to the coefficients of distinct queries.
+    """Coefficients of distinct queries on the distinct rows of a measured factor A.
 
     Attributes:
         kinds: which distinct query each row of the queries is: (m,).
@@ -191,12 +191,12 @@ class DenseFactorSplit(DenseSplit):
         m, rows = queries.shape[0], self.factor.shape[0]
         total, step = np.zeros((order + 1, m)), max(1, ROW_CHUNK // max(m, 1))
         for start in range(0, rows, step):
-            own = queries.matmat(self._recovery[:, start : start + step])
+            remainders = queries.matmat(self._recovery[:, start : start + step])
             reading = self.reading[start : start + step]
-            power = np.ones_like(own)
+            power = np.ones_like(remainders)
             for c in range(order + 1):
                 total[c] += power @ reading ** (order - c)
-                power *= own
+                power *= remainders
         return total * self.levels(queries) ** np.arange(order, -1, -1)[:, None]
 
     def patterns(self, queries: Factor) -> "Patterns":

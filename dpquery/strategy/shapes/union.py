@@ -44,5 +44,5 @@ class UnionStrategy:
         return joint_system(self.shape, factors, [rows.weight for rows in self.measurements])
 
     def joint_for(self, block: Block) -> JointSystem | None:
-        """Return what answers a block from all parts together; None: its own part answers it."""
+        """Return the system that answers a block from all parts; None where its part alone does."""
         return self.joint if self.joint and self.joint.can_answer(block) else None
