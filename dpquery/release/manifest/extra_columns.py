@@ -5,7 +5,7 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from dpquery.reconstruction.columns import graphical_model
-from dpquery.reconstruction.columns.consistency import structure
+from dpquery.reconstruction.columns.consistency import query_structure
 from dpquery.reconstruction.columns.postprocess import ExtraColumn
 from dpquery.release.manifest.manifest import ColumnFacts, EmptyFacts, Manifest
 from dpquery.spec.model import Item, Spec
@@ -49,7 +49,7 @@ def _facts(column: ExtraColumn, spec: Spec) -> ColumnFacts:
 
 def _reason(item: Item) -> str:
     """Return why some tables of an item have no consistent answers; empty where all have them."""
-    reasons = (structure(table).reason for table in item.tables)
+    reasons = (query_structure(table).reason for table in item.tables)
     return next(filter(None, reasons), "")
 
 
