@@ -74,7 +74,7 @@ OUTPUT = (
         "a manifest's files are read from anywhere",
         "a report shows a file that it has no business with",
         "manifest_input._facts",
-        'own.file == f"{own.name}.parquet"',
+        'item.file == f"{item.name}.parquet"',
         "True",
         ("test_release_manifest.py::test_a_damaged_manifest_is_told_apart",),
     ),
