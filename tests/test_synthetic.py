@@ -21,8 +21,8 @@ from dpquery.operators.blocks import marginal
 from dpquery.operators.compile import compile_spec
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.release.folder import synthetic_csv
-from dpquery.release.folder.rounding import PublicChance, rounded_records
 from dpquery.release.folder.synthetic_csv import code_texts, write_synthetic
+from dpquery.release.folder.synthetic_records import PublicChance, rounded_records
 from dpquery.release.manifest.manifest_input import read_manifest
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
 from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table

@@ -19,7 +19,7 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement.counting.value_codes import code_of
 from dpquery.operators.compile import CompiledSpec
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
-from dpquery.release.folder.rounding import PublicChance, rounded_records
+from dpquery.release.folder.synthetic_records import PublicChance, rounded_records
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
 from dpquery.spec.model import Spec
 from dpquery.untrusted.atomic_write import replacing
