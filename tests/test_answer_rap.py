@@ -13,9 +13,8 @@ from rap_support import MIXED_SPEC, rehearse, relaxed_of
 from dpquery.commands import answerable
 from dpquery.operators.compile import compile_questions, compile_spec
 from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.reconstruction.rap import refine_classes
-from dpquery.reconstruction.rap.refine_classes import spread_evenly
-from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
+from dpquery.reconstruction.rap import relaxed_rows
+from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows, spread_evenly
 from dpquery.spec.parsing.later_queries import load_questions
 from dpquery.spec.parsing.spec import load_spec
 
@@ -164,7 +163,7 @@ def test_a_rap_release_says_what_it_guesses(template, tmp_path, monkeypatch):
     done = ok("answer", "few", "more.yaml", "--json")
     assert json.loads(done.out)["guessed"] == ["age", "sex", "region", "income"]
     with monkeypatch.context() as patched:
-        patched.setattr(refine_classes, "MAX_NUMBERS", 20 * 13 - 1)
+        patched.setattr(relaxed_rows, "MAX_NUMBERS", 20 * 13 - 1)
         message = refused("answer", "few", "more.yaml", code=2)
         assert "13 values apart, which takes relaxed rows of 260 numbers" in message
     assert "a guess: values of age, sex, region, income" in ok("answer", "few", "more.yaml").out

@@ -8,7 +8,7 @@ from scipy.optimize import LinearConstraint, minimize
 
 from dpquery.exceptions import SpecError
 from dpquery.operators.compile import factor
-from dpquery.reconstruction.columns.consistency import query_kind, structure
+from dpquery.reconstruction.columns.consistency import query_kind, query_structure
 from dpquery.reconstruction.columns.postprocess import (
     ExtraColumn,
     consistent,
@@ -190,7 +190,7 @@ def test_consistent_answers_are_those_of_some_counts_and_keep_the_size(own):
     assert consistent_by_brute_force(own, x)
     assert consistent_by_brute_force(own, whole)
     assert np.all(np.abs(whole - x) <= 1 + 1e-6) or isinstance(own.axes[0][1], AllRangesSet)
-    how = structure(own)
+    how = query_structure(own)
     if how.kind == "disjoint":
         assert x.sum() == pytest.approx(max(0, given.estimate.sum()))
         assert whole.sum() == round(x.sum())
@@ -228,13 +228,18 @@ def test_overlapping_predicates_have_no_consistent_answers_and_say_why(own):
     given = answers(table(own), np.arange(len(own)) - 1.0)
     assert consistent(given) is None
     assert whole_numbers(given) is None
-    assert "overlap" in structure(given.table).reason
+    assert "overlap" in query_structure(given.table).reason
     assert np.all(with_columns(given, parse_columns(["nonnegative"])).extra[0] >= 0)
 
 
 def test_thresholds_and_two_chains_have_no_consistent_answers_either():
-    assert "several of its queries" in structure(table(*[IdentitySet(2)] * 3, at_least=2)).reason
-    assert "several of its attributes" in structure(table(PrefixSet(4, 4), PrefixSet(4, 4))).reason
+    assert (
+        "several of its queries" in query_structure(table(*[IdentitySet(2)] * 3, at_least=2)).reason
+    )
+    assert (
+        "several of its attributes"
+        in query_structure(table(PrefixSet(4, 4), PrefixSet(4, 4))).reason
+    )
 
 
 def test_whole_numbers_are_neighbours_that_add_up():
@@ -338,4 +343,4 @@ def test_every_kind_of_predicate_set_is_judged():
         "summed",
     ]
     mixed = combinations_of(DISJOINT, SPECIAL)
-    assert all(structure(table(*own)).axis == 1 for own in mixed)
+    assert all(query_structure(table(*own)).axis == 1 for own in mixed)

@@ -16,7 +16,7 @@ from dpquery.reconstruction.rap.fit import RapProjection, replay
 from dpquery.reconstruction.rap.measured_queries import MeasuredQueries
 from dpquery.reconstruction.rap.mirror_descent import softmax
 from dpquery.reconstruction.rap.partition import Partition
-from dpquery.reconstruction.rap.query_answers import threshold_chance
+from dpquery.reconstruction.rap.query_answers import threshold_probability
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.reconstruction.rap.whole_tables import WholeTables
 
@@ -108,7 +108,7 @@ def surrogates_of(queries, shape, *, noisy):
     for (block, row), answer in zip(queries, noisy, strict=True):
         measured.add(block, row, noisy=answer, std=0.01)
     partition = Partition.whole(shape).refine(measured.predicates)
-    return measured.surrogates(partition, rows=9), partition
+    return measured.query_answers(partition, rows=9), partition
 
 
 def random_masses(rng, partition, n):
@@ -156,7 +156,7 @@ def test_the_programme_of_a_tail_equals_its_sum_over_all_outcomes(k, r):
     for held in product((0, 1), repeat=k):
         each = [own if h else 1 - own for own, h in zip(p, held, strict=True)]
         expected += np.multiply.reduce(each, axis=0) * (sum(held) >= r)
-    np.testing.assert_allclose(threshold_chance(p, r)[0], expected, atol=1e-12)
+    np.testing.assert_allclose(threshold_probability(p, r)[0], expected, atol=1e-12)
 
 
 def records_of(shape, n, rng):
@@ -253,7 +253,7 @@ def test_the_gradient_by_whole_tables_is_that_of_the_same_queries_one_by_one(see
     measured = MeasuredQueries()
     for (block, row), answer in zip(asked, answers, strict=True):
         measured.add(block, row, noisy=answer, std=1.0)
-    one_by_one = measured.surrogates(tables.partition, rows=5).misfit(masses)
+    one_by_one = measured.query_answers(tables.partition, rows=5).misfit(masses)
     assert by_table.error == pytest.approx(one_by_one.error, rel=1e-6)
     assert by_table.worst == pytest.approx(one_by_one.worst, rel=1e-6)
     np.testing.assert_allclose(by_table.gradient, one_by_one.gradient, rtol=1e-5, atol=1e-6)

@@ -21,8 +21,8 @@ from dpquery.operators.blocks import marginal
 from dpquery.operators.compile import compile_spec
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.releases.folder import synthetic_csv
-from dpquery.releases.folder.rounding import PublicChance, rounded
-from dpquery.releases.folder.synthetic_csv import texts, write_synthetic
+from dpquery.releases.folder.synthetic_csv import code_texts, write_synthetic
+from dpquery.releases.folder.synthetic_records import PublicChance, rounded_records
 from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
 from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
@@ -49,13 +49,13 @@ KINDS = {
 def test_every_code_has_a_text_that_reads_back_as_it(kind):
     column = KINDS[kind]
     read = code_of(column)
-    assert [read(text.encode()) for text in texts(column)] == list(range(column.size))
+    assert [read(text.encode()) for text in code_texts(column)] == list(range(column.size))
 
 
 def test_a_value_that_no_line_can_hold_is_refused_by_its_label():
     column = Column("c", Categorical(("a", "b\nc"), ("a", "the second")))
     with pytest.raises(SpecError, match="'the second' in column 'c'"):
-        texts(column)
+        code_texts(column)
 
 
 # ------------------------------------------------------------------------------- the records
@@ -141,7 +141,7 @@ def test_one_relaxed_row_gives_its_distributions_to_within_a_record():
     rows = RelaxedRows((3, 2), np.array([[0.25, 0.0, 0.75, 0.4, 0.6]], dtype=np.float32))
     classes = (np.arange(3), np.arange(2))
     for records in (1, 7, 1000):
-        codes = rounded(rows, classes, records=records, chance=PublicChance(0, 0))
+        codes = rounded_records(rows, classes, records=records, chance=PublicChance(0, 0))
         for own, shares in zip(codes, ([0.25, 0, 0.75], [0.4, 0.6]), strict=True):
             counts = np.bincount(own, minlength=len(shares))
             assert np.abs(counts - records * np.array(shares)).max() < 1 + 1e-4
@@ -151,7 +151,7 @@ def test_one_relaxed_row_gives_its_distributions_to_within_a_record():
 @pytest.mark.parametrize("records", [1, 39, 40, 41, 1000])
 def test_relaxed_rows_give_equal_numbers_of_records(records):
     values = np.eye(40, dtype=np.float32)
-    (codes,) = rounded(
+    (codes,) = rounded_records(
         RelaxedRows((40,), values), (np.arange(40),), records=records, chance=PublicChance(3, 0)
     )
     given = np.bincount(codes, minlength=40)

@@ -33,7 +33,7 @@ from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.reconstruction.columns.postprocess import ExtraColumn, parse_columns
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.reconstruction.linear_answers import noisy_values, positions_of
-from dpquery.reconstruction.rap.refine_classes import spread_evenly
+from dpquery.reconstruction.rap.relaxed_rows import spread_evenly
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.releases.folder.answers import answers_manifest, check_answers_target, read_answerable
 from dpquery.releases.folder.measurements_file import measurement_labels, read_measurements

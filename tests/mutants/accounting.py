@@ -241,8 +241,8 @@ ACCOUNTING = (
         "the manifest rounds the charge down",
         "a release says that it cost less than the ledger has",
         "_guarantee_facts",
-        "units_text(math.ceil(own.amount * UNIT))",
-        "units_text(math.floor(own.amount * UNIT))",
+        "units_text(math.ceil(guarantee.amount * UNIT))",
+        "units_text(math.floor(guarantee.amount * UNIT))",
         ("test_release_manifest.py::test_the_manifest_states_the_charge_that_the_ledger_has",),
     ),
     Mutant(

@@ -74,7 +74,7 @@ OUTPUT = (
         "a manifest's files are read from anywhere",
         "a report shows a file that it has no business with",
         "manifest_input._facts",
-        'own.file == f"{own.name}.parquet"',
+        'item.file == f"{item.name}.parquet"',
         "True",
         ("test_release_manifest.py::test_a_damaged_manifest_is_told_apart",),
     ),
@@ -174,8 +174,8 @@ OUTPUT = (
         "relaxed rows of another release are read",
         "answers are passed off as those of a release that they are not from",
         "read_relaxed",
-        "        own = rows_digest(values) == digest and np.isfinite(values).all()\n",
-        "        own = np.isfinite(values).all()\n",
+        "        as_written = rows_digest(values) == digest and np.isfinite(values).all()\n",
+        "        as_written = np.isfinite(values).all()\n",
         ("test_synthetic.py::test_relaxed_rows_of_another_release_are_refused",),
     ),
     Mutant(
@@ -198,9 +198,9 @@ OUTPUT = (
         "synthetic records can reach the data",
         "what they are made of need not be noisy",
         "write_synthetic",
-        "    values = [[texts(",
+        "    values = [[code_texts(",
         "    from dpquery.measurement.counting.tabulate import tabulate as tabulate\n\n"
-        "    values = [[texts(",
+        "    values = [[code_texts(",
         ("test_architecture.py::test_only_measurement_can_reach_the_data[release]",),
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""How the queries of a table hang together: what makes its answers those of one set of records.
+"""Which answers of a table are consistent: those that one set of records could give.
 
 A table is consistent if some table of counts, none negative, gives all its answers. For each set of
 predicates on an attribute that means:
@@ -39,13 +39,13 @@ QueryKind = Literal["disjoint", "prefix", "ranges", "summed", "overlapping"]
 
 
 @dataclass(frozen=True)
-class Structure:
-    """What can be said of a table's answers.
+class QueryStructure:
+    """How the queries of a table overlap, which decides what its consistent answers are.
 
     Attributes:
         kind: of the one axis that is not disjoint; "disjoint" where there is none.
         axis: its place among the table's axes; 0 where there is none.
-        whole: which of its queries is the sum of the disjoint ones among them.
+        whole: which query of that axis is the sum of the disjoint ones among them.
         reason: why there are no consistent answers; empty where there are.
     """
 
@@ -55,27 +55,31 @@ class Structure:
     reason: str = ""
 
 
-def structure(table: Table) -> Structure:
-    """Return how a table's queries hang together."""
+def query_structure(table: Table) -> QueryStructure:
+    """Return how the queries of a table overlap."""
     if table.threshold < len(table.axes):
-        return Structure("overlapping", reason="a record can be counted by several of its queries")
+        return QueryStructure(
+            "overlapping", reason="a record can be counted by several of its queries"
+        )
     kinds = [query_kind(predicates) for _, predicates in table.axes]
     special = [place for place, kind in enumerate(kinds) if kind != "disjoint"]
     if not special:
-        return Structure("disjoint")
+        return QueryStructure("disjoint")
     if any(kinds[place] == "overlapping" for place in special):
-        return Structure("overlapping", reason="the predicates of one of its attributes overlap")
+        return QueryStructure(
+            "overlapping", reason="the predicates of one of its attributes overlap"
+        )
     if len(special) > 1:
-        return Structure(
+        return QueryStructure(
             "overlapping", reason="several of its attributes have prefixes, ranges or totals"
         )
     (axis,) = special
     predicates = table.axes[axis][1]
-    return Structure(kinds[axis], axis, _whole(predicates))
+    return QueryStructure(kinds[axis], axis, _whole(predicates))
 
 
 def query_kind(predicates: PredicateSet) -> QueryKind:
-    """Return how the predicates of one attribute hang together."""
+    """Return how the predicates of one attribute overlap."""
     match predicates:
         case IdentitySet() | TotalSet():
             return "disjoint"
@@ -87,10 +91,10 @@ def query_kind(predicates: PredicateSet) -> QueryKind:
             return "disjoint" if width == 1 or len(predicates) == 1 else "overlapping"
         case IntervalSet():
             pairs = pairwise(sorted(ranges(predicates)))
-            apart = all(own[1] < following[0] for own, following in pairs)
-            return "disjoint" if apart else "overlapping"
+            disjoint = all(last < first for (_, last), (first, _) in pairs)
+            return "disjoint" if disjoint else "overlapping"
         case GroupSet(groups=groups):
-            codes = [code for _, own in groups for code in own]
+            codes = [code for _, codes_of_group in groups for code in codes_of_group]
             return "disjoint" if len(codes) == len(set(codes)) else "overlapping"
         case StackedSet(parts=parts):
             return "summed" if _cells(parts) is not None else "overlapping"
@@ -98,11 +102,11 @@ def query_kind(predicates: PredicateSet) -> QueryKind:
 
 
 def _cells(parts: Sequence[PredicateSet]) -> PredicateSet | None:
-    """Return the part that splits up the total, where there are the two and nothing else."""
-    others = [own for own in parts if not isinstance(own, TotalSet)]
-    if len(parts) != 2 or len(others) != 1:
+    """Return the part whose disjoint queries sum to the total; None if there is more than that."""
+    non_totals = [part for part in parts if not isinstance(part, TotalSet)]
+    if len(parts) != 2 or len(non_totals) != 1:
         return None
-    (cells,) = others
+    (cells,) = non_totals
     match cells:
         case IdentitySet():
             return cells
@@ -113,7 +117,7 @@ def _cells(parts: Sequence[PredicateSet]) -> PredicateSet | None:
 
 
 def _whole(predicates: PredicateSet) -> int:
-    """Return the place of the query that counts what any other counts."""
+    """Return the place of the query that counts whatever any of the others counts."""
     match predicates:
         case AllRangesSet(length=length):
             return length - 1

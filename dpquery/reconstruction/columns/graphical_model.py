@@ -38,9 +38,8 @@ MAX_TREE_CELLS = 1 << 20  # of all tables of the junction tree: minutes to fit
 MAX_QUERY_ENTRIES = 1 << 24  # of all query matrices, written out
 FIT_ITERATIONS = 1000
 FIRST_STEP_FACTOR = 1e4  # than mbi's, the first step
-FIT_TOLERANCE = (
-    1e-4  # relative fall of the loss over 50 iterations, twice in a row, that ends the fit
-)
+# Relative fall of the loss over 50 iterations, twice in a row, that ends the fit.
+FIT_TOLERANCE = 1e-4
 
 
 class _Marginal(Protocol):
@@ -74,15 +73,17 @@ def check_graphical(strategy: Strategy) -> None:
             "how many records there are; leave the column out"
         )
     measured = strategy.measurements
-    cells = junction_tree_cells(strategy.shape, [_varying(own.block) for own in measured])
+    cells = junction_tree_cells(
+        strategy.shape, [_varying(measurement.block) for measurement in measured]
+    )
     if cells > MAX_TREE_CELLS:
         raise UnsupportedWorkloadError(
             f"--also graphical: the attributes that are measured together tie into tables of "
             f"{float(cells):.1e} cells, and the limit is {float(MAX_TREE_CELLS):.1e}; leave the "
             "column out, or ask for fewer tables that share attributes"
         )
-    factors = {id(own): own for m in measured for own in m.block.factors}
-    entries = sum(math.prod(own.shape) for own in factors.values() if not isinstance(own, Identity))
+    factors = {id(factor): factor for m in measured for factor in m.block.factors}
+    entries = sum(math.prod(f.shape) for f in factors.values() if not isinstance(f, Identity))
     if entries > MAX_QUERY_ENTRIES:
         raise UnsupportedWorkloadError(
             f"--also graphical: the queries measured take {float(entries):.1e} numbers to write "
@@ -122,7 +123,7 @@ def junction_tree_cells(shape: Sequence[int], subsets: Iterable[Subset]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Query:
-    """One matrix for each axis of a table, or None where it is asked cell by cell."""
+    """The queries of one measurement: a matrix for each axis of a table, None for the identity."""
 
     shape: tuple[int, ...]
     matrices: tuple[Array | None, ...]
@@ -138,12 +139,12 @@ class _Query:
 
     def op_norm_sq(self) -> float:
         """Return the largest squared singular value."""
-        norms = (np.linalg.norm(own, 2) for own in self.matrices if own is not None)
+        norms = (np.linalg.norm(matrix, 2) for matrix in self.matrices if matrix is not None)
         return math.prod(float(norm) ** 2 for norm in norms)
 
 
 class GraphicalModel:
-    """A fitted model, asked block by block."""
+    """A fitted graphical model, which answers block by block."""
 
     def __init__(self, model: _Model) -> None:
         """Take a model of mbi over attributes named by their places."""
@@ -180,11 +181,13 @@ def fit_graphical(
         from mbi.estimation import MirrorDescent
         from mbi.marginal_loss import from_linear_measurements
 
-        used = sorted({i for own in strategy.measurements for i in _varying(own.block)})
+        used = sorted(
+            {i for measurement in strategy.measurements for i in _varying(measurement.block)}
+        )
         measurements = [
-            LinearMeasurement(values, _names(_varying(own.block)), std, query)
-            for own, noisy in zip(strategy.measurements, answers, strict=True)
-            for values, std, query in [_scaled(own, noisy, noise_std)]
+            LinearMeasurement(values, _names(_varying(measurement.block)), std, query)
+            for measurement, noisy in zip(strategy.measurements, answers, strict=True)
+            for values, std, query in [_scaled(measurement, noisy, noise_std)]
         ]
         domain = Domain(_names(used), tuple(strategy.shape[i] for i in used))
         loss = from_linear_measurements(measurements, domain)
@@ -195,9 +198,11 @@ def fit_graphical(
     return GraphicalModel(fitted)
 
 
-def _scaled(own: WeightedBlock, noisy: Array, noise_std: float) -> tuple[Array, float, _Query]:
+def _scaled(
+    measurement: WeightedBlock, noisy: Array, noise_std: float
+) -> tuple[Array, float, _Query]:
     """Return values, their standard deviation and their queries, with entries of at most one."""
-    block, scale = own.block, float(own.weight)
+    block, scale = measurement.block, float(measurement.weight)
     matrices: list[Array | None] = []
     for factor in block.factors:
         if isinstance(factor, Identity):

@@ -1,9 +1,9 @@
-"""Answers made more plausible: extra columns beside the unbiased estimates, never in their place.
+"""Post-processed columns, beside the unbiased estimates and never in their place.
 
 Every column is a function of one table's estimates and standard errors, but for `graphical`, which
 comes from a model of all measurements (graphical_model). What a column gains on sparse tables it
 pays for with bias: sums of many of its cells can be far worse than the same sums of estimates,
-and the noise intervals are not its own.
+and the noise intervals are those of the estimates.
 """
 
 import math
@@ -15,7 +15,7 @@ import numpy as np
 
 from dpquery.exceptions import SpecError
 from dpquery.operators.factors import Array
-from dpquery.reconstruction.columns.consistency import Structure, structure
+from dpquery.reconstruction.columns.consistency import QueryStructure, query_structure
 from dpquery.reconstruction.columns.simplex import (
     onto_chain,
     onto_simplex,
@@ -25,9 +25,9 @@ from dpquery.reconstruction.columns.simplex import (
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.spec.problems import quoted, suggestion
 
-Name = Literal["nonnegative", "consistent", "thresholded", "integer", "graphical"]
-COLUMN_NAMES: tuple[Name, ...] = get_args(Name)
-MEANINGS: dict[Name, str] = {
+ColumnName = Literal["nonnegative", "consistent", "thresholded", "integer", "graphical"]
+COLUMN_NAMES: tuple[ColumnName, ...] = get_args(ColumnName)
+COLUMN_MEANINGS: dict[ColumnName, str] = {
     "nonnegative": "the estimate, or zero where it is negative",
     "consistent": "the nearest answers, in standard errors, that a table of counts without "
     "negative cells could have, totals before what they are made of; all records together stay as "
@@ -40,9 +40,9 @@ MEANINGS: dict[Name, str] = {
 
 @dataclass(frozen=True)
 class ExtraColumn:
-    """A column asked for; `z` is the threshold in standard errors, None for the universal one."""
+    """An extra column; `z` is its threshold in standard errors, None for the universal one."""
 
-    name: Name
+    name: ColumnName
     z: float | None = None
 
     @property
@@ -55,29 +55,29 @@ class ExtraColumn:
         """What the column holds, in words."""
         z = "sqrt(2 ln m)" if self.z is None else f"{self.z:g}"
         rows = ", m being the rows of its table" if self.z is None else ""
-        return MEANINGS[self.name].format(z=f"{z} standard errors{rows}")
+        return COLUMN_MEANINGS[self.name].format(z=f"{z} standard errors{rows}")
 
 
 def parse_columns(texts: Sequence[str]) -> tuple[ExtraColumn, ...]:
     """Read the columns asked for, in order.
 
     >>> parse_columns(["consistent", "thresholded:2"])
-    (Column(name='consistent', z=None), Column(name='thresholded', z=2.0))
+    (ExtraColumn(name='consistent', z=None), ExtraColumn(name='thresholded', z=2.0))
 
     Raises:
         SpecError: a name is not known or repeated, or a threshold is not a positive number.
     """
-    found = tuple(_parse(text) for text in texts)
-    names = [own.name for own in found]
+    columns = tuple(_parse(text) for text in texts)
+    names = [column.name for column in columns]
     for name in names:
         if names.count(name) > 1:
             raise SpecError(f"--also {name} is given twice; a release has one column of a name")
-    return found
+    return columns
 
 
 def _parse(text: str) -> ExtraColumn:
     given, colon, option = text.partition(":")
-    name = next((own for own in COLUMN_NAMES if own == given), None)
+    name = next((known for known in COLUMN_NAMES if known == given), None)
     if name is None:
         raise SpecError(f"--also {quoted(given)} is not known{suggestion(given, COLUMN_NAMES)}")
     if not colon:
@@ -141,92 +141,92 @@ def thresholded(answers: TableAnswers, z: float | None) -> Array:
 
 
 def consistent(answers: TableAnswers) -> Array | None:
-    """Return the consistent answers of a table; None where structure knows of none. (m,).
+    """Return the consistent answers of a table; None where its queries overlap too much. (m,).
 
     A table of disjoint queries is projected onto the simplex of its size. Where one axis has
     prefixes, ranges or a total, the queries that count all of that axis are projected so first,
     and then, for each of them, the others given their whole.
     """
-    how = structure(answers.table)
-    return None if how.reason else _consistent(answers, how)
+    structure = query_structure(answers.table)
+    return None if structure.reason else _consistent(answers, structure)
 
 
-def _consistent(answers: TableAnswers, how: Structure) -> Array:
-    own = _Fibres(answers.table.shape, how)
-    y = own.split(answers.estimate)
-    v = own.split(relative_variances(answers.std_error, answers.estimate.shape))
-    wholes, spread = y[:, how.whole], v[:, how.whole]
+def _consistent(answers: TableAnswers, structure: QueryStructure) -> Array:
+    fibres = _Fibres(answers.table.shape, structure)
+    y = fibres.split(answers.estimate)
+    v = fibres.split(relative_variances(answers.std_error, answers.estimate.shape))
+    wholes, spread = y[:, structure.whole], v[:, structure.whole]
     size = np.maximum(wholes.sum(keepdims=True), 0.0)
     total = onto_simplex(wholes[None, :], spread[None, :], size)[0]
-    match how.kind:
+    match structure.kind:
         case "summed":
-            cells = own.cells(y.shape[1])
-            found = onto_simplex(y[:, cells], v[:, cells], total)
+            cells = fibres.cells(y.shape[1])
+            solved = onto_simplex(y[:, cells], v[:, cells], total)
         case "prefix" | "ranges":
-            first = slice(how.whole + 1)
-            found = onto_chain(y[:, first], v[:, first], total)
+            first = slice(structure.whole + 1)
+            solved = onto_chain(y[:, first], v[:, first], total)
         case _:
-            found = total[:, None]
-    return own.join(own.complete(found, total))
+            solved = total[:, None]
+    return fibres.join(fibres.complete(solved, total))
 
 
 def whole_numbers(answers: TableAnswers) -> Array | None:
     """Return the consistent answers as whole numbers that are consistent again. (m,) int64."""
-    how = structure(answers.table)
-    if how.reason:
+    structure = query_structure(answers.table)
+    if structure.reason:
         return None
-    own = _Fibres(answers.table.shape, how)
-    x = own.split(_consistent(answers, how))
-    wholes = x[:, how.whole]
+    fibres = _Fibres(answers.table.shape, structure)
+    x = fibres.split(_consistent(answers, structure))
+    wholes = x[:, structure.whole]
     total = to_whole(wholes[None, :], np.rint(wholes.sum(keepdims=True)))[0]
-    match how.kind:
+    match structure.kind:
         case "summed":
-            found = to_whole(x[:, own.cells(x.shape[1])], total)
+            solved = to_whole(x[:, fibres.cells(x.shape[1])], total)
         case "prefix" | "ranges":
-            first = slice(how.whole + 1)
-            found = np.minimum(np.rint(x[:, first]).astype(np.int64), total[:, None])
-            found[:, -1] = total
+            first = slice(structure.whole + 1)
+            solved = np.minimum(np.rint(x[:, first]).astype(np.int64), total[:, None])
+            solved[:, -1] = total
         case _:
-            found = total[:, None]
-    return own.join(own.complete(found, total))
+            solved = total[:, None]
+    return fibres.join(fibres.complete(solved, total))
 
 
 @dataclass(frozen=True)
 class _Fibres:
-    """A table as fibres along its one axis that is not disjoint; each cell is one without it."""
+    """Fibres of a table along its one axis that is not disjoint; without one, its cells."""
 
     shape: tuple[int, ...]
-    how: Structure
+    structure: QueryStructure
 
     def split(self, values: Array) -> Array:
         """Return (fibres, queries of the axis)."""
-        if self.how.kind == "disjoint":
+        if self.structure.kind == "disjoint":
             return values.reshape(-1, 1)
-        moved = np.moveaxis(values.reshape(self.shape), self.how.axis, -1)
+        moved = np.moveaxis(values.reshape(self.shape), self.structure.axis, -1)
         return np.ascontiguousarray(moved).reshape(-1, moved.shape[-1])
 
     def join(self, fibres: Array) -> Array:
         """Undo split."""
-        if self.how.kind == "disjoint":
+        if self.structure.kind == "disjoint":
             return fibres.ravel()
-        axis = self.how.axis
+        axis = self.structure.axis
         others = self.shape[:axis] + self.shape[axis + 1 :]
         moved = np.moveaxis(fibres.reshape(*others, fibres.shape[1]), -1, axis)
         return np.asarray(np.ascontiguousarray(moved).ravel())
 
     def cells(self, queries: int) -> Array:
         """Return the places of the queries that the whole is the sum of."""
-        return np.delete(np.arange(queries), self.how.whole)
+        return np.delete(np.arange(queries), self.structure.whole)
 
-    def complete(self, found: Array, total: Array) -> Array:
+    def complete(self, solved: Array, total: Array) -> Array:
         """Return all queries of each fibre from those solved for."""
-        match self.how.kind:
+        match self.structure.kind:
             case "summed":
-                place = 0 if self.how.whole == 0 else found.shape[1]
-                return np.insert(found, place, total, axis=1)
+                place = 0 if self.structure.whole == 0 else solved.shape[1]
+                return np.insert(solved, place, total, axis=1)
             case "ranges":
-                first, last = np.triu_indices(found.shape[1])
-                below = np.concatenate([np.zeros_like(found[:, :1]), found], axis=1)
-                return np.asarray(found[:, last] - below[:, first])
+                first, last = np.triu_indices(solved.shape[1])
+                below = np.concatenate([np.zeros_like(solved[:, :1]), solved], axis=1)
+                return np.asarray(solved[:, last] - below[:, first])
             case _:
-                return found
+                return solved

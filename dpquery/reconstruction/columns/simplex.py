@@ -8,18 +8,17 @@ import numpy as np
 
 from dpquery.operators.factors import Array
 
-_SLACK = (
-    1e-6  # a value this close below a whole number is that number: sums of floats are no better
-)
-_LEAST = 1e-12  # of the largest variance: what is known exactly is all but held
+# A value this close below a whole number is that number: sums of floats are no better.
+_SLACK = 1e-6
+_LEAST = 1e-12  # of the largest variance: what is known exactly hardly moves
 
 
 def relative_variances(std_error: Array | None, shape: tuple[int, ...]) -> Array:
     """Return positive variances of a table's answers; equal ones where none are known."""
     if std_error is None or not np.any(std_error):
         return np.ones(shape)
-    found = np.square(std_error.reshape(shape) / std_error.max())
-    return np.asarray(np.maximum(found, _LEAST))
+    variance = np.square(std_error.reshape(shape) / std_error.max())
+    return np.asarray(np.maximum(variance, _LEAST))
 
 
 def onto_simplex(y: Array, variance: Array, total: Array) -> Array:
@@ -38,16 +37,16 @@ def onto_simplex(y: Array, variance: Array, total: Array) -> Array:
     >>> onto_simplex(np.array([[3.0, 1.0, -2.0]]), np.ones((1, 3)), np.array([2.0]))
     array([[2., 0., 0.]])
     """
-    kept = np.broadcast_to(total[:, None] > 0, y.shape)
+    positive = np.broadcast_to(total[:, None] > 0, y.shape)
     while True:
-        excess = np.sum(y, axis=1, where=kept) - total
-        weight = np.sum(variance, axis=1, where=kept)
+        excess = np.sum(y, axis=1, where=positive) - total
+        weight = np.sum(variance, axis=1, where=positive)
         tau = np.divide(excess, weight, out=np.zeros_like(total), where=weight > 0)
         point = y - tau[:, None] * variance
-        left = kept & (point > 0)
-        if np.array_equal(left, kept):
-            return np.where(kept, point, 0.0)
-        kept = left
+        still_positive = positive & (point > 0)
+        if np.array_equal(still_positive, positive):
+            return np.where(positive, point, 0.0)
+        positive = still_positive
 
 
 def onto_chain(y: Array, variance: Array, total: Array) -> Array:
@@ -65,12 +64,12 @@ def onto_chain(y: Array, variance: Array, total: Array) -> Array:
     """
     from scipy.optimize import isotonic_regression  # slow to import; few releases need it
 
-    found = np.array(y, dtype=np.float64)
-    found[:, -1] = total
+    point = np.array(y, dtype=np.float64)
+    point[:, -1] = total
     if y.shape[1] > 1:
-        for row, own, most in zip(found, 1 / variance, total, strict=True):
-            row[:-1] = np.clip(isotonic_regression(row[:-1], weights=own[:-1]).x, 0, most)
-    return found
+        for row, weights, most in zip(point, 1 / variance, total, strict=True):
+            row[:-1] = np.clip(isotonic_regression(row[:-1], weights=weights[:-1]).x, 0, most)
+    return point
 
 
 def to_whole(x: Array, total: Array) -> Array:

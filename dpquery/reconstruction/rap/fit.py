@@ -1,6 +1,6 @@
-"""The public side of Relaxed Adaptive Projection (RAP): synthetic rows that follow noisy answers.
+"""The public side of Relaxed Adaptive Projection (RAP): relaxed rows fitted to noisy answers.
 
-It is told what was measured and never sees data; the same measurements give the same rows.
+It sees what was measured and never the data; the same measurements give the same rows.
 """
 
 import numpy as np
@@ -81,7 +81,7 @@ class RapProjection:
         if self._measured.predicates:
             finer = self._partition.refine(self._measured.predicates)
             rows = self.settings.relaxed_rows
-            self._project(finer, self._measured.surrogates(finer, rows=rows).target)
+            self._project(finer, self._measured.query_answers(finer, rows=rows).target)
 
     def _fit_to_all(self, noisy: Array, std: float) -> None:
         """Fit to the answers of all queries, in the order of the blocks and of their rows."""
@@ -103,6 +103,6 @@ class RapProjection:
 def replay(workload: Workload, settings: RapSettings, measurement: RapMeasurement) -> RapProjection:
     """Return the relaxed rows that a run ended with, from what it measured."""
     projection = RapProjection(workload, settings, measurement.total)
-    for own in measurement.rounds:
-        projection.add(own.places, own.noisy, own.std)
+    for measured in measurement.rounds:
+        projection.add(measured.places, measured.noisy, measured.std)
     return projection

@@ -1,4 +1,4 @@
-"""The queries that were measured one by one, with their noisy answers, as surrogates take them."""
+"""The queries that were measured one by one, with their noisy answers."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ import numpy as np
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array, Factor
 from dpquery.reconstruction.rap.partition import Partition
-from dpquery.reconstruction.rap.query_answers import Alike, Surrogates
+from dpquery.reconstruction.rap.query_answers import QueryAnswers, QueryForm
 
 
 @dataclass(eq=False)
-class _Form:
-    """Queries with as many plain and counted predicates each, by the numbers of these."""
+class _FormLists:
+    """Queries of one form: the numbers of their predicates, their answers and the noise on them."""
 
     plain: list[list[int]] = field(default_factory=list)
     counted: list[list[int]] = field(default_factory=list)
@@ -22,12 +22,12 @@ class _Form:
 
 
 class MeasuredQueries:
-    """Grows with every measured query by a few numbers, and by a row for each new predicate."""
+    """All queries measured so far: a few numbers for each, and a vector for each new predicate."""
 
     def __init__(self) -> None:
         self.predicates: list[tuple[int, Array]] = []
         self._numbers: dict[tuple[int, bytes], int] = {}
-        self._forms: dict[tuple[int, int, int], _Form] = defaultdict(_Form)
+        self._forms: dict[tuple[int, int, int], _FormLists] = defaultdict(_FormLists)
 
     def add(self, block: Block, row: int, *, noisy: float, std: float) -> None:
         """Take in one query: row `row` of a block, with its answer as a fraction of one.
@@ -43,19 +43,19 @@ class MeasuredQueries:
                 block.attributes, block.factors, places, strict=True
             )
         ]
-        counts = [own and not block.is_product for own in block.counted]
-        plain = [number for number, own in zip(numbers, counts, strict=True) if not own]
-        counted = [number for number, own in zip(numbers, counts, strict=True) if own]
+        is_counted = [counted and not block.is_product for counted in block.counted]
+        plain = [number for number, chosen in zip(numbers, is_counted, strict=True) if not chosen]
+        counted = [number for number, chosen in zip(numbers, is_counted, strict=True) if chosen]
         form = self._forms[len(plain), len(counted), block.at_least if counted else 0]
         form.plain.append(plain)
         form.counted.append(counted)
         form.noisy.append(noisy)
         form.std.append(std)
 
-    def surrogates(self, partition: Partition, *, rows: int) -> Surrogates:
-        """Return them over groups of classes, for so many relaxed rows."""
+    def query_answers(self, partition: Partition, *, rows: int) -> QueryAnswers:
+        """Return the error of so many relaxed rows against these queries, by groups of classes."""
         queries = tuple(
-            Alike(
+            QueryForm(
                 np.array(form.plain, dtype=np.int64).reshape(len(form.noisy), k).T,
                 np.array(form.counted, dtype=np.int64).reshape(len(form.noisy), counted).T,
                 r,
@@ -64,7 +64,7 @@ class MeasuredQueries:
             )
             for (k, counted, r), form in self._forms.items()
         )
-        return Surrogates(rows, partition.over_groups(self.predicates), queries)
+        return QueryAnswers(rows, partition.over_groups(self.predicates), queries)
 
     def _number(self, attribute: int, factor: Factor, row: int) -> int:
         predicate = np.asarray(factor.row(row), dtype=np.float64)

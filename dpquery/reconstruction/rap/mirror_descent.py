@@ -1,4 +1,4 @@
-"""RAP's projection: of all relaxed rows that explain the noisy answers, those closest to the start.
+"""RAP's projection: of all relaxed rows that fit the noisy answers, those closest to the start.
 
 The seed lowers the squared error by thousands of Adam steps on logits that sparsemax maps to
 distributions [RAP]; many rows do so, and which of them the steps end at decides what the rows say
@@ -24,14 +24,14 @@ MOMENTUM = 0.9
 GROWTH, CUT = 1.1, 0.5  # of the step after one that helped, and after one that did not
 FIRST_PULL = 0.2  # of the first round, as a part of the excess at the start
 EASE, RETURN = 0.98, 3.0  # of the pull after every step, and for another round
-SPENT = 1e-3  # a pull of this part of the excess holds nothing back: distances are a few nats
+SPENT = 1e-3  # a pull of this part of the excess has no effect: distances are a few nats
 OBJECTIVE_ROUNDING = 1e-6  # of the objective in float32: a step that is worse by less is no worse
 LEAST_LOG = -25.0  # of a mass: what is at exp(-25) can come back
 
 
 @dataclass(frozen=True, eq=False)
 class Misfit:
-    """How far relaxed rows are from noisy answers.
+    """The error of relaxed rows against noisy answers, and its gradient.
 
     Attributes:
         error: the weighted squared error.
@@ -46,7 +46,7 @@ class Misfit:
 
 @dataclass(frozen=True, eq=False)
 class FitTarget:
-    """What relaxed rows are to explain: noisy answers, and what noise there is in them.
+    """The noisy answers that relaxed rows are fitted to, and the error that their noise explains.
 
     Attributes:
         misfit: from masses, (g, n').
@@ -58,22 +58,23 @@ class FitTarget:
     noise: float
     answers: int
 
-    def is_met(self, own: Misfit) -> bool:
+    def is_met(self, misfit: Misfit) -> bool:
         """Whether noise explains the error as a whole, and the worst answer too.
 
         The largest of m normal deviates is below sqrt(2 ln 2m), more often than not. Of millions of
         answers a few that are clearly wrong do not show in the sum.
         """
-        return own.error <= self.noise and own.worst <= math.sqrt(2 * math.log(2 * self.answers))
+        largest_deviate = math.sqrt(2 * math.log(2 * self.answers))
+        return misfit.error <= self.noise and misfit.worst <= largest_deviate
 
-    def excess(self, own: Misfit) -> float:
+    def excess(self, misfit: Misfit) -> float:
         """Return how much of the error noise does not explain, or the worst answer's error."""
-        return max(own.error - self.noise, own.worst**2 * self.noise / self.answers)
+        return max(misfit.error - self.noise, misfit.worst**2 * self.noise / self.answers)
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """Where a projection ended.
+    """The result of a projection.
 
     Attributes:
         masses: (g, n') distributions along each span.
@@ -116,27 +117,27 @@ def project(
         Post-processing: a function of noisy answers and public inputs.
     """
     anchor: Floats = np.log(start)
-    here = _point(target, np.log(np.maximum(masses, np.float32(1e-30))), anchor, spans)
-    pull = FIRST_PULL * target.excess(here.misfit) if last.pull is None else RETURN * last.pull
+    point = _point(target, np.log(np.maximum(masses, np.float32(1e-30))), anchor, spans)
+    pull = FIRST_PULL * target.excess(point.misfit) if last.pull is None else RETURN * last.pull
     velocity: Array = np.zeros_like(anchor)
-    step, mark, tried = 0.0, math.inf, 0
-    while not target.is_met(here.misfit) and tried < MOST_STEPS:
+    step, excess_before, tried = 0.0, math.inf, 0
+    while not target.is_met(point.misfit) and tried < MOST_STEPS:
         if tried % WINDOW == 0:
-            excess = target.excess(here.misfit)
-            if excess > (1 - PROGRESS) * mark and pull < SPENT * excess:
+            excess = target.excess(point.misfit)
+            if excess > (1 - PROGRESS) * excess_before and pull < SPENT * excess:
                 break
-            mark = excess
+            excess_before = excess
         tried += 1
-        slope = here.misfit.gradient + pull * (here.logs - anchor)
+        slope = point.misfit.gradient + pull * (point.logs - anchor)
         step = step or FIRST_MOVE / max(float(np.abs(slope).max()), 1e-30)
         velocity = MOMENTUM * velocity - step * slope
-        there = _point(target, here.logs + velocity, anchor, spans)
-        if there.objective(pull) <= here.objective(pull) * (1 + OBJECTIVE_ROUNDING):
-            here, step = there, step * GROWTH
+        trial = _point(target, point.logs + velocity, anchor, spans)
+        if trial.objective(pull) <= point.objective(pull) * (1 + OBJECTIVE_ROUNDING):
+            point, step = trial, step * GROWTH
         else:
             velocity, step = np.zeros_like(velocity), step * CUT
         pull *= EASE
-    return Fit(here.masses, pull, last.steps + tried)
+    return Fit(point.masses, pull, last.steps + tried)
 
 
 def _point(target: FitTarget, logits: Array, anchor: Floats, spans: Sequence[slice]) -> _Point:
@@ -145,8 +146,9 @@ def _point(target: FitTarget, logits: Array, anchor: Floats, spans: Sequence[sli
     for span in spans:
         if span.stop - span.start == 1:
             misfit.gradient[span] = 0
-    apart = masses * (logs - anchor)  # added up by numpy: with BLAS the last bits hang on threads
-    distance = float(apart.sum()) / masses.shape[1]
+    divergence = masses * (logs - anchor)
+    # Summed by numpy: with BLAS the last bits depend on the number of threads.
+    distance = float(divergence.sum()) / masses.shape[1]
     return _Point(logs, masses, misfit, distance)
 
 
@@ -154,9 +156,9 @@ def softmax(logits: Array, spans: Sequence[slice]) -> tuple[Floats, Floats]:
     """Return distributions along each span: their logarithms, bounded, and the masses. (g, n')."""
     logs, masses = np.zeros_like(logits), np.ones_like(logits)
     for span in (span for span in spans if span.stop - span.start > 1):
-        own = logits[span] - logits[span].max(axis=0)
-        np.exp(own, out=masses[span])
+        shifted = logits[span] - logits[span].max(axis=0)
+        np.exp(shifted, out=masses[span])
         sums = masses[span].sum(axis=0)
         masses[span] /= sums
-        np.maximum(own - np.log(sums), LEAST_LOG, out=logs[span])
+        np.maximum(shifted - np.log(sums), LEAST_LOG, out=logs[span])
     return logs, masses

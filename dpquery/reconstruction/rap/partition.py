@@ -1,4 +1,4 @@
-"""Groups of classes that no measured query tells apart: relaxed rows are fitted on these alone.
+"""Groups of classes that no measured query distinguishes: relaxed rows are fitted on these alone.
 
 A measured predicate sees of a row the mass of a group, not how the row spreads it over classes. So
 a fit that moves mass between groups costs what was measured, not what the domain holds, and what
@@ -26,7 +26,7 @@ Sparse: TypeAlias = "sp.csr_array[np.float32, tuple[int, int]]"
 class Partition:
     """A partition of the classes of every attribute into groups.
 
-    Masses of groups are held as (g, n'), the groups of one attribute below those of the last.
+    Masses of groups are arrays of (g, n'), the groups of one attribute below those of the last.
 
     Attributes:
         shape: classes of each attribute.
@@ -43,11 +43,11 @@ class Partition:
 
     def refine(self, predicates: Sequence[tuple[int, Array]]) -> "Partition":
         """Split groups until every predicate, (attribute, (n_i,)), is constant on each."""
-        asked: list[list[Array]] = [[] for _ in self.shape]
-        for attribute, own in predicates:
-            asked[attribute].append(own)
+        predicates_of: list[list[Array]] = [[] for _ in self.shape]
+        for attribute, predicate in predicates:
+            predicates_of[attribute].append(predicate)
         refined, count = [], 0
-        for places, rows in zip(self._by_attribute(self.places), asked, strict=True):
+        for places, rows in zip(self._by_attribute(self.places), predicates_of, strict=True):
             groups, numbers = np.unique(np.stack([places, *rows]), axis=1, return_inverse=True)
             refined.append(numbers.reshape(-1) + count)
             count += groups.shape[1]
@@ -56,7 +56,7 @@ class Partition:
     @cached_property
     def spans(self) -> tuple[slice, ...]:
         """The groups of each attribute."""
-        firsts = [int(own.min()) for own in self._by_attribute(self.places)]
+        firsts = [int(groups.min()) for groups in self._by_attribute(self.places)]
         return tuple(slice(*ends) for ends in pairwise([*firsts, self.count]))
 
     @cached_property
@@ -66,7 +66,7 @@ class Partition:
 
     @cached_property
     def members(self) -> Sparse:
-        """(g, sum of shape): which classes each group holds."""
+        """(g, sum of shape): 1 where a class belongs to a group."""
         ones = np.ones(len(self.places), dtype=np.float32)
         where = (self.places, np.arange(len(self.places)))
         return sp.csr_array((ones, where), shape=(self.count, len(self.places)))
@@ -76,13 +76,13 @@ class Partition:
         first = np.unique(self.places, return_index=True)[1]
         starts = np.cumsum([0, *self.shape])
         rows, columns, values = [], [], []
-        for number, (attribute, own) in enumerate(predicates):
+        for number, (attribute, predicate) in enumerate(predicates):
             span = self.spans[attribute]
-            inside = own[first[span] - starts[attribute]]
-            held = np.flatnonzero(inside)
-            rows.append(np.full(len(held), number))
-            columns.append(held + span.start)
-            values.append(inside[held])
+            on_groups = predicate[first[span] - starts[attribute]]
+            nonzero = np.flatnonzero(on_groups)
+            rows.append(np.full(len(nonzero), number))
+            columns.append(nonzero + span.start)
+            values.append(on_groups[nonzero])
         entries = np.concatenate(values).astype(np.float32)
         where = (np.concatenate(rows), np.concatenate(columns))
         return sp.csr_array((entries, where), shape=(len(predicates), self.count))

@@ -1,10 +1,10 @@
-"""Surrogates of single queries: what relaxed rows answer to them, and the gradient of that.
+"""The answers of relaxed rows to single measured queries, and the gradient of their error.
 
-A query holds in a relaxed row with the chance that its predicates do, drawn independently: the
-product of the plain ones' probabilities, times the chance that at least r of the counted ones hold.
-That tail is linear in each p_i: a programme over "a of the first i hold" gives it, and its
-derivative by p_i is the chance that exactly r - 1 of the others hold ([MATH] 10). Only queries that
-were measured are kept, a few numbers each.
+A relaxed row answers a query by the probability that its predicates hold, drawn independently: the
+product of the plain ones' probabilities, times the probability that at least r of the counted ones
+hold. That tail is linear in each p_i: a programme over "a of the first i hold" gives it, and its
+derivative by p_i is the probability that exactly r - 1 of the others hold ([MATH] 10). Only queries
+that were measured are stored, a few numbers each.
 """
 
 from collections.abc import Iterator
@@ -21,14 +21,13 @@ from dpquery.reconstruction.rap.partition import Sparse
 from dpquery.reconstruction.rap.relaxed_rows import Floats
 
 Indices = NDArray[np.int64]
-CACHED_ENTRIES = (
-    1 << 15
-)  # of an array over queries and rows: the few that a programme holds stay in cache
+# Of an array over queries and rows: the few that the programme needs at once stay in cache.
+CACHED_ENTRIES = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
-class Alike:
-    """Measured queries of one form: as many plain and as many counted predicates each.
+class QueryForm:
+    """Measured queries of one form, with as many plain and as many counted predicates each.
 
     Attributes:
         plain: (k, q) the predicates that must hold, as numbers of distinct predicates.
@@ -44,12 +43,12 @@ class Alike:
     noisy: Array
     std: Array
 
-    def pieces(self, size: int) -> Iterator["Alike"]:
+    def pieces(self, size: int) -> Iterator["QueryForm"]:
         """Split into pieces of at most so many queries."""
         for start in range(0, len(self.noisy), size):
-            own = np.s_[start : start + size]
-            plain, counted = self.plain[:, own], self.counted[:, own]
-            yield Alike(plain, counted, self.r, self.noisy[own], self.std[own])
+            queries = np.s_[start : start + size]
+            plain, counted = self.plain[:, queries], self.counted[:, queries]
+            yield QueryForm(plain, counted, self.r, self.noisy[queries], self.std[queries])
 
     @cached_property
     def uses(self) -> tuple[Indices, Indices, Indices]:
@@ -60,18 +59,18 @@ class Alike:
 
 
 @dataclass(frozen=True, eq=False)
-class Surrogates:
-    """How far relaxed rows are from the noisy answers of measured queries.
+class QueryAnswers:
+    """The error of relaxed rows against the noisy answers of single queries, and its gradient.
 
     Attributes:
         rows: n'.
-        predicates: (p, g) the distinct predicates, over the groups of classes that they tell apart.
+        predicates: (p, g) the distinct predicates, over the groups of classes they distinguish.
         queries: the measured queries, by form. They weigh by the inverse variance of their noise.
     """
 
     rows: int
     predicates: Sparse
-    queries: tuple[Alike, ...]
+    queries: tuple[QueryForm, ...]
 
     @property
     def target(self) -> FitTarget:
@@ -84,15 +83,15 @@ class Surrogates:
 
         O((p + k r q) n') time and O((p + g) n') memory.
         """
-        chances = self.predicates @ masses
-        total, worst, gradient = 0.0, 0.0, np.zeros_like(chances)
-        for own in self._pieces:
-            values, slopes = _values(own, chances)
-            residuals = values.mean(axis=1) - own.noisy
-            weighted = residuals * (self._variance / own.std**2)
+        probabilities = self.predicates @ masses
+        total, worst, gradient = 0.0, 0.0, np.zeros_like(probabilities)
+        for form in self._pieces:
+            values, slopes = _values(form, probabilities)
+            residuals = values.mean(axis=1) - form.noisy
+            weighted = residuals * (self._variance / form.std**2)
             total += float(weighted @ residuals)
-            worst = max(worst, float(np.abs(residuals / own.std).max()))
-            predicates, order, ends = own.uses
+            worst = max(worst, float(np.abs(residuals / form.std).max()))
+            predicates, order, ends = form.uses
             coefs = (2 * weighted).astype(masses.dtype)[order % len(residuals)]
             by_use = (coefs, order, ends)
             gradient[predicates] += sp.csr_array(by_use, (len(predicates), len(order))) @ slopes
@@ -104,20 +103,20 @@ class Surrogates:
         return float(1 / np.mean(np.concatenate([form.std**-2.0 for form in self.queries])))
 
     @cached_property
-    def _pieces(self) -> tuple[Alike, ...]:
+    def _pieces(self) -> tuple[QueryForm, ...]:
         size = max(1, CACHED_ENTRIES // self.rows)
-        return tuple(own for form in self.queries for own in form.pieces(size))
+        return tuple(piece for form in self.queries for piece in form.pieces(size))
 
 
-def threshold_chance(p: Floats, r: int) -> tuple[Floats, Floats]:
-    """Return the chance that at least r of k independent predicates hold, with its gradient.
+def threshold_probability(p: Floats, r: int) -> tuple[Floats, Floats]:
+    """Return the probability that at least r of k independent predicates hold, with its gradient.
 
     Args:
         p: (k, ...) their probabilities.
         r: from 1 to k.
 
     Returns:
-        (...) the chance; (k, ...) its derivative by every probability.
+        (...) the probability; (k, ...) its derivative by every probability.
     """
     k = len(p)
     before, after = _exactly(p, r), _exactly(p[::-1], r)
@@ -130,7 +129,7 @@ def threshold_chance(p: Floats, r: int) -> tuple[Floats, Floats]:
 
 
 def _exactly(p: Floats, r: int) -> list[dict[int, Array]]:
-    """Return by i < k the chance that exactly a of the first i hold, where r - 1 of k - 1 may."""
+    """Return for i < k the probability that a of the first i hold, for a that lead to r - 1."""
     k = len(p)
     states: list[dict[int, Array]] = [{0: np.ones((1,) * (p.ndim - 1), dtype=p.dtype)}]
     for i in range(k - 1):
@@ -143,16 +142,16 @@ def _exactly(p: Floats, r: int) -> list[dict[int, Array]]:
     return states
 
 
-def _values(own: Alike, chances: Floats) -> tuple[Floats, Floats]:
+def _values(form: QueryForm, probabilities: Floats) -> tuple[Floats, Floats]:
     """Return (q, n') values, and (k q, n') derivatives by the plain and the counted predicates."""
-    plain, counted = chances[own.plain], chances[own.counted]
-    rows = chances.shape[1]
+    plain, counted = probabilities[form.plain], probabilities[form.counted]
+    rows = probabilities.shape[1]
     if not len(counted):
-        values, slopes = threshold_chance(plain, len(plain))
+        values, slopes = threshold_probability(plain, len(plain))
         return values, slopes.reshape(-1, rows)
-    values, slopes = threshold_chance(counted, own.r)
+    values, slopes = threshold_probability(counted, form.r)
     if not len(plain):
         return values, slopes.reshape(-1, rows)
-    others, by_plain = threshold_chance(plain, len(plain))
+    others, by_plain = threshold_probability(plain, len(plain))
     both = np.concatenate([by_plain * values, slopes * others])
     return values * others, both.reshape(-1, rows)

@@ -1,7 +1,7 @@
-"""Relaxed rows: synthetic records that hold distributions in place of codes, and their answers.
+"""Relaxed rows: synthetic records of distributions in place of codes, and their answers.
 
-A relaxed row x has one distribution x_i over the classes of each attribute [RAP]. A query asks of
-it what it would ask, on average, of records drawn from these distributions independently: with
+A relaxed row x has one distribution x_i over the classes of each attribute [RAP]. It answers a
+query by the expected answer of a record drawn from these distributions independently: with
 p_i = f_i . x_i for the predicate f_i on attribute i, a product answers prod_i p_i, and "at least r
 of the counted predicates, and all others" the tail of a Poisson-binomial times the others. Where
 the rows are records, every p_i 0 or 1, these are the exact answers. n' rows answer their mean.
@@ -9,7 +9,7 @@ the rows are records, every p_i 0 or 1, these are the exact answers. n' rows ans
 All queries of a block at once, [MATH] 10: the table mean over rows of prod_i p_i[j_i] is one matrix
 product of two half-tables, and a threshold is the signed sum of such tables over the sets of
 counted predicates, each spread along the axes that it leaves out. Predicates that agree on every
-row, such as classes that nothing measured tells apart, are worked out once.
+row, such as classes that nothing measured distinguishes, are worked out once.
 """
 
 import math
@@ -20,19 +20,21 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
-from dpquery.operators.factors import Factor, Identity
+from dpquery.operators.factors import Array, Factor, Identity
 
 Floats = NDArray[np.float32]
-ROWS_AT_ONCE = 1024  # relaxed rows whose half-tables are held together: more leave the cache
+MAX_NUMBERS = 1 << 28  # of relaxed rows over finer classes: a gigabyte
+ROWS_AT_ONCE = 1024  # relaxed rows whose half-tables are in memory together: more leave the cache
 
 
 @dataclass(frozen=True, eq=False)
-class Chances:
-    """What the predicates of one attribute hold of every relaxed row.
+class PredicateProbabilities:
+    """The probability of every predicate of one attribute in every relaxed row.
 
     Attributes:
-        distinct: (u, n') the probabilities p of each row, for predicates that differ.
+        distinct: (u, n') the probabilities in each row, of the predicates that differ.
         places: (m,) which of these each predicate is.
     """
 
@@ -40,10 +42,10 @@ class Chances:
     places: NDArray[np.int64]
 
     @classmethod
-    def of(cls, values: Floats) -> "Chances":
-        """Find the predicates that agree on every row. values: (m, n')."""
+    def of(cls, values: Floats) -> "PredicateProbabilities":
+        """Return probabilities without repeating predicates that agree on all rows. (m, n')."""
         seen: dict[bytes, int] = {}
-        places = np.array([seen.setdefault(own.tobytes(), len(seen)) for own in values])
+        places = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in values])
         _, first = np.unique(places, return_index=True)
         return cls(values[first], places)
 
@@ -73,15 +75,18 @@ class RelaxedRows:
         """
         if not block.attributes:
             return np.ones((), dtype=np.float32)
+        # Where predicates outnumber classes, a product is answered over classes first: fewer cells.
         late = [block.is_product and factor.shape[0] > factor.shape[1] for factor in block.factors]
-        chances = [
-            self._classes[i] if after else self._chances(i, factor)
+        probabilities = [
+            self._classes[i] if after else self._probabilities(i, factor)
             for i, factor, after in zip(block.attributes, block.factors, late, strict=True)
         ]
-        table = at_least([own.distinct for own in chances], block.counted, block.at_least)
-        for axis in reversed(range(len(chances))):
-            if len(chances[axis].places) > len(chances[axis].distinct):
-                table = table.take(chances[axis].places, axis)
+        table = at_least(
+            [one_axis.distinct for one_axis in probabilities], block.counted, block.at_least
+        )
+        for axis in reversed(range(len(probabilities))):
+            if len(probabilities[axis].places) > len(probabilities[axis].distinct):
+                table = table.take(probabilities[axis].places, axis)
         for axis, factor in enumerate(block.factors):
             if late[axis]:
                 table = along(factor, table, axis)
@@ -92,78 +97,128 @@ class RelaxedRows:
         start = sum(self.shape[:attribute])
         return self.values[:, start : start + self.shape[attribute]]
 
-    def _chances(self, attribute: int, factor: Factor) -> Chances:
-        own = self._classes[attribute]
+    def _probabilities(self, attribute: int, factor: Factor) -> PredicateProbabilities:
+        classes = self._classes[attribute]
         if isinstance(factor, Identity):
-            return own
-        return Chances.of(np.asarray(factor.matmat(own.distinct[own.places]), dtype=np.float32))
+            return classes
+        return PredicateProbabilities.of(
+            np.asarray(factor.matmat(classes.distinct[classes.places]), dtype=np.float32)
+        )
 
     @cached_property
-    def _classes(self) -> tuple[Chances, ...]:
-        own = (np.ascontiguousarray(self.distribution(i).T) for i in range(len(self.shape)))
-        return tuple(Chances.of(values) for values in own)
+    def _classes(self) -> tuple[PredicateProbabilities, ...]:
+        distributions = (
+            np.ascontiguousarray(self.distribution(i).T) for i in range(len(self.shape))
+        )
+        return tuple(PredicateProbabilities.of(values) for values in distributions)
+
+
+def spread_evenly(
+    rows: RelaxedRows, classes: Sequence[Array], finer: Sequence[Array]
+) -> RelaxedRows:
+    """Return relaxed rows over finer classes: codes of one class share its probability evenly.
+
+    Nothing that was measured says how the codes of a class differ, so this is a guess, and the one
+    that favours none.
+
+    Args:
+        rows: over `classes`.
+        classes: for each attribute the class of every code.
+        finer: the same for the questions; no class is of codes from two of `classes`.
+
+    Returns:
+        Relaxed rows over `finer`; the very same ones where that is no finer.
+
+    Raises:
+        UnsupportedWorkloadError: they would be too many numbers to hold.
+    """
+    parts, shape = [], tuple(int(codes.max()) + 1 for codes in finer)
+    if shape == rows.shape:
+        return rows
+    numbers = len(rows.values) * sum(shape)
+    if numbers > MAX_NUMBERS:
+        raise UnsupportedWorkloadError(
+            f"the questions tell {sum(shape):,} values apart, which takes relaxed rows of "
+            f"{numbers:,} numbers, and the limit is {MAX_NUMBERS:,}; ask for wider ranges"
+        )
+    for i, (before, after) in enumerate(zip(classes, finer, strict=True)):
+        _, first = np.unique(after, return_index=True)
+        parent = before[first]
+        share = np.bincount(after) / np.bincount(before)[parent]
+        parts.append(rows.distribution(i)[:, parent] * share.astype(np.float32))
+    return RelaxedRows(shape, np.ascontiguousarray(np.concatenate(parts, axis=1)))
 
 
 def at_least(
-    chances: Sequence[Floats], counted: Sequence[bool], r: int, *, held: Sequence[bool] = ()
+    probabilities: Sequence[Floats],
+    counted: Sequence[bool],
+    r: int,
+    *,
+    in_term: Sequence[bool] = (),
 ) -> Floats:
-    """Return the mean chance that at least r of the counted predicates hold, and all others.
+    """Return the mean probability that at least r of the counted predicates hold, and all others.
 
     The signed sum of [MATH] 5, where every table is first added to the next larger one that holds
     its predicates: only k tables are ever spread over the whole.
 
     Args:
-        chances: for each axis (m_i, n') the probability of every predicate in every row.
+        probabilities: for each axis (m_i, n') the probability of every predicate in every row.
         counted: which axes are counted.
         r: how many of these are to hold.
-        held: the axes of the term to start from; by default all.
+        in_term: for each axis whether its predicates are in the term to start from; by default all.
 
     Returns:
-        (m_1, ..., m_k), of size 1 along the axes that are not held.
+        (m_1, ..., m_k), of size 1 along the axes that are not in the term.
     """
-    held = held or [True] * len(chances)
-    t = sum(inside and own for inside, own in zip(held, counted, strict=True))
-    nothing = np.ones_like(chances[0][:1])
-    table = mean_product([p if own else nothing for p, own in zip(chances, held, strict=True)])
+    in_term = in_term or [True] * len(probabilities)
+    t = sum(among and also for among, also in zip(in_term, counted, strict=True))
+    ones = np.ones_like(probabilities[0][:1])
+    table = mean_product(
+        [p if among else ones for p, among in zip(probabilities, in_term, strict=True)]
+    )
     if t > r:
         table *= (-1) ** (t - r) * math.comb(t - 1, t - r)
-        missing = next((i for i, own in enumerate(held) if not own), len(held))
+        missing = next((i for i, among in enumerate(in_term) if not among), len(in_term))
         for i in (i for i in range(missing) if counted[i]):
-            fewer = [own and j != i for j, own in enumerate(held)]
-            table += at_least(chances, counted, r, held=fewer)
+            fewer = [among and j != i for j, among in enumerate(in_term)]
+            table += at_least(probabilities, counted, r, in_term=fewer)
     return table
 
 
-def mean_product(chances: Sequence[Floats]) -> Floats:
+def mean_product(probabilities: Sequence[Floats]) -> Floats:
     """Return the mean over rows of prod_i p_i[j_i] for all j: (m_1, ..., m_k).
 
     Args:
-        chances: for each axis (m_i, n') the probability of every predicate in every row.
+        probabilities: for each axis (m_i, n') the probability of every predicate in every row.
     """
-    rows = chances[0].shape[1]
+    rows = probabilities[0].shape[1]
     total: Floats | None = None
     for start in range(0, rows, ROWS_AT_ONCE):
-        left, right = halves([p[:, start : start + ROWS_AT_ONCE] for p in chances])
+        left, right = halves([p[:, start : start + ROWS_AT_ONCE] for p in probabilities])
         product = half_table(left) @ half_table(right).T
         total = product if total is None else np.add(total, product, out=total)
     if total is None:
         raise ValueError("no rows")
     total /= rows
-    return total.reshape([len(p) for p in chances])
+    return total.reshape([len(p) for p in probabilities])
 
 
-def halves(chances: Sequence[Floats]) -> tuple[Sequence[Floats], Sequence[Floats]]:
+def halves(probabilities: Sequence[Floats]) -> tuple[Sequence[Floats], Sequence[Floats]]:
     """Split axes into two groups with as few products of each as can be; one axis has all ones."""
-    both = [*chances, np.ones_like(chances[0][:1])] if len(chances) == 1 else chances
+    both = (
+        [*probabilities, np.ones_like(probabilities[0][:1])]
+        if len(probabilities) == 1
+        else probabilities
+    )
     sizes = [len(p) for p in both]
     cut = min(range(1, len(both)), key=lambda i: math.prod(sizes[:i]) + math.prod(sizes[i:]))
     return both[:cut], both[cut:]
 
 
-def half_table(chances: Sequence[Floats]) -> Floats:
+def half_table(probabilities: Sequence[Floats]) -> Floats:
     """Return the products of several axes in every row: (prod m_i, n')."""
-    table = chances[0]
-    for p in chances[1:]:
+    table = probabilities[0]
+    for p in probabilities[1:]:
         table = (table[:, None] * p).reshape(-1, p.shape[1])
     return table
 

@@ -1,7 +1,7 @@
 """The error of relaxed rows where all queries of a workload were measured: by whole tables.
 
-No query is held by itself: the answers of a block are matrix products of half-tables (see relaxed),
-and so is the gradient, of the table of residuals with either half.
+No query is stored by itself: the answers of a block are matrix products of half-tables (see
+relaxed_rows), and so is the gradient, of the table of residuals with either half.
 """
 
 import math
@@ -45,7 +45,7 @@ class WholeTables:
 
     @property
     def partition(self) -> Partition:
-        """Every class by itself: all of them are told apart."""
+        """Every class in a group by itself: the queries distinguish all of them."""
         shape = self.workload.shape_of_domain
         return Partition(shape, np.arange(sum(shape)))
 
@@ -56,81 +56,82 @@ class WholeTables:
         for block, noisy in zip(self.workload.blocks, self.noisy, strict=True):
             if not block.attributes:
                 continue
-            own = [spans[i] for i in block.attributes]
-            factors = list(zip(block.factors, own, strict=True))
-            chances = [np.asarray(f.matmat(masses[s]), dtype=masses.dtype) for f, s in factors]
-            answers = at_least(chances, block.counted, block.at_least)
+            spans_of_block = [spans[i] for i in block.attributes]
+            factors = list(zip(block.factors, spans_of_block, strict=True))
+            probabilities = [
+                np.asarray(f.matmat(masses[s]), dtype=masses.dtype) for f, s in factors
+            ]
+            answers = at_least(probabilities, block.counted, block.at_least)
             residuals = answers - noisy.reshape(block.row_shape)
             total += float(np.vdot(residuals, residuals))
             worst = max(worst, float(np.abs(residuals).max()) / self.std)
-            slopes = at_least_slopes(chances, block.counted, block.at_least, 2 * residuals)
+            slopes = at_least_slopes(probabilities, block.counted, block.at_least, 2 * residuals)
             for (factor, span), slope in zip(factors, slopes, strict=True):
                 gradient[span] += factor.rmatmat(slope)
         return Misfit(total, worst, gradient)
 
 
 def at_least_slopes(
-    chances: Sequence[Floats],
+    probabilities: Sequence[Floats],
     counted: Sequence[bool],
     r: int,
     table: Array,
     *,
-    held: Sequence[bool] = (),
+    in_term: Sequence[bool] = (),
 ) -> list[Array]:
-    """Return n' times the gradient of <table, at_least(chances, ...)> by the chances.
+    """Return n' times the gradient of <table, at_least(probabilities, ...)> by the probabilities.
 
     Args:
-        chances: for each axis (m_i, n') the probability of every predicate in every row.
+        probabilities: for each axis (m_i, n') the probability of every predicate in every row.
         counted: which axes are counted.
         r: how many of these are to hold.
-        table: (m_1, ..., m_k), of size 1 along the axes that are not held.
-        held: the axes of the term to start from; by default all.
+        table: (m_1, ..., m_k), of size 1 along the axes that are not in the term.
+        in_term: for each axis whether its predicates are in the term to start from; by default all.
 
     Returns:
-        For each axis (m_i, n'); zeros along the axes that are not held.
+        For each axis (m_i, n'); zeros for the axes that are not in the term.
     """
-    held = held or [True] * len(chances)
-    t = sum(inside and own for inside, own in zip(held, counted, strict=True))
+    in_term = in_term or [True] * len(probabilities)
+    t = sum(among and also for among, also in zip(in_term, counted, strict=True))
     coef = (-1) ** (t - r) * math.comb(t - 1, t - r) if t > r else 1
-    inside = [i for i, own in enumerate(held) if own]
-    slopes: list[Array] = [np.zeros_like(p) for p in chances]
-    flat = table.reshape([len(chances[i]) for i in inside])
+    inside = [i for i, among in enumerate(in_term) if among]
+    slopes: list[Array] = [np.zeros_like(p) for p in probabilities]
+    flat = table.reshape([len(probabilities[i]) for i in inside])
     if inside:
-        for i, own in zip(inside, _slopes([chances[i] for i in inside], flat), strict=True):
-            slopes[i] += coef * own
-    missing = next((i for i, own in enumerate(held) if not own), len(held))
+        of_term = _slopes([probabilities[i] for i in inside], flat)
+        for i, slope in zip(inside, of_term, strict=True):
+            slopes[i] += coef * slope
+    missing = next((i for i, among in enumerate(in_term) if not among), len(in_term))
     for i in (i for i in range(missing if t > r else 0) if counted[i]):
-        fewer = [own and j != i for j, own in enumerate(held)]
+        fewer = [among and j != i for j, among in enumerate(in_term)]
         summed = table.sum(axis=i, keepdims=True)
-        for slope, own in zip(
-            slopes, at_least_slopes(chances, counted, r, summed, held=fewer), strict=True
-        ):
-            slope += own
+        of_fewer = at_least_slopes(probabilities, counted, r, summed, in_term=fewer)
+        for slope, term in zip(slopes, of_fewer, strict=True):
+            slope += term
     return slopes
 
 
-def _slopes(chances: Sequence[Floats], table: Array) -> list[Array]:
-    """Return n' times the gradient of <table, mean_product(chances)> by the chances."""
-    slopes: list[list[Array]] = [[] for _ in chances]
-    for start in range(0, chances[0].shape[1], ROWS_AT_ONCE):
-        some = [p[:, start : start + ROWS_AT_ONCE] for p in chances]
-        left, right = halves(some)
+def _slopes(probabilities: Sequence[Floats], table: Array) -> list[Array]:
+    """Return n' times the gradient of <table, mean_product(probabilities)> by the probabilities."""
+    slopes: list[list[Array]] = [[] for _ in probabilities]
+    for start in range(0, probabilities[0].shape[1], ROWS_AT_ONCE):
+        left, right = halves([p[:, start : start + ROWS_AT_ONCE] for p in probabilities])
         matrix = table.reshape(-1, math.prod(map(len, right)))
         by_half = [*_within(left, matrix @ half_table(right))]
         by_half += _within(right, matrix.T @ half_table(left))
-        for own, slope in zip(slopes, by_half, strict=False):
-            own.append(slope)
-    return [np.concatenate(own, axis=1) for own in slopes]
+        for slopes_of_axis, slope in zip(slopes, by_half, strict=False):
+            slopes_of_axis.append(slope)
+    return [np.concatenate(slopes_of_axis, axis=1) for slopes_of_axis in slopes]
 
 
-def _within(chances: Sequence[Floats], table: Array) -> list[Array]:
+def _within(probabilities: Sequence[Floats], table: Array) -> list[Array]:
     """Return the gradient of sum_rows <table, prod_i p_i> by each p_i. table: (prod m_i, n')."""
     slopes = []
-    for i in range(len(chances)):
-        own = table.reshape(*map(len, chances), -1)
-        for j in reversed(range(len(chances))):
+    for i in range(len(probabilities)):
+        slope = table.reshape(*map(len, probabilities), -1)
+        for j in reversed(range(len(probabilities))):
             if j != i:
-                others = (1,) * (j) + (len(chances[j]),) + (1,) * (own.ndim - j - 2) + (-1,)
-                own = (own * chances[j].reshape(others)).sum(axis=j)
-        slopes.append(own)
+                along_j = (1,) * j + (len(probabilities[j]),) + (1,) * (slope.ndim - j - 2) + (-1,)
+                slope = (slope * probabilities[j].reshape(along_j)).sum(axis=j)
+        slopes.append(slope)
     return slopes

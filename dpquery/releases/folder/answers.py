@@ -1,8 +1,8 @@
-"""Answers to questions asked later of a release: a folder like a release's, of another kind.
+"""The folder of answers to later questions: like that of the release that they are computed from.
 
 Its manifest is that of the release but for the questions and what is known of their errors. The
-promise is the release's own, and nothing is added to what was spent: both are functions of the same
-noisy measurements.
+guarantee is the release's, and nothing is charged: both are functions of the same noisy
+measurements.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ from dpquery.version import __version__
 
 
 def read_answerable(directory: Path) -> tuple[Manifest, bytes]:
-    """Return the manifest and the plan of a release that can be asked.
+    """Return the manifest and the plan of a release that can answer further questions.
 
     Raises:
         SpecError: the folder is not a release, was made before releases could be asked, or its
@@ -91,7 +91,7 @@ def answers_manifest(
         guessed: see AnsweredFacts.
     """
     before = of.strategy.rmse
-    known = rmse is not None and before is not None and before > 0
+    errors_known = rmse is not None and before is not None and before > 0
     ratio = (rmse or 0.0) / (before or 1.0)
     return replace(
         of,
@@ -111,7 +111,9 @@ def answers_manifest(
             ItemFacts(item.name, f"{item.name}.parquet", item.size, item.description)
             for item in items
         ),
-        error_by_epsilon=tuple((e, own * ratio) for e, own in of.error_by_epsilon if known),
+        error_by_epsilon=tuple(
+            (epsilon, rmse_at * ratio) for epsilon, rmse_at in of.error_by_epsilon if errors_known
+        ),
         postprocessing="none" if of.extra else of.postprocessing,
         measurements="",
         extra=(),
@@ -121,7 +123,7 @@ def answers_manifest(
 
 
 def answers_key(of: Manifest, items: Sequence[Item]) -> str:
-    """Return the key of answers, 64 hexadecimal digits: of what was asked, and what was measured.
+    """Return the key of answers, 64 hexadecimal digits: of the questions and of the measurements.
 
     Answers of one key may be written over each other. The text that it is made of has the notation
     and the rules of a release's key (see release_key): a field is written by name, and one that is
@@ -131,10 +133,10 @@ def answers_key(of: Manifest, items: Sequence[Item]) -> str:
         of: the release that was asked.
         items: the questions.
     """
-    asked = write_series(
+    content = write_series(
         [write_text(of.key), write_text(of.measurements), write_series(map(_item, items))]
     )
-    return hashlib.sha256(asked.encode()).hexdigest()
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _item(item: Item) -> str:
@@ -153,10 +155,11 @@ def _table(table: Table) -> str:
     return write_record(
         "Table",
         axes=write_series(
-            write_series([write_number(i), _predicates(own)]) for i, own in table.axes
+            write_series([write_number(i), _predicates(predicates)]) for i, predicates in table.axes
         ),
         where=write_series(
-            write_series([write_number(i), _predicates(own)]) for i, own in table.where
+            write_series([write_number(i), _predicates(predicates)])
+            for i, predicates in table.where
         ),
         at_least=write_optional(None if at_least is None else write_number(at_least)),
     )
@@ -205,8 +208,8 @@ def check_answers_target(directory: Path, *, release: Path, key: str, replace_ot
     Raises:
         PlanConflictError: the target is something else than a folder of answers.
     """
-    target, own = Path(os.path.realpath(directory)), Path(os.path.realpath(release))
-    if target == own or own in target.parents or target in own.parents:
+    target, source = Path(os.path.realpath(directory)), Path(os.path.realpath(release))
+    if target == source or source in target.parents or target in source.parents:
         raise PlanConflictError(
             f"{directory} is, holds or lies in {release}, the release, which is not changed; "
             "name another folder for the answers"

@@ -1,7 +1,7 @@
-"""measurements.parquet: the noisy values behind a release, as the ledger holds them.
+"""The file measurements.parquet: the noisy values behind a release, as the ledger has them.
 
 They are public, being all that the noise was added for: whoever has them and the plan can compute
-every answer of the release again, and answers to questions that nobody asked of it yet.
+every answer of the release again, and answers to further questions.
 """
 
 import hashlib
@@ -34,9 +34,9 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class MeasurementLabel:
-    """One measurement: of the table over which attributes, times what weight, so many rows.
+    """The attributes and the weight of one measurement, and its number of rows.
 
-    The weight may be past 64 bits: the file holds its decimal digits.
+    The weight may be past 64 bits: the file has its decimal digits.
     """
 
     attributes: str
@@ -45,13 +45,15 @@ class MeasurementLabel:
 
 
 def measurement_labels(spec: Spec, strategy: Strategy) -> tuple[MeasurementLabel, ...]:
-    """Return what the noisy values of a strategy are of, in their order."""
-    names = [own.name for own in spec.domain.attributes]
+    """Return the measurements that the noisy values of a strategy belong to, in their order."""
+    names = [attribute.name for attribute in spec.domain.attributes]
     return tuple(
         MeasurementLabel(
-            " x ".join(names[i] for i in own.block.attributes), own.weight, own.block.queries
+            " x ".join(names[i] for i in measurement.block.attributes),
+            measurement.weight,
+            measurement.block.queries,
         )
-        for own in strategy.measurements
+        for measurement in strategy.measurements
     )
 
 
@@ -88,15 +90,15 @@ def write_measurements(
         column_encoding={"value": "DELTA_BINARY_PACKED"},
     ) as writer:
         for start in range(0, len(values), BATCH_VALUES):
-            own = values[start : start + BATCH_VALUES]
-            place = _places(ends, start, len(own))
+            batch = values[start : start + BATCH_VALUES]
+            place = _places(ends, start, len(batch))
             first, last = int(place[0]), int(place[-1])
-            here = measured[first : last + 1]
+            measured_here = measured[first : last + 1]
             columns = [
                 pa.array(place, pa.int32()),
-                _repeated([group.attributes for group in here], place - first),
-                _repeated([str(group.weight) for group in here], place - first),
-                pa.array(own),
+                _repeated([group.attributes for group in measured_here], place - first),
+                _repeated([str(group.weight) for group in measured_here], place - first),
+                pa.array(batch),
             ]
             writer.write_batch(
                 pa.RecordBatch.from_arrays(columns, schema=writer.schema),
@@ -136,7 +138,7 @@ def read_measurements(
 
 
 def _checked(path: Path, measured: Sequence[MeasurementLabel], digest: str) -> NDArray[int64]:
-    rows = sum(own.rows for own in measured)
+    rows = sum(label.rows for label in measured)
     with opened(path, rows=rows) as file:
         if file.schema_arrow.remove_metadata() != SCHEMA:
             raise ValueError("schema")
@@ -150,18 +152,18 @@ def _values(file: pq.ParquetFile, ends: NDArray[int64]) -> NDArray[int64]:
     rows, start = int(ends[-1]), 0
     values = np.empty(rows, dtype=int64)
     for batch in file.iter_batches(BATCH_VALUES, columns=["measurement", "value"]):
-        place, own = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
-        if start + len(own) > rows or not np.array_equal(place, _places(ends, start, len(own))):
+        place, noisy = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
+        if start + len(noisy) > rows or not np.array_equal(place, _places(ends, start, len(noisy))):
             raise ValueError("measurement")
-        values[start : start + len(own)] = own
-        start += len(own)
+        values[start : start + len(noisy)] = noisy
+        start += len(noisy)
     if start != rows:
         raise ValueError("rows")
     return values
 
 
 def _ends(measured: Sequence[MeasurementLabel], rows: int) -> NDArray[int64]:
-    ends = np.fromiter(accumulate(own.rows for own in measured), int64)
+    ends = np.fromiter(accumulate(label.rows for label in measured), int64)
     if not len(ends) or ends[-1] != rows:
         raise ValueError("rows")
     return ends

@@ -1,7 +1,7 @@
 """The file of relaxed rows: one row a relaxed record, one column a class of values.
 
 A column is called attribute=value and holds the probability that the record has the value, so that
-the columns of an attribute sum to one. Values that no query tells apart are one class and share a
+the columns of an attribute sum to one. Values that no query distinguishes are one class and share a
 column. `pandas.read_parquet("release/relaxed_rows.parquet").mean()` is every one-way table.
 """
 
@@ -34,8 +34,8 @@ def relaxed_table(rows: RelaxedRows, domain: Domain, classes: Sequence[Array]) -
         classes: for each attribute the class of every code.
     """
     names: dict[str, None] = {}
-    for attribute, own in zip(domain.attributes, classes, strict=True):
-        for label in class_labels(attribute, own):
+    for attribute, class_of_code in zip(domain.attributes, classes, strict=True):
+        for label in class_labels(attribute, class_of_code):
             name = f"{attribute.name}={label}"
             names[name if name not in names else f"{name} (column {len(names)})"] = None
     columns = [pa.array(np.ascontiguousarray(column)) for column in rows.values.T]
@@ -44,10 +44,10 @@ def relaxed_table(rows: RelaxedRows, domain: Domain, classes: Sequence[Array]) -
 
 
 def class_labels(attribute: Attribute, classes: Array) -> list[str]:
-    """Return a name for each class of codes: its value, its range, or the values that it lists."""
+    """Return the label of each class of codes: its value, its range, or a list of its values."""
     order = np.argsort(classes, kind="stable")
     ends = np.cumsum(np.bincount(classes))[:-1]
-    return [_class_label(attribute, own) for own in np.split(order, ends)]
+    return [_class_label(attribute, codes) for codes in np.split(order, ends)]
 
 
 def _class_label(attribute: Attribute, codes: Array) -> str:
@@ -89,8 +89,8 @@ def read_relaxed(directory: Path, compiled: CompiledSpec, *, digest: str) -> Rel
     try:
         values = _read(directory / RELAXED_ROWS_FILE, columns=sum(shape))
         rows = RelaxedRows(shape, np.ascontiguousarray(values))
-        own = rows_digest(values) == digest and np.isfinite(values).all()
-        bounded = own and (values >= 0).all() and (values <= 2).all()
+        as_written = rows_digest(values) == digest and np.isfinite(values).all()
+        bounded = as_written and (values >= 0).all() and (values <= 2).all()
         if bounded and all(rows.distribution(i).any(axis=1).all() for i in range(len(shape))):
             return rows
     except UNREADABLE:
@@ -102,7 +102,7 @@ def read_relaxed(directory: Path, compiled: CompiledSpec, *, digest: str) -> Rel
 
 
 def _read(path: Path, *, columns: int) -> Array:
-    """Read a file of so many columns, of no more numbers than RAP holds."""
+    """Return the content of a file of so many columns, of no more numbers than RAP allows."""
     with opened(path, rows=None) as file:
         types = file.schema_arrow.types
         if len(types) != columns or set(types) != {pa.float32()}:

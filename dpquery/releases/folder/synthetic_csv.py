@@ -1,9 +1,9 @@
-"""Synthetic records of a RAP release, as a CSV file that its spec could have been written for.
+"""The CSV file of synthetic records of a RAP release, which its spec reads back.
 
-The columns are those that the spec declares, in its order, each value written so that the same spec
-reads it back: listed values as they stand in the data, whole numbers as digits, a bin by its
-middle, yes and no by the first text of each, an `other` bin by a text that nothing else accepts.
-Where the unit is a person, every record gets a person of its own: who belongs to whom is not known.
+The columns are those that the spec declares, in its order: listed values as they stand in the data,
+whole numbers as digits, a bin by its middle, yes and no by the first text of each, an `other` bin
+by a text that nothing else accepts. Where the unit is a person, every record is another person:
+which records belong together is not known.
 """
 
 import csv
@@ -19,13 +19,13 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement.counting.value_codes import code_of
 from dpquery.operators.compile import CompiledSpec
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
-from dpquery.releases.folder.rounding import PublicChance, rounded
+from dpquery.releases.folder.synthetic_records import PublicChance, rounded_records
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
 from dpquery.spec.model import Spec
 from dpquery.untrusted.atomic_write import replacing
 
 BATCH = 1 << 18
-"""Records that are made together: each batch has the distributions of the relaxed rows."""
+"""Records that are drawn together: each batch has the distributions of the relaxed rows."""
 _OTHER = ("other", "(other)", "-", "?", "none of these", "x" * 80)
 
 
@@ -58,21 +58,22 @@ def write_synthetic(
         PlanConflictError: a file of another content is in the way.
         DpqueryError: the file cannot be written.
     """
-    values = [[texts(column) for column in own.columns] for own in spec.domain.attributes]
+    attributes = spec.domain.attributes
+    values = [[code_texts(column) for column in attribute.columns] for attribute in attributes]
     with replacing(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header(spec))
         for batch, start in enumerate(range(0, records, BATCH)):
             size = min(BATCH, records - start)
             chance = PublicChance(seed, batch)
-            codes = rounded(rows, compiled.classes, records=size, chance=chance)
+            codes = rounded_records(rows, compiled.classes, records=size, chance=chance)
             writer.writerows(_lines(spec, values, codes, first=start + 1))
             progress(start + size)
 
 
 def header(spec: Spec) -> list[str]:
     """Return the columns that a spec declares, in its order; the person's last."""
-    names = [column.name for own in spec.domain.attributes for column in own.columns]
+    names = [column.name for attribute in spec.domain.attributes for column in attribute.columns]
     return names if spec.privacy.person is None else [*names, spec.privacy.person]
 
 
@@ -84,9 +85,11 @@ def _lines(
     first: int,
 ) -> Iterator[tuple[str, ...]]:
     columns: list[list[str]] = []
-    for attribute, own, found in zip(spec.domain.attributes, values, codes, strict=True):
-        for column, texts_of in zip(_column_codes(attribute, found), own, strict=True):
-            columns.append(np.array(texts_of, dtype=object)[column].tolist())
+    by_attribute = zip(spec.domain.attributes, values, codes, strict=True)
+    for attribute, texts_by_column, attribute_codes in by_attribute:
+        codes_by_column = _column_codes(attribute, attribute_codes)
+        for column_codes, texts in zip(codes_by_column, texts_by_column, strict=True):
+            columns.append(np.array(texts, dtype=object)[column_codes].tolist())
     if spec.privacy.person is not None:
         columns.append([str(first + k) for k in range(len(codes[0]))])
     return zip(*columns, strict=True)
@@ -94,32 +97,32 @@ def _lines(
 
 def _column_codes(attribute: Attribute, codes: NDArray[int64]) -> list[NDArray[int64]]:
     """Split the codes of an attribute into those of its columns; the first is the slowest."""
-    found = []
+    by_column = []
     for column in reversed(attribute.columns):
-        codes, own = np.divmod(codes, column.size)
-        found.append(own)
-    return found[::-1]
+        codes, column_codes = np.divmod(codes, column.size)
+        by_column.append(column_codes)
+    return by_column[::-1]
 
 
-def texts(column: Column) -> list[str]:
+def code_texts(column: Column) -> list[str]:
     """Return for each code of a column a text that is read as that code.
 
-    >>> texts(Column("income", Bins((0.0, 10.0, 20.5)), other=True))
+    >>> code_texts(Column("income", Bins((0.0, 10.0, 20.5)), other=True))
     ['5', '15.25', 'other']
     """
     read = code_of(column)
-    found = []
+    written = []
     for code in range(column.size):
         wanted = _OTHER if code == column.length else _candidates(column, code)
         fitting = (text for text in wanted if read(text.encode()) == code)
-        own = next((text for text in fitting if not set(text) & set("\n\r")), None)
-        if own is None:
+        text_of_code = next((text for text in fitting if not set(text) & set("\n\r")), None)
+        if text_of_code is None:
             raise SpecError(
                 f"no line of a CSV file could hold {column.label(code)!r} in column "
                 f"{column.name!r}, so that no record can be written with it; declare another text"
             )
-        found.append(own)
-    return found
+        written.append(text_of_code)
+    return written
 
 
 def _candidates(column: Column, code: int) -> Sequence[str]:

@@ -1,10 +1,10 @@
-"""Write a release so that it is either whole or not there, whatever happens meanwhile.
+"""The atomic writer of a release: the folder is whole or not there, whatever happens meanwhile.
 
-Everything is written into `.<name>.writing` beside the target, which nobody else may enter, and is
-on disk before it moves into place in two renames: the earlier release out, the new one in. Between
-the two the target is missing for an instant; if a run dies in it, the next one puts the earlier
-release back. The folder is locked while it is used, so that two runs wait for each other and one
-that died leaves nothing that the next does not clear away.
+Everything is written into `.<name>.writing` beside the target, which no other user may enter, and
+is on disk before it moves into place in two renames: the earlier release out, the new one in.
+Between the two the target is missing for an instant; if a run dies in it, the next one puts the
+earlier release back. The folder is locked while it is used, so that two runs wait for each other,
+and the next run removes whatever one that died has left.
 
 A release that comes out byte for byte as it is already there stays as it is, but for the time
 stamp of release.json: it is then newer than its prerequisites, so that Make settles, while files
@@ -55,7 +55,7 @@ _ERROR_COLUMNS = {"std_error", "ci_low", "ci_high", "rel_error", "flag"}
 
 @dataclass(frozen=True, eq=False)
 class Sources:
-    """What a release was computed from, and what goes into its folder to be asked again later.
+    """The plan and the noisy values behind a release, written into its folder for later questions.
 
     Attributes:
         plan: the bytes of the plan file.
@@ -81,7 +81,7 @@ def check_target(directory: Path, *, key: str, replace: bool) -> None:
         PlanConflictError: the target is something else than a release, or another release.
     """
     check_named(directory)
-    parent = next(own for own in directory.absolute().parents if own.exists())
+    parent = next(folder for folder in directory.absolute().parents if folder.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise SpecError(f"{parent} cannot be written to; name another folder for the release")
     if not os.path.lexists(directory):
@@ -177,11 +177,12 @@ def _write_files(
     summaries, written = [], 0
     for item, facts in zip(spec.items, manifest.items, strict=True):
         extra = [column.name for column in manifest.extra]
-        own = layout(item, spec.domain, error_bars=manifest.error_bars, extra=extra)
-        metadata = _metadata(manifest, {"item": item.name, "labels": list(own.labels)})
+        item_layout = layout(item, spec.domain, error_bars=manifest.error_bars, extra=extra)
+        metadata = _metadata(manifest, {"item": item.name, "labels": list(item_layout.labels)})
         tally = Tally()
-        with _writer(folder / facts.file, own.whole_schema.with_metadata(metadata)) as writer:
-            for batch in _ahead(writer, own.batches(answers(item))):
+        schema = item_layout.whole_schema.with_metadata(metadata)
+        with _writer(folder / facts.file, schema) as writer:
+            for batch in _ahead(writer, item_layout.batches(answers(item))):
                 if batch.std_error is not None and batch.relative is not None:
                     tally.add(batch.std_error, batch.relative)
                 written += batch.rows.num_rows
@@ -194,7 +195,7 @@ def _write_files(
 
 
 def _ahead(writer: pq.ParquetWriter, batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Write batches, each while the next one is made; yield every one once it is under way."""
+    """Write batches, each while the next one is computed; yield each once its write has started."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         under_way: Future[None] | None = None
         for batch in batches:
@@ -207,13 +208,13 @@ def _ahead(writer: pq.ParquetWriter, batches: Iterator[Batch]) -> Iterator[Batch
 
 
 def _write_table(path: Path, table: pa.Table, manifest: Manifest) -> None:
-    own = table.replace_schema_metadata(_metadata(manifest, {}))
-    with _writer(path, own.schema) as writer:
-        writer.write_table(own)
+    described = table.replace_schema_metadata(_metadata(manifest, {}))
+    with _writer(path, described.schema) as writer:
+        writer.write_table(described)
 
 
 def _sync(folder: Path, manifest: Manifest) -> None:
-    """Bring all files to the disk; one that the manifest names and nobody wrote is a mistake."""
+    """Flush all files of the manifest to the disk; one that was not written is a mistake."""
     for name in manifest.files:
         sync_path(folder / name)
     sync_path(folder)
@@ -240,7 +241,7 @@ def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _metadata(manifest: Manifest, facts: Mapping[str, str | list[str]]) -> dict[str, str]:
-    """Return the one entry of a file's own metadata: enough to know a lone file by."""
+    """Return the one entry of a file's metadata, which identifies the file without its folder."""
     content = {
         "schema_version": manifest.schema_version,
         "dataset": asdict(manifest.dataset),
@@ -257,7 +258,7 @@ def _metadata(manifest: Manifest, facts: Mapping[str, str | list[str]]) -> dict[
 
 @contextmanager
 def _workshop(directory: Path) -> Iterator[Path]:
-    """Hold the folder beside a target in which the next release is made; nothing of it is left."""
+    """Lock the folder beside a target in which a release is made; remove it at the end."""
     workshop = directory.with_name(f".{directory.name}.writing")
     descriptor = _lock(workshop)
     try:
@@ -288,11 +289,11 @@ def _lock(workshop: Path) -> int:
 
 
 def _clear(workshop: Path, directory: Path) -> None:
-    """Put back an earlier release that was on its way out, and remove everything else."""
+    """Put back an earlier release that was being replaced, and remove everything else."""
     if (workshop / OLD).exists() and not directory.exists():
         (workshop / OLD).rename(directory)
-    for left in workshop.iterdir():
-        shutil.rmtree(left)
+    for remnant in workshop.iterdir():
+        shutil.rmtree(remnant)
 
 
 def _put_in_place(workshop: Path, directory: Path) -> None:

@@ -1,1 +1,1 @@
-"""What a release says of itself: release.json, statement.md, and what both say of extra columns."""
+"""The facts on a release: release.json, statement.md, and what both state of extra columns."""

@@ -1,11 +1,11 @@
-"""What a release says of its extra columns: in release.json, in statement.md and on the screen."""
+"""The facts on extra columns: for release.json, for statement.md and for the screen."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 
 from dpquery.reconstruction.columns import graphical_model
-from dpquery.reconstruction.columns.consistency import structure
+from dpquery.reconstruction.columns.consistency import query_structure
 from dpquery.reconstruction.columns.postprocess import ExtraColumn
 from dpquery.releases.manifest.manifest import ColumnFacts, EmptyFacts, Manifest
 from dpquery.spec.model import Item, Spec
@@ -18,7 +18,7 @@ column."""
 
 
 def with_extra(manifest: Manifest, spec: Spec, columns: Sequence[ExtraColumn]) -> Manifest:
-    """Return a manifest that speaks of a release's extra columns.
+    """Return a manifest with the facts on a release's extra columns.
 
     Args:
         manifest: of the release without them.
@@ -29,12 +29,12 @@ def with_extra(manifest: Manifest, spec: Spec, columns: Sequence[ExtraColumn]) -
         return manifest
     names = {column.name for column in columns}
     libraries = graphical_model.LIBRARIES if "graphical" in names else ()
-    found = dict(manifest.libraries) | {name: version(name) for name in libraries}
-    asked = ", ".join(column.text for column in columns)
+    versions = dict(manifest.libraries) | {name: version(name) for name in libraries}
+    names_asked = ", ".join(column.text for column in columns)
     return replace(
         manifest,
-        libraries=tuple(sorted(found.items())),
-        postprocessing=f"none of the estimates; beside them stand the extra columns {asked}",
+        libraries=tuple(sorted(versions.items())),
+        postprocessing=f"none of the estimates; beside them stand the extra columns {names_asked}",
         extra=tuple(_facts(column, spec) for column in columns),
     )
 
@@ -49,7 +49,7 @@ def _facts(column: ExtraColumn, spec: Spec) -> ColumnFacts:
 
 def _reason(item: Item) -> str:
     """Return why some tables of an item have no consistent answers; empty where all have them."""
-    reasons = (structure(table).reason for table in item.tables)
+    reasons = (query_structure(table).reason for table in item.tables)
     return next(filter(None, reasons), "")
 
 
@@ -57,15 +57,15 @@ def extra_lines(manifest: Manifest) -> list[str]:
     """Return the lines of the statement on the extra columns: what they hold, and how to read."""
     if not manifest.extra:
         return []
-    lines = [f"- `{own.name}`: {own.meaning}.{_empty_words(own)}" for own in manifest.extra]
+    lines = [f"- `{facts.name}`: {facts.meaning}.{_empty_words(facts)}" for facts in manifest.extra]
     return [*lines, "", READING]
 
 
 def _empty_words(column: ColumnFacts) -> str:
-    """Say where a column holds nothing; one sentence for each reason."""
+    """Return the items without values in a column; one sentence for each reason."""
     items: dict[str, list[str]] = {}
-    for own in column.empty:
-        items.setdefault(own.reason, []).append(f"`{own.item}`")
+    for empty in column.empty:
+        items.setdefault(empty.reason, []).append(f"`{empty.item}`")
     return "".join(
         f" Empty in tables of {', '.join(names)}: {reason}." for reason, names in items.items()
     )
@@ -73,7 +73,7 @@ def _empty_words(column: ColumnFacts) -> str:
 
 def extra_note(manifest: Manifest) -> str:
     """Return one line for the error report: the errors are not those of the extra columns."""
-    names = ", ".join(own.asked for own in manifest.extra)
+    names = ", ".join(column.asked for column in manifest.extra)
     return (
         f"extra columns beside the estimates: {names}; errors, intervals and flags belong to the "
         "estimates"

@@ -1,4 +1,4 @@
-"""release.json: all that is public about a release, and nothing else.
+"""The manifest, release.json: all that is public about a release, and nothing else.
 
 No seed, no hash of the data, no number of records, no timing, no host and no path: the same release
 made again, anywhere, has the same bytes.
@@ -15,25 +15,6 @@ from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.noise.library_versions import versions
 from dpquery.spec.model import Privacy, Spec
 from dpquery.version import __version__
-
-
-@dataclass(frozen=True)
-class AnsweredFacts:
-    """What answers to later questions were computed from: the same plan and its noisy values.
-
-    Attributes:
-        release: key of the release.
-        measurements: digest of its noisy values.
-        charged: what the questions took of any budget: nothing.
-        guessed: attributes some of whose values the release does not tell apart, and the questions
-            do: such values were taken to be equally likely.
-    """
-
-    release: str
-    measurements: str
-    charged: str = "0"
-    guessed: tuple[str, ...] = ()
-
 
 SCHEMA_VERSION = "dpquery.release/1"
 STATEMENT_FILE, ERRORS_FILE = "statement.md", "errors.parquet"
@@ -53,7 +34,7 @@ class DatasetFacts:
 
 @dataclass(frozen=True)
 class PrivacyFacts:
-    """The protected unit ("row", or "person" by a column of that name) and what neighbours are."""
+    """The privacy unit ("row", or "person" by a column of that name) and what neighbours are."""
 
     unit: str
     person: str | None
@@ -63,7 +44,7 @@ class PrivacyFacts:
 
 @dataclass(frozen=True)
 class GuaranteeFacts:
-    """What the release promises.
+    """The privacy guarantee of a release.
 
     Attributes:
         mechanism: "discrete Laplace" or "discrete Gaussian" where one noise on fixed measurements
@@ -105,7 +86,7 @@ class NoiseFacts:
 
 @dataclass(frozen=True)
 class StrategyFacts:
-    """What was measured and how good that is; errors in counts at this release's guarantee.
+    """The strategy and its errors, in counts at this release's guarantee.
 
     Attributes:
         name: the strategy's.
@@ -132,7 +113,7 @@ class StrategyFacts:
 
 @dataclass(frozen=True)
 class SimulatedFacts:
-    """What the plan saw when it carried RAP out on public data in place of the records.
+    """Errors of RAP on public data in place of the records, simulated when the plan was made.
 
     Attributes:
         proxy: the public data, in words.
@@ -156,7 +137,7 @@ class SimulatedFacts:
 
 @dataclass(frozen=True)
 class RapFacts:
-    """Relaxed adaptive projection: what was chosen and measured, and what came of it.
+    """A run of relaxed adaptive projection: what was chosen and measured, and the resulting rows.
 
     Attributes:
         rounds: times that queries were chosen and measured; one round of none chosen measures all.
@@ -232,6 +213,24 @@ class ColumnFacts:
 
 
 @dataclass(frozen=True)
+class AnsweredFacts:
+    """What answers to later questions were computed from: the same plan and its noisy values.
+
+    Attributes:
+        release: key of the release.
+        measurements: digest of its noisy values.
+        charged: the budget that the questions took: nothing.
+        guessed: attributes some of whose values the questions distinguish, and the release does
+            not: such values were taken to be equally likely.
+    """
+
+    release: str
+    measurements: str
+    charged: str = "0"
+    guessed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The content of release.json.
 
@@ -241,9 +240,9 @@ class Manifest:
         libraries: (name, version) of every library that had a part in making these files, and of
             Python. What drew the noise is in `noise.source`, and never changes; these are newer
             where a release is made again, from the ledger, with newer ones.
-        dataset: whose records.
-        privacy: what is protected.
-        guarantee: how well.
+        dataset: the population of records.
+        privacy: the unit that is protected, and what neighbours are.
+        guarantee: of its privacy.
         noise: the noise on what was measured.
         strategy: what was measured.
         plan: sha256 of the plan file.
@@ -345,7 +344,7 @@ def manifest_of(
             ItemFacts(item.name, f"{item.name}.parquet", item.size, item.description)
             for item in spec.items
         ),
-        error_by_epsilon=tuple((float(own), float(rmse)) for own, rmse in error_by_epsilon),
+        error_by_epsilon=tuple((float(epsilon), float(rmse)) for epsilon, rmse in error_by_epsilon),
         measurements=measurements,
         rap=rap,
     )
@@ -356,14 +355,14 @@ def _privacy_facts(privacy: Privacy) -> PrivacyFacts:
     return PrivacyFacts(unit, privacy.person, privacy.max_rows, privacy.neighbours)
 
 
-def _guarantee_facts(own: Guarantee, cumulative: str, *, adaptive: bool) -> GuaranteeFacts:
+def _guarantee_facts(guarantee: Guarantee, cumulative: str, *, adaptive: bool) -> GuaranteeFacts:
     return GuaranteeFacts(
-        mechanism=RAP if adaptive else MECHANISMS[own.noise],
-        kind=own.kind,
-        epsilon=float(own.epsilon),
-        delta=float(own.delta),
-        rho=float(own.amount) if own.kind == "zcdp" else None,
-        charged=units_text(math.ceil(own.amount * UNIT)),
+        mechanism=RAP if adaptive else MECHANISMS[guarantee.noise],
+        kind=guarantee.kind,
+        epsilon=float(guarantee.epsilon),
+        delta=float(guarantee.delta),
+        rho=float(guarantee.amount) if guarantee.kind == "zcdp" else None,
+        charged=units_text(math.ceil(guarantee.amount * UNIT)),
         cumulative=cumulative,
     )
 

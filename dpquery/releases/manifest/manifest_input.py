@@ -1,4 +1,4 @@
-"""Read release.json: whether it could have been written by a release.
+"""The reader of release.json: refuses one that no release could have written.
 
 It comes from outside: its names become file names and its words pages, so that each must be of the
 form that a release gives it.
@@ -34,13 +34,13 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         content = read_outside(directory / MANIFEST_FILE, most=MAX_JSON_BYTES)
         raw = mapping(parsed(content))
-        written = raw["schema_version"]
-        if written == SCHEMA_VERSION:
+        version = raw["schema_version"]
+        if version == SCHEMA_VERSION:
             libraries = sorted(mapping(raw["libraries"]).items())
-            found = cast(Manifest, decode(Manifest, {**raw, "libraries": libraries}))
-            _check_facts(found, place=directory / MANIFEST_FILE)
-            return found
-        written = text_of(written)[:40]
+            manifest = cast(Manifest, decode(Manifest, {**raw, "libraries": libraries}))
+            _check_facts(manifest, place=directory / MANIFEST_FILE)
+            return manifest
+        version = text_of(version)[:40]
     except (FileNotFoundError, NotADirectoryError):
         raise SpecError(
             f"{directory} is not a release folder: it has no {MANIFEST_FILE}; "
@@ -52,20 +52,20 @@ def read_manifest(directory: Path) -> Manifest:
             "the ledger holds the measurements"
         ) from None
     raise SpecError(
-        f"{directory / MANIFEST_FILE} has format {written!r}, not {SCHEMA_VERSION!r}; "
+        f"{directory / MANIFEST_FILE} has format {version!r}, not {SCHEMA_VERSION!r}; "
         "read it with the version of dpquery that wrote it"
     )
 
 
 def _check_facts(manifest: Manifest, *, place: Path) -> None:
-    """Refuse a manifest that says anything in another form than a release does.
+    """Refuse a manifest with a fact in another form than a release gives it.
 
     Args:
         manifest: as it was read: every value has its type.
         place: of its file.
 
     Raises:
-        SpecError: it does; says which fact is wrong.
+        SpecError: some fact has another form; names the first.
     """
     for what, holds in _facts(manifest):
         if not holds:
@@ -80,7 +80,7 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
     privacy, guarantee, noise = manifest.privacy, manifest.guarantee, manifest.noise
     names = [item.name for item in manifest.items]
     parent = manifest.ledger.parent
-    yield "digest", all(_DIGEST.fullmatch(own) for own in _digests(manifest))
+    yield "digest", all(_DIGEST.fullmatch(digest) for digest in _digests(manifest))
     yield "dataset's id", _matches(IDENTIFIER, manifest.dataset.id)
     yield "dataset's version", _matches(IDENTIFIER, manifest.dataset.version)
     yield "parent", parent is None or _matches(IDENTIFIER, parent)
@@ -95,9 +95,9 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
     yield "sensitivity", _WHOLE.fullmatch(noise.sensitivity) is not None
     yield "level", 0 < manifest.level < 1
     yield "list of items", len(set(names)) == len(names) > 0
-    yield "name of an item", all(_matches(NAME, own) for own in names)
-    yield "file of an item", all(own.file == f"{own.name}.parquet" for own in manifest.items)
-    yield "number of queries", all(own.queries > 0 for own in manifest.items)
+    yield "name of an item", all(_matches(NAME, name) for name in names)
+    yield "file of an item", all(item.file == f"{item.name}.parquet" for item in manifest.items)
+    yield "number of queries", all(item.queries > 0 for item in manifest.items)
     yield "figure", min(_above_zero(manifest)) >= LEAST_FIGURE
     yield "run of RAP", manifest.rap is None or _run_is_believable(manifest.rap)
 
@@ -117,9 +117,10 @@ def _digests(manifest: Manifest) -> Iterator[str]:
 
 
 def _above_zero(manifest: Manifest) -> Iterator[float]:
-    own = manifest.strategy
+    strategy = manifest.strategy
     yield from (manifest.guarantee.epsilon, manifest.noise.scale)
-    for figure in (manifest.guarantee.rho, own.rmse, own.max_std_error, own.lower_bound, own.ratio):
+    errors = (strategy.rmse, strategy.max_std_error, strategy.lower_bound, strategy.ratio)
+    for figure in (manifest.guarantee.rho, *errors):
         if figure is not None:
             yield figure
     for point in manifest.error_by_epsilon:
@@ -132,13 +133,14 @@ def _run_is_believable(run: RapFacts) -> bool:
     errors = [0.0]
     if run.simulated is not None:
         counts.append(run.simulated.repetitions)
-        own = run.simulated
-        errors = [own.rmse, own.max_error, own.rmse_spread, own.max_error_spread]
+        simulated = run.simulated
+        errors = [simulated.rmse, simulated.max_error]
+        errors += [simulated.rmse_spread, simulated.max_error_spread]
     figures += [x for x in (run.total_std, run.selection_scale) if x is not None]
     return (
         min(counts) >= 1
         and run.selected >= 0
         and len(run.noise_std) > 0
         and min(figures) >= LEAST_FIGURE
-        and all(own == 0 or own >= LEAST_FIGURE for own in errors)
+        and all(error == 0 or error >= LEAST_FIGURE for error in errors)
     )

@@ -108,8 +108,8 @@ the error of an estimate depends on the records, and publishing it would need bu
 def statement(manifest: Manifest) -> str:
     """Return the privacy statement of a release, as Markdown."""
     level = f"{100 * manifest.level:g} %"
-    known = manifest.error_bars
-    columns = COLUMN_WORDS.format(level=level) if known else WITHOUT_ERRORS
+    has_errors = manifest.error_bars
+    columns = COLUMN_WORDS.format(level=level) if has_errors else WITHOUT_ERRORS
     text = TEMPLATE.format(
         dataset=_one_line(manifest.dataset.id),
         version=_one_line(manifest.dataset.version),
@@ -120,12 +120,14 @@ def statement(manifest: Manifest) -> str:
         cumulative=_one_line(manifest.guarantee.cumulative).rstrip("."),
         unprotected=UNPROTECTED.format(noisy=_noisy_parts(manifest)),
         uncovered=UNCOVERED,
-        noise=_answered_words(manifest) + (_noise_words if known else _rap_words)(manifest),
+        noise=_answered_words(manifest) + (_noise_words if has_errors else _rap_words)(manifest),
         postprocessing=_one_line(manifest.postprocessing),
-        unbiased=UNBIASED if known else BIASED,
+        unbiased=UNBIASED if has_errors else BIASED,
         columns="\n".join([columns, *extra_lines(manifest)]),
         files="\n".join(_file_lines(manifest)),
-        errors="a summary of the errors of each file above" if known else "no errors are known",
+        errors="a summary of the errors of each file above"
+        if has_errors
+        else "no errors are known",
         seq=manifest.ledger.seq,
         head=_one_line(manifest.ledger.head),
         plan=manifest.plan,
@@ -134,7 +136,7 @@ def statement(manifest: Manifest) -> str:
 
 
 def unit_words(privacy: PrivacyFacts) -> str:
-    """Return what is protected, in a sentence or two."""
+    """Return the privacy unit, in a sentence or two."""
     rows = count(privacy.max_rows, "row")
     if privacy.unit == "row":
         return (
@@ -151,7 +153,7 @@ def unit_words(privacy: PrivacyFacts) -> str:
 
 
 def neighbour_words(privacy: PrivacyFacts) -> str:
-    """Return what an observer is kept from telling apart."""
+    """Return the neighbouring datasets that an observer cannot distinguish."""
     if privacy.unit == "row" and privacy.max_rows == 1:
         whose, other = "that row", "another row in its place"
     else:
@@ -161,18 +163,18 @@ def neighbour_words(privacy: PrivacyFacts) -> str:
 
 
 def guarantee_line(guarantee: GuaranteeFacts) -> str:
-    """Return the guarantee in the trade's own terms."""
-    how = guarantee.mechanism if guarantee.mechanism == RAP else f"{guarantee.mechanism} noise"
+    """Return the guarantee in the field's terms: epsilon, delta, rho and the mechanism."""
+    method = guarantee.mechanism if guarantee.mechanism == RAP else f"{guarantee.mechanism} noise"
     if guarantee.rho is None:
-        return f"ε = {guarantee.epsilon:g} (pure differential privacy, {how})"
+        return f"ε = {guarantee.epsilon:g} (pure differential privacy, {method})"
     return (
         f"ε = {guarantee.epsilon:g} at δ = {power(guarantee.delta)} "
-        f"(ρ = {guarantee.rho:.6g} of zero-concentrated differential privacy, {how})"
+        f"(ρ = {guarantee.rho:.6g} of zero-concentrated differential privacy, {method})"
     )
 
 
 def odds_words(guarantee: GuaranteeFacts, privacy: PrivacyFacts) -> str:
-    """Return what epsilon and delta mean for somebody's belief about a person."""
+    """Return the bounds of epsilon and delta on what an observer can conclude, in words."""
     factor = math.exp(min(guarantee.epsilon, 700.0))
     replaced = privacy.neighbours == "replace"
     other = "with any others in their place" if replaced else "without them"
@@ -191,7 +193,7 @@ def odds_words(guarantee: GuaranteeFacts, privacy: PrivacyFacts) -> str:
 
 
 def _noisy_parts(manifest: Manifest) -> str:
-    """Return what of a release comes from the records, by way of noise."""
+    """Return the parts of a release that come from the records, all of them by way of noise."""
     if manifest.error_bars:
         return "its estimates and noisy measurements"
     chosen = manifest.rap is not None and manifest.rap.selection_scale is not None
@@ -199,23 +201,24 @@ def _noisy_parts(manifest: Manifest) -> str:
     return f"its estimates, its noisy measurements{which}, and its relaxed rows"
 
 
-def rmse_name(own: SimulatedFacts) -> str:
-    """Return what a simulated RMSE is to be called."""
-    return "weighted RMSE" if own.weighted else "RMSE"
+def rmse_name(simulated: SimulatedFacts) -> str:
+    """Return the name of a simulated RMSE: weighted where the workload weighs its items."""
+    return "weighted RMSE" if simulated.weighted else "RMSE"
 
 
 def simulated_words(rap: RapFacts) -> str:
-    """Return what the plan's simulation said of the errors, and that it is no more than that."""
-    own = rap.simulated
-    if own is None:
+    """Return the errors in the plan's simulation, and that these were not measured."""
+    simulated = rap.simulated
+    if simulated is None:
         return "errors are unknown; none were simulated for these questions at this guarantee"
-    spreads = (own.rmse_spread, own.max_error_spread)
+    spreads = (simulated.rmse_spread, simulated.max_error_spread)
     # One run says nothing of the spread.
-    rmse, largest = (f" ± {figure(each)}" * (own.repetitions > 1) for each in spreads)
+    rmse, largest = (f" ± {figure(spread)}" * (simulated.repetitions > 1) for spread in spreads)
     return (
-        f"errors are unknown; simulated, not measured: {rmse_name(own)} {figure(own.rmse)}{rmse} "
-        f"and largest error {figure(own.max_error)}{largest} in {count(own.repetitions, 'run')} on "
-        f"{_one_line(own.proxy)}"
+        f"errors are unknown; simulated, not measured: {rmse_name(simulated)} "
+        f"{figure(simulated.rmse)}{rmse} and largest error "
+        f"{figure(simulated.max_error)}{largest} in {count(simulated.repetitions, 'run')} on "
+        f"{_one_line(simulated.proxy)}"
     )
 
 
@@ -277,15 +280,15 @@ def _total_words(rap: RapFacts) -> str:
 
 
 def _source_words(manifest: Manifest, rap: RapFacts) -> str:
-    own = manifest.noise
+    noise_facts = manifest.noise
     least, most = figure(min(rap.noise_std)), figure(max(rap.noise_std))
     spread = most if least == most else f"{least} to {most}"
-    drawn = "Choices and noise come" if rap.selection_scale else "All draws come"
+    origin = "Choices and noise come" if rap.selection_scale else "All draws come"
     return (
         "To each measured count, noise of the discrete Gaussian distribution of standard deviation "
-        f"{spread} was added once. {drawn} from {_one_line(own.source)}, which "
-        f"draws them exactly, in whole steps of {2.0**own.shift:g}, from a cryptographic random "
-        "generator: no "
+        f"{spread} was added once. {origin} from {_one_line(noise_facts.source)}, which "
+        f"draws them exactly, in whole steps of {2.0**noise_facts.shift:g}, from a cryptographic "
+        "random generator: no "
         "floating-point noise is used, and no seed exists from which it could be drawn again. "
         "The proofs and tests behind this reduce the risk of an implementation error; they do not "
         "remove it."
@@ -312,15 +315,15 @@ def _answered_words(manifest: Manifest) -> str:
 
 
 def _noise_words(manifest: Manifest) -> str:
-    own = manifest.noise
-    taken, steps = (f" taken in steps of 2^{own.shift},", " steps") if own.shift else ("", "")
+    noise = manifest.noise
+    taken, steps = (f" taken in steps of 2^{noise.shift},", " steps") if noise.shift else ("", "")
     return (
         f"{_tables(manifest)} computed from noisy measurements alone "
         f'(strategy "{_one_line(manifest.strategy.name)}"). To the exact whole-number answer of '
         f"each measurement,{taken} noise of the {manifest.guarantee.mechanism} distribution "
-        f"of scale {own.scale:.6g}{steps} was added once; the sensitivity it hides is "
+        f"of scale {noise.scale:.6g}{steps} was added once; the sensitivity it hides is "
         f"{_sensitivity(manifest)}{steps}. {_in_counts(manifest)}The noise comes from "
-        f"{_one_line(own.source)}, which draws it "
+        f"{_one_line(noise.source)}, which draws it "
         "exactly, in whole numbers, from a cryptographic random generator: no "
         "floating-point noise is used, and no seed exists from which it could be drawn again. "
         "The proofs and tests behind this reduce the risk of an implementation error; they do not "
@@ -329,12 +332,12 @@ def _noise_words(manifest: Manifest) -> str:
 
 
 def _in_counts(manifest: Manifest) -> str:
-    own = manifest.strategy
-    if own.rmse is None or own.max_std_error is None:
+    strategy = manifest.strategy
+    if strategy.rmse is None or strategy.max_std_error is None:
         return ""
     return (
-        f"In counts, the standard errors of the answers are {figure(own.rmse)} (root mean square) "
-        f"and {figure(own.max_std_error)} at most. "
+        f"In counts, the standard errors of the answers are {figure(strategy.rmse)} (root mean "
+        f"square) and {figure(strategy.max_std_error)} at most. "
     )
 
 
@@ -379,5 +382,5 @@ def _percent(share: float) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Keep a user's text from breaking the page's structure."""
+    """Return a user's text on one line, without the quotes that would break the page."""
     return " ".join(text.replace("`", "'").split())

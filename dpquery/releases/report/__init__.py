@@ -1,1 +1,1 @@
-"""What a release is worth, read back from its folder: as figures, and as a page with charts."""
+"""The error report of a release, read back from its folder: as figures, and as a page of charts."""

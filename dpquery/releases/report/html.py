@@ -24,7 +24,7 @@ from dpquery.untrusted.atomic_write import replace_file
 
 MAX_PREVIEWS = 24
 REPORT_MARK = b"default-src 'none'; style-src 'unsafe-inline'\">\n<title>Error report: "
-"""What stands in the head of every such page."""
+"""Text in the head of every report, by which a file is recognised as one."""
 GLOSSARY = (
     (
         "Standard error",
@@ -140,7 +140,7 @@ def _header(report: Report, title: str) -> str:
 
 
 def _worth_tiles(report: Report) -> list[tuple[str, ...]]:
-    """Return what is known of the errors: name, figure and a remark of each tile."""
+    """Return the tiles on the errors, each with its name, its figure and a remark."""
     strategy, ratio = report.manifest.strategy, report.manifest.strategy.ratio
     rap, name = report.manifest.rap, f"<b>{escape(strategy.name)}</b>"
     if rap is not None or report.rmse is None or report.flagged_share is None:
@@ -174,16 +174,16 @@ def _error_charts(report: Report) -> str:
         text=figure,
         marks=(),
     )
-    known = [(i.name, i.median_rel_error) for i in report.items if i.median_rel_error is not None]
+    medians = [(i.name, i.median_rel_error) for i in report.items if i.median_rel_error is not None]
     worth = bars(
-        [(name, error) for name, error in known],
+        [(name, error) for name, error in medians],
         title="Median relative error by item",
         text=lambda value: percent(value) if value else "0",
         marks=(NOISY, VERY_NOISY),
     )
     note = "Lines at 30 % and 50 %: from there on an answer is flagged noisy, very noisy."
     left = _figure("Noise: RMS error by item, in counts", noise)
-    right = _figure("Worth: median relative error by item", worth, note) if known else ""
+    right = _figure("Worth: median relative error by item", worth, note) if medians else ""
     return f'<div class="pair">{left}{right}</div>'
 
 
@@ -214,26 +214,28 @@ def _table_row(item: ItemReport, row: Sequence[str]) -> str:
 
 def _previews(report: Report) -> str:
     level = f"{100 * report.manifest.level:g} %"
-    drawn = [own for item in report.items if (own := _preview(item, level))]
-    left = "" if len(drawn) <= MAX_PREVIEWS else f"<p>The first {MAX_PREVIEWS} are shown.</p>"
-    return f'<div class="flow">{"".join(drawn[:MAX_PREVIEWS])}</div>{left}' if drawn else ""
+    figures = [drawing for item in report.items if (drawing := _preview(item, level))]
+    note = "" if len(figures) <= MAX_PREVIEWS else f"<p>The first {MAX_PREVIEWS} are shown.</p>"
+    return f'<div class="flow">{"".join(figures[:MAX_PREVIEWS])}</div>{note}' if figures else ""
 
 
 def _preview(item: ItemReport, level: str) -> str:
-    own = item.preview
-    if own is None or item.queries < 2:
+    answers = item.preview
+    if answers is None or item.queries < 2:
         return ""
-    known = item.flagged_share is not None
-    intervals = f"with {level} noise intervals" if known else "without error bars"
+    has_errors = item.flagged_share is not None
+    intervals = f"with {level} noise intervals" if has_errors else "without error bars"
     title = f"{item.name}: estimates {intervals}"
-    if own.axis:
-        drawing = lines(own.series, axis=own.axis, title=title)
+    if answers.axis:
+        drawing = lines(answers.series, axis=answers.axis, title=title)
     else:
-        drawing = whiskers(own.series[0].points, title=title)
+        drawing = whiskers(answers.series[0].points, title=title)
     caption = f"{item.name}. {item.description}" if item.description else item.name
-    note = f"{_sentence(intervals)[:-1]}; {item.verdict}." if known else _sentence(intervals)
-    if own.query:
-        how_many = f"{own.query} the" if own.query == "any of" else f"at least {own.query}"
+    note = f"{_sentence(intervals)[:-1]}; {item.verdict}." if has_errors else _sentence(intervals)
+    if answers.query:
+        how_many = (
+            f"{answers.query} the" if answers.query == "any of" else f"at least {answers.query}"
+        )
         note += f" Counted are records that meet {how_many} conditions."
     return _figure(caption, drawing, note)
 
@@ -263,13 +265,13 @@ def _promise(manifest: Manifest) -> str:
 
 
 def _strategy(manifest: Manifest) -> str:
-    own = manifest.rap
-    if own is None:
+    run = manifest.rap
+    if run is None:
         return f"{manifest.strategy.name}; {optimality(manifest)}"
-    chosen = f"{count(own.rounds, 'round')} of {own.selected:,} chosen queries"
-    asked = "every query" if manifest.answered is None else "every query of the release"
-    how = f"{asked} measured once" if own.selection_scale is None else chosen
-    return f"{manifest.strategy.name}: {how}, {count(own.relaxed_rows, 'relaxed row')}"
+    chosen = f"{count(run.rounds, 'round')} of {run.selected:,} chosen queries"
+    queries = "every query" if manifest.answered is None else "every query of the release"
+    measured = f"{queries} measured once" if run.selection_scale is None else chosen
+    return f"{manifest.strategy.name}: {measured}, {count(run.relaxed_rows, 'relaxed row')}"
 
 
 def _sentence(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A bounded look at the file of one item: what a chart of it would show."""
+"""The points of a chart of one item's answers, read from its file within bounds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ AnswerRow = dict[str, str | int | float | bool | None]
 
 @dataclass(frozen=True)
 class ChartPoint:
-    """One answer: what it is of, its place on an ordered axis, and its noise interval, if known."""
+    """One answer: its label, its place on an ordered axis, and its noise interval, if known."""
 
     label: str
     place: float
@@ -75,9 +75,10 @@ def preview(path: Path, labels: Sequence[str]) -> Preview | None:
     query = queries.pop() if len(queries) == 1 else ""
     for name in labels:
         for place in (name, f"{name}_from", f"{name}_to"):
-            found = _along(rows, axis=name, place=place, others=[o for o in labels if o != name])
-            if found is not None:
-                return replace(found, query=query)
+            others = [label for label in labels if label != name]
+            lines = _along(rows, axis=name, place=place, others=others)
+            if lines is not None:
+                return replace(lines, query=query)
     if len(rows) > MAX_DOTS:
         return None
     varying = _varying(rows, labels)
@@ -138,9 +139,9 @@ def _varying(rows: Sequence[AnswerRow], names: Sequence[str]) -> list[str]:
 
 
 def _words(row: AnswerRow, names: Sequence[str]) -> str:
-    """Return what a row is of; a yes or no needs its attribute's name to mean anything.
+    """Return the label of a row; a yes or no needs its attribute's name to mean anything.
 
-    Where an item has several tables, the attributes that a table lacks go without saying.
+    Where an item has several tables, the attributes that a table lacks are left out.
     """
     words = []
     for name in names:

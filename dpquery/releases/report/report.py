@@ -1,4 +1,4 @@
-"""What a release is worth, read back from its folder: for the terminal, as JSON, for the page."""
+"""The errors of a release, read back from its folder: for the terminal, as JSON, for the page."""
 
 import math
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ class ItemReport:
 
     @property
     def grade(self) -> str:
-        """Good, fair or weak; unknown where nobody knows the errors."""
+        """Good, fair or weak; unknown where the errors are not known."""
         if self.flagged_share is None:
             return "unknown"
         if self.flagged_share >= WEAK_SHARE or self.median_rel_error is None:
@@ -78,7 +78,7 @@ class ItemReport:
 
     @property
     def verdict(self) -> str:
-        """What that means, in a few words."""
+        """The grade with its reasons, in a few words."""
         if self.flagged_share is None:
             return "unknown: no error bars"
         flagged = f"{percent(self.flagged_share)} of the answers are flagged"
@@ -108,19 +108,19 @@ class Report:
     @property
     def rmse(self) -> float | None:
         """Root mean square standard error of all answers; None where some have none."""
-        known = [(item.queries, item.rmse) for item in self.items if item.rmse is not None]
-        if len(known) < len(self.items):
+        errors = [(item.queries, item.rmse) for item in self.items if item.rmse is not None]
+        if len(errors) < len(self.items):
             return None
-        squares = math.fsum(queries * rmse**2 for queries, rmse in known)
+        squares = math.fsum(queries * rmse**2 for queries, rmse in errors)
         return math.sqrt(squares / max(self.queries, 1))
 
     @property
     def flagged_share(self) -> float | None:
         """Share of all answers with a relative error worth a flag; None where it is unknown."""
-        known = [(i.queries, i.flagged_share) for i in self.items if i.flagged_share is not None]
-        if len(known) < len(self.items):
+        shares = [(i.queries, i.flagged_share) for i in self.items if i.flagged_share is not None]
+        if len(shares) < len(self.items):
             return None
-        return math.fsum(queries * share for queries, share in known) / max(self.queries, 1)
+        return math.fsum(queries * share for queries, share in shares) / max(self.queries, 1)
 
     @property
     def errors(self) -> "pd.DataFrame":
@@ -142,7 +142,7 @@ def load_report(directory: Path) -> Report:
     try:
         rows = _read_errors(directory / ERRORS_FILE, manifest)
         pairs = zip(manifest.items, rows, strict=True)
-        items = tuple(_item(directory, own, row) for own, row in pairs)
+        items = tuple(_item(directory, facts, row) for facts, row in pairs)
     except UNREADABLE:
         raise SpecError(
             f"{directory} is damaged: a file named in its release.json is missing or not as it was "
@@ -157,7 +157,7 @@ def _read_errors(path: Path, manifest: Manifest) -> list[dict[str, float | None]
     with opened(path, rows=len(manifest.items), coded=("item",)) as file:
         if file.schema_arrow.remove_metadata() != schema.set(0, schema.field(0).with_type(_CODED)):
             raise ValueError("schema")
-        if _names(file, len(manifest.items)) != [own.name for own in manifest.items]:
+        if _names(file, len(manifest.items)) != [item.name for item in manifest.items]:
             raise ValueError("names")
         figures: list[dict[str, float | None]] = file.read(columns=schema.names[1:]).to_pylist()
     return figures
@@ -176,8 +176,8 @@ def _names(file: pq.ParquetFile, count: int) -> list[str | None]:
 def _item(directory: Path, facts: ItemFacts, row: dict[str, float | None]) -> ItemReport:
     path = directory / facts.file
     with opened(path, rows=facts.queries) as file:
-        own = mapping(parsed(file.metadata.metadata[b"dpquery"]))
-    labels = [text_of(label) for label in list_of(own["labels"])]
+        described = mapping(parsed(file.metadata.metadata[b"dpquery"]))
+    labels = [text_of(label) for label in list_of(described["labels"])]
     _check_figures(row, facts)
     return ItemReport(
         name=facts.name,
@@ -188,9 +188,9 @@ def _item(directory: Path, facts: ItemFacts, row: dict[str, float | None]) -> It
 
 
 def _check_figures(row: Mapping[str, float | None], facts: ItemFacts) -> None:
-    """Refuse figures of an item that no release has."""
-    given = [own for own in row.values() if own is not None]
-    if not all(own == 0 or LEAST_FIGURE <= own < MOST for own in given):
+    """Refuse figures that no release gives for an item."""
+    figures = [value for value in row.values() if value is not None]
+    if not all(value == 0 or LEAST_FIGURE <= value < MOST for value in figures):
         raise ValueError("figure")
     if row["queries"] != facts.queries or row["weight"] is None:
         raise ValueError("queries")
@@ -235,11 +235,11 @@ def _cells(item: ItemReport) -> tuple[str, ...]:
 
 
 def headline(report: Report) -> list[str]:
-    """Return what to say above and below the table: whose, how private, how good."""
+    """Return the lines about the release as a whole: dataset, guarantee, errors, remarks."""
     manifest = report.manifest
     notes = [extra_note(manifest)] if manifest.extra else []
-    own = manifest.answered
-    later = "" if own is None else f", asked later of the release {own.release[:12]}"
+    answered = manifest.answered
+    later = "" if answered is None else f", asked later of the release {answered.release[:12]}"
     return [
         f"{manifest.dataset.id}, version {manifest.dataset.version}: "
         f"{count(report.queries, 'answer')} in {count(len(report.items), 'item')}{later}",
@@ -250,7 +250,7 @@ def headline(report: Report) -> list[str]:
 
 
 def worth(report: Report) -> str:
-    """Return how good the answers are, as far as that is known."""
+    """Return the error of all answers, as far as it is known, in words."""
     if report.manifest.rap is not None:
         return f"answers are biased and have no error bars; {simulated_words(report.manifest.rap)}"
     return (
@@ -261,8 +261,8 @@ def worth(report: Report) -> str:
 
 
 def optimality(manifest: Manifest) -> str:
-    """Return how close the strategy is to the best there could be."""
-    own = manifest.strategy
-    if own.ratio is None:
+    """Return the ratio of the strategy's error to a lower bound, in words."""
+    strategy = manifest.strategy
+    if strategy.ratio is None:
         return "no lower bound is known for this workload"
-    return f"{own.ratio:.3f} x a lower bound on any strategy ({own.bound_kind})"
+    return f"{strategy.ratio:.3f} x a lower bound on any strategy ({strategy.bound_kind})"

@@ -82,20 +82,20 @@ def bars(
     values = [value for _, value in rows]
     positive = [value for value in values if value > 0]
     if positive and max(positive) > 30 * min(positive):
-        own = log_scale(positive, start=start, end=end)
+        across = log_scale(positive, start=start, end=end)
     else:
-        own = scale(values, start=start, end=end)
-    body = [_vertical_ticks(own, height - BOTTOM + 14, text)]
+        across = scale(values, start=start, end=end)
+    body = [_vertical_ticks(across, height - BOTTOM + 14, text)]
     for k, (label, value) in enumerate(rows):
         middle = TOP + LINE_HEIGHT * (k + 0.5)
         tip = f"{label}: {text(value)}"
-        width = max(own(value) - start, 1) if value > 0 else 0
+        width = max(across(value) - start, 1) if value > 0 else 0
         bar = _tag("rect", x=start, y=middle - 7, width=width, height=14, rx=2, cls="bar", tip=tip)
         body += [_label(label, start, middle), bar]
         body.append(_text(text(value), start + width + 6, middle + 4, cls="value"))
     for mark in marks:
-        if own.low <= mark <= own.high:
-            body.append(_line(own(mark), TOP, own(mark), height - BOTTOM + 14, cls="mark"))
+        if across.low <= mark <= across.high:
+            body.append(_line(across(mark), TOP, across(mark), height - BOTTOM + 14, cls="mark"))
     return _chart(body, height, title, "; ".join(f"{a}: {text(b)}" for a, b in rows))
 
 
@@ -103,18 +103,18 @@ def whiskers(points: Sequence[ChartPoint], *, title: str) -> str:
     """Draw each estimate as a dot with its noise interval, if it has one, one line a point."""
     height = TOP + LINE_HEIGHT * len(points) + BOTTOM - 14
     start, end = _label_width([point.label for point in points]), WIDTH - VALUE_WIDTH
-    own = scale(_ends(points), start=start, end=end)
-    body = [_vertical_ticks(own, height - BOTTOM + 14, figure)]
+    across = scale(_ends(points), start=start, end=end)
+    body = [_vertical_ticks(across, height - BOTTOM + 14, figure)]
     for k, point in enumerate(points):
         middle = TOP + LINE_HEIGHT * (k + 0.5)
         tip = _tip(point)
         flagged = " flagged" if point.flag and point.interval is not None else ""
         body.append(_label(point.label, start, middle))
         if point.interval is not None:
-            low, high = map(own, point.interval)
+            low, high = map(across, point.interval)
             body.append(_line(low, middle, high, middle, cls=f"whisker{flagged}"))
         body += [
-            _tag("circle", cx=own(point.estimate), cy=middle, r=4, cls=f"dot{flagged}", tip=tip),
+            _tag("circle", cx=across(point.estimate), cy=middle, r=4, cls=f"dot{flagged}", tip=tip),
             _text(figure(round(point.estimate)), WIDTH - 4, middle + 4, cls="value end"),
         ]
     return _chart(body, height, title, "; ".join(_tip(point) for point in points))
@@ -126,24 +126,26 @@ def lines(series: Sequence[Series], *, axis: str, title: str) -> str:
     A series whose points have no intervals is a line alone.
     """
     height = TOP + PLOT_HEIGHT + BOTTOM
-    points = [point for own in series for point in own.points]
+    points = [point for one_series in series for point in one_series.points]
     across = Scale(*_extent([point.place for point in points]), LEFT, WIDTH - RIGHT)
     up = scale(_ends(points), start=TOP + PLOT_HEIGHT, end=TOP)
     body = [_axes(across, up, x_text=lambda value: f"{value:g}", y_text=figure, x_title=axis)]
-    for k, own in enumerate(series):
-        known = [(across(p.place), *p.interval) for p in own.points if p.interval is not None]
-        band = [(x, up(high)) for x, _, high in known]
-        band += [(x, up(low)) for x, low, _ in reversed(known)]
+    for k, one_series in enumerate(series):
+        intervals = [
+            (across(p.place), *p.interval) for p in one_series.points if p.interval is not None
+        ]
+        band = [(x, up(high)) for x, _, high in intervals]
+        band += [(x, up(low)) for x, low, _ in reversed(intervals)]
         if band:
             body.append(_tag("polygon", points=_path(band), cls=f"band s{k}"))
-    for k, own in enumerate(series):
-        middle = [(across(p.place), up(p.estimate)) for p in own.points]
+    for k, one_series in enumerate(series):
+        middle = [(across(p.place), up(p.estimate)) for p in one_series.points]
         body.append(_tag("polyline", points=_path(middle), cls=f"line s{k}"))
         body += [
-            _tag("circle", cx=x, cy=y, r=5, cls="hover", tip=_tip(p, own.name))
-            for (x, y), p in zip(middle, own.points, strict=True)
+            _tag("circle", cx=x, cy=y, r=5, cls="hover", tip=_tip(p, one_series.name))
+            for (x, y), p in zip(middle, one_series.points, strict=True)
         ]
-    legend = _legend([own.name for own in series]) if len(series) > 1 else ""
+    legend = _legend([one_series.name for one_series in series]) if len(series) > 1 else ""
     first, last = points[0], points[-1]
     words = f"{len(points)} estimates along {axis}, from {_tip(first)} to {_tip(last)}"
     return _chart([*body, legend], height, title, words)
@@ -160,14 +162,14 @@ def curve(points: Sequence[tuple[float, float]], *, now: tuple[float, float], ti
         _tag("polyline", points=_path([(across(x), up(y)) for x, y in whole]), cls="line s0")
     )
     for x, y in whole:
-        own = "dot now" if (x, y) == now else "dot"
+        dot = "dot now" if (x, y) == now else "dot"
         tip = f"ε = {figure(x)}: error {figure(y)}"
         radius = 6 if (x, y) == now else 3
-        body.append(_tag("circle", cx=across(x), cy=up(y), r=radius, cls=own, tip=tip))
-    here = "this release"
+        body.append(_tag("circle", cx=across(x), cy=up(y), r=radius, cls=dot, tip=tip))
+    label = "this release"
     near_end = across(now[0]) > WIDTH - 110
     x, side = across(now[0]) + (-10 if near_end else 10), "value end" if near_end else "value"
-    body.append(_text(here, x, up(now[1]) - 8, cls=side))
+    body.append(_text(label, x, up(now[1]) - 8, cls=side))
     return _chart(body, height, title, "; ".join(f"ε {figure(x)}: {figure(y)}" for x, y in whole))
 
 
@@ -196,12 +198,12 @@ def _axes(across: Scale, up: Scale, *, x_text: Text, y_text: Text, x_title: str)
     return "".join([*parts, title])
 
 
-def _vertical_ticks(own: Scale, floor: float, text: Text) -> str:
+def _vertical_ticks(across: Scale, floor: float, text: Text) -> str:
     parts = []
-    for value in own.ticks:
+    for value in across.ticks:
         cls = "zero" if value == 0 else "grid"
-        parts.append(_line(own(value), TOP, own(value), floor, cls=cls))
-        parts.append(_text(text(value), own(value), floor + 15, cls="tick middle"))
+        parts.append(_line(across(value), TOP, across(value), floor, cls=cls))
+        parts.append(_text(text(value), across(value), floor + 15, cls="tick middle"))
     return "".join(parts)
 
 

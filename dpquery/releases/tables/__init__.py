@@ -1,1 +1,1 @@
-"""The file of one workload item: labels, columns, rows, and what each answer is worth."""
+"""The file of one workload item: labels, columns, rows, and the errors of the answers."""

@@ -1,4 +1,4 @@
-"""What each answer is worth, said beside it: relative error, flag, and a summary of an item.
+"""The errors beside each answer, relative and flagged, and their summary over an item.
 
 Flags follow the convention of health statistics, MEPS's among them: an estimate whose relative
 standard error is 30 % or more is marked, from 50 % on strongly. Everything here is computed from
@@ -22,7 +22,7 @@ from dpquery.spec.model import Item
 NOISY, VERY_NOISY = 0.3, 0.5
 FLAGS = ("", "noisy", "very noisy")
 NO_ERROR_BARS = "no error bars"
-"""The flag of an answer whose error nobody knows."""
+"""The flag of an answer whose error is not known."""
 
 # A positive float's leading bits order it: sign, exponent and eight bits of mantissa make bins that
 # are 0.4 % wide, so that a median over any number of rows takes a few megabytes.
@@ -69,7 +69,7 @@ class Tally:
         self.std_error, self.relative = _Median(), _Median()
 
     def add(self, std_error: NDArray[float64], relative: NDArray[float64]) -> None:
-        """Take in rows: (m,) standard errors and (m,) relative errors."""
+        """Add rows: (m,) standard errors and (m,) relative errors."""
         self.rows += len(std_error)
         self.flagged += int((relative >= NOISY).sum())
         self.squares.append(float(np.square(std_error).sum()))
@@ -128,17 +128,17 @@ class _Median:
         low = int(bins.min())
         bins -= low
         counts = np.bincount(bins)
-        here = slice(low, low + len(counts))
-        self.counts[here] += times * counts
-        self.sums[here] += times * np.bincount(bins, weights=values)
+        bins_added = slice(low, low + len(counts))
+        self.counts[bins_added] += times * counts
+        self.sums[bins_added] += times * np.bincount(bins, weights=values)
         self.high = max(self.high, float(values.max()))
 
     @property
     def median(self) -> float:
         """The mean of the bin that holds the lower median; 0 if there are no numbers."""
         reached = np.cumsum(self.counts)
-        own = int(np.searchsorted(reached, (reached[-1] + 1) // 2))
-        return min(float(self.sums[own] / max(self.counts[own], 1)), self.high)
+        bin_of_median = int(np.searchsorted(reached, (reached[-1] + 1) // 2))
+        return min(float(self.sums[bin_of_median] / max(self.counts[bin_of_median], 1)), self.high)
 
 
 def _finite(value: float) -> float | None:

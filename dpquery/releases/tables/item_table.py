@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.releases.tables.errors import FLAGS, NO_ERROR_BARS, flags, relative_errors
-from dpquery.releases.tables.label_columns import Blank, Filling, LabelRuns, encoded, masked
+from dpquery.releases.tables.label_columns import (
+    BlankColumns,
+    FilledColumns,
+    LabelRuns,
+    encoded,
+    masked,
+)
 from dpquery.releases.tables.labels import LABEL, AttributeColumns, attribute_columns
 from dpquery.spec.domain import Domain
 from dpquery.spec.model import Item, Table
@@ -56,13 +62,13 @@ class _Segment(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """How one item is laid out as rows and columns.
+    """The rows and columns of one item's file.
 
     Attributes:
         item: the item.
         attributes: its columns for each attribute index that it uses, in domain order.
-        labels: names of the columns that say what a row is, in file order; of the ends of ranges
-            not, they say it again.
+        labels: names of the columns that say what a row is, in file order; without the ends of
+            ranges, which say it again.
         schema: of the file but for its extra columns.
         tables: text of each table's `table` column; empty where there is no such column.
         queries: text of each table's `query` column; empty where there is no such column.
@@ -81,7 +87,7 @@ class Layout:
 
     @property
     def whole_schema(self) -> pa.Schema:
-        """Of the whole file: the extra columns come last, null where a table has no such values."""
+        """The schema of the file; extra columns come last, null where a table has no values."""
         added = [pa.field(name, _extra_type(name)) for name in self.extra]
         return pa.schema([*self.schema, *added])
 
@@ -97,7 +103,7 @@ class Layout:
         Raises:
             ValueError: the answers are not those of the item's tables.
         """
-        place, current, blank = -1, None, Blank(min(rows, self.item.size))
+        place, current, blank = -1, None, BlankColumns(min(rows, self.item.size))
         for segments in _batches_of([table.size for table in self.item.tables], rows):
             pieces: list[list[Values]] = []
             extra = []
@@ -126,7 +132,7 @@ class Layout:
     def _batch(
         self,
         segments: Sequence[_Segment],
-        blank: Blank,
+        blank: BlankColumns,
         estimate: Values,
         std_error: Values | None = None,
         half_width: Values | None = None,
@@ -150,10 +156,12 @@ class Layout:
         ]
         return Batch(pa.RecordBatch.from_arrays(arrays, schema=self.schema), std_error, relative)
 
-    def _attribute_arrays(self, segments: Sequence[_Segment], blank: Blank) -> list[pa.Array]:
+    def _attribute_arrays(
+        self, segments: Sequence[_Segment], blank: BlankColumns
+    ) -> list[pa.Array]:
         total = sum(segment.stop - segment.start for segment in segments)
-        here = {i for segment in segments for i in self.item.tables[segment.table].attributes}
-        filling = {i: Filling(self.attributes[i], total) for i in sorted(here)}
+        present = {i for segment in segments for i in self.item.tables[segment.table].attributes}
+        filling = {i: FilledColumns(self.attributes[i], total) for i in sorted(present)}
         begin = 0
         for place, start, stop in segments:
             table = self.item.tables[place]
@@ -165,8 +173,10 @@ class Layout:
                 filling[i].fill(predicates, LabelRuns(begin, start, stop, table.size))
             begin += stop - start
         columns = self.attributes.items()
-        filled = [filling[i].arrays() if i in here else blank.arrays(c, total) for i, c in columns]
-        return [array for own in filled for array in own]
+        filled = [
+            filling[i].arrays() if i in present else blank.arrays(c, total) for i, c in columns
+        ]
+        return [array for arrays in filled for array in arrays]
 
 
 def layout(
@@ -188,12 +198,12 @@ def layout(
     several = counted or len(item.tables) > 1
     labels = ["table"] * several + ["query"] * counted
     fields = [pa.field(name, LABEL, nullable=False) for name in labels]
-    for index, own in columns.items():
+    for index, shown in columns.items():
         name = domain.attributes[index].name  # the parser has kept it apart from our columns
         labels.append(name)
-        fields.append(pa.field(name, own.type, nullable=False))
-        if own.ends is not None:
-            fields += [pa.field(f"{name}_from", own.ends), pa.field(f"{name}_to", own.ends)]
+        fields.append(pa.field(name, shown.type, nullable=False))
+        if shown.ends is not None:
+            fields += [pa.field(f"{name}_from", shown.ends), pa.field(f"{name}_to", shown.ends)]
     return Layout(
         item=item,
         attributes=columns,
@@ -211,16 +221,16 @@ def _extra_type(name: str) -> pa.DataType:
 
 
 def _joined(parts: Sequence[Values]) -> Values:
-    """Return the parts end to end: a view where there is one, so that one number stays one."""
+    """Return the parts end to end; a single one as it is, which may be a view of one number."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _by_table(texts: Sequence[str], segments: Sequence[_Segment]) -> pa.Array:
-    """Return the column that says one thing in all rows of a table."""
-    own = [texts[segment.table] for segment in segments]
-    places = {text: place for place, text in enumerate(dict.fromkeys(own))}
+    """Return a column with one text in all rows of a table."""
+    text_of_segment = [texts[segment.table] for segment in segments]
+    places = {text: place for place, text in enumerate(dict.fromkeys(text_of_segment))}
     counts = [segment.stop - segment.start for segment in segments]
-    numbers = np.array([places[text] for text in own], dtype=int32)
+    numbers = np.array([places[text] for text in text_of_segment], dtype=int32)
     return encoded(np.repeat(numbers, counts), pa.array(list(places), pa.string()))
 
 

@@ -1,7 +1,7 @@
 """The columns that show one attribute, filled for the rows of a batch.
 
-A query's values come in runs of one length, the rows of the axes after its own, again and again: so
-they are repeated and copied, and never looked up row by row.
+A query's values come in runs of one length, the rows of the axes after its axis, again and again:
+so they are repeated and copied, and never looked up row by row.
 """
 
 from typing import NamedTuple
@@ -38,8 +38,8 @@ def repeat_runs(values: Array, runs: LabelRuns, out: Array) -> None:
     n, rows = len(values), stop - start
     if rows < n * length:
         first = start // length
-        own = values[np.arange(first, -(-stop // length)) % n]
-        out[:] = np.repeat(own, length)[start - first * length :][:rows]
+        repeated = values[np.arange(first, -(-stop // length)) % n]
+        out[:] = np.repeat(repeated, length)[start - first * length :][:rows]
         return
     cycle = np.tile(np.repeat(values, length), -(-_LONG // (n * length)))
     cycle = np.roll(cycle, -(start % len(cycle)))
@@ -48,8 +48,8 @@ def repeat_runs(values: Array, runs: LabelRuns, out: Array) -> None:
     out[whole:] = cycle[: rows - whole]
 
 
-class Blank:
-    """What columns hold in rows whose table does not have their attribute, made once for a file."""
+class BlankColumns:
+    """The columns of attributes in rows whose table lacks them, allocated once for a file."""
 
     def __init__(self, rows: int) -> None:
         """Prepare for batches of at most so many rows."""
@@ -65,7 +65,7 @@ class Blank:
         return [main, *[self._nulls[columns.ends].slice(0, rows)] * 2]
 
 
-class Filling:
+class FilledColumns:
     """The columns of one attribute over the rows of a batch, "all" where they are not filled."""
 
     def __init__(self, columns: AttributeColumns, rows: int) -> None:
@@ -79,12 +79,12 @@ class Filling:
 
     def fill(self, predicates: PredicateSet, runs: LabelRuns) -> None:
         """Fill the rows of a table with the values of a predicate set."""
-        coding = self.columns.codings[predicates]
-        repeat_runs(coding.value.astype(self.value.dtype), runs, self.value[runs.rows])
-        if coding.low is not None and coding.high is not None:
-            repeat_runs(coding.low, runs, self.low[runs.rows])
-            repeat_runs(coding.high, runs, self.high[runs.rows])
-            repeat_runs(~coding.is_range, runs, self.missing[runs.rows])
+        values = self.columns.values[predicates]
+        repeat_runs(values.value.astype(self.value.dtype), runs, self.value[runs.rows])
+        if values.low is not None and values.high is not None:
+            repeat_runs(values.low, runs, self.low[runs.rows])
+            repeat_runs(values.high, runs, self.high[runs.rows])
+            repeat_runs(~values.is_range, runs, self.missing[runs.rows])
 
     def arrays(self) -> list[pa.Array]:
         """Return the main column and, where there are such, those of the ends of ranges."""
@@ -93,7 +93,7 @@ class Filling:
         main = encoded(self.value, self.columns.dictionary)
         if self.columns.ends is None:
             return [main]
-        return [main, *(masked(own, self.missing) for own in (self.low, self.high))]
+        return [main, *(masked(ends, self.missing) for ends in (self.low, self.high))]
 
 
 def encoded(places: NDArray[int32], dictionary: pa.Array) -> pa.Array:

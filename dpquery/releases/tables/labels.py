@@ -1,4 +1,4 @@
-"""How the queries on one attribute are shown: as labels and, where it is ordered, as range ends.
+"""The columns that show the queries on one attribute: labels and, where it is ordered, range ends.
 
 An attribute that an item asks for code by code in every table is one typed column. Any other use
 (ranges, groups, totals, an `other` bin, tables without the attribute) is a column of labels, to
@@ -34,7 +34,7 @@ NO_RANGE = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Queries:
+class QueryLabels:
     """The queries of one predicate set in words and in codes.
 
     Attributes:
@@ -49,8 +49,8 @@ class Queries:
 
 
 @dataclass(frozen=True, eq=False)
-class Coding:
-    """The values that the columns of an attribute take, one for each query of a predicate set.
+class ColumnValues:
+    """The values of an attribute's columns, one for each query of a predicate set.
 
     Attributes:
         value: (n,) typed values, or places in the column's dictionary.
@@ -74,23 +74,23 @@ class AttributeColumns:
         ends: Arrow type of the `_from` and `_to` columns; None where there are none.
         dictionary: the labels, for a column of labels. Where a table lacks the attribute, the first
             of them says "all": an index of zero.
-        codings: for every predicate set that the item asks of the attribute.
+        values: of these columns, for every predicate set that the item asks of the attribute.
     """
 
     type: pa.DataType
     ends: pa.DataType | None
     dictionary: pa.Array | None
-    codings: Mapping[PredicateSet, Coding]
+    values: Mapping[PredicateSet, ColumnValues]
 
 
 def attribute_columns(attribute: Attribute, item: Item, *, index: int) -> AttributeColumns:
     """Return how an item shows an attribute, given the attribute's index in the domain."""
-    asked = [dict((*table.axes, *table.where)).get(index) for table in item.tables]
-    sets = {own: None for own in asked if own is not None}
-    code_by_code = all(isinstance(own, IdentitySet) for own in asked)
+    sets_by_table = [dict((*table.axes, *table.where)).get(index) for table in item.tables]
+    sets = {predicates: None for predicates in sets_by_table if predicates is not None}
+    code_by_code = all(isinstance(predicates, IdentitySet) for predicates in sets_by_table)
     if code_by_code and attribute.length == attribute.size:
         return _code_columns(attribute, next(iter(sets)))
-    return _label_columns(attribute, list(sets), absent=None in asked)
+    return _label_columns(attribute, list(sets), absent=None in sets_by_table)
 
 
 def _code_columns(attribute: Attribute, predicates: PredicateSet) -> AttributeColumns:
@@ -99,11 +99,11 @@ def _code_columns(attribute: Attribute, predicates: PredicateSet) -> AttributeCo
     if not attribute.merged:
         match kind:
             case Integers(low=low):
-                coding = Coding(low + codes, None, None, codes >= 0)
-                return AttributeColumns(pa.int64(), None, None, {predicates: coding})
+                values = ColumnValues(low + codes, None, None, codes >= 0)
+                return AttributeColumns(pa.int64(), None, None, {predicates: values})
             case Boolean():
-                coding = Coding(codes, None, None, codes >= 0)
-                return AttributeColumns(pa.bool_(), None, None, {predicates: coding})
+                values = ColumnValues(codes, None, None, codes >= 0)
+                return AttributeColumns(pa.bool_(), None, None, {predicates: values})
             case Categorical() | Bins():
                 pass
             case _:
@@ -114,32 +114,37 @@ def _code_columns(attribute: Attribute, predicates: PredicateSet) -> AttributeCo
 def _label_columns(
     attribute: Attribute, sets: Sequence[PredicateSet], *, absent: bool
 ) -> AttributeColumns:
-    described = {own: describe(attribute, own) for own in sets}
+    labels_of = {predicates: query_labels(attribute, predicates) for predicates in sets}
     texts = [*[total_label(attribute)] * absent]
-    texts += [label for queries in described.values() for label in queries.labels]
+    texts += [label for queries in labels_of.values() for label in queries.labels]
     places = {label: place for place, label in enumerate(dict.fromkeys(texts))}
     ends = _ends_type(attribute)
     return AttributeColumns(
         type=LABEL,
         ends=ends,
         dictionary=pa.array(list(places), pa.string()),
-        codings={own: _coding(attribute, queries, places) for own, queries in described.items()},
+        values={
+            predicates: _column_values(attribute, queries, places)
+            for predicates, queries in labels_of.items()
+        },
     )
 
 
-def _coding(attribute: Attribute, queries: Queries, places: Mapping[str, int]) -> Coding:
+def _column_values(
+    attribute: Attribute, queries: QueryLabels, places: Mapping[str, int]
+) -> ColumnValues:
     value = np.array([places[label] for label in queries.labels], dtype=int64)
     is_range = queries.first != NO_RANGE
     kind = attribute.columns[0].kind
     if attribute.merged or isinstance(kind, Categorical | Boolean):
-        return Coding(value, None, None, is_range)
+        return ColumnValues(value, None, None, is_range)
     first, last = np.where(is_range, queries.first, 0), np.where(is_range, queries.last, 0)
     match kind:
         case Integers(low=low):
-            return Coding(value, low + first, low + last, is_range)
+            return ColumnValues(value, low + first, low + last, is_range)
         case Bins(edges=edges):
             marks = np.array(edges, dtype=float64)
-            return Coding(value, marks[first], marks[last + 1], is_range)
+            return ColumnValues(value, marks[first], marks[last + 1], is_range)
     assert_never(kind)
 
 
@@ -155,31 +160,31 @@ def _ends_type(attribute: Attribute) -> pa.DataType | None:
             return None
 
 
-def describe(attribute: Attribute, predicates: PredicateSet) -> Queries:
+def query_labels(attribute: Attribute, predicates: PredicateSet) -> QueryLabels:
     """Return the queries of a predicate set in words and in codes; O(number of queries)."""
     match predicates:
         case IdentitySet(size=size):
             codes = np.arange(size, dtype=int64)
             ends = np.where(codes < attribute.length, codes, NO_RANGE)
-            return Queries([attribute.label(code) for code in range(size)], ends, ends)
+            return QueryLabels([attribute.label(code) for code in range(size)], ends, ends)
         case TotalSet():
-            return Queries([total_label(attribute)], *np.full((2, 1), NO_RANGE, dtype=int64))
+            return QueryLabels([total_label(attribute)], *np.full((2, 1), NO_RANGE, dtype=int64))
         case GroupSet(groups=groups):
             runs = [_run(codes, attribute.length) for _, codes in groups]
             first, last = np.array(runs, dtype=int64).reshape(-1, 2).T
-            return Queries([label for label, _ in groups], first, last)
+            return QueryLabels([label for label, _ in groups], first, last)
         case StackedSet(parts=parts):
-            own = [describe(attribute, part) for part in parts]
-            return Queries(
-                [label for queries in own for label in queries.labels],
-                np.concatenate([queries.first for queries in own]),
-                np.concatenate([queries.last for queries in own]),
+            parts_described = [query_labels(attribute, part) for part in parts]
+            return QueryLabels(
+                [label for queries in parts_described for label in queries.labels],
+                np.concatenate([queries.first for queries in parts_described]),
+                np.concatenate([queries.last for queries in parts_described]),
             )
         case PrefixSet() | AllRangesSet() | WidthSet() | IntervalSet():
             column = attribute.columns[0]
             first, last = _range_codes(predicates)
             pairs = zip(first.tolist(), last.tolist(), strict=True)
-            return Queries([column.range_label(i, j) for i, j in pairs], first, last)
+            return QueryLabels([column.range_label(i, j) for i, j in pairs], first, last)
     assert_never(predicates)
 
 

@@ -1,9 +1,9 @@
-"""From relaxed rows to records: every relaxed row gives some, each with one code an attribute.
+"""Synthetic records drawn from relaxed rows: each has one code an attribute.
 
 A relaxed row is a distribution of records whose attributes are independent. It gives its share of
 the records, and these spread over the values of every attribute as evenly as whole numbers allow:
-systematic sampling, in an order of its own for each attribute. The records of one row so have its
-distributions to within one record, and no attribute tells another. Codes that no query tells apart
+systematic sampling, in another order for each attribute. The records of one row so have its
+distributions to within one record, and independent attributes. Codes that no query distinguishes
 are one class, about which nothing was measured: they share its records evenly.
 
 The chance in this is public: it comes from a seed by a hash, the same on every machine, and says
@@ -25,7 +25,7 @@ _MANTISSA = 53
 
 
 class PublicChance:
-    """Numbers that follow from a seed and a name: anyone can draw them again."""
+    """A public generator: its numbers follow from a seed and a name by SHAKE-256."""
 
     def __init__(self, seed: int, batch: int) -> None:
         self._start = f"dpquery synthetic {seed} {batch} "
@@ -45,7 +45,7 @@ class PublicChance:
         return np.argsort(groups.astype(uint64) << uint64(_KEY_BITS) | keys, kind="stable")
 
 
-def rounded(
+def rounded_records(
     rows: RelaxedRows, classes: Sequence[Array], *, records: int, chance: PublicChance
 ) -> list[NDArray[int64]]:
     """Return the codes of each attribute in so many records, in an order that says nothing.
@@ -62,18 +62,20 @@ def rounded(
     relaxed = len(rows.values)
     start = int(chance.bits("rows", 1)[0] % uint64(relaxed))
     ends = (np.arange(relaxed + 1) * records + start) // relaxed
-    given = np.diff(ends)  # of each row; the floor or the ceiling of its share
-    row = np.repeat(np.arange(relaxed), given)
+    records_of_row = np.diff(ends)  # of each row; the floor or the ceiling of its share
+    row = np.repeat(np.arange(relaxed), records_of_row)
     first = ends[:-1][row]
     shuffled = chance.order("records", np.zeros(records, dtype=int64))
     codes = []
-    for i, own in enumerate(classes):
+    for i, class_of_code in enumerate(classes):
         rank = np.empty(records, dtype=int64)
         rank[chance.order(f"ranks {i}", row)] = np.arange(records)
         offset = chance.uniform(f"offsets {i}", relaxed)[row]
-        place = (rank - first + offset) / given[row]
-        found = _classes_at(rows.distribution(i), row, place)
-        codes.append(_codes_of(own, found, chance.uniform(f"codes {i}", records))[shuffled])
+        place = (rank - first + offset) / records_of_row[row]
+        classes_drawn = _classes_at(rows.distribution(i), row, place)
+        codes.append(
+            _codes_of(class_of_code, classes_drawn, chance.uniform(f"codes {i}", records))[shuffled]
+        )
     return codes
 
 
@@ -86,12 +88,12 @@ def _classes_at(
     reached /= reached[:, -1:]
     last = n - 1 - np.argmax(distribution[:, ::-1] > 0, axis=1)
     laid_out = (reached + np.arange(len(reached))[:, None]).ravel()
-    found = np.searchsorted(laid_out, row + place, side="right") - row * n
-    return np.asarray(np.clip(found, 0, last[row]))  # a sum of floats may fall short of one
+    position = np.searchsorted(laid_out, row + place, side="right") - row * n
+    return np.asarray(np.clip(position, 0, last[row]))  # a sum of floats may fall short of one
 
 
-def _codes_of(classes: Array, found: NDArray[int64], uniform: NDArray[float64]) -> NDArray[int64]:
+def _codes_of(classes: Array, drawn: NDArray[int64], uniform: NDArray[float64]) -> NDArray[int64]:
     """Return a code of each class, every one of it as likely. (m,)."""
     order, sizes = np.argsort(classes, kind="stable"), np.bincount(classes)
     starts = np.cumsum(sizes) - sizes
-    return np.asarray(order[starts[found] + (uniform * sizes[found]).astype(int64)])
+    return np.asarray(order[starts[drawn] + (uniform * sizes[drawn]).astype(int64)])
