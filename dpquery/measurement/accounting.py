@@ -1,4 +1,4 @@
-"""Privacy arithmetic: what a release guarantees, what it costs, and the noise that pays for it.
+"""Privacy accounting: the guarantee of a release, its charge, and the noise scale that meets it.
 
 Everything that decides is exact: guarantees are fractions, charges and caps are whole numbers of
 1e-18, and every rounding goes against the spender. Laplace noise gives pure epsilon-DP, Gaussian
@@ -35,7 +35,7 @@ _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What one release promises to a person.
+    """The privacy guarantee of one release.
 
     Attributes:
         kind: "pure" for epsilon-DP, "zcdp" for rho-zCDP.
@@ -230,7 +230,7 @@ def unit_of(privacy: Privacy) -> str:
 
 
 def unit_kind(unit: str) -> str:
-    """Return a unit without the name of the column that tells its persons apart.
+    """Return a unit without the name of the column that identifies its persons.
 
     Files about the same people may call that column differently.
 
@@ -321,19 +321,23 @@ def _best_order(objective: Callable[[float], float]) -> float:
 
 
 def _charge(kind: Literal["pure", "zcdp"], step: float, scale: float) -> Fraction:
+    """Return the exact epsilon or rho of noise of a scale, for a move of at most `step`."""
     ratio = Fraction(step) / Fraction(scale)
     return ratio if kind == "pure" else ratio**2 / 2
 
 
 def _decimal(value: Fraction) -> Decimal:
+    """Return a fraction at the context's precision."""
     return Decimal(value.numerator) / Decimal(value.denominator)
 
 
 def _float_up(value: Fraction) -> float:
+    """Return the nearest float that is not below a fraction."""
     near = float(value)
     return near if Fraction(near) >= value else math.nextafter(near, math.inf)
 
 
 def _float_down(value: Fraction) -> float:
+    """Return the nearest float that is not above a fraction."""
     near = float(value)
     return near if Fraction(near) <= value else math.nextafter(near, -math.inf)

@@ -1,4 +1,4 @@
-"""Canonical text: values written so that each ends where it says it does, for keys to be made of.
+"""Canonical text of values, unambiguous where several follow each other; keys are its hash.
 
 Records have a literal tag and literal names; no name follows a class or an attribute, which may be
 called otherwise tomorrow. Values stand as in a Python literal: texts quoted, numbers exact (a float

@@ -98,7 +98,9 @@ def linear_key(
         release: number of the release.
     """
     request = _request(spec, compiled, _linear_mechanism(mechanism), release)
-    return _sha256(chain(request, *(_queries(own.weight, own.block) for own in measured)))
+    return _sha256(
+        chain(request, *(_queries(weighted.weight, weighted.block) for weighted in measured))
+    )
 
 
 def rap_key(
@@ -127,6 +129,7 @@ def rap_key(
 
 
 def _sha256(parts: Iterable[bytes]) -> str:
+    """Return the SHA-256 of all parts together, in hexadecimal digits."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
@@ -134,7 +137,7 @@ def _sha256(parts: Iterable[bytes]) -> str:
 
 
 def _request(spec: Spec, compiled: CompiledSpec, mechanism: str, release: int) -> Iterator[bytes]:
-    """Yield what every key begins with: of whom, by which codes, for whom, how, and which one."""
+    """Yield the first part of every key: dataset, domain, unit, mechanism, release, classes."""
     attributes = (map(_column, attribute.columns) for attribute in spec.domain.attributes)
     domain = ", ".join(f"[{', '.join(columns)}]" for columns in attributes)
     dataset, unit = _dataset(spec.dataset), _unit(spec.privacy)
@@ -144,18 +147,18 @@ def _request(spec: Spec, compiled: CompiledSpec, mechanism: str, release: int) -
 
 
 def _dataset(dataset: Dataset) -> str:
-    """Name the population; its rows and its parent are not part of what is counted."""
+    """Write the population's name; its rows and its parent are not part of what is counted."""
     return write_record("Dataset", id=write_text(dataset.id), version=write_text(dataset.version))
 
 
 def _unit(privacy: Privacy) -> str:
-    """Name who is protected. The delta is in the guarantee."""
+    """Write the protected unit. The delta is in the guarantee."""
     person = write_optional(None if privacy.person is None else write_text(privacy.person))
     return write_series([person, write_number(privacy.max_rows), write_text(privacy.neighbours)])
 
 
 def _column(column: Column) -> str:
-    """Write how a column's texts become codes; its labels do not matter to that."""
+    """Write the coding of a column's texts; its labels do not matter to that."""
     match column.kind:
         case Categorical(values=values):
             kind = write_texts(values)
@@ -171,6 +174,7 @@ def _column(column: Column) -> str:
 
 
 def _guarantee(guarantee: Guarantee) -> str:
+    """Write a privacy guarantee, exactly."""
     return write_record(
         "Guarantee",
         kind=write_text(guarantee.kind),
@@ -181,6 +185,7 @@ def _guarantee(guarantee: Guarantee) -> str:
 
 
 def _linear_mechanism(mechanism: CalibratedNoise) -> str:
+    """Write the noise of a linear strategy."""
     return write_record(
         "Mechanism",
         guarantee=_guarantee(mechanism.guarantee),
@@ -191,6 +196,7 @@ def _linear_mechanism(mechanism: CalibratedNoise) -> str:
 
 
 def _rap_mechanism(mechanism: RapBudget) -> str:
+    """Write the budget and noise of a run of RAP."""
     total, whole = mechanism.total, mechanism.whole
     return write_record(
         "RapMechanism",
@@ -208,6 +214,7 @@ def _rap_mechanism(mechanism: RapBudget) -> str:
 
 
 def _rap_settings(settings: RapSettings) -> str:
+    """Write the rounds and sizes of a run of RAP."""
     return write_record(
         "RapSettings",
         rounds=write_number(settings.rounds),
@@ -230,6 +237,7 @@ def _queries(weight: int, block: Block) -> Iterator[bytes]:
 
 
 def _tagged(tag: str, *fields: str) -> str:
+    """Write a tag and fields, already written, as one tuple."""
     return write_series([write_text(tag), *fields])
 
 

@@ -64,16 +64,16 @@ INPUT = (
         "a value outside the domain is counted in the other tables",
         "the tables are not those of one and the same file",
         "_Tally._attribute_codes",
-        "            inside &= own >= 0\n",
-        "            own = np.maximum(own, 0)\n",
+        "            inside &= column_codes >= 0\n",
+        "            column_codes = np.maximum(column_codes, 0)\n",
         ("test_tabulate.py::test_counts_equal_a_line_by_line_reading",),
     ),
     Mutant(
         "a person's rows are all kept",
         "a person of many rows is protected as one of max_rows",
         "_Tally._keep_first_rows",
-        "bool(person) and kept < limit",
-        "bool(person) and kept < 9 * limit",
+        "bool(person) and earlier < limit",
+        "bool(person) and earlier < 9 * limit",
         (PERSON,),
     ),
     Mutant(
@@ -81,8 +81,8 @@ INPUT = (
         "whether a row counts depends on other people's rows",
         "_Tally._keep_first_rows",
         "                if keep:\n",
-        "                if len(self._kept) > 1:\n"
-        "                    self._kept.clear()\n"
+        "                if len(self._rows_of) > 1:\n"
+        "                    self._rows_of.clear()\n"
         "                if keep:\n",
         (PERSON,),
     ),
@@ -90,8 +90,8 @@ INPUT = (
         "rows without an id are kept",
         "rows of nobody have no limit",
         "_Tally._keep_first_rows",
-        "bool(person) and kept",
-        "kept",
+        "bool(person) and earlier",
+        "earlier",
         ("test_tabulate.py::test_a_person_keeps_the_first_rows_inside_the_domain",),
     ),
     Mutant(
@@ -107,7 +107,7 @@ INPUT = (
         "a person of many rows is protected as one of max_rows",
         "_Tally._keep_first_rows",
         "        people = (person for",
-        "        self._kept = {}\n        people = (person for",
+        "        self._rows_of = {}\n        people = (person for",
         (PERSON,),
     ),
     Mutant(
@@ -235,8 +235,8 @@ INPUT = (
         "a damaged line takes its neighbour along",
         "one line is two records, or none where there was one",
         "_read_by_line",
-        "        if found is None:\n",
-        "        if found is None and malformed:\n",
+        "        if record is None:\n",
+        "        if record is None and malformed:\n",
         (SAFE,),
     ),
     Mutant(

@@ -88,16 +88,16 @@ LEDGER = (
         "the cap is not looked at",
         "the budget is not limited",
         "check_funds",
-        "own is not None and units > own.remaining]",
-        "own is not None and units > own.cap.units]",
+        "payer is not None and units > payer.remaining]",
+        "payer is not None and units > payer.cap.units]",
         ("test_ledger.py::test_ten_tenths_fit_and_one_unit_more_does_not",),
     ),
     Mutant(
         "the cap is passed by one unit",
         "the budget can be passed",
         "check_funds",
-        "own is not None and units > own.remaining]",
-        "own is not None and units > own.remaining + 1]",
+        "payer is not None and units > payer.remaining]",
+        "payer is not None and units > payer.remaining + 1]",
         ("test_ledger.py::test_ten_tenths_fit_and_one_unit_more_does_not",),
     ),
     Mutant(
@@ -176,8 +176,8 @@ LEDGER = (
         "a run that fails is refunded",
         "noise can be drawn until it pleases",
         "Ledger.hold",
-        "            self._held.discard(key)\n",
-        "            self._held.discard(key)\n"
+        "            self._locked.discard(key)\n",
+        "            self._locked.discard(key)\n"
         "            with self._store.writing() as state:\n"
         "                entry = state.entries.get(key)\n"
         '                if entry is not None and entry.state == "reserved":\n'
@@ -207,8 +207,8 @@ LEDGER = (
     Mutant(
         "a step needs no hold",
         "twins draw twice",
-        "Ledger._check_held",
-        "        if key not in self._held:",
+        "Ledger._check_locked",
+        "        if key not in self._locked:",
         "        if not key:",
         ("test_ledger.py::test_steps_out_of_order_are_programming_errors",),
     ),
@@ -269,15 +269,15 @@ LEDGER = (
         "events cut off the end are not missed",
         "the last charges can be taken back",
         "Store.read",
-        "        if counted > state.head.seq or not kept <= commits:",
-        "        if not kept <= commits:",
+        "        if counted > state.head.seq or not stored <= commits:",
+        "        if not stored <= commits:",
         ("test_ledger_tamper.py::test_every_event_taken_out_swapped_doubled_or_put_in_is_found",),
     ),
     Mutant(
         "a measurement without its event is not missed",
         "a release can be made of what the ledger does not count",
         "Store.read",
-        "        if counted > state.head.seq or not kept <= commits:",
+        "        if counted > state.head.seq or not stored <= commits:",
         "        if counted > state.head.seq:",
         ("test_ledger_tamper.py::test_a_measurement_without_its_event_is_found",),
     ),

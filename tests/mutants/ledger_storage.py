@@ -7,15 +7,15 @@ LEDGER_STORAGE = (
         "a ledger that others can write to is used",
         "anybody gives budget back",
         "_check_own",
-        "found.st_mode & 0o022:",
-        "found.st_mode & 0o002:",
+        "status.st_mode & 0o022:",
+        "status.st_mode & 0o002:",
         ("test_ledger_place.py::test_a_ledger_that_others_could_change_is_refused",),
     ),
     Mutant(
         "a ledger of another user is used",
         "its owner gives budget back",
         "_check_own",
-        "    if found.st_uid != os.geteuid() or",
+        "    if status.st_uid != os.geteuid() or",
         "    if",
         ("test_ledger_place.py::test_a_ledger_of_another_user_is_refused",),
     ),
@@ -55,8 +55,8 @@ LEDGER_STORAGE = (
         "a ledger may have two names",
         "each name has a log of its own, and one charges what the other does not see",
         "_check_own",
-        "found.st_nlink > 1:",
-        "found.st_nlink > 9:",
+        "status.st_nlink > 1:",
+        "status.st_nlink > 9:",
         ("test_ledger_place.py::test_a_second_name_of_the_ledger_is_refused_under_both",),
     ),
     Mutant(
@@ -138,11 +138,11 @@ LEDGER_STORAGE = (
         "a dataset takes another cap when it is planned again",
         "editing the spec gives budget back",
         "_registered",
-        "    if kept == wanted:\n        return\n    if _names",
-        "    if kept != wanted and kept.currency == wanted.currency:\n"
+        "    if recorded == wanted:\n        return\n    if _names",
+        "    if recorded != wanted and recorded.currency == wanted.currency:\n"
         '        yield "change-cap", cap_fields(name, wanted)\n'
         "        return\n"
-        "    if kept == wanted:\n        return\n    if _names",
+        "    if recorded == wanted:\n        return\n    if _names",
         (
             "test_bad_input.py::"
             "test_a_cap_changed_in_the_spec_is_refused_until_it_is_changed_on_record",
@@ -168,31 +168,31 @@ LEDGER_STORAGE = (
         "rows and persons are charged to one account",
         "losses of unlike units do not add up",
         "check_unit",
-        "    if kept.unit != unit:",
-        "    if not kept.unit:",
+        "    if recorded.unit != unit:",
+        "    if not recorded.unit:",
         ("test_ledger.py::test_charges_for_different_units_are_never_added_up",),
     ),
     Mutant(
         "a parent is not charged",
         "every dataset of the same people has a budget of its own",
         "LedgerState._reserve",
-        "        for account in (own, self.parent_of(own)):",
-        "        for account in (own,):",
+        "        for payer in (account, self.parent_of(account)):",
+        "        for payer in (account,):",
         ("test_ledger_parent.py::test_every_charge_of_a_dataset_is_its_parents_too_in_one_event",),
     ),
     Mutant(
         "a parent's cap is not looked at",
         "all datasets of the same people together pass the cap",
         "check_funds",
-        "for own in (account, parent) if own",
-        "for own in (account,) if own",
+        "for payer in (account, parent) if payer",
+        "for payer in (account,) if payer",
         ("test_ledger_parent.py::test_the_message_names_the_cap_that_refuses_and_what_remains",),
     ),
     Mutant(
         "a dataset brings nothing of what it spent to its parent",
         "what was spent before is spent again on the same people",
         "LedgerState._adopt",
-        "replace(parent, spent=parent.spent + own.spent)",
+        "replace(parent, spent=parent.spent + child.spent)",
         "replace(parent, spent=parent.spent)",
         (
             "test_ledger_parent.py::test_a_dataset_charged_before_brings_what_it_spent_to_its_parent",
@@ -209,7 +209,7 @@ LEDGER_STORAGE = (
     Mutant(
         "a dataset leaves its parent when its spec does not name it",
         "editing the spec gives budget back",
-        "_check_kept",
+        "_check_same_parent",
         "    if account.parent is not None:\n        named",
         "    if account.parent is not None and wanted is not None:\n        named",
         (
@@ -220,7 +220,7 @@ LEDGER_STORAGE = (
         "a charge that leaves the parent out is taken from the chain",
         "an event can be written that charges one account of two",
         "LedgerState._reserve",
-        '        if event.fields.get("parent") != own.parent:',
+        '        if event.fields.get("parent") != account.parent:',
         '        if "parents" in event.fields:',
         (
             "test_ledger_parent_history.py::test_a_sound_hash_over_a_charge_that_leaves_the_parent_out_is_found",
@@ -230,8 +230,8 @@ LEDGER_STORAGE = (
         "only the parent's cap is looked at",
         "a dataset spends more than its own cap",
         "check_funds",
-        "for own in (account, parent) if own",
-        "for own in (parent or account,) if own",
+        "for payer in (account, parent) if payer",
+        "for payer in (parent or account,) if payer",
         ("test_ledger_parent.py::test_the_message_names_the_cap_that_refuses_and_what_remains",),
     ),
     Mutant(
@@ -281,8 +281,8 @@ LEDGER_STORAGE = (
         "a ledger of two names is used",
         "SQLite keeps two logs of it, and each has lost the other's charges",
         "_check_own",
-        "    if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:",
-        "    if stat.S_ISREG(found.st_mode) and not found.st_nlink:",
+        "    if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:",
+        "    if stat.S_ISREG(status.st_mode) and not status.st_nlink:",
         ("test_ledger_place.py::test_a_second_name_of_the_ledger_is_refused_under_both",),
     ),
     Mutant(

@@ -132,8 +132,8 @@ RAP = (
         "queries that share records pass for disjoint",
         "a record moves more counts than are paid for",
         "family_sizes",
-        "(clashes[own, :own] > slack[own] + slack[:own])",
-        "(clashes[own, :own] >= slack[own] + slack[:own])",
+        "(clashes[k, :k] > slack[k] + slack[:k])",
+        "(clashes[k, :k] >= slack[k] + slack[:k])",
         (BRUTE,),
     ),
     Mutant(
@@ -148,8 +148,8 @@ RAP = (
         "a query joins a family of which it is disjoint with one",
         "a record moves more counts than are paid for",
         "family_sizes",
-        "np.flatnonzero(met == np.array(sizes))",
-        "np.flatnonzero(met > 0)",
+        "np.flatnonzero(disjoint_members == np.array(sizes))",
+        "np.flatnonzero(disjoint_members > 0)",
         (BRUTE,),
     ),
     Mutant(
@@ -263,8 +263,8 @@ RAP = (
         "a draw is half as sharp again as its rate",
         "the queries chosen tell twice what they are charged",
         "ExactChance.level",
-        "            found = _decided(u, bits, scores, members, rate)\n",
-        "            found = _decided(u, bits, scores, members, rate * 3 / 2)\n",
+        "            level = _decided(u, bits, scores, members, rate)\n",
+        "            level = _decided(u, bits, scores, members, rate * 3 / 2)\n",
         (
             "audit:rap",
             "test_selection.py::"

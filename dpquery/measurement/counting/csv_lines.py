@@ -1,4 +1,4 @@
-"""From bytes to fields, one physical line a record.
+"""Parsing of CSV lines into fields, one physical line a record.
 
 The parser is part of the sensitivity proof: a record is what lies between two line feeds, and what
 a line becomes depends on that line alone. So one line more, of whatever bytes, is one record more
@@ -60,10 +60,10 @@ def fields(line: bytes, width: int) -> list[bytes] | None:
             (row,) = csv.reader([line.decode("latin-1")], strict=True)
         except csv.Error:
             return None
-        found = [field.encode("latin-1") for field in row]
+        values = [field.encode("latin-1") for field in row]
     else:
-        found = line.split(b",")
-    return found if len(found) == width else None
+        values = line.split(b",")
+    return values if len(values) == width else None
 
 
 def columns(chunk: bytes, *, width: int, wanted: Sequence[int]) -> tuple[list[Texts], int]:
@@ -83,7 +83,7 @@ def columns(chunk: bytes, *, width: int, wanted: Sequence[int]) -> tuple[list[Te
 
 
 def _is_clean(chunk: bytes) -> bool:
-    """Whether every line is free of what pyarrow would read in another way than `fields` does."""
+    """Return whether pyarrow is sure to read every line as `fields` does."""
     return not (
         b'"' in chunk
         or b"\0" in chunk
@@ -94,7 +94,7 @@ def _is_clean(chunk: bytes) -> bool:
 
 
 def _has_long_line(chunk: bytes) -> bool:
-    """Step from line start to line start by at most a longest line; O(len(chunk) / MAX_LINE)."""
+    """Return whether a line is longer than MAX_LINE, in O(len(chunk) / MAX_LINE) steps."""
     start = 0
     while len(chunk) - start > MAX_LINE:
         end = chunk.rfind(b"\n", start, start + MAX_LINE + 1)
@@ -105,6 +105,7 @@ def _has_long_line(chunk: bytes) -> bool:
 
 
 def _read_whole(chunk: bytes, *, width: int, wanted: Sequence[int]) -> list[Texts]:
+    """Return the wanted columns of a clean chunk, read by pyarrow."""
     names = [str(i) for i in range(width)]
     text = pa.dictionary(pa.int32(), pa.binary())
     if not chunk.strip(b"\r\n"):
@@ -125,19 +126,20 @@ def _read_whole(chunk: bytes, *, width: int, wanted: Sequence[int]) -> list[Text
 
 
 def _read_by_line(chunk: bytes, *, width: int, wanted: Sequence[int]) -> tuple[list[Texts], int]:
+    """Return the wanted columns of any chunk, read line by line, and the malformed lines."""
     malformed = 0
-    places: list[dict[bytes, int]] = [{} for _ in wanted]
+    distinct: list[dict[bytes, int]] = [{} for _ in wanted]
     indices: list[list[int]] = [[] for _ in wanted]
     for line in chunk.split(b"\n"):
         if line in {b"", b"\r"}:
             continue
-        found = fields(line, width)
-        if found is None:
+        record = fields(line, width)
+        if record is None:
             malformed += 1
             continue
-        for column, known, index in zip(wanted, places, indices, strict=True):
-            index.append(known.setdefault(found[column], len(known)))
+        for column, texts, index in zip(wanted, distinct, indices, strict=True):
+            index.append(texts.setdefault(record[column], len(texts)))
     return [
-        [(list(known), np.array(index, np.int32))]
-        for known, index in zip(places, indices, strict=True)
+        [(list(texts), np.array(index, np.int32))]
+        for texts, index in zip(distinct, indices, strict=True)
     ], malformed

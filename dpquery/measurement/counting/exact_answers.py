@@ -2,8 +2,8 @@
 
 The entries of a Kronecker product of rounded factors can need 80 bits and more. Answers are then
 computed in digits of 24 bits, one int64 array a digit, with carries after every factor, and cut
-down to a grid of 2^shift by flooring; where the answers fit 62 bits until the weight makes them
-wider, they alone are taken apart. Which path is taken depends on the strategy alone.
+down to a grid of 2^shift by flooring. Where the answers fit 62 bits before the weight is applied,
+only the product with the weight is computed in two parts. The path depends on the strategy alone.
 """
 
 import math
@@ -25,8 +25,8 @@ _MASK = (1 << _DIGIT) - 1
 def largest_entry(measurement: WeightedBlock) -> int:
     """Return a bound on the absolute entries of a measurement's matrix."""
     block = measurement.block
-    largest = measurement.weight * math.prod(max(1, own.max_abs()) for own in block.factors)
-    if block.is_product or all(own.zero_one for own in block.factors):
+    largest = measurement.weight * math.prod(max(1, factor.max_abs()) for factor in block.factors)
+    if block.is_product or all(factor.zero_one for factor in block.factors):
         return largest  # of an r-of-k block: its rows count records that meet r predicates or not
     return largest * sum(abs(coef) for coef, _ in block.terms)
 
@@ -64,9 +64,9 @@ def exact_answers(measurement: WeightedBlock, table: Array, *, shift: int) -> Ar
     for coef, mask in block.terms:
         digits = _carried([table, *[np.zeros_like(table)] * (count - 1)])
         for axis, (factor, inside) in enumerate(zip(block.factors, mask, strict=True)):
-            own = factor if inside else Ones(*factor.shape)
-            digits = _carried([_along(own, axis, digit) for digit in digits])
-        total = [own + coef * digit for own, digit in zip(total, digits, strict=True)]
+            applied = factor if inside else Ones(*factor.shape)
+            digits = _carried([_along(applied, axis, digit) for digit in digits])
+        total = [partial + coef * digit for partial, digit in zip(total, digits, strict=True)]
     odd, twos = _split(weight)
     scaled = _carried([odd * digit for digit in _carried(total)])
     return _floor_shift(scaled, shift - twos).ravel()
@@ -80,16 +80,17 @@ def _scaled(answers: Array, weight: int, shift: int) -> Array:
     """
     out, low = np.empty_like(answers), (1 << shift) - 1
     for start in range(0, len(answers), PIECE):
-        own = answers[start : start + PIECE]
-        out[start : start + PIECE] = weight * (own >> shift) + (weight * (own & low) >> shift)
+        piece = answers[start : start + PIECE]
+        out[start : start + PIECE] = weight * (piece >> shift) + (weight * (piece & low) >> shift)
     return out
 
 
 def check_width(measurements: tuple[WeightedBlock, ...]) -> None:
-    """Refuse, before anything is charged, entries that digits of 24 bits leave no room for."""
-    for own in measurements:
-        growth = [_split(own.weight)[0], *(f.max_abs() * f.shape[1] for f in own.block.factors)]
-        if _bits(own) > 62 and max(growth).bit_length() + _DIGIT > 61:
+    """Refuse strategy entries too wide for digits of 24 bits, before anything is charged."""
+    for weighted in measurements:
+        factors = weighted.block.factors
+        growth = [_split(weighted.weight)[0], *(f.max_abs() * f.shape[1] for f in factors)]
+        if _bits(weighted) > 62 and max(growth).bit_length() + _DIGIT > 61:
             raise UnsupportedWorkloadError(
                 "the plan's integers are too wide for exact arithmetic; run `dpquery plan` again"
             )
@@ -107,19 +108,19 @@ def _split(weight: int) -> tuple[int, int]:
 
 
 def _along(factor: Factor, axis: int, tensor: Array) -> Array:
-    """Apply a factor along one axis; `check_width` has seen to it that 62 bits are enough."""
+    """Return a factor applied along one axis; `check_width` ensures that 62 bits are enough."""
     moved = np.moveaxis(tensor, axis, 0)
     flat = factor.matmat(moved.reshape(moved.shape[0], -1))
     return np.moveaxis(flat.reshape(-1, *moved.shape[1:]), 0, axis)
 
 
 def _carried(digits: list[Array]) -> list[Array]:
-    """Bring all digits but the last into [0, 2^24)."""
+    """Return the same number in digits of [0, 2^24), all but the last."""
     out, carry = [], np.zeros_like(digits[0])
     for digit in digits[:-1]:
-        held = digit + carry
-        out.append(held & _MASK)
-        carry = held >> _DIGIT
+        carried = digit + carry
+        out.append(carried & _MASK)
+        carry = carried >> _DIGIT
     return [*out, digits[-1] + carry]
 
 

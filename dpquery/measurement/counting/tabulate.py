@@ -85,6 +85,7 @@ def _tabulate(
     progress: Callable[[float], None] | None,
     chunk_bytes: int,
 ) -> dict[Subset, NDArray[np.int64]]:
+    """Return the marginals of a tally after the whole file, read in chunks of so many bytes."""
     with _open(path) as file:
         width, places = _locate(file, path, tally.spec)
         wanted = [places[name] for name in tally.names]
@@ -102,7 +103,7 @@ def _tabulate(
 
 
 class _Tally:
-    """The running counts of all subsets."""
+    """Running counts of the marginals over all subsets, chunk by chunk; confidential."""
 
     def __init__(
         self, spec: Spec, subsets: Sequence[Subset], classes: Sequence[NDArray[np.int64]]
@@ -110,7 +111,7 @@ class _Tally:
         """Choose the tensors to count and the columns that they need, from the spec alone."""
         self.spec = spec
         self._classes = classes
-        self._shape = tuple(int(own.max()) + 1 for own in classes)
+        self._shape = tuple(int(class_of.max()) + 1 for class_of in classes)
         for subset in subsets:
             if list(subset) != sorted(set(subset)) or not set(subset) <= set(
                 range(len(self._shape))
@@ -127,7 +128,7 @@ class _Tally:
         ]
         declared = [c for i in self._needed for c in spec.domain.attributes[i].columns]
         self._coders = {column.name: coder(column) for column in declared}
-        self._kept: dict[bytes, int] = {}
+        self._rows_of: dict[bytes, int] = {}  # rows counted so far of each person
         # Where no column decides anything, one is read all the same: its records are counted.
         self.names = [c.name for c in declared] or [spec.domain.attributes[0].columns[0].name]
         if spec.privacy.person is not None:
@@ -148,11 +149,11 @@ class _Tally:
             # Every field of a malformed line is outside: the last code of each attribute.
             inside = np.append(inside, np.ones(malformed, np.bool_))
             codes = {
-                i: np.append(own, np.full(malformed, self._classes[i][-1]))
-                for i, own in codes.items()
+                i: np.append(attribute_codes, np.full(malformed, self._classes[i][-1]))
+                for i, attribute_codes in codes.items()
             }
         if not inside.all():
-            codes = {i: own[inside] for i, own in codes.items()}
+            codes = {i: attribute_codes[inside] for i, attribute_codes in codes.items()}
         for group, counts in self._counts.items():
             cell = np.zeros(int(inside.sum()), np.int64)
             for i in group:
@@ -172,38 +173,39 @@ class _Tally:
     def _attribute_codes(
         self, i: int, texts: Mapping[str, Texts], inside: NDArray[np.bool_]
     ) -> NDArray[np.int64]:
-        """Return the classes of an attribute's codes and strike the records that have none."""
+        """Return the classes of an attribute's codes; clear records without a code in `inside`."""
         codes = np.zeros(inside.size, np.int64)
         for column in self.spec.domain.attributes[i].columns:
-            own = self._column_codes(column, texts[column.name])
-            inside &= own >= 0
-            codes = codes * column.size + own
+            column_codes = self._column_codes(column, texts[column.name])
+            inside &= column_codes >= 0
+            codes = codes * column.size + column_codes
         return self._classes[i][np.where(inside, codes, 0)]
 
     def _column_codes(self, column: Column, texts: Texts) -> NDArray[np.int64]:
+        """Return the code of every record in a column, -1 where it has none."""
         code = self._coders[column.name]
         parts = [code(distinct)[index] for distinct, index in texts]
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
     def _keep_first_rows(self, texts: Texts, inside: NDArray[np.bool_]) -> None:
-        """Strike all rows of a person but the first max_rows inside the domain.
+        """Clear in `inside` all rows of a person but the first max_rows inside the domain.
 
-        Which rows stay depends on that person's own rows only. A row without an id is struck.
+        Which rows stay depends on that person's rows only. A row without an id is cleared.
         """
         people = (person for distinct, index in texts for person in _decode(distinct, index))
         limit = self.spec.privacy.max_rows
         for row, person in enumerate(people):
             if inside[row]:
-                kept = self._kept.get(person, 0)
-                inside[row] = keep = bool(person) and kept < limit
+                earlier = self._rows_of.get(person, 0)
+                inside[row] = keep = bool(person) and earlier < limit
                 if keep:
-                    self._kept[person] = kept + 1
+                    self._rows_of[person] = earlier + 1
 
 
 def _homes(subsets: Sequence[Subset], shape: Sequence[int]) -> dict[Subset, Subset]:
     """Return, for every subset, the superset whose tensor it is summed from.
 
-    Counting rows is the dear part, so subsets are merged while their tensor fits a cache; not,
+    Counting rows costs most, so subsets are merged while their tensor fits a cache; not,
     though, where the merged tensors would be too large in all.
     """
     homes = _merged(subsets, shape, _SMALL) or _merged(subsets, shape, 0)
@@ -223,7 +225,7 @@ def _merged(
     groups: list[set[int]] = []
     place = dict.fromkeys(subsets, -1)
     total = 0
-    for subset in sorted(place, key=lambda own: (-_cells(own, shape), own)):
+    for subset in sorted(place, key=lambda subset: (-_cells(subset, shape), subset)):
         if place[subset] >= 0:
             continue
         for k in range(max(0, len(groups) - _RECENT), len(groups)):
@@ -234,8 +236,8 @@ def _merged(
                 break
         else:
             if len(subset) <= _LISTED:
-                own = (u for size in range(len(subset)) for u in combinations(subset, size))
-                place.update((u, len(groups)) for u in own if place.get(u) == -1)
+                smaller = (u for size in range(len(subset)) for u in combinations(subset, size))
+                place.update((u, len(groups)) for u in smaller if place.get(u) == -1)
             place[subset] = len(groups)
             groups.append(set(subset))
             total += _cells(subset, shape)
@@ -250,7 +252,7 @@ def _cells(attributes: Iterable[int], shape: Sequence[int]) -> int:
 
 
 def _count(counts: NDArray[np.int64], cells: NDArray[np.int64]) -> None:
-    """Add one for each cell index, in O(rows) where the table is much larger than the chunk."""
+    """Add one to the count of each cell index; O(rows) where the table is far larger."""
     if counts.size > 4 * cells.size:
         np.add.at(counts, cells, 1)
     else:
@@ -258,6 +260,7 @@ def _count(counts: NDArray[np.int64], cells: NDArray[np.int64]) -> None:
 
 
 def _decode(distinct: list[bytes], index: NDArray[np.int32]) -> list[bytes]:
+    """Return the text of every record, stripped."""
     stripped = [text.strip() for text in distinct]
     return [stripped[i] for i in index.tolist()]
 
@@ -267,7 +270,7 @@ def _domain_columns(spec: Spec) -> list[Column]:
 
 
 def _open(path: Path) -> BinaryIO:
-    """Open a regular file; anything else could not be read twice."""
+    """Return a regular file, open; anything else could not be read twice."""
     if path.is_file():
         try:
             return path.open("rb")
@@ -277,7 +280,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 def _locate(file: BinaryIO, path: Path, spec: Spec) -> tuple[int, dict[str, int]]:
-    """Read the header line; return its number of fields and the place of each declared column."""
+    """Return the header's number of fields and the place of each declared column."""
     names = _header(file, path)
     declared = [column.name for column in _domain_columns(spec)]
     if spec.privacy.person is not None:
@@ -292,6 +295,7 @@ def _locate(file: BinaryIO, path: Path, spec: Spec) -> tuple[int, dict[str, int]
 
 
 def _header(file: BinaryIO, path: Path) -> list[str]:
+    """Return the column names of the first line."""
     try:
         line = file.readline(MAX_LINE + 1)
         if len(line) <= MAX_LINE:

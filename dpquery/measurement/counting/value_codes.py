@@ -1,4 +1,4 @@
-"""From the text of a field to its code in the declared domain: total functions, one a column.
+"""Codes of field texts in the declared domain: a total function for each column.
 
 Text is stripped of the white space around it first. What no rule accepts is outside: it gets the
 column's `other` code where one is declared, and -1 otherwise.
@@ -53,8 +53,8 @@ def coder(column: Column) -> Callable[[list[bytes]], NDArray[np.int64]]:
     remembered = lru_cache(_REMEMBERED)(plain)
 
     def codes(texts: list[bytes]) -> NDArray[np.int64]:
-        found = (remembered(t) if len(t) <= _LONGEST_NUMBER else plain(t) for t in texts)
-        return np.fromiter(found, np.int64, len(texts))
+        coded = (remembered(t) if len(t) <= _LONGEST_NUMBER else plain(t) for t in texts)
+        return np.fromiter(coded, np.int64, len(texts))
 
     return codes
 

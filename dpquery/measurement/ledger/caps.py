@@ -1,4 +1,4 @@
-"""What goes on record about a dataset: its cap, and the parent with whom it shares another.
+"""A dataset's cap on record, and the parent whose cap bounds several datasets together.
 
 The people of a dataset may be in others too: the waves of a panel, or extracts of one register.
 What is spent on each is then spent on the same people, and the sum is bounded by the cap of a
@@ -12,7 +12,7 @@ the parent then takes over all that was spent: refused instead, the operator's w
 new name, and its history would count nowhere.
 
 Losses add up in one currency and for one kind of unit. Persons are persons whatever the column is
-called that tells them apart: that these are the same people is what naming the parent declares.
+called that identifies them: that these are the same people is what naming the parent declares.
 """
 
 from collections.abc import Iterator
@@ -51,9 +51,9 @@ def parent_cap(dataset: Dataset, privacy: Privacy) -> ParentCap | None:
 def registration(
     state: LedgerState, dataset: str, cap: Cap, parent: ParentCap | None
 ) -> Iterator[Change]:
-    """Yield what is to be put on record about a dataset; nothing where all is on record already.
+    """Yield the events that register a dataset; none where all is on record already.
 
-    Each is to be appended before the next is asked for; `check_families` looks at the outcome.
+    Append each before taking the next; `check_families` looks at the outcome.
 
     Raises:
         PlanConflictError: the record says something else.
@@ -64,7 +64,7 @@ def registration(
         _check_level(state, dataset, parent=parent.dataset)
         yield from _registered(state, parent.dataset, parent.cap, whose="parent")
     if account is not None and account.parent != wanted:
-        _check_kept(account, wanted)
+        _check_same_parent(account, wanted)
         raise PlanConflictError(
             f"dataset {dataset!r} is on record without a parent and the spec names {wanted!r}; "
             "`dpquery plan --change-cap` puts it under that, and charges there what was spent "
@@ -78,7 +78,7 @@ def registration(
 def change(
     state: LedgerState, dataset: str, cap: Cap, parent: ParentCap | None, *, ledger: Path
 ) -> Iterator[Change]:
-    """Yield what changes the record of a dataset to what its spec declares; see `registration`.
+    """Yield the events that change a dataset's record to its spec; see `registration`.
 
     Raises:
         PlanConflictError: another currency or unit after something was spent: the sum that bounds
@@ -89,7 +89,7 @@ def change(
     account = account_of(state, dataset, ledger=ledger)
     wanted = None if parent is None else parent.dataset
     if account.parent != wanted:
-        _check_kept(account, wanted)
+        _check_same_parent(account, wanted)
     if parent is not None:
         _check_level(state, dataset, parent=parent.dataset)
         yield from _changed(state, parent.dataset, parent.cap)
@@ -109,53 +109,55 @@ def check_families(state: LedgerState) -> None:
         if parent is None:
             continue
         pair = f"dataset {account.dataset!r} and its parent {parent.dataset!r}"
-        for kept, wanted in (
+        for recorded, wanted in (
             (parent.cap.currency, account.cap.currency),
             (unit_kind(parent.cap.unit), unit_kind(account.cap.unit)),
         ):
-            if kept != wanted:
+            if recorded != wanted:
                 raise PlanConflictError(
                     f"{pair} cannot share a charge: one is on record for {wanted!r}, the other for "
-                    f"{kept!r}; declare the same unit, neighbours and kind of budget for both, or "
-                    "name another parent"
+                    f"{recorded!r}; declare the same unit, neighbours and kind of budget for both, "
+                    "or name another parent"
                 )
 
 
 def _registered(state: LedgerState, name: str, cap: Cap, *, whose: str) -> Iterator[Change]:
+    """Yield the event that registers a cap or the name of its person column, if one is needed."""
     account = state.accounts.get(name)
     if account is None:
         yield "register", cap_fields(name, cap)
         return
-    kept, wanted = account.cap, _with_column(cap, kept=account.cap)
-    if kept == wanted:
+    recorded, wanted = account.cap, _with_column(cap, recorded=account.cap)
+    if recorded == wanted:
         return
-    if _names_column_first(wanted, kept=kept):
-        kept = replace(kept, unit=wanted.unit)  # which leaves the budget to differ
-        if kept == wanted:
+    if _names_column_first(wanted, recorded=recorded):
+        recorded = replace(recorded, unit=wanted.unit)  # only the budget can still differ
+        if recorded == wanted:
             yield "change-cap", cap_fields(name, wanted)
             return
-    check_unit(name, kept, wanted.unit)
+    check_unit(name, recorded, wanted.unit)
     raise PlanConflictError(
-        f"{whose} {name!r} is on record with a cap of {cap_text(kept)} and the spec declares "
+        f"{whose} {name!r} is on record with a cap of {cap_text(recorded)} and the spec declares "
         f"{cap_text(cap)}; restore the budget in the spec, or change the cap on record with "
         "`dpquery plan --change-cap`"
     )
 
 
 def _changed(state: LedgerState, name: str, cap: Cap) -> Iterator[Change]:
+    """Yield the event that registers or changes a cap, if one is needed."""
     account = state.accounts.get(name)
     if account is None:
         yield "register", cap_fields(name, cap)
         return
-    kept, wanted = account.cap, _with_column(cap, kept=account.cap)
-    same_unit = kept.unit == wanted.unit or _names_column_first(wanted, kept=kept)
-    if account.spent and not (kept.currency == wanted.currency and same_unit):
+    recorded, wanted = account.cap, _with_column(cap, recorded=account.cap)
+    same_unit = recorded.unit == wanted.unit or _names_column_first(wanted, recorded=recorded)
+    if account.spent and not (recorded.currency == wanted.currency and same_unit):
         raise PlanConflictError(
-            f"dataset {name!r} has been charged in {kept.currency} for {kept.unit!r}, "
+            f"dataset {name!r} has been charged in {recorded.currency} for {recorded.unit!r}, "
             f"and that cannot become {wanted.currency} for {wanted.unit!r}; restore those "
             "in the spec"
         )
-    if kept != wanted:
+    if recorded != wanted:
         yield "change-cap", cap_fields(name, wanted)
 
 
@@ -175,20 +177,20 @@ def _adoption(account: Account, *, parent: Account) -> Change:
 def _check_level(state: LedgerState, dataset: str, *, parent: str) -> None:
     """Refuse a second level of parents."""
     above = state.accounts.get(parent)
-    below = [own.dataset for own in state.accounts.values() if own.parent == dataset]
+    children = [child.dataset for child in state.accounts.values() if child.parent == dataset]
     if above is not None and above.parent is not None:
         raise PlanConflictError(
             f"{parent!r} cannot be a parent: it has the parent {above.parent!r} itself; name that "
             f"one as the parent of {dataset!r}"
         )
-    if below:
+    if children:
         raise PlanConflictError(
-            f"dataset {dataset!r} cannot have a parent: it is that of {below[0]!r}, and a parent "
-            "has none; leave `parent` out of its spec"
+            f"dataset {dataset!r} cannot have a parent: it is that of {children[0]!r}, and a "
+            "parent has none; leave `parent` out of its spec"
         )
 
 
-def _check_kept(account: Account, wanted: str | None) -> None:
+def _check_same_parent(account: Account, wanted: str | None) -> None:
     """Refuse to take a dataset away from its parent."""
     if account.parent is not None:
         named = "names none" if wanted is None else f"names {wanted!r}"
@@ -198,11 +200,12 @@ def _check_kept(account: Account, wanted: str | None) -> None:
         )
 
 
-def _with_column(wanted: Cap, *, kept: Cap) -> Cap:
+def _with_column(wanted: Cap, *, recorded: Cap) -> Cap:
     """Return the wanted cap, for the unit on record where it only leaves the column's name out."""
-    return replace(wanted, unit=kept.unit) if unit_kind(kept.unit) == wanted.unit else wanted
+    same_kind = unit_kind(recorded.unit) == wanted.unit
+    return replace(wanted, unit=recorded.unit) if same_kind else wanted
 
 
-def _names_column_first(wanted: Cap, *, kept: Cap) -> bool:
-    """Tell whether a parent that its datasets have named is now a dataset itself."""
-    return kept.unit != wanted.unit and kept.unit == unit_kind(wanted.unit)
+def _names_column_first(wanted: Cap, *, recorded: Cap) -> bool:
+    """Return whether a parent known only by its datasets is now a dataset itself."""
+    return recorded.unit != wanted.unit and recorded.unit == unit_kind(wanted.unit)

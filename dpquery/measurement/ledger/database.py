@@ -1,4 +1,4 @@
-"""The ledger's database: made whole or not at all, changed by transactions, never rewritten."""
+"""The ledger's SQLite database: created atomically, changed by transactions, append-only."""
 
 import fcntl
 import os
@@ -45,12 +45,12 @@ class Store:
         with scrubbed(self.path):
             # In this order: what another process commits meanwhile has its event in the last.
             (counted,) = self._database.execute("PRAGMA user_version").fetchone()
-            kept = {seq for (seq,) in self._database.execute("SELECT seq FROM measurements")}
+            stored = {seq for (seq,) in self._database.execute("SELECT seq FROM measurements")}
             state, events = read_chain(
                 self._database.execute("SELECT seq, body, hash FROM events ORDER BY seq")
             )
         commits = {event.head.seq for event in events if event.kind == "commit"}
-        if counted > state.head.seq or not kept <= commits:
+        if counted > state.head.seq or not stored <= commits:
             raise LedgerError(
                 f"the ledger at {self.path} has lost events off its end; restore a backup"
             )
@@ -118,7 +118,7 @@ def open_store(path: Path, *, create: bool, timeout: float) -> Iterator[Store]:
 
 
 def _create(path: Path) -> None:
-    """Make a whole empty ledger under another name and move it into place: all of it, or nothing.
+    """Create an empty ledger atomically: write it under another name and move it into place.
 
     Of two processes that do this at once, one wins and the other uses the winner's. A second name
     for the same file is not even made for an instant: see `check_safe`.
@@ -156,7 +156,7 @@ def _write_empty(path: Path) -> None:
 
 @contextmanager
 def scrubbed(path: Path) -> Iterator[None]:
-    """Turn the errors of SQLite and of the system into ours, with none of their text."""
+    """Raise errors of SQLite and the system as a DpqueryError without their text."""
     failure: DpqueryError
     try:
         yield

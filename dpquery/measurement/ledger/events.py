@@ -1,7 +1,7 @@
 """The ledger's events: a hash chain, and the accounts that follow from it alone.
 
 Nothing is stored that could disagree with the events. What a dataset has spent, and what became of
-a key, is found by replaying them; a changed, missing or inserted event breaks the chain there.
+a key, follows from replaying them; a changed, missing or inserted event breaks the chain there.
 Events hold public facts and no time finer than the day.
 """
 
@@ -42,8 +42,8 @@ class Event:
 
     def as_json(self) -> dict[str, JSON]:
         """Return the event as one flat object, for export."""
-        own: dict[str, JSON] = {"seq": self.head.seq, "hash": self.head.hash}
-        return own | {"kind": self.kind, "day": self.day} | dict(self.fields)
+        place: dict[str, JSON] = {"seq": self.head.seq, "hash": self.head.hash}
+        return place | {"kind": self.kind, "day": self.day} | dict(self.fields)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,11 @@ class LedgerState:
     entries: dict[str, Entry] = field(default_factory=dict)
 
     def apply(self, event: Event) -> None:
-        """Take one event in; KeyError, TypeError or ValueError if it cannot follow."""
+        """Update accounts and entries by one event.
+
+        Raises:
+            KeyError, TypeError, ValueError: the event cannot follow from those before it.
+        """
         match event.kind:
             case "register" | "change-cap":
                 self._set_cap(event)
@@ -137,29 +141,28 @@ class LedgerState:
 
     def _adopt(self, event: Event) -> None:
         """Put a dataset under its parent, who takes over all that was spent on it before."""
-        own = self.accounts[str(event.fields["dataset"])]
+        child = self.accounts[str(event.fields["dataset"])]
         parent = self.accounts[str(event.fields["parent"])]
-        families = {account.parent for account in self.accounts.values()}
-        if own.parent is not None or parent.parent is not None or own.dataset in families:
+        parents = {account.parent for account in self.accounts.values()}
+        if child.parent is not None or parent.parent is not None or child.dataset in parents:
             raise ValueError("one parent, and none above it")
-        if own.dataset == parent.dataset or _whole(event.fields["units"]) != own.spent:
+        if child.dataset == parent.dataset or _whole(event.fields["units"]) != child.spent:
             raise ValueError("not what was spent")
-        self.accounts[own.dataset] = replace(own, parent=parent.dataset)
-        self.accounts[parent.dataset] = replace(parent, spent=parent.spent + own.spent)
+        self.accounts[child.dataset] = replace(child, parent=parent.dataset)
+        self.accounts[parent.dataset] = replace(parent, spent=parent.spent + child.spent)
 
     def _reserve(self, event: Event) -> None:
         key, dataset = str(event.fields["key"]), str(event.fields["dataset"])
         units = _whole(event.fields["units"])
-        own = self.accounts[dataset]
+        account = self.accounts[dataset]
         earlier = self.entries.get(key)
         if units <= 0 or (earlier is not None and earlier.state != "abandoned"):
             raise ValueError("not a new charge")
-        if event.fields.get("parent") != own.parent:
+        if event.fields.get("parent") != account.parent:
             raise ValueError("not charged to its parent")
-        for account in (own, self.parent_of(own)):
-            if account is not None:
-                charged = replace(account, spent=account.spent + units)
-                self.accounts[account.dataset] = charged
+        for payer in (account, self.parent_of(account)):
+            if payer is not None:
+                self.accounts[payer.dataset] = replace(payer, spent=payer.spent + units)
         self.entries[key] = Entry(key, dataset, units, reserved=event.head.seq)
 
     def _continue(self, event: Event) -> None:

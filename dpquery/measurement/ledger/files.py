@@ -98,15 +98,16 @@ def check_local(path: Path) -> None:
         )
 
 
-def _check_own(place: Path, found: os.stat_result, *, kind: Callable[[int], bool]) -> None:
-    if not kind(found.st_mode):
+def _check_own(place: Path, status: os.stat_result, *, kind: Callable[[int], bool]) -> None:
+    """Refuse what is of another kind than asked for, or can be changed by another user."""
+    if not kind(status.st_mode):
         raise LedgerError(f"{place} is a link or no regular file; give the ledger's own path")
-    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise LedgerError(
             f"{place} can be changed by other users; keep the ledger in a folder of your own "
             "(chmod 700) and the file to yourself (chmod 600)"
         )
-    if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+    if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
         # SQLite names its write-ahead log after the path: two names are two logs of one database.
         raise LedgerError(
             f"{place} has a second name (a hard link), by which it could be changed unseen; remove "
@@ -115,19 +116,19 @@ def _check_own(place: Path, found: os.stat_result, *, kind: Callable[[int], bool
 
 
 def risks(path: Path) -> list[str]:
-    """Say what could make a ledger at this place get lost or be forked, though it may lie there."""
-    found, place = [], _real(path)
+    """Return warnings: what could make a ledger at this place get lost or be forked."""
+    warnings, place = [], _real(path)
     if file_system(place, _mounts()) in _IN_MEMORY:
-        found.append(
+        warnings.append(
             f"{path} lies in memory: when the machine restarts it is gone, and what was spent is "
             "forgotten; set DPQUERY_LEDGER to a path on a disk"
         )
     if any((parent / ".git").exists() for parent in place.parents):
-        found.append(
+        warnings.append(
             f"{path} lies in a git checkout: never commit it, since every branch would have a "
             "budget of its own; set DPQUERY_LEDGER to a path outside, if it is to be kept"
         )
-    return found
+    return warnings
 
 
 def _real(path: Path) -> Path:
@@ -150,11 +151,11 @@ def file_system(path: Path, mounts: str) -> str:
     """
     best, kind = Path(), ""
     for line in mounts.split("\n"):  # other ends of lines can be part of a name
-        _, point, found, *_ = [*line.split(" "), "", "", ""]
+        _, point, listed_kind, *_ = [*line.split(" "), "", "", ""]
         # A space is written \040; what is not ASCII stands as it is.
         place = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), point))
         if path.is_relative_to(place) and len(place.parts) >= len(best.parts):
-            best, kind = place, found
+            best, kind = place, listed_kind
     return kind
 
 

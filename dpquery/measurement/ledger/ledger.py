@@ -73,12 +73,12 @@ class Status:
 
 
 class Ledger:
-    """An open ledger; every method is one transaction."""
+    """An open ledger; every method is one transaction, but for `hold`, which lasts."""
 
     def __init__(self, store: Store) -> None:
         """Wrap an open store; use `Ledger.open`."""
         self._store = store
-        self._held: set[str] = set()
+        self._locked: set[str] = set()
 
     @classmethod
     @contextmanager
@@ -103,7 +103,7 @@ class Ledger:
         return self._store.read()[0].head
 
     def register(self, dataset: str, cap: Cap, *, parent: ParentCap | None = None) -> None:
-        """Put a dataset's cap and its parent on record; doing so again changes nothing.
+        """Register a dataset's cap and its parent; doing so again changes nothing.
 
         Raises:
             PlanConflictError: the dataset or its parent is on record with another cap, for another
@@ -115,7 +115,7 @@ class Ledger:
             check_families(state)
 
     def change_cap(self, dataset: str, cap: Cap, *, parent: ParentCap | None = None) -> None:
-        """Change what is on record to this; what is spent stays spent, and a parent takes it over.
+        """Change a dataset's cap on record; what is spent stays spent, and is charged to a parent.
 
         Raises:
             PlanConflictError: another currency or unit after something was spent: the sum that
@@ -130,27 +130,32 @@ class Ledger:
 
     @contextmanager
     def hold(self, key: str, *, timeout: float = 3600.0) -> Iterator[None]:
-        """Hold a key from before its reservation to after its commit.
+        """Lock a key across processes, from before its reservation to after its commit.
 
         Raises:
             LedgerLockedError: another process held the key for `timeout` seconds.
         """
         with scrubbed(self._store.path):
             descriptor = lock_key(self._store.path, key, timeout=timeout)
-        self._held.add(key)
+        self._locked.add(key)
         try:
             yield
         finally:
-            self._held.discard(key)
+            self._locked.discard(key)
             os.close(descriptor)
 
     def currency(self, dataset: str, *, unit: str, parent: str | None = None) -> Currency:
-        """Return what a dataset is charged in for a protected unit, as `unit_of` puts it.
+        """Return the currency that a dataset is charged in.
+
+        Args:
+            dataset: its name.
+            unit: the protected unit of the charge, as `unit_of` writes it.
+            parent: the parent that the spec names, if it names one.
 
         Raises:
             LedgerError: the dataset is not registered.
-            PlanConflictError: it is, for another unit: losses of rows and of persons do not add up;
-                or without the parent, who would then not be charged.
+            PlanConflictError: registered for another unit: losses of rows and of persons do not
+                add up; or without the parent, who would then not be charged.
         """
         account = account_of(self._store.read()[0], dataset, ledger=self._store.path)
         check_unit(dataset, account.cap, unit)
@@ -180,7 +185,7 @@ class Ledger:
         native: Mapping[str, str],
         details: Mapping[str, JSON],
     ) -> None:
-        """Charge a release, durably, before its data are read; the key must be held.
+        """Charge a release, durably, before its data are read; the key must be locked by `hold`.
 
         A reservation that an earlier run left without a commit is continued at no charge.
 
@@ -198,7 +203,7 @@ class Ledger:
                 to another currency or unit since the charge was worked out.
             ValueError: the key is committed already; `lookup` gives its measurement.
         """
-        self._check_held(key)
+        self._check_locked(key)
         with self._store.writing() as state:
             entry = admitted(state, dataset, key=key, price=price, ledger=self._store.path)
             if entry is None:
@@ -218,7 +223,7 @@ class Ledger:
                 self._store.append(state, "retry", {"key": key})
 
     def commit(self, key: str, values: NDArray[np.int64], *, source: str) -> StoredMeasurement:
-        """Store the noisy measurement of a held, reserved key; durable when this returns.
+        """Store and return the noisy measurement of a reserved key, durably; `hold` locks the key.
 
         What is done here depends on the number of values alone, never on the values. If the key
         is committed already, the measurement stored then is returned and this one dropped.
@@ -228,7 +233,7 @@ class Ledger:
             values: (m,) noisy answers in grid steps.
             source: what drew their noise; kept with them.
         """
-        self._check_held(key)
+        self._check_locked(key)
         if values.ndim != 1 or values.dtype != np.int64:
             raise TypeError("a measurement is a vector of int64")
         values = np.ascontiguousarray(values, dtype="<i8")
@@ -255,12 +260,12 @@ class Ledger:
             return StoredMeasurement(values, state.head, account, parent, source, stored=False)
 
     def draft(self, key: str) -> PartialMeasurement:
-        """Return the parts of a held, reserved key's measurement that are durable already."""
-        self._check_held(key)
+        """Return the partial measurement of a reserved key that `hold` locks."""
+        self._check_locked(key)
         return self._draft(self._store.read()[0].entries[key])
 
     def abandon(self, key: str) -> None:
-        """Give an unfinished key up; its charge stays spent, and a new run is charged anew.
+        """Abandon an unfinished key: its charge stays spent, and a new run is charged again.
 
         Raises:
             PlanConflictError: the key has no unfinished run.
@@ -320,7 +325,7 @@ class Ledger:
         return state.head
 
     def check_replaced(self, release: Path) -> None:
-        """Refuse to let go of a release that this ledger does not know, if there is one there.
+        """Refuse to replace a release that this ledger does not know, if there is one.
 
         What it holds was published. Were it replaced, nothing would be left to show that this
         ledger does not count it.
@@ -339,6 +344,7 @@ class Ledger:
             )
 
     def _stored(self, entry: Entry) -> StoredMeasurement:
+        """Return the measurement of a committed entry; LedgerError if it is damaged."""
         seq = entry.committed.seq
         payload = self._store.get(seq)
         if payload is None:
@@ -362,6 +368,6 @@ class Ledger:
             path, lambda part: MeasurementFile(path, key=key, reserved=reserved, part=part)
         )
 
-    def _check_held(self, key: str) -> None:
-        if key not in self._held:
+    def _check_locked(self, key: str) -> None:
+        if key not in self._locked:
             raise ValueError("hold the key first")

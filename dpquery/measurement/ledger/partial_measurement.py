@@ -1,4 +1,4 @@
-"""The parts of a measurement that is made in several steps, durable before its commit.
+"""The parts of a measurement drawn in several steps, each durable before the next.
 
 Where a later step follows from the noisy values of an earlier one, a run that ends between the two
 must not draw the earlier one again: how it ended may depend on what was drawn, and drawing until a
@@ -36,16 +36,16 @@ class PartialMeasurement:
     """
 
     def __init__(self, ledger: Path, file: Callable[[int], MeasurementFile]) -> None:
-        """Read nothing yet."""
+        """Name the files; reads nothing."""
         self._ledger, self._file = ledger, file
-        self._known, self._seal = 0, b""
+        self._count, self._seal = 0, b""
 
     def parts(self) -> list[NDArray[np.int64]]:
         """Return the parts that are durable; LedgerError where one is not as it was written."""
         self._seal = b""
-        found: list[NDArray[np.int64]] = []
+        parts: list[NDArray[np.int64]] = []
         with scrubbed(self._ledger):
-            while (file := self._file(len(found))).exists():
+            while (file := self._file(len(parts))).exists():
                 content = file.read()
                 values, seal = content[:-_SEAL], content[-_SEAL:]
                 if len(values) % 8 or seal != self._sealing(file, values):
@@ -56,18 +56,18 @@ class PartialMeasurement:
                         "run pays anew"
                     )
                 self._seal = seal
-                found.append(np.frombuffer(values, dtype="<i8").astype(np.int64))
-        self._known = len(found)
-        return found
+                parts.append(np.frombuffer(values, dtype="<i8").astype(np.int64))
+        self._count = len(parts)
+        return parts
 
     def append(self, values: NDArray[np.int64]) -> None:
-        """Make the next part durable, after those that `parts` returned and were appended since."""
+        """Write the next part durably, behind those that are there."""
         with scrubbed(self._ledger):
-            file, own = self._file(self._known), np.ascontiguousarray(values, dtype="<i8")
-            seal = self._sealing(file, own.tobytes())
-            file.write_pending(np.concatenate([own, np.frombuffer(seal, dtype="<i8")]))
+            file, words = self._file(self._count), np.ascontiguousarray(values, dtype="<i8")
+            seal = self._sealing(file, words.tobytes())
+            file.write_pending(np.concatenate([words, np.frombuffer(seal, dtype="<i8")]))
             file.publish()
-        self._known, self._seal = self._known + 1, seal
+        self._count, self._seal = self._count + 1, seal
 
     def clear(self) -> None:
         """Remove all parts, the last first, so that those left are always the first ones.
@@ -75,10 +75,10 @@ class PartialMeasurement:
         They are not read: what is damaged can be given up too.
         """
         with scrubbed(self._ledger):
-            there = takewhile(lambda number: self._file(number).exists(), count())
-            for number in reversed(list(there)):
+            numbers = takewhile(lambda number: self._file(number).exists(), count())
+            for number in reversed(list(numbers)):
                 self._file(number).remove()
-        self._known, self._seal = 0, b""
+        self._count, self._seal = 0, b""
 
     def _sealing(self, file: MeasurementFile, values: bytes) -> bytes:
         """Return the seal of a part that follows those read and written so far."""

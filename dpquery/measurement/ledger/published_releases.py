@@ -1,4 +1,4 @@
-"""What published releases testify: each names the event of the ledger that paid for it.
+"""Published releases checked against the ledger: each names the event that paid for it.
 
 A hash chain does not show that its end is missing. Whoever restores an older copy of the ledger,
 or charges two copies of it, has a chain that is sound and does not count everything that was
@@ -32,7 +32,7 @@ def releases_below(folder: Path) -> list[Path]:
     def unreadable(problem: OSError) -> None:
         raise SpecError(f"{problem.filename} cannot be searched for releases; check the path")
 
-    found, seen = [], set()
+    releases, seen = [], set()
     for place, inner, files in os.walk(folder, onerror=unreadable, followlinks=True):
         inner[:] = sorted(name for name in inner if not name.startswith("."))
         real = os.path.realpath(place)
@@ -41,14 +41,14 @@ def releases_below(folder: Path) -> list[Path]:
             continue
         seen.add(real)
         if MANIFEST_FILE in files:
-            found.append(Path(place))
-    if not found:
+            releases.append(Path(place))
+    if not releases:
         raise SpecError(f"{folder} is not a release of dpquery, and there is none below it")
-    return found
+    return releases
 
 
 def named_event(release: Path) -> Head:
-    """Read which event a release, or answers made of one, name as their own.
+    """Return the event that a release, or answers computed from one, names.
 
     Raises:
         SpecError: the folder is no release.
@@ -67,7 +67,7 @@ def named_event(release: Path) -> Head:
 
 
 def missing_event(release: Path, events: Sequence[Event], *, ledger: Path) -> str | None:
-    """Say what the event that a release names shows about a ledger that lacks it.
+    """Return how a ledger lacks the event that a release names, in a line; None if it has it.
 
     Args:
         release: the folder.
@@ -94,7 +94,7 @@ def missing_event(release: Path, events: Sequence[Event], *, ledger: Path) -> st
 
 
 def check_witnesses(releases: Sequence[Path], events: Sequence[Event], *, ledger: Path) -> None:
-    """Look every release up, and say at once which are missing and which cannot be read.
+    """Check that every release is in the ledger; all that fail are named in one error.
 
     Raises:
         LedgerError: some are not in the chain.

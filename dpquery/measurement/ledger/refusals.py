@@ -1,4 +1,4 @@
-"""What the ledger refuses before anything is charged, and how it says so."""
+"""Checks of a charge against the record, before anything is charged, and their messages."""
 
 from pathlib import Path
 
@@ -56,12 +56,12 @@ def check_price(account: Account, price: Price, *, parent: Account | None) -> No
 
     A cap may be changed between the two, and the same units would be another loss.
     """
-    kept = [(account.cap.currency, account.cap.unit)]
+    recorded = [(account.cap.currency, account.cap.unit)]
     wanted = [(price.currency, price.unit)]
     if parent is not None:
-        kept.append((parent.cap.currency, unit_kind(parent.cap.unit)))
+        recorded.append((parent.cap.currency, unit_kind(parent.cap.unit)))
         wanted.append((price.currency, unit_kind(price.unit)))
-    if kept != wanted:
+    if recorded != wanted:
         raise PlanConflictError(
             f"the cap on record for dataset {account.dataset!r} was changed meanwhile; run the "
             "command again; nothing was charged"
@@ -72,12 +72,12 @@ def check_funds(account: Account, units: int, *, parent: Account | None) -> None
     """Refuse a charge that the account's cap, or its parent's, has no room for."""
     if units <= 0:
         raise ValueError("a charge is a positive number of units")
-    short = [own for own in (account, parent) if own is not None and units > own.remaining]
+    short = [payer for payer in (account, parent) if payer is not None and units > payer.remaining]
     if short:
         remain = " and ".join(
-            f"{units_text(max(0, own.remaining))} of {units_text(own.cap.units)} remain"
-            + (f" for all datasets of its parent {own.dataset!r} together" * (own is parent))
-            for own in short
+            f"{units_text(max(0, payer.remaining))} of {units_text(payer.cap.units)} remain"
+            + (f" for all datasets of its parent {payer.dataset!r} together" * (payer is parent))
+            for payer in short
         )
         raise BudgetExceededError(
             f"dataset {account.dataset!r}: this release asks for {account.cap.currency} "
@@ -85,13 +85,13 @@ def check_funds(account: Account, units: int, *, parent: Account | None) -> None
         )
 
 
-def check_unit(dataset: str, kept: Cap, unit: str) -> None:
+def check_unit(dataset: str, recorded: Cap, unit: str) -> None:
     """Refuse a charge for another unit than the one on record."""
-    if kept.unit != unit:
+    if recorded.unit != unit:
         raise PlanConflictError(
-            f"dataset {dataset!r} is on record for the unit {kept.unit!r} and the spec protects "
-            f"{unit!r}, and losses of different units do not add up; restore the unit in the spec, "
-            "or change the record with `dpquery plan --change-cap` if nothing was spent"
+            f"dataset {dataset!r} is on record for the unit {recorded.unit!r} and the spec "
+            f"protects {unit!r}, and losses of different units do not add up; restore the unit in "
+            "the spec, or change the record with `dpquery plan --change-cap` if nothing was spent"
         )
 
 
@@ -101,10 +101,10 @@ def check_parent(account: Account, parent: str | None) -> None:
     A spec from before the dataset came under its parent names none; both are charged all the same.
     """
     if parent is not None and account.parent != parent:
-        kept = "no parent" if account.parent is None else f"the parent {account.parent!r}"
+        recorded = "no parent" if account.parent is None else f"the parent {account.parent!r}"
         raise PlanConflictError(
-            f"dataset {account.dataset!r} is on record with {kept} and the spec names {parent!r}; "
-            "run `dpquery plan` with this ledger first"
+            f"dataset {account.dataset!r} is on record with {recorded} and the spec names "
+            f"{parent!r}; run `dpquery plan` with this ledger first"
         )
 
 

@@ -1,4 +1,4 @@
-"""What a run of RAP spends and where: on the total, on choosing queries and on measuring them.
+"""The budget of a run of RAP: for the total, for selecting queries and for measuring them.
 
 The whole run is one mechanism of rho-zCDP, fixed before the data is opened: its rounds are, and so
 is what each may spend. rho is added up over adaptively chosen parts [BS16], here
@@ -52,10 +52,10 @@ _RATE_BITS = 64
 
 @dataclass(frozen=True)
 class RapBudget:
-    """How a run of RAP is made private; the same for every dataset.
+    """The budget and noise of a run of RAP; they follow from public inputs.
 
     Attributes:
-        guarantee: what the whole run promises.
+        guarantee: the privacy guarantee of the whole run.
         settings: its rounds.
         records: D, how many records of one person are added, removed or replaced at most.
         replace: whether they are replaced.
@@ -142,7 +142,7 @@ def rap_budget(
     guarantee: Guarantee,
     rows: Rows | None,
 ) -> RapBudget:
-    """Return the mechanism of a run of RAP under a guarantee.
+    """Return the budget of a run of RAP under a guarantee.
 
     Args:
         workload: the queries; their entries are 0 or 1. Its weights do not matter to RAP.
@@ -209,9 +209,9 @@ def _rate(rho: Fraction, selected: int, span: int) -> Fraction:
 
 
 def _check_counts(workload: Workload) -> None:
-    """See to it that a record moves an answer by 0 or 1 and upwards, which all of the above needs.
+    """Refuse queries that are no counts: RAP needs that a record adds 0 or 1 to every answer.
 
-    All queries that a spec can ask are such counts: the plan that holds another is none of ours.
+    All queries that a spec can ask are such counts: a plan that holds others was changed.
     """
     if not all(_counts(factor) for block in workload.blocks for factor in block.factors):
         raise UnsupportedWorkloadError(
@@ -229,7 +229,7 @@ def _counts(factor: Factor) -> bool:
 
 
 def _check_size(workload: Workload, settings: RapSettings) -> None:
-    """Find here, from public inputs, what could otherwise exhaust the memory after the charge."""
+    """Refuse, from public inputs, what could otherwise exhaust the memory after the charge."""
     queries, measured = workload.shape[0], settings.rounds * settings.selected
     if measured > queries:
         raise SpecError(
@@ -257,7 +257,7 @@ def _check_size(workload: Workload, settings: RapSettings) -> None:
 
 
 def _check_predicates(workload: Workload, settings: RapSettings) -> None:
-    """Find here what predicates could take: written out for one round, or held for every row."""
+    """Refuse predicates too many to compare in a round, or to evaluate on all relaxed rows."""
     compared = settings.selected * max(workload.shape_of_domain, default=0)
     if compared > MAX_MASSES:
         raise UnsupportedWorkloadError(
@@ -266,25 +266,25 @@ def _check_predicates(workload: Workload, settings: RapSettings) -> None:
         )
     predicates = max(
         (
-            own.shape[0]
+            factor.shape[0]
             for block in workload.blocks
-            for own in block.factors
+            for factor in block.factors
             # Of a product, more predicates than values are worked out from a table of the values.
-            if not (settings.adaptive and block.is_product and own.shape[0] > own.shape[1])
+            if not (settings.adaptive and block.is_product and factor.shape[0] > factor.shape[1])
         ),
         default=0,
     )
-    held = settings.relaxed_rows * predicates
-    if held > MAX_HELD:
+    evaluated = settings.relaxed_rows * predicates
+    if evaluated > MAX_HELD:
         raise UnsupportedWorkloadError(
-            f"{predicates:,} predicates on one attribute take {held:,} numbers for "
+            f"{predicates:,} predicates on one attribute take {evaluated:,} numbers for "
             f"{settings.relaxed_rows:,} relaxed rows, and the limit is {MAX_HELD:,}; name fewer "
             "ranges, or take fewer relaxed rows"
         )
 
 
 def _check_noise(mechanism: RapBudget) -> None:
-    """Find here, from public inputs, what the draw would refuse after the charge."""
+    """Refuse, from public inputs, noise that the draw would refuse after the charge."""
     scales = [std * STEPS for std in mechanism.std_bounds]
     scales += [mechanism.total_scale] if mechanism.total is None else []
     drawable = min(scales) >= 1 and max(scales) < LARGEST_SCALE

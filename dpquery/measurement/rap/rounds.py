@@ -1,7 +1,7 @@
-"""RAP's loop: in every round select queries, measure them, and let the public side fit again.
+"""The rounds of RAP: each selects queries, measures them, and lets the projection fit again.
 
-What the loop asks of its two partners is stated here: of the projection, which is public and sees
-noisy values alone, and of chance (see selection), which decides on true values.
+The interface of the projection is stated here: it is public and sees noisy values alone. That of
+chance, which selects by true values, is in selection.
 
 A run is committed as one vector of int64, all counts in steps of 2^-10: the total, noisy or as
 declared; then for each round the numbers of its K queries, counted through all blocks in order, in
@@ -53,9 +53,9 @@ function of what was committed, of which every later round may be one too.
 
 
 class Projection(Protocol):
-    """What the curator asks of the public side between two rounds.
+    """The interface of the projection, the public side of RAP, between two rounds.
 
-    Privacy: it is told noisy values only, so all it does is post-processing.
+    Privacy: it is given noisy values only, so all it does is post-processing.
     """
 
     def answers(self, position: int) -> Array:
@@ -63,7 +63,7 @@ class Projection(Protocol):
         ...
 
     def add(self, places: Array, noisy: Array, std: float) -> None:
-        """Take in the noisy answers of a round, and fit again.
+        """Add the noisy answers of a round to what is fitted, and fit again.
 
         Args:
             places: (k, 2) int64: position of a workload block, number of a row in it.
@@ -75,7 +75,7 @@ class Projection(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """What one round made public.
+    """The noisy answers of one round; public.
 
     Attributes:
         places: (k, 2) int64: position of a workload block, number of a row in it.
@@ -90,7 +90,7 @@ class Round:
 
 @dataclass(frozen=True, eq=False)
 class RapMeasurement:
-    """All that a run of RAP made public; the synthetic rows follow from it.
+    """The noisy values of a whole run of RAP; public, and the synthetic rows follow from them.
 
     Attributes:
         total: the number of records that answers are scaled to, from `scaled_total`.
@@ -112,19 +112,19 @@ def run_rounds(
     chance: Chance,
     done: Sequence[Round] = (),
 ) -> Iterator[Round]:
-    """Yield every round as it is measured, before the projection is told of it.
+    """Yield every round as it is measured, before the projection is given it.
 
-    It is a generator: nothing happens but by iterating over it, and the projection takes in the
+    It is a generator: nothing happens but by iterating over it, and the projection is given the
     last round when the iteration ends.
 
     Args:
         answers: exact answers, (m,), of the workload block at a position; a block at a time.
-        workload: what is asked.
-        mechanism: rounds, scales and shares, from `design_rap` for this workload.
+        workload: all queries that may be selected.
+        mechanism: rounds, scales and shares, from `rap_budget` for this workload.
         projection: the public side.
-        chance: decides by chance.
-        done: rounds of an earlier run that was cut short; they are told to the projection, and
-            neither drawn again nor yielded.
+        chance: selects queries and draws noise.
+        done: rounds of an earlier run that was cut short; the projection is given them, and they
+            are neither drawn again nor yielded.
 
     Privacy:
         All rounds together are (rho - total_rho)-zCDP, for neighbours as the mechanism has them:
@@ -137,25 +137,25 @@ def run_rounds(
     taken = np.zeros((0, 2), dtype=np.int64)
     for number in range(mechanism.settings.rounds):
         if number < len(done):
-            own = done[number]
+            this_round = done[number]
         else:
-            own = _measured(answers, workload, mechanism, projection, chance, taken)
-            yield own
-        projection.add(own.places, own.noisy, own.std)
-        taken = np.concatenate([taken, own.places])
+            this_round = _measured(answers, workload, mechanism, projection, chance, taken)
+            yield this_round
+        projection.add(this_round.places, this_round.noisy, this_round.std)
+        taken = np.concatenate([taken, this_round.places])
 
 
 @dataclass(frozen=True, eq=False)
 class RapQuery:
-    """A whole run of RAP: one question to the data, charged as one.
+    """The query of a whole run of RAP, charged as one; all of it is public.
 
     Attributes:
         spec: declares dataset, columns, domain and unit.
         compiled: the workload, and the classes that are counted.
         settings: of RAP.
-        mechanism: from `design_rap`, for this workload and these settings.
+        mechanism: from `rap_budget`, for this workload and these settings.
         release: number of the release; another number draws fresh noise and pays for it.
-        project: makes the public side, given the total.
+        project: returns the projection, given the total.
     """
 
     spec: Spec
@@ -171,7 +171,7 @@ class RapQuery:
 
     @cached_property
     def key(self) -> str:
-        """Name what is measured: the same key is the same release, and is charged once."""
+        """Return the ledger's key: queries of one key are one release, charged once."""
         return rap_key(
             self.spec,
             self.compiled,
@@ -183,14 +183,14 @@ class RapQuery:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is charged."""
+        """The privacy guarantee of the whole query, which is charged."""
         return self.mechanism.guarantee
 
     @property
     def subsets(self) -> list[Subset]:
         """The attribute subsets whose tables are counted: the blocks', and () for the total."""
-        own = dict.fromkeys(block.attributes for block in self.compiled.workload.blocks)
-        return list(own if self.mechanism.total is not None else own | {(): None})
+        subsets = dict.fromkeys(block.attributes for block in self.compiled.workload.blocks)
+        return list(subsets if self.mechanism.total is not None else subsets | {(): None})
 
     @property
     def round_size(self) -> int:
@@ -198,7 +198,7 @@ class RapQuery:
         return 2 * self.settings.selected or self.compiled.workload.shape[0]
 
     def source(self) -> str:
-        """Name what draws."""
+        """Return the names and versions of the noise sources."""
         if self.settings.adaptive:
             return f"{source(self.settings.selected)}, and dpquery {__version__} to select"
         sizes = [self.compiled.workload.shape[0], *([1] if self.mechanism.total is None else [])]
@@ -207,9 +207,9 @@ class RapQuery:
     def noisy(
         self, tables: Tables, *, draft: PartialMeasurement, progress: Callable[[str], None]
     ) -> NDArray[np.int64]:
-        """Measure the total and run the rounds, each in the draft before the projection sees it.
+        """Return the noisy total and rounds, each in the draft before the projection sees it.
 
-        Chance is the exact one, whoever asks.
+        Chance is always the exact one.
         """
         chance, parts = ExactChance(), self._parts(draft)
         if not parts:
@@ -225,9 +225,9 @@ class RapQuery:
             chance=chance,
             done=measured.rounds,
         )
-        # Nothing is asked after the last round: who makes the answers fits it, from the ledger.
-        for own in islice(rounds, self.settings.rounds - len(measured.rounds)):
-            parts.append(_encoded(own, self.compiled.workload, self.mechanism))
+        # The last round is not fitted here: reconstruction fits it, from the ledger.
+        for this_round in islice(rounds, self.settings.rounds - len(measured.rounds)):
+            parts.append(_encoded(this_round, self.compiled.workload, self.mechanism))
             draft.append(parts[-1])
             progress(f"RAP: {len(parts) - 1} of {self.settings.rounds} rounds measured")
         return np.concatenate(parts)
@@ -236,7 +236,7 @@ class RapQuery:
         """Return the total and the rounds that an earlier run left; LedgerError if damaged."""
         parts = draft.parts()
         sizes = [1, *[self.round_size] * self.settings.rounds]
-        if [len(own) for own in parts] != sizes[: len(parts)] or not self._numbered(parts[1:]):
+        if [len(part) for part in parts] != sizes[: len(parts)] or not self._numbered(parts[1:]):
             raise LedgerError(
                 f"the parts of the unfinished measurement {self.key} are damaged; "
                 "`dpquery ledger abandon` it: its charge stays spent, and a new run pays anew"
@@ -244,16 +244,16 @@ class RapQuery:
         return parts
 
     def _numbered(self, rounds: Sequence[Ints]) -> bool:
-        """Whether the queries that rounds name are those of the workload, none of them twice."""
+        """Return whether rounds name queries of the workload, none of them twice."""
         if not rounds:
             return True
-        numbers = np.concatenate([own[: self.settings.selected] for own in rounds])
-        known = (numbers >= 0) & (numbers < self.compiled.workload.shape[0])
-        return bool(known.all()) and len(np.unique(numbers)) == len(numbers)
+        numbers = np.concatenate([values[: self.settings.selected] for values in rounds])
+        in_workload = (numbers >= 0) & (numbers < self.compiled.workload.shape[0])
+        return bool(in_workload.all()) and len(np.unique(numbers)) == len(numbers)
 
 
 def rounds_of(query: RapQuery, values: NDArray[np.int64]) -> RapMeasurement:
-    """Return what a committed vector says.
+    """Return the total and rounds that a committed vector holds.
 
     Raises:
         ValueError: it is not of the layout of this query.
@@ -317,17 +317,17 @@ def _exact(block: Block, tables: Tables) -> Ints:
     return np.asarray(exact_answers(WeightedBlock(1, block), table, shift=0))
 
 
-def _encoded(own: Round, workload: Workload, mechanism: RapBudget) -> Ints:
+def _encoded(measured: Round, workload: Workload, mechanism: RapBudget) -> Ints:
     """Return the part of a committed vector that holds a round."""
-    steps = np.asarray(np.rint(own.noisy * STEPS), dtype=np.int64)
+    steps = np.asarray(np.rint(measured.noisy * STEPS), dtype=np.int64)
     if not mechanism.settings.adaptive:
         return steps
-    numbers = offsets(workload)[own.places[:, 0]] + own.places[:, 1]
+    numbers = offsets(workload)[measured.places[:, 0]] + measured.places[:, 1]
     return np.concatenate([numbers, steps])
 
 
 def _decoded(parts: Sequence[Ints], query: RapQuery) -> RapMeasurement:
-    """Return what the parts of a run say that are there."""
+    """Return the total and rounds in the parts of a run, which may have rounds to come."""
     workload, mechanism = query.compiled.workload, query.mechanism
     (counted,), *rounds = parts
     starts, decoded = offsets(workload), []
@@ -353,11 +353,11 @@ def _measured(
     chance: Chance,
     taken: Ints,
 ) -> Round:
-    """Select queries, or take all, and measure them: these lines hold true values."""
+    """Return one round: queries selected, or all, and measured; holds true values on the way."""
     if mechanism.settings.adaptive:
         number = len(taken) // mechanism.settings.selected
         places = select_queries(
-            lambda own: differences_of(answers(own), projection.answers(own).ravel()),
+            lambda block: differences_of(answers(block), projection.answers(block).ravel()),
             blocks=len(workload.blocks),
             taken=taken,
             sides=mechanism.sides(number),
@@ -375,7 +375,7 @@ def _measured(
 
 
 def _answered(answers: Callable[[int], Ints], places: Ints) -> Ints:
-    """Return the exact answers at some places, (k,), asking for every block once."""
+    """Return the exact answers at some places, (k,), computing every block once."""
     exact = np.empty(len(places), dtype=np.int64)
     order = np.argsort(places[:, 0], kind="stable")
     blocks, starts = np.unique(places[order, 0], return_index=True)

@@ -1,11 +1,11 @@
-"""Choose the queries that are worst answered: exact exponential mechanisms without replacement.
+"""Selection of the worst answered queries: exact exponential mechanisms without replacement.
 
 A query is off by d = true count - rounded synthetic count, a whole number. Its score is max(d, 0)
 among those answered too low ("under"), max(-d, 0) among those answered too high ("over"), or |d|
 ("either"). A round draws queries one after another and none twice, each with probability
 proportional to exp(eta score) among those that are left. That is the law of the largest
-score + Gumbel(1 / eta), in their order [DR19]; no Gumbel noise is drawn, for the law does not tell
-queries of one score apart: a score is drawn first, with probability proportional to
+score + Gumbel(1 / eta), in their order [DR19]; no Gumbel noise is drawn, for the law does not
+distinguish queries of one score: a score is drawn first, with probability proportional to
 (queries left at it) exp(eta score), and then one of its queries, each as likely. The scores are
 counted block by block, so memory is that of one block's answers.
 
@@ -51,7 +51,7 @@ _TAKEN = -(2**63)
 
 
 class Chance(Protocol):
-    """Who decides by chance: exactly and without a seed at the curator's."""
+    """The interface of random decisions in RAP; the curator's are exact and without a seed."""
 
     def level(self, scores: Sequence[int], members: Sequence[int], rate: Fraction) -> int:
         """Return i with probability proportional to members[i] exp(rate scores[i]).
@@ -76,7 +76,7 @@ class Chance(Protocol):
 
 @dataclass(frozen=True)
 class ExactChance:
-    """The curator's: exact laws, the operating system's randomness, no seed.
+    """The curator's random decisions: exact laws, the operating system's randomness, no seed.
 
     Attributes:
         entropy: returns so many independent fair bytes. The product never gives another than the
@@ -90,9 +90,9 @@ class ExactChance:
         random, u, bits = SlowSampler(self.entropy), 0, 0
         while True:
             u, bits = u << 64 | random.bits(64), bits + 64
-            found = _decided(u, bits, scores, members, rate)
-            if found is not None:
-                return found
+            level = _decided(u, bits, scores, members, rate)
+            if level is not None:
+                return level
 
     def below(self, bound: int) -> int:
         """Return a whole number from 0 to below the bound, each as likely."""
@@ -120,22 +120,22 @@ def select_queries(
     """Return the places of queries drawn one after another, (k, 2) in that order.
 
     Args:
-        differences: d of the queries of the block at a position, (m,); asked for every block once,
+        differences: d of the queries of the block at a position, (m,); called once for every block,
             and once more for those that hold a query drawn.
         blocks: their number.
         taken: (k, 2) places, of a block and a row in it, that were drawn in earlier rounds.
         sides: how many to draw on which side; at least so many queries are left in all.
         rate: eta.
-        chance: decides.
+        chance: draws scores and queries.
     """
-    found = [_histogram(_left(differences(block), block, taken)) for block in range(blocks)]
-    block_of = np.repeat(np.arange(blocks), [len(levels) for levels, _ in found])
-    levels = np.concatenate([own for own, _ in found])
-    urn = _Urn(np.concatenate([counts for _, counts in found]))
+    histograms = [_histogram(_left(differences(block), block, taken)) for block in range(blocks)]
+    block_of = np.repeat(np.arange(blocks), [len(distinct) for distinct, _ in histograms])
+    levels = np.concatenate([distinct for distinct, _ in histograms])
+    urn = _Urn(np.concatenate([counts for _, counts in histograms]))
     picked = []
     for side, size in sides:
-        own, group = np.unique(scores_of(levels, side), return_inverse=True)
-        scores, members = own.tolist(), urn.counts(group).tolist()
+        distinct_scores, group = np.unique(scores_of(levels, side), return_inverse=True)
+        scores, members = distinct_scores.tolist(), urn.counts(group).tolist()
         for _ in range(size):
             level = chance.level(scores, members, rate)
             entry, rank = urn.take(np.flatnonzero(group == level), chance.below(members[level]))
@@ -145,12 +145,12 @@ def select_queries(
 
 
 class _Urn:
-    """The queries that are left, as their number at each entry: a block and a difference in it."""
+    """The number of queries left at each entry: a block and a difference in it."""
 
     def __init__(self, left: Ints) -> None:
-        """Fill it with so many queries at each entry."""
+        """Start with so many queries at each entry."""
         self._left = left
-        self._gone: dict[int, list[int]] = {}
+        self._ranks_taken: dict[int, list[int]] = {}
 
     def counts(self, group: Ints) -> Ints:
         """Return how many queries are left in each group of entries."""
@@ -159,17 +159,17 @@ class _Urn:
         return counts
 
     def take(self, entries: Ints, rank: int) -> tuple[int, int]:
-        """Take the query of a rank among those left at some entries.
+        """Remove the query of a rank among those left at some entries.
 
         Returns:
-            Its entry, and its rank among all that the entry ever held.
+            Its entry, and its rank among all that were ever at the entry.
         """
         ends = np.cumsum(self._left[entries])
         place = int(np.searchsorted(ends, rank, side="right"))
         entry = int(entries[place])
         rank -= int(ends[place] - self._left[entry])
         self._left[entry] -= 1
-        earlier = self._gone.setdefault(entry, [])
+        earlier = self._ranks_taken.setdefault(entry, [])
         for other in sorted(earlier):
             rank += rank >= other
         earlier.append(rank)
@@ -189,14 +189,14 @@ def differences_of(exact: Ints, synthetic: NDArray[np.floating]) -> Ints:
 
 
 def scores_of(differences: Ints, side: ErrorSide) -> Ints:
-    """Return the scores of queries that are off by so much."""
+    """Return the scores of queries with these differences."""
     if side == "either":
         return np.abs(differences)
     return np.maximum(differences if side == "under" else -differences, 0)
 
 
 def _left(differences: Ints, block: int, taken: Ints) -> Ints:
-    """Return the differences with those of queries already drawn struck."""
+    """Return a block's differences, those of queries already drawn marked as _TAKEN."""
     struck = differences.copy()
     struck[taken[taken[:, 0] == block, 1]] = _TAKEN
     return struck
@@ -204,27 +204,27 @@ def _left(differences: Ints, block: int, taken: Ints) -> Ints:
 
 def _histogram(differences: Ints) -> tuple[Ints, Ints]:
     """Return the distinct differences, increasing, and the number of queries at each."""
-    own = differences[differences != _TAKEN]
-    if not own.size:
-        return own, own
-    least = int(own.min())
-    if int(own.max()) - least < 4 * own.size + 2**16:
-        counts = np.bincount(own - least)
+    left = differences[differences != _TAKEN]
+    if not left.size:
+        return left, left
+    least = int(left.min())
+    if int(left.max()) - least < 4 * left.size + 2**16:
+        counts = np.bincount(left - least)
         levels = np.flatnonzero(counts)
         return levels + least, counts[levels]
-    return np.unique(own, return_counts=True)
+    return np.unique(left, return_counts=True)
 
 
 def _rows(
     picked: list[tuple[int, int, int]], differences: Callable[[int], Ints], taken: Ints
 ) -> Ints:
-    """Return the places of the queries at (block, difference, rank among those of it there)."""
+    """Return the places of queries given as (block, difference, rank among those with it)."""
     places = np.empty((len(picked), 2), dtype=np.int64)
     for block in sorted({block for block, _, _ in picked}):
-        own = _left(differences(block), block, taken)
-        for k, (where, difference, rank) in enumerate(picked):
-            if where == block:
-                places[k] = block, np.flatnonzero(own == difference)[rank]
+        left = _left(differences(block), block, taken)
+        for k, (position, difference, rank) in enumerate(picked):
+            if position == block:
+                places[k] = block, np.flatnonzero(left == difference)[rank]
     return places
 
 
@@ -236,16 +236,16 @@ def _decided(
     Weights are counted in units of 2^-B of the largest score's. A score more than `reach` below it
     has a weight below one unit, as rate (reach + 1) > B ln 2.
     """
-    last = max(i for i, own in enumerate(members) if own)
+    last = max(i for i, queries in enumerate(members) if queries)
     total = sum(members)
     fineness = bits + 64 + total.bit_length()
     reach = int(fineness * Fraction(6932, 10000) / rate)
     first = bisect_left(scores, scores[last] - reach)
     order = [i for i in range(last, first - 1, -1) if members[i]]
     low = [_weight(scores[last] - scores[i], rate, fineness) for i in order]
-    lows = list(accumulate(members[i] * own for i, own in zip(order, low, strict=True)))
+    lows = list(accumulate(members[i] * weight for i, weight in zip(order, low, strict=True)))
     below = list(accumulate(members[i] for i in order))
-    highs = [own + 3 * known for own, known in zip(lows, below, strict=True)]
+    highs = [weight + 3 * queries for weight, queries in zip(lows, below, strict=True)]
     tail = total - below[-1]
     most = highs[-1] + tail
     chosen = bisect_left(lows, -(-(u + 1) * most >> bits))

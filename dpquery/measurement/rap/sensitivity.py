@@ -1,4 +1,4 @@
-"""How far one record moves the counts of selected queries: families of which it answers one.
+"""The sensitivity of selected queries, by families of which a record answers one at most.
 
 Two queries are disjoint where no record satisfies both. Let the selected queries be split into
 families of pairwise disjoint ones. A record added or removed moves at most one count of a family,
@@ -41,13 +41,13 @@ def family_sizes(workload: Workload, places: Array) -> list[int]:
     slack = np.array([_slack(workload.blocks[position]) for position, _ in ordered])
     family = np.zeros(len(ordered), dtype=np.int64)
     sizes: list[int] = []
-    for own in range(len(ordered)):
-        disjoint = (clashes[own, :own] > slack[own] + slack[:own]) | barred[own, :own]
-        met = np.bincount(family[:own], weights=disjoint, minlength=len(sizes))
-        fitting = np.flatnonzero(met == np.array(sizes))
-        family[own] = fitting[0] if fitting.size else len(sizes)
+    for k in range(len(ordered)):
+        disjoint = (clashes[k, :k] > slack[k] + slack[:k]) | barred[k, :k]
+        disjoint_members = np.bincount(family[:k], weights=disjoint, minlength=len(sizes))
+        fitting = np.flatnonzero(disjoint_members == np.array(sizes))
+        family[k] = fitting[0] if fitting.size else len(sizes)
         if fitting.size:
-            sizes[family[own]] += 1
+            sizes[family[k]] += 1
         else:
             sizes.append(1)
     return sizes
@@ -76,8 +76,8 @@ def _clashes(workload: Workload, places: Array) -> tuple[Array, Array]:
     for i in workload.attributes:
         numbers, matrix = _predicates(workload, places, i)
         apart = matrix @ matrix.T == 0
-        held = numbers != _NONE
-        clash = apart[np.ix_(numbers, numbers)] & held[:, None] & held
+        restricted = numbers != _NONE
+        clash = apart[np.ix_(numbers, numbers)] & restricted[:, None] & restricted
         counted = np.array([_counted(workload.blocks[position], i) for position, _ in places])
         clashes += clash
         barred |= clash & ~counted[:, None] & ~counted
@@ -85,6 +85,7 @@ def _clashes(workload: Workload, places: Array) -> tuple[Array, Array]:
 
 
 def _counted(block: Block, i: int) -> bool:
+    """Return whether a block counts its predicates on attribute i."""
     return i in block.attributes and block.counted[block.attributes.index(i)]
 
 
@@ -93,18 +94,18 @@ def _predicates(workload: Workload, places: Array, i: int) -> tuple[Array, Array
 
     The rows are 0/1 over the codes, in floats, which hold the number of shared codes exactly.
     """
-    known: dict[Hashable, int] = {}
+    row_of: dict[Hashable, int] = {}
     numbers = np.full(len(places), _NONE)
     rows = [np.zeros(workload.shape_of_domain[i], dtype=np.float32)]
-    for own, (position, row) in enumerate(places.tolist()):
+    for k, (position, row) in enumerate(places.tolist()):
         block = workload.blocks[position]
         if i not in block.attributes:
             continue
         axis = block.attributes.index(i)
         factor = block.factors[axis]
-        where = int(np.unravel_index(row, block.row_shape)[axis])
-        if (factor.key, where) not in known:
-            known[factor.key, where] = len(rows)
-            rows.append(factor.row(where).astype(np.float32))
-        numbers[own] = known[factor.key, where]
+        index = int(np.unravel_index(row, block.row_shape)[axis])
+        if (factor.key, index) not in row_of:
+            row_of[factor.key, index] = len(rows)
+            rows.append(factor.row(index).astype(np.float32))
+        numbers[k] = row_of[factor.key, index]
     return numbers, np.stack(rows)
