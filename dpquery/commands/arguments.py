@@ -35,6 +35,11 @@ def exact_delta(given: Amount) -> Fraction:
     return given if isinstance(given, Fraction) else parsed
 
 
+def as_path(given: FilePath) -> Path:
+    """Return a path; one of a class of its own stays so: the audit watches when it is opened."""
+    return given if isinstance(given, Path) else Path(given)
+
+
 def ledger_place(given: FilePath | None) -> Path:
     """Return the ledger that was named, or the default one."""
     return default_path() if given is None else Path(given)

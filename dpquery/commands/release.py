@@ -14,6 +14,7 @@ from dpquery.commands.arguments import (
     RELEASE_PATH,
     Amount,
     FilePath,
+    as_path,
     checked_count,
     checked_level,
     exact_delta,
@@ -116,7 +117,7 @@ def release(
     check_target(directory, key=chosen.query.key, replace=replace)
     with Ledger.open(ledger_place(ledger_path), create=False) as ledger:
         ledger.check_replaced(directory)
-        measured = measure(Path(data), chosen.query, ledger=ledger, progress=progress)
+        measured = measure(as_path(data), chosen.query, ledger=ledger, progress=progress)
     made = chosen.make(measured, level=confidence or LEVEL, progress=progress)
     write_release(
         directory,
