@@ -18,11 +18,11 @@ from rap_support import MIXED_SPEC, rehearse
 
 from dpquery.exceptions import BudgetExceededError
 from dpquery.measurement import curator
+from dpquery.measurement.ledger.charge_checks import RETRIES
 from dpquery.measurement.ledger.database import Store
 from dpquery.measurement.ledger.files import MeasurementFile
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
-from dpquery.measurement.ledger.refusals import RETRIES
 from dpquery.measurement.rap import rounds as adaptive
 from dpquery.measurement.rap.rounds import RapQuery
 from dpquery.measurement.rap.selection import ExactChance

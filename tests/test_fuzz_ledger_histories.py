@@ -31,9 +31,9 @@ from ledgers import own_price
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
 from dpquery.measurement.accounting import UNIT, Cap
 from dpquery.measurement.ledger import ledger as ledger_module
+from dpquery.measurement.ledger.charge_checks import RETRIES
 from dpquery.measurement.ledger.database import Store
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.refusals import RETRIES
 
 DATASETS = st.sampled_from(["people", "others"])
 KEYS = st.sampled_from(["k1", "k2", "k3"])
@@ -303,8 +303,8 @@ def test_the_model_agrees_with_a_short_history():
 MISTAKES = pytest.mark.parametrize(
     "mistake",
     [
-        ("dpquery.measurement.ledger.refusals.RETRIES", 0),
-        ("dpquery.measurement.ledger.refusals.check_funds", lambda *_, **__: None),
+        ("dpquery.measurement.ledger.charge_checks.RETRIES", 0),
+        ("dpquery.measurement.ledger.charge_checks.check_funds", lambda *_, **__: None),
         ("dpquery.measurement.ledger.ledger.MeasurementFile.publish", lambda _: None),
     ],
     ids=["no retry", "no cap", "large files never published"],

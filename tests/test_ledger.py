@@ -18,9 +18,9 @@ from dpquery.exceptions import (
 )
 from dpquery.measurement.accounting import UNIT, Cap
 from dpquery.measurement.ledger import ledger as ledger_module
+from dpquery.measurement.ledger.charge_checks import RETRIES
 from dpquery.measurement.ledger.events import Event, Head, LedgerState, cap_fields
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.refusals import RETRIES
 
 # Run as a script of its own: forked children then inherit no threads.
 SCRIPT = """

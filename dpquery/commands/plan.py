@@ -16,8 +16,8 @@ from dpquery.commands.arguments import (
     ledger_place,
 )
 from dpquery.measurement import accounting
-from dpquery.measurement.ledger.caps import parent_cap
 from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.ledger.registered_caps import parent_cap
 from dpquery.mechanisms.release_content import Progress
 from dpquery.plan_file.plan import PLAN_MARK, Plan, write_plan
 from dpquery.plan_file.rap_settings import MechanismChoice

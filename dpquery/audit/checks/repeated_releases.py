@@ -16,8 +16,8 @@ from dpquery.audit.cases.planned_cases import PlannedCase, planned_case, private
 from dpquery.audit.statistics import Integers
 from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, budget_cap
-from dpquery.measurement.ledger.caps import parent_cap
 from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.ledger.registered_caps import parent_cap
 from dpquery.operators.factors import Array
 from dpquery.untrusted.json_values import Json, mapping
 

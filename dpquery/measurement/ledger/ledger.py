@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from dpquery.exceptions import LedgerError, PlanConflictError
 from dpquery.measurement.accounting import Cap, Currency, Price
-from dpquery.measurement.ledger.caps import ParentCap, change, check_families, registration
+from dpquery.measurement.ledger.charge_checks import account_of, admitted, check_parent, check_unit
 from dpquery.measurement.ledger.database import Store, open_store, scrubbed
 from dpquery.measurement.ledger.events import JSON, Account, Entry, Event, Head
 from dpquery.measurement.ledger.files import MeasurementFile, lock_key
@@ -37,7 +37,12 @@ from dpquery.measurement.ledger.published_releases import (
     check_witnesses,
     missing_event,
 )
-from dpquery.measurement.ledger.refusals import account_of, admitted, check_parent, check_unit
+from dpquery.measurement.ledger.registered_caps import (
+    ParentCap,
+    change,
+    check_families,
+    registration,
+)
 
 LARGE = 4 * 2**20
 

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from dpquery.exceptions import BudgetExceededError, PlanConflictError
 from dpquery.measurement.accounting import Cap, budget_cap, unit_kind, units_text
+from dpquery.measurement.ledger.charge_checks import account_of, cap_text, check_unit
 from dpquery.measurement.ledger.events import JSON, Account, EventKind, LedgerState, cap_fields
-from dpquery.measurement.ledger.refusals import account_of, cap_text, check_unit
 from dpquery.spec.model import Dataset, Privacy
 
 Change = tuple[EventKind, dict[str, JSON]]
