@@ -22,7 +22,7 @@ def threshold_sum(pairs: Sequence[tuple[Array | int, Array | int]], r: int) -> A
 
     Entries broadcast against each other; Python ints and arrays of them stay exact.
 
-    >>> int(tail([(1, 2), (3, 4), (5, 6)], 2))  # 1*4*6 + 2*3*6 + 2*4*5 + 2*4*6
+    >>> int(threshold_sum([(1, 2), (3, 4), (5, 6)], 2))  # 1*4*6 + 2*3*6 + 2*4*5 + 2*4*6
     148
     """
     below: list[Array] = [np.asarray(1 if j == 0 else 0, dtype=object) for j in range(r)]
