@@ -234,9 +234,9 @@ RAP_LEAKS = {
         f"{ADAPTIVE}.noisy_total": lambda counted, *_: np.array([counted << GRID_BITS])
     },
     "queries chosen without chance": {
-        f"{ADAPTIVE}.select_queries": lambda differences, **given: fixed_select(differences, **given)[
-            np.argsort(differences(0)[:3])
-        ]
+        f"{ADAPTIVE}.select_queries": lambda differences, **given: fixed_select(
+            differences, **given
+        )[np.argsort(differences(0)[:3])]
     },
 }
 
