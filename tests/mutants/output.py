@@ -201,7 +201,7 @@ OUTPUT = (
         "    values = [[code_texts(",
         "    from dpquery.measurement.counting.tabulate import tabulate as tabulate\n\n"
         "    values = [[code_texts(",
-        ("test_architecture.py::test_only_measurement_can_reach_the_data[release]",),
+        ("test_architecture.py::test_only_measurement_can_reach_the_data[releases]",),
     ),
     Mutant(
         "the planner can reach the data",
