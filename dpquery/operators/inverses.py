@@ -1,7 +1,8 @@
-"""Inverse Grams of one attribute's strategy: an array, a diagonal less a few rows, or a tree.
+"""One attribute's factor solved: its least squares, and the inverse of its Gram for variances.
 
-The inverse Gram of a p-Identity is diag(d)^-2 less a matrix of rank p (Woodbury), so its traces and
-quadratic forms with n classes need p rows of n numbers and no (n, n) array.
+The inverse is an array, a diagonal less a few rows, or a tree. That of a
+p-Identity is diag(d)^-2 less a matrix of rank p (Woodbury), so its traces and quadratic forms with
+n classes need p rows of n numbers and no (n, n) array.
 """
 
 from collections.abc import Callable

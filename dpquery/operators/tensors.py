@@ -82,6 +82,14 @@ def _add(total: Array, part: Array) -> None:
         total += part
 
 
+def outer_product(vectors: Sequence[Array]) -> Array:
+    """Return the outer product of vectors, one axis each; 1 of none."""
+    product: Array = np.ones(())
+    for vector in vectors:
+        product = np.multiply.outer(product, vector)
+    return product
+
+
 def sum_along(tensor: Array, axis: int) -> Array:
     """Return the sums along one axis, which stays with length 1."""
     if tensor.shape[axis] >= SHORT:

@@ -57,8 +57,9 @@ def flaw_of(
     for places in items:
         blocks = [pairs[place] for place in places]
         chosen = probes.sample(blocks, answers=ANSWERS // len(items), most=TABLES)
-        at = chosen if positions is None else [positions[place] for place in chosen]
-        asked.append([(workload.blocks[k], own) for k, own in zip(chosen, at, strict=True)])
+        known = chosen if positions is None else [positions[place] for place in chosen]
+        blocks_asked = (workload.blocks[place] for place in chosen)
+        asked.append(list(zip(blocks_asked, known, strict=True)))
     try:
         with np.errstate(all="ignore"):
             check = _Check(strategy, asked, noise_std, probes)
@@ -106,7 +107,7 @@ class _Check:
         mean square over draws: by its own spread over them, and by the law that it would have if
         all answers of the item were one number, which is the widest there is.
         """
-        rows = sum(block.block.queries for block in self.strategy.measurements)
+        rows = sum(measured.block.queries for measured in self.strategy.measurements)
         numbers = rows + sum(block.queries for block, _ in self.asked)
         draws = min(MOST_DRAWS, max(1, DRAWN // numbers))
         squares, largest = np.zeros((draws, len(self.ends) + 1)), 0.0
@@ -145,7 +146,7 @@ def _standard_errors(strategy: Strategy, asked: Sequence[Asked], noise_std: floa
 
 
 def _unlikely_mean(squares: Array) -> float | None:
-    """Return a mean square that is no 1 but for chance, of any item. squares: (draws, items)."""
+    """Return the mean square of an item that is not 1, chance aside. squares: (draws, items)."""
     draws = len(squares)
     # Quantiles of chi-squared as scipy.stats has them, which takes a second to import.
     low = 2 * gammaincinv(draws / 2, FALSE_ALARM) / draws

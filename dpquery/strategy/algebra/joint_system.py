@@ -23,7 +23,7 @@ from scipy.linalg import LinAlgError, solve_triangular
 
 from dpquery.operators.blocks import Block, SplitFactor
 from dpquery.operators.factors import ROW_CHUNK, Array, Factor
-from dpquery.operators.tensors import kron_apply
+from dpquery.operators.tensors import kron_apply, outer_product
 from dpquery.strategy.algebra.axis_basis import AxisBasis, axis_basis
 
 CELLS_LIMIT = 1 << 24  # over the attributes measured
@@ -35,9 +35,7 @@ MAX_MEASURED_CLASSES = 2048  # of an attribute that is measured: its basis takes
 MAX_KEPT_COEFFICIENTS = 1 << 20  # numbers of a block whose coefficients are kept: 8 MB
 MAX_KEPT_BLOCKS = 32
 NARROW = 32  # columns of stacks that are solved for all places at once
-SOLVED_RESIDUAL = (
-    1e-9  # of the coefficients of a query that are solved for, in proportion to the query
-)
+SOLVED_RESIDUAL = 1e-9  # of the coefficients of a query, in proportion to the query
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +170,9 @@ class JointSystem:
         Raises:
             LinAlgError: rounding has spoilt them.
         """
+        if not self.dense:
+            yield from self._solve(block, sides)
+            return
         key = (block.attributes, tuple(factor.key for factor in block.factors), tuple(sides))
         if key in self._kept_coefficients:
             yield from self._kept_coefficients[key]
@@ -183,7 +184,7 @@ class JointSystem:
                 pieces.append((rows, coefficients))
             yield rows, coefficients
         few = len(self._kept_coefficients) < MAX_KEPT_BLOCKS
-        if self.dense and few and numbers <= MAX_KEPT_COEFFICIENTS:
+        if few and numbers <= MAX_KEPT_COEFFICIENTS:
             self._kept_coefficients[key] = pieces
 
     @cached_property
@@ -337,7 +338,7 @@ def _stacks(axes: Sequence[AxisBasis], weights: Sequence[float]) -> Iterator[_St
     diagonal = [axis for axis in axes if not axis.dense]
     crossed = [axis for axis in axes if axis.dense]
     values = [
-        weight * _outer([axis.scales[k] for axis in diagonal]).ravel()
+        weight * outer_product([axis.scales[k] for axis in diagonal]).ravel()
         for k, weight in enumerate(weights)
     ]
     tables = [_kron([axis.scales[k] for axis in crossed]) for k in range(len(weights))]
@@ -364,13 +365,6 @@ def _alike(values: Sequence[Array]) -> Iterator[tuple[Array, list[int]]]:
         active = [k for k, value in enumerate(values) if value[places[0]] != 0]
         if active:
             yield places, active
-
-
-def _outer(vectors: Sequence[Array]) -> Array:
-    total: Array = np.ones(())
-    for vector in vectors:
-        total = np.multiply.outer(total, vector)
-    return total
 
 
 def _kron(matrices: Sequence[Array]) -> Array:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dpquery.operators.factors import Array
+from dpquery.operators.tensors import outer_product
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 
 NODE_STEP = 1.0  # of log u; the rule is then right to 2 exp(-pi^2)
@@ -66,12 +67,12 @@ class Eliminated:
             eigenvalues.append(w[positive])
             couplings.append(U[:, positive].T @ local[pair][1:, 0])
         self.below = [a for a in subsets_of(self.attributes) if a != self.attributes]
-        self.values = weight * _outer(eigenvalues)
+        self.values = weight * outer_product(eigenvalues)
         self.coupling, self.turn = {}, {}
         for a in self.below:
             inside = [i in a for i in self.attributes]
             axes = zip(inside, eigenvalues, couplings, strict=True)
-            self.coupling[a] = weight * _outer([x if here else y for here, x, y in axes])
+            self.coupling[a] = weight * outer_product([x if here else y for here, x, y in axes])
             turn = np.ones((1, 1))
             for here, U in zip(inside, self.vectors, strict=True):
                 turn = np.kron(turn, U) if here else turn
@@ -160,11 +161,3 @@ class Eliminated:
             T[0, 1:] = T[1:, 0] = U @ beside
             traces[i] = T
         return traces
-
-
-def _outer(vectors: Sequence[Array]) -> Array:
-    """Return the outer product of vectors, one axis each."""
-    product = np.ones(())
-    for vector in vectors:
-        product = np.multiply.outer(product, vector)
-    return product

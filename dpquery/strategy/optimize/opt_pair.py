@@ -20,6 +20,7 @@ from scipy.optimize import OptimizeResult, minimize
 
 from dpquery.operators.factors import Array, Dense, Factor, Ones
 from dpquery.operators.gram import Gram, array_of
+from dpquery.operators.tensors import outer_product
 from dpquery.strategy.algebra.axis_basis import total_first
 
 MAX_WORK = 2e9  # multiplications of one evaluation
@@ -145,7 +146,7 @@ class PairProblem:
         units = {place: _unit(C) for place, C in roots.items()}
         squares = (math.cos(angle) ** 2, math.sin(angle) ** 2)
         axes = {i: self._axis(i, units) for i in self.grams}
-        x = [_outer([axes[i].values[k] for i in self.grams]) for k in range(2)]
+        x = [outer_product([axes[i].values[k] for i in self.grams]) for k in range(2)]
         seen = squares[0] * x[0] + squares[1] * x[1]
         D = np.divide(1.0, seen, out=np.zeros_like(seen), where=seen > 0)
         T = self._diagonal(axes, np.arange(len(self.weights)), list(self.grams))
@@ -179,7 +180,9 @@ class PairProblem:
         n, place = self.shape[i], list(self.grams).index(i)
         others = [other for other in self.grams if other != i]
         rows = np.moveaxis(D, place, 0).reshape(n, -1)
-        beside = [_outer([axes[other].values[k] for other in others]).ravel() for k in range(2)]
+        beside = [
+            outer_product([axes[other].values[k] for other in others]).ravel() for k in range(2)
+        ]
         H = [np.zeros((n, n)), np.zeros((n, n))]
         for u, moved in enumerate(axes[i].moved):
             terms = np.nonzero(self.index[i] == u)[0]
@@ -226,13 +229,6 @@ def _by_root(C: Array, B: Array, by_X: Array) -> Array:
     """Return the gradient with respect to C, of B'B ridged, B the unit columns of C."""
     by_B = (1 - PAIR_RIDGE) * B @ (by_X + by_X.T)
     return np.asarray((by_B - B * (B * by_B).sum(axis=0)) / np.sqrt((C**2).sum(axis=0)))
-
-
-def _outer(vectors: Sequence[Array]) -> Array:
-    total: Array = np.ones(())
-    for vector in vectors:
-        total = np.multiply.outer(total, vector)
-    return total
 
 
 def _rowwise(rows: int, factors: Sequence[Array]) -> Array:

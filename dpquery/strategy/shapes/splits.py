@@ -163,12 +163,12 @@ class DenseFactorSplit(DenseSplit):
         for _ in range(REFINED):  # rows of the inverse nearly cancel where A hardly sees some codes
             g = g + self._inverse @ (ones - factor.rmatvec(factor.matvec(g)))
         self.mu = float(g.sum())
-        self._z = np.asarray(g / self.mu)
+        self._z: Array = g / self.mu
         self.reading = factor.matvec(self.z)
 
     @property
     def z(self) -> Array:
-        return np.asarray(self._z)
+        return self._z
 
     @cached_property
     def remainder(self) -> Array:
