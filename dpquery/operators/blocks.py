@@ -69,7 +69,10 @@ class Block:
         k = sum(self.counted)
         weights = node_weights((np.arange(k + 1) >= self.at_least).astype(np.float64))
         return tuple(
-            (float(alpha), tuple((1.0, x - 1.0) if own else (0.0, 1.0) for own in self.counted))
+            (
+                float(alpha),
+                tuple((1.0, x - 1.0) if counted else (0.0, 1.0) for counted in self.counted),
+            )
             for alpha, x in zip(weights.tolist(), threshold_nodes(k).tolist(), strict=True)
         )
 
@@ -111,7 +114,9 @@ class Block:
         Sums over more axes are taken from those over fewer, and are broadcast only at the end.
         """
         every = tuple(range(len(self.factors)))
-        steps = [None if isinstance(own, Identity) else product(own) for own in self.factors]
+        steps = [
+            None if isinstance(factor, Identity) else product(factor) for factor in self.factors
+        ]
         if self.is_product:
             return kron_apply(steps, tensor)
         sums, parts = {every: tensor}, {}
@@ -120,8 +125,8 @@ class Block:
             if u not in sums:
                 i = min((i for i in every if i not in u), key=lambda i: tensor.shape[i])
                 sums[u] = sum_along(sums[tuple(sorted((*u, i)))], i)
-            own = kron_apply([steps[i] if i in u else None for i in every], sums[u])
-            parts[u] = coef * own
+            part = kron_apply([steps[i] if i in u else None for i in every], sums[u])
+            parts[u] = coef * part
         return broadcast_sum(parts, [1] * len(every))
 
     def matvec(self, x: Array) -> Array:
@@ -190,8 +195,8 @@ class Workload:
 def product(shape_of_domain: tuple[int, ...], factors: dict[int, Factor]) -> Block:
     """Return the Kronecker product of the factors; attributes not named are summed over."""
     attributes = tuple(sorted(factors))
-    own, every = tuple(factors[i] for i in attributes), tuple(True for _ in attributes)
-    return Block(shape_of_domain, attributes, own, every, len(attributes))
+    chosen, every = tuple(factors[i] for i in attributes), tuple(True for _ in attributes)
+    return Block(shape_of_domain, attributes, chosen, every, len(attributes))
 
 
 def marginal(shape_of_domain: tuple[int, ...], attributes: Sequence[int]) -> Block:

@@ -59,7 +59,7 @@ def compile_spec(spec: Spec) -> CompiledSpec:
 
 def compile_questions(spec: Spec, classes: tuple[Array, ...]) -> CompiledSpec:
     """Build the operators of a spec's workload over classes that none of its queries splits."""
-    shape = tuple(int(own.max()) + 1 for own in classes)
+    shape = tuple(int(codes.max()) + 1 for codes in classes)
     cache: dict[tuple[int, PredicateSet], Factor] = {}
 
     def factor_of(i: int, predicates: PredicateSet) -> Factor:
@@ -73,7 +73,7 @@ def compile_questions(spec: Spec, classes: tuple[Array, ...]) -> CompiledSpec:
     for item in spec.items:
         items.append(range(len(blocks), len(blocks) + len(item.tables)))
         for table in item.tables:
-            factors = {i: factor_of(i, own) for i, own in (*table.axes, *table.where)}
+            factors = {i: factor_of(i, predicates) for i, predicates in (*table.axes, *table.where)}
             blocks.append(_block(table, shape, factors))
             weights.append(item.weight)
     return CompiledSpec(Workload(shape, tuple(blocks), tuple(weights)), classes, tuple(items))
@@ -85,7 +85,11 @@ def _block(table: Table, shape: tuple[int, ...], factors: dict[int, Factor]) -> 
     all_of = table.threshold == len(axes)
     plain = product(
         shape,
-        {i: own for i, own in factors.items() if _asks(own) or (i in axes and not all_of)},
+        {
+            i: predicates
+            for i, predicates in factors.items()
+            if _asks(predicates) or (i in axes and not all_of)
+        },
     )
     if all_of:
         return plain
@@ -144,7 +148,9 @@ def finer_classes(classes: Sequence[Array], tables: Iterable[Table]) -> tuple[Ar
     for table in tables:
         for i, predicates in (*table.axes, *table.where):
             used[i][predicates] = None
-    return tuple(_split_by(start, own) for start, own in zip(classes, used, strict=True))
+    return tuple(
+        _split_by(start, table_classes) for start, table_classes in zip(classes, used, strict=True)
+    )
 
 
 def merged_codes(table: Table, classes: Sequence[Array]) -> Iterator[tuple[int, int, int]]:
@@ -181,8 +187,8 @@ def _refine(classes: Array, predicates: PredicateSet) -> Array:
             return _split(classes, np.cumsum(cuts[:n]))
         case IntervalSet(bounds=bounds):
             for start in range(0, len(bounds), _RANGES_AT_ONCE):
-                own = bounds[start : start + _RANGES_AT_ONCE]
-                classes = _split(classes, _number_by_ranges(n, own))
+                batch = bounds[start : start + _RANGES_AT_ONCE]
+                classes = _split(classes, _number_by_ranges(n, batch))
             return classes
         case GroupSet(groups=groups):
             return _split(classes, _number_by_groups(n, [codes for _, codes in groups]))
@@ -199,11 +205,12 @@ def _number_by_groups(n: int, groups: Sequence[Sequence[int]]) -> Array:
     codes = np.fromiter(chain.from_iterable(groups), np.int64, sum(sizes))
     order = np.argsort(codes, kind="stable")
     holding = np.repeat(np.arange(len(groups)), sizes)[order]  # by code, and then by group
-    held, first = np.unique(codes[order], return_index=True)
+    members, first = np.unique(codes[order], return_index=True)
     numbers: dict[bytes, int] = {b"": 0}
     marks = np.zeros(n, dtype=np.int64)
-    marks[held] = [
-        numbers.setdefault(own.tobytes(), len(numbers)) for own in np.split(holding, first[1:])
+    marks[members] = [
+        numbers.setdefault(groups_of_code.tobytes(), len(numbers))
+        for groups_of_code in np.split(holding, first[1:])
     ]
     return marks
 
@@ -216,8 +223,8 @@ def _number_by_ranges(n: int, bounds: Iterable[tuple[int, int]]) -> Array:
         flips[last + 1] = flips.get(last + 1, 0) ^ 1 << k
     starts = sorted(flips)
     numbers: dict[int, int] = {}
-    held = accumulate((flips[own] for own in starts), xor)
-    marks = [numbers.setdefault(own, len(numbers)) for own in held]
+    patterns = accumulate((flips[start] for start in starts), xor)
+    marks = [numbers.setdefault(pattern, len(numbers)) for pattern in patterns]
     return np.repeat(marks, np.diff([*starts, max(n, starts[-1])]))[:n]
 
 

@@ -136,10 +136,10 @@ def weighted_sum(weights: Array, matrices: Sequence[Matrix]) -> Matrix:
     a, b, terms = 0.0, 0.0, []
     for weight, V in summands:
         if weight and not isinstance(V, Mixture | Structured):
-            total = sum((w * array_of(own) for w, own in summands if w), np.zeros((n, n)))
+            total = sum((w * array_of(summand) for w, summand in summands if w), np.zeros((n, n)))
             return np.asarray((total + total.T) / 2)
         if isinstance(V, Structured):
-            terms += [(weight * own, factor) for own, factor in V.terms if weight]
+            terms += [(weight * coef, factor) for coef, factor in V.terms if weight]
             V = V.mixture
         if isinstance(V, Mixture):
             a, b = a + weight * V.a, b + weight * V.b
@@ -193,7 +193,10 @@ class Gram:
         tensor = x.reshape(self.shape_of_domain)
         out = np.zeros(self.shape_of_domain)
         for weight, row in zip(self.weights, self.index, strict=True):
-            matrices = [own[j] for own, j in zip(self.matrices, row, strict=True)]
+            matrices = [
+                grams_of_attribute[j]
+                for grams_of_attribute, j in zip(self.matrices, row, strict=True)
+            ]
             out += weight * kron_apply([partial(times, V) for V in matrices], tensor)
         return out.ravel()
 
@@ -202,21 +205,21 @@ class Gram:
         total = np.zeros((1, 1))
         for weight, row in zip(self.weights, self.index, strict=True):
             term = np.ones((1, 1)) * weight
-            for own, j in zip(self.matrices, row, strict=True):
-                term = np.kron(term, array_of(own[j]))
+            for grams_of_attribute, j in zip(self.matrices, row, strict=True):
+                term = np.kron(term, array_of(grams_of_attribute[j]))
             total = total + term
         return total
 
     def traces(self, inverses: list[Array | None]) -> list[Array]:
         """Return tr(M_i V_iu) for each attribute i and each of its matrices u; None is identity."""
         return [
-            np.array([trace(V) if M is None else trace_with(M, V) for V in own])
-            for M, own in zip(inverses, self.matrices, strict=True)
+            np.array([trace(V) if M is None else trace_with(M, V) for V in grams_of_attribute])
+            for M, grams_of_attribute in zip(inverses, self.matrices, strict=True)
         ]
 
     def term_traces(self, traces: list[Array]) -> Array:
         """Return the (k, d) factors of each term's trace from `traces`."""
-        return np.stack([own[self.index[:, i]] for i, own in enumerate(traces)], axis=1)
+        return np.stack([by_matrix[self.index[:, i]] for i, by_matrix in enumerate(traces)], axis=1)
 
     @cached_property
     def trace(self) -> float:
@@ -295,7 +298,7 @@ def gram(workload: Workload) -> Gram:
 def grams(workload: Workload, groups: Sequence[Sequence[int]]) -> tuple[Gram, ...]:
     """Return the Gram of each group of blocks, given by their places; they share their matrices."""
     attributes = [_Attribute(n) for n in workload.shape_of_domain]
-    found = [
+    terms_of_groups = [
         _terms([(workload.weights[j], workload.blocks[j]) for j in g], attributes) for g in groups
     ]
     matrices = tuple(tuple(attribute.matrices) for attribute in attributes)
@@ -306,7 +309,7 @@ def grams(workload: Workload, groups: Sequence[Sequence[int]]) -> tuple[Gram, ..
             _index(list(terms), len(attributes)),
             matrices,
         )
-        for terms in found
+        for terms in terms_of_groups
     )
 
 
@@ -321,16 +324,16 @@ def _terms(
     for weight, block in blocks:
         for coef, sides in gram_terms(block):
             triples = zip(block.attributes, block.factors, sides, strict=True)
-            places = ((i, attributes[i].place(factor, own)) for i, factor, own in triples)
-            key = tuple(own for own in places if own[1])
+            places = ((i, attributes[i].place(factor, both)) for i, factor, both in triples)
+            key = tuple(place for place in places if place[1])
             terms[key] = terms.get(key, 0.0) + weight * coef
     return terms
 
 
 def _index(terms: Sequence[Places], d: int) -> Array:
     index = np.zeros((len(terms), d), dtype=np.int32)
-    rows = np.repeat(np.arange(len(terms)), [len(own) for own in terms])
-    pairs = np.array([place for own in terms for place in own], dtype=np.int64).reshape(-1, 2)
+    rows = np.repeat(np.arange(len(terms)), [len(places) for places in terms])
+    pairs = np.array([place for places in terms for place in places], dtype=np.int64).reshape(-1, 2)
     index[rows, pairs[:, 0]] = pairs[:, 1]
     return index
 

@@ -35,13 +35,13 @@ def gram_terms(block: Block) -> Iterator[tuple[float, tuple[Sides | None, ...]]]
         for k, (factor, counted) in enumerate(zip(block.factors, block.counted, strict=True))
         if counted
     }
-    even = [k for k, own in sums.items() if is_even(own)]
+    even = [k for k, column_sum in sums.items() if is_even(column_sum)]
     uneven = [k for k in sums if k not in even]
     rows = block.row_shape
     levels = [float(sums[k][0]) for k in even]
     means = [level / rows[k] for k, level in zip(even, levels, strict=True)]
     values = differences(means, block.at_least, beside=len(uneven))
-    fixed: list[Sides | None] = [None if own else GRAM for own in block.counted]
+    fixed: list[Sides | None] = [None if counted else GRAM for counted in block.counted]
     pairs = list(_pairs(values, len(uneven)))
     for row, chosen in enumerate(product((False, True), repeat=len(even))):
         sides, scale = list(fixed), 1.0
@@ -49,23 +49,23 @@ def gram_terms(block: Block) -> Iterator[tuple[float, tuple[Sides | None, ...]]]
             m = float(rows[k])
             sides[k] = ((-level, m), (-level, m)) if inside else None  # m D: whole numbers
             scale *= m**-2 if inside else m
-        for coefs, own in pairs:
+        for coefs, choice in pairs:
             if coefs[row]:
                 coef = scale * float(coefs[row])
-                yield _with_uneven(coef, sides, dict(zip(uneven, own, strict=True)), rows)
+                yield _with_uneven(coef, sides, dict(zip(uneven, choice, strict=True)), rows)
 
 
 def _with_uneven(
-    coef: float, sides: list[Sides | None], own: dict[int, Sides], rows: tuple[int, ...]
+    coef: float, sides: list[Sides | None], uneven: dict[int, Sides], rows: tuple[int, ...]
 ) -> tuple[float, tuple[Sides | None, ...]]:
     """Put the sides of the uneven factors in place; 11' on both sides is m 11'."""
-    found = list(sides)
-    for k, both in own.items():
+    placed = list(sides)
+    for k, both in uneven.items():
         if all(side == (1.0, 0.0) for side in both):
             coef *= rows[k]
         else:
-            found[k] = both
-    return coef, tuple(found)
+            placed[k] = both
+    return coef, tuple(placed)
 
 
 def _pairs(values: Array, beside: int) -> Iterator[tuple[Array, tuple[Sides, ...]]]:

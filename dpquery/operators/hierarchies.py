@@ -53,7 +53,7 @@ class Hierarchy(Factor):
         return self.rmatmat(self.dense().astype(np.float64))  # squares of weights may pass int64
 
     def column_norms(self, power: int) -> Array:
-        return np.full(self.shape[1], sum(own**power for own in self.weights), dtype=np.int64)
+        return np.full(self.shape[1], sum(weight**power for weight in self.weights), dtype=np.int64)
 
     def column_counts(self) -> Array:
         return np.full(self.shape[1], len(self.sizes))
@@ -79,7 +79,9 @@ class Hierarchy(Factor):
     @cached_property
     def tree(self) -> "TreeInverse":
         """The inverse of its Gram."""
-        return TreeInverse(self.shape[1], self.sizes, [float(own) ** 2 for own in self.weights])
+        return TreeInverse(
+            self.shape[1], self.sizes, [float(weight) ** 2 for weight in self.weights]
+        )
 
 
 class Haar(Factor):
@@ -137,8 +139,10 @@ class Haar(Factor):
     def row_squares(self) -> Array:
         n = self.shape[1]
         starts = [np.arange(0, n, size) for size in self.sizes[1:]]
-        held = [np.minimum(n - own, size) for own, size in zip(starts, self.sizes[1:], strict=True)]
-        return np.concatenate([[n], *held])
+        lengths = [
+            np.minimum(n - start, size) for start, size in zip(starts, self.sizes[1:], strict=True)
+        ]
+        return np.concatenate([[n], *lengths])
 
 
 class TreeInverse:

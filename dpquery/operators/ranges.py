@@ -129,7 +129,7 @@ class AllRanges(Ranges):
 
     def gram_matmat(self, X: Array) -> Array:
         """Use (F'F)_jk = (min(j, k) + 1) (length - max(j, k)): O(n) a column, never a row."""
-        below, above = (own[:, None] for own in self._sides)
+        below, above = (side[:, None] for side in self._sides)
         left = np.cumsum(below * X, axis=0)
         right = np.cumsum((above * X)[::-1], axis=0)[::-1] - above * X
         return np.asarray(above * left + below * right)
@@ -172,8 +172,8 @@ class WidthRanges(Ranges):
         m, n = self.shape
         i = np.arange(n)
         low, high = np.minimum(i[:, None], i), np.maximum(i[:, None], i)
-        held = np.minimum(low, m - 1) - np.maximum(high - self.width + 1, 0) + 1
-        return np.asarray(np.maximum(held, 0), dtype=np.float64)
+        shared = np.minimum(low, m - 1) - np.maximum(high - self.width + 1, 0) + 1
+        return np.asarray(np.maximum(shared, 0), dtype=np.float64)
 
 
 class Columns(Factor):

@@ -39,12 +39,12 @@ def _along(axis: int, apply: Callable[[Array], Array], tensor: Array, *, reuse: 
     for start in range(0, outer, rows := max(1, columns // inner)):
         for left in range(0, inner, columns):
             piece = flat[start : start + rows, :, left : left + columns].transpose(1, 0, 2)
-            own = apply(np.ascontiguousarray(piece).reshape(n, piece.shape[1] * piece.shape[2]))
-            m = own.shape[0]
+            applied = apply(np.ascontiguousarray(piece).reshape(n, piece.shape[1] * piece.shape[2]))
+            m = applied.shape[0]
             if out is None:
-                fits = reuse and m == n and own.dtype == flat.dtype
-                out = flat if fits else np.empty((outer, m, inner), own.dtype)
-            back = own.reshape(m, *piece.shape[1:]).transpose(1, 0, 2)
+                fits = reuse and m == n and applied.dtype == flat.dtype
+                out = flat if fits else np.empty((outer, m, inner), applied.dtype)
+            back = applied.reshape(m, *piece.shape[1:]).transpose(1, 0, 2)
             out[start : start + rows, :, left : left + columns] = back
     if out is None:
         raise ValueError("an axis without codes")
@@ -66,9 +66,9 @@ def broadcast_sum(parts: Mapping[Axes, Array], spreads: Sequence[Array | int]) -
     for b in smaller:
         beyond = (i for i in whole if i not in b)
         nexts = [(shape[i], tuple(sorted((*b, i))), i) for i in beyond]
-        _, above, i = min(own for own in nexts if own[1] in parts)
-        own, spread = parts[b], spreads[i]
-        _add(parts[above], own if isinstance(spread, int) and spread == 1 else own * spread)
+        _, above, i = min(step for step in nexts if step[1] in parts)
+        part, spread = parts[b], spreads[i]
+        _add(parts[above], part if isinstance(spread, int) and spread == 1 else part * spread)
     return parts[whole]
 
 
@@ -96,6 +96,6 @@ def sum_along(tensor: Array, axis: int) -> Array:
         return np.asarray(tensor.sum(axis=axis, keepdims=True))
     first, *rest = np.split(tensor, tensor.shape[axis], axis=axis)
     total = first.copy()
-    for own in rest:
-        total += own
+    for part in rest:
+        total += part
     return total

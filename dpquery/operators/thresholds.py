@@ -26,11 +26,11 @@ def threshold_sum(pairs: Sequence[tuple[Array | int, Array | int]], r: int) -> A
     148
     """
     below: list[Array] = [np.asarray(1 if j == 0 else 0, dtype=object) for j in range(r)]
-    held = np.asarray(int(r == 0), dtype=object)
+    reached = np.asarray(int(r == 0), dtype=object)
     for miss, hit in pairs:
-        held = held * (miss + hit) + (below[-1] * hit if r else 0)
-        below = [own * miss + (below[j - 1] * hit if j else 0) for j, own in enumerate(below)]
-    return np.asarray(held)
+        reached = reached * (miss + hit) + (below[-1] * hit if r else 0)
+        below = [count * miss + (below[j - 1] * hit if j else 0) for j, count in enumerate(below)]
+    return np.asarray(reached)
 
 
 def differences(levels: Sequence[float], r: int, *, beside: int = 0) -> Array:
@@ -59,9 +59,9 @@ def differences(levels: Sequence[float], r: int, *, beside: int = 0) -> Array:
         masses = np.stack([outside, masses], axis=1).reshape(-1, k + 1)
         sizes = np.stack([sizes, sizes + 1], axis=1).ravel()
     steps = np.array([_steps(k, w, r, beside) for w in range(k + 1)])[sizes]
-    found = np.einsum("ax,axs->as", masses, steps)
-    held = np.einsum("ax,axs->as", np.abs(masses), np.abs(steps))
-    return np.where(np.abs(found) > THRESHOLD_ROUNDING * held, found, 0.0)
+    sums = np.einsum("ax,axs->as", masses, steps)
+    magnitudes = np.einsum("ax,axs->as", np.abs(masses), np.abs(steps))
+    return np.where(np.abs(sums) > THRESHOLD_ROUNDING * magnitudes, sums, 0.0)
 
 
 def _steps(k: int, w: int, r: int, beside: int) -> Array:
