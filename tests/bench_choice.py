@@ -102,7 +102,7 @@ def linear(compiled) -> dict[str, dict[str, float]]:
             objective=objective,
             time_limit=TIME_LIMIT,
         )["gaussian"]
-        strategy, error = selection.best.found.strategy, selection.best.error
+        strategy, error = selection.best.proposal.strategy, selection.best.error
         std = math.sqrt(squared_sensitivity(strategy))
         largest = expected_largest(strategy, compiled.workload, noise_std=std)
         found[objective] = {

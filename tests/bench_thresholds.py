@@ -134,8 +134,8 @@ def main(asked: list[int]) -> None:
             seconds = time.process_time() - start
             whole = plan_seconds(text, objective)
             best, scale = found.best, unit / ROWS
-            true = tables(spec, compiled, [best.found.strategy])
-            runs = np.array(list(errors(spec, compiled, best.found.strategy, true))) / ROWS
+            true = tables(spec, compiled, [best.proposal.strategy])
+            runs = np.array(list(errors(spec, compiled, best.proposal.strategy, true))) / ROWS
             gap = best.score / found.score_bound.loss**0.5 - 1
             print(
                 f"{r:2} {objective:9} {best.name:14} {seconds:6.1f} s {whole:5.1f} s  "

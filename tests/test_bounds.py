@@ -80,5 +80,5 @@ def test_no_candidate_beats_the_bound(seed):
         assert selection.bound.loss >= dense_svd_bound(workload) * (1 - 1e-9)
         for candidate in selection.candidates:
             if candidate.error is not None:
-                error = expected_error(candidate.found.strategy, workload)
+                error = expected_error(candidate.proposal.strategy, workload)
                 assert error.weighted_rmse**2 * weight >= selection.bound.loss * (1 - 1e-9)

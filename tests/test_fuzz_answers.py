@@ -58,7 +58,7 @@ def covered(text, noise):
     """The share of intervals that cover, of a strategy that is held against dense algebra."""
     compiled = compile_spec(read(text))
     workload, rng = compiled.workload, np.random.default_rng(0)
-    strategy = select(workload, noises=[noise])[noise].best.found.strategy
+    strategy = select(workload, noises=[noise])[noise].best.proposal.strategy
     scale = math.sqrt(squared_sensitivity(strategy))
     noise_std = scale * (math.sqrt(2) if noise == "laplace" else 4.2)
     assert flaw_of(strategy, workload, items=compiled.items, noise_std=noise_std) == ""

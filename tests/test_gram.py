@@ -76,7 +76,7 @@ def test_an_attribute_of_a_million_values_costs_no_dense_matrix():
     V = gram(workload)
     assert V.trace == pytest.approx(2 * n * 6 + 3 * n)
     found = select(workload, noises=("laplace",))["laplace"]
-    names = {own.name for own in found.candidates if own.found is not None}
+    names = {own.name for own in found.candidates if own.proposal is not None}
     assert names >= {"Identity", "Workload", "OPT_M"}
 
 

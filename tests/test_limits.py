@@ -11,7 +11,7 @@ from dpquery.operators.ranges import Prefix
 from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
 from dpquery.strategy.errors import expected_error
 from dpquery.strategy.search import select
-from dpquery.strategy.search.problem import Found
+from dpquery.strategy.search.problem import Proposal
 from dpquery.strategy.shapes import size_limits
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
@@ -23,12 +23,12 @@ EVERY = chain.from_iterable(combinations(range(14), k) for k in range(15))
 
 def wide(problem):
     """Every marginal of fourteen attributes: 3^14 subsets of subsets, past 2^22."""
-    return Found(MarginalsStrategy("wide", problem.noise, SHAPE, dict.fromkeys(EVERY, 1)))
+    return Proposal(MarginalsStrategy("wide", problem.noise, SHAPE, dict.fromkeys(EVERY, 1)))
 
 
 def plain(problem):
     ways = {(i,): 1 for i in range(14)}
-    return Found(MarginalsStrategy("plain", problem.noise, SHAPE, ways))
+    return Proposal(MarginalsStrategy("plain", problem.noise, SHAPE, ways))
 
 
 def test_a_candidate_that_could_not_be_read_back_never_wins(monkeypatch):
@@ -37,7 +37,7 @@ def test_a_candidate_that_could_not_be_read_back_never_wins(monkeypatch):
     refused, _ = chosen.candidates
     assert "more than the 4,194,304 that a plan holds" in refused.reason
     assert chosen.best.name == "plain"
-    decode_strategy(encode_strategy(chosen.best.found.strategy), noise="laplace", workload=ASKED)
+    decode_strategy(encode_strategy(chosen.best.proposal.strategy), noise="laplace", workload=ASKED)
 
 
 @pytest.mark.parametrize("limit", ["MAX_MATRIX_BYTES", "MAX_ALL_BYTES"])

@@ -97,7 +97,7 @@ def test_a_hop_is_better_or_nothing(seed):
     most = max(math.prod(block.table_shape) for block in workload.blocks)
     problem = problem_of(workload, max_cells=most)
     search, generator = search_of(problem), rng(seed)
-    first = search.finish(search.asked, np.ones(len(search.asked)))
+    first = search.finish(search.measurable, np.ones(len(search.measurable)))
     for _ in range(30):
         found = search.hop(first, generator)
         assert found is None or found.loss < first.loss

@@ -119,7 +119,7 @@ def test_a_union_of_narrow_and_wide_parts_can_be_stored_and_measured():
     workload = Workload(shape, blocks, (1.0, 1.0))
     for noise, budget in (("laplace", EPSILON), ("gaussian", RHO)):
         (found,) = (
-            own.found
+            own.proposal
             for own in select(workload, noises=(noise,))[noise].candidates
             if own.name == "OPT_+"
         )

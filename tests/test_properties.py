@@ -130,10 +130,10 @@ def test_every_candidate_is_exact_bounded_and_survives_the_plan_file(workload, n
         own * block.shape[0] for own, block in zip(workload.weights, workload.blocks, strict=True)
     )
     for candidate in selection.candidates:
-        if candidate.found is None:
+        if candidate.proposal is None:
             assert candidate.reason
             continue
-        strategy = candidate.found.strategy
+        strategy = candidate.proposal.strategy
         error = expected_error(strategy, workload)
         assert 0 < error.rmse <= error.max_std_error * (1 + 1e-9) < np.inf
         assert error.weighted_rmse**2 * weight >= selection.bound.loss * (1 - 1e-6)
@@ -151,8 +151,10 @@ def test_selection_is_deterministic_for_a_seed(workload, noise, seed):
     assert once.best.name == again.best.name
     for first, second in zip(once.candidates, again.candidates, strict=True):
         assert first.error == second.error
-        if first.found is not None:
-            assert encode_strategy(first.found.strategy) == encode_strategy(second.found.strategy)
+        if first.proposal is not None:
+            assert encode_strategy(first.proposal.strategy) == encode_strategy(
+                second.proposal.strategy
+            )
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])

@@ -12,7 +12,7 @@ from dpquery.exceptions import OutOfTimeError
 from dpquery.measurement.rap.budget import STEPS, rap_budget
 from dpquery.measurement.rap.rounds import noisy_total, scaled_total
 from dpquery.plan_file.rap_settings import RapSettings, default_settings
-from dpquery.planning.comparison import Wanted, stage_for
+from dpquery.planning.comparison import MechanismRequest, stage_for
 from dpquery.planning.rehearsal import simulated_runs
 from dpquery.planning.rehearsal.seeded_chance import SeededChance
 
@@ -20,7 +20,9 @@ from dpquery.planning.rehearsal.seeded_chance import SeededChance
 @pytest.fixture
 def stage():
     delta = Fraction(1, 10**9)
-    return stage_for(SPEC_READ, COMPILED, Wanted(), epsilon=Fraction(1), delta=delta, targets=False)
+    return stage_for(
+        SPEC_READ, COMPILED, MechanismRequest(), epsilon=Fraction(1), delta=delta, targets=False
+    )
 
 
 # The search.
@@ -131,7 +133,7 @@ def test_the_errors_are_weighted_as_the_workload_weighs_them(small):
     stage = stage_for(
         SPEC_READ,
         compiled,
-        Wanted(),
+        MechanismRequest(),
         epsilon=Fraction(1),
         delta=Fraction(1, 10**9),
         targets=False,
@@ -156,7 +158,7 @@ def test_a_rehearsal_scales_its_answers_to_the_total_that_a_release_would(small)
     stage = stage_for(
         SPEC_READ,
         COMPILED,
-        Wanted(),
+        MechanismRequest(),
         epsilon=Fraction(1, 10_000),
         delta=Fraction(1, 10**9),
         targets=False,

@@ -17,7 +17,7 @@ NOISES = ("laplace", "gaussian")
 
 def comparable(selection):
     return [
-        (own.name, own.error, own.reason, own.found and encode_strategy(own.found.strategy))
+        (own.name, own.error, own.reason, own.proposal and encode_strategy(own.proposal.strategy))
         for own in selection.candidates
     ]
 
@@ -52,4 +52,4 @@ def test_progress_names_the_noise_and_every_candidate(noise):
     selection = select(WORKLOAD, noises=[noise], progress=told.append)[noise]
     assert all(text.startswith(f"{noise}: ") for text in told)
     tried = {text.removeprefix(f"{noise}: ") for text in told}
-    assert {own.name for own in selection.candidates if own.found} - {"OPT_0"} <= tried
+    assert {own.name for own in selection.candidates if own.proposal} - {"OPT_0"} <= tried

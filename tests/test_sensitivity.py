@@ -136,8 +136,8 @@ def test_resolution_lifts_the_largest_entry_to_17_bits(entry):
 def test_every_candidate_has_the_sensitivity_of_what_it_measures(seed, noise, objective):
     workload = random_workload(np.random.default_rng(seed), attributes=3, size=5)
     for own in select(workload, noises=[noise], objective=objective)[noise].candidates:
-        if own.found is not None:
-            measured = own.found.strategy.measurements
+        if own.proposal is not None:
+            measured = own.proposal.strategy.measurements
             assert sensitivity(measured, noise) == brute_force(measured, noise), own.name
 
 

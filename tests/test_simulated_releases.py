@@ -72,9 +72,9 @@ def test_every_candidate_errs_by_what_is_predicted(name, noise):
     truth = np.concatenate([block.apply(table(block, x)).ravel() for block in workload.blocks])
     unit = math.sqrt(unit_variance(noise, **BUDGET))
     for candidate in select(workload, noises=[noise])[noise].candidates:
-        if candidate.found is None:
+        if candidate.proposal is None:
             continue
-        strategy = candidate.found.strategy
+        strategy = candidate.proposal.strategy
         mechanism = calibrated_noise(
             strategy, privacy=Privacy(), guarantee=guarantee(noise, **BUDGET)
         )

@@ -90,7 +90,7 @@ def test_a_flawed_candidate_gives_way_to_the_next_and_says_why():
     assert other.best.name != name
     assert other.best.score >= sound.best.score
     (dropped,) = [own for own in other.candidates if own.name == name]
-    assert (dropped.found, dropped.reason) == (None, "left out: it is what the test drops")
+    assert (dropped.proposal, dropped.reason) == (None, "left out: it is what the test drops")
 
 
 def test_a_triangle_that_cannot_be_solved_is_no_solution():

@@ -270,7 +270,7 @@ def test_a_majority_of_three_leaves_no_pair_of_two_valued_attributes():
     for noise in ("gaussian", "laplace"):
         selection = select(workload, noises=[noise])[noise]
         W, _ = dense_workload(workload)
-        best = selection.best.found.strategy
+        best = selection.best.proposal.strategy
         C = coefficients(best, W, 0)
         unit = squared_sensitivity(best) * (C**2).sum() / 8
         assert selection.best.error.rmse**2 == pytest.approx(unit, rel=1e-6)
@@ -334,6 +334,6 @@ def test_thresholds_beside_ranges_and_products_are_planned_and_proven():
     for objective in ("rmse", "max"):
         selection = select(workload, noises=["gaussian"], objective=objective)["gaussian"]
         best = selection.best
-        assert isinstance(best.found.strategy, ResidualStrategy)
+        assert isinstance(best.proposal.strategy, ResidualStrategy)
         assert best.score >= math.sqrt(selection.score_bound.loss) * (1 - 1e-6)
         assert best.score <= 1.1 * math.sqrt(selection.score_bound.loss)

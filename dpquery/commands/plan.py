@@ -21,7 +21,7 @@ from dpquery.measurement.ledger.registered_caps import parent_cap
 from dpquery.mechanisms.release_content import Progress
 from dpquery.plan_file.plan import PLAN_MARK, Plan, write_plan
 from dpquery.plan_file.rap_settings import MechanismChoice
-from dpquery.planning.comparison import Wanted, stage_for, with_rap
+from dpquery.planning.comparison import MechanismRequest, stage_for, with_rap
 from dpquery.planning.countable import compile_countable
 from dpquery.planning.figures import planned, solution_check
 from dpquery.planning.plan_report import PlanReport, report_of
@@ -87,7 +87,7 @@ def plan(
     """
     out, ledger = Path(plan_path), ledger_place(ledger_path)
     minimised = one_of("objective", objective, get_args(Objective))
-    compare = _wanted(mechanism, proxy, search=rap_search)
+    request = _mechanism_request(mechanism, proxy, search=rap_search)
     shown = None if epsilon is None else exact_epsilon(epsilon)
     named_delta = None if delta is None else exact_delta(delta)
     checked_count("seed", seed, least=0, most=LARGEST_INTEGER)
@@ -96,15 +96,15 @@ def plan(
     spec = load_spec(Path(spec_path))
     compiled, cap = compile_countable(spec), accounting.budget_cap(spec.budget, spec.privacy)
     at_delta = spec.privacy.delta if named_delta is None else named_delta
-    wanted, points = parse_targets(targets, spec, minimised), parse_sweep(sweep)
-    stage = stage_for(spec, compiled, compare, epsilon=shown, delta=at_delta, targets=bool(wanted))
+    goals, points = parse_targets(targets, spec, minimised), parse_sweep(sweep)
+    stage = stage_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=bool(goals))
     _register(ledger, spec, cap, change=change_cap)
     noises = _noises(spec, cap)
     selections = select(
         compiled.workload,
         noises=noises,
         objective=minimised,
-        targets=goal_of(wanted, spec, compiled),
+        targets=goal_of(goals, spec, compiled),
         seed=seed,
         time_limit=time_limit,
         jobs=jobs,
@@ -113,18 +113,18 @@ def plan(
         ),
         progress=progress,
     )
-    chosen = tuple(planned(own, spec, compiled) for own in selections.values())
+    chosen = tuple(planned(selection, spec, compiled) for selection in selections.values())
     name = Path(spec_path).name
-    made = Plan(__version__, name, spec.text, spec.files, minimised, wanted, seed, chosen)
-    report = report_of(made, spec, epsilon=shown, delta=at_delta, sweep=points)
-    report = with_rap(report, stage, wanted=compare, time_limit=time_limit, progress=progress)
+    complete = Plan(__version__, name, spec.text, spec.files, minimised, goals, seed, chosen)
+    report = report_of(complete, spec, epsilon=shown, delta=at_delta, sweep=points)
+    report = with_rap(report, stage, request=request, time_limit=time_limit, progress=progress)
     replace_file(out, write_plan(report.plan), mark=PLAN_MARK)
     return report
 
 
-def _wanted(mechanism: str, proxy: FilePath | None, *, search: bool) -> Wanted:
+def _mechanism_request(mechanism: str, proxy: FilePath | None, *, search: bool) -> MechanismRequest:
     choice = one_of("mechanism", mechanism, get_args(MechanismChoice))
-    return Wanted(choice, None if proxy is None else Path(proxy), search)
+    return MechanismRequest(choice, None if proxy is None else Path(proxy), search)
 
 
 def _register(ledger_path: Path, spec: Spec, cap: accounting.Cap, *, change: bool) -> None:

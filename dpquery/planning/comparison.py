@@ -40,7 +40,7 @@ PRIOR_MARGIN, PROXY_MARGIN = 0.7, 0.9
 
 
 @dataclass(frozen=True)
-class Wanted:
+class MechanismRequest:
     """The mechanisms to compare, and the proxy to rehearse RAP on.
 
     Attributes:
@@ -54,13 +54,13 @@ class Wanted:
     search: bool = False
 
 
-LINEAR = Wanted("linear")
+LINEAR = MechanismRequest("linear")
 
 
 def stage_for(
     spec: Spec,
     compiled: CompiledSpec,
-    wanted: Wanted,
+    request: MechanismRequest,
     *,
     epsilon: Fraction | None,
     delta: Fraction,
@@ -73,18 +73,18 @@ def stage_for(
     Raises:
         SpecError: RAP, or a proxy to rehearse it on, was asked for and cannot be had.
     """
-    if wanted.mechanism == "linear":
-        if wanted != LINEAR:
+    if request.mechanism == "linear":
+        if request != LINEAR:
             raise SpecError("--proxy and --rap-search are for RAP; leave --mechanism linear out")
         return ""
     rows, reason = spec.dataset.rows, _missing(spec, delta, targets=targets)
     if rows is None or reason:
-        if wanted == Wanted():
+        if request == MechanismRequest():
             return "" if rows is None else reason
         raise SpecError(f"RAP cannot be rehearsed: {reason}")
     return Stage(
         compiled.workload,
-        proxy_for(wanted.proxy, spec, compiled, rows=rows.count),
+        proxy_for(request.proxy, spec, compiled, rows=rows.count),
         spec.privacy,
         accounting.guarantee("gaussian", epsilon=epsilon or Fraction(1), delta=delta),
         rows,
@@ -95,7 +95,7 @@ def with_rap(
     report: PlanReport,
     stage: Stage | str,
     *,
-    wanted: Wanted,
+    request: MechanismRequest,
     time_limit: float,
     progress: Callable[[str], None],
 ) -> PlanReport:
@@ -104,7 +104,7 @@ def with_rap(
     Args:
         report: of the linear strategies, at the guarantee of the rehearsal.
         stage: what the rehearsal needs; or why there is none, empty for no remark.
-        wanted: the mechanisms to compare, and the proxy.
+        request: the mechanisms to compare, and the proxy.
         time_limit: CPU seconds, half of them for the search of settings where one is wanted.
         progress: called with what is being done.
 
@@ -116,21 +116,21 @@ def with_rap(
     stage = replace(stage, progress=progress)
     objective = report.plan.objective
     try:
-        done, remark = _rehearsed(stage, wanted, objective=objective, time_limit=time_limit)
+        done, remark = _rehearsed(stage, request, objective=objective, time_limit=time_limit)
     except (OutOfTimeError, SpecError) as reason:
-        if wanted.mechanism == "rap":
+        if request.mechanism == "rap":
             raise SpecError(f"RAP cannot be rehearsed: {reason}") from None
         return replace(report, remark=f"RAP was not compared: {reason}")
     relaxed = _compared(
-        done, stage, report.priced[0], objective=objective, margin=margin_for(wanted.proxy)
+        done, stage, report.priced[0], objective=objective, margin=margin_for(request.proxy)
     )
-    if wanted.mechanism == "rap":
+    if request.mechanism == "rap":
         relaxed = replace(relaxed, preferred=True)
     return replace(report, plan=replace(report.plan, relaxed=relaxed), remark=remark)
 
 
 def _rehearsed(
-    stage: Stage, wanted: Wanted, *, objective: Objective, time_limit: float
+    stage: Stage, request: MechanismRequest, *, objective: Objective, time_limit: float
 ) -> tuple[Rehearsed, str]:
     """Return the rehearsal, and what of it was left unfinished."""
     start = process_time()
@@ -140,7 +140,7 @@ def _rehearsed(
         queries=stage.workload.shape[0],
     )
     settings, remarks, seeds = rule, [], range(REPETITIONS)
-    if wanted.search:
+    if request.search:
         half = replace(stage, end=start + time_limit / 2)
         settings, finished = search(half, rule, objective=objective)
         remarks += [] if finished else ["the search for RAP's settings was not finished"]

@@ -227,15 +227,15 @@ def error_curve(
 
 def planned(selection: "Selection", spec: Spec, compiled: CompiledSpec) -> PlannedSelection:
     """Return a selection as the plan keeps it."""
-    solution, error, bound = selection.best.found, selection.best.error, selection.bound
+    proposal, error, bound = selection.best.proposal, selection.best.error, selection.bound
     of_score = selection.score_bound
-    if solution is None or error is None:
+    if proposal is None or error is None:
         raise ValueError("the best candidate has a strategy and its error")
     queries = weighted_queries(compiled.workload)
     return PlannedSelection(
         noise=selection.noise,
         best=selection.best.name,
-        strategy=encode_strategy(solution.strategy),
+        strategy=encode_strategy(proposal.strategy),
         candidates=tuple(_candidate_figures(candidate) for candidate in selection.candidates),
         items=_item_figures(error, compiled, spec),
         bound_rmse=None if bound is None else math.sqrt(bound.loss / queries),
@@ -258,14 +258,14 @@ def _item_figures(
 
 
 def _candidate_figures(candidate: "Candidate") -> CandidateFigures:
-    error, solution = candidate.error, candidate.found
+    error, proposal = candidate.error, candidate.proposal
     return CandidateFigures(
         name=candidate.name,
         rmse=None if error is None else error.rmse,
         weighted_rmse=None if error is None else error.weighted_rmse,
         max_std_error=None if error is None else error.max_std_error,
         score=candidate.score if error is not None else None,
-        converged=solution is None or solution.converged,
+        converged=proposal is None or proposal.converged,
         reason=candidate.reason,
         stopped=candidate.stopped,
     )

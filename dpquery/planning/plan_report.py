@@ -66,10 +66,15 @@ class PlanReport:
         import pandas as pd
 
         rows = [
-            (own.noise, figures.name, *_errors_in_counts(priced, figures), figures.name == own.best)
+            (
+                selection.noise,
+                figures.name,
+                *_errors_in_counts(priced, figures),
+                figures.name == selection.best,
+            )
             for priced in self.priced
-            for own in [priced.selection]
-            for figures in own.candidates
+            for selection in [priced.selection]
+            for figures in selection.candidates
         ]
         columns = ["noise", "strategy", "rmse", "weighted_rmse", "max_std_error", "chosen"]
         return pd.DataFrame(rows, columns=columns)

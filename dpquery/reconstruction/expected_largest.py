@@ -40,12 +40,12 @@ def expected_largest(strategy: Strategy, workload: Workload, *, noise_std: float
         workload: what is asked of it.
         noise_std: standard deviation of the noise on each measured row.
     """
-    spreads = [variances(strategy, own, position=k) for k, own in enumerate(workload.blocks)]
-    peak = math.sqrt(max(largest_of(own) for own in spreads))
-    found: Counter[tuple[int, int]] = Counter()
+    spreads = [variances(strategy, block, position=k) for k, block in enumerate(workload.blocks)]
+    peak = math.sqrt(max(largest_of(spread) for spread in spreads))
+    laws: Counter[tuple[int, int]] = Counter()
     for position, (block, spread) in enumerate(zip(workload.blocks, spreads, strict=True)):
-        found += _count(strategy, block, spread, position=position, peak=peak)
-    return noise_std * peak * _largest(found)
+        laws += _count(strategy, block, spread, position=position, peak=peak)
+    return noise_std * peak * _largest(laws)
 
 
 def _count(
@@ -54,7 +54,8 @@ def _count(
     """Count a block's queries by standard error, in steps below the peak, and by law."""
     if not isinstance(spread, np.ndarray):
         rows = math.prod(
-            max(len(own) for own in axis) for axis in zip(*(v for _, v in spread), strict=True)
+            max(len(vector) for vector in axis)
+            for axis in zip(*(v for _, v in spread), strict=True)
         )
         if rows > EXPAND_LIMIT:
             std = math.sqrt(largest_of(spread))
@@ -78,11 +79,11 @@ def _steps(std: Array, peak: float) -> Array:
     return np.asarray(np.floor(-np.log(share) / LOG_ERROR_STEP + 1e-9).astype(np.int64))
 
 
-def _largest(found: Counter[tuple[int, int]]) -> float:
+def _largest(laws: Counter[tuple[int, int]]) -> float:
     """Integrate the probability that some error passes t; in units of the peak's deviation."""
     t, tails = _tails()
     none = np.zeros_like(t)  # log of the probability that no error passes t
-    for (step, law), queries in found.items():
+    for (step, law), queries in laws.items():
         logs = np.interp(t * math.exp(step * LOG_ERROR_STEP), t, tails[law], right=-math.inf)
         none += queries * np.log1p(-np.minimum(np.exp(logs), 1 - 1e-12))
     return float(np.trapezoid(-np.expm1(none), t))

@@ -45,11 +45,11 @@ def laplace_quantile(second: Array, third: Array, level: float) -> Array:
     flat, squares, cubes = out.reshape(-1), second.ravel(), third.ravel()
     for start in range(0, flat.size, LOOKUP_CHUNK):
         part = slice(start, start + LOOKUP_CHUNK)
-        own = np.clip(squares[part], 0, 1)
-        places = np.empty((2, len(own)))
-        roots, rests = np.sqrt(own, out=places[0]), places[1]
+        clipped = np.clip(squares[part], 0, 1)
+        places = np.empty((2, len(clipped)))
+        roots, rests = np.sqrt(clipped, out=places[0]), places[1]
         with np.errstate(divide="ignore", invalid="ignore"):
-            np.divide(1 - own * own / cubes[part], 1 - roots, out=rests)
+            np.divide(1 - clipped * clipped / cubes[part], 1 - roots, out=rests)
         np.nan_to_num(rests, copy=False)
         np.clip(rests, 0, 1, out=rests)
         roots *= ROOTS - 1

@@ -53,7 +53,7 @@ def noisy_values(strategy: Strategy, values: Array, *, shift: int) -> NoisyValue
         values: (m,) noisy values in steps of the grid, 2^shift.
         shift: of the grid.
     """
-    sizes = [own.block.queries for own in strategy.measurements]
+    sizes = [measurement.block.queries for measurement in strategy.measurements]
     return NoisyValues(values, sizes, shift=shift)
 
 
@@ -88,10 +88,10 @@ def table_answers(
     return TableAnswers(table, estimates.answer(block, position).ravel(), std, half)
 
 
-def positions_of(asked: Sequence[Block], blocks: Sequence[Block]) -> tuple[int | None, ...]:
+def positions_of(queried: Sequence[Block], blocks: Sequence[Block]) -> tuple[int | None, ...]:
     """Return for each block the position of one with the same queries; None where there is none."""
-    known = {_identity(own): place for place, own in reversed(list(enumerate(blocks)))}
-    return tuple(known.get(_identity(own)) for own in asked)
+    known = {_identity(block): place for place, block in reversed(list(enumerate(blocks)))}
+    return tuple(known.get(_identity(block)) for block in queried)
 
 
 def _identity(block: Block) -> tuple[object, ...]:

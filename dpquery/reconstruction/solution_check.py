@@ -31,7 +31,7 @@ FALSE_ALARM = 1e-9  # chance that an item of a sound strategy fails
 SPREADS = 12  # standard errors of a mean over draws: far beyond what chance gives
 UNSOLVED = "its equations cannot be solved in floating-point numbers"
 
-Asked = tuple[Block, int | None]
+KnownBlock = tuple[Block, int | None]
 """A block to be answered, and its position in the workload that the strategy was made for."""
 
 
@@ -53,16 +53,16 @@ def flaw_of(
         positions: of the blocks in the workload that the strategy was made for; default: their own.
     """
     probes, pairs = Probes(strategy), list(enumerate(workload.blocks))
-    asked: list[list[Asked]] = []
+    checked: list[list[KnownBlock]] = []
     for places in items:
         blocks = [pairs[place] for place in places]
         chosen = probes.sample(blocks, answers=ANSWERS // len(items), most=TABLES)
         known = chosen if positions is None else [positions[place] for place in chosen]
-        blocks_asked = (workload.blocks[place] for place in chosen)
-        asked.append(list(zip(blocks_asked, known, strict=True)))
+        blocks_checked = (workload.blocks[place] for place in chosen)
+        checked.append(list(zip(blocks_checked, known, strict=True)))
     try:
         with np.errstate(all="ignore"):
-            check = _Check(strategy, asked, noise_std, probes)
+            check = _Check(strategy, checked, noise_std, probes)
             return check.of_exact_answers() or check.of_noise()
     except (ArithmeticError, np.linalg.LinAlgError):
         return UNSOLVED
@@ -74,14 +74,14 @@ class _Check:
     def __init__(
         self,
         strategy: Strategy,
-        items: Sequence[Sequence[Asked]],
+        items: Sequence[Sequence[KnownBlock]],
         noise_std: float,
         probes: Probes,
     ) -> None:
         self.strategy, self.noise_std, self.probes = strategy, noise_std, probes
-        self.asked = [pair for item in items for pair in item]
+        self.checked = [pair for item in items for pair in item]
         self.ends = np.cumsum([len(item) for item in items])[:-1]
-        self.std = _standard_errors(strategy, self.asked, noise_std)
+        self.std = _standard_errors(strategy, self.checked, noise_std)
 
     def of_exact_answers(self) -> str:
         """Return what is wrong with answers that are measured without noise."""
@@ -90,7 +90,7 @@ class _Check:
             for rows in self.strategy.measurements
         ]
         invisible, worst = LEAST_BIAS * float(self.probes.counts.sum()), 0.0
-        answered = zip(self._answers(exact), self.asked, self.std, strict=True)
+        answered = zip(self._answers(exact), self.checked, self.std, strict=True)
         for answers, (block, _), std in answered:
             bias = np.abs(answers - block.apply(self.probes.table(block)).ravel()) - invisible
             if not (np.isfinite(bias).all() and np.isfinite(std).all()):
@@ -108,7 +108,7 @@ class _Check:
         all answers of the item were one number, which is the widest there is.
         """
         rows = sum(measured.block.queries for measured in self.strategy.measurements)
-        numbers = rows + sum(block.queries for block, _ in self.asked)
+        numbers = rows + sum(block.queries for block, _ in self.checked)
         draws = min(MOST_DRAWS, max(1, DRAWN // numbers))
         squares, largest = np.zeros((draws, len(self.ends) + 1)), 0.0
         for draw in range(draws):
@@ -130,18 +130,20 @@ class _Check:
 
     def _answers(self, measured: Sequence[Array]) -> Iterator[Array]:
         estimates = reconstruct(self.strategy, measured)
-        for block, position in self.asked:
+        for block, position in self.checked:
             yield estimates.answer(block, position).ravel()
 
 
-def _standard_errors(strategy: Strategy, asked: Sequence[Asked], noise_std: float) -> list[Array]:
+def _standard_errors(
+    strategy: Strategy, checked: Sequence[KnownBlock], noise_std: float
+) -> list[Array]:
     """Return the standard errors of every block's answers, as a release states them."""
-    uniform = uniform_variances(strategy, [block for block, _ in asked])
+    uniform = uniform_variances(strategy, [block for block, _ in checked])
     return [
         np.full(1, noise_std * math.sqrt(uniform[k]))
         if k in uniform
         else standard_errors(strategy, block, position=position, noise_std=noise_std)
-        for k, (block, position) in enumerate(asked)
+        for k, (block, position) in enumerate(checked)
     ]
 
 

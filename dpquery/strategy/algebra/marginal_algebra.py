@@ -34,14 +34,16 @@ def workload_eigenvalues(gram: Gram) -> dict[Subset, float]:
     """
     blocks = BlockSums(gram, most=MAX_ATTRIBUTES)
     c = np.ones(blocks.size)
-    for i, (n, own) in enumerate(zip(gram.shape_of_domain, gram.matrices, strict=True)):
-        zero = np.array([total_sum(V) / n**2 for V in own])
-        whole = np.array([trace(V) / n for V in own])
+    for i, (n, grams_of_attribute) in enumerate(
+        zip(gram.shape_of_domain, gram.matrices, strict=True)
+    ):
+        zero = np.array([total_sum(V) / n**2 for V in grams_of_attribute])
+        whole = np.array([trace(V) / n for V in grams_of_attribute])
         start, stop = int(blocks.offsets[i]), int(blocks.offsets[i + 1])
         c[start:stop:2], c[start + 1 : stop : 2] = zero, _difference(whole, zero)
-    found = blocks.sums(c)
-    kept = np.flatnonzero(found > CANCELLATION * blocks.magnitudes(c))
-    return {blocks.subsets[k]: float(found[k]) for k in kept}
+    sums = blocks.sums(c)
+    kept = np.flatnonzero(sums > CANCELLATION * blocks.magnitudes(c))
+    return {blocks.subsets[k]: float(sums[k]) for k in kept}
 
 
 def _difference(x: Array, y: Array) -> Array:

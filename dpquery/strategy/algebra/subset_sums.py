@@ -27,7 +27,7 @@ class BlockSums:
 
     def __init__(self, gram: Gram, *, most: int = MAX_WIDTH) -> None:
         """Number the subsets; UnsupportedWorkloadError where a term has over `most` attributes."""
-        self.offsets = np.cumsum([0, *(2 * len(own) for own in gram.matrices)])
+        self.offsets = np.cumsum([0, *(2 * len(matrix) for matrix in gram.matrices)])
         self.size = int(self.offsets[-1]) + 1  # the last slot is always one
         self.weights = gram.weights
         single = np.array(gram.shape_of_domain) == 1
@@ -72,8 +72,8 @@ class BlockSums:
             for j in range(len(pairs) - 1, -1, -1):
                 before = outer_products(pairs[:j], scaled[group.positions])
                 left = left.reshape(len(left), before.shape[1], 2)
-                own = (before[:, :, None] * left).sum(axis=1)
-                np.add.at(out, slots[:, j, None] + np.arange(2), own)
+                slopes = (before[:, :, None] * left).sum(axis=1)
+                np.add.at(out, slots[:, j, None] + np.arange(2), slopes)
                 left = (left * pairs[j][:, None, :]).sum(axis=2)
             by_scale[group.positions] = left[:, 0]
         for k in range(lone.shape[1]):
@@ -91,7 +91,7 @@ class BlockSums:
 
 def _pairs(c: Array, slots: Array) -> list[Array]:
     """Return (k, 2) values outside and inside the subset, for each attribute of sets in a row."""
-    return [c[own[:, None] + np.arange(2)] for own in slots.T]
+    return [c[slot[:, None] + np.arange(2)] for slot in slots.T]
 
 
 def _used(index: Array) -> list[Subset]:

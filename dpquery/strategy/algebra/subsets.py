@@ -47,8 +47,10 @@ def member_products(sets: Sequence[Subset], values: Array) -> Array:
 def outer_products(factors: Sequence[Array], scale: Array) -> Array:
     """Return scale_r kron_j factors[j][r] for every row r: (k, m_j) each -> (k, prod_j m_j)."""
     out = scale[:, None]
-    for own in factors:
-        out = (out[:, :, None] * own[:, None, :]).reshape(len(out), out.shape[1] * own.shape[1])
+    for factor in factors:
+        out = (out[:, :, None] * factor[:, None, :]).reshape(
+            len(out), out.shape[1] * factor.shape[1]
+        )
     return out
 
 
@@ -93,9 +95,11 @@ class Below:
         distinct, numbers = distinct_rows(np.concatenate(rows))
         numbers += len(self.subsets)
         self.subsets += tuple(map(tuple, distinct.tolist()))
-        ends = np.cumsum([len(own) for own in rows])[:-1]
-        for group, own, columns in zip(self.groups, np.split(numbers, ends), places, strict=True):
-            group.below[:, columns] = own.reshape(len(group.members), len(columns))
+        ends = np.cumsum([len(row) for row in rows])[:-1]
+        for group, positions, columns in zip(
+            self.groups, np.split(numbers, ends), places, strict=True
+        ):
+            group.below[:, columns] = positions.reshape(len(group.members), len(columns))
 
     @cached_property
     def incidence(self) -> "sp.csr_array":
@@ -104,7 +108,7 @@ class Below:
             (group.below.ravel(), np.repeat(group.positions, group.below.shape[1]))
             for group in self.groups
         ]
-        rows, columns = (np.concatenate(own) for own in zip(*pairs, strict=True))
+        rows, columns = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
         count = sum(len(group.positions) for group in self.groups)
         return sp.csr_array((np.ones(len(rows)), (rows, columns)), (len(self.subsets), count))
 
@@ -170,8 +174,8 @@ class Lattice:
         if self.full:
             return np.asarray(numbers ^ (1 << attributes))
         pairs = zip(numbers.tolist(), attributes.tolist(), strict=True)
-        wanted = (tuple(sorted({i} ^ set(self._family[number]))) for number, i in pairs)
-        return np.array([self._place[a] for a in wanted if a in self._place], dtype=np.int64)
+        neighbours = (tuple(sorted({i} ^ set(self._family[number]))) for number, i in pairs)
+        return np.array([self._place[a] for a in neighbours if a in self._place], dtype=np.int64)
 
     @cached_property
     def _place(self) -> dict[Subset, int]:
@@ -205,8 +209,8 @@ class Lattice:
     def products(self, inside: Sequence[float], outside: Sequence[float]) -> Array:
         """Return prod_{i in a} inside[i] prod_{i not in a} outside[i] for every a."""
         out = np.ones(len(self))
-        for i, (own, other) in enumerate(zip(inside, outside, strict=True)):
-            out *= np.where(self._members(i), own, other)
+        for i, (within, other) in enumerate(zip(inside, outside, strict=True)):
+            out *= np.where(self._members(i), within, other)
         return out
 
     def _members(self, i: int) -> Array:

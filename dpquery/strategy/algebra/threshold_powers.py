@@ -33,7 +33,9 @@ class SplitPowers:
     ) -> None:
         """Take the levels of all predicates, (m_k,) or one number, and powers of their rests."""
         self.block, self.levels, self.inside, self.order = block, levels, inside, order
-        counted = [k for k, own in enumerate(block.counted) if own and not block.is_product]
+        counted = [
+            k for k, is_counted in enumerate(block.counted) if is_counted and not block.is_product
+        ]
         even = [k for k in counted if len(levels[k]) == 1]
         even.sort(key=lambda k: block.attributes[k] in inside)  # what no part lies in comes first
         self.even, self.uneven = even, [k for k in counted if k not in even]
@@ -91,7 +93,7 @@ def mixed_powers(block: Block, forms: Sequence[Mapping[int, Array]], order: int)
         order: how many copies are multiplied.
     """
     if block.is_product:
-        return [(1.0, [own[order] for own in forms])]
+        return [(1.0, [form[order] for form in forms])]
     k = sum(block.counted)
     alphas = node_weights((np.arange(k + 1) >= block.at_least).astype(np.float64))
     terms: RowTerms = []
@@ -99,8 +101,8 @@ def mixed_powers(block: Block, forms: Sequence[Mapping[int, Array]], order: int)
     for coef, points in _powers(alphas, threshold_nodes(k), order):
         shares = _expanded([x - 1 for x in points])
         vectors = [
-            _mixed(own, shares) if counted else own[order]
-            for own, counted in zip(forms, block.counted, strict=True)
+            _mixed(form, shares) if counted else form[order]
+            for form, counted in zip(forms, block.counted, strict=True)
         ]
         if all(len(v) == 1 for v in vectors):
             lone += coef * math.prod(float(v[0]) for v in vectors)
@@ -109,24 +111,24 @@ def mixed_powers(block: Block, forms: Sequence[Mapping[int, Array]], order: int)
     return [*terms, (lone, [np.ones(1)] * len(forms))] if lone else terms
 
 
-def _mixed(own: Mapping[int, Array], shares: Sequence[float]) -> Array:
-    """Return sum_c shares[c] own[c]."""
+def _mixed(form: Mapping[int, Array], shares: Sequence[float]) -> Array:
+    """Return sum_c shares[c] coefs[c]."""
     total: Array = np.zeros(1)
     for c, share in enumerate(shares):
         if share:
-            total = total + share * own[c]
+            total = total + share * form[c]
     return total
 
 
 def _expanded(points: Sequence[float]) -> list[float]:
     """Return the coefficients of prod_x (1 + x t), constant first."""
-    found = [1.0]
+    coefs = [1.0]
     for x in points:
-        found = [a + x * b for a, b in zip([*found, 0.0], [0.0, *found], strict=True)]
-    return found
+        coefs = [a + x * b for a, b in zip([*coefs, 0.0], [0.0, *coefs], strict=True)]
+    return coefs
 
 
 def counts(block: Block, order: int) -> list[list[int]]:
     """Return, for each factor, of how many copies of its predicate `mixed_powers` asks."""
     every = list(range(order + 1))
-    return [every if own and not block.is_product else [order] for own in block.counted]
+    return [every if counted and not block.is_product else [order] for counted in block.counted]

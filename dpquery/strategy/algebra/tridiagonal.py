@@ -109,18 +109,18 @@ class TridiagonalRoot:
         a column are kept, so that columns further on are one product of matrices.
         """
         m = len(self.main)
-        S, held = np.empty((m, m)), np.empty((m, len(self.shifts)))
+        S, column = np.empty((m, m)), np.empty((m, len(self.shifts)))
         ratios, corners = self._ratios()
         for start in range(0, m, BATCH_COLUMNS):
             stop = min(start + BATCH_COLUMNS, m)
             falls = np.cumprod(ratios[start:stop], axis=0)
-            S[:start, start:stop] = held[:start] @ falls.T
-            held[:start] *= falls[-1]
-            held[:start][held[:start] < 1e-200] = 0.0  # far below rounding, and slow to carry
+            S[:start, start:stop] = column[:start] @ falls.T
+            column[:start] *= falls[-1]
+            column[:start][column[:start] < 1e-200] = 0.0  # far below rounding, and slow to carry
             for j in range(start, stop):
-                held[start:j] *= ratios[j]
-                held[j] = corners[j]
-                S[start : j + 1, j] = held[start : j + 1].sum(axis=1)
+                column[start:j] *= ratios[j]
+                column[j] = corners[j]
+                S[start : j + 1, j] = column[start : j + 1].sum(axis=1)
         upper = np.triu(S)
         upper += np.triu(S, 1).T
         return upper

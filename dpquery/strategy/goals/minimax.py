@@ -92,7 +92,7 @@ class BudgetProblem:
         whole = sp.csr_array((np.concatenate(values), index), shape=(size, len(place)))
         whole = whole @ sp.diags_array([self.cost(b) for b in place])
         used = np.asarray(whole.max(axis=0).todense()).ravel() > 0
-        subsets = [b for b, wanted in zip(place, used, strict=True) if wanted]
+        subsets = [b for b, is_used in zip(place, used, strict=True) if is_used]
         return subsets, sp.csr_array(whole[:, np.nonzero(used)[0]])
 
     def cost(self, b: Subset) -> float:

@@ -154,8 +154,8 @@ class FactorsProblem:
 
     def _by_inverse(self, i: int, moments: Moments, by_c: Array, by_mu: Array) -> Array:
         by_rests = by_c[self._slice(i, True)] / moments.mu
-        by_own_mu = float(by_mu[self.attributes.index(i)] - by_rests @ moments.rests / moments.mu)
-        return moments.gradient(by_c[self._slice(i, False)], by_rests, by_own_mu)
+        by_this_mu = float(by_mu[self.attributes.index(i)] - by_rests @ moments.rests / moments.mu)
+        return moments.gradient(by_c[self._slice(i, False)], by_rests, by_this_mu)
 
     def weights(self, real: dict[Subset, float]) -> Array:
         """Return weights of subsets as a vector; those that are not allowed as zeros."""

@@ -250,7 +250,7 @@ class MarginalSearch:
         self.lattice, self.cells, self.allowed = lattice, cells, allowed
         self.needed = np.flatnonzero(target > 0)
         self.target = target[self.needed]
-        self.asked = self.needed[allowed[self.needed]]
+        self.measurable = self.needed[allowed[self.needed]]
 
     def thinned(self, subsets: Array, theta: Array) -> tuple[Array, Array]:
         """Return the weights that have not vanished, or all that are positive if one is needed."""
@@ -315,7 +315,7 @@ class MarginalSearch:
         toggled = self.lattice.toggled(
             rng.choice(best.subsets, count), rng.integers(self.lattice.d, size=count)
         )
-        added = np.union1d(toggled[self.allowed[toggled]], self.asked)
+        added = np.union1d(toggled[self.allowed[toggled]], self.measurable)
         added = np.setdiff1d(added, best.subsets, assume_unique=True)
         start = ADDED * float(np.median(best.theta)) * (rng.random(len(added)) + 0.01)
         support = self.descend(

@@ -192,6 +192,6 @@ def split_budget(errors: Array, costs: Array, *, noise: Noise) -> list[int]:
     power = 1 if noise == "laplace" else 2
     shares = np.asarray(errors, dtype=np.float64) * costs ** (2 / power)
     shares = np.maximum(shares, LEAST_SHARE * float(shares.max()))
-    wanted = shares ** (1 / (2 + power)) / costs ** (1 / power)
-    scale = float(1 << BITS) / float(wanted.min())
-    return [significant(float(weight) * scale) for weight in wanted]
+    weights = shares ** (1 / (2 + power)) / costs ** (1 / power)
+    scale = float(1 << BITS) / float(weights.min())
+    return [significant(float(weight) * scale) for weight in weights]

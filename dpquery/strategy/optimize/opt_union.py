@@ -188,6 +188,6 @@ def group_by_attributes(workload: Workload) -> BlockGroups:
             tops.append(attributes)
     home = [next(k for k, top in enumerate(tops) if attributes <= top) for attributes in sets]
     return tuple(
-        tuple(position for position, k in enumerate(home) if k == wanted)
-        for wanted in range(len(tops))
+        tuple(position for position, k in enumerate(home) if k == group)
+        for group in range(len(tops))
     )

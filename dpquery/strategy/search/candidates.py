@@ -19,7 +19,7 @@ from dpquery.strategy.optimize.opt_product import ProductSelection
 from dpquery.strategy.optimize.opt_residual import best_weights, opt_residual
 from dpquery.strategy.optimize.opt_union import group_by_kind, opt_union
 from dpquery.strategy.search import marginal_baselines, range_baselines
-from dpquery.strategy.search.problem import MAX_TABLE_CELLS, Found, Problem, check_cells
+from dpquery.strategy.search.problem import MAX_TABLE_CELLS, Problem, Proposal, check_cells
 from dpquery.strategy.shapes.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
@@ -33,16 +33,16 @@ MAX_FACTOR_BITS = (
 )
 
 
-def product_candidate(problem: Problem) -> Found:
+def product_candidate(problem: Problem) -> Proposal:
     """OPT_x (OPT_0 where there is one attribute), the better of two numbers of rows."""
     shape = problem.workload.shape_of_domain
     check_cells(shape)
     best = problem.product
     name = "OPT_x" if sum(n > 1 for n in shape) > 1 else "OPT_0"
-    return Found(_integer_product(name, best.factors, problem.noise), best.converged, best.bound)
+    return Proposal(_integer_product(name, best.factors, problem.noise), best.converged, best.bound)
 
 
-def union_candidate(problem: Problem) -> Found:
+def union_candidate(problem: Problem) -> Proposal:
     """OPT_+: one product for each group of blocks, grouped by what the error gains."""
     if len(group_by_kind(problem.workload)) == 1:
         raise UnsupportedWorkloadError("all blocks ask the same")
@@ -67,18 +67,18 @@ def union_candidate(problem: Problem) -> Found:
         for share, length in zip(selection.shares, lengths, strict=True)
     )
     strategy = UnionStrategy("OPT_+", problem.noise, parts, weights, selection.groups)
-    return Found(strategy, selection.converged)
+    return Proposal(strategy, selection.converged)
 
 
-def marginals_candidate(problem: Problem) -> Found:
+def marginals_candidate(problem: Problem) -> Proposal:
     """OPT_M: weighted marginals."""
     shape = problem.workload.shape_of_domain
     selection = problem.marginals
     weights = _integer_weights(selection.weights, problem.workload)
-    return Found(MarginalsStrategy("OPT_M", problem.noise, shape, weights), selection.converged)
+    return Proposal(MarginalsStrategy("OPT_M", problem.noise, shape, weights), selection.converged)
 
 
-def residual_candidate(problem: Problem) -> Found:
+def residual_candidate(problem: Problem) -> Proposal:
     """OPT_R: cores and totals of attribute subsets, for Gaussian noise."""
     if problem.noise != "gaussian":
         raise UnsupportedWorkloadError("for Gaussian noise only")
@@ -91,10 +91,10 @@ def residual_candidate(problem: Problem) -> Found:
         weights = best_weights(cores, problem.gram, noise=problem.noise)
     except ValueError as reason:
         raise UnsupportedWorkloadError(f"rounded to integers, {reason}") from None
-    return Found(ResidualStrategy("OPT_R", problem.noise, cores, weights), selection.converged)
+    return Proposal(ResidualStrategy("OPT_R", problem.noise, cores, weights), selection.converged)
 
 
-def factors_candidate(problem: Problem) -> Found:
+def factors_candidate(problem: Problem) -> Proposal:
     """OPT_F: overlapping marginals of factors."""
     shape, noise = problem.workload.shape_of_domain, problem.noise
     check_optimisable(problem.gram)
@@ -115,10 +115,10 @@ def factors_candidate(problem: Problem) -> Found:
         i: integer_factor(real, noise=noise, bits=bits) for i, real in selection.factors.items()
     }
     scaled = {b: weight << bits * (widest - counts[b]) for b, weight in weights.items()}
-    return Found(MarginalsStrategy("OPT_F", noise, shape, scaled, rounded), selection.converged)
+    return Proposal(MarginalsStrategy("OPT_F", noise, shape, scaled, rounded), selection.converged)
 
 
-BASELINES: tuple[tuple[str, Callable[[Problem], Found]], ...] = (
+BASELINES: tuple[tuple[str, Callable[[Problem], Proposal]], ...] = (
     ("Identity", marginal_baselines.identity),
     ("Workload", marginal_baselines.plain_mechanism),
     ("Workload+", marginal_baselines.budgeted_mechanism),
@@ -135,7 +135,7 @@ BASELINES: tuple[tuple[str, Callable[[Problem], Found]], ...] = (
     ("Quad-tree", range_baselines.quad_tree),
     ("Quad-tree+", range_baselines.budgeted_quad_tree),
 )
-CANDIDATES: tuple[tuple[str, Callable[[Problem], Found]], ...] = (
+CANDIDATES: tuple[tuple[str, Callable[[Problem], Proposal]], ...] = (
     *BASELINES,
     ("OPT_H", range_baselines.opt_h),
     ("OPT_M", marginals_candidate),

@@ -32,7 +32,7 @@ from dpquery.strategy.search.candidates import (
     product_candidate,
     union_candidate,
 )
-from dpquery.strategy.search.problem import Found, Problem, check_cells
+from dpquery.strategy.search.problem import Problem, Proposal, check_cells
 from dpquery.strategy.shapes.cores import CenteredCore, Core
 from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.shapes.weighted_block import BITS, significant
@@ -41,7 +41,7 @@ REWEIGHTINGS = 8
 PATIENCE = 2  # rounds without a better strategy
 WORTH = 0.01  # relative gain below which a round was the last
 SETTLED = 1e-3  # relative gap of score and weighted mean at which no weights help further
-Build = Callable[[Problem], Found]
+Build = Callable[[Problem], Proposal]
 
 
 def goal_candidates(goal: Goal) -> tuple[tuple[str, Build], ...]:
@@ -81,7 +81,7 @@ def goal_bound(problem: Problem, goal: Goal) -> Bound | None:
     return max((bound for bound in known if bound), key=lambda bound: bound.loss, default=None)
 
 
-def residual_minimax(goal: Goal, problem: Problem) -> Found:
+def residual_minimax(goal: Goal, problem: Problem) -> Proposal:
     """OPT_R for a goal: the best budgets on the cores for the workload, or for even weights."""
     if problem.noise != "gaussian":
         raise UnsupportedWorkloadError("for Gaussian noise only")
@@ -99,13 +99,13 @@ def residual_minimax(goal: Goal, problem: Problem) -> Found:
             break
     if best is None:
         raise ValueError("no cores")
-    return Found(
+    return Proposal(
         ResidualStrategy("OPT_R minimax", problem.noise, best[1], _integer_weights(best[0])),
         converged=best[0].score <= best[0].bound * (1 + SETTLED),
     )
 
 
-def reweighted(goal: Goal, build: Build, problem: Problem) -> Found:
+def reweighted(goal: Goal, build: Build, problem: Problem) -> Proposal:
     """Return the best strategy of another candidate for weights that follow its worst queries."""
     workload = problem.workload
     shares = even_shares(goal, workload)

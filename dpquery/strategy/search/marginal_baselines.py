@@ -16,7 +16,7 @@ from dpquery.operators.thresholds import threshold_sum
 from dpquery.strategy.algebra.subset_sums import MAX_WIDTH
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.optimize.opt_residual import best_weights, split_budget
-from dpquery.strategy.search.problem import MAX_TABLE_CELLS, Found, Problem, check_cells
+from dpquery.strategy.search.problem import MAX_TABLE_CELLS, Problem, Proposal, check_cells
 from dpquery.strategy.shapes.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
@@ -29,23 +29,23 @@ MAX_BASELINE_TABLES = 4096  # of a workload: beyond, OPT_M and OPT_R do the same
 MAX_GREEDY = 512  # marginals that the greedy selection chooses among
 
 
-def identity(problem: Problem) -> Found:
+def identity(problem: Problem) -> Proposal:
     """Measure every cell of the domain."""
     shape = problem.workload.shape_of_domain
     check_cells(shape)
     factors = tuple(Identity(n) for n in shape)
-    return Found(ProductStrategy("Identity", problem.noise, factors))
+    return Proposal(ProductStrategy("Identity", problem.noise, factors))
 
 
-def plain_mechanism(problem: Problem) -> Found:
+def plain_mechanism(problem: Problem) -> Proposal:
     """Measure the workload's own queries: the plain Laplace or Gaussian mechanism."""
     _check_queries(problem)
     workload = problem.workload
     weights = (resolution(1),) * len(workload.blocks)
-    return Found(DirectStrategy("Workload", problem.noise, workload, weights))
+    return Proposal(DirectStrategy("Workload", problem.noise, workload, weights))
 
 
-def budgeted_mechanism(problem: Problem) -> Found:
+def budgeted_mechanism(problem: Problem) -> Proposal:
     """Measure the workload's own queries with the best share of the budget for every table."""
     _check_queries(problem)
     workload = problem.workload
@@ -59,32 +59,32 @@ def budgeted_mechanism(problem: Problem) -> Found:
         float(sensitivity([WeightedBlock(1, block)], problem.noise)) for block in workload.blocks
     ]
     weights = split_budget(np.array(errors), np.array(costs), noise=problem.noise)
-    return Found(DirectStrategy("Workload+", problem.noise, workload, tuple(weights)))
+    return Proposal(DirectStrategy("Workload+", problem.noise, workload, tuple(weights)))
 
 
-def marginals(problem: Problem) -> Found:
+def marginals(problem: Problem) -> Proposal:
     """Measure the cells of every table that is asked, with equal noise."""
     tables = _measurable_sets(problem)
     return _marginals("Marginals", problem, {a: a for a in tables}, optimal=False)
 
 
-def budgeted_marginals(problem: Problem) -> Found:
+def budgeted_marginals(problem: Problem) -> Proposal:
     """Measure the cells of every table that is asked, with the best shares of the budget."""
     tables = _measurable_sets(problem)
     return _marginals("Marginals+", problem, {a: a for a in tables}, optimal=True)
 
 
-def data_cube(problem: Problem) -> Found:
+def data_cube(problem: Problem) -> Proposal:
     """Measure a greedy selection of the tables that are asked, with equal noise."""
     return _marginals("DataCube", problem, _greedy(problem), optimal=False)
 
 
-def budgeted_data_cube(problem: Problem) -> Found:
+def budgeted_data_cube(problem: Problem) -> Proposal:
     """Measure a greedy selection of the tables that are asked, with the best shares."""
     return _marginals("DataCube+", problem, _greedy(problem), optimal=True)
 
 
-def fourier(problem: Problem) -> Found:
+def fourier(problem: Problem) -> Proposal:
     """Measure the Fourier coefficients of every table that is asked, with equal noise.
 
     Over attributes of two classes they are products of [1, -1]. An attribute of more classes has
@@ -95,14 +95,14 @@ def fourier(problem: Problem) -> Found:
     unit = {b: math.prod(shape[i] for i in b if shape[i] > 2) for b in subsets}
     least = resolution(1) * max(unit.values())
     weights = {b: significant(least / entry, 2 * BITS) for b, entry in unit.items()}
-    return Found(ResidualStrategy("Fourier", problem.noise, cores, weights))
+    return Proposal(ResidualStrategy("Fourier", problem.noise, cores, weights))
 
 
-def budgeted_fourier(problem: Problem) -> Found:
+def budgeted_fourier(problem: Problem) -> Proposal:
     """Measure the same with the best share of the budget for every attribute subset."""
     cores = _cores(problem)
     weights = best_weights(cores, problem.gram, noise=problem.noise)
-    return Found(ResidualStrategy("Fourier+", problem.noise, cores, weights))
+    return Proposal(ResidualStrategy("Fourier+", problem.noise, cores, weights))
 
 
 def _cores(problem: Problem) -> tuple[Core | None, ...]:
@@ -143,7 +143,7 @@ def _set_of(block: Block) -> Subset:
 
 def _marginals(
     name: str, problem: Problem, sources: dict[Subset, Subset], *, optimal: bool
-) -> Found:
+) -> Proposal:
     """Measure the marginals that serve as sources, with equal or with the best shares.
 
     The best shares are those for tables each answered from its own source alone: least squares
@@ -152,7 +152,7 @@ def _marginals(
     workload, measured = problem.workload, list(dict.fromkeys(sources.values()))
     if not optimal:
         weights = dict.fromkeys(measured, resolution(1))
-        return Found(MarginalsStrategy(name, problem.noise, workload.shape_of_domain, weights))
+        return Proposal(MarginalsStrategy(name, problem.noise, workload.shape_of_domain, weights))
     errors = dict.fromkeys(measured, 0.0)
     for weight, block in zip(workload.weights, workload.blocks, strict=True):
         attributes = _set_of(block)
@@ -162,7 +162,7 @@ def _marginals(
         np.array(list(errors.values())), np.ones(len(errors)), noise=problem.noise
     )
     weights = dict(zip(measured, shares, strict=True))
-    return Found(MarginalsStrategy(name, problem.noise, workload.shape_of_domain, weights))
+    return Proposal(MarginalsStrategy(name, problem.noise, workload.shape_of_domain, weights))
 
 
 def _squared_norm(block: Block) -> float:

@@ -20,7 +20,7 @@ MAX_TABLE_CELLS = 1 << 26  # of a table that is tabulated and measured in memory
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Proposal:
     """A strategy, whether its optimiser converged, and a lower bound on any loss (or 0)."""
 
     strategy: Strategy

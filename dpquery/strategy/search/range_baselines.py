@@ -21,28 +21,28 @@ from dpquery.strategy.optimize.opt_hierarchy import (
     ordered_attributes,
     tree_sizes,
 )
-from dpquery.strategy.search.problem import Found, Problem, check_cells
+from dpquery.strategy.search.problem import Problem, Proposal, check_cells
 from dpquery.strategy.shapes.product import ProductStrategy
 from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
 from dpquery.strategy.shapes.weighted_block import BITS, resolution
 
 
-def h2(problem: Problem) -> Found:
+def h2(problem: Problem) -> Proposal:
     """Binary trees with equal noise on all nodes (H2 of [HRMS10])."""
     return _product("H2", problem, lambda _, n: hierarchy(n, tree_sizes(n, 2)))
 
 
-def hb(problem: Problem) -> Found:
+def hb(problem: Problem) -> Proposal:
     """Trees of the best branching without their root, with equal noise (HB of [QYL13])."""
     return _product("HB", problem, lambda _, n: hierarchy(n, tree_sizes(n, best_branching(n))[:-1]))
 
 
-def haar(problem: Problem) -> Found:
+def haar(problem: Problem) -> Proposal:
     """The Haar wavelet (Privelet of [XWG10])."""
     return _product("Haar", problem, lambda _, n: Haar(n))
 
 
-def greedy_h(problem: Problem) -> Found:
+def greedy_h(problem: Problem) -> Proposal:
     """Binary trees with a weight for each level (GreedyH of [LHM14]).
 
     Theirs weighs single nodes, by a greedy search; here a level has one weight, and the best one.
@@ -50,22 +50,22 @@ def greedy_h(problem: Problem) -> Found:
     return _optimised("GreedyH", problem, binary=True)
 
 
-def opt_h(problem: Problem) -> Found:
+def opt_h(problem: Problem) -> Proposal:
     """OPT_H: trees of the best branching with a weight for each level."""
     return _optimised("OPT_H", problem, binary=False)
 
 
-def quad_tree(problem: Problem) -> Found:
+def quad_tree(problem: Problem) -> Proposal:
     """Blocks of two attributes that are halved together, with equal noise [CPSSY12]."""
     return _quad_tree("Quad-tree", problem, optimal=False)
 
 
-def budgeted_quad_tree(problem: Problem) -> Found:
+def budgeted_quad_tree(problem: Problem) -> Proposal:
     """Blocks of two attributes that are halved together, with the best weight for each level."""
     return _quad_tree("Quad-tree+", problem, optimal=True)
 
 
-def _quad_tree(name: str, problem: Problem, *, optimal: bool) -> Found:
+def _quad_tree(name: str, problem: Problem, *, optimal: bool) -> Proposal:
     shape = problem.workload.shape_of_domain
     wide = [i for i, n in enumerate(shape) if n > 1]
     if len(wide) != 2:
@@ -86,7 +86,7 @@ def _quad_tree(name: str, problem: Problem, *, optimal: bool) -> Found:
         for sizes, weight in zip(zip(rows, columns, strict=True), weights, strict=True)
         if weight
     )
-    return Found(QuadTreeStrategy(name, problem.noise, shape, (first, second), levels))
+    return Proposal(QuadTreeStrategy(name, problem.noise, shape, (first, second), levels))
 
 
 def _quad_tree_weights(problem: Problem, chains: dict[int, tuple[int, ...]]) -> list[int]:
@@ -140,7 +140,7 @@ def integer_hierarchy(n: int, levels: Levels) -> Factor:
     return Hierarchy(n, [size for size, _ in remaining], [weight for _, weight in remaining])
 
 
-def _optimised(name: str, problem: Problem, *, binary: bool) -> Found:
+def _optimised(name: str, problem: Problem, *, binary: bool) -> Proposal:
     _check(problem)
     selection = opt_hierarchy(
         problem.gram, noise=problem.noise, binary=binary, progress=problem.progress
@@ -148,7 +148,7 @@ def _optimised(name: str, problem: Problem, *, binary: bool) -> Found:
     return _product(name, problem, lambda i, n: integer_hierarchy(n, selection.levels[i]))
 
 
-def _product(name: str, problem: Problem, build: Callable[[int, int], Factor]) -> Found:
+def _product(name: str, problem: Problem, build: Callable[[int, int], Factor]) -> Proposal:
     ordered, factors = _check(problem), []
     looked_at = np.any(problem.gram.index, axis=0)
     for i, n in enumerate(problem.workload.shape_of_domain):
@@ -156,7 +156,7 @@ def _product(name: str, problem: Problem, build: Callable[[int, int], Factor]) -
             factors.append(build(i, n))
         else:
             factors.append(Identity(n) if looked_at[i] or n == 1 else total(n))
-    return Found(ProductStrategy(name, problem.noise, tuple(factors)))
+    return Proposal(ProductStrategy(name, problem.noise, tuple(factors)))
 
 
 def _check(problem: Problem) -> list[int]:

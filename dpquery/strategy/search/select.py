@@ -24,7 +24,7 @@ from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.objectives import Objective
 from dpquery.strategy.search.candidates import CANDIDATES
 from dpquery.strategy.search.goal_candidates import SETTLED, goal_bound, goal_candidates
-from dpquery.strategy.search.problem import Found, Problem
+from dpquery.strategy.search.problem import Problem, Proposal
 from dpquery.strategy.shapes.size_limits import check_strategy_size
 from dpquery.strategy.shapes.strategies import Strategy
 
@@ -41,14 +41,14 @@ def unchecked(strategy: Strategy) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One compared strategy; `found` and `error` are None where it does not apply, and why not.
+    """One compared strategy; `proposal` and `error` are None where it does not apply, and why not.
 
     `stopped` says that the time limit is why, `LEFT_OUT` before the reason that its answers would
     have a flaw. `score` is what is minimised, `sound` says that its answers were checked.
     """
 
     name: str
-    found: Found | None
+    proposal: Proposal | None
     error: ExpectedError | None
     reason: str = ""
     stopped: bool = False
@@ -106,13 +106,16 @@ def select(
     V = gram(workload)
     search = _Search(workload, V, goal, seed, time_limit, lower_bound(V), flaw_of)
     if jobs < 2 or len(order) < 2 or not _takes_long(workload):
-        found = [search(noise, progress) for noise in order]
+        selections = [search(noise, progress) for noise in order]
     else:
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=spawn) as beside:
             other = beside.submit(search, order[1])
-            found = [search(order[0], progress), other.result()]
-    return {own.noise: own for own in sorted(found, key=lambda own: noises.index(own.noise))}
+            selections = [search(order[0], progress), other.result()]
+    return {
+        selection.noise: selection
+        for selection in sorted(selections, key=lambda selection: noises.index(selection.noise))
+    }
 
 
 def _takes_long(workload: Workload) -> bool:
@@ -153,7 +156,7 @@ class _Search:
         score_bound = _score_bound(problem, self.goal, bound)
         for name, build in goal_candidates(self.goal):
             tell(name)
-            best = min(candidates, key=lambda own: own.score)
+            best = min(candidates, key=lambda candidate: candidate.score)
             if score_bound and best.score <= math.sqrt(score_bound.loss) * (1 + SETTLED):
                 reason = f"{best.name} is as good as proven optimal"
                 candidates.append(Candidate(name, None, None, reason))
@@ -163,19 +166,21 @@ class _Search:
         return _best(candidates, problem, bound, score_bound)
 
 
-def _try(name: str, build: Callable[[Problem], Found], problem: Problem, goal: Goal) -> Candidate:
+def _try(
+    name: str, build: Callable[[Problem], Proposal], problem: Problem, goal: Goal
+) -> Candidate:
     try:
-        found = build(problem)
-        check_strategy_size(found.strategy)
-        error = expected_error(found.strategy, problem.workload)
+        proposal = build(problem)
+        check_strategy_size(proposal.strategy)
+        error = expected_error(proposal.strategy, problem.workload)
     except UnsupportedWorkloadError as reason:
         return Candidate(name, None, None, str(reason))
     except OutOfTimeError as reason:
         return Candidate(name, None, None, str(reason), stopped=True)
     except LinAlgError:
         return Candidate(name, None, None, "too ill-conditioned for floating-point numbers")
-    own = score(goal, error, problem.workload) if goal else error.weighted_rmse
-    return Candidate(found.strategy.name, found, error, score=own)
+    candidate_score = score(goal, error, problem.workload) if goal else error.weighted_rmse
+    return Candidate(proposal.strategy.name, proposal, error, score=candidate_score)
 
 
 def _sound(candidates: Sequence[Candidate], flaw_of: Flaw) -> list[Candidate]:
@@ -184,7 +189,7 @@ def _sound(candidates: Sequence[Candidate], flaw_of: Flaw) -> list[Candidate]:
     while True:
         place = min(range(len(checked)), key=lambda k: checked[k].score)
         best = checked[place]
-        flaw = "" if best.found is None or best.sound else flaw_of(best.found.strategy)
+        flaw = "" if best.proposal is None or best.sound else flaw_of(best.proposal.strategy)
         if not flaw:
             checked[place] = replace(best, sound=True)
             return checked
@@ -197,19 +202,21 @@ def _best(
     bound: Bound | None,
     score_bound: Bound | None,
 ) -> Selection:
-    best = min(candidates, key=lambda own: own.score)
-    if best.found is None:
-        reasons = "; ".join(f"{own.name}: {own.reason}" for own in candidates)
+    best = min(candidates, key=lambda candidate: candidate.score)
+    if best.proposal is None:
+        reasons = "; ".join(f"{candidate.name}: {candidate.reason}" for candidate in candidates)
         raise UnsupportedWorkloadError(f"no strategy fits this workload ({reasons})")
     return Selection(problem.noise, tuple(candidates), best, bound, score_bound)
 
 
 def _best_bound(candidates: Sequence[Candidate], bound: Bound | None) -> Bound | None:
     bounds = [bound] + [
-        Bound(own.found.bound, "dual bound") for own in candidates if own.found and own.found.bound
+        Bound(candidate.proposal.bound, "dual bound")
+        for candidate in candidates
+        if candidate.proposal and candidate.proposal.bound
     ]
     known = [bound for bound in bounds if bound is not None]
-    return max(known, key=lambda own: own.loss, default=None)
+    return max(known, key=lambda bound: bound.loss, default=None)
 
 
 def _score_bound(problem: Problem, goal: Goal, bound: Bound | None) -> Bound | None:
@@ -221,4 +228,4 @@ def _score_bound(problem: Problem, goal: Goal, bound: Bound | None) -> Bound | N
     known = [mean] if goal == largest_standard_error(problem.workload) else []
     with suppress(OutOfTimeError):  # the bound that is known stands
         known.append(goal_bound(problem, goal))
-    return max((own for own in known if own), key=lambda own: own.loss, default=None)
+    return max((bound for bound in known if bound), key=lambda bound: bound.loss, default=None)
