@@ -124,7 +124,7 @@ def test_questions_that_would_not_fit_into_memory_are_refused_at_their_lines(rel
     assert "more.yaml:2:5: 'everything' has a table of" in message
     assert "'cumulative'" in message
     monkeypatch.setattr(answerable, "MAX_BLOCK", 1 << 26)
-    monkeypatch.setattr(answerable, "MAX_HELD", 1)
+    monkeypatch.setattr(answerable, "MAX_EVALUATED", 1)
     message = refused("answer", "release", "more.yaml", code=2)
     assert "more.yaml:4:5: 'two_of' has" in message
     assert "'everything'" not in message

@@ -147,12 +147,12 @@ def pooled(counted: Integers, expected: Floats) -> tuple[Integers, Floats]:
 
 def _edges(law: NoiseDistribution, cells: int) -> Integers:
     """Return where cells of about equal mass end; the last one never ends."""
-    wanted = np.arange(1, cells) / cells
-    low = np.full(wanted.size, -math.ceil(40 * law.scale), dtype=np.int64)
+    levels = np.arange(1, cells) / cells
+    low = np.full(levels.size, -math.ceil(40 * law.scale), dtype=np.int64)
     high = -low
     while np.any(high - low > 1):
         middle = (low + high) // 2
-        enough = law.below(middle) >= wanted
+        enough = law.below(middle) >= levels
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     return np.unique(high)
 

@@ -68,8 +68,8 @@ def _fail(message: str, code: int) -> None:
     sys.exit(code)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(shown: bool) -> None:
+    if shown:
         typer.echo(f"dpquery {__version__}")
         raise typer.Exit
 

@@ -40,5 +40,5 @@ def audit_command(
     else:
         print_grids(summary_audit.audit_grids(findings))
         typer.echo(summary_audit.audit_closing(findings, quick=quick, own_plan=bool(cases)))
-    if not all(own.passed for own in findings):
+    if not all(finding.passed for finding in findings):
         raise typer.Exit(1)

@@ -22,11 +22,11 @@ def status(ledger: LedgerPath = None, as_json: AsJson = False) -> None:
     from dpquery.cli.output import release as summary
 
     with _open_ledger(ledger) as opened:
-        found = opened.status()
+        statuses = opened.status()
     if as_json:
-        print_json(summary.status_json(found))
+        print_json(summary.status_json(statuses))
     else:
-        print_grids([summary.status_grid(found)])
+        print_grids([summary.status_grid(statuses)])
     say(f"ledger: {ledger_path(ledger)}")
 
 
@@ -59,12 +59,12 @@ def verify(
     from dpquery.measurement.ledger.published_releases import releases_below
     from dpquery.releases.formatting import count
 
-    found = [release for folder in releases or () for release in releases_below(folder)]
+    published = [release for folder in releases or () for release in releases_below(folder)]
     with _open_ledger(ledger) as opened:
-        head = opened.verify(found)
+        head = opened.verify(published)
     typer.echo(f"ok: {head.seq} events, head {head.hash}")
-    if found:
-        typer.echo(f"ok: {count(len(found), 'release')} in the chain")
+    if published:
+        typer.echo(f"ok: {count(len(published), 'release')} in the chain")
 
 
 @ledger_app.command()

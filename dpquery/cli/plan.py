@@ -56,7 +56,7 @@ def plan_command(
     """
     from dpquery.commands.plan import plan
 
-    with _told_if_new(ledger_path(ledger)), shown_progress() as progress:
+    with _announced_if_new(ledger_path(ledger)), shown_progress() as progress:
         report = plan(
             spec,
             plan_path=out,
@@ -89,7 +89,7 @@ def _show_plan(report: "PlanReport", out: Path, ledger: Path, *, as_json: bool) 
 
 
 @contextmanager
-def _told_if_new(ledger: Path) -> Iterator[None]:
+def _announced_if_new(ledger: Path) -> Iterator[None]:
     """Say that a new ledger was made: whoever has spent something has another one somewhere."""
     from dpquery.measurement.ledger.files import risks
 

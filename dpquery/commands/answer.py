@@ -104,30 +104,30 @@ def answer(
     manifest, content = read_answerable(source)
     plan, spec = plan_and_spec(content, source / PLAN_FILE)
     compiled = compile_spec(spec)
-    asked = load_questions(Path(questions), of=spec)
-    asking = _Asking(asked, confidence, columns, progress)
-    found = (_relaxed if manifest.rap else _linear)(
+    asked_later = load_questions(Path(questions), of=spec)
+    asking = _Asking(asked_later, confidence, columns, progress)
+    answered = (_relaxed if manifest.rap else _linear)(
         _Release(source, manifest, plan, spec, compiled), asking
     )
-    made = answers_manifest(
+    answers_of = answers_manifest(
         manifest,
-        asked.spec.items,
+        asked_later.spec.items,
         level=asking.level,
-        rmse=found.rmse,
-        max_std_error=found.max_std_error,
-        guessed=found.guessed,
+        rmse=answered.rmse,
+        max_std_error=answered.max_std_error,
+        guessed=answered.guessed,
     )
-    check_answers_target(directory, release=source, key=made.key, replace_other=replace)
+    check_answers_target(directory, release=source, key=answers_of.key, replace_other=replace)
     write_release(
         directory,
-        spec=asked.spec,
-        answers=found.answers,
-        manifest=with_extra(made, asked.spec, columns),
+        spec=asked_later.spec,
+        answers=answered.answers,
+        manifest=with_extra(answers_of, asked_later.spec, columns),
         replace=replace,
-        progress=lambda done: progress(f"writing answers: {done / asked.spec.queries:.0%}"),
+        progress=lambda done: progress(f"writing answers: {done / asked_later.spec.queries:.0%}"),
     )
-    queries, figures = asked.spec.queries, (found.rmse, found.max_std_error)
-    return AnswerReport(directory, source, queries, *figures, found.guessed)
+    queries, figures = asked_later.spec.queries, (answered.rmse, answered.max_std_error)
+    return AnswerReport(directory, source, queries, *figures, answered.guessed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +157,7 @@ class _Asking:
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class _Answered:
     """The answers of an item, and what their errors come to; None where they are not known."""
 
     answers: Callable[[Item], Iterator[TableAnswers]]
@@ -166,11 +166,11 @@ class _Found:
     guessed: tuple[str, ...] = ()
 
 
-def _linear(of: _Release, asking: _Asking) -> _Found:
+def _linear(of: _Release, asking: _Asking) -> _Answered:
     """Answer by least squares, with exact errors, what the measurements span."""
-    asked, columns = asking.questions, asking.columns
+    new_questions, columns = asking.questions, asking.columns
     strategy = _strategy(of)
-    new = check_answerable(asked, of.compiled.classes, strategy)
+    new = check_answerable(new_questions, of.compiled.classes, strategy)
     positions = positions_of(new.workload.blocks, of.compiled.workload.blocks)
     std = _noise_std(of, strategy)
     rmse, largest = _errors(new, strategy, positions, std)
@@ -183,7 +183,7 @@ def _linear(of: _Release, asking: _Asking) -> _Found:
         columns, strategy, noisy, estimates, noise_std=std, progress=asking.progress
     )
     answers = LinearAnswers(
-        asked.spec,
+        new_questions.spec,
         new,
         strategy,
         estimates,
@@ -192,10 +192,10 @@ def _linear(of: _Release, asking: _Asking) -> _Found:
         level=asking.level,
         extra=extra,
     )
-    return _Found(answers, rmse, largest)
+    return _Answered(answers, rmse, largest)
 
 
-def _relaxed(of: _Release, asking: _Asking) -> _Found:
+def _relaxed(of: _Release, asking: _Asking) -> _Answered:
     """Read any question off the relaxed rows; there are no intervals to have a level."""
     if of.manifest.rap is None:
         raise ValueError("not a release of relaxed rows")
@@ -203,26 +203,32 @@ def _relaxed(of: _Release, asking: _Asking) -> _Found:
         raise SpecError(NO_COLUMNS)
     if asking.confidence is not None:
         raise SpecError(NO_LEVEL)
-    asked = asking.questions
+    new_questions = asking.questions
     classes = of.compiled.classes
-    finer = finer_classes(classes, [table for item in asked.spec.items for table in item.tables])
-    new = compile_questions(asked.spec, finer)
+    finer = finer_classes(
+        classes, [table for item in new_questions.spec.items for table in item.tables]
+    )
+    new = compile_questions(new_questions.spec, finer)
     released = read_relaxed(of.directory, of.compiled, digest=of.manifest.rap.rows_sha256)
-    check_answers_size(asked, new, relaxed_rows=len(released.values))
+    check_answers_size(new_questions, new, relaxed_rows=len(released.values))
     rows = spread_evenly(released, classes, finer)
-    pairs = zip(asked.spec.domain.attributes, classes, finer, strict=True)
-    guessed = tuple(own.name for own, before, after in pairs if after.max() > before.max())
-    answers = RelaxedAnswers(asked.spec, new, rows, of.manifest.rap.total)
-    return _Found(answers, guessed=guessed)
+    pairs = zip(new_questions.spec.domain.attributes, classes, finer, strict=True)
+    guessed = tuple(
+        attribute.name for attribute, before, after in pairs if after.max() > before.max()
+    )
+    answers = RelaxedAnswers(new_questions.spec, new, rows, of.manifest.rap.total)
+    return _Answered(answers, guessed=guessed)
 
 
 def _strategy(of: _Release) -> Strategy:
     """Return what was measured: of the plan's strategies the one that the manifest names."""
     manifest = of.manifest
-    for own in of.plan.selections:
-        named = digest_of(own.strategy) == manifest.strategy.sha256
-        if named and MECHANISMS[own.noise] == manifest.guarantee.mechanism:
-            return decode_strategy(own.strategy, noise=own.noise, workload=of.compiled.workload)
+    for selection in of.plan.selections:
+        named = digest_of(selection.strategy) == manifest.strategy.sha256
+        if named and MECHANISMS[selection.noise] == manifest.guarantee.mechanism:
+            return decode_strategy(
+                selection.strategy, noise=selection.noise, workload=of.compiled.workload
+            )
     raise SpecError(
         f"the release's {PLAN_FILE} does not hold the strategy that its manifest names; run "
         "`dpquery release` again, which is free: the ledger holds the measurements"
@@ -264,7 +270,7 @@ def _errors(
     """Return the root mean square of all standard errors and the largest, in counts."""
     total, largest = 0.0, 0.0
     for block, position in zip(compiled.workload.blocks, positions, strict=True):
-        own = variances(strategy, block, position=position)
-        total += total_of(own, block)
-        largest = max(largest, largest_of(own))
+        spread = variances(strategy, block, position=position)
+        total += total_of(spread, block)
+        largest = max(largest, largest_of(spread))
     return std * math.sqrt(total / compiled.workload.shape[0]), std * math.sqrt(largest)

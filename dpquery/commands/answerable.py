@@ -8,7 +8,7 @@ and not others. A release by RAP has a guess at everything, as long as it fits i
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from dpquery.measurement.rap.budget import MAX_BLOCK, MAX_HELD
+from dpquery.measurement.rap.budget import MAX_BLOCK, MAX_EVALUATED
 from dpquery.operators.compile import CompiledSpec, compile_questions, merged_codes
 from dpquery.operators.factors import Array
 from dpquery.spec.domain import Domain
@@ -24,101 +24,110 @@ MAX_NAMED = 4  # tables of one item, and measured sets, that a message names
 
 
 def check_answerable(
-    asked: Questions, classes: tuple[Array, ...], strategy: Strategy
+    questions: Questions, classes: tuple[Array, ...], strategy: Strategy
 ) -> CompiledSpec:
     """Return the operators of questions that a release by least squares can answer.
 
     Args:
-        asked: the questions.
+        questions: what is to be answered.
         classes: what the release counts as one, for each attribute the class of every code.
         strategy: what it measured.
 
     Raises:
-        SpecError: a line for each item and attribute whose codes are not told apart, and for each
-            set of attributes that is not measured together, at the item's place.
+        SpecError: a line for each item and attribute whose codes are not distinguished, and for
+            each set of attributes that is not measured together, at the item's place.
     """
-    pairs = zip(asked.spec.items, asked.places, strict=True)
-    told = [(item, place) for item, place in pairs if not _merges(item, place, asked, classes)]
-    if not told:
-        asked.problems.raise_if_any()
+    pairs = zip(questions.spec.items, questions.places, strict=True)
+    distinguished = [
+        (item, place) for item, place in pairs if not _merges(item, place, questions, classes)
+    ]
+    if not distinguished:
+        questions.problems.raise_if_any()
     compiled = compile_questions(
-        replace(asked.spec, items=tuple(item for item, _ in told)), classes
+        replace(questions.spec, items=tuple(item for item, _ in distinguished)), classes
     )
-    held: tuple[Subset, ...] | None = None
-    for (item, place), places in zip(told, compiled.items, strict=True):
+    measured: tuple[Subset, ...] | None = None
+    for (item, place), places in zip(distinguished, compiled.items, strict=True):
         blocks = [compiled.workload.blocks[position] for position in places]
-        missing = {wide_attributes(own): None for own in blocks if not supports(strategy, own)}
-        if missing and held is None:
-            held = measured_sets(strategy)
+        missing = {
+            wide_attributes(block): None for block in blocks if not supports(strategy, block)
+        }
+        if missing and measured is None:
+            measured = measured_sets(strategy)
         for S in list(missing)[:MAX_NAMED]:
-            message = _message(S, held or (), asked.spec.domain, strategy)
-            asked.problems.add(place, f"{quoted(item.name)}: {message}")
+            message = _message(S, measured or (), questions.spec.domain, strategy)
+            questions.problems.add(place, f"{quoted(item.name)}: {message}")
         if len(missing) > MAX_NAMED:
-            asked.problems.add(
+            questions.problems.add(
                 place,
                 f"{quoted(item.name)}: and {len(missing) - MAX_NAMED} tables more are not held",
             )
-    asked.problems.raise_if_any()
+    questions.problems.raise_if_any()
     return compiled
 
 
-def check_answers_size(asked: Questions, compiled: CompiledSpec, *, relaxed_rows: int) -> None:
+def check_answers_size(questions: Questions, compiled: CompiledSpec, *, relaxed_rows: int) -> None:
     """Refuse questions whose tables are larger than what RAP holds when it makes a release.
 
     Raises:
         SpecError: a line for each such item, at its place.
     """
-    for item, place, places in zip(asked.spec.items, asked.places, compiled.items, strict=True):
+    for item, place, places in zip(
+        questions.spec.items, questions.places, compiled.items, strict=True
+    ):
         blocks = [compiled.workload.blocks[position] for position in places]
         queries = max(block.queries for block in blocks)
         # Those of a product are no more than its queries, and none is held for every relaxed row.
-        thresholds = (factor for own in blocks if not own.is_product for factor in own.factors)
+        thresholds = (
+            factor for block in blocks if not block.is_product for factor in block.factors
+        )
         predicates = max((factor.shape[0] for factor in thresholds), default=0)
         if queries > MAX_BLOCK:
-            asked.problems.add(
+            questions.problems.add(
                 place,
                 f"{quoted(item.name)} has a table of {queries:,} queries, and the limit of a "
                 f"release by RAP is {MAX_BLOCK:,}; name fewer attributes or coarser sets",
             )
-        elif relaxed_rows * predicates > MAX_HELD:
-            asked.problems.add(
+        elif relaxed_rows * predicates > MAX_EVALUATED:
+            questions.problems.add(
                 place,
                 f"{quoted(item.name)} has {predicates:,} predicates on one attribute, and the "
-                f"limit with {relaxed_rows:,} relaxed rows is {MAX_HELD // relaxed_rows:,}; name "
-                "fewer ranges",
+                f"limit with {relaxed_rows:,} relaxed rows is {MAX_EVALUATED // relaxed_rows:,}; "
+                "name fewer ranges",
             )
-    asked.problems.raise_if_any()
+    questions.problems.raise_if_any()
 
 
-def _merges(item: Item, place: Place, asked: Questions, classes: tuple[Array, ...]) -> bool:
-    """Note the codes that an item tells apart and a release does not; say whether there are any."""
-    found: dict[int, tuple[int, int]] = {}
+def _merges(item: Item, place: Place, questions: Questions, classes: tuple[Array, ...]) -> bool:
+    """Report the codes that an item distinguishes and a release does not; return if any."""
+    merged: dict[int, tuple[int, int]] = {}
     for table in item.tables:
         for i, code, other in merged_codes(table, classes):
-            found.setdefault(i, (code, other))
-    for i, (code, other) in found.items():
-        own = asked.spec.domain.attributes[i]
-        asked.problems.add(
+            merged.setdefault(i, (code, other))
+    for i, (code, other) in merged.items():
+        attribute = questions.spec.domain.attributes[i]
+        questions.problems.add(
             place,
-            f"{quoted(item.name)} tells {quoted(own.label(code))} from {quoted(own.label(other))} "
-            f"of {quoted(own.name)}, and the release counts them as one: no question of its spec "
-            "told them apart; plan again with this question in the spec",
+            f"{quoted(item.name)} tells {quoted(attribute.label(code))} from "
+            f"{quoted(attribute.label(other))} of {quoted(attribute.name)}, and the release counts "
+            "them as one: no question of its spec told them apart; plan again with this question "
+            "in the spec",
         )
-    return bool(found)
+    return bool(merged)
 
 
-def _message(S: Subset, held: Sequence[Subset], domain: Domain, strategy: Strategy) -> str:
+def _message(S: Subset, measured: Sequence[Subset], domain: Domain, strategy: Strategy) -> str:
     names = [attribute.name for attribute in domain.attributes]
     together, listed = _crossed(S, names), ", ".join(names[i] for i in S)
     remedy = f"plan again with `marginals: {{sets: [[{listed}]]}}`"
-    if isinstance(strategy, DirectStrategy) and any(set(S) <= set(own) for own in held):
+    if isinstance(strategy, DirectStrategy) and any(set(S) <= set(T) for T in measured):
         return (
             f"the release measured its own questions as they stand, and these of {together} are "
             f"no combination of the rows of one of them; {remedy}"
         )
-    nearest = sorted(held, key=lambda own: (-len(set(own) & set(S)), len(own), own))
-    shown = [_crossed(own, names) for own in nearest[:MAX_NAMED]]
-    more = f" and {len(held) - MAX_NAMED} more" if len(held) > MAX_NAMED else ""
+    nearest = sorted(measured, key=lambda T: (-len(set(T) & set(S)), len(T), T))
+    shown = [_crossed(T, names) for T in nearest[:MAX_NAMED]]
+    more = f" and {len(measured) - MAX_NAMED} more" if len(measured) > MAX_NAMED else ""
     return (
         f"no measured table holds {together} together; measured: {', '.join(shown)}{more}; {remedy}"
     )

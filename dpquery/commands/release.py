@@ -118,15 +118,15 @@ def release(
     with Ledger.open(ledger_place(ledger_path), create=False) as ledger:
         ledger.check_replaced(directory)
         measured = measure(as_path(data), chosen.query, ledger=ledger, progress=progress)
-    made = chosen.make(measured, level=confidence or LEVEL, progress=progress)
+    result = chosen.make(measured, level=confidence or LEVEL, progress=progress)
     write_release(
         directory,
         spec=spec,
-        answers=made.answers,
-        manifest=made.manifest,
+        answers=result.answers,
+        manifest=result.manifest,
         replace=replace,
         sources=Sources(content, measured.values, chosen.measured),
-        relaxed=made.relaxed,
+        relaxed=result.relaxed,
         progress=lambda done: progress(f"writing answers: {done / spec.queries:.0%}"),
     )
     remark = remark_on(plan, terms, mechanism=choice)

@@ -6,7 +6,7 @@ LEDGER_STORAGE = (
     Mutant(
         "a ledger that others can write to is used",
         "anybody gives budget back",
-        "_check_own",
+        "_check_owner",
         "status.st_mode & 0o022:",
         "status.st_mode & 0o002:",
         ("test_ledger_place.py::test_a_ledger_that_others_could_change_is_refused",),
@@ -14,7 +14,7 @@ LEDGER_STORAGE = (
     Mutant(
         "a ledger of another user is used",
         "its owner gives budget back",
-        "_check_own",
+        "_check_owner",
         "    if status.st_uid != os.geteuid() or",
         "    if",
         ("test_ledger_place.py::test_a_ledger_of_another_user_is_refused",),
@@ -47,14 +47,14 @@ LEDGER_STORAGE = (
         "the ledger may be a link",
         "it is swapped for another one by its folder's owner",
         "check_safe",
-        "_check_own(path, path.lstat(),",
-        "_check_own(path, path.stat(),",
+        "_check_owner(path, path.lstat(),",
+        "_check_owner(path, path.stat(),",
         ("test_ledger_place.py::test_a_link_is_not_followed",),
     ),
     Mutant(
         "a ledger may have two names",
         "each name has a log of its own, and one charges what the other does not see",
-        "_check_own",
+        "_check_owner",
         "status.st_nlink > 1:",
         "status.st_nlink > 9:",
         ("test_ledger_place.py::test_a_second_name_of_the_ledger_is_refused_under_both",),
@@ -138,11 +138,11 @@ LEDGER_STORAGE = (
         "a dataset takes another cap when it is planned again",
         "editing the spec gives budget back",
         "_registered",
-        "    if recorded == wanted:\n        return\n    if _names",
-        "    if recorded != wanted and recorded.currency == wanted.currency:\n"
-        '        yield "change-cap", cap_fields(name, wanted)\n'
+        "    if recorded == declared:\n        return\n    if _names",
+        "    if recorded != declared and recorded.currency == declared.currency:\n"
+        '        yield "change-cap", cap_fields(name, declared)\n'
         "        return\n"
-        "    if recorded == wanted:\n        return\n    if _names",
+        "    if recorded == declared:\n        return\n    if _names",
         (
             "test_bad_input.py::"
             "test_a_cap_changed_in_the_spec_is_refused_until_it_is_changed_on_record",
@@ -280,7 +280,7 @@ LEDGER_STORAGE = (
     Mutant(
         "a ledger of two names is used",
         "SQLite keeps two logs of it, and each has lost the other's charges",
-        "_check_own",
+        "_check_owner",
         "    if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:",
         "    if stat.S_ISREG(status.st_mode) and not status.st_nlink:",
         ("test_ledger_place.py::test_a_second_name_of_the_ledger_is_refused_under_both",),
@@ -289,7 +289,7 @@ LEDGER_STORAGE = (
         "the files beside the ledger may be anybody's",
         "a write-ahead log of another user gives budget back",
         "check_safe",
-        "            _check_own(beside, beside.lstat(), kind=kind)\n",
+        "            _check_owner(beside, beside.lstat(), kind=kind)\n",
         "            beside.lstat()\n",
         (
             "test_ledger_place.py::"

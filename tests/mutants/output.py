@@ -155,8 +155,8 @@ OUTPUT = (
         "questions that were not measured are answered",
         "an answer without a measurement behind it has a made-up error",
         "check_answerable",
-        "for own in blocks if not supports(strategy, own)}",
-        "for own in blocks if not strategy}",
+        "for block in blocks if not supports(strategy, block)",
+        "for block in blocks if not strategy",
         (
             "test_answer.py::"
             "test_every_question_that_the_measurements_do_not_hold_is_named_at_its_line",

@@ -60,31 +60,31 @@ def cannot_show(findings: Sequence[Finding], *, quick: bool, own_plan: bool) -> 
         quick: whether less was drawn.
         own_plan: whether a user's own plan was looked at.
     """
-    parts = {own.part for own in findings}
+    parts = {finding.part for finding in findings}
     power = _POWER.format("4 to 7 % end to end" if quick else "2 to 4 % end to end")
-    found = [power] if parts & {"residuals", "rap"} else []
-    found += [text for about, text in _UNSEEN if parts & set(about)]
+    notes = [power] if parts & {"residuals", "rap"} else []
+    notes += [text for about, text in _UNSEEN if parts & set(about)]
     if parts & set(_RELEASING):
-        found.append(_OTHERS.format("those of this plan" if own_plan else "those made up here"))
-    return [*found, _SHARED]
+        notes.append(_OTHERS.format("those of this plan" if own_plan else "those made up here"))
+    return [*notes, _SHARED]
 
 
 def audit_grids(findings: Sequence[Finding]) -> list[Grid]:
     """Return a table for each claim of each part."""
-    claims = dict.fromkeys((own.part, own.claim) for own in findings)
+    claims = dict.fromkeys((finding.part, finding.claim) for finding in findings)
     grids = []
     for part, claim in claims:
-        own = [one for one in findings if (one.part, one.claim) == (part, claim)]
-        rows = [("ok" if one.passed else "FAILED", one.subject, one.evidence) for one in own]
+        checks = [one for one in findings if (one.part, one.claim) == (part, claim)]
+        rows = [("ok" if one.passed else "FAILED", one.subject, one.evidence) for one in checks]
         grids.append(Grid(f"{part}: {claim}", ("", "subject", "evidence"), tuple(rows)))
     return grids
 
 
 def audit_closing(findings: Sequence[Finding], *, quick: bool, own_plan: bool) -> str:
     """Return what it all shows, and what it cannot."""
-    parts = dict.fromkeys(own.part for own in findings)
-    text = [f"{_totals(findings)}\n{', '.join(f'{name} {own}' for name, own in versions())}"]
-    if all(own.passed for own in findings):
+    parts = dict.fromkeys(finding.part for finding in findings)
+    text = [f"{_totals(findings)}\n{', '.join(f'{name} {number}' for name, number in versions())}"]
+    if all(finding.passed for finding in findings):
         shown = [_point(WHAT_PASSING_SHOWS[part]) for part in parts if part in WHAT_PASSING_SHOWS]
         text.append("\n".join(["What this shows, of these versions on this machine:", *shown]))
     else:
@@ -96,8 +96,8 @@ def audit_closing(findings: Sequence[Finding], *, quick: bool, own_plan: bool) -
 
 def _failed(findings: Sequence[Finding]) -> list[str]:
     """Say what to do about checks that failed, and about parts that ended in an error."""
-    failed = [own for own in findings if not own.passed]
-    broken = [own.part for own in failed if own.claim == TO_ITS_END]
+    failed = [finding for finding in findings if not finding.passed]
+    broken = [finding.part for finding in failed if finding.claim == TO_ITS_END]
     text = []
     if len(failed) > len(broken):
         text.append(_wrapped(
@@ -117,19 +117,19 @@ def _failed(findings: Sequence[Finding]) -> list[str]:
 
 def audit_json(findings: Sequence[Finding], *, quick: bool, own_plan: bool) -> dict[str, object]:
     """Return everything, for programs."""
-    tests = sum(own.tests for own in findings)
+    tests = sum(finding.tests for finding in findings)
     return {
-        "passed": all(own.passed for own in findings),
+        "passed": all(finding.passed for finding in findings),
         "checks": len(findings),
-        "failed": sum(not own.passed for own in findings),
+        "failed": sum(not finding.passed for finding in findings),
         "tests": tests,
         "alpha": ALPHA,
         "false_alarm_about": tests * ALPHA,
-        "draws": sum(own.draws for own in findings),
-        "neighbours": sum(own.neighbours for own in findings),
-        "replicates": sum(own.replicates for own in findings),
+        "draws": sum(finding.draws for finding in findings),
+        "neighbours": sum(finding.neighbours for finding in findings),
+        "replicates": sum(finding.replicates for finding in findings),
         "versions": dict(versions()),
-        "findings": [asdict(own) for own in findings],
+        "findings": [asdict(finding) for finding in findings],
         "cannot_show": cannot_show(findings, quick=quick, own_plan=own_plan),
     }
 
@@ -137,7 +137,7 @@ def audit_json(findings: Sequence[Finding], *, quick: bool, own_plan: bool) -> d
 def _totals(findings: Sequence[Finding]) -> str:
     """Count what was done, and say how likely a false alarm was if anything was left to chance."""
     tests, draws, pairs, measured = (
-        sum(getattr(own, name) for own in findings)
+        sum(getattr(finding, name) for finding in findings)
         for name in ("tests", "draws", "neighbours", "replicates")
     )
     done = [_number(len(findings), "check")]

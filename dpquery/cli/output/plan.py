@@ -24,12 +24,12 @@ def plan_grids(report: PlanReport) -> list[Grid]:
     strong = 0
     columns = _columns(report)
     for priced in report.priced:
-        for own in sorted(priced.selection.candidates, key=lambda c: c.score or float("inf")):
-            if own.rmse is None and own.name in PUBLISHED and not _says_all(own):
+        for candidate in sorted(priced.selection.candidates, key=lambda c: c.score or float("inf")):
+            if candidate.rmse is None and candidate.name in PUBLISHED and not _says_all(candidate):
                 continue  # the baselines are many, and their reasons are in the JSON
-            if priced is best and own.name == best.selection.best:
+            if priced is best and candidate.name == best.selection.best:
                 strong = len(rows)
-            rows.append(_candidate_row(priced, own, columns))
+            rows.append(_candidate_row(priced, candidate, columns))
         if priced.selection.bound_score is not None:
             rows.append(_bound_row(priced, report, columns))
     spec = report.spec
@@ -38,8 +38,10 @@ def plan_grids(report: PlanReport) -> list[Grid]:
         f"{count(len(spec.items), 'item')}, "
         f"{_guarantee(report)}"
     )
-    notes = [_chosen(report), *(_cost(own) for own in report.priced), *_least(report)]
-    if any(own.stopped for priced in report.priced for own in priced.selection.candidates):
+    notes = [_chosen(report), *(_cost(selection) for selection in report.priced), *_least(report)]
+    if any(
+        candidate.stopped for priced in report.priced for candidate in priced.selection.candidates
+    ):
         notes.append("what was not finished may be better: give --time-limit more seconds")
     if spec.dataset.parent is not None:
         notes.append(f"every release is charged to {spec.dataset.parent.id} as well")
@@ -80,13 +82,13 @@ def _item_grid(best: SelectionAtBudget) -> Grid:
 def _target_grid(report: PlanReport) -> Grid:
     rows = tuple(
         (
-            own.target.item,
-            FIGURE_NAMES[own.target.figure],
-            figure(own.figure),
-            figure(own.target.at_most),
-            "met" if own.met else "not met",
+            reached.target.item,
+            FIGURE_NAMES[reached.target.figure],
+            figure(reached.figure),
+            figure(reached.target.at_most),
+            "met" if reached.met else "not met",
         )
-        for own in report.reached
+        for reached in report.reached
     )
     noise = report.priced[0].selection.noise.capitalize()
     title = f"targets, with {noise} noise at {_guarantee(report)}"
@@ -96,10 +98,10 @@ def _target_grid(report: PlanReport) -> Grid:
 def _least(report: PlanReport) -> list[str]:
     """Say what each kind of noise needs to meet the targets."""
     return [
-        f"all targets are met from epsilon = {float(own.epsilon):g} with "
-        f"{own.noise.capitalize()} noise: {_share(own.share)} of the whole budget"
-        + (", which cannot pay for it" if own.share > 1 else "")
-        for own in report.least
+        f"all targets are met from epsilon = {float(needed.epsilon):g} with "
+        f"{needed.noise.capitalize()} noise: {_share(needed.share)} of the whole budget"
+        + (", which cannot pay for it" if needed.share > 1 else "")
+        for needed in report.least
     ]
 
 
@@ -108,15 +110,15 @@ def _sweep_grids(report: PlanReport) -> list[Grid]:
         return []
     rows = []
     for point in report.sweep:
-        for place, own in enumerate(point.priced):
+        for place, priced in enumerate(point.priced):
             rows.append(
                 (
                     f"{float(point.epsilon):g}",
-                    own.selection.noise,
-                    own.selection.best,
-                    figure(own.rmse),
-                    figure(own.max_std_error),
-                    _share(own.share),
+                    priced.selection.noise,
+                    priced.selection.best,
+                    figure(priced.rmse),
+                    figure(priced.max_std_error),
+                    _share(priced.share),
                     "better" if place == 0 else "",
                 )
             )
@@ -155,19 +157,19 @@ def _rap_grids(report: PlanReport) -> list[Grid]:
 
 def _preference(rap: PlannedRap, report: PlanReport) -> tuple[str, ...]:
     """Say which is preferred, by what rule, and how clearly."""
-    own, spread, other = (
+    error, spread, other = (
         (rap.rmse, rap.rmse_spread, rap.linear_rmse)
         if report.plan.objective == "rmse"
         else (rap.max_error, rap.max_error_spread, rap.linear_max_error)
     )
-    if rap.preferred and own >= rap.margin * other:
+    if rap.preferred and error >= rap.margin * other:
         return ("preferred: RAP, as it was asked for",)
     what = _rmse(report) if report.plan.objective == "rmse" else "largest error"
     notes = [
         f"preferred by {what}: {'RAP' if rap.preferred else 'the linear strategy'} "
         f"(RAP is where it is below {rap.margin:g} times the linear one)"
     ]
-    if abs(own - rap.margin * other) < spread:
+    if abs(error - rap.margin * other) < spread:
         notes.append("the choice is within the spread of the rehearsals")
     return tuple(notes)
 
@@ -180,8 +182,8 @@ def _rap_json(report: PlanReport) -> dict[str, object] | None:
     rap = report.plan.relaxed
     if rap is None:
         return None
-    own = vars(rap) | {"settings": vars(rap.settings)}
-    return own | {"epsilon": float(rap.epsilon), "delta": float(rap.delta)}
+    fields = vars(rap) | {"settings": vars(rap.settings)}
+    return fields | {"epsilon": float(rap.epsilon), "delta": float(rap.delta)}
 
 
 def plan_json(report: PlanReport) -> dict[str, object]:
@@ -196,16 +198,20 @@ def plan_json(report: PlanReport) -> dict[str, object]:
             "strategy": report.priced[0].selection.best,
         },
         "objective": "targets" if report.plan.targets else report.plan.objective,
-        "selections": [_priced_json(own) for own in report.priced],
+        "selections": [_priced_json(priced) for priced in report.priced],
         "targets": [
-            vars(own.target) | {"reached": own.figure, "met": own.met} for own in report.reached
+            vars(reached.target) | {"reached": reached.figure, "met": reached.met}
+            for reached in report.reached
         ],
         "least_epsilons": [
-            {"noise": own.noise, "epsilon": float(own.epsilon), "budget_share": own.share}
-            for own in report.least
+            {"noise": needed.noise, "epsilon": float(needed.epsilon), "budget_share": needed.share}
+            for needed in report.least
         ],
         "sweep": [
-            {"epsilon": float(point.epsilon), "noises": [_noise_json(own) for own in point.priced]}
+            {
+                "epsilon": float(point.epsilon),
+                "noises": [_noise_json(priced) for priced in point.priced],
+            }
             for point in report.sweep
         ],
         **({} if report.plan.relaxed is None else {"rap": _rap_json(report)}),
@@ -230,20 +236,22 @@ def _says_all(candidate: CandidateFigures) -> bool:
 
 
 def _candidate_row(
-    priced: SelectionAtBudget, own: CandidateFigures, columns: Sequence[str]
+    priced: SelectionAtBudget, candidate: CandidateFigures, columns: Sequence[str]
 ) -> tuple[str, ...]:
-    cells = {"noise": priced.selection.noise, "strategy": own.name}
-    if own.score is None:
-        cells["remark"] = own.reason if _says_all(own) else f"not applicable: {own.reason}"
+    cells = {"noise": priced.selection.noise, "strategy": candidate.name}
+    if candidate.score is None:
+        cells["remark"] = (
+            candidate.reason if _says_all(candidate) else f"not applicable: {candidate.reason}"
+        )
     else:
-        ratio = _ratio(priced, own)
+        ratio = _ratio(priced, candidate)
         cells |= {
-            "RMSE": figure(priced.std * (own.rmse or 0.0)),
-            WEIGHTED: figure(priced.std * (own.weighted_rmse or 0.0)),
-            "max std error": figure(priced.std * (own.max_std_error or 0.0)),
-            TARGETS: f"{priced.std * own.score:.3f}",
+            "RMSE": figure(priced.std * (candidate.rmse or 0.0)),
+            WEIGHTED: figure(priced.std * (candidate.weighted_rmse or 0.0)),
+            "max std error": figure(priced.std * (candidate.max_std_error or 0.0)),
+            TARGETS: f"{priced.std * candidate.score:.3f}",
             "x bound": "" if ratio is None else f"{ratio:.3f}",
-            "remark": "" if own.converged else "optimiser stopped early",
+            "remark": "" if candidate.converged else "optimiser stopped early",
         }
     return tuple(cells.get(name, "") for name in columns)
 
@@ -266,19 +274,19 @@ def _bound_row(
     return tuple(cells.get(name, "") for name in columns)
 
 
-def _ratio(priced: SelectionAtBudget, own: CandidateFigures) -> float | None:
+def _ratio(priced: SelectionAtBudget, candidate: CandidateFigures) -> float | None:
     """Return what is minimised over the least that it can be: like with like."""
     bound = priced.selection.bound_score
-    return None if bound is None or own.score is None else own.score / bound
+    return None if bound is None or candidate.score is None else candidate.score / bound
 
 
 def _chosen(report: PlanReport) -> str:
     best = report.priced[0]
-    own = best.selection.figures
+    candidate = best.selection.figures
     relaxed = report.plan.relaxed
     chosen = "best linear strategy" if relaxed is not None and relaxed.preferred else "chosen"
-    text = f"{chosen}: {own.name} with {best.selection.noise.capitalize()} noise"
-    ratio, kind = _ratio(best, own), best.selection.bound_score_kind
+    text = f"{chosen}: {candidate.name} with {best.selection.noise.capitalize()} noise"
+    ratio, kind = _ratio(best, candidate), best.selection.bound_score_kind
     what = _rmse(report) if report.plan.objective == "rmse" else "maximum standard error"
     what = "what the targets take" if report.plan.targets else what
     if ratio is None:
@@ -316,16 +324,16 @@ def _priced_json(priced: SelectionAtBudget) -> dict[str, object]:
         "bound_score_kind": selection.bound_score_kind,
         "candidates": [
             {
-                "name": own.name,
-                "rmse": _times(own.rmse, std),
-                "weighted_rmse": _times(own.weighted_rmse, std),
-                "max_std_error": _times(own.max_std_error, std),
-                "score": _times(own.score, std),
-                "converged": own.converged,
-                "reason": own.reason,
-                "stopped": own.stopped,
+                "name": candidate.name,
+                "rmse": _times(candidate.rmse, std),
+                "weighted_rmse": _times(candidate.weighted_rmse, std),
+                "max_std_error": _times(candidate.max_std_error, std),
+                "score": _times(candidate.score, std),
+                "converged": candidate.converged,
+                "reason": candidate.reason,
+                "stopped": candidate.stopped,
             }
-            for own in selection.candidates
+            for candidate in selection.candidates
         ],
         "items": [
             {

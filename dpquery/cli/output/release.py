@@ -45,12 +45,12 @@ def _linear_text(mechanism: LinearMechanism) -> str:
 
 
 def _rap_text(mechanism: "RapMechanism") -> str:
-    own = mechanism.simulated
-    if own is None:
+    simulated = mechanism.simulated
+    if simulated is None:
         return "RAP: no error bars, and the plan simulated no errors at this epsilon and delta"
     return (
-        f"RAP: no error bars; simulated on {own.proxy}: {rmse_name(own)} {figure(own.rmse)}, "
-        f"largest error {figure(own.max_error)}"
+        f"RAP: no error bars; simulated on {simulated.proxy}: {rmse_name(simulated)} "
+        f"{figure(simulated.rmse)}, largest error {figure(simulated.max_error)}"
     )
 
 
@@ -129,38 +129,38 @@ def report_grid(report: "Report") -> Grid:
     return Grid(title, report.columns, rows, tuple(notes))
 
 
-def status_grid(found: Sequence[Status]) -> Grid:
+def status_grid(statuses: Sequence[Status]) -> Grid:
     """Return the datasets' accounts; parents where there are any."""
     columns = ["dataset", "currency", "cap", "spent", "left", "releases", "unfinished"]
     rows: list[tuple[str, ...]] = [
         (
-            own.account.dataset,
-            own.account.cap.currency,
-            units_text(own.account.cap.units),
-            units_text(own.account.spent),
-            units_text(own.account.remaining),
-            str(own.releases),
-            ", ".join(own.unfinished),
+            status.account.dataset,
+            status.account.cap.currency,
+            units_text(status.account.cap.units),
+            units_text(status.account.spent),
+            units_text(status.account.remaining),
+            str(status.releases),
+            ", ".join(status.unfinished),
         )
-        for own in found
+        for status in statuses
     ]
-    if any(own.account.parent for own in found):
+    if any(status.account.parent for status in statuses):
         columns.append("parent")
-        pairs = zip(rows, found, strict=True)
-        rows = [(*row, own.account.parent or "") for row, own in pairs]
+        pairs = zip(rows, statuses, strict=True)
+        rows = [(*row, status.account.parent or "") for row, status in pairs]
     return Grid("budget by dataset", tuple(columns), tuple(rows))
 
 
-def status_json(found: Sequence[Status]) -> list[dict[str, object]]:
+def status_json(statuses: Sequence[Status]) -> list[dict[str, object]]:
     """Return the datasets' accounts as JSON values; amounts are exact decimal text."""
-    grid = status_grid(found)
+    grid = status_grid(statuses)
     rows = [dict(zip(grid.columns, row, strict=True)) for row in grid.rows]
-    pairs = zip(rows, found, strict=True)
+    pairs = zip(rows, statuses, strict=True)
     return [
         row
-        | {"releases": own.releases, "unfinished": list(own.unfinished)}
-        | {"parent": own.account.parent}
-        for row, own in pairs
+        | {"releases": status.releases, "unfinished": list(status.unfinished)}
+        | {"parent": status.account.parent}
+        for row, status in pairs
     ]
 
 

@@ -57,11 +57,11 @@ def check_price(account: Account, price: Price, *, parent: Account | None) -> No
     A cap may be changed between the two, and the same units would be another loss.
     """
     recorded = [(account.cap.currency, account.cap.unit)]
-    wanted = [(price.currency, price.unit)]
+    priced = [(price.currency, price.unit)]
     if parent is not None:
         recorded.append((parent.cap.currency, unit_kind(parent.cap.unit)))
-        wanted.append((price.currency, unit_kind(price.unit)))
-    if recorded != wanted:
+        priced.append((price.currency, unit_kind(price.unit)))
+    if recorded != priced:
         raise PlanConflictError(
             f"the cap on record for dataset {account.dataset!r} was changed meanwhile; run the "
             "command again; nothing was charged"

@@ -73,16 +73,16 @@ def check_safe(path: Path) -> None:
             and what to do.
     """
     check_safe_folder(path.parent)
-    _check_own(path, path.lstat(), kind=stat.S_ISREG)  # a link is none
+    _check_owner(path, path.lstat(), kind=stat.S_ISREG)  # a link is none
     for ending, kind in _BESIDE.items():
         beside = path.with_name(path.name + ending)
         with suppress(FileNotFoundError):  # SQLite removes its own when the last run ends
-            _check_own(beside, beside.lstat(), kind=kind)
+            _check_owner(beside, beside.lstat(), kind=kind)
 
 
 def check_safe_folder(folder: Path) -> None:
     """Refuse a folder in which others could change a ledger; it may be reached through a link."""
-    _check_own(folder, folder.stat(), kind=stat.S_ISDIR)
+    _check_owner(folder, folder.stat(), kind=stat.S_ISDIR)
 
 
 def check_local(path: Path) -> None:
@@ -98,7 +98,7 @@ def check_local(path: Path) -> None:
         )
 
 
-def _check_own(place: Path, status: os.stat_result, *, kind: Callable[[int], bool]) -> None:
+def _check_owner(place: Path, status: os.stat_result, *, kind: Callable[[int], bool]) -> None:
     """Refuse what is of another kind than asked for, or can be changed by another user."""
     if not kind(status.st_mode):
         raise LedgerError(f"{place} is a link or no regular file; give the ledger's own path")

@@ -59,20 +59,20 @@ def registration(
         PlanConflictError: the record says something else.
     """
     account = state.accounts.get(dataset)
-    wanted = None if parent is None else parent.dataset
+    parent_name = None if parent is None else parent.dataset
     if parent is not None:
         _check_level(state, dataset, parent=parent.dataset)
         yield from _registered(state, parent.dataset, parent.cap, whose="parent")
-    if account is not None and account.parent != wanted:
-        _check_same_parent(account, wanted)
+    if account is not None and account.parent != parent_name:
+        _check_same_parent(account, parent_name)
         raise PlanConflictError(
-            f"dataset {dataset!r} is on record without a parent and the spec names {wanted!r}; "
-            "`dpquery plan --change-cap` puts it under that, and charges there what was spent "
-            "already, or leave `parent` out"
+            f"dataset {dataset!r} is on record without a parent and the spec names "
+            f"{parent_name!r}; `dpquery plan --change-cap` puts it under that, and charges there "
+            "what was spent already, or leave `parent` out"
         )
     yield from _registered(state, dataset, cap, whose="dataset")
-    if account is None and wanted is not None:
-        yield _adoption(state.accounts[dataset], parent=state.accounts[wanted])
+    if account is None and parent_name is not None:
+        yield _adoption(state.accounts[dataset], parent=state.accounts[parent_name])
 
 
 def change(
@@ -87,15 +87,15 @@ def change(
         LedgerError: the dataset is not registered.
     """
     account = account_of(state, dataset, ledger=ledger)
-    wanted = None if parent is None else parent.dataset
-    if account.parent != wanted:
-        _check_same_parent(account, wanted)
+    parent_name = None if parent is None else parent.dataset
+    if account.parent != parent_name:
+        _check_same_parent(account, parent_name)
     if parent is not None:
         _check_level(state, dataset, parent=parent.dataset)
         yield from _changed(state, parent.dataset, parent.cap)
     yield from _changed(state, dataset, cap)
-    if wanted is not None and account.parent is None:
-        yield _adoption(account, parent=state.accounts[wanted])
+    if parent_name is not None and account.parent is None:
+        yield _adoption(account, parent=state.accounts[parent_name])
 
 
 def check_families(state: LedgerState) -> None:
@@ -109,15 +109,15 @@ def check_families(state: LedgerState) -> None:
         if parent is None:
             continue
         pair = f"dataset {account.dataset!r} and its parent {parent.dataset!r}"
-        for recorded, wanted in (
+        for recorded, of_dataset in (
             (parent.cap.currency, account.cap.currency),
             (unit_kind(parent.cap.unit), unit_kind(account.cap.unit)),
         ):
-            if recorded != wanted:
+            if recorded != of_dataset:
                 raise PlanConflictError(
-                    f"{pair} cannot share a charge: one is on record for {wanted!r}, the other for "
-                    f"{recorded!r}; declare the same unit, neighbours and kind of budget for both, "
-                    "or name another parent"
+                    f"{pair} cannot share a charge: one is on record for {of_dataset!r}, the other "
+                    f"for {recorded!r}; declare the same unit, neighbours and kind of budget for "
+                    "both, or name another parent"
                 )
 
 
@@ -127,15 +127,15 @@ def _registered(state: LedgerState, name: str, cap: Cap, *, whose: str) -> Itera
     if account is None:
         yield "register", cap_fields(name, cap)
         return
-    recorded, wanted = account.cap, _with_column(cap, recorded=account.cap)
-    if recorded == wanted:
+    recorded, declared = account.cap, _with_column(cap, recorded=account.cap)
+    if recorded == declared:
         return
-    if _names_column_first(wanted, recorded=recorded):
-        recorded = replace(recorded, unit=wanted.unit)  # only the budget can still differ
-        if recorded == wanted:
-            yield "change-cap", cap_fields(name, wanted)
+    if _names_column_first(declared, recorded=recorded):
+        recorded = replace(recorded, unit=declared.unit)  # only the budget can still differ
+        if recorded == declared:
+            yield "change-cap", cap_fields(name, declared)
             return
-    check_unit(name, recorded, wanted.unit)
+    check_unit(name, recorded, declared.unit)
     raise PlanConflictError(
         f"{whose} {name!r} is on record with a cap of {cap_text(recorded)} and the spec declares "
         f"{cap_text(cap)}; restore the budget in the spec, or change the cap on record with "
@@ -149,16 +149,16 @@ def _changed(state: LedgerState, name: str, cap: Cap) -> Iterator[Change]:
     if account is None:
         yield "register", cap_fields(name, cap)
         return
-    recorded, wanted = account.cap, _with_column(cap, recorded=account.cap)
-    same_unit = recorded.unit == wanted.unit or _names_column_first(wanted, recorded=recorded)
-    if account.spent and not (recorded.currency == wanted.currency and same_unit):
+    recorded, declared = account.cap, _with_column(cap, recorded=account.cap)
+    same_unit = recorded.unit == declared.unit or _names_column_first(declared, recorded=recorded)
+    if account.spent and not (recorded.currency == declared.currency and same_unit):
         raise PlanConflictError(
             f"dataset {name!r} has been charged in {recorded.currency} for {recorded.unit!r}, "
-            f"and that cannot become {wanted.currency} for {wanted.unit!r}; restore those "
+            f"and that cannot become {declared.currency} for {declared.unit!r}; restore those "
             "in the spec"
         )
-    if recorded != wanted:
-        yield "change-cap", cap_fields(name, wanted)
+    if recorded != declared:
+        yield "change-cap", cap_fields(name, declared)
 
 
 def _adoption(account: Account, *, parent: Account) -> Change:
@@ -190,22 +190,22 @@ def _check_level(state: LedgerState, dataset: str, *, parent: str) -> None:
         )
 
 
-def _check_same_parent(account: Account, wanted: str | None) -> None:
+def _check_same_parent(account: Account, parent_name: str | None) -> None:
     """Refuse to take a dataset away from its parent."""
     if account.parent is not None:
-        named = "names none" if wanted is None else f"names {wanted!r}"
+        named = "names none" if parent_name is None else f"names {parent_name!r}"
         raise PlanConflictError(
             f"dataset {account.dataset!r} is on record with the parent {account.parent!r} and the "
             f"spec {named}; restore the parent in the spec: no charge to it may be left out"
         )
 
 
-def _with_column(wanted: Cap, *, recorded: Cap) -> Cap:
-    """Return the wanted cap, for the unit on record where it only leaves the column's name out."""
-    same_kind = unit_kind(recorded.unit) == wanted.unit
-    return replace(wanted, unit=recorded.unit) if same_kind else wanted
+def _with_column(declared: Cap, *, recorded: Cap) -> Cap:
+    """Return the declared cap, in the unit on record where it only lacks the column's name."""
+    same_kind = unit_kind(recorded.unit) == declared.unit
+    return replace(declared, unit=recorded.unit) if same_kind else declared
 
 
-def _names_column_first(wanted: Cap, *, recorded: Cap) -> bool:
+def _names_column_first(declared: Cap, *, recorded: Cap) -> bool:
     """Return whether a parent known only by its datasets is now a dataset itself."""
-    return recorded.unit != wanted.unit and recorded.unit == unit_kind(wanted.unit)
+    return recorded.unit != declared.unit and recorded.unit == unit_kind(declared.unit)

@@ -42,7 +42,7 @@ MAX_BLOCK = 1 << 26
 """Queries of one table: its answers are held at once, true and synthetic."""
 MAX_MASSES = 1 << 25
 """Relaxed rows times classes: a fit holds several copies of that."""
-MAX_HELD = 1 << 28
+MAX_EVALUATED = 1 << 28
 """Relaxed rows times predicates of one attribute: a gigabyte."""
 OVER = 4
 """One in so many queries is drawn among those answered too high."""
@@ -275,11 +275,11 @@ def _check_predicates(workload: Workload, settings: RapSettings) -> None:
         default=0,
     )
     evaluated = settings.relaxed_rows * predicates
-    if evaluated > MAX_HELD:
+    if evaluated > MAX_EVALUATED:
         raise UnsupportedWorkloadError(
             f"{predicates:,} predicates on one attribute take {evaluated:,} numbers for "
-            f"{settings.relaxed_rows:,} relaxed rows, and the limit is {MAX_HELD:,}; name fewer "
-            "ranges, or take fewer relaxed rows"
+            f"{settings.relaxed_rows:,} relaxed rows, and the limit is {MAX_EVALUATED:,}; name "
+            "fewer ranges, or take fewer relaxed rows"
         )
 
 

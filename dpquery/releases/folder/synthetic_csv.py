@@ -113,8 +113,8 @@ def code_texts(column: Column) -> list[str]:
     read = code_of(column)
     written = []
     for code in range(column.size):
-        wanted = _OTHER if code == column.length else _candidates(column, code)
-        fitting = (text for text in wanted if read(text.encode()) == code)
+        candidates = _OTHER if code == column.length else _candidates(column, code)
+        fitting = (text for text in candidates if read(text.encode()) == code)
         text_of_code = next((text for text in fitting if not set(text) & set("\n\r")), None)
         if text_of_code is None:
             raise SpecError(

@@ -30,11 +30,11 @@ def with_extra(manifest: Manifest, spec: Spec, columns: Sequence[ExtraColumn]) -
     names = {column.name for column in columns}
     libraries = graphical_model.LIBRARIES if "graphical" in names else ()
     versions = dict(manifest.libraries) | {name: version(name) for name in libraries}
-    names_asked = ", ".join(column.text for column in columns)
+    texts = ", ".join(column.text for column in columns)
     return replace(
         manifest,
         libraries=tuple(sorted(versions.items())),
-        postprocessing=f"none of the estimates; beside them stand the extra columns {names_asked}",
+        postprocessing=f"none of the estimates; beside them stand the extra columns {texts}",
         extra=tuple(_facts(column, spec) for column in columns),
     )
 

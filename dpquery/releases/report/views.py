@@ -59,7 +59,7 @@ class PublishedTables:
         return frame
 
     def _facts(self, item: str) -> ItemFacts:
-        facts = {own.name: own for own in self.manifest.items}
+        facts = {item.name: item for item in self.manifest.items}
         if item not in facts:
             hint = suggestion(item, self.items)
             raise SpecError(f"{self.directory} has no item {quoted(item)}{hint}")
