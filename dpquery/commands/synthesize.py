@@ -97,10 +97,10 @@ def synthesize(
     _, spec = plan_and_spec(content, source / PLAN_FILE)
     compiled = compile_spec(spec)
     rows = read_relaxed(source, compiled, digest=manifest.rap.rows_sha256)
-    count = max(1, round(manifest.rap.total)) if records is None else records
-    if records is None and count > UNASKED:
+    number = max(1, round(manifest.rap.total)) if records is None else records
+    if records is None and number > UNASKED:
         raise SpecError(
-            f"the release says that there are {float(count):.3g} records, which would fill a "
+            f"the release says that there are {float(number):.3g} records, which would fill a "
             "disk; say how many to write with --rows"
         )
     write_synthetic(
@@ -108,8 +108,8 @@ def synthesize(
         spec,
         compiled,
         rows,
-        records=count,
+        records=number,
         seed=seed,
-        progress=lambda done: progress(f"writing records: {done / count:.0%}"),
+        progress=lambda done: progress(f"writing records: {done / number:.0%}"),
     )
-    return SyntheticReport(file, count)
+    return SyntheticReport(file, number)
