@@ -67,15 +67,15 @@ class Stages:
 
     def watch(self, place: Any, name: str, stage: str) -> None:
         """Time a function or method from now on."""
-        own = getattr(place, name)
+        function = getattr(place, name)
 
-        @wraps(own)
+        @wraps(function)
         def timed(*args: Any, **options: Any) -> Any:
             above = getattr(self._inside, "seconds", 0.0)
             self._inside.seconds = 0.0
             began = time.thread_time()
             try:
-                return own(*args, **options)
+                return function(*args, **options)
             finally:
                 passed = time.thread_time() - began
                 self.seconds[stage] += passed - self._inside.seconds
@@ -93,8 +93,8 @@ def thresholds(r: int) -> str:
         for name, size in zip(names, given["domain_sizes"], strict=True)
     )
     items = (
-        f"      - threshold: {{r: {r}, of: [{', '.join(names[i] for i in own)}], targets: all}}\n"
-        for own in given["tuples_index"]
+        f"      - threshold: {{r: {r}, of: [{', '.join(names[i] for i in three)}], targets: all}}\n"
+        for three in given["tuples_index"]
     )
     head = HEAD + "".join(domain)
     return f"{head}workload:\n  - name: thresholds\n    union:\n{''.join(items)}"
@@ -140,7 +140,7 @@ def run(job: str, folder: Path) -> None:
         rest = spent - sum(stages.seconds.values())
         for stage, seconds in [*stages.seconds.most_common(), ("all else", rest)]:
             print(f"  {stage:18} {seconds:7.2f}")
-    size = sum(own.stat().st_size for own in (folder / "release").iterdir())
+    size = sum(path.stat().st_size for path in (folder / "release").iterdir())
     print(f"  {size / 1e9:.2f} GB written, {size / queries:.2f} bytes an answer")
 
 
@@ -155,7 +155,7 @@ def main(names: list[str]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             run(names[1], Path(folder))
         return
-    if unknown := [own for own in names if own not in JOBS]:
+    if unknown := [name for name in names if name not in JOBS]:
         sys.exit(f"{unknown[0]!r} is not known; name some of {', '.join(JOBS)}, or nothing")
     for job in names or JOBS:
         subprocess.run([sys.executable, __file__, "--one", job], check=True)

@@ -61,8 +61,8 @@ def spec_text(r: int, tables: int) -> str:
         for name, size in zip(names, anchor["domain_sizes"], strict=True)
     ]
     items = [
-        f"  - {{name: t{k}, threshold: {{r: {r}, of: {json.dumps([names[i] for i in own])}}}}}"
-        for k, own in enumerate(anchor["tuples_index"][:tables])
+        f"  - {{name: t{k}, threshold: {{r: {r}, of: {json.dumps([names[i] for i in triple])}}}}}"
+        for k, triple in enumerate(anchor["tuples_index"][:tables])
     ]
     return "\n".join(
         [
@@ -83,18 +83,18 @@ def halves() -> dict[str, Path | None]:
     adult = SHARED / "data" / "adult.csv"
     header, *lines = adult.read_text().splitlines()
     order = np.random.default_rng(0).permutation(len(lines))
-    found: dict[str, Path | None] = {"prior": None, "adult": adult}
+    proxies: dict[str, Path | None] = {"prior": None, "adult": adult}
     folder = Path(tempfile.gettempdir()) / "dpquery-bench-choice"
     folder.mkdir(exist_ok=True)
-    for name, own in (("first half", order[:HALF]), ("second half", order[HALF:])):
-        found[name] = folder / f"{name.replace(' ', '-')}.csv"
-        found[name].write_text("\n".join([header, *(lines[i] for i in own), ""]))
-    return found
+    for name, half in (("first half", order[:HALF]), ("second half", order[HALF:])):
+        proxies[name] = folder / f"{name.replace(' ', '-')}.csv"
+        proxies[name].write_text("\n".join([header, *(lines[i] for i in half), ""]))
+    return proxies
 
 
 def linear(compiled) -> dict[str, dict[str, float]]:
     """Return RMSE and largest error of the best linear strategy an objective, at unit noise."""
-    found = {}
+    figures = {}
     for objective in OBJECTIVES:
         selection = select(
             compiled.workload,
@@ -105,12 +105,12 @@ def linear(compiled) -> dict[str, dict[str, float]]:
         strategy, error = selection.best.proposal.strategy, selection.best.error
         std = math.sqrt(squared_sensitivity(strategy))
         largest = expected_largest(strategy, compiled.workload, noise_std=std)
-        found[objective] = {
+        figures[objective] = {
             "strategy": selection.best.name,
             "rmse": error.weighted_rmse,
             "largest": largest,
         }
-    return found
+    return figures
 
 
 def rehearsed(spec, compiled, path, epsilon, rows, repetitions) -> dict[str, object]:
@@ -131,8 +131,8 @@ def rehearsed(spec, compiled, path, epsilon, rows, repetitions) -> dict[str, obj
     return {
         "T": settings.rounds,
         "K": settings.selected,
-        "rmse": [own.rmse for own in done.runs],
-        "largest": [own.largest for own in done.runs],
+        "rmse": [run.rmse for run in done.runs],
+        "largest": [run.largest for run in done.runs],
         "cpu_seconds": round(time.process_time() - start, 1),
     }
 
@@ -151,9 +151,9 @@ def measure(results: dict, *, tables: int, repetitions: int) -> None:
                 key = f"r={r} epsilon={epsilon} {name}"
                 rows = HALF if "half" in name else ROWS
                 if len(results["rap"].get(key, {}).get("rmse", ())) < repetitions:
-                    own = rehearsed(spec, compiled, path, epsilon, rows, repetitions)
-                    results["rap"][key] = own
-                    print(key, own, flush=True)
+                    figures_of = rehearsed(spec, compiled, path, epsilon, rows, repetitions)
+                    results["rap"][key] = figures_of
+                    print(key, figures_of, flush=True)
                     save(results)
 
 
@@ -164,7 +164,7 @@ def save(results: dict) -> None:
 
 def cells(results: dict) -> list[dict[str, object]]:
     """Return a line for every choice: figures in counts, what was chosen and what is right."""
-    found = []
+    lines = []
     for pair, (proxy, truth) in PAIRS.items():
         for r in (1, 2, 3, 4):
             for epsilon in EPSILONS:
@@ -175,23 +175,23 @@ def cells(results: dict) -> list[dict[str, object]]:
                     "gaussian", epsilon=Fraction(epsilon), delta=DELTA
                 )
                 for objective, figure in OBJECTIVES.items():
-                    own = results["linear"][str(r)][objective][figure] * math.sqrt(variance)
+                    expected = results["linear"][str(r)][objective][figure] * math.sqrt(variance)
                     seen, true = (float(np.mean(results["rap"][key][figure])) for key in keys)
-                    rap = prefers_rap(seen, own, margin=MARGINS[pair])
-                    found.append(
+                    rap = prefers_rap(seen, expected, margin=MARGINS[pair])
+                    lines.append(
                         {
                             "pair": pair,
                             "r": r,
                             "epsilon": epsilon,
                             "objective": objective,
-                            "linear": own,
+                            "linear": expected,
                             "proxy": seen,
                             "true": true,
                             "chosen": "RAP" if rap else "linear",
-                            "right": rap == (true < own),
+                            "right": rap == (true < expected),
                         }
                     )
-    return found
+    return lines
 
 
 def main() -> None:
@@ -208,15 +208,15 @@ def main() -> None:
     print(
         f"{'proxy':6}{'r':>2}{'epsilon':>8} {'by':5}{'linear':>10}{'proxy':>10}{'true':>10}  chosen"
     )
-    for own in (lines := cells(results)):
+    for cell in (lines := cells(results)):
         print(
-            f"{own['pair']:6}{own['r']:>2}{own['epsilon']:>8} {own['objective']:5}"
-            f"{own['linear']:10.1f}{own['proxy']:10.1f}{own['true']:10.1f}  {own['chosen']}"
-            f"{'' if own['right'] else '  WRONG'}"
+            f"{cell['pair']:6}{cell['r']:>2}{cell['epsilon']:>8} {cell['objective']:5}"
+            f"{cell['linear']:10.1f}{cell['proxy']:10.1f}{cell['true']:10.1f}  {cell['chosen']}"
+            f"{'' if cell['right'] else '  WRONG'}"
         )
     for pair in PAIRS:
-        held = [own["right"] for own in lines if own["pair"] == pair]
-        print(f"{pair}: {sum(held)} of {len(held)} right")
+        right = [line["right"] for line in lines if line["pair"] == pair]
+        print(f"{pair}: {sum(right)} of {len(right)} right")
 
 
 if __name__ == "__main__":

@@ -122,15 +122,15 @@ def drifted(masses: np.ndarray, gamma: float, rng: np.random.Generator) -> np.nd
     d = len(masses)
     order = (d - np.arange(1, d + 1)) / (d - 1)
     keys = (1 - 2 * gamma) * order + (1 - abs(1 - 2 * gamma)) * rng.random(d)
-    found = np.empty(d)
-    found[np.argsort(-keys, kind="stable")] = masses
-    return found
+    codes = np.empty(d)
+    codes[np.argsort(-keys, kind="stable")] = masses
+    return codes
 
 
 def drawn(masses: np.ndarray, count: int, rng: np.random.Generator) -> list[Triple]:
     """Draw sets of attributes in proportion to the products of their masses."""
     sets = list(combinations(range(len(masses)), K))
-    weights = np.array([math.prod(masses[i] for i in own) for own in sets])
+    weights = np.array([math.prod(masses[i] for i in members) for members in sets])
     return [sets[k] for k in rng.choice(len(sets), count, p=weights / weights.sum())]
 
 
@@ -180,14 +180,14 @@ def errors(
     """Ask a release thresholds; return the largest error of each, as a share of the records."""
     if not future:
         return {}
-    asked, out = home / "more.yaml", home / "answers"
-    asked.write_text(workload_text(future, names))
-    answer_command.answer(release, asked, out=out, replace=True)
-    found = {}
+    questions, out = home / "more.yaml", home / "answers"
+    questions.write_text(workload_text(future, names))
+    answer_command.answer(release, questions, out=out, replace=True)
+    errors_of = {}
     for triple in set(future):
         estimate = pq.read_table(out / f"{item_name(triple)}.parquet")["estimate"].to_numpy()
-        found[triple] = float(np.abs(estimate - truths[triple]).max()) / RECORDS
-    return found
+        errors_of[triple] = float(np.abs(estimate - truths[triple]).max()) / RECORDS
+    return errors_of
 
 
 class Study:
@@ -210,34 +210,36 @@ class Study:
         with tempfile.TemporaryDirectory() as folder:
             home, start = Path(folder), time.process_time()
             plan, history = planned(home, spec_text(history_text(name, size, repetition)))
-            linear, rap = (released(home, plan, own) for own in ("linear", "rap"))
-            made = time.process_time() - start
+            linear, rap = (released(home, plan, mechanism) for mechanism in ("linear", "rap"))
+            made_after = time.process_time() - start
             rows = []
             for gamma in drifts:
                 future = drawn(drifted(masses, gamma, rng), FUTURE, rng)
                 rows.append(self.line(home, linear, rap, history, future))
                 head = {"distribution": name, "size": size, "repetition": repetition}
-                rows[-1] = head | {"gamma": gamma, "cpu_seconds": made} | rows[-1]
+                rows[-1] = head | {"gamma": gamma, "cpu_seconds": made_after} | rows[-1]
         return rows
 
     def line(self, home, linear, rap, history, future) -> dict[str, float]:
         """Return the errors of one set of future thresholds."""
         names = self.adult.names
         self.know(history + future)
-        zero = {own: float(self.truths[own].max()) / RECORDS for own in {*future, *history}}
-        asked = [own for own in future if own in set(history)]
-        exact = errors(home, linear, asked, self.truths, names)
+        zero = {
+            members: float(self.truths[members].max()) / RECORDS for members in {*future, *history}
+        }
+        repeated = [members for members in future if members in set(history)]
+        exact = errors(home, linear, repeated, self.truths, names)
         relaxed = errors(home, rap, future, self.truths, names)
         present = errors(home, rap, history, self.truths, names)
-        unseen = [own for own in future if own not in set(history)]
+        unseen = [members for members in future if members not in set(history)]
         return {
-            "rap": mean([relaxed[own] for own in future]),
-            "rap_unseen": mean([relaxed[own] for own in unseen]),
-            "rap_present": mean([present[own] for own in history]),
-            "linear_answerable": len(asked) / len(future),
-            "linear_answered": mean([exact[own] for own in asked]),
-            "linear_or_zero": mean([exact.get(own, zero[own]) for own in future]),
-            "all_0": mean([zero[own] for own in future]),
+            "rap": mean([relaxed[members] for members in future]),
+            "rap_unseen": mean([relaxed[members] for members in unseen]),
+            "rap_present": mean([present[members] for members in history]),
+            "linear_answerable": len(repeated) / len(future),
+            "linear_answered": mean([exact[members] for members in repeated]),
+            "linear_or_zero": mean([exact.get(members, zero[members]) for members in future]),
+            "all_0": mean([zero[members] for members in future]),
         }
 
 
@@ -259,16 +261,16 @@ FIGURES = (
 
 def summarised(rows: list[dict[str, object]]) -> list[dict[str, object]]:
     """Return mean and standard deviation over the repetitions."""
-    found = []
+    summaries = []
     for key in dict.fromkeys((r["distribution"], r["size"], r["gamma"]) for r in rows):
-        own = [r for r in rows if (r["distribution"], r["size"], r["gamma"]) == key]
+        chosen = [r for r in rows if (r["distribution"], r["size"], r["gamma"]) == key]
         line: dict[str, object] = dict(zip(("distribution", "size", "gamma"), key, strict=True))
         for name in FIGURES:
-            values = [r[name] for r in own if r[name] is not None]
+            values = [r[name] for r in chosen if r[name] is not None]
             line[name] = round(float(np.mean(values)), 4) if values else None
             line[f"{name}_spread"] = round(float(np.std(values)), 4) if values else None
-        found.append(line)
-    return found
+        summaries.append(line)
+    return summaries
 
 
 def chart(figures: list[dict[str, object]]) -> str:
@@ -286,8 +288,8 @@ def chart(figures: list[dict[str, object]]) -> str:
     ]
     height = 300
     placed = [
-        own.replace("<svg", f'<svg y="{k * height}" width="{WIDTH}" height="{height}"', 1)
-        for k, own in enumerate(charts)
+        chart.replace("<svg", f'<svg y="{k * height}" width="{WIDTH}" height="{height}"', 1)
+        for k, chart in enumerate(charts)
     ]
     size = f'viewBox="0 0 {WIDTH} {len(charts) * height}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{STYLE}</style>'
@@ -318,8 +320,8 @@ def main() -> None:
             drifts = DRIFTS if (name, size) == ("geometric", DRIFTED_SIZE) else (0.0,)
             for repetition in range(REPETITIONS):
                 rows += study.run(name, size, repetition, drifts)
-            for own in summarised(rows)[-len(drifts) :]:
-                print(json.dumps(own), flush=True)
+            for summary in summarised(rows)[-len(drifts) :]:
+                print(json.dumps(summary), flush=True)
     about = {
         "data": "Adult, 48,842 records",
         "thresholds": f"{R} of {K}",

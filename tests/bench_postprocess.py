@@ -65,7 +65,7 @@ class Row:
 
     def line(self) -> str:
         """Return the row as it is printed."""
-        figures = (f"{own:.2f}" for own in (self.rmse, self.mean))
+        figures = (f"{figure:.2f}" for figure in (self.rmse, self.mean))
         rest = (f"{self.largest:.0f}", f"{self.sums:.1f}", f"{self.cpu_seconds:.1f}")
         cells = (self.workload, self.noise, self.epsilon, self.column, *figures, *rest)
         return f"| {' | '.join(cells)} |"
@@ -73,7 +73,7 @@ class Row:
 
 def spec_text(attributes: tuple[str, ...], marginals: str) -> str:
     """Return the spec of all marginals of some kind over some attributes."""
-    domain = "".join(f"  {own}: {{range: [0, {SIZES[own] - 1}]}}\n" for own in attributes)
+    domain = "".join(f"  {name}: {{range: [0, {SIZES[name] - 1}]}}\n" for name in attributes)
     return (
         "dataset: {id: adult, version: 1}\n"
         f"privacy: {{unit: row, neighbours: add-remove, delta: {DELTA}}}\n"
@@ -93,8 +93,8 @@ def errors(spec: Spec, values: np.ndarray, data: pd.DataFrame) -> tuple[float, .
     """Return root mean square, mean, largest error, and that of one-way sums."""
     cells, sums = [], []
     ends = np.cumsum([table.size for table in spec.items[0].tables])[:-1]
-    for table, own in zip(spec.items[0].tables, np.split(values, ends), strict=True):
-        error = own.reshape(table.shape) - true_counts(spec, table, data)
+    for table, part in zip(spec.items[0].tables, np.split(values, ends), strict=True):
+        error = part.reshape(table.shape) - true_counts(spec, table, data)
         cells.append(error.ravel())
         for axis in range(error.ndim):
             others = tuple(k for k in range(error.ndim) if k != axis)

@@ -61,12 +61,12 @@ class Run:
 def main() -> None:
     """Print a row for every mended run of the reference, and ours below it."""
     reference = json.loads((SHARED / "anchors" / "rap_reference.json").read_text())["rap"]
-    rows = [own for own in reference if own["index_bug_fixed"]]
+    rows = [published for published in reference if published["index_bug_fixed"]]
     words = [word for word in sys.argv[1:] if word != "adam"]
     seen = {}
-    for own in rows:
-        seen.setdefault(tuple(own[key] for key in ("workload", "r", "T", "K", "eps")), []).append(
-            own
+    for row in rows:
+        seen.setdefault(tuple(row[key] for key in ("workload", "r", "T", "K", "eps")), []).append(
+            row
         )
     print(f"{'':42} {'max':>8} {'RMSE':>9} {'mean abs':>9} {'CPU s':>6} {'ms/step':>7} {'MB':>5}")
     for (name, r, T, K, epsilon), theirs in seen.items():
@@ -75,9 +75,9 @@ def main() -> None:
             continue
         adult = load(name, r)
         settings = RapSettings(T, K, 1000, 0)
-        ours = [run(adult, replace(settings, seed=own), Fraction(epsilon)) for own in SEEDS]
+        ours = [run(adult, replace(settings, seed=seed), Fraction(epsilon)) for seed in SEEDS]
         keys = ("max_err", "rmse", "mean_abs_err", "mech_cpu", "rp_cpu", "epochs_total")
-        show(f"{label}, reference", [Run(*(own[key] for key in keys)) for own in theirs])
+        show(f"{label}, reference", [Run(*(their[key] for key in keys)) for their in theirs])
         show("    dpquery", ours)
         if "adam" in sys.argv:
             show("    with Adam", [run(adult, settings, Fraction(epsilon), kind=ByAdam)])
@@ -86,7 +86,7 @@ def main() -> None:
 def show(label: str, runs: list[Run]) -> None:
     """Print the means of some runs."""
     largest, rmse, mean, cpu, fitting, steps = (
-        fmean(getattr(own, field) for own in runs) for field in Run.__dataclass_fields__
+        fmean(getattr(run, field) for run in runs) for field in Run.__dataclass_fields__
     )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(

@@ -150,9 +150,9 @@ def measured(case: Case) -> Row:
     bound = selection.score_bound
     times = [at for _, at in marks] + [end]
     candidates = {
-        own.name: (unit * getattr(own.error, field), times[k + 1] - times[k])
-        for k, own in enumerate(selection.candidates)
-        if own.error is not None
+        candidate.name: (unit * getattr(candidate.error, field), times[k + 1] - times[k])
+        for k, candidate in enumerate(selection.candidates)
+        if candidate.error is not None
     }
     return Row(
         case.name,
@@ -170,7 +170,7 @@ def measured(case: Case) -> Row:
 def line(row: Row) -> str:
     """Return a row as docs/benchmarks.md has it."""
     figures = (row.ours, row.published, row.bound)
-    shown = ["" if own is None else f"{own:.2f}" for own in figures]
+    shown = ["" if figure is None else f"{figure:.2f}" for figure in figures]
     name = row.workload if row.objective == "rmse" else f"{row.workload}, largest"
     cells = (name, row.noise.capitalize(), row.strategy, *shown, f"{row.cpu_seconds:.1f}")
     return "| " + " | ".join(cells) + " |"

@@ -44,7 +44,7 @@ OBJECTIVES: tuple[Objective, ...] = ("rmse", "max")
 # Plain Gaussian noise on sub-marginals (r < 4) or tables, and RAP at T = 4, K = 16.
 PLAIN = {1: 0.052, 2: 0.073, 3: 0.039, 4: 0.0058}
 RAP = {1: 0.72, 2: 0.32, 3: 0.28, 4: 0.073}
-ASKED = tuple(map(str, PLAIN))  # the r that can be asked for
+LEAST_HITS = tuple(map(str, PLAIN))  # the r that can be asked for
 
 
 def spec_text(r: int) -> str:
@@ -60,7 +60,7 @@ def spec_text(r: int) -> str:
         "workload:",
         "  - name: thresholds",
         "    union:",
-        *(f"      - threshold: {{r: {r}, of: [{', '.join(own)}]}}" for own in anchor["tuples"]),
+        *(f"      - threshold: {{r: {r}, of: [{', '.join(names)}]}}" for names in anchor["tuples"]),
     ]
     return "\n".join(lines) + "\n"
 
@@ -85,9 +85,11 @@ def plan_seconds(text: str, objective: Objective) -> float:
 
 def tables(spec: Spec, compiled: CompiledSpec, strategies: list[Strategy]) -> dict[Subset, Array]:
     """Return the true tables that strategies measure and questions ask for."""
-    asked = [own.attributes for own in compiled.workload.blocks]
-    measured = [own.block.attributes for each in strategies for own in each.measurements]
-    subsets = list(dict.fromkeys([*asked, *measured]))
+    sets = [block.attributes for block in compiled.workload.blocks]
+    measured = [
+        measurement.block.attributes for each in strategies for measurement in each.measurements
+    ]
+    subsets = list(dict.fromkeys([*sets, *measured]))
     return tabulate(DATA, spec=spec, subsets=subsets, classes=compiled.classes)
 
 
@@ -99,10 +101,10 @@ def errors(spec: Spec, compiled: CompiledSpec, strategy: Strategy, true: dict[Su
         guarantee=guarantee("gaussian", epsilon=EPSILON, delta=DELTA),
     )
     exact = [
-        exact_answers(own, true[own.block.attributes], shift=mechanism.shift)
-        for own in strategy.measurements
+        exact_answers(measurement, true[measurement.block.attributes], shift=mechanism.shift)
+        for measurement in strategy.measurements
     ]
-    ends = np.cumsum([len(own) for own in exact])[:-1]
+    ends = np.cumsum([len(answers) for answers in exact])[:-1]
     for _ in range(RUNS):
         noisy = draw(
             np.concatenate(exact),
@@ -119,24 +121,24 @@ def errors(spec: Spec, compiled: CompiledSpec, strategy: Strategy, true: dict[Su
         yield largest, (squares / compiled.workload.shape[0]) ** 0.5
 
 
-def main(asked: list[int]) -> None:
+def main(sizes: list[int]) -> None:
     unit = unit_variance("gaussian", epsilon=EPSILON, delta=DELTA) ** 0.5
     print(" r objective strategy        select   plan  predicted RMSE  max std | RMSE    largest")
-    for r in asked:
+    for r in sizes:
         text = spec_text(r)
         spec = parse(text, name="thresholds.yaml", files={})
         compiled = compile_spec(spec)
         for objective in OBJECTIVES:
             start = time.process_time()
-            found = select(compiled.workload, noises=["laplace", "gaussian"], objective=objective)[
-                "gaussian"
-            ]
+            selection = select(
+                compiled.workload, noises=["laplace", "gaussian"], objective=objective
+            )["gaussian"]
             seconds = time.process_time() - start
             whole = plan_seconds(text, objective)
-            best, scale = found.best, unit / ROWS
+            best, scale = selection.best, unit / ROWS
             true = tables(spec, compiled, [best.proposal.strategy])
             runs = np.array(list(errors(spec, compiled, best.proposal.strategy, true))) / ROWS
-            gap = best.score / found.score_bound.loss**0.5 - 1
+            gap = best.score / selection.score_bound.loss**0.5 - 1
             print(
                 f"{r:2} {objective:9} {best.name:14} {seconds:6.1f} s {whole:5.1f} s  "
                 f"{best.error.rmse * scale:12.5f} {best.error.max_std_error * scale:9.5f}"
@@ -147,6 +149,6 @@ def main(asked: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    if unknown := [own for own in sys.argv[1:] if own not in ASKED]:
-        sys.exit(f"{unknown[0]!r} is not known; name some of {', '.join(ASKED)}, or nothing")
-    main([int(own) for own in sys.argv[1:] or ASKED])
+    if unknown := [text for text in sys.argv[1:] if text not in LEAST_HITS]:
+        sys.exit(f"{unknown[0]!r} is not known; name some of {', '.join(LEAST_HITS)}, or nothing")
+    main([int(text) for text in sys.argv[1:] or LEAST_HITS])

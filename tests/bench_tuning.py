@@ -26,7 +26,7 @@ TIME_LIMIT = 60.0
 
 def rmse(errors, blocks) -> float:
     """Return the RMSE in counts over all queries of some blocks."""
-    total = sum(own.total_squared for own in errors)
+    total = sum(error.total_squared for error in errors)
     return math.sqrt(2 * total / sum(block.queries for block in blocks))
 
 
@@ -34,7 +34,9 @@ def main() -> None:
     """Print a row for each weight."""
     spec = load_spec(ROOT / "workloads" / "sf1.yaml")
     compiled = compile_spec(spec)
-    places = {own.name: held for own, held in zip(spec.items, compiled.items, strict=True)}
+    places = {
+        item.name: positions for item, positions in zip(spec.items, compiled.items, strict=True)
+    }
     inside = [k for name in PL94 for k in places[name]]
     everything = compiled.workload
     rest = [k for k in range(len(everything.blocks)) if k not in inside]
@@ -43,20 +45,22 @@ def main() -> None:
     for weight in (*WEIGHTS, None):
         start = time.process_time()
         if weight is None:
-            asked, groups = everything.select(inside), {"PL94": range(len(inside))}
+            workload, groups = everything.select(inside), {"PL94": range(len(inside))}
         else:
             weights = tuple(weight if k in inside else 1.0 for k in range(len(everything.blocks)))
-            asked = replace(everything, weights=weights)
+            workload = replace(everything, weights=weights)
             groups = {"SF1": range(len(weights)), "PL94": inside, "rest": rest}
-        best = select(asked, noises=("laplace",), time_limit=TIME_LIMIT)["laplace"].best
-        own = {
-            name: rmse([best.error.blocks[k] for k in held], [asked.blocks[k] for k in held])
-            for name, held in groups.items()
+        best = select(workload, noises=("laplace",), time_limit=TIME_LIMIT)["laplace"].best
+        rmses = {
+            name: rmse(
+                [best.error.blocks[k] for k in members], [workload.blocks[k] for k in members]
+            )
+            for name, members in groups.items()
         }
         seconds = time.process_time() - start
-        rows.append({"weight": weight, "strategy": best.name, **own, "cpu_seconds": seconds})
+        rows.append({"weight": weight, "strategy": best.name, **rmses, "cpu_seconds": seconds})
         figures = "".join(
-            f"{own[name]:8.2f}" if name in own else " " * 8 for name in ("SF1", "PL94", "rest")
+            f"{rmses[name]:8.2f}" if name in rmses else " " * 8 for name in ("SF1", "PL94", "rest")
         )
         shown = "PL94 alone" if weight is None else f"{weight:g}"
         print(f"{shown:16}{best.name:14}{figures}{seconds:8.1f}", flush=True)

@@ -96,8 +96,8 @@ def refused(*arguments, code):
 
 
 def _files():
-    own = contents(".")
-    return {name: own[name] for name in own if not re.search(r"-(shm|wal)$|\.locks/", name)}
+    files = contents(".")
+    return {name: files[name] for name in files if not re.search(r"-(shm|wal)$|\.locks/", name)}
 
 
 def start(*arguments, code=None):
@@ -139,8 +139,8 @@ def renew(folder, template):
 def contents(folder) -> Mapping[str, bytes]:
     """Every file below a folder, by its path from there; folders are names that end in /."""
     folder = Path(folder)
-    found = {f"{path.relative_to(folder)}/": b"" for path in folder.rglob("*") if path.is_dir()}
-    return found | {
+    files = {f"{path.relative_to(folder)}/": b"" for path in folder.rglob("*") if path.is_dir()}
+    return files | {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
         if path.is_file()
@@ -149,8 +149,8 @@ def contents(folder) -> Mapping[str, bytes]:
 
 def spent():
     """What the town has spent, as the ledger prints it."""
-    (own,) = json.loads(ok("ledger", "status", "--json").out)
-    return own["spent"]
+    (account,) = json.loads(ok("ledger", "status", "--json").out)
+    return account["spent"]
 
 
 def kinds():

@@ -47,30 +47,30 @@ class Step:
 
 def steps(page: str) -> list[Step]:
     """Return the commands and files of a page, in order."""
-    found = []
+    all_steps = []
     for block in _BLOCK.finditer(page):
         kind, options, content = block.groups()
         line = page.count("\n", 0, block.start(3)) + 1
         if kind == "console":
-            found += _commands(content, line, noisy=options.strip() == "noisy")
+            all_steps += _commands(content, line, noisy=options.strip() == "noisy")
         elif named := _FILE.match(content):
-            found.append(Step(line, "", f"{named[1]}\n{content}"))
-    return found
+            all_steps.append(Step(line, "", f"{named[1]}\n{content}"))
+    return all_steps
 
 
 def _commands(content: str, line: int, *, noisy: bool) -> list[Step]:
-    found: list[Step] = []
+    commands: list[Step] = []
     for place, text in enumerate(content.splitlines(), start=line):
-        last = found[-1] if found else None
+        last = commands[-1] if commands else None
         if text.startswith("$ "):
-            found.append(Step(place, text[2:], "", noisy))
+            commands.append(Step(place, text[2:], "", noisy))
         elif last is None:
             raise ValueError(f"line {place}: a console block begins with a command")
         elif text.startswith("> ") and not last.text:
-            found[-1] = Step(last.line, f"{last.command}\n{text[2:]}", "", noisy)
+            commands[-1] = Step(last.line, f"{last.command}\n{text[2:]}", "", noisy)
         else:
-            found[-1] = Step(last.line, last.command, f"{last.text}{text}\n", noisy)
-    return found
+            commands[-1] = Step(last.line, last.command, f"{last.text}{text}\n", noisy)
+    return commands
 
 
 @dataclass
@@ -127,48 +127,54 @@ class Session:
         self.code = done.returncode
         where, _, rest = state.read_text(encoding="utf-8").partition("\n")
         self.folder = Path(where)
-        self.environment = dict(own.split("=", 1) for own in rest.split("\0") if "=" in own)
+        self.environment = dict(
+            variable.split("=", 1) for variable in rest.split("\0") if "=" in variable
+        )
         return done.stdout + done.stderr
 
 
 def difference(step: Step, printed: str) -> str:
     """Return the first line of a page that a command did not print; empty where there is none."""
-    wanted = [" ".join(line.split()) for line in step.text.splitlines()]
+    expected = [" ".join(line.split()) for line in step.text.splitlines()]
     lines = [" ".join(line.split()) for line in printed.splitlines()]
     while lines and not lines[-1]:
         lines.pop()
-    while wanted and not wanted[-1]:
-        wanted.pop()
+    while expected and not expected[-1]:
+        expected.pop()
     place, skipping = 0, False
-    for want in wanted:
+    for want in expected:
         if want == ANY_LINES:
             skipping = True
             continue
         fitting = (k for k in range(place, len(lines)) if same(want, lines[k], noisy=step.noisy))
-        found = next(fitting, None) if skipping else place
-        if found is None or found >= len(lines) or not same(want, lines[found], noisy=step.noisy):
+        matching = next(fitting, None) if skipping else place
+        if (
+            matching is None
+            or matching >= len(lines)
+            or not same(want, lines[matching], noisy=step.noisy)
+        ):
             return f"the page says {want!r}, and printed is {lines[place : place + 1]}"
-        place, skipping = found + 1, False
+        place, skipping = matching + 1, False
     if place < len(lines) and not skipping:
         return f"the page leaves out {lines[place]!r}"
     return ""
 
 
-def same(wanted: str, printed: str, *, noisy: bool) -> bool:
+def same(shown: str, printed: str, *, noisy: bool) -> bool:
     """Return whether two lines are the same, by the rules for numbers."""
     if noisy:
-        masked = [_NUMBER.sub("#", _NOISY.sub("", own)) for own in (wanted, printed)]
+        masked = [_NUMBER.sub("#", _NOISY.sub("", text)) for text in (shown, printed)]
         return masked[0].split() == masked[1].split()
-    if _NUMBER.sub("#", wanted) != _NUMBER.sub("#", printed):
+    if _NUMBER.sub("#", shown) != _NUMBER.sub("#", printed):
         return False
-    return all(map(_close, _NUMBER.findall(wanted), _NUMBER.findall(printed)))
+    return all(map(_close, _NUMBER.findall(shown), _NUMBER.findall(printed)))
 
 
-def _close(wanted: str, printed: str) -> bool:
-    if wanted == printed:
+def _close(shown: str, printed: str) -> bool:
+    if shown == printed:
         return True
-    short = all(len(re.findall(r"\d", number)) <= 6 for number in (wanted, printed))
-    if not short or "." not in wanted + printed or "e" in wanted + printed:
+    short = all(len(re.findall(r"\d", number)) <= 6 for number in (shown, printed))
+    if not short or "." not in shown + printed or "e" in shown + printed:
         return False
-    first, second = (float(number.replace(",", "")) for number in (wanted, printed))
+    first, second = (float(number.replace(",", "")) for number in (shown, printed))
     return abs(first - second) <= _ROUNDING * abs(first)

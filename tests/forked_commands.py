@@ -78,7 +78,7 @@ class Forks:
         self._server.stdin.flush()
         answer = self._server.stdout.readline()
         assert answer, "the server of forked processes has ended"
-        return [Ended(**own) for own in json.loads(answer)]
+        return [Ended(**fields) for fields in json.loads(answer)]
 
     def __enter__(self):
         return self
@@ -116,23 +116,25 @@ def serve(library):
     for line in sys.stdin:
         request = json.loads(line)
         waves = [request["jobs"]] if request["together"] else [[job] for job in request["jobs"]]
-        ended = [own for wave in waves for own in run_wave(wave, calls, request["kill_after"])]
+        ended = [
+            job_end for wave in waves for job_end in run_wave(wave, calls, request["kill_after"])
+        ]
         print(json.dumps(ended), flush=True)
 
 
 def run_wave(jobs, calls, kill_after):
     with tempfile.TemporaryDirectory() as folder:
         said = [(f"{folder}/{i}.out", f"{folder}/{i}.err") for i in range(len(jobs))]
-        for path in (own for pair in said for own in pair):
+        for path in (side for pair in said for side in pair):
             Path(path).touch()  # a job may be killed before it opens them
-        pids = [fork(job, *own, calls) for job, own in zip(jobs, said, strict=True)]
+        pids = [fork(job, *files, calls) for job, files in zip(jobs, said, strict=True)]
         if kill_after is not None:
             time.sleep(kill_after)
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
         codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-        made = calls.calls_made() if calls and any("arm" in job for job in jobs) else 0
-        names = [calls.call_name(number).decode() for number in range(1, made + 1)]
+        call_count = calls.calls_made() if calls and any("arm" in job for job in jobs) else 0
+        names = [calls.call_name(number).decode() for number in range(1, call_count + 1)]
         return [
             {"code": code, "out": read(out), "err": read(err), "names": names}
             for code, (out, err) in zip(codes, said, strict=True)

@@ -21,7 +21,7 @@ PLACE = re.compile(r"[^\n]*w\.yaml(:[0-9]+:[0-9]+)?: .|list\.txt:[0-9]+:[0-9]+: 
 
 def slow_but(cases, *quick):
     """Cases for a parametrised test; all but some are tried by the long form alone."""
-    return [pytest.param(own, marks=[] if own in quick else pytest.mark.slow) for own in cases]
+    return [pytest.param(case, marks=[] if case in quick else pytest.mark.slow) for case in cases]
 
 
 def chance(seed):
@@ -34,8 +34,8 @@ def paths(value, path=()):
     yield path
     inside = value.items() if isinstance(value, dict) else ()
     inside = enumerate(value) if isinstance(value, list) else inside
-    for key, own in inside:
-        yield from paths(own, (*path, key))
+    for key, part in inside:
+        yield from paths(part, (*path, key))
 
 
 def at(value, path):
@@ -49,39 +49,41 @@ def put(value, path, other):
     """Return a copy in which another value stands at a path."""
     if not path:
         return other
-    found = copy.deepcopy(value)
-    at(found, path[:-1])[path[-1]] = other
-    return found
+    copied = copy.deepcopy(value)
+    at(copied, path[:-1])[path[-1]] = other
+    return copied
 
 
 def dropped(value, path):
     """Return a copy without the value at a path."""
     if not path:
         return {}
-    found = copy.deepcopy(value)
-    del at(found, path[:-1])[path[-1]]
-    return found
+    copied = copy.deepcopy(value)
+    del at(copied, path[:-1])[path[-1]]
+    return copied
 
 
 def mutated(value, draw, *, below=()):
     """Return a copy of some JSON with one thing changed, at or below a path."""
     place = draw.choice([path for path in paths(value) if path[: len(below)] == below])
-    own = at(value, place)
+    chosen = at(value, place)
     kind = draw.randrange(8)
     if kind == 0:
         return dropped(value, place)
-    if kind == 1 and isinstance(own, list) and own:
-        return put(value, place, [*own, draw.choice(own)])
-    if kind == 2 and isinstance(own, list) and own:
-        return put(value, place, draw.sample(own, len(own))[: draw.randint(0, len(own))])
-    if kind == 3 and isinstance(own, dict):
+    if kind == 1 and isinstance(chosen, list) and chosen:
+        return put(value, place, [*chosen, draw.choice(chosen)])
+    if kind == 2 and isinstance(chosen, list) and chosen:
+        return put(value, place, draw.sample(chosen, len(chosen))[: draw.randint(0, len(chosen))])
+    if kind == 3 and isinstance(chosen, dict):
         return put(value, (*place, draw.choice(["n", "kind", "shape", "x", "data"])), 1)
-    if kind == 4 and isinstance(own, int | float) and not isinstance(own, bool):
-        wider = own << 60 if isinstance(own, int) else own / 2
-        return put(value, place, draw.choice([-own, own + 1, own - 1, own * 2, wider]))
-    if kind == 5 and isinstance(own, str) and own:
-        cut = draw.randrange(len(own))
-        return put(value, place, own[:cut] + draw.choice(["", "A", "é", "0"]) + own[cut + 1 :])
+    if kind == 4 and isinstance(chosen, int | float) and not isinstance(chosen, bool):
+        wider = chosen << 60 if isinstance(chosen, int) else chosen / 2
+        return put(value, place, draw.choice([-chosen, chosen + 1, chosen - 1, chosen * 2, wider]))
+    if kind == 5 and isinstance(chosen, str) and chosen:
+        cut = draw.randrange(len(chosen))
+        return put(
+            value, place, chosen[:cut] + draw.choice(["", "A", "é", "0"]) + chosen[cut + 1 :]
+        )
     if kind == 6:
         other = draw.choice([path for path in paths(value) if path[: len(below)] == below])
         return put(value, place, copy.deepcopy(at(value, other)))
@@ -90,19 +92,19 @@ def mutated(value, draw, *, below=()):
 
 def damaged(content, draw):
     """Return bytes with some flipped, cut out, doubled or lost at the end."""
-    own = bytearray(content)
+    changed = bytearray(content)
     for _ in range(draw.randint(1, 4)):
-        k = draw.randrange(len(own) + 1)
+        k = draw.randrange(len(changed) + 1)
         kind = draw.randrange(4)
         if kind == 0:
-            own = own[:k]
+            changed = changed[:k]
         elif kind == 1:
-            del own[k : k + draw.choice((1, 4, 100))]
+            del changed[k : k + draw.choice((1, 4, 100))]
         elif kind == 2:
-            own[k:k] = own[max(0, k - 30) : k]
+            changed[k:k] = changed[max(0, k - 30) : k]
         else:
-            own[k : k + 1] = draw.choice((b"\x00", b"\xff", b"9", b"-", b'"', b"[", b"\x80"))
-    return bytes(own)
+            changed[k : k + 1] = draw.choice((b"\x00", b"\xff", b"9", b"-", b'"', b"[", b"\x80"))
+    return bytes(changed)
 
 
 def replace_by(path, kind):

@@ -59,7 +59,7 @@ def make_releases():
 def rows_of(ledger):
     """Every event and every measurement of a ledger."""
     with closing(sqlite3.connect(ledger)) as database:
-        return [database.execute(wanted).fetchall() for wanted in ROWS]
+        return [database.execute(query).fetchall() for query in ROWS]
 
 
 def digests(content):
@@ -80,7 +80,9 @@ def pinned(path):
     lines = [f"{name.decode()}: {text.decode()}" for name, text in table.schema.metadata.items()]
     for field, column in zip(table.schema, table.columns, strict=True):
         lines.append(f"{field.name} {field.type} {field.nullable}")
-        values = [str(own) for own in column.to_pylist() if not (fitted and isinstance(own, float))]
+        values = [
+            str(value) for value in column.to_pylist() if not (fitted and isinstance(value, float))
+        ]
         lines += [_NUMBER.sub(_short, value) for value in values]
     return "\n".join(lines).encode()
 
@@ -106,8 +108,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         make_releases()
-        found = {"pinned": digests(pinned), "bytes": digests(Path.read_bytes)}
-        DIGESTS.write_text(json.dumps({"made on": surroundings()} | found, indent=1) + "\n")
+        hashes = {"pinned": digests(pinned), "bytes": digests(Path.read_bytes)}
+        DIGESTS.write_text(json.dumps({"made on": surroundings()} | hashes, indent=1) + "\n")
         os.chdir(GOLDEN)
 
 

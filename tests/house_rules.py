@@ -100,15 +100,15 @@ def room_of(name: str, rooms: Sequence[str] = ROOMS) -> str | None:
 
 def imports_run_one_way(module: Module, rooms: Sequence[str] = ROOMS) -> list[str]:
     """Imports within functions and for TYPE_CHECKING count like any other."""
-    own, offences = room_of(module.name, rooms), []
+    room, offences = room_of(module.name, rooms), []
     for line, name in module.imports:
         if name.split(".")[0] != "dpquery":
             continue
         other = room_of(name, rooms)
-        if own is None or other is None:
+        if room is None or other is None:
             offences.append(module.offence(line, f"imports {name}: one of them has no room"))
-        elif rooms.index(other) > rooms.index(own):
-            offences.append(module.offence(line, f"imports {name}, a room after {own}"))
+        elif rooms.index(other) > rooms.index(room):
+            offences.append(module.offence(line, f"imports {name}, a room after {room}"))
     return offences
 
 
@@ -304,7 +304,7 @@ def import_graph(modules: Sequence[Module]) -> dict[str, set[str]]:
     """Return for every module the modules that it imports, or imports a name from."""
     names = {module.name for module in modules}
     return {
-        module.name: {own for _, name in module.imports if (own := module_part(name, names))}
+        module.name: {part for _, name in module.imports if (part := module_part(name, names))}
         for module in modules
     }
 
@@ -322,7 +322,7 @@ def public_names_have_one_meaning(
     """Functions, classes and constants; the list of those that do not may only become shorter."""
     places = defaultdict(set)
     for module in modules:
-        for name in {own.name for own in module.definitions}:
+        for name in {definition.name for definition in module.definitions}:
             if "." not in name and not name.startswith("_"):
                 places[name].add(module.name)
     counts = {name: len(where) for name, where in places.items()}

@@ -61,16 +61,20 @@ class Seen:
 
     def difference(self, other):
         """Name what differs; nothing where all is the same."""
-        found = [f"command {k}" for k in range(len(self.done)) if self.done[k] != other.done[k]]
+        differing = [f"command {k}" for k in range(len(self.done)) if self.done[k] != other.done[k]]
         names = sorted(self.files.keys() | other.files.keys())
-        found += [name for name in names if self.files.get(name) != other.files.get(name)]
-        return found + ["the order of calls"] * (self.calls != other.calls) + [*other.stray]
+        differing += [name for name in names if self.files.get(name) != other.files.get(name)]
+        return differing + ["the order of calls"] * (self.calls != other.calls) + [*other.stray]
 
     def holding_the_canary(self):
         """Name the outputs and files that hold the canary, or are named after it."""
         secret = CANARY.encode()
-        found = [name for name, (_, own) in self.files.items() if secret in own + name.encode()]
-        return found + [str(k) for k, own in enumerate(self.done) if CANARY in own.out + own.err]
+        leaking = [
+            name for name, (_, content) in self.files.items() if secret in content + name.encode()
+        ]
+        return leaking + [
+            str(k) for k, step in enumerate(self.done) if CANARY in step.out + step.err
+        ]
 
 
 def fixed_draw(answers, *, progress=None, **_):
@@ -131,8 +135,8 @@ def observe(folder, content, steps):
         done = tuple(carry_out(step) for step in steps)
     data.unlink()
     files = {
-        name: (stat.S_IMODE((folder / name).lstat().st_mode), own)
-        for name, own in contents(folder).items()
+        name: (stat.S_IMODE((folder / name).lstat().st_mode), content)
+        for name, content in contents(folder).items()
     }
     stray = tuple(name for name in files if (folder / name).lstat().st_mtime == LONG_AGO)
     return Seen(done, files, tuple(calls), stray)
@@ -140,7 +144,7 @@ def observe(folder, content, steps):
 
 # A hook cannot be taken away again: there is one, and it does nothing but within `recorded`.
 _listeners = []
-sys.addaudithook(lambda event, given: [own(event, given) for own in _listeners] and None)
+sys.addaudithook(lambda event, given: [listen(event, given) for listen in _listeners] and None)
 
 
 @contextmanager
@@ -175,24 +179,24 @@ def planned(folder, spec, settings=None, *, rap=False):
 
 AT_ONCE = RapSettings(rounds=1, selected=0, relaxed_rows=20, seed=0)
 TOWNS = {
-    "rows": lambda own: planned(own, SPEC),
-    "replaced": lambda own: planned(own, GAUSSIAN_SPEC),
-    "persons": lambda own: planned(own, PERSON_SPEC),
-    "RAP": lambda own: planned(own, MIXED_SPEC, rap=True),
-    "RAP, persons": lambda own: planned(own, RAP_PERSON_SPEC, rap=True),
-    "RAP, replaced": lambda own: planned(own, REPLACE_SPEC, rap=True),
-    "RAP, all at once": lambda own: planned(own, MIXED_SPEC, AT_ONCE, rap=True),
+    "rows": lambda folder: planned(folder, SPEC),
+    "replaced": lambda folder: planned(folder, GAUSSIAN_SPEC),
+    "persons": lambda folder: planned(folder, PERSON_SPEC),
+    "RAP": lambda folder: planned(folder, MIXED_SPEC, rap=True),
+    "RAP, persons": lambda folder: planned(folder, RAP_PERSON_SPEC, rap=True),
+    "RAP, replaced": lambda folder: planned(folder, REPLACE_SPEC, rap=True),
+    "RAP, all at once": lambda folder: planned(folder, MIXED_SPEC, AT_ONCE, rap=True),
 }
 
 
 def planned_once(folder):
     """Return the function from the name of a town to the folder where it is planned, once."""
-    made = set()
+    kinds = set()
 
     def of(name):
-        if name not in made:
+        if name not in kinds:
             TOWNS[name](folder / name)
-            made.add(name)
+            kinds.add(name)
         return folder / name
 
     return of

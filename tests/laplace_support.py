@@ -29,8 +29,8 @@ def exact_tails(C, widths):
 
 def check_half_widths(C, half, *, level, most=1.02, what=""):
     """Half widths are at least those of the exact law of C y, and at most 2 % wider."""
-    asked = np.any(C != 0, axis=1)
-    C, half = C[asked], np.asarray(half)[asked]
+    used = np.any(C != 0, axis=1)
+    C, half = C[used], np.asarray(half)[used]
     narrow = exact_tails(C, half * (1 + NARROW)) / (1 - level)
     wide = exact_tails(C, half / most) / (1 - level)
     assert narrow.max(initial=0.0) <= 1 + 1e-9, what

@@ -24,9 +24,9 @@ def price(units=UNIT):
     return Price(units, CAP.currency, CAP.unit)
 
 
-def own_price(ledger, dataset, units):
+def price_under_cap(ledger, dataset, units):
     """A charge to the cap that a dataset has on record, if it is."""
-    caps = {own.account.dataset: own.account.cap for own in ledger.status()}
+    caps = {status.account.dataset: status.account.cap for status in ledger.status()}
     cap = caps.get(dataset, CAP)
     return Price(units, cap.currency, cap.unit)
 

@@ -127,8 +127,8 @@ def failing(folder: Path, catchers: Sequence[str]) -> set[str]:
     if done is None or done.returncode != 1:
         return failed
     lines = [f"{line} " for line in done.stdout.splitlines() if line.startswith("FAILED ")]
-    names = {own: (f"FAILED tests/{own} ", f"FAILED tests/{own}[") for own in tests}
-    return failed | {own for own in tests if any(line.startswith(names[own]) for line in lines)}
+    names = {test: (f"FAILED tests/{test} ", f"FAILED tests/{test}[") for test in tests}
+    return failed | {test for test in tests if any(line.startswith(names[test]) for line in lines)}
 
 
 def _finds(done: Done) -> bool:
@@ -136,13 +136,13 @@ def _finds(done: Done) -> bool:
     if done.returncode != 1 or not done.stdout.startswith("{"):
         return False
     findings = json.loads(done.stdout)["findings"]
-    return any(not own["passed"] and own["claim"] != TO_ITS_END for own in findings)
+    return any(not finding["passed"] and finding["claim"] != TO_ITS_END for finding in findings)
 
 
 def _sorted(catchers: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the tests, and the names of the parts of the audit."""
-    tests = [own for own in catchers if not own.startswith(AUDIT)]
-    return tests, [own.removeprefix(AUDIT) for own in catchers if own.startswith(AUDIT)]
+    tests = [catcher for catcher in catchers if not catcher.startswith(AUDIT)]
+    return tests, [catcher.removeprefix(AUDIT) for catcher in catchers if catcher.startswith(AUDIT)]
 
 
 def _tested(folder: Path, tests: Sequence[str]) -> Done:
@@ -151,7 +151,7 @@ def _tested(folder: Path, tests: Sequence[str]) -> Done:
     options = ["-q", "--tb=no", "-rf", "--assert=plain", "-m", "", "--rootdir", str(folder)]
     options += [word for name in without for word in ("-p", f"no:{name}")]
     options += ["--exitfirst"] if len(tests) == 1 else []
-    options += [f"{folder}/tests/{own}" for own in tests]
+    options += [f"{folder}/tests/{test}" for test in tests]
     return _forked(folder, "pytest", options, name=", ".join(tests))
 
 
@@ -166,7 +166,7 @@ def _forked(folder: Path, program: str, arguments: list[str], *, name: str) -> D
 
     What it prints goes beside the copy: a file in a copy would be one of all copies of it.
     """
-    printed = [folder.with_name(f"{folder.name}.{own}") for own in ("out", "err")]
+    printed = [folder.with_name(f"{folder.name}.{stream}") for stream in ("out", "err")]
     process = _NURSERY.Process(target=_run_here, args=(folder, program, arguments, printed))
     process.start()
     process.join(PATIENCE)
@@ -175,7 +175,7 @@ def _forked(folder: Path, program: str, arguments: list[str], *, name: str) -> D
     process.join()
     if not ended:
         raise TimeoutError(f"{name} did not end in {PATIENCE} s")
-    out, err = (own.read_text(errors="replace") for own in printed)
+    out, err = (path.read_text(errors="replace") for path in printed)
     return subprocess.CompletedProcess([], process.exitcode or 0, out, err)
 
 
@@ -185,12 +185,16 @@ def _run_here(folder: Path, program: str, arguments: list[str], printed: Sequenc
     for stream, path in enumerate(printed, 1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     os.chdir(folder)
-    own = {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
-    os.environ |= own
+    environment = {
+        "PYTHONPATH": str(folder),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    os.environ |= environment
     sys.dont_write_bytecode = True
     sys.modules.pop("sources")  # of the product as it is; the tests of the copy load their own
-    own_places = {str(ROOT), str(ROOT / "tests"), ""}  # the libraries may lie in .venv below them
-    sys.path[:] = [str(folder), *(own for own in sys.path if own not in own_places)]
+    places = {str(ROOT), str(ROOT / "tests"), ""}  # the libraries may lie in .venv below them
+    sys.path[:] = [str(folder), *(entry for entry in sys.path if entry not in places)]
     sys.argv[1:] = arguments
     sys.exit(importlib.import_module(program).main())
 
@@ -216,16 +220,20 @@ def unknown_names(source: str) -> set[str]:
     """Return names that are used and nowhere defined: a mutant that stumbles is no mistake."""
     module = symtable.symtable(source, "mutant", "exec")
     known = {
-        own.get_name() for own in module.get_symbols() if own.is_assigned() or own.is_imported()
+        symbol.get_name()
+        for symbol in module.get_symbols()
+        if symbol.is_assigned() or symbol.is_imported()
     }
-    known |= {own.get_name() for own in module.get_children()} | set(dir(builtins))
+    known |= {child.get_name() for child in module.get_children()} | set(dir(builtins))
     known |= {"__file__", "__name__"}
     used, tables = set(), [module]
     while tables:
         table = tables.pop()
         tables += table.get_children()
         used |= {
-            own.get_name() for own in table.get_symbols() if own.is_global() and own.is_referenced()
+            symbol.get_name()
+            for symbol in table.get_symbols()
+            if symbol.is_global() and symbol.is_referenced()
         }
     return used - known
 
@@ -233,13 +241,13 @@ def unknown_names(source: str) -> set[str]:
 def _main(words: Sequence[str]) -> None:
     from mutants import MUTANTS
 
-    wanted = [own for own in MUTANTS if any(word in own.name for word in words)]
+    chosen = [mutant for mutant in MUTANTS if any(word in mutant.name for word in words)]
     with tempfile.TemporaryDirectory() as room:
         whole = original(Path(room, "whole"))
-        catchers = sorted({catcher for own in wanted for catcher in own.caught_by})
+        catchers = sorted({catcher for mutant in chosen for catcher in mutant.caught_by})
         print(complaints(whole, catchers) or "without a mistake: all pass", flush=True)
-        for own, passing in missed(wanted, whole, Path(room)):
-            print("MISSED" if passing else "caught", own.name, *sorted(passing), flush=True)
+        for mutant, passing in missed(chosen, whole, Path(room)):
+            print("MISSED" if passing else "caught", mutant.name, *sorted(passing), flush=True)
 
 
 if __name__ == "__main__":

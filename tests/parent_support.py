@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import numpy as np
-from ledgers import own_price
+from ledgers import price_under_cap
 
 from dpquery.measurement.accounting import UNIT, Cap
 from dpquery.measurement.ledger.ledger import Ledger
@@ -35,14 +35,14 @@ def kinds(ledger):
 
 def reserve(ledger, dataset, key, units=UNIT):
     """Charge a dataset."""
-    price = own_price(ledger, dataset, units)
+    price = price_under_cap(ledger, dataset, units)
     ledger.reserve(dataset, key=key, price=price, native={}, details={})
 
 
 def release(ledger, dataset, key, units=UNIT):
     """The protocol as the curator runs it."""
     with ledger.hold(key):
-        stored = ledger.lookup(dataset, key=key, price=own_price(ledger, dataset, units))
+        stored = ledger.lookup(dataset, key=key, price=price_under_cap(ledger, dataset, units))
         if stored is None:
             reserve(ledger, dataset, key, units)
             stored = ledger.commit(key, np.array([7, 8]), source="OpenDP 0")

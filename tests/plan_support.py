@@ -23,10 +23,12 @@ def with_true_figures(plan):
     """Set the figures of every selection of a plan, as JSON values, to those of its strategy."""
     spec = plan["spec"]
     compiled = compile_spec(parse(spec["text"], name="spec", files=spec["files"]))
-    for own in plan["selections"]:
-        strategy = decode_strategy(own["strategy"], noise=own["noise"], workload=compiled.workload)
+    for selection in plan["selections"]:
+        strategy = decode_strategy(
+            selection["strategy"], noise=selection["noise"], workload=compiled.workload
+        )
         error = expected_error(strategy, compiled.workload)
-        best = next(line for line in own["candidates"] if line["name"] == own["best"])
+        best = next(line for line in selection["candidates"] if line["name"] == selection["best"])
         best |= {"rmse": error.rmse, "weighted_rmse": error.weighted_rmse}
         best |= {"max_std_error": error.max_std_error, "score": error.weighted_rmse}
     return plan

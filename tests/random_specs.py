@@ -65,11 +65,11 @@ def _item(rng, names, sizes, kinds):
         )
     chosen = rng.permutation(len(names))[: int(rng.integers(2, 4))].tolist()
     if draw < 0.85:
-        own = ", ".join(
+        attributes = ", ".join(
             f"{names[i]}: {_condition(rng, names[i], sizes[i], kinds[names[i]], braces=True)}"
             for i in chosen
         )
-        return f"any_of: {{{own}}}"
+        return f"any_of: {{{attributes}}}"
     r = int(rng.integers(1, len(chosen) + 1))
     return f"threshold: {{r: {r}, of: [{', '.join(names[i] for i in chosen)}]}}"
 
@@ -77,10 +77,12 @@ def _item(rng, names, sizes, kinds):
 def _product(rng, names, sizes, kinds, wheres):
     order = rng.permutation(len(names)).tolist()
     most = len(order) - 1
-    asked = order[: int(rng.integers(1, min(3, most) + 1))]
-    rest = order[len(asked) :]
+    chosen = order[: int(rng.integers(1, min(3, most) + 1))]
+    rest = order[len(chosen) :]
     count = min(len(rest), int(rng.integers(0, len(rest) + 1)) if wheres is None else wheres)
-    axes = ", ".join(f"{names[i]}: {_set(rng, names[i], sizes[i], kinds[names[i]])}" for i in asked)
+    axes = ", ".join(
+        f"{names[i]}: {_set(rng, names[i], sizes[i], kinds[names[i]])}" for i in chosen
+    )
     where = ", ".join(
         f"{names[i]}: {_condition(rng, names[i], sizes[i], kinds[names[i]])}" for i in rest[:count]
     )
@@ -112,12 +114,12 @@ def _condition(rng, name, n, kind, *, braces=False):
         return f"{{between: [{k}, {int(rng.integers(k, n))}]}}"
     if draw < 0.6:
         chosen = sorted(rng.permutation(n)[: int(rng.integers(1, n + 1))].tolist())
-        return f"{{in: [{', '.join(_value(kind, own) for own in chosen)}]}}"
+        return f"{{in: [{', '.join(_value(kind, code) for code in chosen)}]}}"
     return f"{{is: {_value(kind, k)}}}" if braces else _value(kind, k)
 
 
 def _merged(rng, name):
     """A condition on one or both columns of a merged attribute."""
     parts = [f"{name}{k}: {('no', 'yes')[rng.integers(2)]}" for k in (1, 2)]
-    own = "{" + ", ".join(parts[: int(rng.integers(1, 3))]) + "}"
-    return f"{{is: {own}}}"
+    values = "{" + ", ".join(parts[: int(rng.integers(1, 3))]) + "}"
+    return f"{{is: {values}}}"

@@ -46,9 +46,9 @@ REHEARSED = PlannedRap(
 
 def rehearse(plan=Path("dpquery.plan"), **changes):
     """Put RAP into a plan, as it was rehearsed but for some changes."""
-    own = dataclasses.replace(read_plan(plan.read_bytes()), relaxed=None)
+    linear = dataclasses.replace(read_plan(plan.read_bytes()), relaxed=None)
     relaxed = dataclasses.replace(REHEARSED, **changes)
-    plan.write_bytes(write_plan(dataclasses.replace(own, relaxed=relaxed)))
+    plan.write_bytes(write_plan(dataclasses.replace(linear, relaxed=relaxed)))
 
 
 def relaxed_of(release, compiled):

@@ -139,11 +139,11 @@ def linear(strategy=STRATEGIES["marginals"], spec=SPEC, mechanism=LAPLACE, **cha
 def rap(mechanism=ADAPTIVE, spec=SPEC, **changes):
     """A release by relaxed adaptive projection, whose public side is never made."""
     parsed = parse(spec, name="survey.yaml", files={})
-    own = RapQuery(parsed, compiled_of(), mechanism.settings, mechanism, 1, lambda _: None)
-    return replace(own, **changes)
+    query = RapQuery(parsed, compiled_of(), mechanism.settings, mechanism, 1, lambda _: None)
+    return replace(query, **changes)
 
 
-RELEASES = {name: linear(own) for name, own in STRATEGIES.items()} | {
+RELEASES = {name: linear(strategy) for name, strategy in STRATEGIES.items()} | {
     "gaussian noise": linear(mechanism=GAUSSIAN),
     "release 2": linear(release=2),
     "persons": linear(spec=PERSON),

@@ -61,7 +61,7 @@ AGES = [
     GroupSet(8, (("young", (0, 1, 2)), ("ends", (0, 7)), ("one", (4,)))),
     StackedSet(8, (IdentitySet(8), TotalSet(8), PrefixSet(8, 8))),
 ]
-SETS = [(AGE, own) for own in AGES]
+SETS = [(AGE, age) for age in AGES]
 SETS += [(SEX_, identity(SEX_)), (SEX_, StackedSet(2, (IdentitySet(2), TotalSet(2))))]
 SETS += [(INCOME, identity(INCOME)), (INCOME, AllRangesSet(4, 3)), (INCOME, PrefixSet(4, 3))]
 SETS += [(INCOME, GroupSet(4, (("rich", (1, 2)), ("unclear", (2, 3)))))]
@@ -78,9 +78,9 @@ def one(*axes, **options):
     return Table(tuple(axes), **options)
 
 
-ITEMS = [Item(f"set{k}", (one(own),)) for k, own in enumerate(SETS)]
+ITEMS = [Item(f"set{k}", (one(members),)) for k, members in enumerate(SETS)]
 ITEMS += [
-    Item(f"by_sex{k}", (one((AGE, own), (SEX_, identity(SEX_))),)) for k, own in enumerate(AGES)
+    Item(f"by_sex{k}", (one((AGE, age), (SEX_, identity(SEX_))),)) for k, age in enumerate(AGES)
 ]
 ITEMS += [
     Item("total", (one(),)),
@@ -129,10 +129,10 @@ def spec_of(items=ITEMS, **privacy):
 
 def manifest(spec, *, key="k1", noise="gaussian", epsilon="1"):
     """The manifest of a release that nobody made."""
-    own = guarantee(noise, epsilon=Fraction(epsilon), delta=Fraction(1, 10**9))
+    terms = guarantee(noise, epsilon=Fraction(epsilon), delta=Fraction(1, 10**9))
     return manifest_of(
         spec,
-        mechanism=CalibratedNoise(own, 3, 12345, 67890.5),
+        mechanism=CalibratedNoise(terms, 3, 12345, 67890.5),
         noise_source="Source 7",
         strategy=StrategyFacts("marginals", "marginals", 9.0, 30.0, 8.0, "SVD bound", 1.125, "s"),
         plan="p" * 64,
@@ -147,5 +147,5 @@ def manifest(spec, *, key="k1", noise="gaussian", epsilon="1"):
 def release(directory, spec=None, *, answers=answers, replace=False, **options):
     """Write a release of random answers."""
     spec = spec or spec_of(ITEMS[-3:])
-    made = manifest(spec, **options)
-    write_release(directory, spec=spec, answers=answers, manifest=made, replace=replace)
+    facts = manifest(spec, **options)
+    write_release(directory, spec=spec, answers=answers, manifest=facts, replace=replace)

@@ -19,15 +19,15 @@ def sparsemax(logits: Array, spans: Sequence[slice]) -> Array:
     """
     masses = np.empty_like(logits)
     for span in spans:
-        own = logits[span]
-        tau = own.max(axis=0) - 1
-        for _ in range(len(own)):
-            above = np.maximum(own - tau, 0)
+        part = logits[span]
+        tau = part.max(axis=0) - 1
+        for _ in range(len(part)):
+            above = np.maximum(part - tau, 0)
             rise = (above.sum(axis=0) - 1) / (above > 0).sum(axis=0)
             if rise.max() <= 1e-7:
                 break
             tau += np.maximum(rise, 0)
-        masses[span] = np.maximum(own - tau, 0)
+        masses[span] = np.maximum(part - tau, 0)
     return masses
 
 

@@ -99,15 +99,15 @@ class Definition:
         lines = [f"{line}\n" for line in self.module.source.split("\n")]
         lines[-1] = lines[-1].removesuffix("\n")
         parts = lines[: self.first - 1], lines[self.first - 1 : self.last], lines[self.last :]
-        before, own, after = ("".join(part) for part in parts)
-        return before, own, after
+        before, text, after = ("".join(part) for part in parts)
+        return before, text, after
 
 
 def _defined(module: Module, parent: ast.AST, prefix: str) -> Iterator[Definition]:
     """Yield what is defined in the body of a node, and in `if` and `try` there."""
     for node in ast.iter_child_nodes(parent):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            first = min([node.lineno, *(own.lineno for own in node.decorator_list)])
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             yield Definition(module, f"{prefix}{node.name}", first, node.end_lineno)
             yield from _defined(module, node, f"{prefix}{node.name}.")
         elif isinstance(node, ast.Assign | ast.AnnAssign) and not prefix:
@@ -160,15 +160,17 @@ def find(name: str, among: tuple[Module, ...]) -> Definition:
         last = name.rpartition(".")[2]
         alike = sorted(
             {
-                own.full_name
+                definition.full_name
                 for key in index
                 if key == last or key.endswith(f".{last}")
-                for own in index[key]
+                for definition in index[key]
             }
         )
         hint = f"; there is {', '.join(alike)}" if alike else ""
         raise LookupError(f"nothing is called {name!r}{hint}")
-    places = ", ".join(f"{own.full_name} ({own.module.path})" for own in definitions)
+    places = ", ".join(
+        f"{definition.full_name} ({definition.module.path})" for definition in definitions
+    )
     raise LookupError(
         f"{name!r} is ambiguous: {places}; name the class, or the last parts of the module's name"
     )

@@ -32,7 +32,9 @@ MIXED = Workload(
 
 def indicator_rows(n, sets):
     """The 0/1 matrix of listed sets of codes, one loop a row."""
-    return np.array([[int(code in own) for code in range(n)] for own in sets]).reshape(-1, n)
+    return np.array([[int(code in members) for code in range(n)] for members in sets]).reshape(
+        -1, n
+    )
 
 
 def interval_rows(n, bounds):
@@ -41,18 +43,18 @@ def interval_rows(n, bounds):
 
 def dense_block(block):
     """The matrix of a block from its definition: count the predicates that each cell satisfies."""
-    own = [factor.dense().astype(object) for factor in block.factors]  # Python ints: no wrap
+    matrices = [factor.dense().astype(object) for factor in block.factors]  # Python ints: no wrap
     rows = []
     for row in product(*(range(m) for m in block.row_shape)):
         cells = []
         for cell in product(*(range(n) for n in block.shape_of_domain)):
-            held = [M[j, cell[i]] for M, j, i in zip(own, row, block.attributes, strict=True)]
+            hits = [M[j, cell[i]] for M, j, i in zip(matrices, row, block.attributes, strict=True)]
             if block.is_product:
-                cells.append(math.prod(held))
+                cells.append(math.prod(hits))
             else:
-                pairs = list(zip(held, block.counted, strict=True))
-                enough = sum(own for own, counted in pairs if counted) >= block.at_least
-                cells.append(int(enough and all(own for own, counted in pairs if not counted)))
+                pairs = list(zip(hits, block.counted, strict=True))
+                enough = sum(hit for hit, counted in pairs if counted) >= block.at_least
+                cells.append(int(enough and all(hit for hit, counted in pairs if not counted)))
         rows.append(cells)
     return np.array(rows).reshape(-1, math.prod(block.shape_of_domain))
 
@@ -106,9 +108,9 @@ def random_block(rng, shape, *, most=3):
 
 def random_workload(rng, *, attributes=4, size=4, blocks=4):
     shape = tuple(rng.integers(1, size + 1, int(rng.integers(1, attributes + 1))).tolist())
-    own = tuple(random_block(rng, shape) for _ in range(int(rng.integers(1, blocks + 1))))
-    weights = tuple(float(v) for v in rng.choice([0.01, 1.0, 1.0, 30.0], len(own)))
-    return Workload(shape, own, weights)
+    drawn = tuple(random_block(rng, shape) for _ in range(int(rng.integers(1, blocks + 1))))
+    weights = tuple(float(v) for v in rng.choice([0.01, 1.0, 1.0, 30.0], len(drawn)))
+    return Workload(shape, drawn, weights)
 
 
 def random_measured_factor(rng, n):
@@ -149,8 +151,8 @@ def random_strategies(rng, shape, noise):
     marginal_weights[subsets[-1]] = 3
     halves = [
         tuple(
-            own if i in kept else Ones(1, n)
-            for i, (own, n) in enumerate(zip(everything, shape, strict=True))
+            choices if i in kept else Ones(1, n)
+            for i, (choices, n) in enumerate(zip(everything, shape, strict=True))
         )
         for kept in (range(d), {i for block in blocks[2:] for i in block.attributes})
     ]
@@ -158,7 +160,7 @@ def random_strategies(rng, shape, noise):
     wide = tuple(i for i, n in enumerate(shape) if n > 1)
     below = [b for k in range(len(wide) + 1) for b in combinations(wide, k)]
     core_weights = {b: int(rng.integers(1, 90)) for b in below}
-    parts = tuple(ProductStrategy("part", noise, own) for own in halves)
+    parts = tuple(ProductStrategy("part", noise, factors) for factors in halves)
     optimised = {i: everything[i] for i in wide if rng.random() < 0.8}
     return [
         (ProductStrategy("product", noise, everything), workload),

@@ -116,12 +116,12 @@ def slow_counts(body, *, spec, header=HEADER, subsets=ALL_SUBSETS):
     return counts
 
 
-def assert_equal(found, expected):
-    assert found.keys() == expected.keys()
+def assert_equal(counted, expected):
+    assert counted.keys() == expected.keys()
     for subset, counts in expected.items():
-        assert found[subset].shape == counts.shape
-        assert found[subset].dtype == np.int64
-        np.testing.assert_array_equal(found[subset], counts, err_msg=str(subset))
+        assert counted[subset].shape == counts.shape
+        assert counted[subset].dtype == np.int64
+        np.testing.assert_array_equal(counted[subset], counts, err_msg=str(subset))
 
 
 NICE = st.tuples(

@@ -91,8 +91,8 @@ def test_rho_is_rounded_down_and_epsilon_up(epsilon, delta, monkeypatch):
     spent = Fraction(epsilon_of(rho, delta))
     assert Fraction(math.nextafter(float(spent), 0)) < 2 * rho + excess <= spent
     whole = (epsilon + excess) + Fraction(1, 7)  # an epsilon that this order has a rho for
-    own = guarantee("gaussian", epsilon=whole, delta=delta).amount
-    assert own <= (whole - excess) / 2 < own + Fraction(1, UNIT)
+    computed = guarantee("gaussian", epsilon=whole, delta=delta).amount
+    assert computed <= (whole - excess) / 2 < computed + Fraction(1, UNIT)
 
 
 def test_more_epsilon_or_more_delta_never_gives_less_rho():

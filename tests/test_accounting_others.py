@@ -261,13 +261,13 @@ def test_every_limit_on_rows_and_both_neighbours_are_paid_for(record_property):
             privacy = Privacy(max_rows=rows, neighbours=neighbours)
             strategy = MarginalsStrategy("four", noise, (3, 4), weights)
             columns = dense_strategy(strategy.measurements).astype(int).T
-            own = calibrated_noise(strategy, privacy=privacy, guarantee=budget)
-            assert own.shift == 0
+            priced = calibrated_noise(strategy, privacy=privacy, guarantee=budget)
+            assert priced.shift == 0
             other = columns if neighbours == "replace" else np.zeros_like(columns[:1])
             for here, there in itertools.product(columns, other):
                 move = rows * (here - there)
                 size = Fraction(int(abs(move).sum() if noise == "laplace" else (move**2).sum()))
-                scale = Fraction(own.scale)
+                scale = Fraction(priced.scale)
                 cost = size / scale if noise == "laplace" else size / (2 * scale**2)
                 assert cost <= budget.amount
                 checked += 1
@@ -327,21 +327,21 @@ def test_the_parts_of_rap_add_up_to_its_rho_by_opendps_maps(record_property):
         budget = Guarantee("zcdp", rho, epsilon=Fraction(1), delta=Fraction(1, 10**6))
         privacy = Privacy(max_rows=rows, neighbours=neighbours)
         settings = RapSettings(rounds=3, selected=4, relaxed_rows=10, seed=0)
-        own = rap_budget(workload, settings, privacy=privacy, guarantee=budget, rows=None)
+        split = rap_budget(workload, settings, privacy=privacy, guarantee=budget, rows=None)
 
-        def gaussian(part, squared, *, own=own):
-            judge = opendp_noise("gaussian", own.scale(part, squared))
+        def gaussian(part, squared, *, split=split):
+            judge = opendp_noise("gaussian", split.scale(part, squared))
             return judge.map(sensitivity_bound("gaussian", squared))
 
         metric = dp.linf_distance(T="i64", monotonic=neighbours == "add-remove")
         pick = dp.m.make_noisy_max(
-            VECTORS, metric, dp.zero_concentrated_divergence(), scale=float(1 / own.rate)
+            VECTORS, metric, dp.zero_concentrated_divergence(), scale=float(1 / split.rate)
         )
-        spent = gaussian(own.total_rho, own.total_sensitivity)
+        spent = gaussian(split.total_rho, split.total_sensitivity)
         for _ in range(settings.rounds):
             spent += settings.selected * pick.map(rows)
             places = np.array([[0, 0], [1, 2], [2, 3], [2, 4]])
-            spent += gaussian(own.measurement_rho, own.sensitivity(workload, places))
+            spent += gaussian(split.measurement_rho, split.sensitivity(workload, places))
         assert float(rho) * 0.999 < spent <= float(rho) * ROUNDING
         checked += 1
     record_property("conversions", checked)
@@ -388,7 +388,9 @@ def outside_the_range(rho, delta):
         pytest.param(
             single_release_faults, lambda b, s: noise_scale(b, s) / math.sqrt(2), id="/2 dropped"
         ),
-        pytest.param(pure_faults, lambda own: math.floor(own.amount**2 / 4 * UNIT), id="a quarter"),
+        pytest.param(
+            pure_faults, lambda budget: math.floor(budget.amount**2 / 4 * UNIT), id="a quarter"
+        ),
         pytest.param(
             pure_faults, lambda spent: math.floor(spent.amount**2 * UNIT * 99 / 200), id="1 % less"
         ),

@@ -37,38 +37,38 @@ MANY = [
 
 @pytest.mark.parametrize(("spec", "settings"), MANY)
 def test_the_parts_of_a_run_add_up_to_its_guarantee_to_the_last_fraction(spec, settings):
-    own = ask(settings, spec=spec).mechanism
-    whole = own.total_rho + settings.rounds * (own.selection_rho + own.measurement_rho)
-    assert whole == own.guarantee.amount
-    span = own.records * (2 if own.replace else 1)
-    drawn = settings.selected * (own.rate * span) ** 2 / 8
-    assert drawn <= own.selection_rho <= drawn * (1 + Fraction(1, 10**9))
+    split = ask(settings, spec=spec).mechanism
+    whole = split.total_rho + settings.rounds * (split.selection_rho + split.measurement_rho)
+    assert whole == split.guarantee.amount
+    span = split.records * (2 if split.replace else 1)
+    drawn = settings.selected * (split.rate * span) ** 2 / 8
+    assert drawn <= split.selection_rho <= drawn * (1 + Fraction(1, 10**9))
 
 
 def test_a_quarter_is_drawn_among_counts_too_high_where_that_is_sharper():
-    own = ask(RapSettings(6, 3, 10, 0)).mechanism
-    sides = [own.sides(number) for number in range(6)]
+    split = ask(RapSettings(6, 3, 10, 0)).mechanism
+    sides = [split.sides(number) for number in range(6)]
     assert all(under + over == 3 for (_, under), (_, over) in sides)
     assert [over for _, (_, over) in sides] == [0, 1, 1, 1, 0, 1]
     replacing = ask(RapSettings(6, 3, 10, 0), spec=REPLACE).mechanism
     assert replacing.sides(5) == (("either", 3),)
-    assert own.rate == pytest.approx(float(2 * replacing.rate), rel=1e-12)
+    assert split.rate == pytest.approx(float(2 * replacing.rate), rel=1e-12)
 
 
 @pytest.mark.parametrize(("spec", "settings"), MANY)
 def test_the_noise_of_every_part_costs_its_share_and_no_more(spec, settings):
     question = ask(settings, spec=spec)
-    own, workload = question.mechanism, question.compiled.workload
+    split, workload = question.mechanism, question.compiled.workload
     rng = np.random.default_rng(0)
-    parts = [(own.total_rho, own.total_sensitivity, own.total_scale)]
+    parts = [(split.total_rho, split.total_sensitivity, split.total_scale)]
     for _ in range(20):
         size = settings.selected or 1
         numbers = rng.choice(workload.shape[0], size, replace=False)
-        move = own.sensitivity(workload, rounds.all_places(workload)[numbers])
-        scale = own.scale(own.measurement_rho, move)
-        assert own.std_bounds[0] <= scale / STEPS <= own.std_bounds[1]
-        parts.append((own.measurement_rho, move, scale))
-    for rho, move, scale in parts[own.total is not None :]:
+        move = split.sensitivity(workload, rounds.all_places(workload)[numbers])
+        scale = split.scale(split.measurement_rho, move)
+        assert split.std_bounds[0] <= scale / STEPS <= split.std_bounds[1]
+        parts.append((split.measurement_rho, move, scale))
+    for rho, move, scale in parts[split.total is not None :]:
         cost = move / (2 * Fraction(scale) ** 2)
         assert cost <= rho <= cost * (1 + Fraction(1, 10**9))
 
@@ -88,14 +88,14 @@ def test_a_total_is_measured_unless_records_are_replaced_and_their_number_is_dec
 def test_a_person_pays_for_all_rows():
     row, person = ask(spec=SPEC).mechanism, ask(spec=PERSON).mechanism
     assert person.total_std == pytest.approx(3 * row.total_std, rel=1e-12)
-    assert person.std_bounds == pytest.approx([3 * own for own in row.std_bounds], rel=1e-12)
+    assert person.std_bounds == pytest.approx([3 * bound for bound in row.std_bounds], rel=1e-12)
     assert float(row.rate / person.rate) == pytest.approx(3, rel=1e-12)
 
 
 def test_a_total_takes_as_much_as_one_more_query_and_at_least_a_twentieth():
     for settings, share in ((TWO, Fraction(1, 13)), (RapSettings(4, 16, 10, 0), Fraction(1, 20))):
-        own = ask(dataclasses.replace(settings, selected=min(settings.selected, 16))).mechanism
-        assert own.total_rho == own.guarantee.amount * share
+        split = ask(dataclasses.replace(settings, selected=min(settings.selected, 16))).mechanism
+        assert split.total_rho == split.guarantee.amount * share
 
 
 @pytest.mark.parametrize(("spec", "limit"), [(SPEC, 1), (REPLACE, 1), (PERSON, 3)])
@@ -121,8 +121,8 @@ def test_no_neighbour_moves_a_count_or_the_total_by_more_than_declared(tmp_path,
 
     others = of("p1", ROWS[:3]) + of("p2", ROWS[5:9])
     worst = 0
-    records = [of("p0", own) for own in ([ROWS[0]] * 7, ROWS[::9], [outside, ROWS[4]], [])]
-    records = records if person else [own[:1] for own in records]
+    records = [of("p0", rows) for rows in ([ROWS[0]] * 7, ROWS[::9], [outside, ROWS[4]], [])]
+    records = records if person else [rows[:1] for rows in records]
     for before in records:
         for after in records if replace else [[]]:
             moved = counts([*others, *before]) - counts([*others, *after])

@@ -119,10 +119,10 @@ def test_a_run_whose_projection_fails_goes_on_from_its_round_at_no_charge(data):
     assert spent == math.ceil(question.guarantee.amount * 10**18)
     assert kinds == ["register", "reserve", "retry", "retry", "retry", "commit"]
     # All four runs heard the same total and rounds, as far as they came.
-    told = rounds_of(question, done.values)
-    whole = [told.total, *((r.places.tolist(), r.noisy.tolist(), r.std) for r in told.rounds)]
-    assert [len(own) for own in runs] == [2, 2, 2, 3]  # the last round decides nothing more here
-    assert all(own == whole[: len(own)] for own in runs)
+    outcome = rounds_of(question, done.values)
+    whole = [outcome.total, *((r.places.tolist(), r.noisy.tolist(), r.std) for r in outcome.rounds)]
+    assert [len(run) for run in runs] == [2, 2, 2, 3]  # the last round decides nothing more here
+    assert all(run == whole[: len(run)] for run in runs)
     assert not list(path.with_name("ledger.db.measurements").iterdir())
 
 
@@ -197,7 +197,7 @@ def test_a_part_of_another_run_or_of_another_place_is_refused(data, monkeypatch,
             path,
         )
     (foreign,) = set(part.parent.iterdir()) - {total, part}
-    kept = {own: own.read_bytes() for own in (total, part)}
+    kept = {path: path.read_bytes() for path in (total, part)}
     part.unlink()  # so that its own chain does not give the other total away
     total.write_bytes(foreign.read_bytes())
     with pytest.raises(LedgerError, match="ledger abandon"):
@@ -287,7 +287,7 @@ def test_every_public_parameter_is_in_the_key():
         ask(spec=SPEC.replace("[0, 5]", "[0, 6]")),
         ask(spec=SPEC.replace("version: 1", "version: 2")),
     ]
-    assert len({own.key for own in questions}) == len(questions)
+    assert len({question.key for question in questions}) == len(questions)
     assert ask().key == ask(spec=SPEC.replace("name: products", "name: other")).key
     assert ask().key == ask(spec=SPEC.replace("version: 1}", "version: 1, rows: about 50}")).key
 
@@ -319,7 +319,7 @@ def test_what_a_run_asks_or_commits_changes_only_with_the_tag_in_its_key():
     assert {
         "grid": GRID_BITS,
         "drawn among counts too high": [
-            tuple(own.sides(number)[1][1] for number in range(4)) for own in sided
+            tuple(query.sides(number)[1][1] for number in range(4)) for query in sided
         ],
         "differences": differences_of(np.zeros(5, dtype=np.int64), halves).tolist(),
         "families": sizes,

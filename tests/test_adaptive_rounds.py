@@ -37,7 +37,11 @@ def test_nobody_can_hand_the_curator_another_chance(data, monkeypatch):
     takers = [curator.measure, RapQuery, RapQuery.noisy, curator.LinearQuery]
     for taker in takers:
         given = inspect.signature(taker).parameters.values()
-        assert not [own for own in given if "chance" in f"{own.name} {own.annotation}".lower()]
+        assert not [
+            parameter
+            for parameter in given
+            if "chance" in f"{parameter.name} {parameter.annotation}".lower()
+        ]
     used = []
     monkeypatch.setattr(
         rounds,
@@ -47,7 +51,7 @@ def test_nobody_can_hand_the_curator_another_chance(data, monkeypatch):
         ),
     )
     measured(data, ask())
-    assert [type(own) for own in used] == [ExactChance]
+    assert [type(chance) for chance in used] == [ExactChance]
     assert used == [ExactChance()]
 
 
@@ -60,9 +64,9 @@ def exact_answers_of(data, question):
 
 def test_rounds_never_select_a_query_twice_and_stop_when_they_were_to(data):
     question = ask(RapSettings(6, 12, 10, 0))
-    own = rounds_of(question, measured(data, question).values)
-    places = np.concatenate([made.places for made in own.rounds])
-    assert len(own.rounds) == 6
+    outcome = rounds_of(question, measured(data, question).values)
+    places = np.concatenate([one_round.places for one_round in outcome.rounds])
+    assert len(outcome.rounds) == 6
     assert len({tuple(place) for place in places.tolist()}) == 72 == question.spec.queries
 
 
@@ -72,15 +76,15 @@ def test_the_noise_of_a_round_is_as_wide_as_it_is_said_to_be(data):
     answers = exact_answers_of(data, question)
     residuals = []
     for _ in range(100):
-        (made,) = run_rounds(
+        (only_round,) = run_rounds(
             answers,
             workload=question.compiled.workload,
             mechanism=question.mechanism,
             projection=Frozen(48.0, question.compiled.workload),
             chance=ExactChance(),
         )
-        true = np.array([answers(block)[row] for block, row in made.places.tolist()])
-        residuals.append((made.noisy - true) / made.std)
+        true = np.array([answers(block)[row] for block, row in only_round.places.tolist()])
+        residuals.append((only_round.noisy - true) / only_round.std)
     squares = float((np.concatenate(residuals) ** 2).sum())
     size = 36 * 100
     # Six standard deviations of a chi-square; noise a fifth wider or narrower is beyond them.
@@ -98,9 +102,9 @@ def test_every_round_is_drawn_at_the_scale_of_all_its_queries(data, monkeypatch)
 
     monkeypatch.setattr(ExactChance, "add_noise", looking)
     question = ask(RapSettings(3, 6, 10, 0))
-    own = rounds_of(question, measured(data, question).values)
-    assert drawn == [(1, own.total_std), *((6, made.std) for made in own.rounds)]
-    assert max(made.std for made in own.rounds) > question.mechanism.std_bounds[0]
+    outcome = rounds_of(question, measured(data, question).values)
+    assert drawn == [(1, outcome.total_std), *((6, one_round.std) for one_round in outcome.rounds)]
+    assert max(one_round.std for one_round in outcome.rounds) > question.mechanism.std_bounds[0]
 
 
 # What can be seen.
@@ -111,17 +115,17 @@ def test_a_committed_vector_is_laid_out_as_documented(data):
     values = measured(data, question).values
     assert values.dtype == np.int64
     assert len(values) == 1 + 2 * 2 * 3
-    own, starts = rounds_of(question, values), offsets(question.compiled.workload)
-    assert own.total == max(1, values[0] / STEPS)
-    for made, first in zip(own.rounds, (1, 7), strict=True):
-        numbers = starts[made.places[:, 0]] + made.places[:, 1]
+    outcome, starts = rounds_of(question, values), offsets(question.compiled.workload)
+    assert outcome.total == max(1, values[0] / STEPS)
+    for one_round, first in zip(outcome.rounds, (1, 7), strict=True):
+        numbers = starts[one_round.places[:, 0]] + one_round.places[:, 1]
         assert numbers.tolist() == values[first : first + 3].tolist()
-        assert (made.noisy * STEPS).tolist() == values[first + 3 : first + 6].tolist()
+        assert (one_round.noisy * STEPS).tolist() == values[first + 3 : first + 6].tolist()
     with pytest.raises(ValueError, match="not the values"):
         rounds_of(question, values[:-1])
     at_once = ask(AT_ONCE)
-    own = rounds_of(at_once, measured(data, at_once).values)
-    flat = [tuple(place) for place in own.rounds[0].places.tolist()]
+    outcome = rounds_of(at_once, measured(data, at_once).values)
+    flat = [tuple(place) for place in outcome.rounds[0].places.tolist()]
     assert len(flat) == 72
     assert all(before < after for before, after in pairwise(flat))
 
@@ -130,23 +134,23 @@ def test_a_committed_vector_is_laid_out_as_documented(data):
 @pytest.mark.parametrize("counted", [-(10**6), 0, 900, 1000, 2000, 10**6])
 def test_the_total_is_weighed_with_the_declared_one_by_inverse_variances(epsilon, counted):
     mechanism, declared = ask(epsilon=epsilon).mechanism, Rows(1000, exact=False)
-    found = scaled_total(counted * STEPS, mechanism, declared)
+    scaled = scaled_total(counted * STEPS, mechanism, declared)
     noise, doubt = mechanism.total_std, 500.0
     # The twin: least squares of two measurements of one number.
     A, y = np.array([[1 / doubt], [1 / noise]]), np.array([1000 / doubt, counted / noise])
-    assert found == pytest.approx(max(1, np.linalg.lstsq(A, y)[0][0]), rel=1e-9)
+    assert scaled == pytest.approx(max(1, np.linalg.lstsq(A, y)[0][0]), rel=1e-9)
     assert scaled_total(counted * STEPS, mechanism, None) == max(1, counted)
 
 
 def test_a_clear_total_is_kept_and_without_a_signal_it_is_the_declared_one():
     declared = Rows(48_842, exact=False)
-    clear, hidden = (ask(epsilon=own).mechanism for own in ("0.1", "1e-6"))
+    clear, hidden = (ask(epsilon=epsilon).mechanism for epsilon in ("0.1", "1e-6"))
     for counted in (30_000, 48_842, 70_000):
         assert abs(scaled_total(counted * STEPS, clear, declared) - counted) < clear.total_std / 100
     for off in (-3, 0, 3):
         counted = round(48_842 + off * hidden.total_std)
-        found = scaled_total(counted * STEPS, hidden, declared)
-        assert found == pytest.approx(48_842, rel=0.05)
+        scaled = scaled_total(counted * STEPS, hidden, declared)
+        assert scaled == pytest.approx(48_842, rel=0.05)
     exact = ask(spec=DECLARED).mechanism
     assert scaled_total(48 * STEPS, exact, Rows(48, exact=True)) == 48
 
@@ -156,19 +160,21 @@ def test_a_run_goes_on_from_the_total_that_its_release_has(data):
     spec = SPEC.replace("version: 1}", "version: 1, rows: about 1000}")
     question = ask(spec=spec, epsilon="0.0001", project=remembering(seen))
     values = measured(data, question).values
-    own = rounds_of(question, values)
-    assert own.total_std > 50_000
-    assert own.total == pytest.approx(1000, rel=0.05)
-    assert own.total == scaled_total(int(values[0]), question.mechanism, Rows(1000, exact=False))
-    assert [made.total for made in seen] == [own.total]
+    outcome = rounds_of(question, values)
+    assert outcome.total_std > 50_000
+    assert outcome.total == pytest.approx(1000, rel=0.05)
+    assert outcome.total == scaled_total(
+        int(values[0]), question.mechanism, Rows(1000, exact=False)
+    )
+    assert [state.total for state in seen] == [outcome.total]
 
 
-def remembering(made):
+def remembering(state):
     """A maker of frozen projections that keeps them."""
 
     def project(total):
-        made.append(Frozen(total, ask().compiled.workload))
-        return made[-1]
+        state.append(Frozen(total, ask().compiled.workload))
+        return state[-1]
 
     return project
 
@@ -205,19 +211,19 @@ def test_nothing_but_noisy_values_reaches_the_projection_the_ledger_or_the_scree
             data = write_csv(folder / "data.csv", rows)
             done = curator.measure(data, question, ledger=ledger, progress=said.append)
             exported = list(ledger.export())
-        said = [own for own in said if not own.startswith("reading the data")]
-        files = sorted(own for own in (folder / "state").rglob("*") if own.is_file())
-        assert not [own for own in files if CANARY.encode() in own.read_bytes()]
+        said = [line for line in said if not line.startswith("reading the data")]
+        files = sorted(path for path in (folder / "state").rglob("*") if path.is_file())
+        assert not [file for file in files if CANARY.encode() in file.read_bytes()]
         (seen,) = projections
-        names = [own.name for own in files]
+        names = [file.name for file in files]
         runs.append((done.values.tolist(), seen.heard, said, exported, names))
-    assert all(own == runs[0] for own in runs)
+    assert all(run == runs[0] for run in runs)
     assert capfd.readouterr() == ("", "")
 
 
 def test_an_answer_that_is_too_large_is_refused_without_a_number(data, monkeypatch):
     def huge(*_, subsets, **__):
-        return {own: np.full((1,) * len(own), 2**40) for own in subsets}
+        return {subset: np.full((1,) * len(subset), 2**40) for subset in subsets}
 
     monkeypatch.setattr(curator, "tabulate", huge)
     monkeypatch.setattr(rounds, "noisy_total", lambda *_: np.array([5 * STEPS]))

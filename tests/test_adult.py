@@ -49,7 +49,7 @@ def planned(folder, budget):
 def true_counts(item, table, domain):
     """Count one table of an item with pandas alone."""
     data = pd.read_csv(ADULT)
-    axes = [(domain.attributes[i].name, len(own)) for i, own in table.axes]
+    axes = [(domain.attributes[i].name, len(predicates)) for i, predicates in table.axes]
     cells = np.ravel_multi_index([data[n].to_numpy() for n, _ in axes], [m for _, m in axes])
     counts = np.bincount(cells, minlength=table.size)
     return np.cumsum(counts) if item.name.endswith("_prefix") else counts
@@ -102,11 +102,11 @@ CASES = [("laplace", "{epsilon: 100}"), ("gaussian", "{epsilon: 100, delta: 1e-9
 @pytest.mark.parametrize(("noise", "budget"), CASES)
 def test_twenty_releases_of_adult_err_as_predicted_and_cover_95_percent(folder, noise, budget):
     home, report = planned(folder, budget)
-    found = compare(home, report, releases=20, noise=noise)
-    check(*found, rmse_within=0.03, coverage_within=0.01)
+    compared = compare(home, report, releases=20, noise=noise)
+    check(*compared, rmse_within=0.03, coverage_within=0.01)
 
 
 def test_two_releases_of_adult_err_about_as_predicted(folder):
     home, report = planned(folder, "{epsilon: 50, delta: 1e-9}")
-    found = compare(home, report, releases=2, noise="gaussian")
-    check(*found, rmse_within=0.15, coverage_within=0.04)
+    compared = compare(home, report, releases=2, noise="gaussian")
+    check(*compared, rmse_within=0.15, coverage_within=0.04)

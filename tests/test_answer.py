@@ -56,10 +56,10 @@ def replan(shape):
     put(strategies(compile_spec(load_spec(Path("workload.yaml"))))[shape])
 
 
-def put(own):
+def put(facts):
     """Put a strategy into the plan."""
     raw = json.loads(Path("dpquery.plan").read_text())
-    raw["selections"][0]["strategy"] = encode_strategy(own)
+    raw["selections"][0]["strategy"] = encode_strategy(facts)
     with_true_figures(raw)
     Path("dpquery.plan").write_text(json.dumps(raw))
 
@@ -67,7 +67,9 @@ def put(own):
 def measured(folder="release"):
     """The strategy of a release and its noisy values, in units of the integer strategy."""
     folder = Path(folder)
-    raw, facts = (json.loads((folder / f"release.{own}").read_text()) for own in ("plan", "json"))
+    raw, facts = (
+        json.loads((folder / f"release.{suffix}").read_text()) for suffix in ("plan", "json")
+    )
     spec = parse(raw["spec"]["text"], name="spec", files={})
     compiled = compile_spec(spec)
     strategy = decode_strategy(
@@ -92,11 +94,11 @@ def test_new_questions_are_answered_by_least_squares_with_their_exact_errors(mor
     ok("release", "data.csv", "--epsilon", "1")
     ok("answer", "release", "more.yaml")
     spec, compiled, strategy, y, std = measured()
-    asked = load_questions(Path("more.yaml"), of=spec).spec
-    new = compile_questions(asked, compiled.classes)
+    later = load_questions(Path("more.yaml"), of=spec).spec
+    new = compile_questions(later, compiled.classes)
     A = dense_strategy(strategy.measurements).astype(float)
     plus = np.linalg.pinv(A / np.abs(A).max(), rcond=1e-10) / np.abs(A).max()
-    for item, places in zip(asked.items, new.items, strict=True):
+    for item, places in zip(later.items, new.items, strict=True):
         W = np.vstack([dense_block(new.workload.blocks[k]) for k in places]).astype(float)
         estimate, errors = columns("answers", item.name)
         np.testing.assert_allclose(estimate, W @ plus @ y, rtol=1e-7, atol=1e-6)
@@ -109,19 +111,21 @@ def test_a_question_of_the_release_asked_again_has_the_release_s_own_answers(tow
     ok("release", "data.csv", "--epsilon", "1")
     ok("answer", "release", "workload.yaml")
     for name in ("age_by_sex", "pairs", "ages"):
-        own, again = (pq.read_table(Path(f, f"{name}.parquet")) for f in ("release", "answers"))
-        assert own.equals(again), name
+        before, again = (pq.read_table(Path(f, f"{name}.parquet")) for f in ("release", "answers"))
+        assert before.equals(again), name
 
 
 def test_a_release_whose_integers_are_wide_is_asked_like_any_other(town):
-    own = strategies(compile_spec(load_spec(Path("workload.yaml"))))["residual"]
-    put(replace(own, weights={b: weight << 110 for b, weight in own.weights.items()}))
+    residual = strategies(compile_spec(load_spec(Path("workload.yaml"))))["residual"]
+    put(replace(residual, weights={b: weight << 110 for b, weight in residual.weights.items()}))
     ok("release", "data.csv", "--epsilon", "1")
     assert json.loads(Path("release/release.json").read_text())["noise"]["shift"] > 64
     ok("answer", "release", "workload.yaml")
     for name in ("age_by_sex", "pairs", "ages"):
-        for asked, before in zip(columns("answers", name), columns("release", name), strict=True):
-            np.testing.assert_allclose(asked, before, rtol=1e-9, atol=1e-9)
+        for answered, before in zip(
+            columns("answers", name), columns("release", name), strict=True
+        ):
+            np.testing.assert_allclose(answered, before, rtol=1e-9, atol=1e-9)
 
 
 def test_nothing_but_the_folder_is_needed_and_it_stays_as_it_is(more):
@@ -149,19 +153,21 @@ def test_nothing_but_the_folder_is_needed_and_it_stays_as_it_is(more):
 def test_the_manifest_says_what_the_answers_come_from_and_that_nothing_was_charged(more):
     ok("release", "data.csv", "--epsilon", "1")
     ok("answer", "release", "more.yaml", "--confidence", "0.9")
-    own, facts = (json.loads(Path(f, "release.json").read_text()) for f in ("release", "answers"))
+    source, facts = (
+        json.loads(Path(f, "release.json").read_text()) for f in ("release", "answers")
+    )
     assert facts["answered"] == {
-        "release": own["key"],
-        "measurements": own["measurements"],
+        "release": source["key"],
+        "measurements": source["measurements"],
         "charged": "0",
         "guessed": [],
     }
     for name in ("guarantee", "dataset", "privacy", "plan", "ledger", "noise"):
-        assert facts[name] == own[name]
-    assert facts["key"] != own["key"]
+        assert facts[name] == source[name]
+    assert facts["key"] != source["key"]
     assert facts["level"] == 0.9
     statement = " ".join(Path("answers/statement.md").read_text().split())
-    assert f"asked later, of the release with the key `{own['key']}`" in statement
+    assert f"asked later, of the release with the key `{source['key']}`" in statement
     assert "nothing was charged" in statement
     everything = np.concatenate([columns("answers", i["name"])[1] for i in facts["items"]])
     assert facts["strategy"]["rmse"] == pytest.approx(np.sqrt(np.mean(everything**2)))

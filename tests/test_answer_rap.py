@@ -36,8 +36,8 @@ def template(tmp_path_factory):
     plan_town(folder, MIXED_SPEC)
     rehearse(folder / "dpquery.plan")
     (folder / "more.yaml").write_text(MORE)
-    own = ("--ledger", folder / "state" / "ledger.db", "--out", folder / "release")
-    ok("release", folder / "data.csv", "--plan", folder / "dpquery.plan", "--epsilon", "1", *own)
+    places = ("--ledger", folder / "state" / "ledger.db", "--out", folder / "release")
+    ok("release", folder / "data.csv", "--plan", folder / "dpquery.plan", "--epsilon", "1", *places)
     return folder
 
 
@@ -58,28 +58,28 @@ def test_any_question_is_answered_from_the_relaxed_rows(released):
     assert contents("release") == before
     rows = relaxed_of(Path("release"), compiled)
     facts = json.loads(Path("release/release.json").read_text())
-    asked = load_questions(Path("more.yaml"), of=spec).spec
-    new = compile_questions(asked, compiled.classes)
-    for item, places in zip(asked.items, new.items, strict=True):
+    later = load_questions(Path("more.yaml"), of=spec).spec
+    new = compile_questions(later, compiled.classes)
+    for item, places in zip(later.items, new.items, strict=True):
         answers = [rows.answer(new.workload.blocks[k]).ravel() for k in places]
-        found = pq.read_table(f"answers/{item.name}.parquet").to_pandas()
+        frame = pq.read_table(f"answers/{item.name}.parquet").to_pandas()
         np.testing.assert_allclose(
-            found["estimate"],
+            frame["estimate"],
             facts["rap"]["total"] * np.concatenate(answers),
             rtol=1e-6,
             atol=1e-12,  # shares near 1e-43 are single-precision subnormals of a few bits
         )
-        assert found[["std_error", "ci_low", "ci_high", "rel_error"]].isna().all(axis=None)
-        assert set(found["flag"]) == {"no error bars"}
+        assert frame[["std_error", "ci_low", "ci_high", "rel_error"]].isna().all(axis=None)
+        assert set(frame["flag"]) == {"no error bars"}
 
 
 def test_a_question_of_the_release_asked_again_has_the_release_s_own_answers(released):
     ok("answer", "release", "workload.yaml")
     for item in load_spec(Path("workload.yaml")).items:
-        own, again = (
+        before, again = (
             pq.read_table(f"{folder}/{item.name}.parquet") for folder in ("release", "answers")
         )
-        assert own.equals(again), item.name
+        assert before.equals(again), item.name
 
 
 def test_the_folder_is_told_from_a_release_and_says_that_there_are_no_error_bars(released):
@@ -134,18 +134,18 @@ def test_questions_that_would_not_fit_into_memory_are_refused_at_their_lines(rel
 def test_values_that_nothing_measured_tells_apart_are_equally_likely_and_said_to_be(released):
     spec = load_spec(Path("workload.yaml"))
     rows = relaxed_of(Path("release"), compile_spec(spec))
-    halves = [own // 2 for own in compile_spec(spec).classes]
-    shape = tuple(int(own.max()) + 1 for own in halves)
+    halves = [codes // 2 for codes in compile_spec(spec).classes]
+    shape = tuple(int(halve.max()) + 1 for halve in halves)
     parts = [
-        np.stack([rows.distribution(i)[:, own == k].sum(axis=1) for k in range(n)], axis=1)
-        for i, (own, n) in enumerate(zip(halves, shape, strict=True))
+        np.stack([rows.distribution(i)[:, codes == k].sum(axis=1) for k in range(n)], axis=1)
+        for i, (codes, n) in enumerate(zip(halves, shape, strict=True))
     ]
     merged = RelaxedRows(shape, np.concatenate(parts, axis=1).astype(np.float32))
     again = spread_evenly(merged, halves, compile_spec(spec).classes)
     assert again.shape == rows.shape
-    for i, own in enumerate(halves):
-        for code in range(len(own)):
-            share = merged.distribution(i)[:, own[code]] / (own == own[code]).sum()
+    for i, codes in enumerate(halves):
+        for code in range(len(codes)):
+            share = merged.distribution(i)[:, codes[code]] / (codes == codes[code]).sum()
             np.testing.assert_allclose(again.distribution(i)[:, code], share, rtol=1e-6)
     assert spread_evenly(merged, halves, halves) is merged
 

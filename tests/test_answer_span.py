@@ -27,7 +27,7 @@ from dpquery.strategy.shapes.union import UnionStrategy
 
 def weights_of_noise(strategy, block, position=None):
     """C of the answers C y, one unit vector of noise at a time."""
-    sizes = [own.block.shape[0] for own in strategy.measurements]
+    sizes = [measurement.block.shape[0] for measurement in strategy.measurements]
     columns = []
     for unit in np.eye(sum(sizes)):
         noisy = np.split(unit, np.cumsum(sizes)[:-1])
@@ -47,11 +47,11 @@ def check(strategy, block):
     W = dense_block(block).astype(float)
     A = dense_strategy(strategy.measurements).astype(float)
     np.testing.assert_allclose(C @ A, W, atol=1e-7)
-    own = standard_errors(strategy, block, position=None, noise_std=3.0)
-    np.testing.assert_allclose(own, 3 * np.sqrt((C**2).sum(axis=1)), rtol=1e-7, atol=1e-12)
-    half = half_widths(strategy, block, own, position=None, level=0.9)
-    assert half.shape == own.shape
-    assert np.all(half >= 1.6 * own)
+    errors = standard_errors(strategy, block, position=None, noise_std=3.0)
+    np.testing.assert_allclose(errors, 3 * np.sqrt((C**2).sum(axis=1)), rtol=1e-7, atol=1e-12)
+    half = half_widths(strategy, block, errors, position=None, level=0.9)
+    assert half.shape == errors.shape
+    assert np.all(half >= 1.6 * errors)
     return C
 
 
@@ -65,7 +65,9 @@ def test_a_new_question_is_answered_by_least_squares_or_refused_as_the_span_says
             block = random_block(rng, shape)
             if not supports(strategy, block):
                 # Rows that hold for every record, or for none, depend on nothing.
-                constant = any(set(np.ptp(own.dense(), axis=1)) == {0} for own in block.factors)
+                constant = any(
+                    set(np.ptp(factor.dense(), axis=1)) == {0} for factor in block.factors
+                )
                 direct = isinstance(strategy, DirectStrategy)
                 assert direct or constant or not in_span(strategy, block)
                 continue
@@ -109,7 +111,7 @@ def test_of_the_parts_of_a_union_that_can_answer_the_one_with_least_noise_does(m
 
 
 SHAPE = (4, 3)
-OWN = Workload(
+WORKLOAD = Workload(
     SHAPE,
     (
         product(SHAPE, {0: Stacked((Identity(4), total(4))), 1: Prefix(3)}),
@@ -121,19 +123,19 @@ OWN = Workload(
 
 
 def direct():
-    return DirectStrategy("d", "laplace", OWN, (3, 1, 4))
+    return DirectStrategy("d", "laplace", WORKLOAD, (3, 1, 4))
 
 
 @pytest.mark.parametrize("position", range(3))
 def test_a_question_that_was_measured_as_it_stands_keeps_its_answer(position):
-    block = OWN.blocks[position]
-    own = weights_of_noise(direct(), block, position)
-    np.testing.assert_array_equal(weights_of_noise(direct(), block), own)
+    block = WORKLOAD.blocks[position]
+    coefs = weights_of_noise(direct(), block, position)
+    np.testing.assert_array_equal(weights_of_noise(direct(), block), coefs)
 
 
 def test_rows_that_were_measured_are_those_very_rows():
-    asked = product(SHAPE, {0: Identity(4), 1: Prefix(3)})
-    C = check(direct(), asked)
+    later = product(SHAPE, {0: Identity(4), 1: Prefix(3)})
+    C = check(direct(), later)
     assert np.count_nonzero(C) == len(C)
     some = Block(
         SHAPE,
@@ -165,8 +167,8 @@ def test_combinations_of_measured_rows_are_answered_with_their_exact_error(block
         check(direct(), block)
         return
     shape = block.shape_of_domain
-    own = Workload(shape, (block, product(shape, {0: Identity(2)})), (1.0, 1.0))
-    strategy = DirectStrategy("d", "gaussian", own, (2, 5))
+    workload = Workload(shape, (block, product(shape, {0: Identity(2)})), (1.0, 1.0))
+    strategy = DirectStrategy("d", "gaussian", workload, (2, 5))
     assert supports(strategy, block)
     assert not supports(strategy, product(shape, {0: Identity(2), 1: Identity(2)}))
     assert supports(strategy, product(shape, {0: Prefix(2)}))

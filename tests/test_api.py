@@ -91,7 +91,7 @@ def test_default_places_are_those_of_the_command_line(here):
     answered = answer("release", "later.yaml")
     report = error_report()
     expected = {"dpquery.plan", "release", "answers", "report.html", "state"}
-    assert {own.name for own in here.iterdir()} >= expected
+    assert {path.name for path in here.iterdir()} >= expected
     assert (released.directory, answered.directory) == (Path("release"), Path("answers"))
     assert planned.errors["rmse"].tolist() == pytest.approx(released.errors["rmse"].tolist())
     assert report.errors["rmse"].tolist() == released.errors["rmse"].tolist()

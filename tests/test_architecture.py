@@ -134,7 +134,9 @@ def test_the_package_as_a_whole_keeps_the_rule(
 
 
 def test_files_and_functions_of_the_tests_are_short_too() -> None:
-    offences = [own for module in modules(TESTS) for own in files_and_functions_are_short(module)]
+    offences = [
+        offence for module in modules(TESTS) for offence in files_and_functions_are_short(module)
+    ]
     assert offences == []
 
 
@@ -270,7 +272,7 @@ def test_only_measurement_can_reach_the_data(room: str) -> None:
     doors = {find(name, package()).module.name for name in DOORS}
     inside = [module.name for module in package() if module.room in {room, f"{room}.py"}]
     assert inside
-    assert {name: found for name in inside if (found := reachable(graph, name) & doors)} == {}
+    assert {name: reached for name in inside if (reached := reachable(graph, name) & doors)} == {}
 
 
 def test_the_top_level_holds_only_what_is_agreed() -> None:
@@ -304,15 +306,15 @@ def test_every_module_that_a_text_of_the_tests_names_is_there() -> None:
             for name in re.findall(r"\bdpquery(?:\.\w+)+", text):
                 if name.split(".")[1] in rooms and not is_there(name, names):
                     offences.append(module.offence(line, f"{name} is not there"))
-    assert [own for own in offences if not own.startswith("test_architecture.py")] == []
+    assert [offence for offence in offences if not offence.startswith("test_architecture.py")] == []
 
 
 def is_there(name: str, names: dict[str, Module]) -> bool:
     """Whether a dotted name is a module, or begins with one and goes on with what it binds."""
-    found = module_part(name, names)
-    rest = name.removeprefix(found).split(".")[1:]
-    bound = {own.name for own in names[found].definitions}
-    for node in names[found].nodes(ast.Import, ast.ImportFrom):
+    module = module_part(name, names)
+    rest = name.removeprefix(module).split(".")[1:]
+    bound = {definition.name for definition in names[module].definitions}
+    for node in names[module].nodes(ast.Import, ast.ImportFrom):
         bound |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
     return not rest or rest[0] in bound
 

@@ -140,9 +140,9 @@ def float_noise(answers, *, scale, budget, **_):
 @pytest.mark.statistical
 def test_float_noise_is_seen_where_the_grid_is_coarse(monkeypatch):
     monkeypatch.setattr("dpquery.audit.checks.sampler.draw", float_noise)
-    found = failed(audit_run.PARTS["sampler"](replace(QUICK)))
-    assert len(found) >= 4
-    large = [finding for finding in found if "999,983" in finding.subject]
+    failures = failed(audit_run.PARTS["sampler"](replace(QUICK)))
+    assert len(failures) >= 4
+    large = [finding for finding in failures if "999,983" in finding.subject]
     assert not large  # there the laws are one
 
 
@@ -278,8 +278,8 @@ def test_the_command_prints_what_was_shown_and_what_cannot_be(monkeypatch):
     text = " ".join(done.out.split())
     for part in ("residuals: a claim", "ok a case p = 0.5", "12 draws", "1.0e-08", "cannot show"):
         assert part in text
-    told = json.loads(run("audit", "--json").out)
-    assert (told["passed"], told["tests"], told["findings"][0]["draws"]) == (True, 1, 12)
+    printed = json.loads(run("audit", "--json").out)
+    assert (printed["passed"], printed["tests"], printed["findings"][0]["draws"]) == (True, 1, 12)
 
 
 @pytest.mark.parametrize("kind", [ValueError, MemoryError, OSError])
@@ -371,8 +371,8 @@ def test_a_plan_of_a_dataset_with_a_parent_is_audited_too(town, monkeypatch):
     parent = "{id: town, parent: {id: county, budget: {epsilon: 8}}, version: 1}"
     Path("wave.yaml").write_text(SPEC.replace("{id: town, version: 1}", parent))
     ok("plan", "wave.yaml", "--out", "wave.plan", "--ledger", "wave/ledger.db")
-    told = json.loads(ok("audit", "--quick", "--plan", "wave.plan", "--json").out)
-    assert told["passed"]
+    printed = json.loads(ok("audit", "--quick", "--plan", "wave.plan", "--json").out)
+    assert printed["passed"]
 
 
 def test_a_plan_that_cannot_be_audited_is_refused(town, monkeypatch):

@@ -215,17 +215,17 @@ def test_a_charge_after_the_data_was_read_is_seen_at_once(tmp_path, monkeypatch)
 def test_a_charge_after_the_first_records_were_read_is_seen_at_once(tmp_path, monkeypatch):
     real, reserve, late = curator.tabulate, Ledger.reserve, []
 
-    def charged_when_told(data, *, progress, **named):
-        def first_told(share):
+    def charged_during_progress(data, *, progress, **named):
+        def on_progress(share):
             for args, fields in late:
                 reserve(*args, **fields)
             late.clear()
             progress(share)
 
-        return real(data, progress=first_told, **named)
+        return real(data, progress=on_progress, **named)
 
     monkeypatch.setattr(Ledger, "reserve", lambda *args, **fields: late.append((args, fields)))
-    monkeypatch.setattr(curator, "tabulate", charged_when_told)
+    monkeypatch.setattr(curator, "tabulate", charged_during_progress)
     assert first_release(ROWS, tmp_path) == {CHARGE}
 
 

@@ -22,7 +22,7 @@ from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.ledger import files
 
 FEW = Size(draws=5_000, replicates=300, releases=12, quick=True)
-(ROWS,) = (own for own in CASES if own.name == "marginals of rows")
+(ROWS,) = (case for case in CASES if case.name == "marginals of rows")
 
 
 @pytest.mark.slow

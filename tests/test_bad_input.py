@@ -142,8 +142,8 @@ def test_a_target_that_no_epsilon_meets_is_refused(town):
 
 
 def test_targets_and_another_objective_are_refused_together(town):
-    asked = ("--target", "ages: sd <= 9", "--objective", "max")
-    assert "leave --objective out" in refused("plan", "workload.yaml", *asked, code=2)
+    options = ("--target", "ages: sd <= 9", "--objective", "max")
+    assert "leave --objective out" in refused("plan", "workload.yaml", *options, code=2)
 
 
 @pytest.mark.parametrize("sweep", ["", "1,,2", "1;2", "1,two", "0,1", "1,nan", "0.1 0.5"])

@@ -37,8 +37,10 @@ def problem_of(workload, noise="laplace"):
     return Problem(workload, gram(workload), noise, seed=0, progress=lambda _: None)
 
 
-def loss_of(found, workload):
-    return expected_error(found.strategy, workload).weighted_rmse ** 2 * weighted_queries(workload)
+def loss_of(proposal, workload):
+    return expected_error(proposal.strategy, workload).weighted_rmse ** 2 * weighted_queries(
+        workload
+    )
 
 
 def dense_loss(strategy, workload):
@@ -60,25 +62,31 @@ def marginals_of(shape, sets, weights=None):
     return Workload(shape, blocks, weights or (1.0,) * len(sets))
 
 
-def found_by_all(workload, noise):
-    problem, found = problem_of(workload, noise), {}
+def every_baseline(workload, noise):
+    problem, proposals = problem_of(workload, noise), {}
     for name, build in BASELINES:
         with suppress(UnsupportedWorkloadError):
-            found[name] = build(problem)
-    return found
+            proposals[name] = build(problem)
+    return proposals
 
 
 @noises
 @pytest.mark.parametrize("seed", range(10))
 def test_the_error_of_every_baseline_is_that_of_its_integer_matrix(seed, noise):
     workload = random_workload(np.random.default_rng(seed), attributes=3)
-    found = found_by_all(workload, noise)
-    assert {"Identity", "Workload", "Marginals", "DataCube", "Fourier", "Fourier+"} <= set(found)
-    for own in found.values():
-        assert loss_of(own, workload) == pytest.approx(dense_loss(own.strategy, workload), rel=1e-6)
-        read = decode_strategy(encode_strategy(own.strategy), noise=noise, workload=workload)
-        assert squared_sensitivity(read) == squared_sensitivity(own.strategy)
-        assert loss_of(type(own)(read), workload) == pytest.approx(loss_of(own, workload), rel=1e-9)
+    proposals = every_baseline(workload, noise)
+    assert {"Identity", "Workload", "Marginals", "DataCube", "Fourier", "Fourier+"} <= set(
+        proposals
+    )
+    for proposal in proposals.values():
+        assert loss_of(proposal, workload) == pytest.approx(
+            dense_loss(proposal.strategy, workload), rel=1e-6
+        )
+        read = decode_strategy(encode_strategy(proposal.strategy), noise=noise, workload=workload)
+        assert squared_sensitivity(read) == squared_sensitivity(proposal.strategy)
+        assert loss_of(type(proposal)(read), workload) == pytest.approx(
+            loss_of(proposal, workload), rel=1e-9
+        )
 
 
 @noises
@@ -88,12 +96,14 @@ def test_the_error_of_every_hierarchy_is_that_of_its_integer_matrix(kind, n, noi
     shape = (n, 3)
     blocks = (product(shape, {0: kind(n), 1: Identity(3)}), marginal(shape, [0]))
     workload = Workload(shape, blocks, (1.0, 3.0))
-    found = found_by_all(workload, noise) | {"OPT_H": opt_h(problem_of(workload, noise))}
+    proposals = every_baseline(workload, noise) | {"OPT_H": opt_h(problem_of(workload, noise))}
     for name in ("H2", "HB", "Haar", "GreedyH", "OPT_H"):
-        own = found[name]
-        assert loss_of(own, workload) == pytest.approx(dense_loss(own.strategy, workload), rel=1e-6)
-        read = decode_strategy(encode_strategy(own.strategy), noise=noise, workload=workload)
-        assert squared_sensitivity(read) == squared_sensitivity(own.strategy)
+        proposal = proposals[name]
+        assert loss_of(proposal, workload) == pytest.approx(
+            dense_loss(proposal.strategy, workload), rel=1e-6
+        )
+        read = decode_strategy(encode_strategy(proposal.strategy), noise=noise, workload=workload)
+        assert squared_sensitivity(read) == squared_sensitivity(proposal.strategy)
 
 
 @noises
@@ -115,14 +125,18 @@ def test_the_error_of_a_quad_tree_is_that_of_its_integer_matrix(sizes, noise):
     workload = Workload(shape, blocks, (1.0, 2.0, 0.5, 3.0))
     problem = problem_of(workload, noise)
     plain, best = quad_tree(problem), budgeted_quad_tree(problem)
-    for own in (plain, best):
-        assert loss_of(own, workload) == pytest.approx(dense_loss(own.strategy, workload), rel=1e-6)
-        read = decode_strategy(encode_strategy(own.strategy), noise=noise, workload=workload)
-        assert loss_of(type(own)(read), workload) == loss_of(own, workload)
-        A = dense_strategy(own.strategy.measurements).astype(float)
+    for proposal in (plain, best):
+        assert loss_of(proposal, workload) == pytest.approx(
+            dense_loss(proposal.strategy, workload), rel=1e-6
+        )
+        read = decode_strategy(encode_strategy(proposal.strategy), noise=noise, workload=workload)
+        assert loss_of(type(proposal)(read), workload) == loss_of(proposal, workload)
+        A = dense_strategy(proposal.strategy.measurements).astype(float)
         y = np.random.default_rng(0).normal(size=len(A))
-        answers = np.split(y, np.cumsum([m.block.shape[0] for m in own.strategy.measurements])[:-1])
-        estimates, x = reconstruct(own.strategy, answers), np.linalg.lstsq(A, y)[0]
+        answers = np.split(
+            y, np.cumsum([m.block.shape[0] for m in proposal.strategy.measurements])[:-1]
+        )
+        estimates, x = reconstruct(proposal.strategy, answers), np.linalg.lstsq(A, y)[0]
         for position, block in enumerate(blocks):
             assert estimates.answer(block, position).ravel() == pytest.approx(
                 dense_block(block) @ x, rel=1e-8, abs=1e-12
@@ -189,14 +203,14 @@ def test_no_other_shares_of_the_budget_are_better(seed, noise):
 @pytest.mark.parametrize("pair", ["Workload", "Marginals", "DataCube", "Fourier"])
 def test_budgets_repay_where_tables_differ(pair, noise):
     workload = marginals_of((9, 2, 5), [(0, 1), (2,), (1, 2), ()], (1.0, 50.0, 1.0, 0.1))
-    found = found_by_all(workload, noise)
-    assert loss_of(found[pair + "+"], workload) < loss_of(found[pair], workload) * 0.999
+    proposals = every_baseline(workload, noise)
+    assert loss_of(proposals[pair + "+"], workload) < loss_of(proposals[pair], workload) * 0.999
 
 
 def test_binary_attributes_have_the_hadamard_coefficients():
     shape = (2, 2, 2)
-    found = marginal_baselines.fourier(problem_of(marginals_of(shape, [(0, 1), (1, 2)])))
-    rows = dense_strategy(found.strategy.measurements).astype(int)
+    proposal = marginal_baselines.fourier(problem_of(marginals_of(shape, [(0, 1), (1, 2)])))
+    rows = dense_strategy(proposal.strategy.measurements).astype(int)
     assert len(rows) == 6  # the empty set, three single ones and two pairs
     assert set(np.abs(rows).ravel().tolist()) == {int(np.abs(rows).max())}
     assert np.array_equal(rows @ rows.T, np.diag(np.diag(rows @ rows.T)))
@@ -206,8 +220,8 @@ def test_budgeted_fourier_is_optimal_for_marginals_under_gaussian_noise():
     workload = marginals_of((3, 2, 4), [(0, 1), (1, 2), (0,)])
     V = dense_workload(workload)[0]
     roots = np.sqrt(np.maximum(np.linalg.eigvalsh(V.T @ V), 0)).sum()
-    found = marginal_baselines.budgeted_fourier(problem_of(workload, "gaussian"))
-    assert loss_of(found, workload) == pytest.approx(roots**2 / 24, rel=1e-4)
+    proposal = marginal_baselines.budgeted_fourier(problem_of(workload, "gaussian"))
+    assert loss_of(proposal, workload) == pytest.approx(roots**2 / 24, rel=1e-4)
 
 
 def test_the_data_cube_selection_covers_all_and_saves_budget():
@@ -216,10 +230,8 @@ def test_the_data_cube_selection_covers_all_and_saves_budget():
     problem = problem_of(workload)
     chosen = marginal_baselines.data_cube(problem).strategy.weights
     assert all(any(set(a) <= set(b) for b in chosen) for a in sets)
-    found = STD * expected_error(marginal_baselines.data_cube(problem).strategy, workload).rmse
-    assert (
-        found < STD * expected_error(marginal_baselines.marginals(problem).strategy, workload).rmse
-    )
+    std = STD * expected_error(marginal_baselines.data_cube(problem).strategy, workload).rmse
+    assert std < STD * expected_error(marginal_baselines.marginals(problem).strategy, workload).rmse
 
 
 @pytest.mark.parametrize(
@@ -229,8 +241,8 @@ def test_the_published_figures_of_the_data_cube_selection_are_met(name, publishe
     """[HDMM18] Table 6; on Loans the greedy choice is a little better than theirs."""
     path = Path(__file__).parents[1] / "workloads" / f"{name}.yaml"
     workload = compile_spec(load_spec(path)).workload
-    found = marginal_baselines.data_cube(problem_of(workload)).strategy
-    assert STD * expected_error(found, workload).rmse == pytest.approx(published, rel=6e-3)
+    strategy = marginal_baselines.data_cube(problem_of(workload)).strategy
+    assert STD * expected_error(strategy, workload).rmse == pytest.approx(published, rel=6e-3)
 
 
 def test_what_is_too_much_is_refused_with_a_reason():

@@ -35,12 +35,16 @@ def test_every_measured_row_is_above_its_bound_and_not_above_what_is_published()
 
 def test_the_page_shows_what_the_columns_beside_the_estimates_gained():
     measured = json.loads((REFERENCE / "postprocess.json").read_text(encoding="utf-8"))
-    releases = {(own["workload"], own["noise"], own["epsilon"]): {} for own in measured}
-    for own in measured:
-        found = f"{rounded(own['rmse'])} ({own['sums']:,.0f})"
-        releases[own["workload"], own["noise"], own["epsilon"]][own["column"]] = found
-    for (workload, noise, epsilon), found in releases.items():
-        cells = [found.get(name, "too large") for name in COLUMNS]
+    releases = {
+        (release["workload"], release["noise"], release["epsilon"]): {} for release in measured
+    }
+    for release in measured:
+        cell = f"{rounded(release['rmse'])} ({release['sums']:,.0f})"
+        releases[release["workload"], release["noise"], release["epsilon"]][release["column"]] = (
+            cell
+        )
+    for (workload, noise, epsilon), cell in releases.items():
+        cells = [cell.get(name, "too large") for name in COLUMNS]
         row = (workload, noise.capitalize(), epsilon, *cells)
         assert f"| {' | '.join(row)} |" in page()
 
@@ -48,10 +52,10 @@ def test_the_page_shows_what_the_columns_beside_the_estimates_gained():
 def test_the_page_shows_what_later_questions_erred_by():
     figures = json.loads((REFERENCE / "future.json").read_text(encoding="utf-8"))["figures"]
     for name in ("uniform", "zipf", "geometric"):
-        own = [row for row in figures if row["distribution"] == name and row["gamma"] == 0]
-        own.sort(key=lambda row: row["size"])
-        assert [row["size"] for row in own] == [1, 4, 16, 64]
-        errors = [100 * row["rap"] for row in own]
+        chosen = [row for row in figures if row["distribution"] == name and row["gamma"] == 0]
+        chosen.sort(key=lambda row: row["size"])
+        assert [row["size"] for row in chosen] == [1, 4, 16, 64]
+        errors = [100 * row["rap"] for row in chosen]
         shown = [f"{value:.0f}" if value >= 10 else f"{value:.1f}" for value in errors]
         label = "Zipf" if name == "zipf" else name
         assert f"| {label} | {' | '.join(shown)} |" in page()

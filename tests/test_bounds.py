@@ -33,7 +33,7 @@ def test_bound_equals_the_dense_one(seed):
         Workload((3, 4), (marginal((3, 4), []),), (1.0,)),
         Workload(
             (3, 2, 4),
-            tuple(marginal((3, 2, 4), own) for own in ([0, 1], [2], [], [0, 2])),
+            tuple(marginal((3, 2, 4), attributes) for attributes in ([0, 1], [2], [], [0, 2])),
             (1.0, 5.0, 0.1, 1.0),
         ),
         Workload(

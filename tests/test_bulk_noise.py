@@ -89,8 +89,8 @@ def cumulative(law):
 def twin_thresholds(law, bits):
     """Floors that both bounds agree on."""
     lows, highs = cumulative(law)
-    floors = [(own << bits) // highs[-1] for own in lows[:-1]]
-    assert floors == [(own << bits) // lows[-1] for own in highs[:-1]]
+    floors = [(floor << bits) // highs[-1] for floor in lows[:-1]]
+    assert floors == [(high << bits) // lows[-1] for high in highs[:-1]]
     return floors
 
 
@@ -138,9 +138,9 @@ def test_within_a_block_the_law_falls_as_it_should(noise, scale):
     sample = sampler.sample(6_000_000)
     starts = 1 + size * np.arange(law.blocks)[:, None] + size // 4 * np.arange(5)
     mass = np.diff(cdf(noise, scale, starts - 1.0), axis=1).sum(axis=0)
-    own = np.abs(sample) - 1
-    inside = (own >= 0) & (own < law.blocks * size)
-    seen = np.bincount(own[inside] % size // (size // 4), minlength=4)
+    offsets = np.abs(sample) - 1
+    inside = (offsets >= 0) & (offsets < law.blocks * size)
+    seen = np.bincount(offsets[inside] % size // (size // 4), minlength=4)
     assert chi_square(seen, mass / mass.sum() * seen.sum()) > STRICT
     assert chi_square(seen, np.full(4, seen.sum() / 4)) < STRICT
 
@@ -217,13 +217,13 @@ def test_a_law_whose_blocks_are_single_numbers_has_its_mass_in_the_thresholds(no
 def test_table_and_search_choose_as_the_thresholds_say_for_every_word(noise, scale):
     thresholds = twin_thresholds(BlockLaw.of(noise, scale), 64)
     words = np.arange(2**16, dtype=np.uint16)
-    undecided = sorted({own >> 48 for own in thresholds})
+    undecided = sorted({threshold >> 48 for threshold in thresholds})
     more = os.urandom(8 * len(undecided))
-    found = BulkSampler(noise, scale, entropy=Script(words.tobytes(), more))._choices(2**16)
+    chosen = BulkSampler(noise, scale, entropy=Script(words.tobytes(), more))._choices(2**16)
     full = [int(word) << 48 for word in words]
-    for word, own in zip(undecided, np.frombuffer(more, np.uint64), strict=True):
-        full[word] |= int(own) >> 16
-    assert found.tolist() == [bisect_left(thresholds, own) for own in full]
+    for word, low in zip(undecided, np.frombuffer(more, np.uint64), strict=True):
+        full[word] |= int(low) >> 16
+    assert chosen.tolist() == [bisect_left(thresholds, word) for word in full]
 
 
 @pytest.mark.parametrize("scale", [1.0, 64.5])
@@ -268,7 +268,7 @@ def test_a_real_close_to_its_bound_is_compared_exactly(noise, scale):
                 (near, [2**64 - 1], False),
             ):
                 bytes_.tell(*further)
-                arrays = (np.array([own], np.int64) for own in (start, place))
+                arrays = (np.array([number], np.int64) for number in (start, place))
                 assert sampler._below(np.array([u], np.uint64), *arrays, j).tolist() == [expected]
                 assert not bytes_.left
 
@@ -319,12 +319,12 @@ def test_a_refused_tail_is_drawn_anew_from_the_whole_law(monkeypatch):
 @pytest.mark.parametrize("above", [0, 1, 12345])
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_tail_accepts_by_the_share_of_the_law_in_its_envelope(noise, above, monkeypatch):
-    asked = []
+    requests = []
     monkeypatch.setattr(SlowSampler, "geometric", lambda self, rate: above)
-    monkeypatch.setattr(SlowSampler, "accept", lambda self, exponent: asked.append(exponent))
+    monkeypatch.setattr(SlowSampler, "accept", lambda self, exponent: requests.append(exponent))
     assert SlowSampler().from_tail(BlockLaw.of(noise, 1000.3)) is None
     # The square above the tangent; Laplace's exponent is its own tangent.
-    assert asked == [0 if noise == "laplace" else above**2 / (2 * Fraction(1000.3) ** 2)]
+    assert requests == [0 if noise == "laplace" else above**2 / (2 * Fraction(1000.3) ** 2)]
 
 
 @pytest.mark.statistical
@@ -333,7 +333,7 @@ def test_the_tail_accepts_by_the_share_of_the_law_in_its_envelope(noise, above, 
 def test_the_tail_follows_the_law_beyond_the_blocks(noise, scale):
     law, slow = BlockLaw.of(noise, scale), SlowSampler()
     start = law.start(law.blocks)
-    drawn = np.array([own for _ in range(2500) if (own := slow.from_tail(law)) is not None])
+    drawn = np.array([draw for _ in range(2500) if (draw := slow.from_tail(law)) is not None])
     step = max(1, math.floor(scale / 25)) if noise == "gaussian" else max(1, math.floor(scale / 6))
     ends = start + step * np.arange(1, 20)
     # Upper tails: differences of the distribution function would lose all their digits.
@@ -351,19 +351,19 @@ def test_the_tail_follows_the_law_beyond_the_blocks(noise, scale):
 @pytest.mark.statistical
 @pytest.mark.parametrize("exponent", ["0", "1/1000", "1/3", "1", "7/4", "4"])
 def test_the_slow_bernoulli_is_exp(exponent):
-    slow, own = SlowSampler(), Fraction(exponent)
-    seen = sum(slow.accept(own) for _ in range(5000))
-    p = math.exp(-own)
+    slow, x = SlowSampler(), Fraction(exponent)
+    seen = sum(slow.accept(x) for _ in range(5000))
+    p = math.exp(-x)
     assert min(binom.cdf(seen, 5000, p), binom.sf(seen - 1, 5000, p)) > STRICT
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("rate", ["8", "1", "3/7", "1/1000", "3/1000000000"])
 def test_the_slow_geometric_is_geometric(rate):
-    slow, own = SlowSampler(), Fraction(rate)
-    drawn = np.array([slow.geometric(own) for _ in range(2500)])
-    edges = np.unique(np.floor(np.linspace(0, 3, 13) / float(own)))
-    below = -np.expm1(-float(own) * (edges + 1))
+    slow, x = SlowSampler(), Fraction(rate)
+    drawn = np.array([slow.geometric(x) for _ in range(2500)])
+    edges = np.unique(np.floor(np.linspace(0, 3, 13) / float(x)))
+    below = -np.expm1(-float(x) * (edges + 1))
     expected = np.diff(np.concatenate([[0.0], below, [1.0]])) * drawn.size
     assert chi_square(counts(edges, drawn), expected) > STRICT
 
@@ -381,8 +381,8 @@ def test_a_scale_that_cannot_be_drawn_is_refused(scale):
 
 
 def test_the_product_draws_from_the_operating_system():
-    for own in (BulkSampler, SlowSampler):
-        assert inspect.signature(own).parameters["entropy"].default is os.urandom
+    for sampler in (BulkSampler, SlowSampler):
+        assert inspect.signature(sampler).parameters["entropy"].default is os.urandom
 
 
 def test_no_draw_is_no_draw():

@@ -68,11 +68,11 @@ def test_rap_is_preferred_by_a_margin_only(small, monkeypatch, objective, proxy,
         return ok("plan", "workload.yaml", *arguments).out if shown else plan(*arguments)["rap"]
 
     for share in (0.5, margin - 0.01, margin + 0.01, 0.99, 2):
-        found = at(share)
-        assert (found["margin"], found["preferred"]) == (margin, share < margin)
-    for share, own in ((0.5, "RAP"), (0.95, "the linear strategy")):
+        outcome = at(share)
+        assert (outcome["margin"], outcome["preferred"]) == (margin, share < margin)
+    for share, winner in ((0.5, "RAP"), (0.95, "the linear strategy")):
         words = " ".join(at(share, shown=True).split())
-        assert f": {own} (RAP is where it is below {margin:g} times the linear one)" in words
+        assert f": {winner} (RAP is where it is below {margin:g} times the linear one)" in words
 
 
 def test_the_same_plan_has_the_same_bytes(small):
@@ -88,12 +88,12 @@ def test_more_time_is_asked_for_where_the_rehearsal_was_cut_short(small, monkeyp
     clock = iter(range(10**6))
     monkeypatch.setattr(simulated_runs, "process_time", lambda: next(clock) / 100)
     monkeypatch.setattr("dpquery.planning.comparison.process_time", lambda: 0.0)
-    found = plan("--epsilon", "1", "--time-limit", "1")
-    assert found["rap"]["repetitions"] < 3
-    assert "of 3 rehearsals of RAP were finished; give --time-limit more" in found["remark"]
-    found = plan("--epsilon", "1", "--time-limit", "0.01")
-    assert "rap" not in found
-    assert found["remark"].startswith("RAP was not compared: not finished within")
+    shown = plan("--epsilon", "1", "--time-limit", "1")
+    assert shown["rap"]["repetitions"] < 3
+    assert "of 3 rehearsals of RAP were finished; give --time-limit more" in shown["remark"]
+    shown = plan("--epsilon", "1", "--time-limit", "0.01")
+    assert "rap" not in shown
+    assert shown["remark"].startswith("RAP was not compared: not finished within")
     arguments = ("workload.yaml", "--mechanism", "rap", "--time-limit", "0.01")
     assert "--time-limit" in refused("plan", *arguments, code=2)
 
@@ -103,9 +103,9 @@ def test_what_rap_cannot_do_does_not_keep_the_linear_plan_from_being_made(small,
         raise SpecError("the noise cannot be drawn")
 
     monkeypatch.setattr(simulated_runs, "rap_budget", refuse)
-    found = plan()
-    assert "rap" not in found
-    assert found["remark"] == "RAP was not compared: the noise cannot be drawn"
+    shown = plan()
+    assert "rap" not in shown
+    assert shown["remark"] == "RAP was not compared: the noise cannot be drawn"
     message = refused("plan", "workload.yaml", "--mechanism", "rap", code=2)
     assert "RAP cannot be rehearsed: the noise cannot be drawn" in message
 
@@ -161,8 +161,8 @@ def test_nothing_is_rehearsed_without_rows_and_a_budget_for_it(small, without, m
         assert seen["remark"] in shown
     assert "remark" not in plan("--mechanism", "linear")
     assert b"relaxed" not in Path("dpquery.plan").read_bytes()
-    for asked in (("--mechanism", "rap"), ("--proxy", "public.csv"), ("--rap-search",)):
-        assert REMEDIES[without] in refused("plan", "workload.yaml", *asked, code=2)
+    for options in (("--mechanism", "rap"), ("--proxy", "public.csv"), ("--rap-search",)):
+        assert REMEDIES[without] in refused("plan", "workload.yaml", *options, code=2)
 
 
 def test_rap_is_not_compared_where_targets_are_to_be_met(small):
@@ -196,19 +196,19 @@ def test_a_weighted_rmse_is_called_so_where_items_weigh_differently(small):
     lines = shown()
     assert [line for line in lines if line.startswith("preferred by weighted RMSE: ")]
     assert [line for line in lines if line.startswith("mechanism weighted RMSE largest error")]
-    found = plan()
-    (best,) = [o for o in found["selections"] if o["noise"] == found["chosen"]["noise"]]
-    own = next(o for o in best["candidates"] if o["name"] == best["best"])
-    assert found["rap"]["linear_rmse"] == pytest.approx(own["weighted_rmse"])
-    assert abs(own["weighted_rmse"] / own["rmse"] - 1) > 0.01
+    printed = plan()
+    (best,) = [o for o in printed["selections"] if o["noise"] == printed["chosen"]["noise"]]
+    figures = next(o for o in best["candidates"] if o["name"] == best["best"])
+    assert printed["rap"]["linear_rmse"] == pytest.approx(figures["weighted_rmse"])
+    assert abs(figures["weighted_rmse"] / figures["rmse"] - 1) > 0.01
 
 
 def test_the_linear_figures_are_those_of_the_better_selection(small):
-    found = plan("--epsilon", "10")
-    (best,) = [o for o in found["selections"] if o["noise"] == found["chosen"]["noise"]]
-    own = next(o for o in best["candidates"] if o["name"] == best["best"])
-    assert found["rap"]["linear_rmse"] == pytest.approx(own["weighted_rmse"])
-    assert found["rap"]["linear_max_error"] > own["max_std_error"]
+    shown = plan("--epsilon", "10")
+    (best,) = [o for o in shown["selections"] if o["noise"] == shown["chosen"]["noise"]]
+    figures = next(o for o in best["candidates"] if o["name"] == best["best"])
+    assert shown["rap"]["linear_rmse"] == pytest.approx(figures["weighted_rmse"])
+    assert shown["rap"]["linear_max_error"] > figures["max_std_error"]
 
 
 # The plan file.
@@ -261,8 +261,8 @@ HOSTILE = {
 def test_a_hostile_rehearsal_is_refused_before_anything_is_charged(town, hostile):
     plan = read_plan(Path("dpquery.plan").read_bytes())
     raw = json.loads(write_plan(dataclasses.replace(plan, relaxed=REHEARSED)))
-    own = HOSTILE[hostile]
-    raw["relaxed"] = raw["relaxed"] | own if own else own
+    change = HOSTILE[hostile]
+    raw["relaxed"] = raw["relaxed"] | change if change else change
     Path("dpquery.plan").write_text(json.dumps(raw))
     assert "plan" in refused("release", "data.csv", "--epsilon", "1", code=2)
     assert kinds() == ["register"]
@@ -274,7 +274,7 @@ def test_a_hostile_rehearsal_is_refused_before_anything_is_charged(town, hostile
 def test_at_least_23_of_24_choices_on_adult_are_right():
     lines = bench_choice.cells(json.loads(bench_choice.RESULTS.read_text()))
     for pair in bench_choice.PAIRS:
-        own = [line for line in lines if line["pair"] == pair]
-        assert len(own) == 24
-        assert sum(line["right"] for line in own) >= 23
-        assert {line["chosen"] for line in own} == {"linear", "RAP"}
+        chosen = [line for line in lines if line["pair"] == pair]
+        assert len(chosen) == 24
+        assert sum(line["right"] for line in chosen) >= 23
+        assert {line["chosen"] for line in chosen} == {"linear", "RAP"}

@@ -25,8 +25,8 @@ def released(town):
 
 
 def outputs(folder):
-    own = contents(folder)
-    return {name: own[name] for name in own if name.startswith(OUTPUTS)}
+    files = contents(folder)
+    return {name: files[name] for name in files if name.startswith(OUTPUTS)}
 
 
 def test_the_three_commands_work_as_typed_in_one_folder_and_twice_give_the_same_bytes(
@@ -134,9 +134,9 @@ def test_every_command_and_every_option_has_help():
         assert command.help, name
         for parameter in command.params:
             assert getattr(parameter, "help", None), f"{name} {parameter.name}"
-        for own in getattr(command, "commands", {}).values():
-            yield f"{name} {own.name}".strip()
-            yield from walk(own, f"{name} {own.name}".strip())
+        for subcommand in getattr(command, "commands", {}).values():
+            yield f"{name} {subcommand.name}".strip()
+            yield from walk(subcommand, f"{name} {subcommand.name}".strip())
 
     names = set(walk(typer.main.get_command(app), ""))
     assert names >= {"init", "schema", "plan", "release", "error-report", "ledger export"}

@@ -32,8 +32,8 @@ def attribute(name, size, *, other):
 def spec_of(sizes, items, *, others=None):
     others = others or [False] * len(sizes)
     attributes = tuple(
-        attribute(f"a{i}", n, other=own)
-        for i, (n, own) in enumerate(zip(sizes, others, strict=True))
+        attribute(f"a{i}", n, other=more)
+        for i, (n, more) in enumerate(zip(sizes, others, strict=True))
     )
     return Spec(Dataset("d"), Privacy(), Budget(), Domain(attributes), tuple(items))
 
@@ -98,7 +98,7 @@ def random_spec(seed):
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 6, int(rng.integers(1, 4))).tolist()
     others = [n > 1 and bool(rng.random() < 0.4) for n in sizes]
-    lengths = [n - own for n, own in zip(sizes, others, strict=True)]
+    lengths = [n - more for n, more in zip(sizes, others, strict=True)]
     items = [
         Item(
             f"item{k}",
@@ -112,30 +112,30 @@ def random_spec(seed):
 
 def brute_force_answers(table, counts):
     """Count records query by query and cell by cell."""
-    queries = [[set(codes) for codes in codes_of(own)] for _, own in table.axes]
-    fixed = [(i, set(codes_of(own)[0])) for i, own in table.where]
+    queries = [[set(codes) for codes in codes_of(predicates)] for _, predicates in table.axes]
+    fixed = [(i, set(codes_of(predicates)[0])) for i, predicates in table.where]
     answers = []
     for row in product(*queries):
         axes = [(i, codes) for (i, _), codes in zip(table.axes, row, strict=True)]
         total = 0
         for cell in np.ndindex(counts.shape):
-            held = sum(cell[i] in codes for i, codes in axes)
-            if held >= table.threshold and all(cell[i] in codes for i, codes in fixed):
+            hits = sum(cell[i] in codes for i, codes in axes)
+            if hits >= table.threshold and all(cell[i] in codes for i, codes in fixed):
                 total += int(counts[cell])
         answers.append(total)
     return answers
 
 
 def by_classes(counts, classes):
-    for axis, own in enumerate(classes):
-        onto = np.arange(own.max() + 1)[:, None] == own
+    for axis, numbers in enumerate(classes):
+        onto = np.arange(numbers.max() + 1)[:, None] == numbers
         counts = np.moveaxis(np.tensordot(onto.astype(int), counts, axes=(1, axis)), 0, axis)
     return counts
 
 
 def in_spec_order(table, block):
     """Rows of a block run over all its attributes in order; conditions have one row each."""
-    axes = [len(own) for _, own in table.axes]
+    axes = [len(predicates) for _, predicates in table.axes]
     assert list(block.row_shape) == [
         len(dict((*table.axes, *table.where))[i]) for i in block.attributes
     ]
@@ -149,8 +149,12 @@ def test_answers_over_classes_equal_counting_over_codes(seed):
     counts = np.random.default_rng(seed).integers(0, 100, spec.domain.shape)
     x = by_classes(counts, compiled.classes).ravel()
     tables = [table for item in spec.items for table in item.tables]
-    assert [len(own) for own in compiled.items] == [len(item.tables) for item in spec.items]
-    assert [position for own in compiled.items for position in own] == list(range(len(tables)))
+    assert [len(positions) for positions in compiled.items] == [
+        len(item.tables) for item in spec.items
+    ]
+    assert [position for positions in compiled.items for position in positions] == list(
+        range(len(tables))
+    )
     for table, block in zip(tables, compiled.workload.blocks, strict=True):
         assert block.matvec(x).tolist() == brute_force_answers(table, counts)
     for item, positions in zip(spec.items, compiled.items, strict=True):
@@ -166,9 +170,9 @@ def test_two_codes_share_a_class_exactly_when_no_query_tells_them_apart(seed):
             [int(code in codes) for code in range(n)]
             for item in spec.items
             for table in item.tables
-            for j, own in (*table.axes, *table.where)
+            for j, predicates in (*table.axes, *table.where)
             if j == i
-            for codes in codes_of(own)
+            for codes in codes_of(predicates)
         ]
         signatures = [tuple(column) for column in np.array(columns).reshape(-1, n).T]
         for j, k in product(range(n), repeat=2):
@@ -209,9 +213,9 @@ def test_an_attribute_that_no_query_looks_at_has_one_class():
     ],
 )
 def test_structure_survives_an_other_bin(predicates, kind):
-    found = factor(predicates, np.arange(9))
-    assert isinstance(found, kind)
-    assert np.array_equal(found.dense(), indicator_rows(9, codes_of(predicates)))
+    matrix = factor(predicates, np.arange(9))
+    assert isinstance(matrix, kind)
+    assert np.array_equal(matrix.dense(), indicator_rows(9, codes_of(predicates)))
 
 
 def test_equal_predicate_sets_share_one_operator():

@@ -64,7 +64,7 @@ import numpy as np
 from dpquery.exceptions import DpqueryError
 from dpquery.measurement.ledger.ledger import Ledger
 from ledgers import CAP, charge, opened, release
-def told(work):
+def reported(work):
     try:
         work()
     except DpqueryError as error:
@@ -128,14 +128,14 @@ def test_a_release_disturbed_at_any_call_is_charged_once_and_goes_on_free(
     template = folder / "template"
     with opened(new_ledger(template)) as ledger:
         release(ledger, "k1", values=np.full(size, 7))
-    own = folder / "own"
-    path = own / "state" / "ledger.db"
-    job = {"folder": own, "before": RELEASES.format(size=size), "code": "told(work)"}
-    renew(own, template)
+    working = folder / "own"
+    path = working / "state" / "ledger.db"
+    job = {"folder": working, "before": RELEASES.format(size=size), "code": "reported(work)"}
+    renew(working, template)
     crashes = numbers(calls_of(forks, job), step)
     charged, committed, crashed = set(), set(), 0
     for number in crashes:
-        renew(own, template)
+        renew(working, template)
         done = disturbed(forks, job, way=way, number=number)
         crashed += done.code != 0
         with opened(path) as ledger:
@@ -166,7 +166,7 @@ def test_a_release_disturbed_at_any_call_is_charged_once_and_goes_on_free(
 def test_a_ledger_whose_making_is_disturbed_at_any_call_is_whole_or_not_there(
     folder, forks, way, step, record_property
 ):
-    job = {"folder": folder, "before": REGISTERS, "code": "told(work)"}
+    job = {"folder": folder, "before": REGISTERS, "code": "reported(work)"}
     crashes = numbers(calls_of(forks, job), step)
     path, crashed = folder / "new" / "deep" / "ledger.db", 0
     for number in crashes:
@@ -176,7 +176,7 @@ def test_a_ledger_whose_making_is_disturbed_at_any_call_is_whole_or_not_there(
             ledger.register("people", CAP)
             assert [event.kind for event in ledger.history()] == ["register"]
             release(ledger)
-        assert {own.name for own in path.parent.iterdir()} == {"ledger.db", "ledger.db.locks"}
+        assert {left.name for left in path.parent.iterdir()} == {"ledger.db", "ledger.db.locks"}
     record_property("crashes", crashed)
 
 
@@ -189,13 +189,13 @@ def test_giving_up_disturbed_at_any_call_gives_no_charge_back(
     with opened(new_ledger(template)) as ledger, ledger.hold("k3"):
         charge(ledger, "k3")
         ledger.draft("k3").append(np.arange(3))
-    own = folder / "own"
-    path = own / "state" / "ledger.db"
-    job = {"folder": own, "before": ABANDONS, "code": "told(work)"}
-    renew(own, template)
+    working = folder / "own"
+    path = working / "state" / "ledger.db"
+    job = {"folder": working, "before": ABANDONS, "code": "reported(work)"}
+    renew(working, template)
     crashes, crashed = numbers(calls_of(forks, job), step), 0
     for number in crashes:
-        renew(own, template)
+        renew(working, template)
         crashed += disturbed(forks, job, way=way, number=number).code != 0
         assert spent(path) == UNIT
         with opened(path) as ledger:
@@ -203,7 +203,7 @@ def test_giving_up_disturbed_at_any_call_gives_no_charge_back(
             if not given_up:
                 with ledger.hold("k3"):  # what was drawn is still there to be gone on with
                     charge(ledger, "k3")
-                    assert [own.tolist() for own in ledger.draft("k3").parts()] == [[0, 1, 2]]
+                    assert [values.tolist() for values in ledger.draft("k3").parts()] == [[0, 1, 2]]
                 ledger.abandon("k3")
             assert release(ledger, "k3").values.tolist() == [5, -(2**61), 0, 7]
         assert spent(path) == 2 * UNIT
@@ -216,28 +216,28 @@ LATER = ["release", "data.csv", "--epsilon", "1", "--replace"]
 
 
 @pytest.fixture
-def own_town(planned_town, folder, monkeypatch):
+def working_town(planned_town, folder, monkeypatch):
     """A town that holds an earlier release; a function makes the working folder the same again."""
-    template, own = folder / "template", folder / "own"
+    template, working = folder / "template", folder / "own"
     renew(template, planned_town)
-    renew(own, template)
-    own.mkdir(exist_ok=True)
-    monkeypatch.chdir(own)
-    monkeypatch.setenv("DPQUERY_LEDGER", str(own / "state" / "ledger.db"))
+    renew(working, template)
+    working.mkdir(exist_ok=True)
+    monkeypatch.chdir(working)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(working / "state" / "ledger.db"))
     ok("release", "data.csv", "--epsilon", "0.5")
-    renew(template, own)
+    renew(template, working)
 
     def again():
         monkeypatch.chdir(folder)
-        renew(own, template)
-        monkeypatch.chdir(own)
+        renew(working, template)
+        monkeypatch.chdir(working)
 
-    return own, again
+    return working, again
 
 
-def command(own, *arguments, **settings):
-    environment = {"DPQUERY_LEDGER": str(own / "state" / "ledger.db")}
-    return {"folder": own, "arguments": arguments, "environment": environment} | settings
+def command(folder, *arguments, **settings):
+    environment = {"DPQUERY_LEDGER": str(folder / "state" / "ledger.db")}
+    return {"folder": folder, "arguments": arguments, "environment": environment} | settings
 
 
 def events():
@@ -266,10 +266,10 @@ def check_left_behind(before):
     return len(kinds) == 4
 
 
-def check_completed(forks, own, committed):
+def check_completed(forks, folder, committed):
     """Run again to the end: free, whole, the committed measurement, nothing left lying about."""
     stored = events()[-1].fields["sha256"] if committed else None
-    first, second = forks.run(command(own, *LATER), command(own, *LATER, "--out", "again"))
+    first, second = forks.run(command(folder, *LATER), command(folder, *LATER, "--out", "again"))
     assert first.code == second.code == 0, first
     assert charges() == ["reserve", "commit"] * 2
     assert spent(Path("state/ledger.db"), "town") == 3 * UNIT // 2
@@ -294,21 +294,21 @@ def telling(forks, job):
 @needs_a_compiler
 @disturbing(some=18, all_=5)
 def test_a_command_disturbed_at_any_call_loses_nothing_and_the_next_completes_it(
-    own_town, forks, way, step, record_property
+    working_town, forks, way, step, record_property
 ):
-    own, again = own_town
+    working, again = working_town
     before = contents("release")
-    job = command(own, *LATER)
-    found = telling(forks, job)
-    assert len(found) > 40
-    crashes, crashed = [found[place - 1] for place in numbers(len(found), step)], 0
+    job = command(working, *LATER)
+    messages = telling(forks, job)
+    assert len(messages) > 40
+    crashes, crashed = [messages[place - 1] for place in numbers(len(messages), step)], 0
     for number in crashes:
         again()
         done = disturbed(forks, job, way=way, number=number)
         crashed += done.code != 0
         committed = check_left_behind(before)
         assert done.code != 0 or committed
-        check_completed(forks, own, committed)
+        check_completed(forks, working, committed)
     record_property("crashes", crashed)
 
 
@@ -321,12 +321,14 @@ def test_a_command_disturbed_at_any_call_loses_nothing_and_the_next_completes_it
     ],
 )
 def test_a_command_killed_at_a_random_moment_loses_nothing(
-    own_town, forks, times, large, record_property
+    working_town, forks, times, large, record_property
 ):
-    own, again = own_town
+    working, again = working_town
     before = contents("release")
-    to_files = "import dpquery.measurement.ledger.ledger as own\nown.LARGE = 0" if large else ""
-    job = command(own, *LATER, before=to_files)
+    to_files = (
+        "import dpquery.measurement.ledger.ledger as module\nmodule.LARGE = 0" if large else ""
+    )
+    job = command(working, *LATER, before=to_files)
     begun = time.monotonic()
     forks.run(job)
     lasts = time.monotonic() - begun
@@ -336,6 +338,6 @@ def test_a_command_killed_at_a_random_moment_loses_nothing(
         (done,) = forks.run(job, kill_after=lasts * secrets.randbelow(1000) / 1000)
         assert done.code in {0, -9}
         killed += done.code == -9
-        check_completed(forks, own, check_left_behind(before))
+        check_completed(forks, working, check_left_behind(before))
     assert killed > 0 or times < 10
     record_property("crashes", killed)

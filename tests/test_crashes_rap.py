@@ -57,10 +57,10 @@ def watched(patch, reached):
     def watch(owner, name):
         real = getattr(owner, name)
 
-        def step(*own, **named):
+        def step(*arguments, **named):
             reached(name)
             try:
-                return real(*own, **named)
+                return real(*arguments, **named)
             finally:
                 reached(name)
 
@@ -236,11 +236,11 @@ from importlib import import_module
 def dies(module, owner, name, number):
     place, calls = getattr(import_module(module), owner), [0]
     real = getattr(place, name)
-    def step(*own, **named):
+    def step(*arguments, **named):
         calls[0] += 1
         if calls[0] == number:
             os.kill(os.getpid(), signal.SIGKILL)
-        return real(*own, **named)
+        return real(*arguments, **named)
     setattr(place, name, step)
 """
 PLACES = {
@@ -283,8 +283,8 @@ def test_a_command_killed_between_rounds_is_completed_by_the_next(
     *where, parts = PLACES[place]
     done = ended(start(*RELEASE, code=f"{KILLED}\ndies{tuple(where)!r}"))
     assert (done.code, done.out) == (-9, "")
-    own = [name for name in contents("state") if name.endswith(".i64")]
-    assert len(own) == parts
+    committed = [name for name in contents("state") if name.endswith(".i64")]
+    assert len(committed) == parts
     paid = spent()
     ok(*RELEASE)
     assert spent() == paid

@@ -36,8 +36,8 @@ def ask(spec=SPEC, *, strategy=TABLES, epsilon="1", release=1, classes=None):
     compiled = compile_spec(parsed)
     if classes is not None:
         compiled = dataclasses.replace(compiled, classes=classes)
-    own = guarantee("laplace", epsilon=Fraction(epsilon), delta=Fraction(0))
-    mechanism = calibrated_noise(strategy, privacy=parsed.privacy, guarantee=own)
+    terms = guarantee("laplace", epsilon=Fraction(epsilon), delta=Fraction(0))
+    mechanism = calibrated_noise(strategy, privacy=parsed.privacy, guarantee=terms)
     return LinearQuery(parsed, compiled, strategy, mechanism, release)
 
 
@@ -62,8 +62,10 @@ def test_all_that_is_public_of_a_linear_release_is_in_its_key():
         ask(classes=(np.array([1, 0]), np.array([0, 1]), np.array([0, 1]))),
         ask(classes=(np.array([0, 1]), np.array([1, 0]), np.array([0, 1]))),
     ]
-    assert {own.mechanism for own in same_noise} == {ask().mechanism}
-    products = [ask(strategy=product_of(own)) for own in ([[2, 1], [1, 2]], [[1, 2], [2, 1]])]
+    assert {query.mechanism for query in same_noise} == {ask().mechanism}
+    products = [
+        ask(strategy=product_of(factors)) for factors in ([[2, 1], [1, 2]], [[1, 2], [2, 1]])
+    ]
     assert products[0].mechanism == products[1].mechanism
     other_noise = [
         ask(epsilon="2"),
@@ -71,7 +73,7 @@ def test_all_that_is_public_of_a_linear_release_is_in_its_key():
         ask(SPEC.replace("unit: row", "unit: {person: id, max_rows: 2}")),
         ask(strategy=MarginalsStrategy("tables", "laplace", SHAPE, {(0,): 1, (1,): 3})),
     ]
-    keys = [own.key for own in same_noise + products + other_noise]
+    keys = [query.key for query in same_noise + products + other_noise]
     assert len(set(keys)) == len(keys)
 
 

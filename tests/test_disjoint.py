@@ -46,16 +46,20 @@ def selected(seed, most=9):
 
 def worst_move(rows, *, replace, records):
     """The largest squared move over all neighbours, by trying every one of them."""
-    held = [rows[:, list(own)].sum(1) for own in combinations_with_replacement(range(CELLS), 1)]
+    counts_of = [
+        rows[:, list(one_record)].sum(1)
+        for one_record in combinations_with_replacement(range(CELLS), 1)
+    ]
     if records == 2:
-        held += [
-            rows[:, list(own)].sum(1) for own in combinations_with_replacement(range(CELLS), 2)
+        counts_of += [
+            rows[:, list(two_records)].sum(1)
+            for two_records in combinations_with_replacement(range(CELLS), 2)
         ]
-    held = np.stack([np.zeros(len(rows), dtype=np.int64), *held], axis=1)
+    counts_of = np.stack([np.zeros(len(rows), dtype=np.int64), *counts_of], axis=1)
     if not replace:
-        return int((held**2).sum(0).max())
-    lengths = (held**2).sum(0)
-    return int((lengths[:, None] + lengths - 2 * held.T @ held).max())
+        return int((counts_of**2).sum(0).max())
+    lengths = (counts_of**2).sum(0)
+    return int((lengths[:, None] + lengths - 2 * counts_of.T @ counts_of).max())
 
 
 @pytest.mark.parametrize("replace", [False, True])
@@ -67,9 +71,9 @@ def test_the_bound_holds_for_every_neighbour_by_brute_force(replace, records):
         sizes = family_sizes(workload, places)
         assert sum(sizes) == len(places)
         worst = worst_move(rows, replace=replace, records=records)
-        own = squared_move(sizes, replace=replace, records=records)
-        assert worst <= own <= records**2 * len(places)
-        exact, bound = exact + worst, bound + own
+        sensitivity = squared_move(sizes, replace=replace, records=records)
+        assert worst <= sensitivity <= records**2 * len(places)
+        exact, bound = exact + worst, bound + sensitivity
     assert bound <= (1.3 if replace else 1.1) * exact
 
 
@@ -79,12 +83,12 @@ def test_queries_held_for_disjoint_share_no_record_and_those_of_products_are_all
         workload, places, rows = selected(seed)
         clashes, barred = _clashes(workload, places)
         slack = np.array([_slack(workload.blocks[position]) for position, _ in places])
-        found = (clashes > slack[:, None] + slack) | barred
+        apart = (clashes > slack[:, None] + slack) | barred
         truly = rows @ rows.T == 0
-        assert not (found & ~truly).any()
+        assert not (apart & ~truly).any()
         whole = slack[:, None] + slack == 0
-        np.testing.assert_array_equal(found[whole], truly[whole])
-        missed += (truly & ~found).sum()
+        np.testing.assert_array_equal(apart[whole], truly[whole])
+        missed += (truly & ~apart).sum()
     assert missed < 100
 
 
@@ -101,12 +105,12 @@ def test_cells_of_one_marginal_count_once_and_twice_where_records_are_replaced()
 
 def test_thresholds_are_disjoint_where_too_many_targets_differ_and_only_there():
     shape = (3, 3, 3, 3)
-    own = (Identity(3),) * 4
+    factors = (Identity(3),) * 4
     targets = [(0, 0, 0, 0), (1, 1, 1, 0), (1, 1, 1, 1), (0, 1, 1, 0)]
     rows = np.ravel_multi_index(tuple(zip(*targets, strict=True)), shape)
     families = {}
     for r in (1, 2, 3, 4):
-        block = Block(shape, (0, 1, 2, 3), own, (True,) * 4, r)
+        block = Block(shape, (0, 1, 2, 3), factors, (True,) * 4, r)
         places = np.stack([np.zeros(4, dtype=np.int64), np.sort(rows)], axis=1)
         families[r] = sorted(family_sizes(Workload(shape, (block,), (1.0,)), places))
     # With 3 of 4 to hold, two targets that differ in 3 places or more share no record.

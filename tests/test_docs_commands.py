@@ -12,9 +12,9 @@ DOCS = ROOT / "dpquery" / "docs"
 def check(page, folder, monkeypatch):
     """Run all commands of a page and compare what they print."""
     session = Session(folder)
-    found = steps(page.read_text(encoding="utf-8"))
-    assert found, "no commands"
-    for step in found:
+    page_steps = steps(page.read_text(encoding="utf-8"))
+    assert page_steps, "no commands"
+    for step in page_steps:
         printed = session.run(step, monkeypatch)
         wrong = difference(step, printed)
         assert not wrong, f"{page.name}:{step.line}: {step.command}: {wrong}"
@@ -52,16 +52,16 @@ $ echo 12.3 noisy
 
 
 def test_commands_files_and_outputs_are_read_from_a_page(tmp_path, monkeypatch):
-    found = steps(PAGE)
-    assert [step.command for step in found] == [
+    page_steps = steps(PAGE)
+    assert [step.command for step in page_steps] == [
         "",
         "cat a.yaml",
         "printf '%s ' a \\\n  b",
         "echo 12.3 noisy",
     ]
-    assert [step.noisy for step in found] == [False, False, False, True]
+    assert [step.noisy for step in page_steps] == [False, False, False, True]
     session = Session(tmp_path)
-    assert [difference(step, session.run(step, monkeypatch)) for step in found] == [""] * 4
+    assert [difference(step, session.run(step, monkeypatch)) for step in page_steps] == [""] * 4
 
 
 def test_a_shell_keeps_its_folder_its_variables_and_the_last_exit_code(tmp_path, monkeypatch):

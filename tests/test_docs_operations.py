@@ -37,8 +37,8 @@ def test_every_message_that_is_quoted_can_be_printed():
 def test_the_exit_codes_are_those_of_the_exceptions():
     table = PAGE[PAGE.index("## Exit codes") : PAGE.index("## Refusals")]
     documented = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
-    kinds = [own for own in vars(exceptions).values() if isinstance(own, type)]
-    raised = {own.exit_code for own in kinds if issubclass(own, exceptions.DpqueryError)}
+    kinds = [kind for kind in vars(exceptions).values() if isinstance(kind, type)]
+    raised = {kind.exit_code for kind in kinds if issubclass(kind, exceptions.DpqueryError)}
     assert documented == raised | {0, 1, 130}
 
 

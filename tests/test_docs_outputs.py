@@ -14,9 +14,9 @@ TYPES = {"int64", "int32", "float64", "float32", "string", "label", "bool"}
 
 def section(title):
     """The text below a heading."""
-    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
-    assert found, title
-    return found[1]
+    match = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    assert match, title
+    return match[1]
 
 
 def table(title):
@@ -43,7 +43,7 @@ def released(town):
 @pytest.mark.parametrize("name", ["errors.parquet", "measurements.parquet"])
 def test_columns_and_types_of_a_file_are_those_of_the_page(name, released):
     documented = {key: rest[0].split(",")[0].strip() for key, rest in table(f"`{name}`").items()}
-    assert {own.name: shown(own) for own in pq.read_schema(released / name)} == documented
+    assert {field.name: shown(field) for field in pq.read_schema(released / name)} == documented
 
 
 def test_columns_and_types_of_the_items_are_those_of_the_page(released):

@@ -52,13 +52,13 @@ def interchangeable(matrices):
 
 
 def random_duals(rng, orbits):
-    return [rng.uniform(0.05, 1.0, len(own.sizes)) for own in orbits]
+    return [rng.uniform(0.05, 1.0, len(orbit.sizes)) for orbit in orbits]
 
 
-def spread_over_codes(own, place):
+def spread_over_codes(by_orbit, place):
     """kron_i v_i over the cells, v_i given by orbit."""
     v = np.ones(1)
-    for values, at in zip(own, place, strict=True):
+    for values, at in zip(by_orbit, place, strict=True):
         v = np.kron(v, values[at])
     return v / v.sum()
 
@@ -90,16 +90,16 @@ def test_the_bound_and_its_masses_at_any_v_are_those_of_the_dense_root(
 ):
     monkeypatch.setattr(module, "DENSE", dense)  # at 0 every block that can be is eliminated
     V = gram(workload)
-    orbits = [orbits_of(own) for own in V.matrices]
-    place = [interchangeable(own) for own in V.matrices]
+    orbits = [orbits_of(matrix) for matrix in V.matrices]
+    place = [interchangeable(matrix) for matrix in V.matrices]
     vs = random_duals(np.random.default_rng(1), orbits)
     v = spread_over_codes(vs, place)
     root = dense_root(workload, v)
-    exact, found = float(np.trace(root)) ** 2, _evaluate(V, orbits, vs)
-    assert found.loss <= exact * (1 + 1e-9)
-    assert found.loss >= exact * (1 - (1e-6 if dense else 3e-3))
+    exact, bound = float(np.trace(root)) ** 2, _evaluate(V, orbits, vs)
+    assert bound.loss <= exact * (1 + 1e-9)
+    assert bound.loss >= exact * (1 - (1e-6 if dense else 3e-3))
     diagonal = np.diagonal(root).reshape(workload.shape_of_domain) / np.trace(root)
-    for i, (mass, at) in enumerate(zip(found.masses, place, strict=True)):
+    for i, (mass, at) in enumerate(zip(bound.masses, place, strict=True)):
         others = tuple(j for j in range(diagonal.ndim) if j != i)
         np.testing.assert_allclose(
             mass[at], diagonal.sum(axis=others), rtol=0, atol=1e-6 if dense else 2e-2
@@ -125,19 +125,19 @@ def test_the_climb_ends_near_the_best_strategy(workload):
 @pytest.mark.parametrize("seed", range(20))
 def test_orbits_are_the_classes_of_interchangeable_codes(seed):
     V = gram(random_workload(np.random.default_rng(seed), size=6))
-    for own in V.matrices:
-        place, found = interchangeable(own), orbits_of(own)
+    for V_i in V.matrices:
+        place, orbits = interchangeable(V_i), orbits_of(V_i)
         sizes = np.bincount(place)
-        assert found.sizes.tolist() == sizes.tolist()
+        assert orbits.sizes.tolist() == sizes.tolist()
         indicator = np.eye(len(sizes))[place] / np.sqrt(sizes)
-        for u, matrix in enumerate(own):
+        for u, matrix in enumerate(V_i):
             dense = array_of(matrix)
-            np.testing.assert_allclose(found.levels[u], indicator.T @ dense @ indicator, atol=1e-9)
-            within = np.diag(found.inside[u][place]) @ (
+            np.testing.assert_allclose(orbits.levels[u], indicator.T @ dense @ indicator, atol=1e-9)
+            within = np.diag(orbits.inside[u][place]) @ (
                 np.eye(len(place)) - indicator @ indicator.T
             )
             np.testing.assert_allclose(
-                within + indicator @ found.levels[u] @ indicator.T, dense, atol=1e-9
+                within + indicator @ orbits.levels[u] @ indicator.T, dense, atol=1e-9
             )
 
 

@@ -26,8 +26,8 @@ def python_answers(measurement, table, shift):
     for coef, mask in measurement.block.terms:
         matrix = np.array([[coef * measurement.weight]], dtype=object)
         for factor, inside in zip(measurement.block.factors, mask, strict=True):
-            own = factor.dense() if inside else np.ones(factor.shape, dtype=np.int64)
-            matrix = np.kron(matrix, own.astype(object))
+            operator = factor.dense() if inside else np.ones(factor.shape, dtype=np.int64)
+            matrix = np.kron(matrix, operator.astype(object))
         answers = matrix.dot(table.ravel().astype(object))
         total = [a + int(b) for a, b in zip(total, answers, strict=True)]
     return [value >> shift for value in total]
@@ -57,17 +57,17 @@ def test_answers_whose_weight_alone_is_wide_are_exact(weight):
     measurement = WeightedBlock(weight, block)
     table = rng.integers(0, 2**22, shape)
     shift = grid_shift((measurement,))
-    found = exact_answers(measurement, table, shift=shift)
-    assert found.tolist() == python_answers(measurement, table, shift)
+    computed = exact_answers(measurement, table, shift=shift)
+    assert computed.tolist() == python_answers(measurement, table, shift)
 
 
 @pytest.mark.parametrize("weight", [1, 3])
 def test_answers_that_no_float_holds_are_exact(weight):
     block = product((2,), {0: Dense(np.array([[2**23 - 1, 2**22 + 1], [1, 2**23 - 3]]))})
     measurement, table = WeightedBlock(weight, block), np.array([2**35 - 1, 2**34 + 7])
-    found = exact_answers(measurement, table, shift=0).tolist()
-    assert found == python_answers(measurement, table, 0)
-    assert any(int(float(own)) != own for own in found)
+    computed = exact_answers(measurement, table, shift=0).tolist()
+    assert computed == python_answers(measurement, table, 0)
+    assert any(int(float(value)) != value for value in computed)
 
 
 def test_signed_blocks_and_structured_factors_are_exact_too():
@@ -94,10 +94,10 @@ def test_the_bound_on_entries_holds_for_signed_blocks():
     shape = (3, 2, 4)
     for at_least in (1, 2, 3):
         factors = tuple(Dense(rng.integers(-9, 10, (n, n))) for n in shape)
-        own = WeightedBlock(5, Block(shape, (0, 1, 2), factors, (True,) * 3, at_least))
+        weighted_block = WeightedBlock(5, Block(shape, (0, 1, 2), factors, (True,) * 3, at_least))
         cells = np.eye(24, dtype=np.int64).reshape(24, *shape)
-        entries = [abs(v) for cell in cells for v in python_answers(own, cell, 0)]
-        assert max(entries) <= largest_entry(own)
+        entries = [abs(v) for cell in cells for v in python_answers(weighted_block, cell, 0)]
+        assert max(entries) <= largest_entry(weighted_block)
 
 
 def test_more_records_than_declared_possible_are_refused():
@@ -127,8 +127,8 @@ def test_counts_of_many_records_do_not_wrap_under_a_single_wide_factor():
         Hierarchy(2, [1], [2**35]),
         Dense(np.array([[2**34 + 1, 0], [1, 2**34]])),
     ):
-        own = WeightedBlock(1, product((2,), {0: factor}))
-        check_width((own,))
-        shift, table = grid_shift((own,)), np.array([2**35 + 1, 2**34])
-        expected = python_answers(own, table, shift)
-        assert list(exact_answers(own, table, shift=shift)) == expected
+        weighted_block = WeightedBlock(1, product((2,), {0: factor}))
+        check_width((weighted_block,))
+        shift, table = grid_shift((weighted_block,)), np.array([2**35 + 1, 2**34])
+        expected = python_answers(weighted_block, table, shift)
+        assert list(exact_answers(weighted_block, table, shift=shift)) == expected

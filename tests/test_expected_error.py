@@ -56,8 +56,8 @@ def test_power_sums_equal_those_of_the_pseudo_inverse(seed, order):
                 continue
             C = block_coefficients(strategy, block, position)
             expected = (C**order).sum(axis=1)
-            found = expand(terms, block.row_shape).ravel()
-            assert found == pytest.approx(expected, rel=1e-6, abs=1e-9 * expected.max())
+            computed = expand(terms, block.row_shape).ravel()
+            assert computed == pytest.approx(expected, rel=1e-6, abs=1e-9 * expected.max())
             assert total_of(terms, block) == pytest.approx(expected.sum(), rel=1e-6)
             assert largest_of(terms) == pytest.approx(expected.max(), rel=1e-6)
 
@@ -72,17 +72,17 @@ def test_expected_error_equals_the_dense_one(seed, noise):
         for position, (weight, block) in enumerate(
             zip(workload.weights, workload.blocks, strict=True)
         ):
-            own = (block_coefficients(strategy, block, position) ** 2).sum(axis=1)
-            variances += list(own)
-            weights += [weight] * len(own)
+            of_block = (block_coefficients(strategy, block, position) ** 2).sum(axis=1)
+            variances += list(of_block)
+            weights += [weight] * len(of_block)
             error = block_errors(strategy, workload)[position]
-            assert error.total_squared == pytest.approx(scale * own.sum(), rel=1e-6)
-            assert error.max_std_error == pytest.approx(math.sqrt(scale * own.max()), rel=1e-6)
-        found = expected_error(strategy, workload)
-        assert found.rmse == pytest.approx(math.sqrt(scale * np.mean(variances)), rel=1e-6)
+            assert error.total_squared == pytest.approx(scale * of_block.sum(), rel=1e-6)
+            assert error.max_std_error == pytest.approx(math.sqrt(scale * of_block.max()), rel=1e-6)
+        computed = expected_error(strategy, workload)
+        assert computed.rmse == pytest.approx(math.sqrt(scale * np.mean(variances)), rel=1e-6)
         weighted = math.sqrt(scale * np.average(variances, weights=weights))
-        assert found.weighted_rmse == pytest.approx(weighted, rel=1e-6)
-        assert found.max_std_error == pytest.approx(math.sqrt(scale * max(variances)), rel=1e-6)
+        assert computed.weighted_rmse == pytest.approx(weighted, rel=1e-6)
+        assert computed.max_std_error == pytest.approx(math.sqrt(scale * max(variances)), rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -112,8 +112,8 @@ def test_a_union_too_large_to_solve_as_one_has_the_errors_of_its_parts(seed, ord
     for position, block in enumerate(workload.blocks):
         expected = (coefficients(apart, dense_block(block), position) ** order).sum(axis=1)
         terms = power_sums(apart, block, position=position, order=order)
-        found = expand(terms, block.row_shape).ravel()
-        assert found == pytest.approx(expected, rel=1e-6, abs=1e-9 * expected.max())
+        computed = expand(terms, block.row_shape).ravel()
+        assert computed == pytest.approx(expected, rel=1e-6, abs=1e-9 * expected.max())
 
 
 def test_an_unmeasured_attribute_is_refused_by_name_of_the_reason():

@@ -16,7 +16,7 @@ RELEASE = ("release", "data.csv", "--epsilon", "1")
 needs_mbi = pytest.mark.skipif(find_spec("mbi") is None, reason="the extra mbi is not installed")
 
 
-def asked(*columns):
+def parsed_columns(*columns):
     return [word for column in columns for word in ("--also", column)]
 
 
@@ -29,16 +29,16 @@ def test_columns_are_added_and_dropped_for_free_and_leave_the_estimates_alone(to
     plain, paid = contents("release"), spent()
     before = {item: table(item) for item in ITEMS}
     columns = ("integer", "nonnegative", "thresholded:1.5", "consistent")
-    done = ok(*RELEASE, *asked(*columns))
+    done = ok(*RELEASE, *parsed_columns(*columns))
     assert "nothing was charged" in done.err
-    for item, own in before.items():
+    for item, rows in before.items():
         now = table(item)
         added = [column.partition(":")[0] for column in columns]
-        assert now.column_names == [*own.column_names, *added]
-        for name in own.column_names:
-            assert now[name].equals(own[name])
+        assert now.column_names == [*rows.column_names, *added]
+        for name in rows.column_names:
+            assert now[name].equals(rows[name])
     with_columns = contents("release")
-    ok(*RELEASE, *asked(*columns))
+    ok(*RELEASE, *parsed_columns(*columns))
     assert contents("release") == with_columns
     ok(*RELEASE)
     assert contents("release") == plain
@@ -46,18 +46,18 @@ def test_columns_are_added_and_dropped_for_free_and_leave_the_estimates_alone(to
 
 
 def test_the_columns_hold_what_they_say(town):
-    ok(*RELEASE, *asked("nonnegative", "consistent", "thresholded:1.5", "integer"))
+    ok(*RELEASE, *parsed_columns("nonnegative", "consistent", "thresholded:1.5", "integer"))
     for item in ITEMS:
-        own = table(item).to_pandas()
-        assert np.array_equal(own["nonnegative"], own["estimate"].clip(lower=0))
-        zero = own["estimate"] < np.maximum(1.5 * own["std_error"], 0)
-        assert np.array_equal(own["thresholded"], own["estimate"].mask(zero, 0.0))
-        assert (own["consistent"] >= 0).all()
-        assert (own["integer"] >= 0).all()
+        frame = table(item).to_pandas()
+        assert np.array_equal(frame["nonnegative"], frame["estimate"].clip(lower=0))
+        zero = frame["estimate"] < np.maximum(1.5 * frame["std_error"], 0)
+        assert np.array_equal(frame["thresholded"], frame["estimate"].mask(zero, 0.0))
+        assert (frame["consistent"] >= 0).all()
+        assert (frame["integer"] >= 0).all()
     pairs = table("pairs").to_pandas()
-    for _, own in pairs.groupby("table"):
-        assert own["consistent"].sum() == pytest.approx(max(0, own["estimate"].sum()))
-        assert own["integer"].sum() == round(own["consistent"].sum())
+    for _, frame in pairs.groupby("table"):
+        assert frame["consistent"].sum() == pytest.approx(max(0, frame["estimate"].sum()))
+        assert frame["integer"].sum() == round(frame["consistent"].sum())
     by_sex = table("age_by_sex").to_pandas()
     for column in ("consistent", "integer"):
         wide = by_sex.pivot_table(index="age", columns="sex", values=column)
@@ -65,9 +65,9 @@ def test_the_columns_hold_what_they_say(town):
 
 
 def test_the_manifest_and_the_statement_name_the_columns_in_order(town):
-    ok(*RELEASE, *asked("thresholded", "consistent"))
+    ok(*RELEASE, *parsed_columns("thresholded", "consistent"))
     manifest = json.loads(Path("release/release.json").read_text())
-    assert [own["asked"] for own in manifest["extra"]] == ["thresholded", "consistent"]
+    assert [column["asked"] for column in manifest["extra"]] == ["thresholded", "consistent"]
     assert manifest["postprocessing"].endswith("extra columns thresholded, consistent")
     statement = Path("release/statement.md").read_text()
     assert "- `thresholded`: the estimate, or zero where it is below sqrt(2 ln m)" in statement
@@ -76,7 +76,7 @@ def test_the_manifest_and_the_statement_name_the_columns_in_order(town):
     assert "beside the estimates: thresholded, consistent; errors, intervals and" in report.out
     assert "belong to the estimates" in Path("report.html").read_text()
     as_json = json.loads(ok("error-report", "--json").out)
-    assert [own["name"] for own in as_json["extra"]] == ["thresholded", "consistent"]
+    assert [column["name"] for column in as_json["extra"]] == ["thresholded", "consistent"]
 
 
 def test_a_release_without_extra_columns_does_not_speak_of_them(town):
@@ -98,14 +98,14 @@ def test_tables_without_consistent_answers_are_null_and_the_manifest_says_why(
         "  - {name: cells, product: {age: identity, sex: identity}}\n"
     )
     plan_town(tmp_path, spec)
-    ok(*RELEASE, *asked("consistent", "integer", "nonnegative"))
+    ok(*RELEASE, *parsed_columns("consistent", "integer", "nonnegative"))
     wide, cells = table("wide"), table("cells")
     for column in ("consistent", "integer"):
         assert wide[column].null_count == len(wide)
         assert cells[column].null_count == 0
     assert wide["nonnegative"].null_count == 0
-    found = json.loads(Path("release/release.json").read_text())["extra"]
-    (empty,) = found[0]["empty"]
+    extra = json.loads(Path("release/release.json").read_text())["extra"]
+    (empty,) = extra[0]["empty"]
     assert empty["item"] == "wide"
     assert "overlap" in empty["reason"]
     assert "Empty in tables of `wide`: the predicates" in Path("release/statement.md").read_text()
@@ -131,16 +131,16 @@ def test_later_answers_have_extra_columns_too_whatever_the_release_has(town):
         "workload:\n  - {name: sexes, product: {sex: identity}}\n"
         "  - {name: old, product: {age: identity, sex: identity}}\n"
     )
-    ok(*RELEASE, *asked("nonnegative"))
-    ok("answer", "release", "more.yaml", *asked("integer", "consistent"))
-    own = pq.read_table("answers/old.parquet").to_pandas()
-    assert list(own.columns[-2:]) == ["integer", "consistent"]
-    assert own["consistent"].sum() == pytest.approx(max(0, own["estimate"].sum()))
-    found = json.loads(Path("answers/release.json").read_text())
-    assert [column["name"] for column in found["extra"]] == ["integer", "consistent"]
+    ok(*RELEASE, *parsed_columns("nonnegative"))
+    ok("answer", "release", "more.yaml", *parsed_columns("integer", "consistent"))
+    frame = pq.read_table("answers/old.parquet").to_pandas()
+    assert list(frame.columns[-2:]) == ["integer", "consistent"]
+    assert frame["consistent"].sum() == pytest.approx(max(0, frame["estimate"].sum()))
+    facts = json.loads(Path("answers/release.json").read_text())
+    assert [column["name"] for column in facts["extra"]] == ["integer", "consistent"]
     ok("answer", "release", "more.yaml")
     plain = pq.read_table("answers/old.parquet").to_pandas()
-    assert list(plain.columns) == list(own.columns[:-2])
+    assert list(plain.columns) == list(frame.columns[:-2])
     wrong = refused("answer", "release", "more.yaml", "--also", "consistant", code=2)
     assert "did you mean 'consistent'?" in wrong
 
@@ -157,7 +157,7 @@ def test_a_graphical_model_without_the_extra_is_refused_before_the_charge(town):
 
 @needs_mbi
 def test_the_graphical_model_answers_like_one_table_of_records(town):
-    ok(*RELEASE, *asked("graphical", "consistent"))
+    ok(*RELEASE, *parsed_columns("graphical", "consistent"))
     first = contents("release")
     ages = table("ages").to_pandas().set_index("age")["graphical"]
     assert (ages >= 0).all()
@@ -166,5 +166,5 @@ def test_the_graphical_model_answers_like_one_table_of_records(town):
     assert ages["0-4"] == pytest.approx(total)
     manifest = json.loads(Path("release/release.json").read_text())
     assert {"jax", "mbi"} <= set(manifest["libraries"])
-    ok(*RELEASE, *asked("graphical", "consistent"))
+    ok(*RELEASE, *parsed_columns("graphical", "consistent"))
     assert contents("release") == first

@@ -28,12 +28,12 @@ def simulated_largest(strategy, workload, noise, runs=400):
     """The mean over runs of the largest error that pure noise of unit scale leaves behind."""
     rng = np.random.default_rng(7)
     draw = rng.normal if noise == "gaussian" else rng.laplace
-    sizes = [own.block.shape[0] for own in strategy.measurements]
+    sizes = [measurement.block.shape[0] for measurement in strategy.measurements]
     largest = []
     for _ in range(runs):
         estimates = reconstruct(strategy, [draw(size=size) for size in sizes])
-        errors = [estimates.answer(own, k) for k, own in enumerate(workload.blocks)]
-        largest.append(max(float(np.abs(own).max()) for own in errors))
+        errors = [estimates.answer(block, k) for k, block in enumerate(workload.blocks)]
+        largest.append(max(float(np.abs(differences).max()) for differences in errors))
     return float(np.mean(largest))
 
 

@@ -13,17 +13,17 @@ FIGURES = json.loads((Path(__file__).parent / "reference" / "future.json").read_
 
 def errors(distribution, name="rap"):
     """Error by size of the history, without drift."""
-    own = [r for r in FIGURES if r["distribution"] == distribution and r["gamma"] == 0]
-    return [r[name] for r in sorted(own, key=lambda r: r["size"])]
+    rows = [r for r in FIGURES if r["distribution"] == distribution and r["gamma"] == 0]
+    return [r[name] for r in sorted(rows, key=lambda r: r["size"])]
 
 
 @pytest.mark.parametrize("distribution", ["uniform", "zipf", "geometric"])
 def test_the_error_of_later_questions_falls_as_the_history_grows(distribution):
     one, *_, last = errors(distribution)
     assert last < one / 2
-    assert all(own < one for own in errors(distribution)[1:])
+    assert all(relaxed < one for relaxed in errors(distribution)[1:])
     pairs = zip(errors(distribution), errors(distribution, "all_0"), strict=True)
-    assert all(own < zero for own, zero in pairs)
+    assert all(relaxed < zero for relaxed, zero in pairs)
 
 
 @pytest.mark.parametrize("distribution", ["uniform", "zipf", "geometric"])
@@ -33,6 +33,6 @@ def test_a_linear_release_answers_more_of_them_the_longer_its_history(distributi
 
 
 def test_the_error_grows_with_drift():
-    own = [r for r in FIGURES if r["distribution"] == "geometric" and r["size"] == 4]
-    by_drift = [r["rap"] for r in sorted(own, key=lambda r: r["gamma"])]
+    rows = [r for r in FIGURES if r["distribution"] == "geometric" and r["size"] == 4]
+    by_drift = [r["rap"] for r in sorted(rows, key=lambda r: r["gamma"])]
     assert by_drift[0] < by_drift[3] < by_drift[5]

@@ -20,7 +20,7 @@ WRONG = {
     (*PLAN, "--epsilon"): NUMBERS,
     (*RELEASE, "--epsilon", "1", "--delta"): NUMBERS,
     (*PLAN, "--delta"): NUMBERS,
-    (*PLAN, "--sweep"): (*(own for own in NUMBERS if own != "1,5"), "1,", "1;2"),
+    (*PLAN, "--sweep"): (*(number for number in NUMBERS if number != "1,5"), "1,", "1;2"),
     (*PLAN, "--seed"): (*NUMBERS, str(2**41), str(10**30)),
     (*PLAN, "--jobs"): (*NUMBERS, "0", "3", str(10**9)),
     ("plan", "workload.yaml", "--time-limit"): tuple(
@@ -88,8 +88,8 @@ def test_no_file_is_written_where_none_can_be(full_town, writer, record_property
 @pytest.mark.parametrize("place", KEPT)
 def test_a_file_of_another_kind_is_never_replaced(full_town, writer, place):
     Path("link").symlink_to(place)
-    for own in (place, "link"):
-        assert "holds something else" in refused(*WRITERS[writer], own, code=5)
+    for path in (place, "link"):
+        assert "holds something else" in refused(*WRITERS[writer], path, code=5)
 
 
 def test_a_link_to_a_plan_is_written_through(full_town):

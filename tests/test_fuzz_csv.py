@@ -74,14 +74,14 @@ def released(tmp_path_factory):
     for name, spec in {"rows": SPEC, "persons": PERSON_SPEC}.items():
         plan_town(folder / name, spec)
         (folder / name / "data.csv").write_bytes(PLAIN)
-        own = (
+        arguments = (
             "--ledger",
             folder / name / "state" / "ledger.db",
             "--out",
             folder / name / "release",
         )
         plan = ("--plan", folder / name / "dpquery.plan")
-        ok("release", folder / name / "data.csv", "--epsilon", "0.5", *plan, *own)
+        ok("release", folder / name / "data.csv", "--epsilon", "0.5", *plan, *arguments)
     return folder
 
 
@@ -101,7 +101,7 @@ def tried(released, tmp_path, monkeypatch):
         done = run("release", "data.csv", "--epsilon", "1", "--replace")
         (folder / "data.csv").unlink()
         left = contents(folder)
-        assert not [name for name, own in left.items() if CANARY.encode() in own]
+        assert not [name for name, content in left.items() if CANARY.encode() in content]
         if done.code == 0:
             assert done.err == f"ledger: {folder / 'state' / 'ledger.db'}\n"
             assert CANARY not in done.out

@@ -111,12 +111,12 @@ def test_a_damaged_ledger_is_found_out_and_never_read_as_another(
                 tried += 1
                 check(path, COMMANDS[tried % len(COMMANDS)])
                 with suppress(LedgerError), opened(path) as ledger:
-                    found = [event.head for event in ledger.history()]
+                    heads = [event.head for event in ledger.history()]
                     events = whole["events"]
-                    own = events[: len(found)] + found[len(events) :]  # giving up adds one
-                    assert found == own
+                    expected = events[: len(heads)] + heads[len(events) :]  # giving up adds one
+                    assert heads == expected
                     # Damage to the log can take its end away, as if it had not been written.
-                    assert ending == "-wal" or len(found) >= len(events)
+                    assert ending == "-wal" or len(heads) >= len(events)
     record_property("bad inputs", tried)
 
 

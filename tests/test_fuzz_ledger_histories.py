@@ -26,7 +26,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from ledgers import own_price
+from ledgers import price_under_cap
 
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
 from dpquery.measurement.accounting import UNIT, Cap
@@ -116,15 +116,15 @@ class Histories(RuleBasedStateMachine):
 
     def refusal(self, dataset, key, units):
         """The error that a charge must end in, or None."""
-        own = self.runs.get(key)
+        known = self.runs.get(key)
         if dataset not in self.caps:
             return LedgerError
-        if own is None or own.state == "abandoned":
+        if known is None or known.state == "abandoned":
             over = self.spent[dataset] + units > self.caps[dataset].units
             return BudgetExceededError if over else None
-        if (own.dataset, own.units) != (dataset, units):
+        if (known.dataset, known.units) != (dataset, units):
             return PlanConflictError
-        if own.state == "reserved" and own.retries == RETRIES:
+        if known.state == "reserved" and known.retries == RETRIES:
             return BudgetExceededError
         return None
 
@@ -137,7 +137,7 @@ class Histories(RuleBasedStateMachine):
         large=st.booleans(),
     )
     def release(self, dataset, key, units, ends, large):
-        price = own_price(self.ledger, dataset, units)
+        price = price_under_cap(self.ledger, dataset, units)
         if (error := self.refusal(dataset, key, units)) is not None:
             with self.ledger.hold(key):
                 with pytest.raises(error):
@@ -147,9 +147,9 @@ class Histories(RuleBasedStateMachine):
             return
         with self.ledger.hold(key):
             stored = self.ledger.lookup(dataset, key=key, price=price)
-            own = self.runs.get(key)
-            if own is not None and own.state == "committed":
-                assert stored.values.tolist() == own.values
+            known = self.runs.get(key)
+            if known is not None and known.state == "committed":
+                assert stored.values.tolist() == known.values
                 return
             assert stored is None
             if ends == "killed before":
@@ -164,13 +164,13 @@ class Histories(RuleBasedStateMachine):
                 self.finish(key, values, ends)
 
     def charged(self, dataset, key, units):
-        own = self.runs.get(key)
-        if own is None or own.state == "abandoned":
+        known = self.runs.get(key)
+        if known is None or known.state == "abandoned":
             self.spent[dataset] += units
             assert self.spent[dataset] <= self.caps[dataset].units
             self.runs[key] = Run(dataset, units)
         else:
-            own.retries += 1
+            known.retries += 1
         self.recorded()
 
     def finish(self, key, values, ends):
@@ -198,8 +198,8 @@ class Histories(RuleBasedStateMachine):
 
         real = Store.append
 
-        def copied(store, *own):
-            real(store, *own)
+        def copied(store, *arguments):
+            real(store, *arguments)
             self.copies += 1
             shutil.copytree(self.path.parent, Path(self.home.name) / str(self.copies))
             raise KilledError
@@ -212,13 +212,13 @@ class Histories(RuleBasedStateMachine):
 
     @rule(key=KEYS)
     def abandon(self, key):
-        own = self.runs.get(key)
-        if own is None or own.state != "reserved":
+        known = self.runs.get(key)
+        if known is None or known.state != "reserved":
             with pytest.raises(PlanConflictError):
                 self.ledger.abandon(key)
         else:
             self.ledger.abandon(key)
-            own.state = "abandoned"
+            known.state = "abandoned"
             self.recorded()
 
     @rule(killed=st.booleans())
@@ -233,15 +233,15 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def agrees(self):
         type(self).steps += 1
-        found = {own.account.dataset: own for own in self.ledger.status()}
-        assert found.keys() == self.caps.keys()
-        for dataset, own in found.items():
-            assert own.account.cap == self.caps[dataset]
-            assert own.account.spent == self.spent[dataset]
+        statuses = {status.account.dataset: status for status in self.ledger.status()}
+        assert statuses.keys() == self.caps.keys()
+        for dataset, status in statuses.items():
+            assert status.account.cap == self.caps[dataset]
+            assert status.account.spent == self.spent[dataset]
             runs = {key: run for key, run in self.runs.items() if run.dataset == dataset}
-            assert own.releases == sum(run.state == "committed" for run in runs.values())
+            assert status.releases == sum(run.state == "committed" for run in runs.values())
             open_runs = {key for key, run in runs.items() if run.state == "reserved"}
-            assert set(own.unfinished) == open_runs
+            assert set(status.unfinished) == open_runs
         assert self.ledger.head().seq == len(self.ledger.history()) == self.events
         self.ledger.verify()
 
@@ -279,21 +279,21 @@ def test_any_history_agrees_with_a_plain_model(examples, same, record_property):
 
 def short_history():
     """A release that fails and is run again, one past the cap, and a large one, asked for twice."""
-    own = Histories()
-    own.begin()
+    machine = Histories()
+    machine.begin()
     try:
-        own.register(dataset="people", units=UNIT)
+        machine.register(dataset="people", units=UNIT)
         release = {"dataset": "people", "units": UNIT // 10}
         for key, ends, large in (
             *(("k1", "fails before", False), ("k1", "well", False)),
             *(("k2", "well", True), ("k2", "well", True)),
         ):
-            own.release(**release, key=key, ends=ends, large=large)
-            own.agrees()
-        own.release(dataset="people", key="k3", units=UNIT * 3, ends="well", large=False)
-        own.agrees()
+            machine.release(**release, key=key, ends=ends, large=large)
+            machine.agrees()
+        machine.release(dataset="people", key="k3", units=UNIT * 3, ends="well", large=False)
+        machine.agrees()
     finally:
-        own.teardown()
+        machine.teardown()
 
 
 def test_the_model_agrees_with_a_short_history():

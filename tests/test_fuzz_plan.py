@@ -54,27 +54,29 @@ SHAPES = ("product", "hierarchy", "haar", "marginals", "factors", "residual", "u
 @pytest.fixture(scope="module")
 def plans(planned_town, planned_gaussian_town, tmp_path_factory):
     """Plans of every shape of strategy, by name, as JSON values."""
-    found = {
+    documents = {
         "laplace": json.loads((planned_town / "dpquery.plan").read_text()),
         "gaussian": json.loads((planned_gaussian_town / "dpquery.plan").read_text()),
     }
-    compiled = compile_spec(parse(found["laplace"]["spec"]["text"], name="spec", files={}))
-    own = strategies(compiled)
-    (ages, *rest) = own["product"].factors
+    compiled = compile_spec(parse(documents["laplace"]["spec"]["text"], name="spec", files={}))
+    kinds = strategies(compiled)
+    (ages, *rest) = kinds["product"].factors
     n = ages.shape[1]
-    own["hierarchy"] = ProductStrategy("h", "laplace", (Hierarchy(n, (1, 2), (3, 2)), *rest))
-    own["haar"] = ProductStrategy("w", "laplace", (Haar(n), *rest))
+    kinds["hierarchy"] = ProductStrategy("h", "laplace", (Hierarchy(n, (1, 2), (3, 2)), *rest))
+    kinds["haar"] = ProductStrategy("w", "laplace", (Haar(n), *rest))
     for shape in SHAPES:
-        plan = put(found["laplace"], ("selections", 0, "strategy"), encode_strategy(own[shape]))
-        found[shape] = with_true_figures(plan)
+        plan = put(
+            documents["laplace"], ("selections", 0, "strategy"), encode_strategy(kinds[shape])
+        )
+        documents[shape] = with_true_figures(plan)
     folder = tmp_path_factory.mktemp("square")
     plan_town(folder, SQUARE)
     square = json.loads((folder / "dpquery.plan").read_text())
     levels = (Level((1, 1), 5), Level((2, 2), 3), Level((4, 4), 2))
     tree = QuadTreeStrategy("q", "laplace", (4, 4), (0, 1), levels)
     place = ("selections", 0, "strategy")
-    found["quad-tree"] = with_true_figures(put(square, place, encode_strategy(tree)))
-    return found
+    documents["quad-tree"] = with_true_figures(put(square, place, encode_strategy(tree)))
+    return documents
 
 
 def strategy_place(name):
@@ -96,19 +98,19 @@ def accepted(plan, *, mechanism="linear", noise=None):
 
 def check_private(mechanism):
     """Assert that the noise hides what a person can move, worked out from the rows themselves."""
-    query, own = mechanism.query, mechanism.query.mechanism
+    query, noise = mechanism.query, mechanism.query.mechanism
     rows = dense_strategy(query.strategy.measurements)
     power = 1 if query.strategy.noise == "laplace" else 2
     moved = max(sum(abs(int(v)) ** power for v in column) for column in rows.T)
     moved *= steps(query.spec.privacy) ** power
-    assert own.sensitivity << power * own.shift >= moved
-    if own.shift == 0:
-        assert own.sensitivity == moved
+    assert noise.sensitivity << power * noise.shift >= moved
+    if noise.shift == 0:
+        assert noise.sensitivity == moved
     if power == 1:
-        charged = Fraction(own.sensitivity) / Fraction(own.scale)
+        charged = Fraction(noise.sensitivity) / Fraction(noise.scale)
     else:
-        charged = Fraction(own.sensitivity) / (2 * Fraction(own.scale) ** 2)
-    assert charged <= own.guarantee.amount * (1 + Fraction(1, 2**40))
+        charged = Fraction(noise.sensitivity) / (2 * Fraction(noise.scale) ** 2)
+    assert charged <= noise.guarantee.amount * (1 + Fraction(1, 2**40))
 
 
 def try_all(plans, *, noise=None):
@@ -183,7 +185,7 @@ def test_damaged_bytes_are_refused_or_private(plans, record_property):
     text = plans["laplace"]["spec"]["text"]
     specs = (damaged(text.encode(), draw).decode("utf-8", "replace") for _ in range(60))
     tried, _ = try_all(damaged(content, draw) for _ in range(150))
-    tried += try_all(put(plans["laplace"], ("spec", "text"), own) for own in specs)[0]
+    tried += try_all(put(plans["laplace"], ("spec", "text"), text) for text in specs)[0]
     record_property("bad inputs", tried)
 
 
@@ -206,10 +208,10 @@ def test_changed_settings_of_rap_are_refused_or_split_what_is_charged(
         tried += 1
         if mechanism is None:
             continue
-        own = mechanism.query.mechanism
-        rounds = own.settings.rounds * (own.selection_rho + own.measurement_rho)
-        assert own.total_rho + rounds <= own.guarantee.amount
-        assert min(own.selection_rho, own.measurement_rho, own.total_rho) >= 0
+        split = mechanism.query.mechanism
+        rounds = split.settings.rounds * (split.selection_rho + split.measurement_rho)
+        assert split.total_rho + rounds <= split.guarantee.amount
+        assert min(split.selection_rho, split.measurement_rho, split.total_rho) >= 0
     record_property("bad inputs", tried)
 
 
@@ -251,11 +253,11 @@ def test_a_plan_for_another_unit_than_the_ledger_s_is_refused(town, given, inste
 
 def test_words_of_a_plan_never_reach_the_terminal_as_commands(town):
     plan = json.loads(Path("dpquery.plan").read_text())
-    own = plan["selections"][0]
-    for line in own["candidates"]:
-        if line["name"] == own["best"]:
+    selection = plan["selections"][0]
+    for line in selection["candidates"]:
+        if line["name"] == selection["best"]:
             line["name"] = "\x1b[2J\x9b31m\u202egood [red]"
-    own["best"] = "\x1b[2J\x9b31m\u202egood [red]"
+    selection["best"] = "\x1b[2J\x9b31m\u202egood [red]"
     Path("dpquery.plan").write_text(json.dumps(plan))
     done = [
         run(*RELEASE),
@@ -263,9 +265,9 @@ def test_words_of_a_plan_never_reach_the_terminal_as_commands(town):
         run("error-report"),
         run("error-report", "--json"),
     ]
-    for own in done:
-        assert own.code == 0
-        assert not set(own.out + own.err) & set("\x1b\x9b\u202e")
+    for selection in done:
+        assert selection.code == 0
+        assert not set(selection.out + selection.err) & set("\x1b\x9b\u202e")
     assert json.loads(done[1].out)["strategy"] == plan["selections"][0]["best"]
     plan["spec"]["name"] = "\x1b[2J"
     plan["spec"]["text"] = "dataset: ["

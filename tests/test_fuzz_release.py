@@ -42,7 +42,7 @@ READERS = (
     ("ledger", "verify", "--releases", "bad"),
 )
 PROXY = ("plan", "workload.yaml", "--proxy", "bad", "--out", "other.plan", "--time-limit", "0")
-MADE = ("answers/", "page.html", "made.csv", "other.plan", "state/", "bad/")
+WRITTEN = ("answers/", "page.html", "made.csv", "other.plan", "state/", "bad/")
 EVIL = "</title><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[2J\u202e'\"&"
 
 
@@ -55,8 +55,8 @@ def template(tmp_path_factory):
     (folder / "secret.parquet").write_bytes(b"outside")
     out = ("--plan", folder / "dpquery.plan", "--ledger", folder / "state" / "ledger.db")
     for name, mechanism in (("linear", "linear"), ("rap", "rap")):
-        own = ("--epsilon", "1", "--mechanism", mechanism, "--out", folder / name)
-        ok("release", folder / "data.csv", *own, *out)
+        options = ("--epsilon", "1", "--mechanism", mechanism, "--out", folder / name)
+        ok("release", folder / "data.csv", *options, *out)
     return folder
 
 
@@ -75,8 +75,8 @@ def fresh(kind):
 
 
 def outside():
-    own = contents(".")
-    return {name: own[name] for name in own if not name.startswith(MADE)}
+    files = contents(".")
+    return {name: files[name] for name in files if not name.startswith(WRITTEN)}
 
 
 def check_readers(commands=READERS):
@@ -136,7 +136,7 @@ def change_table(draw):
 
 
 def change_bytes(draw):
-    path = draw.choice(sorted(own for own in Path("bad").iterdir() if own.suffix != ".md"))
+    path = draw.choice(sorted(path for path in Path("bad").iterdir() if path.suffix != ".md"))
     path.write_bytes(damaged(path.read_bytes(), draw))
     if path.suffix == ".plan":
         resigned()
@@ -146,7 +146,7 @@ CHANGES = (change_manifest, change_plan, change_table, change_bytes)
 
 
 @pytest.mark.parametrize("kind", ["linear", "rap"])
-@pytest.mark.parametrize("change", CHANGES, ids=lambda own: own.__name__)
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_a_damaged_folder_is_read_or_refused(released, kind, change, record_property):
     draw = chance(1)
     for _ in range(4):
@@ -158,7 +158,7 @@ def test_a_damaged_folder_is_read_or_refused(released, kind, change, record_prop
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linear", "rap"])
-@pytest.mark.parametrize("change", CHANGES, ids=lambda own: own.__name__)
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_many_damaged_folders_are_read_or_refused(released, kind, change, record_property):
     draw = chance(2)
     for _ in range(40):
@@ -261,8 +261,8 @@ def test_words_of_a_folder_are_never_markup_nor_commands(released, kind):
     plain = Page()
     plain.feed(Path("page.html").read_text())
     facts = json.loads(Path("bad/release.json").read_text())
-    for own in facts["items"]:
-        own["description"] = EVIL
+    for item in facts["items"]:
+        item["description"] = EVIL
     facts["strategy"] |= {"name": EVIL, "kind": EVIL, "bound_kind": EVIL}
     facts["guarantee"]["cumulative"] = facts["postprocessing"] = facts["noise"]["source"] = EVIL
     if kind == "rap":
@@ -305,27 +305,29 @@ def bomb_relaxed(kind):
 def bomb_texts(kind):
     """Relaxed rows of texts: a dictionary of one long text, used a million times."""
     names = pq.read_schema("rap/relaxed_rows.parquet").names
-    own = pa.DictionaryArray.from_arrays(np.zeros(1 << 20, dtype=np.int32), pa.array(["x" * 10**6]))
-    pq.write_table(pa.table(dict.fromkeys(names, own)), "bad/relaxed_rows.parquet")
+    array = pa.DictionaryArray.from_arrays(
+        np.zeros(1 << 20, dtype=np.int32), pa.array(["x" * 10**6])
+    )
+    pq.write_table(pa.table(dict.fromkeys(names, array)), "bad/relaxed_rows.parquet")
 
 
 def bomb_labels(kind):
     """An item whose every label is ten million letters, packed to nothing."""
     table = pq.read_table("bad/age_by_sex.parquet")
-    own = pa.DictionaryArray.from_arrays(
+    array = pa.DictionaryArray.from_arrays(
         np.zeros(len(table), dtype=np.int32), pa.array(["x" * 10**8])
     )
     k = table.schema.names.index("sex")
-    other = table.set_column(k, "sex", own).replace_schema_metadata(table.schema.metadata)
+    other = table.set_column(k, "sex", array).replace_schema_metadata(table.schema.metadata)
     pq.write_table(other, "bad/age_by_sex.parquet", compression="zstd", compression_level=19)
 
 
 def bomb_items(kind):
     """errors.parquet whose names of items are one text of a hundred megabytes."""
     table = pq.read_table("bad/errors.parquet")
-    own = pa.array(["x" * 10**8] * len(table))
+    array = pa.array(["x" * 10**8] * len(table))
     pq.write_table(
-        table.set_column(0, table.schema.field(0), own).cast(table.schema),
+        table.set_column(0, table.schema.field(0), array).cast(table.schema),
         "bad/errors.parquet",
         compression="zstd",
         use_dictionary=True,
@@ -346,7 +348,7 @@ def test_a_small_file_that_unfolds_to_gigabytes_is_refused_in_bounds(released, b
     kind, make, command = BOMBS[bomb]
     fresh(kind)
     make(kind)
-    assert sum(own.stat().st_size for own in Path("bad").iterdir()) < 1 << 23
+    assert sum(path.stat().st_size for path in Path("bad").iterdir()) < 1 << 23
     done = limited(*command)
     assert (done.code, done.out) == (2, ""), done
     assert "bad" in done.err
@@ -391,9 +393,9 @@ def test_figures_too_small_to_be_drawn_and_numbers_that_are_missing_are_refused(
     for kind, column, value in (("rap", 1, None), ("linear", 2, 5e-324)):
         fresh(kind)
         table = pq.read_table("bad/errors.parquet")
-        own = pa.array([value] * len(table), table.schema.field(column).type)
+        array = pa.array([value] * len(table), table.schema.field(column).type)
         pq.write_table(
-            table.set_column(column, table.schema.field(column), own), "bad/errors.parquet"
+            table.set_column(column, table.schema.field(column), array), "bad/errors.parquet"
         )
         done = run(*READERS[1])
         assert done.code == 2

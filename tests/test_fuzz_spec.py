@@ -50,7 +50,7 @@ words = st.one_of(
 leaves = st.one_of(numbers, words, st.none(), st.booleans())
 anything = st.recursive(
     leaves,
-    lambda own: st.one_of(st.lists(own, max_size=3), st.dictionaries(words, own, max_size=3)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(words, inner, max_size=3)),
     max_leaves=6,
 )
 spans = st.lists(st.one_of(st.integers(0, 9), leaves), min_size=2, max_size=2)
@@ -63,7 +63,7 @@ def nearly(strategy):
 
 def one_key(**choices):
     """A mapping with one of some keys."""
-    return st.one_of(*(st.fixed_dictionaries({key: own}) for key, own in choices.items()))
+    return st.one_of(*(st.fixed_dictionaries({key: value}) for key, value in choices.items()))
 
 
 columns = st.one_of(
@@ -128,7 +128,7 @@ items = st.tuples(
         optional={"weight": numbers, "description": words, "where": st.just({"sex": "F"})},
     ),
     parts,
-).map(lambda own: own[0] | own[1])
+).map(lambda parts: parts[0] | parts[1])
 specs = st.fixed_dictionaries(
     {
         "dataset": nearly(
@@ -146,7 +146,7 @@ specs = st.fixed_dictionaries(
         "budget": nearly(st.fixed_dictionaries({"epsilon": st.one_of(st.just(4), numbers)})),
         "domain": nearly(
             st.dictionaries(names, nearly(columns), max_size=3).map(
-                lambda own: {"age": {"range": [0, 9]}, "sex": {"values": ["F", "M"]}} | own
+                lambda more: {"age": {"range": [0, 9]}, "sex": {"values": ["F", "M"]}} | more
             )
         ),
         "workload": nearly(st.lists(items, min_size=1, max_size=3)),
@@ -175,7 +175,7 @@ class Core(yaml.SafeLoader):
 
 
 Core.yaml_implicit_resolvers = {
-    first: [own for own in kinds_of if not own[0].endswith(("timestamp", "merge"))]
+    first: [kind for kind in kinds_of if not kind[0].endswith(("timestamp", "merge"))]
     for first, kinds_of in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
@@ -187,11 +187,11 @@ def seen(text):
 
 def texts_for_keys(value):
     if isinstance(value, list):
-        return [texts_for_keys(own) for own in value]
+        return [texts_for_keys(part) for part in value]
     if not isinstance(value, dict):
         return value
-    named = {key if isinstance(key, str) else json.dumps(key): own for key, own in value.items()}
-    return {key: texts_for_keys(own) for key, own in named.items()}
+    named = {key if isinstance(key, str) else json.dumps(key): part for key, part in value.items()}
+    return {key: texts_for_keys(part) for key, part in named.items()}
 
 
 def check_spec(spec, validator):
@@ -199,7 +199,7 @@ def check_spec(spec, validator):
     text = yaml.safe_dump(spec, allow_unicode=True, sort_keys=False)
     if outcome(text) is None:
         return False
-    refusals = [own.message for own in validator.iter_errors(seen(text))]
+    refusals = [error.message for error in validator.iter_errors(seen(text))]
     assert not refusals, (text, refusals)
     return True
 
@@ -224,7 +224,7 @@ def check_specs(examples, validator, record_property):
 
 def check_changed(count, validator, record_property):
     """Try specs that make sense but for one or two things."""
-    draw, bases = chance(9), [seen(own) for own in (SPEC, STARTER, EVERY)]
+    draw, bases = chance(9), [seen(text) for text in (SPEC, STARTER, EVERY)]
     read = tried = 0
     for _ in range(count):
         spec = mutated(draw.choice(bases), draw)
@@ -269,7 +269,7 @@ def test_many_changed_specs_are_read_or_refused(validator, record_property):
 )
 def test_the_schema_knows_what_goes_with_a_sample(validator, threshold):
     spec = seen(SPEC)
-    for own in (threshold, {"r": 1, "of": ["age", "sex"]}):
-        spec["workload"] = [{"name": "a", "threshold": own}]
+    for condition in (threshold, {"r": 1, "of": ["age", "sex"]}):
+        spec["workload"] = [{"name": "a", "threshold": condition}]
         read = outcome(yaml.safe_dump(spec)) is not None
         assert read is not bool(list(validator.iter_errors(spec)))

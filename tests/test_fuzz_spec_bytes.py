@@ -36,7 +36,7 @@ def check_bytes(texts, count, tmp_path, record_property):
 
 
 def test_damaged_bytes_of_specs_are_read_or_refused_by_place(tmp_path, record_property):
-    small = [SPEC.encode(), STARTER.encode(), *(own.read_bytes() for own in WORKLOADS[-3:])]
+    small = [SPEC.encode(), STARTER.encode(), *(path.read_bytes() for path in WORKLOADS[-3:])]
     check_bytes(small, 40, tmp_path, record_property)
 
 
@@ -172,10 +172,12 @@ def test_a_spec_that_asks_for_the_unreasonable_is_refused_in_bounds(town, bomb):
 def test_very_many_groups_and_ranges_are_numbered_at_once(town, what):
     spans = [f"[{i}, {i + 30}]" for i in range(0, 60_000, 3)]
     if what == "groups":
-        asked = "groups: {" + ", ".join(f"g{i}: [{own}]" for i, own in enumerate(spans)) + "}"
+        predicates = (
+            "groups: {" + ", ".join(f"g{i}: [{codes}]" for i, codes in enumerate(spans)) + "}"
+        )
     else:
-        asked = "ranges: [" + ", ".join(spans) + "]"
-    text = f"{ZIP}  - {{name: a, product: {{zip: {{{asked}}}}}}}\n"
+        predicates = "ranges: [" + ", ".join(spans) + "]"
+    text = f"{ZIP}  - {{name: a, product: {{zip: {{{predicates}}}}}}}\n"
     (classes,) = compile_spec(parse(text, name="w.yaml", files={})).classes
     first_and_last = {(max(0, -((30 - code) // 3)), code // 3) for code in range(59_998)}
     at_the_end = {-((30 - code) // 3) for code in range(59_998, 60_028)}

@@ -57,36 +57,36 @@ def dense_figures(strategy, workload, goal):
     W, _ = dense_workload(workload)
     variances = np.einsum("ij,jk,ik->i", W, C, W) * squared_sensitivity(strategy)
     ends = np.cumsum([0, *(block.shape[0] for block in workload.blocks)])
-    found = []
+    figures = []
     for limit in goal:
-        own = np.concatenate([variances[ends[k] : ends[k + 1]] for k in limit.blocks])
-        figure = own.max() if limit.figure == "sd" else own.mean()
-        found.append(math.sqrt(figure) / limit.target)
-    return found
+        chosen = np.concatenate([variances[ends[k] : ends[k + 1]] for k in limit.blocks])
+        figure = chosen.max() if limit.figure == "sd" else chosen.mean()
+        figures.append(math.sqrt(figure) / limit.target)
+    return figures
 
 
 def least_by_slsqp(problem):
     """The least squared score over budgets, by a general solver on the epigraph."""
     A = problem.matrix.toarray()
     start = np.append(np.zeros(A.shape[1]), math.log(A.sum(axis=1).max()))
-    found = minimize(
+    minimum = minimize(
         lambda z: z[-1] + math.log(np.exp(-z[:-1]).sum()),
         start,
         method="SLSQP",
         constraints={"type": "ineq", "fun": lambda z: z[-1] - np.log(A @ np.exp(z[:-1]))},
         options={"maxiter": 1000, "ftol": 1e-12},
     )
-    return math.exp(found.fun)
+    return math.exp(minimum.fun)
 
 
 @pytest.mark.parametrize("goal", [largest_standard_error(MIXED), GOAL], ids=["max", "targets"])
 def test_the_best_budgets_are_those_of_a_general_solver_and_certified(goal):
     problem = BudgetProblem(MIXED, goal, CORES)
-    found = problem.solve()
+    solution = problem.solve()
     least = math.sqrt(least_by_slsqp(problem))
-    assert found.bound <= least * (1 + 1e-6)
-    assert found.score >= least * (1 - 1e-6)
-    assert found.score <= found.bound * 1.001
+    assert solution.bound <= least * (1 + 1e-6)
+    assert solution.score >= least * (1 - 1e-6)
+    assert solution.score <= solution.bound * 1.001
 
 
 def test_the_smoothed_score_has_the_gradient_it_says():
@@ -106,13 +106,17 @@ def test_the_score_promised_is_that_of_the_integer_strategy_written_out(seed):
     places = tuple(range(len(workload.blocks)))
     goals = [largest_standard_error(workload), tuple(Limit("rmse", (k,), 1.0 + k) for k in places)]
     for goal in goals:
-        found = residual_minimax(goal, problem_of(workload))
-        error = expected_error(found.strategy, workload)
-        own = score(goal, error, workload)
-        assert own == pytest.approx(max(dense_figures(found.strategy, workload, goal)), rel=1e-6)
+        proposal = residual_minimax(goal, problem_of(workload))
+        error = expected_error(proposal.strategy, workload)
+        reached = score(goal, error, workload)
+        assert reached == pytest.approx(
+            max(dense_figures(proposal.strategy, workload, goal)), rel=1e-6
+        )
         bound = goal_bound(problem_of(workload), goal)
-        assert own >= math.sqrt(bound.loss) * (1 - 1e-9)
-        read = decode_strategy(encode_strategy(found.strategy), noise="gaussian", workload=workload)
+        assert reached >= math.sqrt(bound.loss) * (1 - 1e-9)
+        read = decode_strategy(
+            encode_strategy(proposal.strategy), noise="gaussian", workload=workload
+        )
         assert expected_error(read, workload) == error
 
 
@@ -129,10 +133,10 @@ def test_for_marginals_the_largest_error_is_proven_optimal(seed):
         Workload(shape, (product(shape, stacked),), (1.0,)),
     ):
         goal = largest_standard_error(workload)
-        found = select(workload, noises=["gaussian"], objective="max")["gaussian"]
-        ratio = found.best.error.max_std_error / math.sqrt(found.score_bound.loss)
+        selection = select(workload, noises=["gaussian"], objective="max")["gaussian"]
+        ratio = selection.best.error.max_std_error / math.sqrt(selection.score_bound.loss)
         assert 1 - 1e-9 <= ratio < 1.001
-        assert found.best.score == score(goal, found.best.error, workload)
+        assert selection.best.score == score(goal, selection.best.error, workload)
 
 
 @pytest.mark.parametrize(
@@ -143,31 +147,31 @@ def test_a_goal_is_served_no_worse_than_by_strategies_for_the_rmse(seed, noise):
     plain = select(workload, noises=[noise])[noise]
     for objective, targets in (("max", ()), ("rmse", (Limit("sd", (0,), 3.0),))):
         goal = targets or largest_standard_error(workload)
-        found = select(workload, noises=[noise], objective=objective, targets=targets)[noise]
-        others = [own.error for own in plain.candidates if own.error is not None]
-        assert found.best.score <= min(score(goal, own, workload) for own in others)
-        if found.score_bound is not None:
-            assert found.best.score**2 >= found.score_bound.loss * (1 - 1e-9)
+        selection = select(workload, noises=[noise], objective=objective, targets=targets)[noise]
+        others = [candidate.error for candidate in plain.candidates if candidate.error is not None]
+        assert selection.best.score <= min(score(goal, error, workload) for error in others)
+        if selection.score_bound is not None:
+            assert selection.best.score**2 >= selection.score_bound.loss * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_weighted_workload_is_at_most_the_score_of_any_strategy(seed):
     rng = np.random.default_rng(seed)
     even = even_shares(GOAL, MIXED)
-    assert sum(own.mass for own in even) == pytest.approx(1)
+    assert sum(part.mass for part in even) == pytest.approx(1)
     strategy = marginals_candidate(problem_of(MIXED)).strategy
     shares, mean = raised(even, GOAL, MIXED, strategy, power=float(rng.random()))
-    own = score(GOAL, expected_error(strategy, MIXED), MIXED)
-    assert sum(own.mass for own in shares) == pytest.approx(1)
-    assert all(vector.sum() == pytest.approx(1) for own in shares for vector in own.rows)
+    reached = score(GOAL, expected_error(strategy, MIXED), MIXED)
+    assert sum(part.mass for part in shares) == pytest.approx(1)
+    assert all(vector.sum() == pytest.approx(1) for part in shares for vector in part.rows)
     for weights, figure in ((even, mean), (shares, None), (mixed(even, shares, 0.3), None)):
-        asked = bounding_workload(MIXED, GOAL, weights)
-        error = expected_error(strategy, asked)
+        bounding = bounding_workload(MIXED, GOAL, weights)
+        error = expected_error(strategy, bounding)
         total = sum(
-            w * block.total_squared for w, block in zip(asked.weights, error.blocks, strict=True)
+            w * block.total_squared for w, block in zip(bounding.weights, error.blocks, strict=True)
         )
-        assert total <= own**2 * (1 + 1e-9)
-        assert svd_bound(gram(asked)).loss <= total * (1 + 1e-9)
+        assert total <= reached**2 * (1 + 1e-9)
+        assert svd_bound(gram(bounding)).loss <= total * (1 + 1e-9)
         if figure is not None:
             assert total == pytest.approx(figure)
 
@@ -176,10 +180,12 @@ def test_a_tuning_workload_keeps_every_block_in_its_place_and_weighs_its_queries
     goal = (Limit("sd", (0,), 2.0), Limit("rmse", (0, 3), 4.0))
     shares = even_shares(goal, MIXED)
     tuned = tuning_workload(MIXED, goal, shares)
-    assert [own.attributes for own in tuned.blocks] == [own.attributes for own in MIXED.blocks]
-    assert [own.shape for own in tuned.blocks] == [own.shape for own in MIXED.blocks]
-    exact, held = gram(bounding_workload(MIXED, goal, shares)).dense(), gram(tuned.select((0, 3)))
-    assert held.dense() == pytest.approx(exact)
+    assert [block.attributes for block in tuned.blocks] == [
+        block.attributes for block in MIXED.blocks
+    ]
+    assert [block.shape for block in tuned.blocks] == [block.shape for block in MIXED.blocks]
+    exact, kept = gram(bounding_workload(MIXED, goal, shares)).dense(), gram(tuned.select((0, 3)))
+    assert kept.dense() == pytest.approx(exact)
     assert all(weight > 0 for weight in tuned.weights)
 
 
@@ -191,7 +197,7 @@ def test_classes_of_queries_expand_to_every_query(seed):
         terms = power_sums(strategy, block, position=k, order=2)
         classes = row_classes(block, terms)
         short = np.broadcast_to(expand(classes.terms), classes.shape)
-        assert sum(len(own) for own in classes.counts) == sum(classes.shape)
+        assert sum(len(count) for count in classes.counts) == sum(classes.shape)
         index = np.ix_(*classes.members) if classes.members else ()
         assert short[index] == pytest.approx(expand(terms, block.row_shape))
 

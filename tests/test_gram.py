@@ -38,9 +38,9 @@ def test_term_traces_add_up_to_the_trace_against_a_product(seed):
     big = np.eye(1)
     for M in inverses:
         big = np.kron(big, M)
-    found = V.weights @ V.term_traces(V.traces(inverses)).prod(axis=1)
+    computed = V.weights @ V.term_traces(V.traces(inverses)).prod(axis=1)
     expected = np.sum(big * dense_gram(workload))
-    assert found == pytest.approx(expected, abs=1e-9 * np.abs(big).sum() * V.trace)
+    assert computed == pytest.approx(expected, abs=1e-9 * np.abs(big).sum() * V.trace)
 
 
 def test_every_threshold_of_four_attributes_has_its_gram():
@@ -75,8 +75,8 @@ def test_an_attribute_of_a_million_values_costs_no_dense_matrix():
     workload = Workload((n, 3), blocks, (1.0, 1.0))
     V = gram(workload)
     assert V.trace == pytest.approx(2 * n * 6 + 3 * n)
-    found = select(workload, noises=("laplace",))["laplace"]
-    names = {own.name for own in found.candidates if own.proposal is not None}
+    selection = select(workload, noises=("laplace",))["laplace"]
+    names = {candidate.name for candidate in selection.candidates if candidate.proposal is not None}
     assert names >= {"Identity", "Workload", "OPT_M"}
 
 

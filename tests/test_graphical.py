@@ -85,25 +85,25 @@ def test_measurements_enter_through_their_own_queries():
         2: PIdentity(rng.integers(1, 5, 5), rng.integers(0, 4, (2, 5))),
         3: total(2),
     }
-    own = WeightedBlock(6, product((4, 3, 5, 2), factors))
+    weighted_block = WeightedBlock(6, product((4, 3, 5, 2), factors))
     x = rng.normal(size=(4, 3, 5, 2))
-    noisy = own.weight * own.block.apply(x).ravel()
+    noisy = weighted_block.weight * weighted_block.block.apply(x).ravel()
     with jax.enable_x64(True):
-        values, std, query = _scaled(own, noisy, 2.0)
-        found = np.asarray(query(Table(x)))
-    np.testing.assert_allclose(found, values, rtol=1e-12)
+        values, std, query = _scaled(weighted_block, noisy, 2.0)
+        answers = np.asarray(query(Table(x)))
+    np.testing.assert_allclose(answers, values, rtol=1e-12)
     assert std / 2.0 == pytest.approx(values[0] / noisy[0])
     dense = np.array([np.asarray(query(Table(e))) for e in np.eye(120).reshape(-1, 4, 3, 5, 2)])
     assert query.op_norm_sq() == pytest.approx(np.linalg.norm(dense, 2) ** 2, rel=1e-5)
 
 
 def noisy_answers(strategy, x, std, rng):
-    found = []
-    for own in strategy.measurements:
-        others = tuple(i for i in range(x.ndim) if i not in own.block.attributes)
-        exact = own.weight * own.block.apply(x.sum(axis=others)).ravel()
-        found.append(exact + rng.normal(0, std, len(exact)))
-    return found
+    noisy = []
+    for measurement in strategy.measurements:
+        others = tuple(i for i in range(x.ndim) if i not in measurement.block.attributes)
+        exact = measurement.weight * measurement.block.apply(x.sum(axis=others)).ravel()
+        noisy.append(exact + rng.normal(0, std, len(exact)))
+    return noisy
 
 
 @needs_mbi
@@ -119,7 +119,7 @@ def test_the_model_errs_less_than_least_squares_on_sparse_tables_and_is_one_tabl
         total = float(estimates.answer(marginal(SHAPE, ()), 0))
         model = fit_graphical(CHAIN, noisy, noise_std=60.0, total=total)
         tables = (estimates.answer(block, 0), model.answer(block))
-        squares += [np.square(own - truth).mean() for own in tables]
+        squares += [np.square(answered - truth).mean() for answered in tables]
         assert tables[1].min() >= 0
         assert tables[1].sum() == pytest.approx(total)
         ends = [model.answer(marginal(SHAPE, (i,))).sum() for i in range(4)]

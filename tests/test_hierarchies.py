@@ -69,9 +69,9 @@ def test_the_tree_inverts_the_gram(factor):
     assert factor.tree.trace_with(V) == pytest.approx(np.trace(inverse @ V))
     queries = [random_factor(rng, n) for _ in range(20)]
     queries += [Dense(rng.normal(size=(3, n))), Columns(AllRanges(n), rng.permutation(n))]
-    for own in queries:
-        F = own.dense()
-        assert factor.tree.quadratic(own) == pytest.approx(np.diag(F @ inverse @ F.T), abs=1e-10)
+    for Q in queries:
+        F = Q.dense()
+        assert factor.tree.quadratic(Q) == pytest.approx(np.diag(F @ inverse @ F.T), abs=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_best_levels_are_no_worse_than_the_fixed_ones(kind, n, noise):
     factor = KINDS[kind](n)
     best = rmse(range_baselines.opt_h, factor, noise)
     others = (range_baselines.h2, range_baselines.hb, range_baselines.haar)
-    assert best <= min(rmse(own, factor, noise) for own in others) * 1.001
+    assert best <= min(rmse(rival, factor, noise) for rival in others) * 1.001
     assert best <= rmse(range_baselines.greedy_h, factor, noise) * 1.001
 
 
@@ -167,21 +167,21 @@ def test_descent_over_two_attributes_predicts_its_own_loss():
     problem = Problem(workload, gram(workload), "laplace", seed=0, progress=lambda _: None)
     promised = opt_hierarchy(problem.gram, noise="laplace", binary=True).loss
     error = expected_error(range_baselines.greedy_h(problem).strategy, workload)
-    found = sum(
-        weight * own.total_squared
-        for weight, own in zip(workload.weights, error.blocks, strict=True)
+    total = sum(
+        weight * error_of_block.total_squared
+        for weight, error_of_block in zip(workload.weights, error.blocks, strict=True)
     )
-    assert found == pytest.approx(promised, rel=1e-3)
+    assert total == pytest.approx(promised, rel=1e-3)
 
 
 def test_branchings_are_few_and_possible():
     assert [best_branching(n) for n in (64, 256, 1024, 4096)] == [64, 16, 32, 16]
     assert tree_sizes(1, 2) == (1,)
     for n in (2, 3, 10, 1000, 65536):
-        own = branchings(n)
-        assert 2 in own
-        assert len(own) < 40
-        assert all(2 <= b <= n for b in own)
+        branching = branchings(n)
+        assert 2 in branching
+        assert len(branching) < 40
+        assert all(2 <= b <= n for b in branching)
 
 
 def test_cells_alone_need_no_hierarchy():

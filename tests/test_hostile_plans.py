@@ -35,8 +35,8 @@ def strategy_of(plan):
 
 
 def _best(plan):
-    own = plan["selections"][0]
-    return next(line for line in own["candidates"] if line["name"] == own["best"])
+    selection = plan["selections"][0]
+    return next(line for line in selection["candidates"] if line["name"] == selection["best"])
 
 
 DAMAGE = {

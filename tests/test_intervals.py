@@ -48,8 +48,8 @@ def check_quantiles(seed, count, level):
     rng = np.random.default_rng(seed)
     shares = [random_shares(rng) for _ in range(count)]
     a = np.zeros((count, max(map(len, shares))))
-    for row, own in zip(a, shares, strict=True):
-        row[: len(own)] = own
+    for row, coefs in zip(a, shares, strict=True):
+        row[: len(coefs)] = coefs
     q = laplace_quantile((a**2).sum(axis=1), (a**3).sum(axis=1), level)
     check_half_widths(np.sqrt(a), q, level=level, most=1.0125)
     assert q.max() <= largest_quantile(level)
@@ -70,7 +70,7 @@ def test_the_quantile_is_never_narrow_at_thousands_of_shares(level, seed):
 def inverted_tail(c, q):
     """Gil-Pelaez inversion of prod 1 / (1 + c^2 t^2 / 2): the slow twin of the slow twin."""
     t = np.linspace(1e-9, 300, 200_001)
-    phi = np.exp(-sum(np.log1p(t**2 / 2 * own**2) for own in c))
+    phi = np.exp(-sum(np.log1p(t**2 / 2 * coef**2) for coef in c))
     return 1 - 2 / np.pi * np.trapezoid(phi * np.sin(t * q) / t, t)
 
 
@@ -87,8 +87,8 @@ def test_the_exact_law_is_the_exact_law(q):
 @pytest.mark.parametrize("level", EVERY_LEVEL)
 def test_one_equal_ones_and_very_many_are_exact(level):
     one = -math.log(1 - level) / math.sqrt(2)
-    found = laplace_quantile(np.array([0.0, 1.0]), np.array([0.0, 1.0]), level)
-    assert found == pytest.approx([ndtri((1 + level) / 2), one], rel=4e-5)
+    quantiles = laplace_quantile(np.array([0.0, 1.0]), np.array([0.0, 1.0]), level)
+    assert quantiles == pytest.approx([ndtri((1 + level) / 2), one], rel=4e-5)
     for k in (2, 3, 5, 20):
         q = laplace_quantile(np.array([1 / k]), np.array([1 / k**2]), level)
         check_half_widths(np.full((1, k), k**-0.5), q, level=level, most=1 + 6e-5)
@@ -166,15 +166,15 @@ def test_wide_tables_take_their_distinct_queries_one_by_one(monkeypatch):
         table = block.row_shape
         monkeypatch.setattr(coefficient_sums, "ROW_CHUNK", 1 << 16)
         again = fourth_and_sixth(strategy, block, position=None)
-        plus[block.is_product] = [expand(own, table) for own in sums]
-        for own, other in zip(sums, again, strict=True):
-            assert np.allclose(own, other, rtol=1e-12)
+        plus[block.is_product] = [expand(terms, table) for terms in sums]
+        for terms, other in zip(sums, again, strict=True):
+            assert np.allclose(terms, other, rtol=1e-12)
     monkeypatch.setattr("dpquery.strategy.shapes.marginals.MAX_WIDE", 9)
     block = product(strategy.shape, {8: Prefix(3), 1: Identity(3), 0: Identity(2)})
     narrow = fourth_and_sixth(strategy, block, position=None)
     monkeypatch.setattr("dpquery.strategy.shapes.marginals.MAX_WIDE", 2)
-    for own, other in zip(fourth_and_sixth(strategy, block, position=None), narrow, strict=True):
-        assert np.allclose(own, other, rtol=1e-9)
+    for terms, other in zip(fourth_and_sixth(strategy, block, position=None), narrow, strict=True):
+        assert np.allclose(terms, other, rtol=1e-9)
 
 
 @pytest.mark.parametrize("which", ["marginals", "tree", "union"])
@@ -183,8 +183,12 @@ def test_what_takes_too_much_gets_an_interval_that_is_never_narrow(which, monkey
     block = Block(shape, (0, 2), (Identity(4), Prefix(6)), (True, True), 1)
     rows = np.ones((1, 6), dtype=np.int64)
     parts = tuple(
-        ProductStrategy("p", "laplace", (Identity(4), Identity(1), own))
-        for own in (Identity(6), PIdentity(np.full(6, 9), rows), Dense(np.tri(6, dtype=np.int64)))
+        ProductStrategy("p", "laplace", (Identity(4), Identity(1), factor))
+        for factor in (
+            Identity(6),
+            PIdentity(np.full(6, 9), rows),
+            Dense(np.tri(6, dtype=np.int64)),
+        )
     )
     strategy = {
         "marginals": MarginalsStrategy("m", "laplace", shape, {(): 3, (0, 2): 5}),

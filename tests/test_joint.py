@@ -29,8 +29,8 @@ def random_parts(rng, shape, count):
     parts = []
     for _ in range(count):
         kept = [i for i in wide if rng.random() < 0.7]
-        own = {i: random_measured_factor(rng, shape[i]) for i in kept}
-        parts.append({i: shared[i] if rng.random() < 0.5 else own[i] for i in kept})
+        factors = {i: random_measured_factor(rng, shape[i]) for i in kept}
+        parts.append({i: shared[i] if rng.random() < 0.5 else factors[i] for i in kept})
     weights = [int(v) for v in rng.integers(1, 90, count)]
     return parts, weights
 
@@ -63,20 +63,20 @@ def test_variances_and_answers_equal_those_of_the_pseudo_inverse(seed, count):
     plus = np.linalg.pinv(np.vstack(stack), rcond=1e-12)
     noisy = [1e4 * rng.normal(size=len(A)) for A in stack]
     sizes = [[part[i].shape[0] for i in sorted(part)] for part in parts]
-    projected = joint.project([y.reshape(own) for y, own in zip(noisy, sizes, strict=True)])
+    projected = joint.project([y.reshape(size) for y, size in zip(noisy, sizes, strict=True)])
     for block, home in supported(rng, shape, parts):
         W = dense_block(block).astype(float)
         expected = ((W @ plus) ** 2).sum(axis=1)
-        found = joint.variances(block)
-        assert found.shape == block.row_shape
+        computed = joint.variances(block)
+        assert computed.shape == block.row_shape
         tolerance = 1e-8 * expected.max()
-        assert found.ravel() == pytest.approx(expected, rel=1e-7, abs=tolerance)
+        assert computed.ravel() == pytest.approx(expected, rel=1e-7, abs=tolerance)
         for order, sums in zip((4, 6), joint_power_sums(joint, block), strict=True):
             dense = ((W @ plus) ** order).sum(axis=1)
             assert sums.shape == block.row_shape
             assert sums.ravel() == pytest.approx(dense, rel=1e-6, abs=1e-8 * dense.max())
         alone = ((W @ np.linalg.pinv(stack[home], rcond=1e-12)) ** 2).sum(axis=1)
-        assert np.all(found.ravel() <= alone * (1 + 1e-7) + tolerance)
+        assert np.all(computed.ravel() <= alone * (1 + 1e-7) + tolerance)
         answers = W @ plus @ np.concatenate(noisy)
         scale = np.abs(answers).max() + 1e-3
         assert joint.answer(block, projected).ravel() == pytest.approx(answers, abs=1e-6 * scale)
@@ -93,17 +93,17 @@ def test_a_weight_far_below_the_others_still_counts():
     shape = (3, 4)
     parts = [{0: Identity(3)}, {0: Identity(3), 1: Dense(np.triu(np.ones((4, 4), dtype=int)))}]
     joint = joint_system(shape, parts, [1 << 40, 1])
-    found = joint.variances(product(shape, {0: Identity(3), 1: Prefix(4)}))
+    computed = joint.variances(product(shape, {0: Identity(3), 1: Prefix(4)}))
     plus = np.linalg.pinv(np.vstack(dense_parts(shape, parts, [1 << 10, 1])), rcond=1e-14)
     W = dense_block(product(shape, {0: Identity(3), 1: Prefix(4)})).astype(float)
     expected = ((W @ plus) ** 2).sum(axis=1).reshape(3, 4)
-    assert found[:, :3] == pytest.approx(expected[:, :3], rel=1e-4)
+    assert computed[:, :3] == pytest.approx(expected[:, :3], rel=1e-4)
 
 
 @pytest.mark.parametrize("limit", ["CELLS_LIMIT", "MAX_JOINT_CELLS", "MAX_MEASURED_CLASSES"])
 def test_what_is_too_large_is_left_to_the_parts(limit, monkeypatch):
     factors = [Identity(4), PIdentity(np.full(4, 9), np.ones((1, 4), dtype=int)), Dense(np.eye(4))]
-    parts = [{0: own, 1: Identity(2)} for own in factors]
+    parts = [{0: factor, 1: Identity(2)} for factor in factors]
     assert joint_system((4, 2), parts, [1, 2, 3]) is not None
     monkeypatch.setattr(joint_module, limit, 3)
     assert joint_system((4, 2), parts, [1, 2, 3]) is None
@@ -130,14 +130,14 @@ def union(noise="laplace"):
 @pytest.mark.statistical
 def test_released_answers_err_as_their_standard_errors_say():
     rng, runs, scale, strategy = np.random.default_rng(8), 3000, 1e6, union()
-    found = [[] for _ in BLOCKS]
+    answered = [[] for _ in BLOCKS]
     for _ in range(runs):
         noisy = [rng.laplace(scale=scale, size=m.block.shape[0]) for m in strategy.measurements]
         estimates = reconstruct(strategy, noisy)
         for place, block in enumerate(BLOCKS):
-            found[place].append(estimates.answer(block, place).ravel())
+            answered[place].append(estimates.answer(block, place).ravel())
     for place, block in enumerate(BLOCKS):
-        noise = np.array(found[place])
+        noise = np.array(answered[place])
         std = standard_errors(strategy, block, position=place, noise_std=scale * 2**0.5)
         half = half_widths(strategy, block, std, position=place, level=0.95)
         assert noise.std(axis=0) == pytest.approx(std, rel=0.09)
@@ -155,10 +155,10 @@ def test_a_block_of_too_many_rows_is_answered_and_priced_by_its_own_part(monkeyp
     monkeypatch.setattr("dpquery.strategy.algebra.joint_system.ROWS_LIMIT", 20)
     assert [strategy.joint_for(block) is None for block in BLOCKS] == [True, False, False]
     estimates = reconstruct(strategy, noisy)
-    part, own = strategy.parts[0], strategy.measurements[0]
-    alone = reconstruct(part, [noisy[0] * part.measurements[0].weight / own.weight])
+    part, whole = strategy.parts[0], strategy.measurements[0]
+    alone = reconstruct(part, [noisy[0] * part.measurements[0].weight / whole.weight])
     expected = alone.answer(BLOCKS[0], 0)
     assert estimates.answer(BLOCKS[0], 0) == pytest.approx(expected, rel=1e-9)
     local = standard_errors(part, BLOCKS[0], position=0, noise_std=1.0)
-    scaled = local * part.measurements[0].weight / own.weight
+    scaled = local * part.measurements[0].weight / whole.weight
     assert standard_errors(strategy, BLOCKS[0], position=0, noise_std=1.0) == pytest.approx(scaled)

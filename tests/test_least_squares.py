@@ -52,7 +52,7 @@ def residual():
 
 def blocks_over(*attribute_sets):
     kinds = {0: Prefix(3), 1: Identity(1), 2: AllRanges(4), 3: Identity(2)}
-    return [product(SHAPE, {i: kinds[i] for i in own}) for own in attribute_sets]
+    return [product(SHAPE, {i: kinds[i] for i in attributes}) for attributes in attribute_sets]
 
 
 def signed_block():
@@ -69,7 +69,7 @@ def dense_answers(strategy, noisy, block):
         ]
     )
     W = np.array([block.matvec(e) for e in np.eye(24)]).T
-    return W @ np.linalg.pinv(A, rcond=1e-12) @ np.concatenate([own.ravel() for own in noisy])
+    return W @ np.linalg.pinv(A, rcond=1e-12) @ np.concatenate([values.ravel() for values in noisy])
 
 
 def noisy_answers(strategy, seed=0):

@@ -57,7 +57,7 @@ def test_a_parent_may_be_a_dataset_of_its_own_and_shares_its_cap_with_them(panel
 def test_the_message_names_the_cap_that_refuses_and_what_remains(panel):
     with opened(panel) as ledger:
         release(ledger, "wave-1", "a", 4 * UNIT)
-        with pytest.raises(BudgetExceededError) as own:
+        with pytest.raises(BudgetExceededError) as refusal:
             release(ledger, "wave-1", "b", UNIT // 2)
         release(ledger, "wave-2", "c", 3 * UNIT)
         ledger.register("panel", WHOLE)
@@ -67,7 +67,7 @@ def test_the_message_names_the_cap_that_refuses_and_what_remains(panel):
         with pytest.raises(BudgetExceededError) as both:
             release(ledger, "wave-1", "f", UNIT)
         history = ledger.head()
-    assert str(own.value) == (
+    assert str(refusal.value) == (
         "dataset 'wave-1': this release asks for epsilon 0.5 and 0 of 4 remain; nothing was charged"
     )
     assert str(parents.value) == (
@@ -120,13 +120,13 @@ def test_a_parent_planned_itself_with_another_budget_is_told_of_the_budget(tmp_p
     itself = replace(WHOLE, unit="person by nr, add-remove", units=UNIT, epsilon=Fraction(1))
     with Ledger.open(tmp_path / "own" / "ledger.db", create=True) as ledger:
         ledger.register("wave", wave, parent=panel)
-        with pytest.raises(PlanConflictError) as told:
+        with pytest.raises(PlanConflictError) as refusal:
             ledger.register("panel", itself)
         with pytest.raises(PlanConflictError, match="is on record for the unit"):
             ledger.register("panel", replace(itself, unit="row, add-remove"))
         ledger.change_cap("panel", itself)
         ledger.register("panel", itself)
-    assert "with a cap of epsilon 10 and the spec declares epsilon 1;" in str(told.value)
+    assert "with a cap of epsilon 10 and the spec declares epsilon 1;" in str(refusal.value)
 
 
 def test_a_parents_cap_is_changed_on_record(panel):

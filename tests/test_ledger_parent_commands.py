@@ -62,7 +62,7 @@ def test_a_release_is_refused_and_told_by_both_caps_and_free_when_made_again(wav
     assert contents("wave-1") == written
 
     status = json.loads(ok("ledger", "status", "--json").out)
-    assert [(own["dataset"], own["parent"], own["spent"]) for own in status] == [
+    assert [(account["dataset"], account["parent"], account["spent"]) for account in status] == [
         ("panel", None, "3"),
         ("wave-1", "panel", "2.5"),
         ("wave-2", "panel", "0.5"),
@@ -70,7 +70,7 @@ def test_a_release_is_refused_and_told_by_both_caps_and_free_when_made_again(wav
     assert "parent" in ok("ledger", "status").out
     assert "wave-2 of panel" in ok("ledger", "history").out
     exported = [json.loads(line) for line in ok("ledger", "export").out.splitlines()]
-    assert [own["parent"] for own in exported if own["kind"] == "reserve"] == ["panel"] * 2
+    assert [event["parent"] for event in exported if event["kind"] == "reserve"] == ["panel"] * 2
     assert "ok: 9 events" in ok("ledger", "verify", "--releases", "wave-1").out
 
 
@@ -105,7 +105,10 @@ def test_a_plan_of_another_ledger_is_not_charged_without_the_parent_it_names(wav
     assert "on record with no parent and the spec names 'panel'; run `dpquery plan`" in message
     # The other way round both are charged.
     ok("release", "data.csv", "--plan", "alone.plan", "--out", "out", "--epsilon", "1")
-    assert {own["spent"] for own in json.loads(ok("ledger", "status", "--json").out)} == {"0", "1"}
+    assert {account["spent"] for account in json.loads(ok("ledger", "status", "--json").out)} == {
+        "0",
+        "1",
+    }
 
 
 def test_a_parent_changes_no_key_so_that_what_was_measured_before_stays_free(waves):
@@ -117,7 +120,7 @@ def test_a_parent_changes_no_key_so_that_what_was_measured_before_stays_free(wav
     refused("plan", "alone.yaml", "--out", "early.plan", code=5)
     ok("plan", "alone.yaml", "--out", "early.plan", "--change-cap")
     before = json.loads(ok("ledger", "status", "--json").out)
-    assert [own["spent"] for own in before] == ["1", "0", "0", "1"]
+    assert [account["spent"] for account in before] == ["1", "0", "0", "1"]
     ok(*publish("early", "1", "--replace"))
     assert json.loads(ok("ledger", "status", "--json").out) == before
 
@@ -126,7 +129,7 @@ def test_a_plan_says_what_a_release_takes_of_the_smaller_cap(waves):
     def share(*settings):
         return ok("plan", "wave-1.yaml", "--out", "x.plan", *settings).out
 
-    told = share()
-    assert "takes 33.33% of the whole budget" in told  # 1 of 3, not of 4
-    assert "every release is charged to panel as well" in told
+    shown = share()
+    assert "takes 33.33% of the whole budget" in shown  # 1 of 3, not of 4
+    assert "every release is charged to panel as well" in shown
     assert "would take 1.2 times the whole budget" in share("--epsilon", "3.5")

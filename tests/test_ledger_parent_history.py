@@ -82,7 +82,9 @@ class Brute:
 
     def total(self, dataset):
         return sum(
-            units for own, units in self.charges.values() if dataset in (own, self.parents.get(own))
+            units
+            for child, units in self.charges.values()
+            if dataset in (child, self.parents.get(child))
         )
 
     def fits(self, dataset, units):
@@ -139,11 +141,11 @@ def test_any_history_agrees_with_a_brute_model(tmp_path):
             for kind, dataset, other, last in steps:
                 if kind == "join" and other != dataset:
                     parent = None if other is None else ParentCap(other, ten)
-                    own = ledger.change_cap if last else ledger.register
+                    declare = ledger.change_cap if last else ledger.register
                     expected = brute.join(dataset, other, change=last)
-                    assert succeeds(lambda own=own, d=dataset, p=parent: own(d, ten, parent=p)) == (
-                        expected
-                    )
+                    assert succeeds(
+                        lambda declare=declare, d=dataset, p=parent: declare(d, ten, parent=p)
+                    ) == (expected)
                 elif kind == "charge":
                     expected = brute.charge(dataset, str(other), last)
                     assert (

@@ -39,8 +39,8 @@ def test_of_24_racing_processes_of_four_datasets_ten_pass_the_cap_of_their_paren
     )
     assert sorted(ended) == [0] * 10 + [BudgetExceededError.exit_code] * 14
     with opened(path) as ledger:
-        found = spent(ledger)
-        assert found.pop("panel") == sum(found.values()) == 10
+        charged = spent(ledger)
+        assert charged.pop("panel") == sum(charged.values()) == 10
         ledger.verify()
     record_property("races", 24)
 
@@ -62,8 +62,8 @@ def killed(moment):
     release(1)
 def state():
     with opened(path) as ledger:
-        found = {own.account.dataset: own.account.spent // 10**18 for own in ledger.status()}
-        return [found["panel"], found["wave-1"], ledger.verify().seq]
+        spent = {each.account.dataset: each.account.spent // 10**18 for each in ledger.each()}
+        return [spent["panel"], spent["wave-1"], ledger.verify().seq]
 outcome = []
 for moment in ("before", "inside", "after"):
     assert codes([forked(killed, moment)]) == [-signal.SIGKILL]

@@ -138,29 +138,29 @@ def test_the_default_path_is_the_users_state_or_as_told(monkeypatch):
 
 @pytest.mark.parametrize("beside", ["-wal", "-shm", "-journal"])
 def test_working_files_that_others_could_change_or_that_are_links_are_refused(path, beside):
-    own = path.with_name(path.name + beside)
-    own.touch(mode=0o600)
-    own.chmod(0o666)
+    neighbour = path.with_name(path.name + beside)
+    neighbour.touch(mode=0o600)
+    neighbour.chmod(0o666)
     with pytest.raises(LedgerError, match="can be changed by other users"), opened(path):
         pass
-    own.unlink()
-    own.symlink_to(path.parent / "elsewhere")
+    neighbour.unlink()
+    neighbour.symlink_to(path.parent / "elsewhere")
     with pytest.raises(LedgerError, match="is a link"), opened(path):
         pass
-    own.unlink()
+    neighbour.unlink()
     with opened(path) as ledger:
         release(ledger)
 
 
 @pytest.mark.parametrize("beside", [".locks", ".measurements"])
 def test_folders_beside_it_that_others_could_change_or_that_are_links_are_refused(path, beside):
-    own = path.with_name(path.name + beside)
-    own.mkdir(mode=0o700)
-    own.chmod(0o777)
+    neighbour = path.with_name(path.name + beside)
+    neighbour.mkdir(mode=0o700)
+    neighbour.chmod(0o777)
     with pytest.raises(LedgerError, match="can be changed by other users"), opened(path):
         pass
-    own.rmdir()
-    own.symlink_to(path.parent)
+    neighbour.rmdir()
+    neighbour.symlink_to(path.parent)
     with pytest.raises(LedgerError, match="is a link"), opened(path):
         pass
 
@@ -183,10 +183,10 @@ def test_whatever_the_umask_the_ledger_is_for_its_owner_alone(tmp_path):
             with Ledger.open(path, create=True) as ledger:
                 ledger.register("people", CAP)
                 release(ledger, values=np.zeros(600_000, np.int64))
-                found = [*(tmp_path / f"{mask}").rglob("*"), tmp_path / f"{mask}"]
+                paths = [*(tmp_path / f"{mask}").rglob("*"), tmp_path / f"{mask}"]
         finally:
             os.umask(before)
-        modes = {p.name: stat.S_IMODE(p.lstat().st_mode) for p in found if p.exists()}
+        modes = {p.name: stat.S_IMODE(p.lstat().st_mode) for p in paths if p.exists()}
         assert len(modes) > 6
         assert all(mode & 0o077 == 0 for mode in modes.values()), modes
 
@@ -225,7 +225,7 @@ def test_a_ledger_in_a_git_checkout_is_warned_of(path, tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_MOUNTS", mounts)
     before = files.risks(path)
     # The folder of the tests may be in a checkout itself.
-    assert bool(before) == any((own / ".git").exists() for own in path.parents)
+    assert bool(before) == any((folder / ".git").exists() for folder in path.parents)
     (path.parents[1] / ".git").write_text("gitdir: elsewhere")  # a file in a worktree
     (risk,) = files.risks(path)
     assert "git checkout" in risk

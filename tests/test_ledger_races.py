@@ -18,12 +18,14 @@ REAL = pytest.mark.parametrize(
 def race(forks, commands, *, real=False):
     """Run commands at once: forked from a warm process, or each started from nothing."""
     if real:
-        runs = [start(*own) for own in commands]
-        said = [own.communicate(timeout=600) for own in runs]  # together, on a machine that is busy
-        return [Done(own.returncode, *texts) for own, texts in zip(runs, said, strict=True)]
+        runs = [start(*command) for command in commands]
+        said = [run.communicate(timeout=600) for run in runs]  # together, on a machine that is busy
+        return [Done(run.returncode, *texts) for run, texts in zip(runs, said, strict=True)]
     folder = Path.cwd()
     environment = {"DPQUERY_LEDGER": str(folder / "state" / "ledger.db")}
-    jobs = [{"folder": folder, "arguments": own, "environment": environment} for own in commands]
+    jobs = [
+        {"folder": folder, "arguments": command, "environment": environment} for command in commands
+    ]
     return forks.run(*jobs, together=True)
 
 
@@ -35,26 +37,26 @@ def release(number, epsilon="0.4", out=None):
 @REAL
 def test_of_24_releases_at_once_for_a_budget_of_ten_ten_succeed(town, forks, real, record_property):
     done = race(forks, [release(number) for number in range(1, 25)], real=real)
-    codes = [own.code for own in done]
+    codes = [ended.code for ended in done]
     assert sorted(codes) == [0] * 10 + [BudgetExceededError.exit_code] * 14, done
     assert spent() == "4"
     assert sorted(kinds()) == ["commit"] * 10 + ["register"] + ["reserve"] * 10
     there = [Path(f"r{number}").exists() for number in range(1, 25)]
     assert there == [code == 0 for code in codes]
     assert "ok: 10 releases in the chain" in ok("ledger", "verify", "--releases", ".").out
-    assert all("remain" in own.err for own in done if own.code)
+    assert all("remain" in ended.err for ended in done if ended.code)
     record_property("races", len(done))
 
 
 def test_six_twins_are_one_charge_and_the_same_bytes(town, forks, record_property):
     folders = ["a", "b", "c", "d", "same", "same"]
     done = race(forks, [release(1, "1", out) for out in folders])
-    assert [own.code for own in done] == [0] * 6, done
+    assert [ended.code for ended in done] == [0] * 6, done
     assert kinds() == ["register", "reserve", "commit"]
     assert spent() == "1"
     first, *others = (contents(out) for out in set(folders))
-    assert all(own == first for own in others)
-    assert sum("nothing was charged" in own.err for own in done) == 5
+    assert all(other == first for other in others)
+    assert sum("nothing was charged" in ended.err for ended in done) == 5
     record_property("races", len(done))
 
 
@@ -67,9 +69,9 @@ def test_plans_at_once_make_one_ledger_with_every_dataset_once(
         Path(f"w{number}.yaml").write_text(SPEC.replace("id: town", f"id: town-{number % 2}"))
     commands = [["plan", f"w{i}.yaml", "--out", f"p{i}"] for i in range(4)]
     done = race(forks, commands)
-    assert [own.code for own in done] == [0] * 4, done
+    assert [ended.code for ended in done] == [0] * 4, done
     assert kinds() == ["register"] * 2
-    names = {own["dataset"] for own in json.loads(ok("ledger", "status", "--json").out)}
+    names = {account["dataset"] for account in json.loads(ok("ledger", "status", "--json").out)}
     assert names == {"town-0", "town-1"}
     record_property("races", len(done))
 
@@ -83,10 +85,10 @@ def test_of_two_caps_declared_at_once_one_is_on_record_and_the_other_is_told(
     for number, cap in enumerate(caps):
         Path(f"w{number}.yaml").write_text(SPEC.replace("{epsilon: 4}", f"{{epsilon: {cap}}}"))
     done = race(forks, [["plan", f"w{i}.yaml", "--out", f"p{i}"] for i in range(4)])
-    assert sorted(own.code for own in done) == [0, 0] + [PlanConflictError.exit_code] * 2, done
+    assert sorted(ended.code for ended in done) == [0, 0] + [PlanConflictError.exit_code] * 2, done
     (status,) = json.loads(ok("ledger", "status", "--json").out)
-    for cap, own in zip(caps, done, strict=True):
-        assert (own.code == 0) == (status["cap"] == cap)
+    for cap, ended in zip(caps, done, strict=True):
+        assert (ended.code == 0) == (status["cap"] == cap)
     assert kinds() == ["register"]
     record_property("races", len(done))
 
@@ -104,7 +106,7 @@ def test_a_cap_changed_while_releases_run_is_kept_to_at_every_charge(town, forks
         elif event["kind"] == "reserve":
             total += int(event["units"]) / 1e18
             assert total <= cap + 1e-9
-    assert sum(own.code == 0 for own in done[:-1]) == round(total / 0.4)
+    assert sum(ended.code == 0 for ended in done[:-1]) == round(total / 0.4)
     record_property("races", len(done))
 
 
@@ -121,8 +123,8 @@ def test_a_charge_worked_out_for_another_cap_than_the_one_on_record_is_refused(
     Path("changed.yaml").write_text(now.replace(kept, changed))
     checked = curator.check_header
 
-    def meanwhile(*own):
-        checked(*own)
+    def meanwhile(*arguments):
+        checked(*arguments)
         ok("plan", "changed.yaml", "--change-cap", "--out", "changed.plan")
 
     with monkeypatch.context() as patch:
@@ -137,9 +139,9 @@ def test_a_charge_worked_out_for_another_cap_than_the_one_on_record_is_refused(
 
 def test_readers_are_never_in_the_way_and_always_see_a_sound_chain(town, forks, record_property):
     readers = [["ledger", "verify"], ["ledger", "status", "--json"], ["ledger", "export"]]
-    commands = [own for number in range(1, 5) for own in (release(number), *readers)]
+    commands = [command for number in range(1, 5) for command in (release(number), *readers)]
     done = race(forks, commands)
-    assert [own.code for own in done] == [0] * len(commands), done
+    assert [ended.code for ended in done] == [0] * len(commands), done
     assert spent() == "1.6"
     record_property("races", len(done))
 
@@ -154,7 +156,7 @@ def test_a_twin_of_a_killed_run_waits_and_then_goes_on_with_its_reservation(
     dies += "def die(*_, **__):\n    os.kill(os.getpid(), signal.SIGKILL)\nown.tabulate = die\n"
     other = job | {"arguments": release(1, "1", "b")}
     done = forks.run(job | {"before": dies}, job, other, together=True)
-    assert sorted(own.code for own in done) == [-9, 0, 0] or done[0].code == 0, done
+    assert sorted(ended.code for ended in done) == [-9, 0, 0] or done[0].code == 0, done
     assert spent() == "1"
     assert kinds().count("reserve") == kinds().count("commit") == 1
     assert contents("r1") == contents("b")

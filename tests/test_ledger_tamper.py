@@ -48,7 +48,7 @@ def rewrite(path, events):
         database.commit()
 
 
-def is_found(path, events):
+def is_noticed(path, events):
     rewrite(path, events)
     with suppress(LedgerError), opened(path):
         return False
@@ -56,12 +56,12 @@ def is_found(path, events):
 
 
 def test_the_ledger_as_it_was_is_sound(charged):
-    assert not is_found(charged, rows(charged))
+    assert not is_noticed(charged, rows(charged))
 
 
 def test_every_byte_of_every_event_is_covered(charged, record_property):
     whole, tried = rows(charged), 0
-    changes = [*[chr(own) for own in (0, 32, 48, 57, 65, 123)], "é"]
+    changes = [*[chr(code) for code in (0, 32, 48, 57, 65, 123)], "é"]
     for place, (seq, body, digest) in enumerate(whole):
         for column, text in ((1, body), (2, digest)):
             for at in range(len(text)):
@@ -73,7 +73,7 @@ def test_every_byte_of_every_event_is_covered(charged, record_property):
                 tried += 1
                 # The chain is read as `open` reads it; a hundred of them go the whole way.
                 if tried % 40 == 0:
-                    assert is_found(charged, [*whole[:place], row, *whole[place + 1 :]])
+                    assert is_noticed(charged, [*whole[:place], row, *whole[place + 1 :]])
                 with pytest.raises(LedgerError, match=f"damaged at event {seq}:"):
                     read_chain([*whole[:place], row, *whole[place + 1 :]])
     record_property("bad inputs", tried)
@@ -96,8 +96,8 @@ def test_every_event_taken_out_swapped_doubled_or_put_in_is_found(charged, recor
         swapped[one], swapped[two] = whole[two], whole[one]
         changed += [renumbered(swapped), swapped_bodies(whole, one, two)]
     for events in changed:
-        assert is_found(charged, events), events
-    assert not is_found(charged, whole)
+        assert is_noticed(charged, events), events
+    assert not is_noticed(charged, whole)
     record_property("bad inputs", len(changed))
 
 
@@ -106,9 +106,9 @@ def renumbered(events):
 
 
 def swapped_bodies(whole, one, two):
-    found = [list(row) for row in whole]
-    found[one][1], found[two][1] = whole[two][1], whole[one][1]
-    return found
+    swapped = [list(row) for row in whole]
+    swapped[one][1], swapped[two][1] = whole[two][1], whole[one][1]
+    return swapped
 
 
 def test_every_changed_byte_of_a_stored_measurement_is_found(path, record_property):
@@ -118,7 +118,7 @@ def test_every_changed_byte_of_a_stored_measurement_is_found(path, record_proper
     with closing(sqlite3.connect(path)) as database:
         ((payload,), (other,)) = database.execute("SELECT payload FROM measurements")
     changed = [
-        payload[:at] + bytes([own ^ 1]) + payload[at + 1 :] for at, own in enumerate(payload)
+        payload[:at] + bytes([byte ^ 1]) + payload[at + 1 :] for at, byte in enumerate(payload)
     ]
     changed += [payload[:-1], payload + b"\0", b"", other, payload[::-1]]
     for content in changed:

@@ -141,8 +141,8 @@ def test_only_the_very_event_that_is_named_is_accepted(tmp_path):
     for (seq, digit), said in cases.items():
         named = {"ledger": {"seq": seq, "head": digit * 64}}
         (tmp_path / "release.json").write_text(json.dumps(named))
-        found = missing_event(tmp_path, events, ledger=Path("l.db"))
-        assert found is None if said is None else said in found
+        missing = missing_event(tmp_path, events, ledger=Path("l.db"))
+        assert missing is None if said is None else said in missing
 
 
 def test_an_empty_target_needs_no_witness(town):

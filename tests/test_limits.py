@@ -17,7 +17,7 @@ from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
 
 SHAPE = (2,) * 14
-ASKED = Workload(SHAPE, tuple(marginal(SHAPE, [i]) for i in range(14)), (1.0,) * 14)
+WORKLOAD = Workload(SHAPE, tuple(marginal(SHAPE, [i]) for i in range(14)), (1.0,) * 14)
 EVERY = chain.from_iterable(combinations(range(14), k) for k in range(15))
 
 
@@ -33,11 +33,13 @@ def plain(problem):
 
 def test_a_candidate_that_could_not_be_read_back_never_wins(monkeypatch):
     monkeypatch.setattr(select, "CANDIDATES", (("wide", wide), ("plain", plain)))
-    chosen = select.select(ASKED, noises=["laplace"])["laplace"]
+    chosen = select.select(WORKLOAD, noises=["laplace"])["laplace"]
     refused, _ = chosen.candidates
     assert "more than the 4,194,304 that a plan holds" in refused.reason
     assert chosen.best.name == "plain"
-    decode_strategy(encode_strategy(chosen.best.proposal.strategy), noise="laplace", workload=ASKED)
+    decode_strategy(
+        encode_strategy(chosen.best.proposal.strategy), noise="laplace", workload=WORKLOAD
+    )
 
 
 @pytest.mark.parametrize("limit", ["MAX_MATRIX_BYTES", "MAX_ALL_BYTES"])
@@ -59,9 +61,9 @@ def test_a_largest_error_that_is_exact_on_one_machine_only_is_no_damage(monkeypa
     strategy = MarginalsStrategy("m", "laplace", shape, {(0, 1): 3, (0,): 2, (): 1})
     monkeypatch.setattr(expected_error, "EXPAND_LIMIT", 12)
     monkeypatch.setattr(expected_error, "_is_exact", lambda _: other > 1)
-    found = expected_error.expected_error(strategy, workload)
-    low, high = found.max_between
-    assert low <= found.max_std_error <= high
+    error = expected_error.expected_error(strategy, workload)
+    low, high = error.max_between
+    assert low <= error.max_std_error <= high
     assert low < high
     monkeypatch.setattr(expected_error, "_is_exact", lambda _: other == 1)
     assert low <= expected_error.expected_error(strategy, workload).max_std_error <= high

@@ -47,13 +47,13 @@ def marginals(shape):
 
 def noisy_answers(strategy):
     rng = np.random.default_rng(2)
-    return [rng.normal(size=own.block.queries) for own in strategy.measurements]
+    return [rng.normal(size=measurement.block.queries) for measurement in strategy.measurements]
 
 
 def threshold(shape, r, counted=None, factors=None):
     every = tuple(range(len(shape)))
-    own = tuple(Identity(n) for n in shape) if factors is None else factors
-    return Block(shape, every, own, counted or (True,) * len(shape), r)
+    matrices = tuple(Identity(n) for n in shape) if factors is None else factors
+    return Block(shape, every, matrices, counted or (True,) * len(shape), r)
 
 
 def slow_answer(strategy, noisy, block):
@@ -84,8 +84,8 @@ def test_thresholds_are_signed_sums_of_the_tables_below(strategy, kept, wide, mo
     monkeypatch.setattr("dpquery.reconstruction.least_squares.WIDE", wide)
     estimates = reconstruct(strategy, noisy)
     for _ in range(2):  # what is kept serves again, unchanged
-        for block, own in zip(blocks, expected, strict=True):
-            assert np.allclose(estimates.answer(block, 0), own, rtol=1e-9)
+        for block, dense in zip(blocks, expected, strict=True):
+            assert np.allclose(estimates.answer(block, 0), dense, rtol=1e-9)
 
 
 def test_pieces_change_nothing(monkeypatch):
@@ -123,8 +123,8 @@ def test_a_file_takes_the_memory_of_its_batches():
     answers = TableAnswers(one.tables[0], np.arange(float(CELLS)), ones, ones)
 
     def peak(tables):
-        own = layout(replace(one, tables=one.tables * tables), domain)
-        return peak_of(lambda: deque(own.batches(iter([answers] * tables), rows=1 << 15), 0))
+        columns = layout(replace(one, tables=one.tables * tables), domain)
+        return peak_of(lambda: deque(columns.batches(iter([answers] * tables), rows=1 << 15), 0))
 
     few, many = peak(1), peak(3)
     assert many < 1.2 * few + (1 << 16)
@@ -133,20 +133,20 @@ def test_a_file_takes_the_memory_of_its_batches():
 
 def wide_item():
     columns = [Column(f"a{i}", Integers(0, n - 1)) for i, n in enumerate(SHAPE)]
-    domain = Domain(tuple(Attribute(own.name, (own,)) for own in columns))
+    domain = Domain(tuple(Attribute(column.name, (column,)) for column in columns))
     axes = tuple((i, IdentitySet(n)) for i, n in enumerate(SHAPE))
     return Item("wide", (Table(axes, at_least=2),)), domain
 
 
 def test_noisy_values_leave_their_grid_one_measurement_at_a_time():
     values = np.arange(-5, 5)
-    own = NoisyValues(values, [3, 0, 7], shift=2)
-    assert [part.tolist() for part in own] == [[-20, -16, -12], [], list(range(-8, 20, 4))]
-    assert [part.tolist() for part in own[1:]] == [[], list(range(-8, 20, 4))]
-    assert len(own) == 3
-    assert own[-1].dtype == np.float64
+    noisy = NoisyValues(values, [3, 0, 7], shift=2)
+    assert [part.tolist() for part in noisy] == [[-20, -16, -12], [], list(range(-8, 20, 4))]
+    assert [part.tolist() for part in noisy[1:]] == [[], list(range(-8, 20, 4))]
+    assert len(noisy) == 3
+    assert noisy[-1].dtype == np.float64
     with pytest.raises(IndexError):
-        own[3]
+        noisy[3]
     with pytest.raises(ValueError, match="10 values for measurements of 9"):
         NoisyValues(values, [3, 6], shift=0)
 

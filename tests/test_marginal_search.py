@@ -21,15 +21,15 @@ def rng(seed=0):
 
 
 def marginals(shape, subsets, weights=None):
-    blocks = tuple(marginal(shape, own) for own in subsets)
+    blocks = tuple(marginal(shape, subset) for subset in subsets)
     return Workload(shape, blocks, tuple(weights or (1.0,) * len(blocks)))
 
 
 def random_marginals(seed, d=3):
     shape = tuple(rng(seed).integers(2, 30, d).tolist())
     every = [b for k in range(min(d, 4)) for b in combinations(range(d), k)]
-    asked = [b for b in every if rng(seed).random() < 0.7] or every
-    return marginals(shape, asked, rng(seed).choice([0.1, 1.0, 10.0], len(asked)).tolist())
+    chosen = [b for b in every if rng(seed).random() < 0.7] or every
+    return marginals(shape, chosen, rng(seed).choice([0.1, 1.0, 10.0], len(chosen)).tolist())
 
 
 def problem_of(workload, max_cells=1e8):
@@ -75,8 +75,8 @@ def test_the_support_found_is_the_best_of_all_supports(seed):
         subsets = every[mask >> every & 1 > 0]
         if problem.lattice.inclusions(search.needed, subsets).any(axis=1).all():
             best = min(best, search.finish(subsets, np.ones(len(subsets))).loss)
-    found = opt_marginals(gram(workload), noise="laplace", rng=rng(seed))
-    assert found.loss <= best * (1 + 1e-6)
+    selection = opt_marginals(gram(workload), noise="laplace", rng=rng(seed))
+    assert selection.loss <= best * (1 + 1e-6)
 
 
 @seeds
@@ -84,10 +84,10 @@ def test_the_loss_is_that_of_the_weights_and_no_hop_raises_it(seed):
     workload = random_marginals(seed, d=5)
     losses = []
     for hops in (0, 20, 60):
-        found = opt_marginals(gram(workload), noise="laplace", rng=rng(), restarts=2, hops=hops)
-        assert sum(found.weights.values()) == pytest.approx(1)
-        assert slow_loss(workload, found.weights) == pytest.approx(found.loss, rel=1e-7)
-        losses.append(found.loss)
+        selection = opt_marginals(gram(workload), noise="laplace", rng=rng(), restarts=2, hops=hops)
+        assert sum(selection.weights.values()) == pytest.approx(1)
+        assert slow_loss(workload, selection.weights) == pytest.approx(selection.loss, rel=1e-7)
+        losses.append(selection.loss)
     assert losses == sorted(losses, reverse=True)
 
 
@@ -99,16 +99,16 @@ def test_a_hop_is_better_or_nothing(seed):
     search, generator = search_of(problem), rng(seed)
     first = search.finish(search.measurable, np.ones(len(search.measurable)))
     for _ in range(30):
-        found = search.hop(first, generator)
-        assert found is None or found.loss < first.loss
-        assert found is None or problem.allowed[found.subsets].all()
+        better = search.hop(first, generator)
+        assert better is None or better.loss < first.loss
+        assert better is None or problem.allowed[better.subsets].all()
 
 
 def test_weights_of_very_different_sizes_lose_no_table():
     shape = (2, 3, 900)
     workload = marginals(shape, [(0,), (1,), (2,)], [1e-9, 1.0, 1e9])
-    found = opt_marginals(gram(workload), noise="laplace", rng=rng())
-    assert slow_loss(workload, found.weights) == pytest.approx(found.loss, rel=1e-6)
+    selection = opt_marginals(gram(workload), noise="laplace", rng=rng())
+    assert slow_loss(workload, selection.weights) == pytest.approx(selection.loss, rel=1e-6)
 
 
 @pytest.mark.parametrize("d", [1, 4])
@@ -117,28 +117,28 @@ def test_inclusion_and_toggling_agree_with_sets(d):
     family = [a for a in full.subsets if len(a) != 1]
     for lattice in (full, Lattice(d, family)):
         low, high = rng(1).integers(len(lattice), size=6), rng(2).integers(len(lattice), size=9)
-        held = [
+        included = [
             [set(lattice.subset(a)) <= set(lattice.subset(b)) for b in high.tolist()]
             for a in low.tolist()
         ]
-        assert lattice.inclusions(low, high).tolist() == np.array(held, dtype=float).tolist()
+        assert lattice.inclusions(low, high).tolist() == np.array(included, dtype=float).tolist()
         numbers, attributes = rng(3).integers(len(lattice), size=20), rng(4).integers(d, size=20)
-        wanted = [
+        expected = [
             tuple(sorted(set(lattice.subset(k)) ^ {i}))
             for k, i in zip(numbers.tolist(), attributes.tolist(), strict=True)
         ]
-        found = [lattice.subset(k) for k in lattice.toggled(numbers, attributes).tolist()]
-        assert found == [a for a in wanted if a in lattice.subsets]
+        toggled = [lattice.subset(k) for k in lattice.toggled(numbers, attributes).tolist()]
+        assert toggled == [a for a in expected if a in lattice.subsets]
 
 
 def test_beyond_the_full_lattice_unions_of_tables_are_measured_where_they_pay():
     shape = (2,) * 18
     pairs = list(combinations(range(0, 18, 3), 2))
     workload = marginals(shape, [*pairs, *((i,) for i in range(18))])
-    found = opt_marginals(gram(workload), noise="laplace", rng=rng(), hops=40)
-    assert any(len(b) > 2 for b in found.weights)
+    selection = opt_marginals(gram(workload), noise="laplace", rng=rng(), hops=40)
+    assert any(len(b) > 2 for b in selection.weights)
     alone = opt_marginals(gram(workload), noise="laplace", rng=rng(), restarts=1, hops=0)
-    assert found.loss < alone.loss
+    assert selection.loss < alone.loss
 
 
 def test_most_of_many_subsets_are_kept_as_a_full_lattice():

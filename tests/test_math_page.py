@@ -22,11 +22,11 @@ def kron(*matrices):
 
 def mixed(inside, outside, b):
     """kron_{i in b} inside_i kron_{i not in b} outside_i."""
-    return kron(*(x if own else y for x, y, own in zip(inside, outside, b, strict=True)))
+    return kron(*(x if is_in else y for x, y, is_in in zip(inside, outside, b, strict=True)))
 
 
 def pick(values, b):
-    return math.prod(value for value, own in zip(values, b, strict=True) if own)
+    return math.prod(value for value, is_in in zip(values, b, strict=True) if is_in)
 
 
 def unit_gram(rng, n):
@@ -37,12 +37,12 @@ def unit_gram(rng, n):
 
 def numerical(f, X):
     """The gradient of f by central differences."""
-    found = np.zeros_like(X)
+    gradient = np.zeros_like(X)
     for place in np.ndindex(X.shape):
         step = np.zeros_like(X)
         step[place] = 1e-6
-        found[place] = (f(X + step) - f(X - step)) / 2e-6
-    return found
+        gradient[place] = (f(X + step) - f(X - step)) / 2e-6
+    return gradient
 
 
 @pytest.fixture
@@ -54,11 +54,11 @@ def rng():
 def factors(rng):
     """Grams of unit diagonal, and mu, z, E1 = G^-1 - g g' / mu of sections 6 and 7."""
     G = [unit_gram(rng, n) for n in SHAPE]
-    inverses = [np.linalg.inv(own) for own in G]
-    mu = [own.sum() for own in inverses]
-    z = [own.sum(axis=0) / m for own, m in zip(inverses, mu, strict=True)]
-    E1 = [own - m * np.outer(y, y) for own, m, y in zip(inverses, mu, z, strict=True)]
-    return G, mu, [np.outer(own, own) for own in z], E1
+    inverses = [np.linalg.inv(V) for V in G]
+    mu = [inverse.sum() for inverse in inverses]
+    z = [inverse.sum(axis=0) / m for inverse, m in zip(inverses, mu, strict=True)]
+    E1 = [inverse - m * np.outer(y, y) for inverse, m, y in zip(inverses, mu, z, strict=True)]
+    return G, mu, [np.outer(y, y) for y in z], E1
 
 
 def test_section_1_the_dual_is_below_any_strategy_and_met_at_the_fixed_point(rng):
@@ -116,11 +116,11 @@ def test_section_4_the_loss_of_the_optimal_blocks_is_the_svd_bound():
         ]
     )
     J = [np.ones((n, n)) for n in shape]
-    centred = [np.eye(n) - own / n for n, own in zip(shape, J, strict=True)]
+    centred = [np.eye(n) - J_i / n for n, J_i in zip(shape, J, strict=True)]
     roots = 0.0
     for b in product((False, True), repeat=3):
-        t = np.trace(mixed(centred, [own / len(own) for own in J], b) @ W.T @ W)
-        rest = [not own for own in b]
+        t = np.trace(mixed(centred, [J_i / len(J_i) for J_i in J], b) @ W.T @ W)
+        rest = [not is_in for is_in in b]
         v = t / (pick(shape, b) ** 2 * pick(shape, rest))
         roots += math.sqrt(max(pick([n * (n - 1) for n in shape], b) * v, 0))
     svd = np.linalg.svd(W, compute_uv=False).sum() ** 2 / W.shape[1]
@@ -141,15 +141,17 @@ def test_section_5_thresholds_are_signed_products_and_diagonal_in_sets(r):
     assert sum(coef[u] * mixed(eyes, ones, u) for u in sets) == pytest.approx(D)
     gram = 0.0
     for a in sets:
-        others = [np.array([1 - 1 / n, 1 / n]) for n, own in zip(shape, a, strict=True) if not own]
+        others = [
+            np.array([1 - 1 / n, 1 / n]) for n, is_in in zip(shape, a, strict=True) if not is_in
+        ]
         P, w = reduce(np.convolve, others, np.ones(1)), sum(a)
         steps = [
             math.comb(w - 1, r - 1 - x) * (-1) ** (w - r + x) if w and 0 <= r - 1 - x < w else 0
             for x in range(len(P))
         ]
         level = P @ (steps if w else [x >= r for x in range(len(P))])
-        rows = pick(shape, [not own for own in a])
-        gram = gram + rows * level**2 * mixed([own - 1 / len(own) for own in eyes], ones, a)
+        rows = pick(shape, [not is_in for is_in in a])
+        gram = gram + rows * level**2 * mixed([eye - 1 / len(eye) for eye in eyes], ones, a)
     assert gram == pytest.approx(D.T @ D)
 
 
@@ -157,11 +159,11 @@ def test_section_6_cores_and_totals_are_inverted_in_closed_form_and_hold_every_p
     factors, rng
 ):
     G, mu, zz, H = factors
-    FF = [own - one / m for own, one, m in zip(G, J, mu, strict=True)]
+    FF = [V - one / m for V, one, m in zip(G, J, mu, strict=True)]
     s = {b: rng.uniform(0.5, 2) for b in SETS}
     X = sum(mixed(FF, J, b) / s[b] for b in SETS)
     assert sum(s[b] * mixed(H, zz, b) for b in SETS) == pytest.approx(np.linalg.inv(X))
-    shares = {b: pick(mu, [not own for own in b]) for b in SETS}
+    shares = {b: pick(mu, [not is_in for is_in in b]) for b in SETS}
     assert sum(mixed(FF, J, b) / shares[b] for b in SETS) == pytest.approx(kron(*G))
 
 
@@ -176,7 +178,7 @@ def test_section_6_the_gradient_by_the_free_columns(rng):
     B = C / lengths
     by_B = -2 * (1 - ridge) * B @ M @ T @ M
     by_C = (by_B - B * (B * by_B).sum(axis=0)) / lengths
-    expected = numerical(lambda own: np.sum(inverse(own) * T), C)
+    expected = numerical(lambda X: np.sum(inverse(X) * T), C)
     assert by_C == pytest.approx(expected, rel=1e-3, abs=1e-3)
 
 
@@ -184,12 +186,12 @@ def test_section_7_marginals_of_factors_are_inverted_in_closed_form(factors, rng
     G, mu, zz, E1 = factors
     theta = {b: rng.uniform(0.5, 2) for b in SETS}
     X = sum(theta[b] ** 2 * mixed(G, J, b) for b in SETS)
-    H = [own / m for own, m in zip(E1, mu, strict=True)]
+    H = [E / m for E, m in zip(E1, mu, strict=True)]
     kappa = {
         b: sum(theta[a] ** 2 / pick(mu, a) for a in SETS if all(np.array(a) >= b)) for b in SETS
     }
-    found = sum(mixed(H, zz, b) / kappa[b] for b in SETS)
-    assert found == pytest.approx(np.linalg.inv(X))
+    computed = sum(mixed(H, zz, b) / kappa[b] for b in SETS)
+    assert computed == pytest.approx(np.linalg.inv(X))
 
 
 def test_section_8_any_generalised_inverse_gives_supported_queries_one_variance(rng):
@@ -228,16 +230,16 @@ def test_section_8_one_factor_has_a_basis_that_puts_the_total_first(rng):
 def test_section_10_the_tail_is_the_sum_over_which_one_is_the_r_th(rng):
     p, r = rng.random(5), 3
     states, tail = np.eye(6)[0], 0.0
-    for own in p:
-        tail += states[r - 1] * own
-        states = states * (1 - own) + np.append(0, states[:-1]) * own
+    for probability in p:
+        tail += states[r - 1] * probability
+        states = states * (1 - probability) + np.append(0, states[:-1]) * probability
     assert tail == pytest.approx(states[r:].sum())
 
 
 def test_section_12_the_inverse_of_a_hierarchy_adds_up_contrasts(rng):
     n, sizes, squares = 7, (1, 2, 4), (0.7, 3.0, 0.2)
     blocks = [np.equal.outer(np.arange(n) // size, np.arange(n) // size) for size in sizes]
-    G = sum(square * own for square, own in zip(squares, blocks, strict=True))
+    G = sum(square * block for square, block in zip(squares, blocks, strict=True))
     q = rng.normal(size=n)
     mean, mass, total = q, np.full(n, 1 / squares[0]), 0.0
     for square in squares[1:]:

@@ -41,8 +41,8 @@ def moves(strategy, mechanism, before, after):
     """How far the answers on the grid move, in the norm of the noise."""
     total = 0
     for measurement in strategy.measurements:
-        own = measurement.block.attributes
-        beyond = tuple(i for i in range(before.ndim) if i not in own)
+        attributes = measurement.block.attributes
+        beyond = tuple(i for i in range(before.ndim) if i not in attributes)
         a, b = (
             exact_answers(measurement, x.sum(axis=beyond), shift=mechanism.shift)
             for x in (before, after)
@@ -92,14 +92,17 @@ def test_the_grid_costs_next_to_nothing():
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_the_standard_deviation_that_is_stated_is_that_of_what_is_drawn(noise):
     budget, size = EPSILON if noise == "laplace" else RHO, 20_000
-    own = calibrated_noise(wide_product(noise), privacy=Privacy(), guarantee=budget)
+    calibrated = calibrated_noise(wide_product(noise), privacy=Privacy(), guarantee=budget)
     drawn = draw(
-        np.zeros(size, np.int64), budget=budget, sensitivity=own.sensitivity, scale=own.scale
+        np.zeros(size, np.int64),
+        budget=budget,
+        sensitivity=calibrated.sensitivity,
+        scale=calibrated.scale,
     )
     # Eight standard deviations of what is found: sqrt((kurtosis - 1) / (4 n)), 6 for Laplace.
     slack = 8 * np.sqrt((5 if noise == "laplace" else 2) / (4 * size))
-    assert own.shift > 0
-    assert drawn.std() * 2.0**own.shift == pytest.approx(own.noise_std, rel=slack)
+    assert calibrated.shift > 0
+    assert drawn.std() * 2.0**calibrated.shift == pytest.approx(calibrated.noise_std, rel=slack)
 
 
 @pytest.mark.parametrize(("epsilon", "word"), [(10**6, "smaller"), (Fraction(1, 10**20), "larger")])
@@ -118,12 +121,12 @@ def test_a_union_of_narrow_and_wide_parts_can_be_stored_and_measured():
     )
     workload = Workload(shape, blocks, (1.0, 1.0))
     for noise, budget in (("laplace", EPSILON), ("gaussian", RHO)):
-        (found,) = (
-            own.proposal
-            for own in select(workload, noises=(noise,))[noise].candidates
-            if own.name == "OPT_+"
+        (union,) = (
+            candidate.proposal
+            for candidate in select(workload, noises=(noise,))[noise].candidates
+            if candidate.name == "OPT_+"
         )
-        encoded = json.loads(json.dumps(encode_strategy(found.strategy)))
+        encoded = json.loads(json.dumps(encode_strategy(union.strategy)))
         strategy = decode_strategy(encoded, noise=noise, workload=workload)
         mechanism = calibrated_noise(strategy, privacy=Privacy(), guarantee=budget)
         before = np.ones(shape, dtype=np.int64)

@@ -65,11 +65,11 @@ def whole(tmp_path_factory):
 
 def test_every_mutant_is_one_change_that_runs():
     """Its name stands for one function of the product, and its text occurs there once."""
-    for own in MUTANTS:
-        definition = find(own.within, package())
-        after = own.applied_to(definition)
-        assert ast.dump(ast.parse(after)) != dumped(definition.module), own.name
-        assert not unknown_names(after), own.name
+    for mutant in MUTANTS:
+        definition = find(mutant.within, package())
+        after = mutant.applied_to(definition)
+        assert ast.dump(ast.parse(after)) != dumped(definition.module), mutant.name
+        assert not unknown_names(after), mutant.name
 
 
 @cache
@@ -79,14 +79,14 @@ def dumped(module: Module) -> str:
 
 def test_a_file_that_moves_leaves_every_mutant_as_it_is():
     moved = tuple(
-        Module(f"elsewhere/{own.path}", own.source, own.tree)
-        for own in package()
-        if own.last_name != "dpquery"
+        Module(f"elsewhere/{module.path}", module.source, module.tree)
+        for module in package()
+        if module.last_name != "dpquery"
     )
-    for own in MUTANTS:
-        here, there = (find(own.within, place) for place in (package(), moved))
-        assert there.module.path == f"elsewhere/{here.module.path}", own.name
-        assert own.applied_to(there) == own.applied_to(here), own.name
+    for mutant in MUTANTS:
+        here, there = (find(mutant.within, place) for place in (package(), moved))
+        assert there.module.path == f"elsewhere/{here.module.path}", mutant.name
+        assert mutant.applied_to(there) == mutant.applied_to(here), mutant.name
 
 
 def test_a_mutant_that_fits_nowhere_or_twice_is_refused():
@@ -150,14 +150,14 @@ def test_a_mutant_of_an_unknown_or_ambiguous_function_is_not_planted(whole, tmp_
 
 
 def test_every_mutant_is_named_once_and_has_a_catcher_that_exists():
-    names = [own.name for own in MUTANTS]
+    names = [mutant.name for mutant in MUTANTS]
     assert len(set(names)) == len(names)
     assert set(CHEAPEST) <= set(names)
-    assert len({(own.within, own.old, own.new) for own in MUTANTS}) == len(names)
+    assert len({(mutant.within, mutant.old, mutant.new) for mutant in MUTANTS}) == len(names)
     known = {path.name: names_in(path) for path in TESTS.glob("test_*.py")}
-    for own in MUTANTS:
-        assert own.caught_by, own.name
-        for catcher in own.caught_by:
+    for mutant in MUTANTS:
+        assert mutant.caught_by, mutant.name
+        for catcher in mutant.caught_by:
             file, _, test = catcher.partition("::")
             part = catcher.removeprefix(AUDIT) if catcher.startswith(AUDIT) else None
             assert part in PARTS or test.partition("[")[0] in known.get(file, ()), catcher
@@ -176,9 +176,11 @@ def test_no_mutant_rests_on_a_test_that_may_be_skipped():
         in (skipped["test_crashes.py"])
     )
     assert names_in(TESTS / "test_fuzz_spec.py") <= skipped["test_fuzz_spec.py"]
-    for own in MUTANTS:
-        tests = (own.partition("[")[0].split("::") for own in own.caught_by if "::" in own)
-        assert [test for file, test in tests if test in skipped[file] - LINUX] == [], own.name
+    for mutant in MUTANTS:
+        tests = (
+            catcher.partition("[")[0].split("::") for catcher in mutant.caught_by if "::" in catcher
+        )
+        assert [test for file, test in tests if test in skipped[file] - LINUX] == [], mutant.name
 
 
 def may_be_skipped(path: Path) -> set[str]:
@@ -195,18 +197,24 @@ def may_be_skipped(path: Path) -> set[str]:
         - skips
     ):
         skips |= more
-    whole = any("importorskip" in words_of(own) for own in body if not hasattr(own, "body"))
+    whole = any(
+        "importorskip" in words_of(statement)
+        for statement in body
+        if not hasattr(statement, "body")
+    )
     return names_in(path) if whole or "pytestmark" in skips else skips
 
 
 def words_of(node: ast.AST) -> set[str]:
     """Return all names, attributes and arguments in some source."""
     kinds = {ast.Name: "id", ast.Attribute: "attr", ast.arg: "arg"}
-    return {getattr(own, kinds[type(own)]) for own in ast.walk(node) if type(own) in kinds}
+    return {getattr(part, kinds[type(part)]) for part in ast.walk(node) if type(part) in kinds}
 
 
 def assigned(node: ast.AST) -> list[str]:
-    return [own.id for own in ast.walk(node) if isinstance(own, ast.Name) and own.id != "pytest"]
+    return [
+        part.id for part in ast.walk(node) if isinstance(part, ast.Name) and part.id != "pytest"
+    ]
 
 
 def test_what_is_planted_is_what_the_tests_import(whole, tmp_path):
@@ -214,7 +222,9 @@ def test_what_is_planted_is_what_the_tests_import(whole, tmp_path):
     planted = Mutant("a version", "none", "__version__", version, '__version__ = "planted"', ())
     folder = plant(planted, whole, tmp_path / "copy")
     (folder / "tests" / "test_probe.py").write_text(PROBE)
-    there, noticed = (f"test_probe.py::test_the_mistake_is_{own}" for own in ("there", "noticed"))
+    there, noticed = (
+        f"test_probe.py::test_the_mistake_is_{state}" for state in ("there", "noticed")
+    )
     assert failing(folder, [there, noticed]) == {noticed}
 
 
@@ -239,15 +249,15 @@ def test_a_catcher_that_does_not_end_is_reported_as_that(whole, tmp_path, monkey
 
 
 def test_the_cheapest_mutants_are_caught_and_a_harmless_one_is_not(whole, tmp_path):
-    mutants = [own for own in MUTANTS if own.name in CHEAPEST]
-    catchers = sorted({catcher for own in mutants for catcher in own.caught_by})
+    mutants = [mutant for mutant in MUTANTS if mutant.name in CHEAPEST]
+    catchers = sorted({catcher for mutant in mutants for catcher in mutant.caught_by})
     assert complaints(plant(HARMLESS, whole, tmp_path / "harmless"), catchers) == ""
     assert survivors(mutants, whole, tmp_path) == {}
 
 
 @pytest.mark.slow
 def test_every_mutant_is_caught(whole, tmp_path, record_property, capsys):
-    catchers = sorted({catcher for own in MUTANTS for catcher in own.caught_by})
+    catchers = sorted({catcher for mutant in MUTANTS for catcher in mutant.caught_by})
     assert complaints(whole, catchers) == ""
     passing = survivors(MUTANTS, whole, tmp_path)
     caught = len(MUTANTS) - len(passing)
@@ -260,4 +270,4 @@ def test_every_mutant_is_caught(whole, tmp_path, record_property, capsys):
 
 def survivors(mutants, whole, room):
     """Mutants that some of their catchers let pass, and which ones do."""
-    return {own.name: passing for own, passing in missed(mutants, whole, room) if passing}
+    return {mutant.name: passing for mutant, passing in missed(mutants, whole, room) if passing}

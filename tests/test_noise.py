@@ -56,14 +56,14 @@ def test_either_source_draws_at_the_very_scale(noise, monkeypatch):
 
     class Seen:
         def __init__(self, noise, scale):
-            self.own, self.about = real(noise, scale), (noise, scale)
+            self.measurement, self.about = real(noise, scale), (noise, scale)
 
         def map(self, d_in):
-            return self.own.map(d_in)
+            return self.measurement.map(d_in)
 
         def __call__(self, arg):
             drawn.append(("OpenDP", *self.about, len(arg)))
-            return self.own(arg)
+            return self.measurement(arg)
 
     monkeypatch.setattr(noise_module, "BulkSampler", Looking)
     monkeypatch.setattr(noise_module, "_built", Seen)

@@ -131,8 +131,8 @@ def differences(seen, scenario, names, capfd):
     expected = seen(PLAIN, town, steps)
     for name in names:
         capfd.readouterr()
-        found = seen(FILES[name], town, steps)
-        for what in (found.difference(expected), found.holding_the_canary()):
+        observed = seen(FILES[name], town, steps)
+        for what in (observed.difference(expected), observed.holding_the_canary()):
             if what:
                 yield name, what
         if capfd.readouterr() != ("", ""):  # what is written past Python's own streams
@@ -143,7 +143,7 @@ def assert_the_same(seen, scenario, names, capfd):
     """Compare the files of some names with the plain one; return how many were compared."""
     town, steps, *_ = scenario
     first = seen(PLAIN, town, steps)  # what is imported or remembered once happens here
-    assert [own.code for own in first.done] == [own.code for own in steps]
+    assert [ended.code for ended in first.done] == [step.code for step in steps]
     assert not list(differences(seen, scenario, names, capfd))
     return len(names)
 
@@ -152,8 +152,8 @@ def assert_the_same(seen, scenario, names, capfd):
 def test_whatever_the_data_everything_observable_is_the_same(
     seen, scenario, capfd, record_property
 ):
-    own = SCENARIOS[scenario]
-    record_property("neighbours", assert_the_same(seen, own, own[2], capfd))
+    steps = SCENARIOS[scenario]
+    record_property("neighbours", assert_the_same(seen, steps, steps[2], capfd))
 
 
 @pytest.mark.slow
@@ -161,8 +161,8 @@ def test_whatever_the_data_everything_observable_is_the_same(
 def test_whatever_the_data_of_all_wild_files_everything_is_the_same(
     seen, scenario, capfd, record_property
 ):
-    own = (SCENARIOS | LONG_SCENARIOS)[scenario]
-    record_property("neighbours", assert_the_same(seen, own, own[-1], capfd))
+    steps = (SCENARIOS | LONG_SCENARIOS)[scenario]
+    record_property("neighbours", assert_the_same(seen, steps, steps[-1], capfd))
 
 
 def counting(leak):
@@ -206,12 +206,12 @@ LEAKS = {
     "noise that hides nothing": {f"{CURATOR}.draw": lambda answers, **_: answers},
     "values in an order of the data's": {f"{CURATOR}.draw": in_another_order},
     "a count on stdout": {TABULATE: counting(print)},
-    "a count past Python": {TABULATE: counting(lambda own: os.write(2, b"%d" % own))},
+    "a count past Python": {TABULATE: counting(lambda n: os.write(2, b"%d" % n))},
     "a count as exit code": {TABULATE: counting(sys.exit)},
-    "a file": {TABULATE: counting(lambda own: Path(f"home/{own}").touch())},
-    "a cache": {TABULATE: counting(lambda own: Path("tmp/cache").write_text(str(own)))},
-    "a temporary file, gone again": {TABULATE: counting(lambda own: own and made_and_removed(own))},
-    "the mode of a file": {TABULATE: counting(lambda own: Path("home").chmod(0o700 + own % 8))},
+    "a file": {TABULATE: counting(lambda n: Path(f"home/{n}").touch())},
+    "a cache": {TABULATE: counting(lambda n: Path("tmp/cache").write_text(str(n)))},
+    "a temporary file, gone again": {TABULATE: counting(lambda n: n and made_and_removed(n))},
+    "the mode of a file": {TABULATE: counting(lambda n: Path("home").chmod(0o700 + n % 8))},
     "the age of the data": {TABULATE: counting(lambda _: shutil.copystat("data.csv", "more.yaml"))},
     "a copy of the data": {TABULATE: counting(lambda _: shutil.copy("data.csv", "home"))},
     "the size in the manifest": {
@@ -246,7 +246,7 @@ def test_a_planted_leak_is_seen(seen, monkeypatch, capfd, leak):
     for place, leaking in LEAKS[leak].items():
         monkeypatch.setattr(place, leaking)
     steps = SHORT[::2]
-    codes = [own.code for own in seen(PLAIN, "rows", steps).done]
+    codes = [ended.code for ended in seen(PLAIN, "rows", steps).done]
     assert codes == [0, 0] or "exit code" in leak  # it is no mere crash
     assert list(differences(seen, ("rows", steps), ["canaries"], capfd))
 

@@ -26,11 +26,11 @@ CURATOR = "dpquery.measurement.curator"
 def holding_the_canary(done, files):
     """Outputs and files that hold the canary in any place."""
     written = [path for path, content in files.items() if CANARY.encode() in content]
-    return written + [own for own in done if CANARY in own.out + own.err]
+    return written + [ended for ended in done if CANARY in ended.out + ended.err]
 
 
 def all_but_the_data():
-    return {name: own for name, own in contents(".").items() if name != "data.csv"}
+    return {name: content for name, content in contents(".").items() if name != "data.csv"}
 
 
 def failed_alike(content=None, *, charged):
@@ -52,12 +52,12 @@ def failed_alike(content=None, *, charged):
 
 
 def test_every_file_without_a_header_is_refused_in_the_same_words(town, record_property):
-    assert len({failed_alike(own, charged=False) for own in NO_HEADERS.values()}) == 1
+    assert len({failed_alike(header, charged=False) for header in NO_HEADERS.values()}) == 1
     record_property("bad inputs", len(NO_HEADERS))
 
 
 def test_every_header_without_a_declared_column_is_refused_in_the_same_words(town, record_property):
-    (message,) = {failed_alike(own, charged=False) for own in WITHOUT_REGION.values()}
+    (message,) = {failed_alike(header, charged=False) for header in WITHOUT_REGION.values()}
     assert message.count("region") == 1
     assert "age" not in message
     record_property("bad inputs", len(WITHOUT_REGION))
@@ -76,8 +76,8 @@ def test_what_is_no_regular_file_is_refused_without_waiting_for_it(town, record_
         Path("data.csv").symlink_to(place)
         messages.add(run(*RELEASE).err)
         Path("data.csv").unlink()
-    with socket.socket(socket.AF_UNIX) as own:
-        own.bind("data.csv")
+    with socket.socket(socket.AF_UNIX) as endpoint:
+        endpoint.bind("data.csv")
         messages.add(run(*RELEASE).err)
     assert len(messages) == 1
     assert "not a file" in messages.pop()
@@ -156,9 +156,9 @@ def test_a_file_that_is_changed_after_the_charge_costs_it_once(town, monkeypatch
     real, path = module.tabulate, Path("data.csv")
     path.write_bytes(FILES["canaries"])
 
-    def changed(*own, **given):
+    def changed(*arguments, **given):
         change(path)
-        return real(*own, **given)
+        return real(*arguments, **given)
 
     with monkeypatch.context() as patch:
         patch.setattr(f"{CURATOR}.tabulate", changed)
@@ -206,7 +206,7 @@ FAILURES = [
 ]
 
 
-@pytest.mark.parametrize(("failure", "code"), FAILURES, ids=lambda own: type(own).__name__)
+@pytest.mark.parametrize(("failure", "code"), FAILURES, ids=lambda failure: type(failure).__name__)
 @pytest.mark.parametrize("place", ["tabulate", "exact_answers", "draw"])
 def test_an_error_between_the_data_and_the_noise_says_nothing_of_the_data(
     town, monkeypatch, place, failure, code

@@ -34,7 +34,7 @@ COMMANDS = {
 
 
 TOWN = pytest.mark.parametrize(
-    "town", ["rows", *(pytest.param(own, marks=pytest.mark.slow) for own in ("persons", "RAP"))]
+    "town", ["rows", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("persons", "RAP"))]
 )
 
 
@@ -76,13 +76,13 @@ def job(place, command, environment, **more):
 
 def left_behind(place):
     """Every file but the data themselves."""
-    return {name: own for name, own in contents(place).items() if name != "data.csv"}
+    return {name: content for name, content in contents(place).items() if name != "data.csv"}
 
 
 def holding(files, *secrets):
     """Name the files that match one of some secrets, or are named after one."""
-    found = re.compile(b"|".join([CANARY.encode(), *secrets]))
-    return [name for name, own in files.items() if found.search(own + name.encode())]
+    pattern = re.compile(b"|".join([CANARY.encode(), *secrets]))
+    return [name for name, file in files.items() if pattern.search(file + name.encode())]
 
 
 def counts_of(number):
@@ -95,15 +95,15 @@ def counts_of(number):
 def test_whatever_the_data_a_process_makes_the_same_calls_and_leaves_the_same_bytes(
     template, place, forks, town, record_property
 ):
-    found = {}
+    results = {}
     names = ["canaries", "empty", "quotes", "many rows"]
-    for name, content in {"plain": PLAIN, **{own: FILES[own] for own in names}}.items():
+    for name, content in {"plain": PLAIN, **{key: FILES[key] for key in names}}.items():
         environment = make_ready(place, template(town), content)
         jobs = [job(place, command, environment, before=FIX) for command in COMMANDS[town]]
-        found[name] = forks.run(*jobs), left_behind(place)
-        assert not holding(found[name][1]), name
-    assert [own.code for own in found["plain"][0]] == [0] * len(COMMANDS[town])
-    assert [name for name in names if found[name] != found["plain"]] == []
+        results[name] = forks.run(*jobs), left_behind(place)
+        assert not holding(results[name][1]), name
+    assert [ended.code for ended in results["plain"][0]] == [0] * len(COMMANDS[town])
+    assert [name for name in names if results[name] != results["plain"]] == []
     record_property("neighbours", len(names))
 
 
@@ -112,7 +112,7 @@ def test_whatever_the_data_a_process_makes_the_same_calls_and_leaves_the_same_by
     ("town", "times"),
     [
         ("rows", 5),
-        *(pytest.param(own, 25, marks=pytest.mark.slow) for own in COMMANDS),
+        *(pytest.param(command, 25, marks=pytest.mark.slow) for command in COMMANDS),
     ],
 )
 def test_a_release_killed_before_any_call_leaves_nothing_of_the_data(
@@ -120,13 +120,13 @@ def test_a_release_killed_before_any_call_leaves_nothing_of_the_data(
 ):
     content = PERSONS_ALIKE if town == "persons" else ALIKE
     environment = make_ready(place, template(town), content)
-    wanted = job(place, COMMANDS[town][0], environment, before=FIX)
-    (done,) = forks.run(wanted)
+    request = job(place, COMMANDS[town][0], environment, before=FIX)
+    (done,) = forks.run(request)
     assert done.code == 0, done
     moments = range(len(done.names), 0, -max(1, len(done.names) // times))
     for moment in moments:
         make_ready(place, template(town), content)
-        (killed,) = forks.run(wanted | {"arm": (KILL, moment, 0)})
+        (killed,) = forks.run(request | {"arm": (KILL, moment, 0)})
         assert killed.code == -9, moment
         assert (killed.out, killed.err) == ("", "")
         assert not holding(left_behind(place), *counts_of(MANY)), done.names[moment - 1]
@@ -137,12 +137,12 @@ def test_a_trace_that_a_killed_process_left_would_be_found(template, place, fork
     environment = make_ready(place, template("rows"), ALIKE)
     spills = """
 import numpy
-import dpquery.measurement.curator as own
+import dpquery.measurement.curator as curator
 def spill(answers, **_):
     numpy.save("tmp/spilt.npy", answers)
     import os, signal
     os.kill(os.getpid(), signal.SIGKILL)
-own.draw = spill
+curator.draw = spill
 """
     (killed,) = forks.run(job(place, COMMANDS["rows"][0], environment, before=spills))
     assert killed.code == -9
@@ -151,7 +151,7 @@ own.draw = spill
 
 # ------------------------------------------------------------------------- what Python is told
 
-PLACES = [Path(own) for own in ("/tmp", "/var/tmp", "/dev/shm") if Path(own).is_dir()]  # noqa: S108
+PLACES = [Path(folder) for folder in ("/tmp", "/var/tmp", "/dev/shm") if Path(folder).is_dir()]  # noqa: S108
 LOUD = {"PYTHONWARNINGS": "always", "PYTHONFAULTHANDLER": "1", "PYTHONDEVMODE": "1"}
 ENVIRONMENTS = {
     "everything at once": LOUD | {"COLUMNS": "20", "HOME": "/proc", "TERM": "dumb"},
@@ -165,59 +165,59 @@ def spoken(place, command, environment, **streams):
     """Start a command in a process of its own, with noise and choice fixed."""
     here = Path(__file__).parent
     path = os.pathsep.join([str(here.parent), str(here)])
-    own = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
-    own |= {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    variables = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
+    variables |= {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.Popen(
         [sys.executable, "-c", f"{FIX}from dpquery.cli import main\nmain()", *command.split()],
         cwd=place,
-        env=own | environment,
+        env=variables | environment,
         **({"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams),
     )
 
 
 def new_files(before):
     """Files in the folders for everybody's temporary files that were not there before."""
-    found = {}
-    for path in (own for folder in PLACES for own in set(folder.iterdir()) - before):
+    files = {}
+    for path in (entry for folder in PLACES for entry in set(folder.iterdir()) - before):
         try:
-            found[str(path)] = path.read_bytes() if path.is_file() else b""
+            files[str(path)] = path.read_bytes() if path.is_file() else b""
         except OSError:
             continue  # another process's, and gone or closed to us
-    return found
+    return files
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("told", ENVIRONMENTS)
+@pytest.mark.parametrize("settings", ENVIRONMENTS)
 def test_whatever_python_is_told_it_says_nothing_of_the_data(
-    template, place, told, record_property
+    template, place, settings, record_property
 ):
-    before = {own for folder in PLACES for own in folder.iterdir()}
-    found = {}
+    before = {path for folder in PLACES for path in folder.iterdir()}
+    results = {}
     for name in ("plain", "canaries"):
-        own = make_ready(place, template("rows"), FILES[name])
-        del own["TMPDIR"]
-        process = spoken(place, COMMANDS["rows"][0], own | ENVIRONMENTS[told])
+        ready = make_ready(place, template("rows"), FILES[name])
+        del ready["TMPDIR"]
+        process = spoken(place, COMMANDS["rows"][0], ready | ENVIRONMENTS[settings])
         out, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
-        found[name] = out, err, left_behind(place)
+        results[name] = out, err, left_behind(place)
         assert CANARY.encode() not in out + err
-        assert not holding(found[name][2])
-    assert [name for name, own in found.items() if own != found["plain"]] == []
+        assert not holding(results[name][2])
+    assert [name for name, result in results.items() if result != results["plain"]] == []
     assert not holding(new_files(before))
-    record_property("neighbours", len(found) - 1)
+    record_property("neighbours", len(results) - 1)
 
 
 # ------------------------------------------------------------------------- the terminal
 
 SLOW = """
 import time
-import dpquery.measurement.curator as own
-real = own.tabulate
+import dpquery.measurement.curator as curator
+real = curator.tabulate
 def slow(*given, **settings):
     tables = real(*given, **settings)
     time.sleep(0.5)
     return tables
-own.tabulate = slow
+curator.tabulate = slow
 """
 
 

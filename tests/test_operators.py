@@ -220,13 +220,13 @@ def test_impossible_operators_are_refused(build, complaint):
     ],
 )
 def test_threshold_terms_count_predicates(counted, r):
-    for held in product([0, 1], repeat=len(counted)):
+    for hits in product([0, 1], repeat=len(counted)):
         value = sum(
-            coef * all(h for h, inside in zip(held, mask, strict=True) if inside)
+            coef * all(h for h, inside in zip(hits, mask, strict=True) if inside)
             for coef, mask in threshold_terms(counted, r)
         )
-        enough = sum(h for h, own in zip(held, counted, strict=True) if own) >= r
-        fixed = all(h for h, own in zip(held, counted, strict=True) if not own)
+        enough = sum(h for h, is_counted in zip(hits, counted, strict=True) if is_counted) >= r
+        fixed = all(h for h, is_counted in zip(hits, counted, strict=True) if not is_counted)
         assert value == (enough and fixed)
 
 
@@ -300,9 +300,9 @@ def test_kron_apply_is_one_product_along_each_axis():
     A, B, C = rng.normal(size=(2, 3)), rng.normal(size=(5, 4)), rng.normal(size=(1, 2))
     X = rng.normal(size=(3, 4, 2))
     expected = np.kron(np.kron(A, B), C) @ X.ravel()
-    found = kron_apply([A.__matmul__, B.__matmul__, C.__matmul__], X)
-    assert found.shape == (2, 5, 1)
-    assert np.allclose(found.ravel(), expected)
+    computed = kron_apply([A.__matmul__, B.__matmul__, C.__matmul__], X)
+    assert computed.shape == (2, 5, 1)
+    assert np.allclose(computed.ravel(), expected)
     assert kron_apply([], np.array(7)) == 7
 
 
@@ -311,10 +311,10 @@ def test_kron_apply_in_pieces_is_the_same_to_the_last_integer(monkeypatch, piece
     monkeypatch.setattr("dpquery.operators.tensors.PIECE", piece)
     X = np.random.default_rng(9).integers(-99, 99, (3, 5, 1, 4))
     factors = [Prefix(3), Centered(5), None, AllRanges(4)]
-    matrices = [np.eye(1, dtype=int) if own is None else own.dense() for own in factors]
-    found = kron_apply([None if own is None else own.matmat for own in factors], X)
-    assert found.dtype == np.int64
-    assert np.array_equal(found, np.einsum("ai,bj,ck,dl,ijkl->abcd", *matrices, X))
+    matrices = [np.eye(1, dtype=int) if factor is None else factor.dense() for factor in factors]
+    computed = kron_apply([None if factor is None else factor.matmat for factor in factors], X)
+    assert computed.dtype == np.int64
+    assert np.array_equal(computed, np.einsum("ai,bj,ck,dl,ijkl->abcd", *matrices, X))
 
 
 @pytest.mark.parametrize("short", [0, 99])
@@ -329,7 +329,8 @@ def test_a_broadcast_sum_spreads_every_part_over_the_axes_that_it_lacks(monkeypa
             for b in sets[first:]
         }
         expected = sum(
-            own * math.prod(spreads[i] for i in range(3) if i not in b) for b, own in parts.items()
+            part * math.prod(spreads[i] for i in range(3) if i not in b)
+            for b, part in parts.items()
         )
         assert np.allclose(broadcast_sum(parts, spreads), expected)
 

@@ -30,7 +30,7 @@ SOLVED = [
     AllRanges(9, 6),
     Prefix(150),
 ]
-solved = pytest.mark.parametrize("factor", SOLVED, ids=lambda own: str(own.key))
+solved = pytest.mark.parametrize("factor", SOLVED, ids=lambda factor: str(factor.key))
 
 
 def rng(seed=0):
@@ -57,9 +57,9 @@ def test_square_roots_by_poles_equal_those_by_eigenvalues(factor):
     inverse = TridiagonalInverse.of(V)
     m = len(inverse.diagonal)
     v = rng().random(m) + 0.05
-    asked = array_of(V)[:m, :m]
+    V_used = array_of(V)[:m, :m]
     assert array_of(V)[m:].any() == False  # noqa: E712
-    expected = dense_root(asked * np.sqrt(v)[:, None] * np.sqrt(v))
+    expected = dense_root(V_used * np.sqrt(v)[:, None] * np.sqrt(v))
     root = inverse.root(v)
     assert root.error < QUADRATURE_TOLERANCE
     assert root.array() == pytest.approx(expected, rel=1e-7, abs=1e-9 * expected.max())
@@ -100,13 +100,15 @@ def test_the_certificate_is_never_above_the_dense_optimum(factor):
 @solved
 def test_the_loss_is_that_of_the_strategy_written_out(factor):
     V = gram_of(factor)
-    found = opt_0(V, noise="gaussian", rng=rng())
-    A = found.factor.dense()
+    selection = opt_0(V, noise="gaussian", rng=rng())
+    A = selection.factor.dense()
     assert np.linalg.norm(A, axis=0).max() <= 1 + 1e-9
-    assert found.loss == pytest.approx(np.trace(np.linalg.solve(A.T @ A, array_of(V))), rel=1e-7)
-    assert found.inverse @ (A.T @ A) == pytest.approx(np.eye(V.n), abs=1e-6)
-    again = opt_0(V, noise="gaussian", rng=rng(), start=found.state, max_iterations=1)
-    assert again.loss <= found.loss * (1 + 1e-9)
+    assert selection.loss == pytest.approx(
+        np.trace(np.linalg.solve(A.T @ A, array_of(V))), rel=1e-7
+    )
+    assert selection.inverse @ (A.T @ A) == pytest.approx(np.eye(V.n), abs=1e-6)
+    again = opt_0(V, noise="gaussian", rng=rng(), start=selection.state, max_iterations=1)
+    assert again.loss <= selection.loss * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -114,13 +116,13 @@ def test_permuted_codes_lose_nothing(noise):
     order = rng(1).permutation(40)
     plain = opt_0(gram_of(AllRanges(40)), noise=noise, rng=rng())
     V = gram_of(Columns(AllRanges(40), order))
-    found = opt_0(V, noise=noise, rng=rng())
-    A = found.factor.dense()
-    assert found.loss == pytest.approx(plain.loss)
-    assert found.loss == pytest.approx(np.trace(np.linalg.solve(A.T @ A, array_of(V))))
-    assert written(found.inverse) @ A.T @ A == pytest.approx(np.eye(40), abs=1e-6)
-    again = opt_0(V, noise=noise, rng=rng(), start=found.state)
-    assert again.loss <= found.loss * (1 + 1e-9)
+    selection = opt_0(V, noise=noise, rng=rng())
+    A = selection.factor.dense()
+    assert selection.loss == pytest.approx(plain.loss)
+    assert selection.loss == pytest.approx(np.trace(np.linalg.solve(A.T @ A, array_of(V))))
+    assert written(selection.inverse) @ A.T @ A == pytest.approx(np.eye(40), abs=1e-6)
+    again = opt_0(V, noise=noise, rng=rng(), start=selection.state)
+    assert again.loss <= selection.loss * (1 + 1e-9)
 
 
 def test_a_gaussian_strategy_that_cannot_be_held_is_refused_and_its_bound_kept():
@@ -140,7 +142,7 @@ def test_a_gaussian_strategy_that_cannot_be_held_is_refused_and_its_bound_kept()
 )
 def test_dual_bounds_multiply_and_lie_between_svd_bound_and_optimum(factors):
     V = gram(workload_of(*factors))
-    best = math.prod([opt_0(own[-1], noise="gaussian", rng=rng()).loss for own in V.matrices])
+    best = math.prod([opt_0(matrix[-1], noise="gaussian", rng=rng()).loss for matrix in V.matrices])
     bound = solved_dual_bound(V)
     assert svd_bound(V).loss * (1 - 1e-9) <= bound <= best * (1 + 1e-9)
     assert best <= bound * (1 + OPTIMALITY_GAP) ** len(factors) * (1 + 1e-9)
@@ -160,15 +162,15 @@ def test_eigenvectors_by_halves_equal_those_of_the_whole(n):
 @pytest.mark.parametrize("p", [1, 7])
 def test_a_large_p_identity_starts_from_its_halves(p):
     V, said = gram_of(Prefix(301)), []
-    found = opt_0(V, noise="laplace", rng=rng(), p=p, max_iterations=15, progress=said.append)
-    assert found.loss <= np.trace(array_of(V)) * (1 + 1e-9)
+    selection = opt_0(V, noise="laplace", rng=rng(), p=p, max_iterations=15, progress=said.append)
+    assert selection.loss <= np.trace(array_of(V)) * (1 + 1e-9)
     assert any("301 classes" in text for text in said)
     assert any("151 classes" in text for text in said) == (p > 1)
-    A = found.factor.dense()
+    A = selection.factor.dense()
     assert np.abs(A).sum(axis=0) == pytest.approx(np.ones(301))
-    assert found.loss == pytest.approx(np.trace(np.linalg.solve(A.T @ A, array_of(V))))
-    again = opt_0(V, noise="laplace", rng=rng(), start=found.state, max_iterations=5)
-    assert again.loss <= found.loss * (1 + 1e-9)
+    assert selection.loss == pytest.approx(np.trace(np.linalg.solve(A.T @ A, array_of(V))))
+    again = opt_0(V, noise="laplace", rng=rng(), start=selection.state, max_iterations=5)
+    assert again.loss <= selection.loss * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("factor", [AllRanges(40), WidthRanges(300, 20)])

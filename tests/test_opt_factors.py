@@ -63,7 +63,7 @@ def dense_loss(A, workload, noise):
 @noises
 def test_the_gradient_is_that_of_the_loss(noise):
     problem, theta, roots = a_point(noise)
-    ends = np.cumsum([len(theta), *(own.size for own in roots.values())])
+    ends = np.cumsum([len(theta), *(root.size for root in roots.values())])
 
     def unpacked(flat):
         first, *pieces = np.split(flat, ends[:-1])
@@ -71,9 +71,9 @@ def test_the_gradient_is_that_of_the_loss(noise):
 
     def slope(flat):
         _, by_theta, by_roots = problem.loss(*unpacked(flat))
-        return np.concatenate([by_theta, *(own.ravel() for own in by_roots.values())])
+        return np.concatenate([by_theta, *(root.ravel() for root in by_roots.values())])
 
-    flat = np.concatenate([theta, *(own.ravel() for own in roots.values())])
+    flat = np.concatenate([theta, *(root.ravel() for root in roots.values())])
     difference = check_grad(lambda x: problem.loss(*unpacked(x))[0], slope, flat, seed=0)
     assert difference < 1e-5 * np.linalg.norm(slope(flat))
 
@@ -82,11 +82,11 @@ def test_the_gradient_is_that_of_the_loss(noise):
 def test_the_loss_is_the_dense_one(noise):
     problem, theta, roots = a_point(noise)
     factors = [np.eye(n) for n in SHAPE]
-    for i, own in roots.items():
+    for i, root in roots.items():
         if noise == "laplace":
-            factors[i] = np.vstack([np.eye(SHAPE[i]), own]) / (1 + own.sum(axis=0))
+            factors[i] = np.vstack([np.eye(SHAPE[i]), root]) / (1 + root.sum(axis=0))
         else:
-            factors[i] = own / np.linalg.norm(own, axis=0)
+            factors[i] = root / np.linalg.norm(root, axis=0)
     rows = []
     for b, row in problem.place.items():
         matrix = np.ones((1, 1))
@@ -103,16 +103,16 @@ def test_weights_that_leave_a_table_unmeasured_have_infinite_loss(noise):
     value, by_theta, by_roots = problem.loss(0 * theta, roots)
     assert value == math.inf
     assert not by_theta.any()
-    assert not any(own.any() for own in by_roots.values())
+    assert not any(root.any() for root in by_roots.values())
 
 
 @noises
 @pytest.mark.parametrize("seed", range(8))
 def test_it_is_never_worse_than_products_and_marginals(seed, noise):
     workload = random_workload(np.random.default_rng(200 + seed), attributes=3, size=5)
-    problem, found = optimised(workload, noise)
-    assert found.loss <= problem.marginals.loss * (1 + 1e-5)
-    assert found.loss <= problem.product.loss * (1 + 1e-5)
+    problem, selection = optimised(workload, noise)
+    assert selection.loss <= problem.marginals.loss * (1 + 1e-5)
+    assert selection.loss <= problem.product.loss * (1 + 1e-5)
 
 
 @noises
@@ -138,16 +138,16 @@ def test_overlapping_factors_beat_both_products_and_cells():
         product(shape, {0: Prefix(32), 1: Prefix(32)}),
         product(shape, {0: Prefix(32), 2: Identity(8)}),
     )
-    problem, found = optimised(Workload(shape, blocks, (1.0, 1.0)), "laplace")
-    assert found.loss < 0.8 * min(problem.marginals.loss, problem.product.loss)
-    assert set(found.factors) <= {0, 1, 2}
-    for factor in found.factors.values():
+    problem, selection = optimised(Workload(shape, blocks, (1.0, 1.0)), "laplace")
+    assert selection.loss < 0.8 * min(problem.marginals.loss, problem.product.loss)
+    assert set(selection.factors) <= {0, 1, 2}
+    for factor in selection.factors.values():
         assert factor.column_norms(1) == pytest.approx(np.ones(factor.shape[1]))
 
 
 def test_a_table_of_too_many_cells_is_not_measured():
-    _, found = optimised(MIXED, "laplace", max_cells=20)
-    assert all(math.prod(SHAPE[i] for i in b) <= 20 for b in found.weights)
+    _, selection = optimised(MIXED, "laplace", max_cells=20)
+    assert all(math.prod(SHAPE[i] for i in b) <= 20 for b in selection.weights)
     with pytest.raises(UnsupportedWorkloadError, match="cells"):
         optimised(MIXED, "laplace", max_cells=19)
 
@@ -169,11 +169,11 @@ def test_where_it_is_another_candidate_no_time_is_spent(workload, other):
 
 
 def test_it_can_be_stopped_while_it_descends():
-    told = []
+    messages = []
 
     def progress(text):
-        told.append(text)
-        if sum("OPT_F" in own for own in told) == 30:
+        messages.append(text)
+        if sum("OPT_F" in message for message in messages) == 30:
             raise OutOfTimeError
 
     with pytest.raises(OutOfTimeError):

@@ -49,9 +49,9 @@ pairs = pytest.mark.parametrize(("workload", "factors"), cases(), ids=["left", "
 
 def dense_loss(workload, factors, shares):
     parts = []
-    for own, share in zip(factors, shares, strict=True):
+    for factor, share in zip(factors, shares, strict=True):
         A = np.eye(1) * share
-        for one in own:
+        for one in factor:
             A = np.kron(A, one.dense())
         parts.append(A)
     A = np.vstack(parts)
@@ -65,9 +65,9 @@ def dense_loss(workload, factors, shares):
 def test_the_loss_equals_the_dense_one(workload, factors):
     problem = PairProblem(gram(workload), factors)
     flat = problem.start((0.8, 0.6))
-    found = math.exp(problem.loss(flat)[0]) * problem.aside
-    assert dense_loss(workload, problem.factors_at(flat), (0.8, 0.6)) == pytest.approx(found)
-    assert dense_loss(workload, factors, (0.8, 0.6)) == pytest.approx(found, rel=1e-3)
+    loss = math.exp(problem.loss(flat)[0]) * problem.aside
+    assert dense_loss(workload, problem.factors_at(flat), (0.8, 0.6)) == pytest.approx(loss)
+    assert dense_loss(workload, factors, (0.8, 0.6)) == pytest.approx(loss, rel=1e-3)
 
 
 @pairs
@@ -84,14 +84,16 @@ def test_the_gradient_agrees_with_finite_differences(workload, factors):
 
 @pairs
 def test_what_is_found_is_better_than_the_start_and_as_good_as_it_says(workload, factors):
-    told = []
-    found = opt_pair(gram(workload), factors, (0.8, 0.6), progress=told.append)
-    assert found.loss < dense_loss(workload, factors, (0.8, 0.6)) * (1 - 1e-3)
-    assert dense_loss(workload, found.factors, found.shares) == pytest.approx(found.loss, rel=1e-6)
-    assert math.hypot(*found.shares) == pytest.approx(1)
-    for own in (own for part in found.factors for own in part if own.shape[1] > 1):
-        assert np.linalg.norm(own.dense(), axis=0) == pytest.approx(1)
-    assert told
+    messages = []
+    selection = opt_pair(gram(workload), factors, (0.8, 0.6), progress=messages.append)
+    assert selection.loss < dense_loss(workload, factors, (0.8, 0.6)) * (1 - 1e-3)
+    assert dense_loss(workload, selection.factors, selection.shares) == pytest.approx(
+        selection.loss, rel=1e-6
+    )
+    assert math.hypot(*selection.shares) == pytest.approx(1)
+    for factor in (factor for part in selection.factors for factor in part if factor.shape[1] > 1):
+        assert np.linalg.norm(factor.dense(), axis=0) == pytest.approx(1)
+    assert messages
 
 
 def test_what_is_too_large_to_evaluate_is_left_alone(monkeypatch):

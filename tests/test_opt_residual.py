@@ -26,7 +26,7 @@ from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
 SHAPE = MIXED.shape_of_domain
 
 
-def found_for(workload):
+def proposal_for(workload):
     problem = Problem(workload, gram(workload), "gaussian", seed=0, progress=print)
     return residual_candidate(problem)
 
@@ -58,8 +58,8 @@ def test_block_sums_and_their_gradient_equal_loops():
     for weight, index in zip(V.weights, V.index, strict=True):
         used = tuple(i for i in range(3) if index[i])
         for b in (b for k in range(len(used) + 1) for b in combinations(used, k)):
-            own = [c[blocks.slot(i, index[i], i in b)] for i in used]
-            expected[b] += weight * math.prod(own)
+            coefs = [c[blocks.slot(i, index[i], i in b)] for i in used]
+            expected[b] += weight * math.prod(coefs)
     assert blocks.sums(c) == pytest.approx(list(expected.values()))
     by_sums = rng.random(len(blocks.subsets))
     slope = blocks.gradient(c, by_sums)
@@ -73,11 +73,11 @@ def test_block_sums_and_their_gradient_equal_loops():
 @pytest.mark.parametrize("seed", range(12))
 def test_the_integer_strategy_has_the_dense_loss_and_what_the_optimiser_promised(seed):
     workload = random_workload(np.random.default_rng(seed), attributes=3)
-    found = found_for(workload)
+    proposal = proposal_for(workload)
     promised = opt_residual(gram(workload)).loss
-    error = expected_error(found.strategy, workload)
+    error = expected_error(proposal.strategy, workload)
     loss = error.weighted_rmse**2 * weighted_queries(workload)
-    assert loss == pytest.approx(dense_loss(found.strategy, workload), rel=1e-3)
+    assert loss == pytest.approx(dense_loss(proposal.strategy, workload), rel=1e-3)
     assert loss == pytest.approx(promised, rel=2e-3)
     assert loss >= svd_bound(gram(workload)).loss * (1 - 1e-6)
 
@@ -86,7 +86,11 @@ def test_the_integer_strategy_has_the_dense_loss_and_what_the_optimiser_promised
 def test_it_is_never_worse_than_products_and_marginals(seed):
     workload = random_workload(np.random.default_rng(100 + seed), attributes=3, size=5)
     candidates = select(workload, noises=["gaussian"])["gaussian"].candidates
-    scores = {own.name: own.error.weighted_rmse for own in candidates if own.error is not None}
+    scores = {
+        candidate.name: candidate.error.weighted_rmse
+        for candidate in candidates
+        if candidate.error is not None
+    }
     others = [score for name, score in scores.items() if name in ("OPT_x", "OPT_0", "OPT_M")]
     assert scores["OPT_R"] <= min(others) * 1.002
 
@@ -99,7 +103,7 @@ def test_it_attains_the_svd_bound_on_marginals(seed):
     blocks = [marginal(shape, b) for b in subsets]
     blocks.append(product(shape, {0: Stacked((Identity(shape[0]), total(shape[0])))}))
     workload = Workload(shape, tuple(blocks), tuple(rng.random(len(blocks)) + 0.1))
-    error = expected_error(found_for(workload).strategy, workload)
+    error = expected_error(proposal_for(workload).strategy, workload)
     loss = error.weighted_rmse**2 * weighted_queries(workload)
     assert loss == pytest.approx(svd_bound(gram(workload)).loss, rel=1e-4)
 
@@ -117,7 +121,7 @@ def test_a_real_core_has_the_gram_and_the_null_vector_it_should():
 
 def test_one_range_among_many_codes_needs_little_more_than_itself():
     workload = Workload((40,), (product((40,), {0: ListedRanges(40, [(3, 9)])}),), (1.0,))
-    error = expected_error(found_for(workload).strategy, workload)
+    error = expected_error(proposal_for(workload).strategy, workload)
     assert error.rmse < 1.05
 
 
@@ -142,7 +146,7 @@ def test_a_core_splits_counts_into_level_and_residual(core):
 )
 def test_a_core_that_cannot_answer_is_refused_when_it_is_read(rows):
     workload = Workload((3,), (product((3,), {0: Prefix(3)}),), (1.0,))
-    encoded = encode_strategy(found_for(workload).strategy)
+    encoded = encode_strategy(proposal_for(workload).strategy)
     good = decode_strategy(encoded, noise="gaussian", workload=workload)
     assert expected_error(good, workload).rmse > 0
     bad = encode_strategy(type(good)("r", "gaussian", (DenseCore(np.array(rows)),), good.weights))

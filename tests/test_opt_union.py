@@ -84,51 +84,55 @@ workloads = pytest.mark.parametrize("workload", WORKLOADS)
 @noises
 @workloads
 def test_opt_union_loss_adds_up_over_parts_and_shares_spend_the_budget(workload, noise):
-    found = opt_union(workload, noise=noise, rng=rng())
-    assert sorted(j for group in found.groups for j in group) == list(range(len(workload.blocks)))
+    selection = opt_union(workload, noise=noise, rng=rng())
+    assert sorted(j for group in selection.groups for j in group) == list(
+        range(len(workload.blocks))
+    )
     stack, total = [], 0.0
-    for factors, share, group in zip(found.factors, found.shares, found.groups, strict=True):
-        A = share * kron([own.dense() for own in factors])
+    for factors, share, group in zip(
+        selection.factors, selection.shares, selection.groups, strict=True
+    ):
+        A = share * kron([factor.dense() for factor in factors])
         total += dense_loss(A, workload.select(group))
         stack.append(A)
     together = dense_loss(np.vstack(stack), workload)
-    assert found.loss == pytest.approx(total, rel=1e-4) or noise == "gaussian"
-    assert together * (1 - 1e-4) <= found.loss <= total * (1 + 1e-4)
+    assert selection.loss == pytest.approx(total, rel=1e-4) or noise == "gaussian"
+    assert together * (1 - 1e-4) <= selection.loss <= total * (1 + 1e-4)
     assert sensitivity_of(np.vstack(stack), noise) <= 1 + 1e-9
     power = 1 if noise == "laplace" else 2
-    assert sum(share**power for share in found.shares) == pytest.approx(1.0)
+    assert sum(share**power for share in selection.shares) == pytest.approx(1.0)
 
 
 @noises
 def test_no_other_split_of_the_budget_is_better(noise):
     groups = ((0, 2), (1,))
-    found = opt_parts(union_case(), noise=noise, rng=rng(), groups=groups, known={})
-    alone = [kron([own.dense() for own in factors]) for factors in found.factors]
+    selection = opt_parts(union_case(), noise=noise, rng=rng(), groups=groups, known={})
+    alone = [kron([factor.dense() for factor in factors]) for factors in selection.factors]
     pairs = zip(alone, groups, strict=True)
     losses = [dense_loss(A, union_case().select(group)) for A, group in pairs]
     for share in np.linspace(0.01, 0.99, 99):
         other = 1 - share if noise == "laplace" else math.sqrt(1 - share**2)
-        assert losses[0] / share**2 + losses[1] / other**2 >= found.loss * (1 - 1e-9)
+        assert losses[0] / share**2 + losses[1] / other**2 >= selection.loss * (1 - 1e-9)
 
 
 @noises
 @workloads
 def test_grouping_is_never_worse_than_fixed_groups_or_one_product(workload, noise):
-    found = opt_union(workload, noise=noise, rng=rng())
+    selection = opt_union(workload, noise=noise, rng=rng())
     slack = 1 + (1e-3 if noise == "gaussian" else 0.02)  # other starting points
     fixed = group_by_attributes(workload)
     apart = opt_parts(workload, noise=noise, rng=rng(), groups=fixed, known={})
-    assert found.loss <= apart.loss * slack
-    assert found.loss <= opt_product(gram(workload), noise=noise, rng=rng()).loss * slack
+    assert selection.loss <= apart.loss * slack
+    assert selection.loss <= opt_product(gram(workload), noise=noise, rng=rng()).loss * slack
 
 
 @noises
 @workloads
 def test_prices_are_the_losses_of_the_chosen_factors(workload, noise):
-    own = palettes(gram(workload), noise=noise, rng=rng())
+    prices = palettes(gram(workload), noise=noise, rng=rng())
     terms = [(each.index, each.weights) for each in grams(workload, group_by_kind(workload))]
     merged, two = greedy_groups(
-        terms, workload.shape_of_domain, pricing=Pricing(own), noise=noise, max_cells=1e9
+        terms, workload.shape_of_domain, pricing=Pricing(prices), noise=noise, max_cells=1e9
     )
     kinds = group_by_kind(workload)
     assert len(two) in (0, 2)
@@ -136,8 +140,8 @@ def test_prices_are_the_losses_of_the_chosen_factors(workload, noise):
         group = [j for k in members for j in kinds[k]]
         index = np.concatenate([terms[k][0] for k in members])
         weights = np.concatenate([terms[k][1] for k in members])
-        price = Pricing(own).price(index[None], weights[None])[0][0]
-        picked = [each.factors[c] for each, c in zip(own, chosen, strict=True)]
+        price = Pricing(prices).price(index[None], weights[None])[0][0]
+        picked = [each.factors[c] for each, c in zip(prices, chosen, strict=True)]
         A = kron(
             [
                 np.ones((1, n)) if f is None else f.factor.dense()
@@ -150,16 +154,16 @@ def test_prices_are_the_losses_of_the_chosen_factors(workload, noise):
 @noises
 @workloads
 def test_merging_stops_where_no_pair_gains_and_nowhere_above_the_start(workload, noise):
-    own, power = palettes(gram(workload), noise=noise, rng=rng()), exponent(noise)
+    prices, power = palettes(gram(workload), noise=noise, rng=rng()), exponent(noise)
     terms = [(each.index, each.weights) for each in grams(workload, group_by_kind(workload))]
     merged, two = greedy_groups(
-        terms, workload.shape_of_domain, pricing=Pricing(own), noise=noise, max_cells=1e9
+        terms, workload.shape_of_domain, pricing=Pricing(prices), noise=noise, max_cells=1e9
     )
 
     def root(members):
         index = np.concatenate([terms[k][0] for k in members])
         weights = np.concatenate([terms[k][1] for k in members])
-        return Pricing(own).price(index[None], weights[None])[0][0] ** power
+        return Pricing(prices).price(index[None], weights[None])[0][0] ** power
 
     assert len(two) in (0, 2)
     groups = [members for members, _ in merged]
@@ -183,14 +187,14 @@ def test_tables_that_do_not_fit_are_not_merged():
 
 def test_blocks_that_ask_the_same_are_of_one_kind():
     shape = (3, 3)
-    own = (marginal(shape, [0]), marginal(shape, [1]), marginal(shape, [0]), product(shape, {}))
-    assert group_by_kind(Workload(shape, own, (1.0, 1.0, 2.0, 1.0))) == ((0, 2), (1,), (3,))
+    blocks = (marginal(shape, [0]), marginal(shape, [1]), marginal(shape, [0]), product(shape, {}))
+    assert group_by_kind(Workload(shape, blocks, (1.0, 1.0, 2.0, 1.0))) == ((0, 2), (1,), (3,))
 
 
 def test_groups_are_maximal_attribute_sets():
     shape = (2,) * 3
-    own = tuple(marginal(shape, a) for a in ([0, 1], [1], [1, 2], []))
-    assert group_by_attributes(Workload(shape, own, (1.0,) * 4)) == ((0, 1, 3), (2,))
+    blocks = tuple(marginal(shape, a) for a in ([0, 1], [1], [1, 2], []))
+    assert group_by_attributes(Workload(shape, blocks, (1.0,) * 4)) == ((0, 1, 3), (2,))
 
 
 def test_ten_thousand_tables_are_refused_in_no_time():
@@ -218,8 +222,8 @@ def test_the_strategy_is_the_same_every_time_and_survives_the_plan(noise):
     first, second = (encode_strategy(candidate(workload, noise)) for _ in range(2))
     assert first == second
     again = decode_strategy(first, noise=noise, workload=workload)
-    found = expected_error(candidate(workload, noise), workload)
-    assert expected_error(again, workload) == found
+    error = expected_error(candidate(workload, noise), workload)
+    assert expected_error(again, workload) == error
 
 
 @pytest.mark.slow

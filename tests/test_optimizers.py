@@ -81,14 +81,14 @@ def test_p_identity_loss_equals_the_dense_one(p):
 @noises
 @grams
 def test_opt_0_returns_a_strategy_of_sensitivity_one_with_its_own_loss(V, noise):
-    found = opt_0(V, noise=noise, rng=rng())
-    A = found.factor.dense()
+    selection = opt_0(V, noise=noise, rng=rng())
+    A = selection.factor.dense()
     norms = np.abs(A).sum(axis=0) if noise == "laplace" else np.linalg.norm(A, axis=0)
     if noise == "laplace":
         assert norms == pytest.approx(np.ones(len(V)))
     assert norms.max() <= 1 + 1e-9
-    assert found.loss == pytest.approx(np.trace(np.linalg.solve(A.T @ A, V)), rel=1e-5)
-    assert inverse_array(found.inverse) @ A.T @ A == pytest.approx(np.eye(len(V)), abs=1e-4)
+    assert selection.loss == pytest.approx(np.trace(np.linalg.solve(A.T @ A, V)), rel=1e-5)
+    assert inverse_array(selection.inverse) @ A.T @ A == pytest.approx(np.eye(len(V)), abs=1e-4)
 
 
 @noises
@@ -99,12 +99,12 @@ def test_opt_0_is_never_worse_than_identity(V, noise):
 
 @grams
 def test_the_gaussian_bound_is_below_the_loss_and_above_the_svd_bound(V):
-    found = opt_0(V, noise="gaussian", rng=rng())
+    selection = opt_0(V, noise="gaussian", rng=rng())
     roots = np.sqrt(np.maximum(np.linalg.eigvalsh(V), 0))
-    assert found.bound <= found.loss * (1 + 1e-9)
-    assert found.bound >= roots.sum() ** 2 / len(V) * (1 - 1e-6)
-    if found.converged:
-        assert found.loss <= found.bound * (1 + OPTIMALITY_GAP)
+    assert selection.bound <= selection.loss * (1 + 1e-9)
+    assert selection.bound >= roots.sum() ** 2 / len(V) * (1 - 1e-6)
+    if selection.converged:
+        assert selection.loss <= selection.bound * (1 + OPTIMALITY_GAP)
 
 
 @pytest.mark.parametrize("name", ["prefix", "all ranges", "width", "identity", "tiny", "huge"])
@@ -113,10 +113,10 @@ def test_gaussian_opt_0_proves_itself_optimal_on_full_rank_grams(name):
 
 
 def test_the_gaussian_bound_holds_for_random_strategies():
-    V, found = GRAMS["prefix"], opt_0(GRAMS["prefix"], noise="gaussian", rng=rng())
+    V, selection = GRAMS["prefix"], opt_0(GRAMS["prefix"], noise="gaussian", rng=rng())
     for seed in range(30):
         A = rng(seed).normal(size=(14, 12)) + 2 * np.eye(14, 12)
-        assert dense_loss(A, V, "gaussian") >= found.bound
+        assert dense_loss(A, V, "gaussian") >= selection.bound
 
 
 @noises
@@ -140,22 +140,24 @@ PRODUCTS = [
 @noises
 @pytest.mark.parametrize("workload", PRODUCTS)
 def test_opt_product_loss_equals_the_dense_one(workload, noise):
-    found = opt_product(gram(workload), noise=noise, rng=rng())
-    V, A = dense_gram(workload), kron([own.dense() for own in found.factors])
+    selection = opt_product(gram(workload), noise=noise, rng=rng())
+    V, A = dense_gram(workload), kron([factor.dense() for factor in selection.factors])
     # Under total factors A is not of full rank, but every query is in its row space.
-    assert np.trace(np.linalg.pinv(A.T @ A, rcond=1e-12) @ V) == pytest.approx(found.loss, rel=1e-4)
+    assert np.trace(np.linalg.pinv(A.T @ A, rcond=1e-12) @ V) == pytest.approx(
+        selection.loss, rel=1e-4
+    )
     assert sensitivity_of(A, noise) <= 1 + 1e-9
-    assert found.loss <= np.trace(V) * (1 + 1e-9)
-    assert found.bound <= found.loss * (1 + 1e-9)
+    assert selection.loss <= np.trace(V) * (1 + 1e-9)
+    assert selection.bound <= selection.loss * (1 + 1e-9)
 
 
 def test_a_certified_product_is_certified_by_the_duals_of_its_factors():
-    found = opt_product(gram(PRODUCTS[0]), noise="gaussian", rng=rng())
-    assert found.bound >= found.loss / (1 + OPTIMALITY_GAP) ** 2
+    selection = opt_product(gram(PRODUCTS[0]), noise="gaussian", rng=rng())
+    assert selection.bound >= selection.loss / (1 + OPTIMALITY_GAP) ** 2
     V = dense_gram(PRODUCTS[0])
     for seed in range(20):
         A = rng(seed).normal(size=(20, 20)) + 4 * np.eye(20)
-        assert dense_loss(A, V, "gaussian") >= found.bound
+        assert dense_loss(A, V, "gaussian") >= selection.bound
 
 
 def test_opt_product_claims_no_bound_for_a_union():
@@ -182,15 +184,15 @@ def marginal_matrix(shape, weights):
 @noises
 @pytest.mark.parametrize("workload", MARGINALS)
 def test_opt_marginals_loss_equals_the_dense_one(workload, noise):
-    found = opt_marginals(gram(workload), noise=noise, rng=rng(), restarts=4)
-    A = marginal_matrix(workload.shape_of_domain, found.weights)
+    selection = opt_marginals(gram(workload), noise=noise, rng=rng(), restarts=4)
+    A = marginal_matrix(workload.shape_of_domain, selection.weights)
     assert sensitivity_of(A, noise) == pytest.approx(1.0)
     _, s, Vt = np.linalg.svd(A, full_matrices=False)
     kept = s > 1e-9 * s.max()
     V = dense_gram(workload)
     loss = np.trace((Vt[kept].T / s[kept] ** 2) @ Vt[kept] @ V)
-    assert loss == pytest.approx(found.loss, rel=1e-5)
-    assert found.loss <= np.trace(V) * (1 + 1e-3) or noise == "laplace"
+    assert loss == pytest.approx(selection.loss, rel=1e-5)
+    assert selection.loss <= np.trace(V) * (1 + 1e-3) or noise == "laplace"
 
 
 @noises
@@ -213,8 +215,8 @@ def test_marginals_without_support_have_infinite_loss():
 
 def test_marginals_beyond_the_limit_of_cells_are_not_measured():
     workload = MARGINALS[0]
-    found = opt_marginals(gram(workload), noise="laplace", rng=rng(), max_cells=6)
-    assert all(math.prod((3, 2, 4)[i] for i in b) <= 6 for b in found.weights)
+    selection = opt_marginals(gram(workload), noise="laplace", rng=rng(), max_cells=6)
+    assert all(math.prod((3, 2, 4)[i] for i in b) <= 6 for b in selection.weights)
     with pytest.raises(UnsupportedWorkloadError, match="cells"):
         opt_marginals(gram(workload), noise="laplace", rng=rng(), max_cells=5)
 

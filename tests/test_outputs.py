@@ -37,8 +37,8 @@ def template(tmp_path_factory):
     (folder / "more.yaml").write_text(QUESTIONS)
     (folder / "notes.txt").write_text("ten years")
     (folder / "june.html").write_text("<html><title>Error report: June</title></html>")
-    own = ("--plan", folder / "dpquery.plan", "--ledger", folder / "state" / "ledger.db")
-    ok("release", folder / "data.csv", "--epsilon", "1", "--out", folder / "release", *own)
+    places = ("--plan", folder / "dpquery.plan", "--ledger", folder / "state" / "ledger.db")
+    ok("release", folder / "data.csv", "--epsilon", "1", "--out", folder / "release", *places)
     return folder
 
 

@@ -31,12 +31,12 @@ def prose(page):
 
 def anchors(page):
     """The anchors of a page's headings, as GitHub makes them."""
-    seen, found = Counter(), set()
+    seen, names = Counter(), set()
     for heading in re.findall(r"^#+ +(.+?)\s*$", shown(page), re.MULTILINE):
         plain = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-        found.add(f"{plain}-{seen[plain]}" if seen[plain] else plain)
+        names.add(f"{plain}-{seen[plain]}" if seen[plain] else plain)
         seen[plain] += 1
-    return found
+    return names
 
 
 def broken_links(path, text):
@@ -67,8 +67,8 @@ def keys():
 
 def unknown_sections(source):
     """The sections that a source cites and MATH.md does not have; "none" where it names none."""
-    cited = [re.findall(r"\d+", own) or ["none"] for own in CITED.findall(source)]
-    return [number for own in cited for number in own if number not in sections()]
+    cited = [re.findall(r"\d+", citation) or ["none"] for citation in CITED.findall(source)]
+    return [number for numbers in cited for number in numbers if number not in sections()]
 
 
 def docstrings(source):
@@ -78,15 +78,15 @@ def docstrings(source):
 
 
 def unknown_keys(text):
-    return [own for own in KEY.findall(text) if own not in keys()]
+    return [key for key in KEY.findall(text) if key not in keys()]
 
 
 def sources():
     files = [*(ROOT / "dpquery").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
-    return [own for own in sorted(files) if own != Path(__file__)]
+    return [file for file in sorted(files) if file != Path(__file__)]
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda own: own.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_relative_link_of_a_page_leads_to_a_file_and_a_heading(path):
     assert broken_links(path, path.read_text(encoding="utf-8")) == []
 
@@ -110,15 +110,19 @@ def test_the_pages_are_shipped_with_the_package():
 
 def test_every_section_of_the_mathematics_that_code_cites_exists():
     wrong = {
-        own.name: found for own in sources() if (found := unknown_sections(own.read_text("utf-8")))
+        source.name: unknown
+        for source in sources()
+        if (unknown := unknown_sections(source.read_text("utf-8")))
     }
     assert wrong == {}
 
 
 def test_every_reference_that_a_docstring_or_a_page_cites_is_listed():
-    texts = {own: "\n".join(docstrings(own.read_text("utf-8"))) for own in sources()}
-    texts |= {own: prose(own.read_text("utf-8")) for own in PAGES}
-    assert {own.name: found for own, text in texts.items() if (found := unknown_keys(text))} == {}
+    texts = {source: "\n".join(docstrings(source.read_text("utf-8"))) for source in sources()}
+    texts |= {page: prose(page.read_text("utf-8")) for page in PAGES}
+    assert {
+        source.name: unknown for source, text in texts.items() if (unknown := unknown_keys(text))
+    } == {}
 
 
 def test_a_wrong_citation_is_found():
@@ -127,6 +131,6 @@ def test_a_wrong_citation_is_found():
     assert unknown_keys("[HDMM18] and [Nobody99], [RAP, 3.4.2], [1, 2] and [a](b)") == ["Nobody99"]
 
 
-@pytest.mark.parametrize("path", sorted(DOCS.glob("*.md")), ids=lambda own: own.stem)
+@pytest.mark.parametrize("path", sorted(DOCS.glob("*.md")), ids=lambda path: path.stem)
 def test_the_python_examples_of_a_page_print_what_it_says(path):
     assert doctest.testfile(str(path), module_relative=False, encoding="utf-8").failed == 0

@@ -68,9 +68,9 @@ def table(*sets, at_least=None):
     return Table(tuple(enumerate(sets)), at_least=at_least)
 
 
-def answers(own, estimate, std_error=None):
-    std = np.ones(own.size) if std_error is None else np.asarray(std_error, dtype=float)
-    return TableAnswers(own, np.asarray(estimate, dtype=float), std, 1.96 * std)
+def answers(columns, estimate, std_error=None):
+    std = np.ones(columns.size) if std_error is None else np.asarray(std_error, dtype=float)
+    return TableAnswers(columns, np.asarray(estimate, dtype=float), std, 1.96 * std)
 
 
 def random_problem(rng, rows, m):
@@ -81,7 +81,7 @@ def random_problem(rng, rows, m):
 
 def slow_projection(y, v, constraints):
     """The same nearest point by a general solver."""
-    found = minimize(
+    minimum = minimize(
         lambda x: ((x - y) ** 2 / v).sum() / 2,
         np.maximum(y, 0),
         jac=lambda x: (x - y) / v,
@@ -89,14 +89,14 @@ def slow_projection(y, v, constraints):
         method="SLSQP",
         options={"ftol": 1e-14, "maxiter": 500},
     )
-    return found.x
+    return minimum.x
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_simplex_projection_is_the_quadratic_programmes(seed):
     rng = np.random.default_rng(seed)
     y, v, total = random_problem(rng, 3, int(rng.integers(1, 8)))
-    found = onto_simplex(y, v, total)
+    projected = onto_simplex(y, v, total)
     for row in range(3):
         size = y.shape[1]
         rules = [
@@ -104,7 +104,7 @@ def test_the_simplex_projection_is_the_quadratic_programmes(seed):
             LinearConstraint(np.eye(size), 0, np.inf),
         ]
         slow = slow_projection(y[row], v[row], rules)
-        np.testing.assert_allclose(found[row], slow, atol=1e-5)
+        np.testing.assert_allclose(projected[row], slow, atol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -112,7 +112,7 @@ def test_the_chain_projection_is_the_quadratic_programmes(seed):
     rng = np.random.default_rng(100 + seed)
     y, v, _ = random_problem(rng, 3, int(rng.integers(1, 8)))
     total = np.maximum(y[:, -1], 0)
-    found = onto_chain(y, v, total)
+    projected = onto_chain(y, v, total)
     for row in range(3):
         size = y.shape[1]
         rules = [
@@ -120,7 +120,7 @@ def test_the_chain_projection_is_the_quadratic_programmes(seed):
             LinearConstraint(np.eye(size)[-1:], total[row], total[row]),
         ]
         slow = slow_projection(y[row], v[row], rules)
-        np.testing.assert_allclose(found[row], slow, atol=1e-5)
+        np.testing.assert_allclose(projected[row], slow, atol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -130,12 +130,12 @@ def test_the_simplex_projection_meets_the_kkt_conditions(seed):
     x = onto_simplex(y, v, total)
     assert np.all(x >= 0)
     np.testing.assert_allclose(x.sum(axis=1), total, rtol=1e-9, atol=1e-9)
-    for own, given, variance in zip(x, y, v, strict=True):
-        if own.sum() > 0:
-            price = (given - own) / variance  # tau where positive, at most tau where zero
-            tau = price[own > 0]
+    for projected, given, variance in zip(x, y, v, strict=True):
+        if projected.sum() > 0:
+            price = (given - projected) / variance  # tau where positive, at most tau where zero
+            tau = price[projected > 0]
             np.testing.assert_allclose(tau, tau[0], rtol=1e-9, atol=1e-9)
-            assert np.all(price[own == 0] <= tau[0] + 1e-9)
+            assert np.all(price[projected == 0] <= tau[0] + 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_the_simplex_projection_meets_the_kkt_conditions(seed):
     ],
 )
 def test_the_simplex_projection_of_edge_cases(y, total, expected):
-    found = onto_simplex(np.array([y]), np.ones((1, len(y))), np.array([total]))
-    np.testing.assert_allclose(found[0], expected, atol=1e-12)
+    projected = onto_simplex(np.array([y]), np.ones((1, len(y))), np.array([total]))
+    np.testing.assert_allclose(projected[0], expected, atol=1e-12)
 
 
 def test_exact_answers_stay_as_they_are_beside_noisy_ones():
@@ -160,13 +160,13 @@ def test_exact_answers_stay_as_they_are_beside_noisy_ones():
     np.testing.assert_allclose(x, [[4.0, 0.5, 0.0]], atol=1e-9)
 
 
-def consistent_by_brute_force(own, x):
+def consistent_by_brute_force(columns, x):
     """Whether some non-negative counts of the table's cells give these answers."""
-    matrices = [factor(s, np.arange(s.size)).dense() for _, s in own.axes]
+    matrices = [factor(s, np.arange(s.size)).dense() for _, s in columns.axes]
     W = np.ones((1, 1))
     for matrix in matrices:
         W = np.kron(W, matrix)
-    found = minimize(
+    minimum = minimize(
         lambda c: ((W @ c - x) ** 2).sum() / 2,
         np.maximum(np.linalg.pinv(W) @ x, 0),
         jac=lambda c: W.T @ (W @ c - x),
@@ -174,58 +174,60 @@ def consistent_by_brute_force(own, x):
         method="L-BFGS-B",
         options={"ftol": 1e-16, "gtol": 1e-10, "maxiter": 5000},
     )
-    return np.sqrt(2 * found.fun) < 1e-3
+    return np.sqrt(2 * minimum.fun) < 1e-3
 
 
-TABLES = [table(own) for own in (*DISJOINT, *SPECIAL)]
-TABLES += [table(own, IdentitySet(3)) for own in SPECIAL]
-TABLES += [table(IdentitySet(2), own, GROUPS) for own in SPECIAL[:3]]
+TABLES = [table(predicates) for predicates in (*DISJOINT, *SPECIAL)]
+TABLES += [table(predicates, IdentitySet(3)) for predicates in SPECIAL]
+TABLES += [table(IdentitySet(2), predicates, GROUPS) for predicates in SPECIAL[:3]]
 
 
-@pytest.mark.parametrize("own", TABLES, ids=range(len(TABLES)))
-def test_consistent_answers_are_those_of_some_counts_and_keep_the_size(own):
+@pytest.mark.parametrize("item_table", TABLES, ids=range(len(TABLES)))
+def test_consistent_answers_are_those_of_some_counts_and_keep_the_size(item_table):
     rng = np.random.default_rng(7)
-    given = answers(own, rng.normal(2, 5, own.size), rng.uniform(1, 3, own.size))
+    given = answers(
+        item_table, rng.normal(2, 5, item_table.size), rng.uniform(1, 3, item_table.size)
+    )
     x, whole = consistent(given), whole_numbers(given)
-    assert consistent_by_brute_force(own, x)
-    assert consistent_by_brute_force(own, whole)
-    assert np.all(np.abs(whole - x) <= 1 + 1e-6) or isinstance(own.axes[0][1], AllRangesSet)
-    how = query_structure(own)
+    assert consistent_by_brute_force(item_table, x)
+    assert consistent_by_brute_force(item_table, whole)
+    assert np.all(np.abs(whole - x) <= 1 + 1e-6) or isinstance(item_table.axes[0][1], AllRangesSet)
+    how = query_structure(item_table)
     if how.kind == "disjoint":
         assert x.sum() == pytest.approx(max(0, given.estimate.sum()))
         assert whole.sum() == round(x.sum())
     else:
-        wholes = np.take(given.estimate.reshape(own.shape), how.whole, axis=how.axis)
-        assert np.take(x.reshape(own.shape), how.whole, axis=how.axis).sum() == pytest.approx(
-            max(0, wholes.sum())
-        )
+        wholes = np.take(given.estimate.reshape(item_table.shape), how.whole, axis=how.axis)
+        assert np.take(
+            x.reshape(item_table.shape), how.whole, axis=how.axis
+        ).sum() == pytest.approx(max(0, wholes.sum()))
 
 
-@pytest.mark.parametrize("own", TABLES, ids=range(len(TABLES)))
-def test_what_is_consistent_already_stays_as_it_is(own):
+@pytest.mark.parametrize("item_table", TABLES, ids=range(len(TABLES)))
+def test_what_is_consistent_already_stays_as_it_is(item_table):
     rng = np.random.default_rng(8)
-    counts = rng.poisson(1.0, [s.size for _, s in own.axes]).astype(float)
+    counts = rng.poisson(1.0, [s.size for _, s in item_table.axes]).astype(float)
     x = counts
-    for axis, (_, s) in enumerate(own.axes):
+    for axis, (_, s) in enumerate(item_table.axes):
         matrix = factor(s, np.arange(s.size)).dense()
         x = np.moveaxis(np.tensordot(matrix, x, axes=(1, axis)), 0, axis)
-    given = answers(own, x.ravel())
+    given = answers(item_table, x.ravel())
     np.testing.assert_allclose(consistent(given), x.ravel(), atol=1e-9)
     np.testing.assert_array_equal(whole_numbers(given), x.ravel())
 
 
 def test_projecting_twice_changes_nothing_more():
     rng = np.random.default_rng(9)
-    for own in TABLES:
-        std = rng.uniform(1, 3, own.size)
-        once = consistent(answers(own, rng.normal(1, 5, own.size), std))
-        np.testing.assert_allclose(consistent(answers(own, once, std)), once, atol=1e-9)
+    for given in TABLES:
+        std = rng.uniform(1, 3, given.size)
+        once = consistent(answers(given, rng.normal(1, 5, given.size), std))
+        np.testing.assert_allclose(consistent(answers(given, once, std)), once, atol=1e-9)
 
 
-@pytest.mark.parametrize("own", OVERLAPPING, ids=str)
-def test_overlapping_predicates_have_no_consistent_answers_and_say_why(own):
-    assert query_kind(own) == "overlapping"
-    given = answers(table(own), np.arange(len(own)) - 1.0)
+@pytest.mark.parametrize("predicates", OVERLAPPING, ids=str)
+def test_overlapping_predicates_have_no_consistent_answers_and_say_why(predicates):
+    assert query_kind(predicates) == "overlapping"
+    given = answers(table(predicates), np.arange(len(predicates)) - 1.0)
     assert consistent(given) is None
     assert whole_numbers(given) is None
     assert "overlap" in query_structure(given.table).reason
@@ -247,20 +249,20 @@ def test_whole_numbers_are_neighbours_that_add_up():
     for m in (1, 2, 17, 400):
         x = rng.exponential(1.0, (5, m)) * (rng.random((5, m)) < 0.5)
         total = np.rint(x.sum(axis=1))
-        found = to_whole(x, total)
-        np.testing.assert_array_equal(found.sum(axis=1), total)
-        assert np.all((found == np.floor(x)) | (found == np.ceil(x)))
+        whole = to_whole(x, total)
+        np.testing.assert_array_equal(whole.sum(axis=1), total)
+        assert np.all((whole == np.floor(x)) | (whole == np.ceil(x)))
 
 
 def test_the_universal_threshold_zeroes_a_table_of_zeros_and_keeps_what_stands_out():
     rng = np.random.default_rng(11)
-    own = table(IdentitySet(10_000))
-    noise = rng.normal(0, 3, own.size)
+    sparse = table(IdentitySet(10_000))
+    noise = rng.normal(0, 3, sparse.size)
     noise[:20] += 100
-    kept = thresholded(answers(own, noise, np.full(own.size, 3.0)), None)
+    kept = thresholded(answers(sparse, noise, np.full(sparse.size, 3.0)), None)
     np.testing.assert_array_equal(kept[:20], noise[:20])
     assert np.count_nonzero(kept[20:]) <= 3
-    some = thresholded(answers(own, noise, np.full(own.size, 3.0)), 1.0)
+    some = thresholded(answers(sparse, noise, np.full(sparse.size, 3.0)), 1.0)
     np.testing.assert_array_equal(some, np.where(noise < 3.0, 0, noise))
 
 
@@ -270,12 +272,12 @@ def test_a_single_negative_answer_is_zero_under_any_threshold():
 
 def test_on_sparse_tables_every_column_errs_less_than_the_estimate_in_the_mean():
     rng = np.random.default_rng(12)
-    own = table(IdentitySet(20), IdentitySet(25))
-    truth = np.where(rng.random(own.size) < 0.05, rng.poisson(60, own.size), 0).astype(float)
+    sparse = table(IdentitySet(20), IdentitySet(25))
+    truth = np.where(rng.random(sparse.size) < 0.05, rng.poisson(60, sparse.size), 0).astype(float)
     names = ("nonnegative", "consistent", "thresholded", "integer")
     squares = np.zeros(5)
     for _ in range(40):
-        given = answers(own, truth + rng.normal(0, 4, own.size), np.full(own.size, 4.0))
+        given = answers(sparse, truth + rng.normal(0, 4, sparse.size), np.full(sparse.size, 4.0))
         extra = with_columns(given, parse_columns(names)).extra
         squares += [np.square(x - truth).mean() for x in (given.estimate, *extra)]
     estimate, nonnegative, projected, zeroed, whole = squares / 40
@@ -287,29 +289,29 @@ def test_on_sparse_tables_every_column_errs_less_than_the_estimate_in_the_mean()
 
 def test_prefixes_of_sparse_counts_err_less_when_they_are_made_consistent():
     rng = np.random.default_rng(13)
-    own = table(PrefixSet(200, 200))
+    sparse = table(PrefixSet(200, 200))
     truth = np.cumsum(np.where(rng.random(200) < 0.05, 50, 0)).astype(float)
     squares = np.zeros(2)
     for _ in range(40):
-        given = answers(own, truth + rng.normal(0, 10, own.size), np.full(own.size, 10.0))
+        given = answers(sparse, truth + rng.normal(0, 10, sparse.size), np.full(sparse.size, 10.0))
         squares += [np.square(x - truth).mean() for x in (given.estimate, consistent(given))]
     assert squares[1] < 0.5 * squares[0]
 
 
 def test_the_estimates_and_their_errors_stay_as_they_are():
     given = answers(table(IdentitySet(4)), [1.5, -2.0, 0.25, 7.0])
-    before = [own.copy() for own in (given.estimate, given.std_error, given.half_width)]
+    before = [array.copy() for array in (given.estimate, given.std_error, given.half_width)]
     with_columns(given, parse_columns(["integer", "consistent", "nonnegative", "thresholded:2"]))
     after = (given.estimate, given.std_error, given.half_width)
-    for own, old in zip(after, before, strict=True):
-        np.testing.assert_array_equal(own, old)
+    for array, old in zip(after, before, strict=True):
+        np.testing.assert_array_equal(array, old)
 
 
 def test_columns_are_read_in_order_and_named_as_given():
-    found = parse_columns(["thresholded:1.5", "nonnegative"])
-    assert found == (ExtraColumn("thresholded", 1.5), ExtraColumn("nonnegative"))
-    assert [own.text for own in found] == ["thresholded:1.5", "nonnegative"]
-    assert "below 1.5 standard errors" in found[0].meaning
+    parsed = parse_columns(["thresholded:1.5", "nonnegative"])
+    assert parsed == (ExtraColumn("thresholded", 1.5), ExtraColumn("nonnegative"))
+    assert [column.text for column in parsed] == ["thresholded:1.5", "nonnegative"]
+    assert "below 1.5 standard errors" in parsed[0].meaning
     assert "sqrt(2 ln m)" in ExtraColumn("thresholded").meaning
 
 
@@ -334,8 +336,8 @@ def test_a_wrong_column_is_refused_with_a_remedy(texts, message):
 
 
 def test_every_kind_of_predicate_set_is_judged():
-    assert {query_kind(own) for own in DISJOINT} == {"disjoint"}
-    assert [query_kind(own) for own in SPECIAL] == [
+    assert {query_kind(predicates) for predicates in DISJOINT} == {"disjoint"}
+    assert [query_kind(predicates) for predicates in SPECIAL] == [
         "prefix",
         "ranges",
         "summed",
@@ -343,4 +345,4 @@ def test_every_kind_of_predicate_set_is_judged():
         "summed",
     ]
     mixed = combinations_of(DISJOINT, SPECIAL)
-    assert all(query_structure(table(*own)).axis == 1 for own in mixed)
+    assert all(query_structure(table(*predicates)).axis == 1 for predicates in mixed)

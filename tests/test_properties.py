@@ -59,16 +59,16 @@ def blocks(draw, shape, most=4):
     attributes = tuple(sorted(draw(st.sets(places, max_size=most))))
     counted = [draw(st.booleans()) for _ in attributes]
     r = draw(st.integers(1, sum(counted))) if any(counted) else 0
-    own = tuple(draw(factors(shape[i])) for i in attributes)
-    return Block(shape, attributes, own, tuple(counted), r)
+    drawn = tuple(draw(factors(shape[i])) for i in attributes)
+    return Block(shape, attributes, drawn, tuple(counted), r)
 
 
 @st.composite
 def workloads(draw):
     shape = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=4)))
-    own = tuple(draw(st.lists(blocks(shape), min_size=1, max_size=4)))
-    weights = tuple(draw(st.sampled_from([1e-6, 0.5, 1.0, 40.0, 1e6])) for _ in own)
-    return Workload(shape, own, weights)
+    drawn = tuple(draw(st.lists(blocks(shape), min_size=1, max_size=4)))
+    weights = tuple(draw(st.sampled_from([1e-6, 0.5, 1.0, 40.0, 1e6])) for _ in drawn)
+    return Workload(shape, drawn, weights)
 
 
 @st.composite
@@ -77,15 +77,19 @@ def schemas(draw):
     d = draw(st.integers(2, 12))
     size = 12 if d == 2 else 6 if d <= 4 else 3 if d <= 8 else 2
     shape = tuple(draw(st.lists(st.integers(1, size), min_size=d, max_size=d)))
-    own = tuple(draw(st.lists(blocks(shape, most=3), min_size=1, max_size=6)))
-    weights = tuple(draw(st.sampled_from([1e-3, 1.0, 1.0, 40.0])) for _ in own)
-    return Workload(shape, own, weights)
+    drawn = tuple(draw(st.lists(blocks(shape, most=3), min_size=1, max_size=6)))
+    weights = tuple(draw(st.sampled_from([1e-3, 1.0, 1.0, 40.0])) for _ in drawn)
+    return Workload(shape, drawn, weights)
 
 
 def check_against_everything(workload, noise):
     """The best beats all candidates, and the product and marginal strategies as first optimised."""
     selection = select(workload, noises=[noise])[noise]
-    known = [own.error.weighted_rmse for own in selection.candidates if own.error is not None]
+    known = [
+        candidate.error.weighted_rmse
+        for candidate in selection.candidates
+        if candidate.error is not None
+    ]
     best = selection.best.error.weighted_rmse
     assert best == min(known)
     loss, V = best**2 * weighted_queries(workload), gram(workload)
@@ -115,10 +119,12 @@ def test_many_random_schemas_are_planned_no_worse(workload, noise):
 @settings(checked, max_examples=8)
 def test_the_best_is_never_worse_than_any_baseline(workload, noise, objective):
     selection = select(workload, noises=[noise], objective=objective)[noise]
-    known = [own for own in selection.candidates if own.error is not None]
-    assert {"Identity", "Workload"} <= {own.name for own in known}
+    known = [candidate for candidate in selection.candidates if candidate.error is not None]
+    assert {"Identity", "Workload"} <= {candidate.name for candidate in known}
     field = "weighted_rmse" if objective == "rmse" else "max_std_error"
-    assert getattr(selection.best.error, field) == min(getattr(own.error, field) for own in known)
+    assert getattr(selection.best.error, field) == min(
+        getattr(candidate.error, field) for candidate in known
+    )
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -127,7 +133,8 @@ def test_the_best_is_never_worse_than_any_baseline(workload, noise, objective):
 def test_every_candidate_is_exact_bounded_and_survives_the_plan_file(workload, noise):
     selection = select(workload, noises=[noise])[noise]
     weight = sum(
-        own * block.shape[0] for own, block in zip(workload.weights, workload.blocks, strict=True)
+        weight * block.shape[0]
+        for weight, block in zip(workload.weights, workload.blocks, strict=True)
     )
     for candidate in selection.candidates:
         if candidate.proposal is None:
@@ -137,7 +144,7 @@ def test_every_candidate_is_exact_bounded_and_survives_the_plan_file(workload, n
         error = expected_error(strategy, workload)
         assert 0 < error.rmse <= error.max_std_error * (1 + 1e-9) < np.inf
         assert error.weighted_rmse**2 * weight >= selection.bound.loss * (1 - 1e-6)
-        assert all(isinstance(own.weight, int) for own in strategy.measurements)
+        assert all(isinstance(measurement.weight, int) for measurement in strategy.measurements)
         read = decode_strategy(encode_strategy(strategy), noise=noise, workload=workload)
         assert squared_sensitivity(read) == squared_sensitivity(strategy)
         assert expected_error(read, workload).rmse == pytest.approx(error.rmse, rel=1e-9)
@@ -166,7 +173,9 @@ def test_tables_of_weights_far_apart_are_all_answered(noise):
     )
     for weights in ((1e-18, 1.0), (1.0, 1e-18)):
         selection = select(Workload(shape, blocks, weights), noises=[noise])[noise]
-        names = {own.name for own in selection.candidates if own.error is not None}
+        names = {
+            candidate.name for candidate in selection.candidates if candidate.error is not None
+        }
         assert {"Identity", "Workload", "OPT_M", "OPT_x", "OPT_+"} <= names
 
 
@@ -177,7 +186,7 @@ def test_forty_attributes_are_planned_from_their_tables_alone(noise):
         Block(shape, (i, i + 1), (Identity(90), Identity(90)), (True, True), 2) for i in range(39)
     )
     selection = select(Workload(shape, blocks, (1.0,) * 39), noises=[noise])[noise]
-    reasons = {own.name: own.reason for own in selection.candidates}
+    reasons = {candidate.name: candidate.reason for candidate in selection.candidates}
     assert "cells" in reasons["Identity"]
     assert selection.best.error.weighted_rmse**2 * 39 * 8100 >= selection.bound.loss
 

@@ -27,13 +27,16 @@ def answers_of(codes, rows):
 
 
 def all_answers(proxy):
-    return np.concatenate([proxy.answers(own) for own in COMPILED.workload.blocks])
+    return np.concatenate([proxy.answers(block) for block in COMPILED.workload.blocks])
 
 
 def codes_of(rows):
     places = ({str(a): a for a in range(6)}, "abcde", "nesw", "FM")
-    index = [own if isinstance(own, dict) else {c: k for k, c in enumerate(own)} for own in places]
-    return np.array([[own[text] for own, text in zip(index, row, strict=True)] for row in rows])
+    index = [
+        codes if isinstance(codes, dict) else {c: k for k, c in enumerate(codes)}
+        for codes in places
+    ]
+    return np.array([[codes[text] for codes, text in zip(index, row, strict=True)] for row in rows])
 
 
 def test_a_public_file_is_counted_and_scaled_to_the_declared_rows(small):
@@ -96,9 +99,9 @@ BAD_PROXIES = {
 def test_a_bad_proxy_is_refused_by_name(small, bad):
     text, message = BAD_PROXIES[bad]
     Path("bad.csv").write_text(text)
-    found = refused("plan", "workload.yaml", "--proxy", "bad.csv", code=2)
-    assert message in found
-    assert "the proxy bad.csv" in found
+    said = refused("plan", "workload.yaml", "--proxy", "bad.csv", code=2)
+    assert message in said
+    assert "the proxy bad.csv" in said
 
 
 def test_a_proxy_that_is_not_there_is_refused(small):
@@ -127,12 +130,12 @@ def test_an_earlier_release_stands_in_for_the_data(released):
     proxy = proxy_for(released, SPEC_READ, COMPILED, rows=20_000)
     assert proxy.words == "the release in release/"
     true = answers_of(codes_of(records(3000, seed=5)), 20_000)
-    found = all_answers(proxy)
-    sizes = np.cumsum([own.queries for own in COMPILED.workload.blocks])[:-1]
+    answers = all_answers(proxy)
+    sizes = np.cumsum([block.queries for block in COMPILED.workload.blocks])[:-1]
     # Pairs that the tree of tables holds are met; the others are as it makes them, and not far off.
     distances = [
-        np.abs(own - other).sum() / 20_000
-        for own, other in zip(np.split(found, sizes), np.split(true, sizes), strict=True)
+        np.abs(part - other).sum() / 20_000
+        for part, other in zip(np.split(answers, sizes), np.split(true, sizes), strict=True)
     ]
     assert sorted(distances)[2] < 0.1
     assert max(distances) < 0.4
@@ -184,11 +187,11 @@ def test_a_damaged_release_is_no_proxy(released, monkeypatch):
 def test_what_a_release_holds_no_table_of_is_of_the_default_prior(small):
     """Made up flat, it would be what relaxed rows start from: RAP would seem to make no error."""
     text = Path("workload.yaml").read_text()
-    held = """\
+    later = """\
   - {name: ages, marginals: {sets: [[age, job], [region]]}}
   - {name: either, threshold: {r: 1, of: [region, sex]}}
 """
-    Path("workload.yaml").write_text(text[: text.index("  - name: pairs")] + held)
+    Path("workload.yaml").write_text(text[: text.index("  - name: pairs")] + later)
     write_csv(Path("data.csv"), records(3000, seed=5))
     ok("plan", "workload.yaml", "--mechanism", "linear")
     ok("release", "data.csv", "--epsilon", "10")
@@ -223,8 +226,8 @@ def test_tables_of_every_value_are_found_in_what_was_released(predicates, subset
     item = f"workload:\n  - {{name: it, product: {predicates}}}\n"
     if subset == (1,):
         counts = counts[:1].sum(axis=0)
-    found, table = values_of(item, counts)
-    assert found == subset
+    values, table = values_of(item, counts)
+    assert values == subset
     if subset:
         assert np.array_equal(table, counts)
 
@@ -237,22 +240,22 @@ def test_records_follow_the_tables_they_are_drawn_from():
     joint = rng.random((3, 4, 2)) ** 3
     pair, other = joint.sum(axis=2), joint.sum(axis=0)
     drawn = sample_tables((3, 4, 2, 5), [((0, 1), pair), ((1, 2), other)], records=200_000)
-    found = np.zeros((3, 4, 2, 5))
-    np.add.at(found, tuple(drawn.T), 1 / 200_000)
-    assert found.sum(axis=(2, 3)) == pytest.approx(pair / pair.sum(), abs=0.005)
-    assert found.sum(axis=(0, 3)) == pytest.approx(other / other.sum(), abs=0.005)
+    counts = np.zeros((3, 4, 2, 5))
+    np.add.at(counts, tuple(drawn.T), 1 / 200_000)
+    assert counts.sum(axis=(2, 3)) == pytest.approx(pair / pair.sum(), abs=0.005)
+    assert counts.sum(axis=(0, 3)) == pytest.approx(other / other.sum(), abs=0.005)
     prior = np.bincount(sample_prior((3, 4, 2, 5), records=200_000)[:, 3]) / 200_000
-    assert found.sum(axis=(0, 1, 2)) == pytest.approx(prior, abs=0.005)
+    assert counts.sum(axis=(0, 1, 2)) == pytest.approx(prior, abs=0.005)
 
 
 def test_records_follow_relaxed_rows_and_classes_are_spread_over_their_codes():
     first = np.array([[1.0, 0.0], [0.25, 0.75]])
     second = np.array([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5]])
     drawn = sample_rows([first, second], records=100_000)
-    found = np.zeros((2, 3))
-    np.add.at(found, tuple(drawn.T), 1 / 100_000)
+    masses = np.zeros((2, 3))
+    np.add.at(masses, tuple(drawn.T), 1 / 100_000)
     expected = (np.outer(first[0], second[0]) + np.outer(first[1], second[1])) / 2
-    assert found == pytest.approx(expected, abs=0.01)
+    assert masses == pytest.approx(expected, abs=0.01)
     codes = spread(drawn[:, 0], np.array([0, 1, 0, 1, 1]))
     shares = np.bincount(codes, minlength=5) / 100_000
     assert shares == pytest.approx([5 / 16, 1 / 8, 5 / 16, 1 / 8, 1 / 8], abs=0.01)

@@ -27,7 +27,7 @@ def random_rows(rng, shape, n, *, alpha=0.5):
 
 
 def one_hot(records, shape):
-    parts = [np.eye(n, dtype=np.float32)[own] for n, own in zip(shape, records.T, strict=True)]
+    parts = [np.eye(n, dtype=np.float32)[codes] for n, codes in zip(shape, records.T, strict=True)]
     return RelaxedRows(shape, np.hstack(parts))
 
 
@@ -35,10 +35,10 @@ def joint(rows):
     """The counts over the whole domain that relaxed rows stand for, in fractions: one loop."""
     x = np.zeros(rows.shape)
     for row in range(len(rows.values)):
-        own = np.ones(1)
+        weights = np.ones(1)
         for i in range(len(rows.shape)):
-            own = np.multiply.outer(own, rows.distribution(i)[row].astype(float))
-        x += own[0]
+            weights = np.multiply.outer(weights, rows.distribution(i)[row].astype(float))
+        x += weights[0]
     return x / len(rows.values)
 
 
@@ -77,10 +77,10 @@ def test_a_threshold_over_relaxed_rows_is_a_tail_of_the_poisson_binomial(k, r):
     for target in product(*map(range, shape)):
         p = np.array([rows.distribution(i)[:, y] for i, y in enumerate(target)], dtype=float)
         tail = np.zeros(5)
-        for held in product((0, 1), repeat=k):
-            each = [own if h else 1 - own for own, h in zip(p, held, strict=True)]
+        for hits in product((0, 1), repeat=k):
+            each = [q if h else 1 - q for q, h in zip(p, hits, strict=True)]
             chance = np.multiply.reduce(each, axis=0)
-            tail += chance * (sum(held) >= r)
+            tail += chance * (sum(hits) >= r)
         assert answers[target] == pytest.approx(tail.mean(), abs=1e-6)
 
 
@@ -99,8 +99,8 @@ def test_malformed_relaxed_rows_are_refused():
 
 def measured_of(blocks, rng, *, each=6):
     """A few random queries of every block, as (block, row)."""
-    asked = [block for block in blocks if block.attributes]
-    return [(b, int(j)) for b in asked for j in rng.integers(b.queries, size=each)]
+    measured = [block for block in blocks if block.attributes]
+    return [(b, int(j)) for b in measured for j in rng.integers(b.queries, size=each)]
 
 
 def surrogates_of(queries, shape, *, noisy):
@@ -144,7 +144,7 @@ def test_the_gradient_of_the_surrogates_is_that_of_finite_differences(seed):
         for row in range(3):
             step = np.zeros_like(masses)
             step[g, row] = 1e-6
-            ends = [surrogates.misfit(masses + own).error for own in (step, -step)]
+            ends = [surrogates.misfit(masses + move).error for move in (step, -step)]
             rise = ends[0] - ends[1]
             assert 3 * rise / 2e-6 == pytest.approx(gradient[g, row], rel=1e-5, abs=1e-6)
 
@@ -153,9 +153,9 @@ def test_the_gradient_of_the_surrogates_is_that_of_finite_differences(seed):
 def test_the_programme_of_a_tail_equals_its_sum_over_all_outcomes(k, r):
     p = np.random.default_rng(5).random((k, 4))
     expected = np.zeros(4)
-    for held in product((0, 1), repeat=k):
-        each = [own if h else 1 - own for own, h in zip(p, held, strict=True)]
-        expected += np.multiply.reduce(each, axis=0) * (sum(held) >= r)
+    for hits in product((0, 1), repeat=k):
+        each = [q if h else 1 - q for q, h in zip(p, hits, strict=True)]
+        expected += np.multiply.reduce(each, axis=0) * (sum(hits) >= r)
     np.testing.assert_allclose(threshold_probability(p, r)[0], expected, atol=1e-12)
 
 
@@ -173,8 +173,8 @@ def rounds_of(workload, x, *, rounds, size, std, rng):
     places = [(p, j) for p, block in enumerate(workload.blocks) for j in range(block.queries)]
     order = rng.permutation(len(places))[: rounds * size].reshape(rounds, size)
     answers = [block.matvec(x.ravel()) for block in workload.blocks]
-    for own in order:
-        chosen = np.array([places[i] for i in own])
+    for positions in order:
+        chosen = np.array([places[i] for i in positions])
         exact = np.array([answers[p][j] for p, j in chosen])
         yield Round(chosen, exact + std * rng.normal(size=size), max(std, 0.1))
 
@@ -183,10 +183,10 @@ def test_relaxed_rows_meet_answers_without_noise():
     rng = np.random.default_rng(6)
     x = records_of(MIXED.shape_of_domain, 1000, rng)
     projection = RapProjection(MIXED, RapSettings(1, 40, 200, 0), x.sum())
-    for own in rounds_of(MIXED, x, rounds=1, size=40, std=0.0, rng=rng):
-        projection.add(own.places, own.noisy, own.std)
-        met = [projection.answers(p)[j] for p, j in own.places]
-        np.testing.assert_allclose(met, own.noisy, atol=2)
+    for one_round in rounds_of(MIXED, x, rounds=1, size=40, std=0.0, rng=rng):
+        projection.add(one_round.places, one_round.noisy, one_round.std)
+        met = [projection.answers(p)[j] for p, j in one_round.places]
+        np.testing.assert_allclose(met, one_round.noisy, atol=2)
 
 
 def test_a_replay_gives_the_same_rows_byte_for_byte():
@@ -195,8 +195,8 @@ def test_a_replay_gives_the_same_rows_byte_for_byte():
     settings = RapSettings(3, 5, 50, 3)
     projection = RapProjection(MIXED, settings, x.sum())
     rounds = tuple(rounds_of(MIXED, x, rounds=3, size=5, std=4.0, rng=rng))
-    for own in rounds:
-        projection.add(own.places, own.noisy, own.std)
+    for round in rounds:
+        projection.add(round.places, round.noisy, round.std)
         projection.answers(0)
     again = replay(MIXED, settings, RapMeasurement(float(x.sum()), 0.0, rounds))
     assert again.rows.values.tobytes() == projection.rows.values.tobytes()
@@ -209,12 +209,12 @@ def test_every_relaxed_row_holds_distributions():
     rng = np.random.default_rng(8)
     x = records_of(MIXED.shape_of_domain, 500, rng)
     projection = RapProjection(MIXED, RapSettings(2, 8, 30, 0), x.sum())
-    for own in rounds_of(MIXED, x, rounds=2, size=8, std=1.0, rng=rng):
-        projection.add(own.places, own.noisy, own.std)
+    for one_round in rounds_of(MIXED, x, rounds=2, size=8, std=1.0, rng=rng):
+        projection.add(one_round.places, one_round.noisy, one_round.std)
     for i in range(3):
-        own = projection.rows.distribution(i)
-        assert own.min() >= 0
-        np.testing.assert_allclose(own.sum(axis=1), 1, atol=1e-5)
+        one_round = projection.rows.distribution(i)
+        assert one_round.min() >= 0
+        np.testing.assert_allclose(one_round.sum(axis=1), 1, atol=1e-5)
 
 
 def test_what_no_query_tells_apart_stays_spread_evenly():
@@ -248,10 +248,12 @@ def test_the_gradient_by_whole_tables_is_that_of_the_same_queries_one_by_one(see
     tables = WholeTables(Workload(shape, blocks, (1.0,) * 4), noisy, 1.0)
     masses = random_masses(rng, tables.partition, 5)
     by_table = tables.misfit(masses)
-    asked = [(block, j) for block in blocks if block.attributes for j in range(block.queries)]
-    answers = np.concatenate([own for own, b in zip(noisy, blocks, strict=True) if b.attributes])
+    queries = [(block, j) for block in blocks if block.attributes for j in range(block.queries)]
+    answers = np.concatenate(
+        [values for values, b in zip(noisy, blocks, strict=True) if b.attributes]
+    )
     measured = MeasuredQueries()
-    for (block, row), answer in zip(asked, answers, strict=True):
+    for (block, row), answer in zip(queries, answers, strict=True):
         measured.add(block, row, noisy=answer, std=1.0)
     one_by_one = measured.query_answers(tables.partition, rows=5).misfit(masses)
     assert by_table.error == pytest.approx(one_by_one.error, rel=1e-6)

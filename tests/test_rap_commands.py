@@ -48,10 +48,14 @@ def compiled():
 
 def test_a_preferred_rap_is_released_without_being_asked_for(rap_town):
     done = ok(*RELEASE, "--json")
-    found = json.loads(done.out)
-    assert (found["mechanism"], found["strategy"], found["noise"]) == ("rap", "RAP", "gaussian")
-    assert (found["rmse"], found["max_std_error"]) == (None, None)
-    assert found["simulated"]["rmse"] == 4.5
+    document = json.loads(done.out)
+    assert (document["mechanism"], document["strategy"], document["noise"]) == (
+        "rap",
+        "RAP",
+        "gaussian",
+    )
+    assert (document["rmse"], document["max_std_error"]) == (None, None)
+    assert document["simulated"]["rmse"] == 4.5
     assert kinds() == ["register", "reserve", "commit"]
     assert ok("ledger", "verify", "--releases", "release").out.startswith("ok")
     shown = "no error bars; simulated on the default prior: weighted RMSE 4.5, largest"
@@ -72,13 +76,13 @@ def test_every_table_is_there_and_its_errors_are_null(rap_town):
 
 def test_answers_are_those_of_the_relaxed_rows_times_the_total(rap_town):
     ok(*RELEASE)
-    own = compiled()
-    rows, total = relaxed_of(Path("release"), own), read_manifest(Path("release")).rap.total
-    for item, places in zip(read_manifest(Path("release")).items, own.items, strict=True):
-        blocks = [own.workload.blocks[place] for place in places]
-        wanted = np.concatenate([rows.answer(block).ravel() for block in blocks])
-        found = pq.read_table(Path("release") / item.file)["estimate"].to_numpy()
-        np.testing.assert_allclose(found, total * wanted, rtol=1e-6, atol=1e-12)
+    operators = compiled()
+    rows, total = relaxed_of(Path("release"), operators), read_manifest(Path("release")).rap.total
+    for item, places in zip(read_manifest(Path("release")).items, operators.items, strict=True):
+        blocks = [operators.workload.blocks[place] for place in places]
+        expected = np.concatenate([rows.answer(block).ravel() for block in blocks])
+        estimates = pq.read_table(Path("release") / item.file)["estimate"].to_numpy()
+        np.testing.assert_allclose(estimates, total * expected, rtol=1e-6, atol=1e-12)
 
 
 def test_the_same_release_again_is_free_and_the_same_to_the_last_byte(rap_town):
@@ -97,7 +101,7 @@ def test_another_release_number_pays_and_draws_afresh(rap_town):
     ok(*RELEASE)
     ok(*RELEASE, "--release-number", "2", "--out", "second")
     assert float(spent()) == pytest.approx(2 * 0.0243559703595, rel=1e-9)
-    first, second = (read_manifest(Path(own)) for own in ("release", "second"))
+    first, second = (read_manifest(Path(name)) for name in ("release", "second"))
     assert first.key != second.key
     assert first.measurements != second.measurements
 
@@ -109,8 +113,8 @@ def test_error_report_says_that_errors_are_unknown(rap_town):
     assert "simulated, not measured: weighted RMSE 4.5" in text
     assert "unknown" in text
     assert "flagged" not in text
-    found = json.loads(ok("error-report", "--json").out)
-    assert {item["rmse"] for item in found["items"]} == {None}
+    document = json.loads(ok("error-report", "--json").out)
+    assert {item["rmse"] for item in document["items"]} == {None}
     assert "no error bars" in Path("report.html").read_text()
 
 
@@ -152,7 +156,7 @@ def test_persons_and_replaced_records_are_protected_too(tmp_path, monkeypatch, u
         lines = CSV.splitlines()
         named = [
             lines[0] + b",name",
-            *(b"%s,p%d" % (own, k % 3) for k, own in enumerate(lines[1:])),
+            *(b"%s,p%d" % (line, k % 3) for k, line in enumerate(lines[1:])),
         ]
         (town / "data.csv").write_bytes(b"\n".join(named) + b"\n")
     ok(*RELEASE)
@@ -184,16 +188,16 @@ def test_plan_release_report_answer_and_synthetic_follow_each_other(rap_town):
 
 
 def test_the_linear_strategy_can_be_asked_for(rap_town):
-    found = json.loads(ok(*RELEASE, "--mechanism", "linear", "--json").out)
-    assert found["mechanism"] == "linear"
-    assert found["rmse"] > 0
+    document = json.loads(ok(*RELEASE, "--mechanism", "linear", "--json").out)
+    assert document["mechanism"] == "linear"
+    assert document["rmse"] > 0
     assert "relaxed_rows.parquet" not in contents("release")
 
 
 def test_a_kind_of_noise_asks_for_a_linear_strategy(rap_town):
     half = ("release", "data.csv", "--epsilon", "0.5")
-    found = json.loads(ok(*half, "--noise", "laplace", "--json").out)
-    assert (found["mechanism"], found["noise"]) == ("linear", "laplace")
+    document = json.loads(ok(*half, "--noise", "laplace", "--json").out)
+    assert (document["mechanism"], document["noise"]) == ("linear", "laplace")
 
 
 def test_a_plan_that_does_not_prefer_rap_releases_a_linear_strategy(rap_town):
@@ -210,8 +214,8 @@ def test_a_linear_strategy_that_was_preferred_elsewhere_is_released_with_a_word(
     delta = ("--delta", "1e-7", "--out", "delta", "--release-number", "2")
     assert "compared at epsilon 1 and delta 1e-06 only\n" in ok(*half, *delta).err
     assert words in ok(*half, "--out", "auto").err  # free, and as true as before
-    for asked in (("--mechanism", "linear"), ("--mechanism", "rap"), ("--noise", "gaussian")):
-        assert "compared" not in ok(*half, *asked, "--out", asked[1]).err
+    for options in (("--mechanism", "linear"), ("--mechanism", "rap"), ("--noise", "gaussian")):
+        assert "compared" not in ok(*half, *options, "--out", options[1]).err
 
 
 @pytest.mark.parametrize(

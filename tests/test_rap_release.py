@@ -78,10 +78,10 @@ def answers(item):
 
 
 def manifest(rap=RAP, items=ITEMS):
-    own = guarantee("gaussian", epsilon=Fraction(1), delta=Fraction(1, 10**9))
+    terms = guarantee("gaussian", epsilon=Fraction(1), delta=Fraction(1, 10**9))
     return manifest_of(
         Spec(Dataset("people", "7"), Privacy(), Budget(epsilon=Fraction(4)), DOMAIN, items),
-        mechanism=CalibratedNoise(own, 0, 16, 40.5),
+        mechanism=CalibratedNoise(terms, 0, 16, 40.5),
         noise_source="OpenDP 0",
         strategy=StrategyFacts("RAP", "relaxed", None, None, None, "", None, "s" * 64),
         plan="p" * 64,
@@ -127,7 +127,7 @@ def test_answers_without_errors_have_null_columns_and_say_so_in_their_flag(tmp_p
         table = pq.read_table(tmp_path / "out" / f"{item.name}.parquet")
         assert table["estimate"].null_count == 0
         assert table["estimate"].to_pylist() == [
-            own for batch in answers(item) for own in batch.estimate
+            estimate for batch in answers(item) for estimate in batch.estimate
         ]
         assert [table[name].null_count for name in UNKNOWN] == [len(table)] * 4
         assert set(table["flag"].to_pylist()) == {"no error bars"}
@@ -138,18 +138,21 @@ def test_answers_with_errors_are_refused_in_a_release_without_and_the_other_way_
 
     def known(item):
         ones = (np.ones(table.size) for table in item.tables)
-        return (TableAnswers(t, own, own, own) for t, own in zip(item.tables, ones, strict=True))
+        return (
+            TableAnswers(t, values, values, values)
+            for t, values in zip(item.tables, ones, strict=True)
+        )
 
-    for given, own in ((known, manifest()), (answers, replace(manifest(), rap=None))):
+    for given, facts in ((known, manifest()), (answers, replace(manifest(), rap=None))):
         with pytest.raises(ValueError, match="laid out for other answers"):
-            write_release(tmp_path / "out", spec=spec, answers=given, manifest=own, replace=False)
+            write_release(tmp_path / "out", spec=spec, answers=given, manifest=facts, replace=False)
         assert not (tmp_path / "out").exists()
 
 
 def test_the_summary_of_errors_holds_no_figure(tmp_path):
     release(tmp_path / "out")
     (first, *rest) = pq.read_table(tmp_path / "out" / "errors.parquet").to_pylist()
-    assert [own["item"] for own in (first, *rest)] == [item.name for item in ITEMS]
+    assert [fact["item"] for fact in (first, *rest)] == [item.name for item in ITEMS]
     assert rest[1] == dict.fromkeys(first) | {"item": "pyramid", "queries": 60, "weight": 2.0}
 
 
@@ -165,9 +168,9 @@ def test_the_manifest_holds_the_run_and_no_figure_that_nobody_knows(tmp_path):
 
 
 def test_a_release_by_least_squares_is_described_as_before():
-    own = replace(manifest(), rap=None)
-    assert "rap" not in json.loads(manifest_text(own))
-    assert own.error_bars
+    facts = replace(manifest(), rap=None)
+    assert "rap" not in json.loads(manifest_text(facts))
+    assert facts.error_bars
 
 
 def test_the_statement_says_in_words_that_there_are_no_error_bars():
@@ -193,8 +196,8 @@ def test_the_statement_says_in_words_that_there_are_no_error_bars():
 
 
 def test_words_are_escaped_once_and_only_where_they_would_be_markup(tmp_path):
-    own = replace(RAP, simulated=replace(SIMULATED, proxy="the public file <b>.csv"))
-    report = release(tmp_path / "out", own)
+    fitted = replace(RAP, simulated=replace(SIMULATED, proxy="the public file <b>.csv"))
+    report = release(tmp_path / "out", fitted)
     assert "the public file <b>.csv" in "\n".join(headline(report))
     assert "the public file &lt;b>.csv" in statement(report.manifest)
     assert "the public file &lt;b&gt;.csv" in page(report)
@@ -203,8 +206,8 @@ def test_words_are_escaped_once_and_only_where_they_would_be_markup(tmp_path):
 def test_the_statement_of_later_answers_says_what_was_measured_and_what_was_read():
     later = AnsweredFacts("k1", "m" * 64)
     at_once = replace(RAP, selection_scale=None, simulated=None)
-    for own in (RAP, at_once):
-        text = " ".join(statement(replace(manifest(own), answered=later)).split())
+    for fitted in (RAP, at_once):
+        text = " ".join(statement(replace(manifest(fitted), answered=later)).split())
         assert "read off its `relaxed_rows.parquet`, which was computed from its noisy" in text
         assert "that was asked for was measured" not in text
     assert "Every count that the release was made for was measured with noise, once" in text
@@ -217,21 +220,21 @@ def test_the_statement_counts_among_what_is_noisy_which_counts_were_chosen():
 
 
 def test_one_round_and_one_count_are_one():
-    own = replace(RAP, rounds=1, selected=1, noise_std=(20.0,))
-    text = " ".join(statement(manifest(own)).split())
+    fitted = replace(RAP, rounds=1, selected=1, noise_std=(20.0,))
+    text = " ".join(statement(manifest(fitted)).split())
     assert "In one round, 1 count on which the relaxed rows were far from the records was" in text
 
 
 def test_the_statement_tells_what_was_declared_and_what_was_not_simulated():
-    own = replace(RAP, total_std=None, selection_scale=None, simulated=None)
-    text = " ".join(statement(manifest(own)).split())
+    fitted = replace(RAP, total_std=None, selection_scale=None, simulated=None)
+    text = " ".join(statement(manifest(fitted)).split())
     assert "scaled to the declared number of records, 1,234" in text
     assert "Every count that was asked for was measured with noise, once, and the relaxed" in text
     assert "every count is paid for" in text
     assert "which of them were made" not in text
-    made = text.split("## How the numbers")[1].split("## How to read")[0]
+    section = text.split("## How the numbers")[1].split("## How to read")[0]
     for words in ("choice", "Choices", "round", "After each"):
-        assert words not in made, words
+        assert words not in section, words
     assert "none were simulated for these questions" in text
     text = " ".join(statement(manifest(replace(RAP, declared=1500))).split())
     assert "Answers are scaled to 1,234 records: their number was measured too" in text
@@ -250,9 +253,9 @@ def test_the_report_calls_errors_unknown_and_simulated_ones_simulated(tmp_path):
     assert "simulated" in text
     assert "expected" not in text
     assert "measured: RMSE 31.4" in text
-    found = json.loads(json.dumps(to_json(report), allow_nan=False))
-    assert found["rmse"] is None
-    assert found["rap"]["simulated"]["rmse"] == 31.4
+    document = json.loads(json.dumps(to_json(report), allow_nan=False))
+    assert document["rmse"] is None
+    assert document["rap"]["simulated"]["rmse"] == 31.4
 
 
 def test_an_rmse_that_weighs_items_differently_is_called_weighted(tmp_path):
@@ -284,8 +287,8 @@ def test_relaxed_rows_are_read_by_name_in_one_line(tmp_path):
     assert set(rows.dtypes) == {np.dtype("float32")}
     assert rows["sex=Female"].tolist() == [0.25, 0.75, 0.25]
     for attribute in ("age", "sex", "income", "home", "unasked"):
-        own = [name for name in rows if name.startswith(f"{attribute}=")]
-        assert rows[own].sum(axis=1).tolist() == [1, 1, 1]
+        names = [name for name in rows if name.startswith(f"{attribute}=")]
+        assert rows[names].sum(axis=1).tolist() == [1, 1, 1]
 
 
 def test_relaxed_rows_come_back_bit_by_bit(tmp_path):
@@ -296,15 +299,15 @@ def test_relaxed_rows_come_back_bit_by_bit(tmp_path):
             Item(f"a{i}", (Table(((i, IdentitySet(n)),)),)) for i, n in enumerate(DOMAIN.shape)
         ),
     )
-    found = read_relaxed(tmp_path / "out", compile_spec(spec), digest=DIGEST)
-    assert found.values.tobytes() == relaxed().values.tobytes()
+    relaxed_rows = read_relaxed(tmp_path / "out", compile_spec(spec), digest=DIGEST)
+    assert relaxed_rows.values.tobytes() == relaxed().values.tobytes()
 
 
 def test_classes_are_named_by_their_values():
     compiled = compile_spec(CLASSES)
     named = [
-        class_labels(own, classes)
-        for own, classes in zip(DOMAIN.attributes, compiled.classes, strict=True)
+        class_labels(attribute, classes)
+        for attribute, classes in zip(DOMAIN.attributes, compiled.classes, strict=True)
     ]
     assert named == [
         ["0 or 1 or 2 or 2 more", "3 or 4 or 5 or 15 more", "13-19"],

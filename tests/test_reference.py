@@ -61,7 +61,7 @@ def union_of(shape, subsets):
 
 
 def subsets_up_to(d, size):
-    return [own for k in range(size + 1) for own in combinations(range(d), k)]
+    return [subset for k in range(size + 1) for subset in combinations(range(d), k)]
 
 
 def cps(prefix):
@@ -142,14 +142,14 @@ def test_example_15_orders_product_union_and_marginals():
     workload = union_of((2, 5, 50, 100), list(combinations(range(4), 2)))
     V, rng = gram(workload), np.random.default_rng(0)
     assert V.trace == published["identity"]
-    found = {
+    losses = {
         "OPT_x": opt_product(V, noise="laplace", rng=rng).loss,
         "OPT_+": opt_union(workload, noise="laplace", rng=rng).loss,
         "OPT_M": opt_marginals(V, noise="laplace", rng=rng).loss,
     }
-    for name, loss in found.items():
+    for name, loss in losses.items():
         assert loss <= published[name] * ALLOWED
-    assert round(found["OPT_M"]) <= published["OPT_M"]
+    assert round(losses["OPT_M"]) <= published["OPT_M"]
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_example_15_orders_product_union_and_marginals():
 )
 def test_the_search_for_marginals_is_ahead_of_the_published_laplace_figures(name, share):
     workload = MARGINALS[name]()
-    found = opt_marginals(gram(workload), noise="laplace", rng=np.random.default_rng(0))
-    ours = STD["laplace"] * math.sqrt(found.loss / workload.shape[0])
+    selection = opt_marginals(gram(workload), noise="laplace", rng=np.random.default_rng(0))
+    ours = STD["laplace"] * math.sqrt(selection.loss / workload.shape[0])
     assert ours <= PUBLISHED["hdmm_table6_laplace"][name] * share
 
 
@@ -171,8 +171,8 @@ def rmse_of(build, name, noise):
     """The RMSE of one candidate on a workload that comes with the project."""
     spec = load_spec(Path(__file__).parents[1] / "workloads" / f"{name}.yaml")
     workload = compile_spec(spec).workload
-    found = build(Problem(workload, gram(workload), noise, seed=0, progress=lambda _: None))
-    return STD[noise] * expected_error(found.strategy, workload).rmse
+    proposal = build(Problem(workload, gram(workload), noise, seed=0, progress=lambda _: None))
+    return STD[noise] * expected_error(proposal.strategy, workload).rmse
 
 
 BEST_LAPLACE = {  # file: RMSE to stay at or below, all below [HDMM18] Table 6
@@ -213,7 +213,7 @@ def test_the_largest_error_of_marginals_meets_the_published_one_and_is_optimal(n
     goal = largest_standard_error(workload)
     problem = Problem(workload, gram(workload), "gaussian", seed=0, progress=lambda _: None)
     strategy = residual_minimax(goal, problem).strategy
-    own = score(goal, expected_error(strategy, workload), workload)
+    reached = score(goal, expected_error(strategy, workload), workload)
     published = PUBLISHED["max_variance_sd_gaussian_residualplanner"][name]
-    assert STD["gaussian"] * own <= published * ROUNDED
-    assert own <= math.sqrt(goal_bound(problem, goal).loss) * 1.001
+    assert STD["gaussian"] * reached <= published * ROUNDED
+    assert reached <= math.sqrt(goal_bound(problem, goal).loss) * 1.001

@@ -42,9 +42,9 @@ def test_the_search_goes_down_the_valley_and_along_it(stage, monkeypatch, start,
         )
 
     monkeypatch.setattr(simulated_runs, "rehearse", valley)
-    found, finished = simulated_runs.search(stage, RapSettings(*start, 10, 0), objective=objective)
+    best, finished = simulated_runs.search(stage, RapSettings(*start, 10, 0), objective=objective)
     assert finished
-    assert found.rounds * found.selected in (16, 20)
+    assert best.rounds * best.selected in (16, 20)
     assert len(tried) <= 12
 
 
@@ -65,19 +65,19 @@ def searched(small, monkeypatch):
 
     def planned(errors, *arguments):
         """The plan, and the seeds of every rehearsal; `errors` are of the rule's and the found."""
-        found, used = RapSettings(3, 7, 10, 0), []
+        chosen, used = RapSettings(3, 7, 10, 0), []
 
         def rehearse(stage, settings, *, seeds):
-            used.append((settings == found, list(seeds)))
-            own = errors[settings == found]
-            if own is None:
+            used.append((settings == chosen, list(seeds)))
+            simulated = errors[settings == chosen]
+            if simulated is None:
                 raise OutOfTimeError("not finished")
-            runs = tuple(simulated_runs.Errors(own, 10 * own) for _ in seeds)
+            runs = tuple(simulated_runs.Errors(simulated, 10 * simulated) for _ in seeds)
             return simulated_runs.Rehearsed(settings, runs, stopped=False)
 
         monkeypatch.setattr("dpquery.planning.comparison.rehearse", rehearse)
-        monkeypatch.setattr("dpquery.planning.comparison.search", lambda *_, **__: (found, True))
-        return plan("--epsilon", "1", "--rap-search", *arguments), found, used
+        monkeypatch.setattr("dpquery.planning.comparison.search", lambda *_, **__: (chosen, True))
+        return plan("--epsilon", "1", "--rap-search", *arguments), chosen, used
 
     return planned
 
@@ -87,16 +87,16 @@ def test_what_a_search_found_is_kept_only_where_it_beats_the_rule_in_other_runs(
     searched, objective
 ):
     for errors, is_kept in (((2.0, 1.0), True), ((1.0, 2.0), False)):
-        seen, found, used = searched(errors, "--objective", objective)
-        assert (seen["rap"]["settings"] == vars(found)) is is_kept
+        seen, chosen, used = searched(errors, "--objective", objective)
+        assert (seen["rap"]["settings"] == vars(chosen)) is is_kept
         assert seen["rap"]["rmse"] == 1.0
         assert used == [(False, [0, 1, 2]), (True, [0, 1, 2])]
         assert "remark" not in seen
 
 
 def test_what_a_search_found_too_late_to_be_rehearsed_is_not_kept(searched):
-    seen, found, _ = searched((1.0, None))
-    assert seen["rap"]["settings"] != vars(found)
+    seen, chosen, _ = searched((1.0, None))
+    assert seen["rap"]["settings"] != vars(chosen)
     words = "what the search for RAP's settings found was not rehearsed; give --time-limit more"
     assert words in seen["remark"]
 
@@ -116,8 +116,8 @@ def test_a_search_and_what_judges_it_never_share_a_run(small, monkeypatch):
 
 
 def test_a_search_that_was_not_finished_is_told(small, monkeypatch):
-    found = RapSettings(3, 7, 10, 0)
-    monkeypatch.setattr("dpquery.planning.comparison.search", lambda *_, objective: (found, False))
+    chosen = RapSettings(3, 7, 10, 0)
+    monkeypatch.setattr("dpquery.planning.comparison.search", lambda *_, objective: (chosen, False))
     seen = plan("--epsilon", "1", "--rap-search")
     assert "the search for RAP's settings was not finished" in seen["remark"]
 
@@ -147,7 +147,7 @@ def test_the_errors_are_weighted_as_the_workload_weighs_them(small):
 
     simulated_runs.RapProjection = Seen  # the fixture puts it back
     run = simulated_runs.rehearse(stage, RapSettings(2, 5, 10, 0), seeds=[0]).runs[0]
-    errors = [seen[0].answers(k) - stage.proxy.answers(own) for k, own in enumerate(blocks)]
+    errors = [seen[0].answers(k) - stage.proxy.answers(block) for k, block in enumerate(blocks)]
     total = sum(w * np.square(e).sum() for w, e in zip(weights, errors, strict=True))
     count = sum(w * e.size for w, e in zip(weights, errors, strict=True))
     assert run.rmse == pytest.approx(math.sqrt(total / count))
@@ -186,10 +186,10 @@ def test_a_rehearsal_scales_its_answers_to_the_total_that_a_release_would(small)
 
 def test_the_rule_measures_more_where_there_is_more_signal():
     def measured(epsilon):
-        own = default_settings(rho=epsilon**2 / 90, rows=50_000, queries=10**7)
-        return own.rounds * own.selected
+        settings = default_settings(rho=epsilon**2 / 90, rows=50_000, queries=10**7)
+        return settings.rounds * settings.selected
 
-    counts = [measured(own) for own in (0.001, 0.01, 0.1, 1, 10)]
+    counts = [measured(epsilon) for epsilon in (0.001, 0.01, 0.1, 1, 10)]
     assert counts == sorted(counts)
     assert counts[0] >= 8
     few = default_settings(rho=1.0, rows=50_000, queries=20)

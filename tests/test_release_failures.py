@@ -135,7 +135,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     path.write_text("old")
     with pytest.raises(DpqueryError, match="cannot write"):
         fail_halfway(path)
-    assert [own.name for own in tmp_path.iterdir()] == ["a.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
     assert path.read_text() == "old"
 
 

@@ -129,14 +129,14 @@ def test_a_file_a_link_or_a_foreign_file_in_the_way_is_kept(tmp_path):
             check_target(tmp_path / name, key="k1", replace=True)
     release(tmp_path / "out")
     for name in ("notes.txt", ".ledger"):
-        own = tmp_path / "out" / name
-        own.write_text("mine")
+        path = tmp_path / "out" / name
+        path.write_text("mine")
         check_target(tmp_path / "out", key="k1", replace=False)
         for key in ("k2", "k1"):
             with pytest.raises(PlanConflictError, match=f"also holds {name}"):
                 release(tmp_path / "out", spec_of(ITEMS[:1]), key=key, replace=True)
-        assert own.read_text() == "mine"
-        own.unlink()
+        assert path.read_text() == "mine"
+        path.unlink()
 
 
 def test_a_missing_or_empty_target_is_free(tmp_path):

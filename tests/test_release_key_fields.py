@@ -197,7 +197,7 @@ RAP = {
 PREDICATES = (IdentitySet(3), TotalSet(3), PrefixSet(3, 3), AllRangesSet(3, 3), WidthSet(3, 3, 1))
 PREDICATES += (IntervalSet(3, ((0, 1),)), GroupSet(3, (("a", (0, 1)),)))
 PREDICATES += (StackedSet(3, (IdentitySet(3), TotalSet(3))),)
-ASKED = tuple(Item("a", (Table(((0, own),)),)) for own in PREDICATES)
+ITEMS = tuple(Item("a", (Table(((0, predicate),)),)) for predicate in PREDICATES)
 
 
 def parts(value):
@@ -226,23 +226,23 @@ def with_part(value, old, new):
 
 def kinds_in(hint):
     """All classes of ours in a type, and the dataclasses of what is in their fields."""
-    found, todo = set(), [hint]
+    kinds, todo = set(), [hint]
     while todo:
-        own = todo.pop()
-        todo += typing.get_args(own)
-        if is_dataclass(own) and own not in found:
-            found.add(own)
-            hints = typing.get_type_hints(own)
-            named = {**FIELDS, **QUESTIONS}.get(own, {})
+        kind = todo.pop()
+        todo += typing.get_args(kind)
+        if is_dataclass(kind) and kind not in kinds:
+            kinds.add(kind)
+            hints = typing.get_type_hints(kind)
+            named = {**FIELDS, **QUESTIONS}.get(kind, {})
             todo += [
-                hints[field.name] for field in fields(own) if named.get(field.name) is not SAME
+                hints[field.name] for field in fields(kind) if named.get(field.name) is not SAME
             ]
-    return found
+    return kinds
 
 
 def concrete(kind):
     """All classes under one that can be made."""
-    below = {own for direct in kind.__subclasses__() for own in concrete(direct)}
+    below = {subclass for direct in kind.__subclasses__() for subclass in concrete(direct)}
     return below if inspect.isabstract(kind) else below | {kind}
 
 
@@ -286,8 +286,8 @@ def test_no_field_of_what_a_release_is_charged_for_is_forgotten():
 @pytest.mark.parametrize(("kind", "name", "other"), fields_of(FIELDS))
 def test_another_value_of_a_field_is_another_key(kind, name, other):
     pairs = [(linear_key, LINEAR), (rap_key, RAP)]
-    others = [(key, own, changed(own, kind, name, other)) for key, own in pairs]
-    compared = [key(**own) != key(**new) for key, own, new in others if new is not None]
+    others = [(key, fields, changed(fields, kind, name, other)) for key, fields in pairs]
+    compared = [key(**fields) != key(**new) for key, fields, new in others if new is not None]
     if (kind, name) == (CompiledSpec, "workload"):
         compared = compared[1:]  # of a linear release the strategy is measured, not the workload
     assert compared
@@ -309,7 +309,7 @@ def test_texts_that_look_like_notation_are_texts():
         ("a", "b"),
     ]
     keys = {
-        linear_key(**LINEAR | {"spec": replace(PARSED, dataset=Dataset(*own))}) for own in names
+        linear_key(**LINEAR | {"spec": replace(PARSED, dataset=Dataset(*name))}) for name in names
     }
     assert len(keys) == len(names)
 
@@ -322,10 +322,10 @@ def test_the_blocks_of_a_release_are_in_its_key_in_their_order():
 def test_every_kind_of_factor_has_a_tag_and_all_that_it_is_made_of_is_in_the_key():
     assert concrete(Factor) == FACTORS.keys() | NEVER_MEASURED
     keys = []
-    for kind, (own, other) in FACTORS.items():
-        assert inspect.signature(kind).parameters.keys() == own.keys() == other.keys()
-        keys += [factor_key(kind(**own))]
-        keys += [factor_key(kind(**own | {name: other[name]})) for name in own]
+    for kind, (factor, other) in FACTORS.items():
+        assert inspect.signature(kind).parameters.keys() == factor.keys() == other.keys()
+        keys += [factor_key(kind(**factor))]
+        keys += [factor_key(kind(**factor | {name: other[name]})) for name in factor]
     assert len(set(keys)) == len(keys)
 
 
@@ -338,12 +338,12 @@ def test_a_factor_that_is_not_of_integers_or_has_no_tag_has_no_key():
 def test_the_integers_of_a_factor_are_the_same_however_they_are_held():
     matrix = np.array([[1, 2], [3, 4]])
     others = (matrix.astype(np.int32), np.asfortranarray(matrix), matrix.astype(">i8"))
-    assert {factor_key(Dense(own)) for own in others} == {factor_key(Dense(matrix))}
+    assert {factor_key(Dense(other)) for other in others} == {factor_key(Dense(matrix))}
 
 
 def test_no_field_of_a_question_is_forgotten():
     assert kinds_in(Item) == QUESTIONS.keys()
-    assert set(typing.get_args(PredicateSet)) == {type(own) for own in PREDICATES}
+    assert set(typing.get_args(PredicateSet)) == {type(predicate) for predicate in PREDICATES}
     for kind, others in QUESTIONS.items():
         assert {field.name for field in fields(kind)} == others.keys()
 
@@ -351,10 +351,10 @@ def test_no_field_of_a_question_is_forgotten():
 @pytest.mark.parametrize(("kind", "name", "other"), fields_of(QUESTIONS))
 def test_another_question_makes_other_answers(kind, name, other):
     of = SimpleNamespace(key="k", measurements="m")
-    asked = {"items": ASKED}
-    assert answers_key(of, **asked) != answers_key(of, **changed(asked, kind, name, other))
+    request = {"items": ITEMS}
+    assert answers_key(of, **request) != answers_key(of, **changed(request, kind, name, other))
 
 
 def test_answers_of_another_release_or_other_noise_are_other_answers():
-    of = [SimpleNamespace(key=key, measurements=own) for key, own in ("km", "kn", "lm")]
-    assert len({answers_key(own, ASKED) for own in of}) == 3
+    of = [SimpleNamespace(key=key, measurements=values) for key, values in ("km", "kn", "lm")]
+    assert len({answers_key(release, ITEMS) for release in of}) == 3

@@ -41,7 +41,7 @@ factors = st.recursive(
         st.tuples(st.just("dense"), st.sampled_from([(1, 4), (2, 2)]), st.tuples(*[few] * 4)),
         st.tuples(st.just("ranges"), few, st.lists(st.tuples(few, few), max_size=2).map(tuple)),
     ),
-    lambda own: st.tuples(st.just("stacked"), st.lists(own, min_size=1, max_size=2).map(tuple)),
+    lambda inner: st.tuples(st.just("stacked"), st.lists(inner, min_size=1, max_size=2).map(tuple)),
     max_leaves=3,
 )
 blocks = st.lists(st.tuples(few, st.lists(st.tuples(few, factors), max_size=2)), max_size=2)
@@ -58,40 +58,47 @@ PARTS = {
 
 def column_of(name, kind, other):
     """A column; the labels of its values have no part in its key."""
-    own, *values = kind
-    return Column(name, own(*values, values[0]) if own is Categorical else own(*values), other)
+    kind_class, *values = kind
+    return Column(
+        name,
+        kind_class(*values, values[0]) if kind_class is Categorical else kind_class(*values),
+        other,
+    )
 
 
-def factor_of(kind, *own):
+def factor_of(kind, *arguments):
     """A factor."""
     match kind:
         case "identity":
-            return Identity(*own)
+            return Identity(*arguments)
         case "ones":
-            return Ones(*own)
+            return Ones(*arguments)
         case "prefix":
-            return Prefix(*own)
+            return Prefix(*arguments)
         case "dense":
-            return Dense(np.array(own[1]).reshape(own[0]))
+            return Dense(np.array(arguments[1]).reshape(arguments[0]))
         case "ranges":
-            return ListedRanges(*own)
+            return ListedRanges(*arguments)
         case _:
-            return Stacked(tuple(factor_of(*part) for part in own[0]))
+            return Stacked(tuple(factor_of(*part) for part in arguments[0]))
 
 
 def key_of(request):
     """The key of a request, which no parser and no planner has to make sense of."""
-    attributes = [tuple(column_of(*own) for own in merged) for merged in request["domain"]]
-    domain = Domain(tuple(Attribute("any", own) for own in attributes))
+    attributes = [tuple(column_of(*column) for column in merged) for merged in request["domain"]]
+    domain = Domain(tuple(Attribute("any", columns) for columns in attributes))
     person, rows, neighbours = request["unit"]
     privacy = Privacy(person, rows, neighbours)
     spec = Spec(Dataset(*request["dataset"]), privacy, Budget(), domain, ())
     kind, amount, epsilon, delta, *noise = request["noise"]
-    guarantee = Guarantee(kind, *(Fraction(own, 3) for own in (amount, epsilon, delta)))
+    guarantee = Guarantee(kind, *(Fraction(number, 3) for number in (amount, epsilon, delta)))
     classes = np.full(len(attributes), request["classes"])  # how many is known from the domain
     measured = tuple(
-        WeightedBlock(weight, block_of([i for i, _ in own], [factor_of(*f) for _, f in own]))
-        for weight, own in request["blocks"]
+        WeightedBlock(
+            weight,
+            block_of([i for i, _ in spec_of_block], [factor_of(*f) for _, f in spec_of_block]),
+        )
+        for weight, spec_of_block in request["blocks"]
     )
     return linear_key(
         spec,
@@ -102,14 +109,14 @@ def key_of(request):
     )
 
 
-def block_of(attributes, made):
+def block_of(attributes, drawn):
     """A product."""
-    return Block((), tuple(attributes), tuple(made), (True,) * len(made), len(made))
+    return Block((), tuple(attributes), tuple(drawn), (True,) * len(drawn), len(drawn))
 
 
 @given(st.fixed_dictionaries(PARTS), st.data())
 @settings(deadline=None, max_examples=100)
-def test_requests_that_differ_have_keys_that_differ(asked, data):
+def test_requests_that_differ_have_keys_that_differ(request, data):
     part = data.draw(st.sampled_from(sorted(PARTS)))
-    other = asked | {part: data.draw(PARTS[part])}
-    assert (key_of(asked) == key_of(other)) == (asked == other)
+    other = request | {part: data.draw(PARTS[part])}
+    assert (key_of(request) == key_of(other)) == (request == other)

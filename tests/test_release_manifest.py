@@ -17,9 +17,9 @@ from dpquery.spec.model import Item
 
 def test_the_manifest_states_the_charge_that_the_ledger_has():
     for noise, epsilon in (("laplace", "1/3"), ("gaussian", "1")):
-        own = guarantee(noise, epsilon=Fraction(epsilon), delta=Fraction(1, 10**9))
+        terms = guarantee(noise, epsilon=Fraction(epsilon), delta=Fraction(1, 10**9))
         stated = manifest(spec_of(ITEMS[-1:]), noise=noise, epsilon=epsilon).guarantee.charged
-        units = charge_units(own, "epsilon" if noise == "laplace" else "rho")
+        units = charge_units(terms, "epsilon" if noise == "laplace" else "rho")
         assert stated == units_text(units)
 
 
@@ -96,15 +96,15 @@ def test_the_statement_says_the_numbers_in_words():
 
 
 def test_the_statement_says_what_the_noise_comes_to_in_counts():
-    own = manifest(spec_of())
-    strategy = replace(own.strategy, rmse=31.7, max_std_error=220.25)
-    coarse = replace(own.noise, scale=3.3e8, shift=59, sensitivity="16")
-    text = " ".join(statement(replace(own, strategy=strategy, noise=coarse)).split())
+    facts = manifest(spec_of())
+    strategy = replace(facts.strategy, rmse=31.7, max_std_error=220.25)
+    coarse = replace(facts.noise, scale=3.3e8, shift=59, sensitivity="16")
+    text = " ".join(statement(replace(facts, strategy=strategy, noise=coarse)).split())
     assert "of each measurement, taken in steps of 2^59, noise of the discrete Gaussian" in text
     assert "of scale 3.3e+08 steps was added once" in text
     assert "are 31.7 (root mean square) and 220.2 at most" in text
-    fine = replace(own.noise, shift=0)
-    text = " ".join(statement(replace(own, strategy=strategy, noise=fine)).split())
+    fine = replace(facts.noise, shift=0)
+    text = " ".join(statement(replace(facts, strategy=strategy, noise=fine)).split())
     assert "of each measurement, noise of the discrete Gaussian" in text
     assert "steps" not in text
 

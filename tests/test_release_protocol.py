@@ -60,10 +60,10 @@ def released(town):
 
 def tidy(folder):
     """Files of a folder without the ledger, and what no finished run may leave."""
-    own = {name: data for name, data in contents(folder).items() if not name.startswith("state")}
+    files = {name: data for name, data in contents(folder).items() if not name.startswith("state")}
     left = [name for name in contents(folder) if re.search(r"writing|pending|\.dpquery", name)]
     assert not left
-    return own
+    return files
 
 
 def is_whole(folder="release"):
@@ -127,7 +127,7 @@ def test_a_release_killed_four_times_is_given_up_and_anew_is_paid_anew(town, mon
 def test_twins_at_once_are_one_charge_and_the_same_files(town):
     folders = ("a", "release", "release")
     runs = [start(*EARLIER, "--out", folder) for folder in folders]
-    assert [ended(own).code for own in runs] == [0] * len(runs)
+    assert [ended(run).code for run in runs] == [0] * len(runs)
     assert kinds() == ["register", "reserve", "commit"]
     assert contents("a") == contents("release")
     is_whole()
@@ -139,8 +139,8 @@ def test_of_two_releases_at_once_that_only_one_can_be_paid_for_one_succeeds(town
         start("release", "data.csv", "--epsilon", "3", "--release-number", n, "--out", f"r{n}")
         for n in (1, 2)
     ]
-    done = [ended(own) for own in runs]
-    assert sorted(own.code for own in done) == [0, 3], done
+    done = [ended(run) for run in runs]
+    assert sorted(ended_run.code for ended_run in done) == [0, 3], done
     assert spent() == "3"
     won = 1 if done[0].code == 0 else 2
     is_whole(f"r{won}")
@@ -261,8 +261,8 @@ def test_another_release_number_draws_fresh_noise_and_pays(released):
     ok(*EARLIER, "--release-number", "2", "--out", "second")
     assert spent() == "1"
     first, second = (
-        pq.read_table(Path(own, "pairs.parquet")).column("estimate").to_pylist()
-        for own in ("release", "second")
+        pq.read_table(Path(name, "pairs.parquet")).column("estimate").to_pylist()
+        for name in ("release", "second")
     )
     assert sum(a != b for a, b in zip(first, second, strict=True)) > len(first) / 2
 
@@ -286,7 +286,7 @@ def test_the_data_are_copied_elsewhere_and_nothing_of_either_place_is_published(
     traces = {"data.csv", "renamed.csv", "quite_another", str(released)}
     traces |= {str(Path.home())} - {"/"}
     # Shorter names turn up in noise by chance.
-    traces |= {own for own in (os.uname().nodename, os.environ.get("USER", "")) if len(own) > 4}
+    traces |= {name for name in (os.uname().nodename, os.environ.get("USER", "")) if len(name) > 4}
     published = contents("again") | {
         "report": Path("again.html").read_bytes(),
         "plan": Path("dpquery.plan").read_bytes(),
@@ -303,8 +303,8 @@ def test_the_same_release_on_another_ledger_is_other_noise_of_the_same_size(
     renew(tmp_path / "other", planned_town)
     ok(*EARLIER, "--ledger", tmp_path / "other/state/ledger.db", "--out", "other")
     first, second = (
-        {name: pq.read_table(Path(own, name)) for name in ("ages.parquet", "pairs.parquet")}
-        for own in ("release", "other")
+        {name: pq.read_table(Path(folder, name)) for name in ("ages.parquet", "pairs.parquet")}
+        for folder in ("release", "other")
     )
     for name, table in first.items():
         assert table.column("std_error") == second[name].column("std_error")
@@ -342,26 +342,28 @@ def test_plan_manifest_statement_and_error_table_tell_the_same_errors(place, noi
     planned = json.loads(ok("plan", "workload.yaml", "--json", *arguments).out)
     released = json.loads(ok("release", "data.csv", "--json", "--noise", noise, *arguments).out)
     manifest = is_whole()
-    (best,) = [own for own in planned["selections"] if own["noise"] == noise]
+    (best,) = [selection for selection in planned["selections"] if selection["noise"] == noise]
     assert (released["noise"], released["strategy"]) == (noise, best["best"])
     errors = {row["item"]: row for row in pq.read_table("release/errors.parquet").to_pylist()}
     assert list(errors) == [item["name"] for item in best["items"]]
     for item in best["items"]:
-        own = errors[item["name"]]
+        error = errors[item["name"]]
         table = pq.read_table(f"release/{item['name']}.parquet").column("std_error").to_numpy()
-        assert own["queries"] == item["queries"] == len(table)
-        assert own["rmse"] == pytest.approx(item["rmse"], rel=1e-6)
-        assert own["rmse"] == pytest.approx((table**2).mean() ** 0.5, rel=1e-6)
-        assert own["max_std_error"] == pytest.approx(item["max_std_error"], rel=1e-6)
-        assert own["max_std_error"] == table.max()
-    total = sum(own["queries"] * own["rmse"] ** 2 for own in errors.values())
-    count = sum(own["queries"] for own in errors.values())
+        assert error["queries"] == item["queries"] == len(table)
+        assert error["rmse"] == pytest.approx(item["rmse"], rel=1e-6)
+        assert error["rmse"] == pytest.approx((table**2).mean() ** 0.5, rel=1e-6)
+        assert error["max_std_error"] == pytest.approx(item["max_std_error"], rel=1e-6)
+        assert error["max_std_error"] == table.max()
+    total = sum(error["queries"] * error["rmse"] ** 2 for error in errors.values())
+    count = sum(error["queries"] for error in errors.values())
     assert released["rmse"] == pytest.approx((total / count) ** 0.5, rel=1e-6)
-    (own,) = [line for line in best["candidates"] if line["name"] == best["best"]]
-    assert manifest["strategy"]["rmse"] == released["rmse"] == pytest.approx(own["rmse"], rel=1e-12)
-    ratio = own["weighted_rmse"] / best["bound_rmse"]
+    (error,) = [line for line in best["candidates"] if line["name"] == best["best"]]
+    assert (
+        manifest["strategy"]["rmse"] == released["rmse"] == pytest.approx(error["rmse"], rel=1e-12)
+    )
+    ratio = error["weighted_rmse"] / best["bound_rmse"]
     assert manifest["strategy"]["ratio"] == pytest.approx(ratio, rel=1e-12)
-    assert manifest["strategy"]["max_std_error"] == pytest.approx(own["max_std_error"], rel=1e-12)
+    assert manifest["strategy"]["max_std_error"] == pytest.approx(error["max_std_error"], rel=1e-12)
     assert manifest["strategy"]["lower_bound"] == best["bound_rmse"]
     guarantee = manifest["guarantee"]
     statement = Path("release/statement.md").read_text()

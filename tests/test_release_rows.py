@@ -20,32 +20,36 @@ from dpquery.spec.predicates import GroupSet, IdentitySet, StackedSet, TotalSet,
 # ------------------------------------------------------------------------------- the slow twin
 
 
-def slow_queries(own, predicates):
+def slow_queries(attribute, predicates):
     """Return (label, first, last) of every query; first and last are None where it is no range."""
-    column = own.columns[0]
+    column = attribute.columns[0]
     match predicates:
         case IdentitySet(size=size):
-            ordered = [code < own.length for code in range(size)]
-            return [(own.label(c), *((c, c) if ordered[c] else (None, None))) for c in range(size)]
+            ordered = [code < attribute.length for code in range(size)]
+            return [
+                (attribute.label(c), *((c, c) if ordered[c] else (None, None))) for c in range(size)
+            ]
         case TotalSet():
-            return [("(all)" if own.name == "state" else "all", None, None)]
+            return [("(all)" if attribute.name == "state" else "all", None, None)]
         case GroupSet(groups=groups):
             runs = [list(codes) == list(range(codes[0], codes[-1] + 1)) for _, codes in groups]
-            runs = [run and g[1][-1] < own.length for run, g in zip(runs, groups, strict=True)]
+            runs = [
+                run and g[1][-1] < attribute.length for run, g in zip(runs, groups, strict=True)
+            ]
             return [
                 (label, *((codes[0], codes[-1]) if run else (None, None)))
                 for run, (label, codes) in zip(runs, groups, strict=True)
             ]
         case StackedSet(parts=parts):
-            return [query for part in parts for query in slow_queries(own, part)]
+            return [query for part in parts for query in slow_queries(attribute, part)]
         case _:
             return [(column.range_label(i, j), i, j) for i, j in ranges(predicates)]
 
 
-def slow_value(own, label, first, *, typed):
-    if not typed or own.merged:
+def slow_value(attribute, label, first, *, typed):
+    if not typed or attribute.merged:
         return label
-    match own.columns[0].kind:
+    match attribute.columns[0].kind:
         case Integers(low=low):
             return low + first
         case Boolean():
@@ -54,23 +58,25 @@ def slow_value(own, label, first, *, typed):
             return label
 
 
-def slow_ends(own, first, last):
+def slow_ends(attribute, first, last):
     if first is None:
         return None, None
-    kind = own.columns[0].kind
+    kind = attribute.columns[0].kind
     if isinstance(kind, Integers):
         return kind.low + first, kind.low + last
     return kind.edges[first], kind.edges[last + 1]
 
 
-def slow_columns(own, index, item, query):
-    asked = [dict((*t.axes, *t.where)).get(index) for t in item.tables]
-    typed = all(isinstance(p, IdentitySet) for p in asked) and own.length == own.size
+def slow_columns(attribute, index, item, query):
+    used = [dict((*t.axes, *t.where)).get(index) for t in item.tables]
+    typed = all(isinstance(p, IdentitySet) for p in used) and attribute.length == attribute.size
     label, first, last = query
-    row = {own.name: slow_value(own, label, first, typed=typed)}
-    ordered = not own.merged and isinstance(own.columns[0].kind, Integers | Bins)
-    if ordered and not (typed and isinstance(own.columns[0].kind, Integers)):
-        row[f"{own.name}_from"], row[f"{own.name}_to"] = slow_ends(own, first, last)
+    row = {attribute.name: slow_value(attribute, label, first, typed=typed)}
+    ordered = not attribute.merged and isinstance(attribute.columns[0].kind, Integers | Bins)
+    if ordered and not (typed and isinstance(attribute.columns[0].kind, Integers)):
+        row[f"{attribute.name}_from"], row[f"{attribute.name}_to"] = slow_ends(
+            attribute, first, last
+        )
     return row
 
 
@@ -80,9 +86,9 @@ def slow_rows(item):
     for table in item.tables:
         conditions = (*table.axes, *table.where)
         attributes = DOMAIN.attributes
-        queries = [slow_queries(attributes[i], own) for i, own in conditions]
+        queries = [slow_queries(attributes[i], predicates) for i, predicates in conditions]
         for chosen in itertools.product(*queries):
-            own = {i: query for (i, _), query in zip(conditions, chosen, strict=True)}
+            query_of = {i: query for (i, _), query in zip(conditions, chosen, strict=True)}
             row = {}
             if counted or len(item.tables) > 1:
                 row["table"] = ", ".join(attributes[i].name for i, _ in table.axes) or "total"
@@ -93,14 +99,14 @@ def slow_rows(item):
                 row["query"] = texts.get(table.threshold, f"{table.threshold} of {k}")
             for i in used:
                 absent = ("(all)" if attributes[i].name == "state" else "all", None, None)
-                row |= slow_columns(attributes[i], i, item, own.get(i, absent))
+                row |= slow_columns(attributes[i], i, item, query_of.get(i, absent))
             yield row
 
 
 def rows_of(item, rows=1 << 18):
-    own = layout(item, DOMAIN)
-    batches = [batch.rows for batch in own.batches(answers(item), rows=rows)]
-    return pa.Table.from_batches(batches, own.schema)
+    columns = layout(item, DOMAIN)
+    batches = [batch.rows for batch in columns.batches(answers(item), rows=rows)]
+    return pa.Table.from_batches(batches, columns.schema)
 
 
 # ------------------------------------------------------------------------------- rows and labels
@@ -108,13 +114,13 @@ def rows_of(item, rows=1 << 18):
 
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
 def test_labels_agree_with_a_row_by_row_twin(item):
-    found = rows_of(item).to_pylist()
-    estimates = np.concatenate([own.estimate for own in answers(item)])
+    rows = rows_of(item).to_pylist()
+    estimates = np.concatenate([batch.estimate for batch in answers(item)])
     expected = list(slow_rows(item))
     labels = list(expected[0])
-    assert [{name: row[name] for name in labels} for row in found] == expected
-    assert list(found[0])[: len(labels)] == labels
-    assert [row["estimate"] for row in found] == estimates.tolist()
+    assert [{name: row[name] for name in labels} for row in rows] == expected
+    assert list(rows[0])[: len(labels)] == labels
+    assert [row["estimate"] for row in rows] == estimates.tolist()
 
 
 @pytest.mark.parametrize("rows", [1, 3, 7])
@@ -139,17 +145,17 @@ def test_code_by_code_attributes_are_typed():
 
 
 def test_a_dictionary_is_the_declared_domain_in_domain_order():
-    found = rows_of(Item("x", (one((SEX_, identity(SEX_))),)))
-    assert found.column("sex").chunk(0).dictionary.to_pylist() == ["Male", "Female"]
-    found = rows_of(Item("x", (one((RACE, identity(RACE))),)))
+    table = rows_of(Item("x", (one((SEX_, identity(SEX_))),)))
+    assert table.column("sex").chunk(0).dictionary.to_pylist() == ["Male", "Female"]
+    table = rows_of(Item("x", (one((RACE, identity(RACE))),)))
     expected = [DOMAIN.attributes[RACE].label(code) for code in range(4)]
-    assert found.column("race").chunk(0).dictionary.to_pylist() == expected
+    assert table.column("race").chunk(0).dictionary.to_pylist() == expected
 
 
 def test_the_names_that_a_spec_may_not_use_are_those_of_our_columns():
     either = one((SEX_, identity(SEX_)), (POOR, identity(POOR)), at_least=1)
-    own = layout(Item("x", (either,)), DOMAIN, extra=COLUMN_NAMES)
-    assert set(own.whole_schema.names) - {"sex", "poor"} == RELEASE_COLUMNS
+    columns = layout(Item("x", (either,)), DOMAIN, extra=COLUMN_NAMES)
+    assert set(columns.whole_schema.names) - {"sex", "poor"} == RELEASE_COLUMNS
 
 
 def test_answers_of_the_wrong_tables_are_refused():
@@ -177,8 +183,8 @@ def test_relative_error_is_null_where_the_estimate_is_zero():
         for table in item.tables:
             yield TableAnswers(table, *np.array([[0.0], [1.0], [2.0]]).repeat(table.size, 1))
 
-    own = layout(ITEMS[1], DOMAIN)
-    (batch,) = own.batches(zeros(ITEMS[1]))
+    columns = layout(ITEMS[1], DOMAIN)
+    (batch,) = columns.batches(zeros(ITEMS[1]))
     assert batch.rows.column("rel_error").null_count == 8
     tally = Tally()
     tally.add(batch.std_error, batch.relative)
@@ -192,8 +198,8 @@ def test_tally_agrees_with_numpy_over_many_batches():
     rng = np.random.default_rng(4)
     error, relative = rng.lognormal(3, 1, 30_001), rng.lognormal(-1, 3, 30_001)
     tally = Tally()
-    for own in np.array_split(np.arange(30_001), 7):
-        tally.add(error[own], relative[own])
+    for places in np.array_split(np.arange(30_001), 7):
+        tally.add(error[places], relative[places])
     row = tally.row(Item("x", ()))
     assert row["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)))
     assert row["median_std_error"] == pytest.approx(np.median(error), rel=0.004)

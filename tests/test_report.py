@@ -58,10 +58,10 @@ def answers(item):
 def release(folder, *, items=ITEMS, answers=answers, noise="gaussian", curve=((0.5, 10), (2, 2.5))):
     delta = Fraction(1, 10**9)
     spec = Spec(Dataset("people", "7"), Privacy(), Budget(epsilon=Fraction(4)), DOMAIN, items)
-    own = guarantee(noise, epsilon=Fraction(1), delta=delta)
+    terms = guarantee(noise, epsilon=Fraction(1), delta=delta)
     manifest = manifest_of(
         spec,
-        mechanism=CalibratedNoise(own, 0, 1, 2.0),
+        mechanism=CalibratedNoise(terms, 0, 1, 2.0),
         noise_source="OpenDP 0",
         strategy=StrategyFacts(EVIL, "product", 5.0, 5.0, 4.0, "SVD bound", 1.25, "s" * 64),
         plan="p" * 64,
@@ -81,15 +81,15 @@ def report(tmp_path):
 
 
 def item(report, name):
-    return next(own for own in report.items if own.name == name)
+    return next(item for item in report.items if item.name == name)
 
 
 # ------------------------------------------------------------------------------- figures
 
 
 def test_items_come_in_spec_order_with_their_errors(report):
-    assert [own.name for own in report.items] == [own.name for own in ITEMS]
-    assert report.queries == sum(own.size for own in ITEMS)
+    assert [item.name for item in report.items] == [item.name for item in ITEMS]
+    assert report.queries == sum(item.size for item in ITEMS)
     assert report.rmse == pytest.approx(5)
     ages = item(report, "ages")
     assert (ages.rmse, ages.max_std_error) == (5, 5)
@@ -98,7 +98,7 @@ def test_items_come_in_spec_order_with_their_errors(report):
 
 
 def test_verdicts_are_in_plain_words(report):
-    verdicts = {own.name: own.verdict for own in report.items}
+    verdicts = {item.name: item.verdict for item in report.items}
     assert verdicts["population"] == "good: ±0.5 %"
     assert verdicts["groups"] == "good: typically ±1.2 %"
     assert verdicts["ages"] == "good: typically ±9.8 %"
@@ -107,21 +107,21 @@ def test_verdicts_are_in_plain_words(report):
 
 
 def test_a_single_swamped_answer_is_weak(tmp_path):
-    def zero(own):
-        return (TableAnswers(t, np.zeros(1), np.ones(1), np.ones(1)) for t in own.tables)
+    def zero(item):
+        return (TableAnswers(t, np.zeros(1), np.ones(1), np.ones(1)) for t in item.tables)
 
-    found = release(tmp_path / "out", items=ITEMS[:1], answers=zero)
-    assert found.items[0].verdict == "weak: it is flagged"
-    assert to_rows(found)[0][3] == "unbounded"
-    page(found)
+    folder = release(tmp_path / "out", items=ITEMS[:1], answers=zero)
+    assert folder.items[0].verdict == "weak: it is flagged"
+    assert to_rows(folder)[0][3] == "unbounded"
+    page(folder)
 
 
 def test_json_holds_the_same_figures(report):
-    found = json.loads(json.dumps(to_json(report), allow_nan=False))
-    assert found["guarantee"]["epsilon"] == 1
-    assert [own["name"] for own in found["items"]] == [own.name for own in ITEMS]
-    assert found["items"][0]["verdict"] == "good: ±0.5 %"
-    assert found["strategy"]["ratio"] == 1.25
+    printed = json.loads(json.dumps(to_json(report), allow_nan=False))
+    assert printed["guarantee"]["epsilon"] == 1
+    assert [item["name"] for item in printed["items"]] == [item.name for item in ITEMS]
+    assert printed["items"][0]["verdict"] == "good: ±0.5 %"
+    assert printed["strategy"]["ratio"] == 1.25
 
 
 def test_the_terminal_gets_rows_and_a_headline(report):
@@ -134,9 +134,9 @@ def test_the_terminal_gets_rows_and_a_headline(report):
 
 
 def test_previews_are_drawn_along_ordered_axes_and_stay_small(report):
-    drawn = {own.name: own.preview for own in report.items}
+    drawn = {item.name: item.preview for item in report.items}
     assert drawn["ages"].axis == "age"
-    assert [own.name for own in drawn["pyramid"].series] == ["Male", EVIL]
+    assert [series.name for series in drawn["pyramid"].series] == ["Male", EVIL]
     assert drawn["upto"].axis == "income"
     assert [p.place for p in drawn["upto"].series[0].points] == list(range(1, 21))
     assert drawn["groups"].axis == ""
@@ -154,13 +154,13 @@ def test_a_plot_of_thresholds_says_how_many_conditions_are_to_be_met(tmp_path):
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "either.parquet")
     drawn = preview(tmp_path / "either.parquet", ["table", "query", "sex", "poor"])
     assert drawn.query == "any of"
-    assert [own.label for own in drawn.series[0].points] == ["Male", "Female"]
+    assert [point.label for point in drawn.series[0].points] == ["Male", "Female"]
     pq.write_table(
         pa.Table.from_pylist([row, row | {"query": "all of"}]), tmp_path / "either.parquet"
     )
     drawn = preview(tmp_path / "either.parquet", ["table", "query", "sex", "poor"])
     assert drawn.query == ""
-    assert [own.label for own in drawn.series[0].points] == ["any of", "all of"]
+    assert [point.label for point in drawn.series[0].points] == ["any of", "all of"]
 
 
 # ------------------------------------------------------------------------------- damage
@@ -255,11 +255,11 @@ def test_errors_are_those_of_the_item_that_they_name(tmp_path, change):
 def test_a_manifest_of_figures_that_cannot_be_is_damaged(tmp_path, place, value):
     release(tmp_path / "out")
     path = tmp_path / "out" / "release.json"
-    own = raw = json.loads(path.read_text())
+    document = raw = json.loads(path.read_text())
     *way, last = place
     for name in way:
-        own = own[name]
-    own[last] = value
+        document = document[name]
+    document[last] = value
     path.write_text(json.dumps(raw))
     with pytest.raises(SpecError, match="is damaged"):
         load_report(tmp_path / "out")
@@ -348,24 +348,24 @@ def test_a_page_without_a_curve_has_no_empty_section(tmp_path):
 
 @pytest.mark.parametrize("values", [[0.0], [5.0], [-3.0, 9.0], [-2e9, -1e9], [1e-9, 2e-9]])
 def test_linear_scales_show_zero_and_every_value(values):
-    own = scale(values, start=0, end=100)
-    assert own.low <= min(0, *values) <= max(0, *values) <= own.high
-    assert [own(value) for value in (own.low, own.high)] == pytest.approx([0, 100])
-    assert 1 <= len(own.ticks) <= 12
+    axis = scale(values, start=0, end=100)
+    assert axis.low <= min(0, *values) <= max(0, *values) <= axis.high
+    assert [axis(value) for value in (axis.low, axis.high)] == pytest.approx([0, 100])
+    assert 1 <= len(axis.ticks) <= 12
 
 
 @pytest.mark.parametrize("values", [[1.0], [0.1, 4.0], [3e-5, 7e8], [20.0, 20.0]])
 def test_logarithmic_scales_show_every_value_between_round_marks(values):
-    own = log_scale(values, start=0, end=100)
-    assert own.low <= min(values) * 1.0002
-    assert max(values) <= own.high * 1.0002
-    assert 1 <= len(own.ticks) <= 12
-    assert all(0 <= own(tick) <= 100 for tick in own.ticks)
+    axis = log_scale(values, start=0, end=100)
+    assert axis.low <= min(values) * 1.0002
+    assert max(values) <= axis.high * 1.0002
+    assert 1 <= len(axis.ticks) <= 12
+    assert all(0 <= axis(tick) <= 100 for tick in axis.ticks)
 
 
 def test_bars_turn_logarithmic_when_values_differ_much():
     def width(chart):
-        return [float(own) for own in re.findall(r'class="bar".*?width="([\d.]+)"', chart)]
+        return [float(text) for text in re.findall(r'class="bar".*?width="([\d.]+)"', chart)]
 
     near = width(bars([("a", 1.0), ("b", 2.0)], title="t", text=str, marks=()))
     assert near[1] == pytest.approx(2 * near[0], rel=0.01)

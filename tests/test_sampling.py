@@ -31,22 +31,22 @@ WEIGHTS = {
 def tables(threshold: str) -> list[tuple[int, ...]]:
     text = BASE.replace("product: {age: prefix, sex: identity}", f"threshold: {threshold}")
     (item,) = parse(text, name="w.yaml", files={}).items
-    assert all(own.at_least == 2 for own in item.tables)
-    assert all(isinstance(axis, IdentitySet) for own in item.tables for _, axis in own.axes)
-    return [tuple(i for i, _ in own.axes) for own in item.tables]
+    assert all(table.at_least == 2 for table in item.tables)
+    assert all(isinstance(axis, IdentitySet) for table in item.tables for _, axis in table.axes)
+    return [tuple(i for i, _ in table.axes) for table in item.tables]
 
 
 def test_a_sample_is_fixed_by_its_seed() -> None:
     """These very sets: another Python, or another machine, may not draw others."""
-    found = tables("{r: 2, k: 3, sample: 6, seed: 0}")
-    assert found == [(0, 1, 2), (0, 1, 5), (2, 4, 5), (0, 3, 4), (1, 4, 5), (1, 3, 4)]
-    assert tables("{r: 2, k: 3, sample: 6, seed: 1}") != found
-    assert tables("{r: 2, k: 3, sample: 4, seed: 0}") == found[:4]
+    sampled = tables("{r: 2, k: 3, sample: 6, seed: 0}")
+    assert sampled == [(0, 1, 2), (0, 1, 5), (2, 4, 5), (0, 3, 4), (1, 4, 5), (1, 3, 4)]
+    assert tables("{r: 2, k: 3, sample: 6, seed: 1}") != sampled
+    assert tables("{r: 2, k: 3, sample: 4, seed: 0}") == sampled[:4]
 
 
 def test_over_and_max_cells_say_what_may_be_drawn() -> None:
-    found = tables("{r: 2, k: 2, sample: 3, seed: 0, over: [race, sex, age]}")
-    assert sorted(found) == [(0, 1), (0, 5), (1, 5)]
+    sampled = tables("{r: 2, k: 2, sample: 3, seed: 0, over: [race, sex, age]}")
+    assert sorted(sampled) == [(0, 1), (0, 5), (1, 5)]
     # Sizes are 10, 2, 4, 3, 2 and 2 * 2 * 3.
     small = tables("{r: 2, k: 2, sample: 5, seed: 4, max_cells: 8}")
     assert sorted(small) == [(1, 2), (1, 3), (1, 4), (2, 4), (3, 4)]
@@ -54,8 +54,8 @@ def test_over_and_max_cells_say_what_may_be_drawn() -> None:
 
 def test_the_first_attribute_named_is_the_likeliest() -> None:
     first = "{r: 2, k: 2, sample: 3, seed: 0, over: [%s], distribution: {geometric: 0.99}}"
-    assert all(0 in own for own in tables(first % "age, sex, state, income, race"))
-    assert all(5 in own for own in tables(first % "race, sex, state, income, age"))
+    assert all(0 in members for members in tables(first % "age, sex, state, income, race"))
+    assert all(5 in members for members in tables(first % "race, sex, state, income, age"))
 
 
 @pytest.mark.parametrize("law", WEIGHTS)
@@ -64,19 +64,19 @@ def test_every_set_is_as_long_as_the_product_of_its_weights(law: str, max_cells:
     weights = WEIGHTS[law]
     for k in range(1, 7):
         every = [
-            own
-            for own in combinations(range(6), k)
-            if max_cells is None or math.prod(SIZES[i] for i in own) <= max_cells
+            members
+            for members in combinations(range(6), k)
+            if max_cells is None or math.prod(SIZES[i] for i in members) <= max_cells
         ]
-        sets, place, found = WeightedSets(SIZES, weights, k, max_cells), 0, []
+        sets, place, numbers = WeightedSets(SIZES, weights, k, max_cells), 0, []
         while place < sets.total:
             chosen, start, weight = sets.at(place)
             assert (chosen, start, weight) == sets.at(place + weight - 1)
             assert weight == math.prod(weights[i] for i in chosen)
             assert start == place
-            found.append(chosen)
+            numbers.append(chosen)
             place += weight
-        assert sorted(found) == every
+        assert sorted(numbers) == every
         assert sets.count == len(every)
 
 
@@ -85,7 +85,7 @@ def test_sets_are_drawn_by_that_law_and_none_twice() -> None:
     sets, runs = WeightedSets((2, 2, 2, 2), weights, 2, None), 6000
     pairs = Counter(tuple(draw_sets(sets, 2, seed)) for seed in range(runs))
     for (first, second), count in pairs.items():
-        one, other = (math.prod(weights[i] for i in own) for own in (first, second))
+        one, other = (math.prod(weights[i] for i in members) for members in (first, second))
         p = one / sets.total * other / (sets.total - one)
         assert abs(count - runs * p) < 5 * math.sqrt(runs * p)
     assert len(pairs) == 6 * 5

@@ -37,7 +37,7 @@ def random_sets(rng, d=7, count=12):
 def test_every_subset_of_every_set_is_numbered_once_and_found(seed):
     sets = random_sets(np.random.default_rng(seed))
     below = Below(sets)
-    assert set(below.subsets) == {a for own in sets for a in subsets_of(own)}
+    assert set(below.subsets) == {a for members in sets for a in subsets_of(members)}
     assert list(below.subsets) == sorted(set(below.subsets), key=lambda a: (len(a), a))
     for group in below.groups:
         for position, members, numbers in zip(
@@ -46,7 +46,9 @@ def test_every_subset_of_every_set_is_numbered_once_and_found(seed):
             assert tuple(members) == sets[position]
             inside = product((False, True), repeat=len(members))
             for number, kept in zip(numbers, inside, strict=True):
-                chosen = tuple(i for i, own in zip(sets[position], kept, strict=True) if own)
+                chosen = tuple(
+                    i for i, is_kept in zip(sets[position], kept, strict=True) if is_kept
+                )
                 assert below.subsets[number] == chosen
 
 
@@ -74,13 +76,13 @@ def test_member_products_are_products_over_members():
 
 def slow_sums(V, blocks, c):
     """S_b term by term."""
-    found = dict.fromkeys(blocks.subsets, 0.0)
+    sums = dict.fromkeys(blocks.subsets, 0.0)
     for weight, index in zip(V.weights, V.index, strict=True):
         used = tuple(int(i) for i in np.flatnonzero(index))
         for b in subsets_of(tuple(i for i in used if V.shape_of_domain[i] > 1)):
-            own = [c[blocks.slot(i, index[i], i in b)] for i in used]
-            found[b] += weight * math.prod(own)
-    return np.array(list(found.values()))
+            coefs = [c[blocks.slot(i, index[i], i in b)] for i in used]
+            sums[b] += weight * math.prod(coefs)
+    return np.array(list(sums.values()))
 
 
 @seeds
@@ -110,18 +112,18 @@ def test_block_sums_refuse_a_table_of_too_many_attributes():
 def test_workload_eigenvalues_equal_traces_against_dense_projectors(seed):
     workload = random_workload(np.random.default_rng(seed))
     V, shape = gram(workload), workload.shape_of_domain
-    found, wide = workload_eigenvalues(V), [i for i, n in enumerate(shape) if n > 1]
+    eigenvalues, wide = workload_eigenvalues(V), [i for i, n in enumerate(shape) if n > 1]
     for a in subsets_of(tuple(wide)):
         value = 0.0
         for weight, index in zip(V.weights, V.index, strict=True):
-            own = weight
+            contribution = weight
             for i, n in enumerate(shape):
                 flat = np.full((n, n), 1 / n)
                 projector = np.eye(n) - flat if i in a else flat
-                own *= np.sum(projector * array_of(V.matrices[i][index[i]])) / n
-            value += own
-        assert found.get(a, 0.0) == pytest.approx(value, abs=1e-12 * V.trace)
-    assert set(found) <= set(subsets_of(tuple(wide)))
+                contribution *= np.sum(projector * array_of(V.matrices[i][index[i]])) / n
+            value += contribution
+        assert eigenvalues.get(a, 0.0) == pytest.approx(value, abs=1e-12 * V.trace)
+    assert set(eigenvalues) <= set(subsets_of(tuple(wide)))
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -139,10 +141,10 @@ def test_the_variance_of_uniform_tables_is_that_of_every_query(seed, noise):
             assert uniform_variances(strategy, workload.blocks) == {}
             continue
         blocks = (*workload.blocks, *plain)
-        found = uniform_variances(strategy, blocks)
+        computed = uniform_variances(strategy, blocks)
         if strategy.name == "marginals":
-            assert set(found) >= set(range(len(workload.blocks), len(blocks)))
-        for position, value in found.items():
+            assert set(computed) >= set(range(len(workload.blocks), len(blocks)))
+        for position, value in computed.items():
             terms = power_sums(strategy, blocks[position], position=position, order=2)
             slow = expand(terms, blocks[position].row_shape)
             assert slow == pytest.approx(np.full(slow.shape, value), rel=1e-9)
@@ -150,9 +152,9 @@ def test_the_variance_of_uniform_tables_is_that_of_every_query(seed, noise):
 
 def test_a_uniform_table_that_is_not_measured_is_refused():
     strategy = MarginalsStrategy("m", "laplace", (3, 2), {(0,): 1})
-    asked = Workload((3, 2), (marginal((3, 2), [0]), marginal((3, 2), [1])), (1.0, 1.0))
+    workload = Workload((3, 2), (marginal((3, 2), [0]), marginal((3, 2), [1])), (1.0, 1.0))
     with pytest.raises(UnsupportedWorkloadError, match="no measured marginal"):
-        block_errors(strategy, asked)
+        block_errors(strategy, workload)
 
 
 @pytest.mark.slow

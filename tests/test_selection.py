@@ -28,8 +28,8 @@ from dpquery.measurement.rap.selection import (
 )
 
 BLOCKS = ([0, 3, -3, 5], [2, -5, 1])
-FLAT = [own for block in BLOCKS for own in block]
-EITHER = [abs(own) for own in FLAT]
+FLAT = [value for block in BLOCKS for value in block]
+EITHER = [abs(value) for value in FLAT]
 RATE = Fraction(1, 2)
 NOBODY = np.zeros((0, 2), dtype=np.int64)
 RARE = 1e-9
@@ -57,9 +57,11 @@ def sequential_law(rate, *scores):
     law = {}
     for order in permutations(range(len(scores[0])), len(scores)):
         left, probability = set(range(len(scores[0]))), 1.0
-        for own, score in zip(order, scores, strict=True):
-            probability *= 1 / sum(math.exp(rate * (score[other] - score[own])) for other in left)
-            left.remove(own)
+        for number, score in zip(order, scores, strict=True):
+            probability *= 1 / sum(
+                math.exp(rate * (score[other] - score[number])) for other in left
+            )
+            left.remove(number)
         law[order] = probability
     return law
 
@@ -68,7 +70,7 @@ def p_value(sample, law):
     seen = Counter(sample)
     assert set(seen) <= set(law)
     expected = np.array(list(law.values())) * len(sample)
-    return chi_square(np.array([seen[own] for own in law]), expected)
+    return chi_square(np.array([seen[outcome] for outcome in law]), expected)
 
 
 LEVELS = [
@@ -110,8 +112,8 @@ def test_the_enclosure_of_a_weight_holds_its_exponential():
     for fineness, rate in product((70, 200, 1000), (Fraction(1, 977), Fraction(31, 7))):
         for gap in {0, 1, 2, 50, int(fineness / 2 / rate), int(fineness * 0.69 / rate)}:
             with localcontext(prec=2 * fineness):
-                own = -Decimal(rate.numerator * gap) / rate.denominator
-                exact = own.exp() * (1 << fineness)
+                exponent = -Decimal(rate.numerator * gap) / rate.denominator
+                exact = exponent.exp() * (1 << fineness)
             low = _weight(gap, rate, fineness)
             assert low <= exact <= low + 3
 
@@ -123,15 +125,15 @@ def test_a_draw_that_its_first_bits_leave_open_goes_on_with_more():
     first, low = threshold >> 64, threshold & (2**64 - 1)
     for later, expected in ((low - 2**20, 1), (low + 2**20, 0)):
         words = [first, later, 0]
-        asked = []
+        requests = []
 
-        def entropy(size, words=words, asked=asked):
-            asked.append(size)
+        def entropy(size, words=words, requests=requests):
+            requests.append(size)
             return words.pop(0).to_bytes(size, "little")
 
         assert _decided(first, 64, levels, members, Fraction(1)) is None
         assert ExactChance(entropy).level(levels, members, Fraction(1)) == expected
-        assert asked == [8, 8]
+        assert requests == [8, 8]
 
 
 @pytest.mark.parametrize("bound", [1, 2, 5, 8, 200])
@@ -141,7 +143,7 @@ def test_every_number_below_a_bound_has_as_many_bytes(bound):
         again = iter([byte, 0])
         chance = ExactChance(lambda size, again=again: bytes([next(again)] * size))
         drawn[chance.below(bound)] += next(again, None) is not None or bound == 1
-    assert len({drawn[own] for own in range(bound)}) == 1
+    assert len({drawn[number] for number in range(bound)}) == 1
     assert set(drawn) == set(range(bound))
 
 
@@ -155,7 +157,7 @@ def test_selections_follow_the_law_of_one_exponential_mechanism_after_another():
 
 @pytest.mark.statistical
 def test_draws_on_two_sides_follow_the_scores_of_each_and_never_meet():
-    under, over = [max(own, 0) for own in FLAT], [max(-own, 0) for own in FLAT]
+    under, over = [max(value, 0) for value in FLAT], [max(-value, 0) for value in FLAT]
     sample = [chosen(3, sides=[("under", 2), ("over", 1)]) for _ in range(10_000)]
     assert p_value(sample, sequential_law(0.5, under, under, over)) > RARE
     for wrong in ((under, over, over), (EITHER, EITHER, over), (under, under, EITHER)):
@@ -167,7 +169,7 @@ def test_selections_follow_the_law_of_the_largest_with_gumbel_noise():
     noise = np.random.default_rng(0).gumbel(scale=2.0, size=(50_000, len(FLAT)))
     largest = np.argsort(-(np.array(EITHER) + noise), axis=1)[:, :3]
     law = sequential_law(0.5, EITHER, EITHER, EITHER)
-    assert p_value([tuple(own) for own in largest.tolist()], law) > RARE
+    assert p_value([tuple(pair) for pair in largest.tolist()], law) > RARE
     assert p_value([chosen(3) for _ in range(5_000)], law) > RARE
 
 
@@ -202,17 +204,17 @@ def worst_costs(side, moves, rate):
     for move in moves:
         moved = scores_of(flat + move, side).tolist()
         others = [sequential_law(rate, moved), sequential_law(rate, moved, moved)]
-        ratios = [math.log(others[0][own] / laws[0][own]) for own in laws[0]]
+        ratios = [math.log(others[0][outcome] / laws[0][outcome]) for outcome in laws[0]]
         span = max(span, max(ratios) - min(ratios))
         for k, (law, other) in enumerate(zip(laws, others, strict=True)):
             p, q = law.values(), other.values()
             for order in (1.01, 2.0, 8.0, 50.0):
-                own = max(renyi(p, q, order), renyi(q, p, order)) / order
-                costs[k] = max(costs[k], own)
+                cost = max(renyi(p, q, order), renyi(q, p, order)) / order
+                costs[k] = max(costs[k], cost)
     return span, costs
 
 
-UP, DOWN, ANY = ([*product(own, repeat=5)] for own in ((0, 1), (0, -1), (-1, 0, 1)))
+UP, DOWN, ANY = ([*product(steps, repeat=5)] for steps in ((0, 1), (0, -1), (-1, 0, 1)))
 
 
 @pytest.mark.parametrize("rate", [0.1, 1.0])
@@ -245,11 +247,11 @@ def test_queries_of_earlier_rounds_are_never_selected_again():
 
 
 def test_every_block_is_asked_once_and_the_blocks_of_the_selected_once_more():
-    asked = Counter()
+    calls = Counter()
     tables = [np.zeros(50), np.full(3, 10**6), np.arange(9), np.full(1, 10**6)]
 
     def asking(position):
-        asked[position] += 1
+        calls[position] += 1
         return tables[position].astype(np.int64)
 
     sides = [("under", 3), ("over", 0), ("either", 1)]
@@ -257,7 +259,7 @@ def test_every_block_is_asked_once_and_the_blocks_of_the_selected_once_more():
         asking, blocks=4, taken=NOBODY, sides=sides, rate=Fraction(1), chance=ExactChance()
     )
     assert sorted(places.tolist()) == [[1, 0], [1, 1], [1, 2], [3, 0]]
-    assert asked == {0: 1, 1: 2, 2: 1, 3: 2}
+    assert calls == {0: 1, 1: 2, 2: 1, 3: 2}
 
 
 def test_queries_of_one_score_are_taken_by_rank_whatever_was_taken_before():
@@ -279,8 +281,8 @@ def test_differences_are_whole_whatever_the_public_side_answers():
 
 @pytest.mark.parametrize("top", [10, 2**40])
 def test_differences_are_counted_alike_in_a_dense_and_in_a_sparse_range(top):
-    own = np.array([3, -7, top, 3, _TAKEN, -7, -7])
-    levels, counts = _histogram(own)
+    codes = np.array([3, -7, top, 3, _TAKEN, -7, -7])
+    levels, counts = _histogram(codes)
     assert levels.tolist() == [-7, 3, top]
     assert counts.tolist() == [3, 2, 1]
     assert [part.tolist() for part in _histogram(np.array([_TAKEN]))] == [[], []]

@@ -17,23 +17,34 @@ NOISES = ("laplace", "gaussian")
 
 def comparable(selection):
     return [
-        (own.name, own.error, own.reason, own.proposal and encode_strategy(own.proposal.strategy))
-        for own in selection.candidates
+        (
+            candidate.name,
+            candidate.error,
+            candidate.reason,
+            candidate.proposal and encode_strategy(candidate.proposal.strategy),
+        )
+        for candidate in selection.candidates
     ]
 
 
 def test_candidates_that_run_out_of_time_are_named_and_the_others_stand():
     selection = select(WORKLOAD, noises=["laplace"], time_limit=0)["laplace"]
-    stopped = {own.name for own in selection.candidates if own.stopped}
+    stopped = {candidate.name for candidate in selection.candidates if candidate.stopped}
     assert "OPT_M" in stopped
-    assert all("0 CPU seconds" in own.reason for own in selection.candidates if own.stopped)
-    assert {"Identity", "Workload"} <= {own.name for own in selection.candidates if own.error}
+    assert all(
+        "0 CPU seconds" in candidate.reason
+        for candidate in selection.candidates
+        if candidate.stopped
+    )
+    assert {"Identity", "Workload"} <= {
+        candidate.name for candidate in selection.candidates if candidate.error
+    }
     assert selection.best.error.rmse > 0
 
 
 def test_nothing_is_stopped_where_there_is_time():
     selection = select(WORKLOAD, noises=["gaussian"])["gaussian"]
-    assert not any(own.stopped for own in selection.candidates)
+    assert not any(candidate.stopped for candidate in selection.candidates)
 
 
 def test_two_processes_find_what_one_finds_in_the_order_asked_for(monkeypatch):
@@ -48,8 +59,10 @@ def test_two_processes_find_what_one_finds_in_the_order_asked_for(monkeypatch):
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_progress_names_the_noise_and_every_candidate(noise):
-    told = []
-    selection = select(WORKLOAD, noises=[noise], progress=told.append)[noise]
-    assert all(text.startswith(f"{noise}: ") for text in told)
-    tried = {text.removeprefix(f"{noise}: ") for text in told}
-    assert {own.name for own in selection.candidates if own.proposal} - {"OPT_0"} <= tried
+    messages = []
+    selection = select(WORKLOAD, noises=[noise], progress=messages.append)[noise]
+    assert all(text.startswith(f"{noise}: ") for text in messages)
+    tried = {text.removeprefix(f"{noise}: ") for text in messages}
+    assert {candidate.name for candidate in selection.candidates if candidate.proposal} - {
+        "OPT_0"
+    } <= tried

@@ -35,9 +35,9 @@ def cases(seed, noise):
 @seeds
 def test_sensitivity_is_the_largest_column_norm(seed, noise):
     for strategy in cases(seed, noise):
-        found = sensitivity(strategy.measurements, noise)
-        assert type(found) is int
-        assert found == brute_force(strategy.measurements, noise)
+        computed = sensitivity(strategy.measurements, noise)
+        assert type(computed) is int
+        assert computed == brute_force(strategy.measurements, noise)
 
 
 @noises
@@ -46,10 +46,10 @@ def test_beyond_the_search_limit_sensitivity_is_an_upper_bound(seed, noise, monk
     monkeypatch.setattr(module, "SEARCH_LIMIT", 0)
     for strategy in cases(seed, noise):
         exact = brute_force(strategy.measurements, noise)
-        found = sensitivity(strategy.measurements, noise)
-        assert exact <= found
+        computed = sensitivity(strategy.measurements, noise)
+        assert exact <= computed
         if len(strategy.measurements) == 1 and strategy.measurements[0].block.is_product:
-            assert exact == found
+            assert exact == computed
 
 
 @seeds
@@ -135,10 +135,10 @@ def test_resolution_lifts_the_largest_entry_to_17_bits(entry):
 @pytest.mark.parametrize("seed", range(6))
 def test_every_candidate_has_the_sensitivity_of_what_it_measures(seed, noise, objective):
     workload = random_workload(np.random.default_rng(seed), attributes=3, size=5)
-    for own in select(workload, noises=[noise], objective=objective)[noise].candidates:
-        if own.proposal is not None:
-            measured = own.proposal.strategy.measurements
-            assert sensitivity(measured, noise) == brute_force(measured, noise), own.name
+    for candidate in select(workload, noises=[noise], objective=objective)[noise].candidates:
+        if candidate.proposal is not None:
+            measured = candidate.proposal.strategy.measurements
+            assert sensitivity(measured, noise) == brute_force(measured, noise), candidate.name
 
 
 def test_a_single_total_has_the_sensitivity_of_its_weight():

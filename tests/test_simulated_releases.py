@@ -48,8 +48,8 @@ def table(block, x):
 def released(strategy, mechanism, workload, x):
     """Answers of one release, all blocks in a row."""
     exact = [
-        exact_answers(own, table(own.block, x), shift=mechanism.shift)
-        for own in strategy.measurements
+        exact_answers(measurement, table(measurement.block, x), shift=mechanism.shift)
+        for measurement in strategy.measurements
     ]
     noisy = draw(
         np.concatenate(exact),
@@ -57,7 +57,9 @@ def released(strategy, mechanism, workload, x):
         sensitivity=mechanism.sensitivity,
         scale=mechanism.scale,
     )
-    values = np.split(noisy * 2.0**mechanism.shift, np.cumsum([len(own) for own in exact])[:-1])
+    values = np.split(
+        noisy * 2.0**mechanism.shift, np.cumsum([len(answers) for answers in exact])[:-1]
+    )
     estimates = reconstruct(strategy, values)
     pairs = enumerate(workload.blocks)
     return np.concatenate([estimates.answer(block, k).ravel() for k, block in pairs])

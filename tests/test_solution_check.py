@@ -89,7 +89,7 @@ def test_a_flawed_candidate_gives_way_to_the_next_and_says_why():
     other = select(MIXED, noises=["gaussian"], flaw_of=flaw)["gaussian"]
     assert other.best.name != name
     assert other.best.score >= sound.best.score
-    (dropped,) = [own for own in other.candidates if own.name == name]
+    (dropped,) = [candidate for candidate in other.candidates if candidate.name == name]
     assert (dropped.proposal, dropped.reason) == (None, "left out: it is what the test drops")
 
 

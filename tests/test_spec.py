@@ -147,7 +147,9 @@ def test_text_and_files_that_a_plan_carries_give_the_same_spec(tmp_path: Path) -
 def test_the_starter_spec_parses_and_shows_every_kind() -> None:
     spec = parse(STARTER, name="workload.yaml", files={})
     assert STARTER.startswith("# yaml-language-server: $schema=workload.schema.json\n")
-    kinds = {type(column.kind) for own in spec.domain.attributes for column in own.columns}
+    kinds = {
+        type(column.kind) for attribute in spec.domain.attributes for column in attribute.columns
+    }
     assert kinds == {Integers, Categorical, Bins, Boolean}
     words = ("product:", "marginals:", "ranges:", "union:", "any_of:", "threshold:", "where:")
     words += ("prefix", "all-ranges", "width", "groups", "is:", "in:", "between", "identity+total")

@@ -25,13 +25,13 @@ def mistakes(text: str, files: dict[str, str] | None = None) -> list[str]:
 
 def cases() -> list[tuple[str, str, list[str]]]:
     """Return (text in BASE, what replaces it, messages expected) of each case."""
-    found = []
+    all_cases = []
     for block in CASES.split("\n\n"):
         lines = block.strip("\n").split("\n")
         if lines[0].startswith("- "):
             old, new = (line[2:].replace("\\n", "\n") for line in lines[:2])
-            found.append((old, new, [f"w.yaml:{line[2:]}" for line in lines[2:]]))
-    return found
+            all_cases.append((old, new, [f"w.yaml:{line[2:]}" for line in lines[2:]]))
+    return all_cases
 
 
 @pytest.mark.parametrize(("old", "new", "messages"), cases())
@@ -115,10 +115,10 @@ def test_an_empty_file_says_how_to_start() -> None:
 
 def test_long_reports_and_long_texts_are_cut() -> None:
     items = "".join(f"  - {{name: i{i}, product: {{x{'y' * 99}: identity}}}}\n" for i in range(150))
-    found = mistakes(BASE + items)
-    assert len(found) == 101
-    assert found[-1] == "w.yaml: and 50 more mistakes after these"
-    assert max(map(len, found)) < 200
+    messages = mistakes(BASE + items)
+    assert len(messages) == 101
+    assert messages[-1] == "w.yaml: and 50 more mistakes after these"
+    assert max(map(len, messages)) < 200
 
 
 # What would take unreasonable time or memory is refused before it does.
@@ -167,8 +167,8 @@ def test_workloads_past_the_limits_are_refused(item: str, message: str) -> None:
     wide = WIDE.replace("999999", "1") if "max_cells" in item else WIDE
     if "%s" in item:
         item %= ", ".join(f"g{i}: [[0, 999999]]" for i in range(9))
-    (found,) = mistakes(f"{wide}  - {{name: it, {item}}}\n")
-    assert message in found
+    (only,) = mistakes(f"{wide}  - {{name: it, {item}}}\n")
+    assert message in only
 
 
 def test_too_many_listed_values_are_reported_once_with_what_to_write_instead() -> None:
@@ -176,9 +176,9 @@ def test_too_many_listed_values_are_reported_once_with_what_to_write_instead() -
         f"  - {{name: it{i}, product: {{}}, where: {{a0: {{in: [[0, 900000]]}}}}}}\n"
         for i in range(12)
     )
-    (found,) = mistakes(WIDE + items)
-    assert found.startswith(f"w.yaml:{(WIDE + items).count(chr(10)) - 2}:")
-    assert "write a range as {between: [first, last]}" in found
+    (message,) = mistakes(WIDE + items)
+    assert message.startswith(f"w.yaml:{(WIDE + items).count(chr(10)) - 2}:")
+    assert "write a range as {between: [first, last]}" in message
 
 
 def test_only_the_codes_that_a_condition_holds_are_counted(
@@ -189,12 +189,12 @@ def test_only_the_codes_that_a_condition_holds_are_counted(
         "domain:\n  who: {merge: {a: {range: [0, 99]}, r: {range: [0, 49]}, s: boolean}}\n"
         "workload:\n  - {name: it, product: {who: {groups: {%s}}}}\n"
     )
-    own = [f"g{i}: [{{a: {i % 100}, r: {i // 100}, s: yes}}]" for i in range(500)]
-    parse(merged % ", ".join(own), name="w.yaml", files={})
+    groups = [f"g{i}: [{{a: {i % 100}, r: {i // 100}, s: yes}}]" for i in range(500)]
+    parse(merged % ", ".join(groups), name="w.yaml", files={})
     either = [f"g{i}: [{{any: {{a: {i % 100}, s: yes}}}}]" for i in range(9)]
-    (found,) = mistakes(merged % ", ".join(either))
-    assert "ask for fewer groups" in found
-    assert "range" not in found
+    (message,) = mistakes(merged % ", ".join(either))
+    assert "ask for fewer groups" in message
+    assert "range" not in message
 
 
 def test_descriptions_may_be_long_but_not_without_end() -> None:
@@ -202,18 +202,18 @@ def test_descriptions_may_be_long_but_not_without_end() -> None:
         f"  - {{name: it{i}, description: {'x' * 10_000}, product: {{}}}}\n" for i in range(11)
     )
     parse(WIDE + items[: items.index("  - {name: it10")], name="w.yaml", files={})
-    (found,) = mistakes(WIDE + items)
-    assert "over 100,000 characters in all" in found
+    (messages,) = mistakes(WIDE + items)
+    assert "over 100,000 characters in all" in messages
 
 
 def test_tables_are_counted_over_the_whole_workload(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_limits, "MAX_TABLES", 20)
     items = "  - {name: a, union: [&u {marginals: {ways: 2}}]}\n"
     parse(BASE + items, name="w.yaml", files={})
-    (found,) = mistakes(f"{BASE}{items}  - {{name: b, union: [*u]}}\n")
-    assert found.startswith("w.yaml:15:5: this makes 31 tables or more, past the limit of 20")
-    (found,) = mistakes(BASE + items.replace("}]}", "}, *u]}"))
-    assert found.startswith("w.yaml:14:23: this makes 30 tables or more")
+    (message,) = mistakes(f"{BASE}{items}  - {{name: b, union: [*u]}}\n")
+    assert message.startswith("w.yaml:15:5: this makes 31 tables or more, past the limit of 20")
+    (message,) = mistakes(BASE + items.replace("}]}", "}, *u]}"))
+    assert message.startswith("w.yaml:14:23: this makes 30 tables or more")
 
 
 # Files.

@@ -60,11 +60,11 @@ def test_every_mapping_of_the_schema_stands_in_the_reference_page() -> None:
             keys = value.get("properties")
             if keys and str(sorted(keys)) not in known:
                 unknown.extend(key for key in keys if f"`{key}`" not in page)
-            for own in value.values():
-                visit(own)
+            for part in value.values():
+                visit(part)
         elif isinstance(value, list):
-            for own in value:
-                visit(own)
+            for part in value:
+                visit(part)
 
     visit(schema())
     assert unknown == []

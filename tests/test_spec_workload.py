@@ -28,8 +28,8 @@ def workload(items: str, base: str = BASE) -> Spec:
 
 def table(item: str) -> Table:
     """Return the only table of an item given in flow style, without its name."""
-    (found,) = tables(item)
-    return found
+    (only,) = tables(item)
+    return only
 
 
 def tables(item: str) -> tuple[Table, ...]:
@@ -90,11 +90,11 @@ SETS = [
 def test_predicate_sets_hold_the_codes_that_they_name(
     attribute: str, text: str, expected: list[list[int]]
 ) -> None:
-    ((index, found),) = table(f"product: {{{attribute}: {text}}}").axes
+    ((index, predicates),) = table(f"product: {{{attribute}: {text}}}").axes
     assert index == list(SIZES).index(attribute)
-    assert found.size == SIZES[attribute]
-    assert queries(found) == expected
-    assert len(found) == len(expected)
+    assert predicates.size == SIZES[attribute]
+    assert queries(predicates) == expected
+    assert len(predicates) == len(expected)
 
 
 @pytest.mark.parametrize(
@@ -124,18 +124,18 @@ def test_ranges_are_products_of_sets_of_ranges(text: str, expected: PredicateSet
     ],
 )
 def test_conditions_are_labelled_in_declared_words(condition: str, label: str) -> None:
-    ((_, found),) = table(f"product: {{}}, where: {{{condition}}}").where
-    assert isinstance(found, GroupSet)
-    assert [own for own, _ in found.groups] == [label]
+    ((_, predicates),) = table(f"product: {{}}, where: {{{condition}}}").where
+    assert isinstance(predicates, GroupSet)
+    assert [name for name, _ in predicates.groups] == [label]
 
 
 # Items.
 
 
 def test_axes_are_in_domain_order_and_bare_totals_are_summed_out() -> None:
-    found = table("product: {hispanic: total, sex: identity, age: {is: 3}, state: [total]}")
-    assert [i for i, _ in found.axes] == [0, 1]
-    assert found.at_least is None
+    parsed = table("product: {hispanic: total, sex: identity, age: {is: 3}, state: [total]}")
+    assert [i for i, _ in parsed.axes] == [0, 1]
+    assert parsed.at_least is None
 
 
 def test_an_item_may_be_one_total() -> None:
@@ -144,20 +144,20 @@ def test_an_item_may_be_one_total() -> None:
 
 
 def test_where_holds_for_every_table_of_an_item() -> None:
-    found = tables(
+    parsed = tables(
         "where: {sex: Male}, union: [{product: {age: prefix}, where: {hispanic: yes}}, "
         "{marginals: {ways: 1, over: [income]}}, {union: [{any_of: {state: {is: 1}}}]}]"
     )
     male, yes = GroupSet(2, (("Male", (0,)),)), GroupSet(2, (("yes", (1,)),))
-    assert found == (
+    assert parsed == (
         Table(((0, PrefixSet(10, 10)),), ((1, male), (4, yes))),
         Table(((3, IdentitySet(3)),), ((1, male),)),
         Table(((2, GroupSet(4, (("Alabama", (0,)),))),), ((1, male),), at_least=1),
     )
 
 
-def sets_of(found: tuple[Table, ...]) -> list[tuple[int, ...]]:
-    return [tuple(i for i, _ in own.axes) for own in found]
+def sets_of(listed: tuple[Table, ...]) -> list[tuple[int, ...]]:
+    return [tuple(i for i, _ in table.axes) for table in listed]
 
 
 @pytest.mark.parametrize(
@@ -192,13 +192,13 @@ def test_small_marginals_are_all_that_fit(cells: int) -> None:
 
 
 def test_marginals_leave_out_what_where_fixes() -> None:
-    found = tables("marginals: {ways: 5}, where: {hispanic: yes}")
-    assert sets_of(found) == [(0, 1, 2, 3, 5)]
+    listed = tables("marginals: {ways: 5}, where: {hispanic: yes}")
+    assert sets_of(listed) == [(0, 1, 2, 3, 5)]
 
 
 def test_marginals_may_ask_for_more_than_identity() -> None:
-    found = tables("marginals: {sets: [[age, sex], [sex]], predicates: {age: prefix}}")
-    assert found == (
+    listed = tables("marginals: {sets: [[age, sex], [sex]], predicates: {age: prefix}}")
+    assert listed == (
         Table(((0, PrefixSet(10, 10)), (1, IdentitySet(2)))),
         Table(((1, IdentitySet(2)),)),
     )
@@ -212,7 +212,7 @@ def test_thresholds_take_all_targets_or_one_an_attribute() -> None:
         "threshold: {r: 1, of: [hispanic, age], targets: {age: {in: [1, 2]}, hispanic: yes}}"
     )
     assert (one.at_least, one.shape) == (1, (1, 1))
-    assert [queries(own) for _, own in one.axes] == [[[1, 2]], [[1]]]
+    assert [queries(predicates) for _, predicates in one.axes] == [[[1, 2]], [[1]]]
 
 
 def test_a_union_holds_as_many_thresholds_as_it_lists() -> None:
@@ -222,12 +222,15 @@ def test_a_union_holds_as_many_thresholds_as_it_lists() -> None:
     other = "{threshold: {r: 1, of: [sex, age]}}"
     (item,) = workload(f"  - {{name: a, union: [{', '.join([part, other] * 32)}]}}\n").items
     assert len(item.tables) == 64
-    assert [(own.at_least, own.shape) for own in item.tables[:2]] == [(2, (1, 1, 1)), (1, (10, 2))]
+    assert [(table.at_least, table.shape) for table in item.tables[:2]] == [
+        (2, (1, 1, 1)),
+        (1, (10, 2)),
+    ]
 
 
 def test_any_of_demands_one_of_its_predicates() -> None:
-    found = table("any_of: {sex: identity, age: {between: [0, 4]}}")
-    assert (found.at_least, found.shape, found.threshold) == (1, (1, 2), 1)
+    parsed = table("any_of: {sex: identity, age: {between: [0, 4]}}")
+    assert (parsed.at_least, parsed.shape, parsed.threshold) == (1, (1, 2), 1)
 
 
 def test_weights_and_descriptions_are_kept() -> None:

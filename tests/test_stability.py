@@ -87,7 +87,7 @@ def corpus(files, extra, *, places, rng):
         for place in line_starts(content, most=places):
             # Many small chunks of a large file take long and show nothing that few do not.
             least = (len(content) + len(line)) / 99
-            sizes = [own for own in chunk_sizes(content, place, line) if own > least]
+            sizes = [size for size in chunk_sizes(content, place, line) if size > least]
             yield content, line, place, sizes[rng.integers(len(sizes))]
 
 
@@ -101,8 +101,8 @@ def try_lines(counts, files, extra, *, places, names=tuple(SPECS)):
         if place == len(content) and pairs % 2:
             after = after.removesuffix(b"\n")  # the line is the last one, and ends with the file
         block = (2**22, 64, 1024)[rng.integers(3) if len(content) < 10_000 else 0]
-        found = counts(after, SPECS[name], chunk=size, block=block)
-        check_neighbours(alone(content, name), found, name)
+        counted = counts(after, SPECS[name], chunk=size, block=block)
+        check_neighbours(alone(content, name), counted, name)
         pairs += 1
     return pairs
 
@@ -120,7 +120,7 @@ def test_nasty_lines_everywhere_in_all_wild_files_are_one_record_at_most(counts,
         try_lines(counts, SMALL.values(), NASTY_LINES, places=3, names=(name,)) for name in SPECS
     )
     pairs += try_lines(counts, SMALL.values(), LONG_LINES, places=2)
-    large = [own for name, own in FILES.items() if name not in SMALL]
+    large = [content for name, content in FILES.items() if name not in SMALL]
     pairs += try_lines(counts, large, NASTY_LINES[::9] + LONG_LINES[:1], places=1)
     record_property("neighbours", pairs)
     assert pairs > 17_000
@@ -152,7 +152,7 @@ def raw_bytes(counts):
     def with_count(compared):
         @given(
             body=RAW,
-            line=RAW.map(lambda own: own.replace(b"\n", b"")) | st.sampled_from(NASTY_LINES),
+            line=RAW.map(lambda line: line.replace(b"\n", b"")) | st.sampled_from(NASTY_LINES),
             place=st.integers(0, 99),
             chunk=st.integers(1, 80) | st.just(2**24),
             name=st.sampled_from(list(SPECS)),
@@ -188,11 +188,11 @@ def structured(tmp_path):
             with_one, with_other = (
                 run(
                     path,
-                    b"\n".join([*body[:place], own, *body[place:]]),
+                    b"\n".join([*body[:place], line, *body[place:]]),
                     spec=spec,
                     chunk_bytes=chunk,
                 )
-                for own in lines_
+                for line in lines_
             )
             assert moves(before, with_one) in ({0}, {1})
             assert moves(before, with_other) in ({0}, {1})

@@ -35,7 +35,7 @@ FACTORS = [
     Columns(Prefix(9), ORDER + 1),
     Stacked((Prefix(7), Identity(7), total(7), Columns(WidthRanges(7, 2), ORDER))),
 ]
-factors = pytest.mark.parametrize("factor", FACTORS, ids=lambda own: str(own.key[0]))
+factors = pytest.mark.parametrize("factor", FACTORS, ids=lambda factor: str(factor.key[0]))
 
 
 def gram_of(factor):
@@ -126,14 +126,14 @@ def test_the_inverse_of_a_p_identity_equals_the_dense_one(factor):
     expected = np.linalg.inv(A.T @ A)
     assert M.array() == pytest.approx(expected)
     assert inverse_times(M, X) == pytest.approx(expected @ X)
-    for own in FACTORS:
-        assert inverse_trace(M, gram_of(own)) == pytest.approx(np.trace(expected @ own.gram()))
+    for F in FACTORS:
+        assert inverse_trace(M, gram_of(F)) == pytest.approx(np.trace(expected @ F.gram()))
 
 
 @factors
 def test_quadratic_forms_by_rows_equal_the_dense_ones(factor):
-    for own in (*p_identities(), PIdentity(np.full(7, 2.0), numbers((40, 7)))):
-        M, F = p_identity_inverse(own), factor.dense().astype(float)
+    for strategy in (*p_identities(), PIdentity(np.full(7, 2.0), numbers((40, 7)))):
+        M, F = p_identity_inverse(strategy), factor.dense().astype(float)
         expected = np.diag(F @ M.array() @ F.T)
         assert quadratic(factor, M) == pytest.approx(expected)
         assert quadratic(factor, M.array()) == pytest.approx(expected)

@@ -20,7 +20,7 @@ from dpquery.measurement.noise.library_versions import ACCEPTED, Accepted, insta
 
 TOML = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
 PROJECT = TOML["project"]
-WANTED = {
+DECLARED = {
     re.match(r"[a-z0-9]+", line)[0]: re.sub(r"^[a-z0-9]+", "", line)
     for line in PROJECT["dependencies"]
 }
@@ -35,14 +35,14 @@ def accepted(bounds):
 
 def test_the_bounds_checked_at_run_time_are_those_of_the_project():
     assert {name: ACCEPTED[name] for name in ACCEPTED if name != "python"} == {
-        name: accepted(WANTED[name]) for name in ("numpy", "opendp", "pyarrow", "scipy")
+        name: accepted(DECLARED[name]) for name in ("numpy", "opendp", "pyarrow", "scipy")
     }
     assert str(ACCEPTED["python"]) == PROJECT["requires-python"]
 
 
 def test_every_dependency_is_locked_within_its_bounds():
-    assert set(WANTED) <= set(LOCKED)
-    assert [name for name in WANTED if LOCKED[name] not in accepted(WANTED[name])] == []
+    assert set(DECLARED) <= set(LOCKED)
+    assert [name for name in DECLARED if LOCKED[name] not in accepted(DECLARED[name])] == []
     assert "1.0" not in accepted(">=1.1,<2")
 
 
@@ -52,7 +52,7 @@ def test_every_locked_library_has_its_hashes_and_nothing_else_is_in_the_file():
     pins = re.sub(r"^ *#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", "").splitlines()
     pin = re.compile(r"[a-z0-9-]+==[0-9][0-9a-z.]* +(--hash=sha256:[0-9a-f]{64} *)+")
     assert [line for line in pins if not pin.fullmatch(line)] == []
-    assert len(pins) == len(LOCKED) >= len(WANTED)
+    assert len(pins) == len(LOCKED) >= len(DECLARED)
 
 
 def installed_version(name):
@@ -91,9 +91,9 @@ OLDER = [
 def test_a_version_not_to_be_trusted_ends_before_the_charge_and_before_the_data(
     town, monkeypatch, name, version
 ):
-    def reported(wanted):
-        if wanted != name:
-            return real(wanted)
+    def reported(versions):
+        if versions != name:
+            return real(versions)
         if version is None:
             raise metadata.PackageNotFoundError
         return version
@@ -138,8 +138,10 @@ def test_the_audit_of_this_installation_passes():
     findings = list(supply.supply(QUICK))
     # A checkout that PYTHONPATH puts before what pip installed is rightly said to be another one.
     other = {"dpquery"} if "PYTHONPATH" in os.environ else set()
-    assert [own for own in findings if not own.passed and own.subject not in other] == []
-    assert {own.subject for own in findings} == {*ACCEPTED, "dpquery", "requirements.txt"}
+    assert [
+        finding for finding in findings if not finding.passed and finding.subject not in other
+    ] == []
+    assert {finding.subject for finding in findings} == {*ACCEPTED, "dpquery", "requirements.txt"}
 
 
 def test_another_version_than_the_locked_is_worth_a_word_and_an_old_one_fails(monkeypatch):
@@ -151,9 +153,9 @@ def test_another_version_than_the_locked_is_worth_a_word_and_an_old_one_fails(mo
     assert "locked" not in supply.version_finding("scipy", Accepted("1"), {}).evidence
     monkeypatch.setitem(LOCKED, "scipy", "1.0")
     monkeypatch.setattr(supply, "locked_versions", lambda: LOCKED)
-    told = [own for own in supply.supply(QUICK) if own.subject == "requirements.txt"]
-    assert told[0].passed
-    assert f"scipy {installed('scipy')}" in told[0].evidence
+    reports = [finding for finding in supply.supply(QUICK) if finding.subject == "requirements.txt"]
+    assert reports[0].passed
+    assert f"scipy {installed('scipy')}" in reports[0].evidence
 
 
 @pytest.fixture
@@ -170,8 +172,8 @@ def wheel(tmp_path, monkeypatch):
         f"{path.relative_to(tmp_path)},sha256={digest(path)},{path.stat().st_size}"
         for path in package.iterdir()
     ]
-    own = "sealedlib-1.0.dist-info/RECORD"
-    (facts / "RECORD").write_text("\n".join([*lines, f"{own},,", "sealedlib/made.pyc,,"]) + "\n")
+    record = "sealedlib-1.0.dist-info/RECORD"
+    (facts / "RECORD").write_text("\n".join([*lines, f"{record},,", "sealedlib/made.pyc,,"]) + "\n")
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
@@ -182,9 +184,9 @@ def digest(path):
 
 
 def test_files_as_they_came_pass(wheel):
-    own = supply.files_finding("sealedlib")
-    assert own.passed
-    assert own.evidence == "2 files have their hashes"
+    finding = supply.files_finding("sealedlib")
+    assert finding.passed
+    assert finding.evidence == "2 files have their hashes"
 
 
 def edited(folder):
@@ -223,9 +225,9 @@ def shadowed(folder):
 def test_a_changed_lost_added_or_shadowed_file_is_found(wheel, monkeypatch, damage, named):
     monkeypatch.setattr(sys, "path", list(sys.path))
     damage(wheel)
-    own = supply.files_finding("sealedlib")
-    assert not own.passed
-    assert named in own.evidence
+    finding = supply.files_finding("sealedlib")
+    assert not finding.passed
+    assert named in finding.evidence
 
 
 def test_a_library_that_pip_does_not_know_fails_and_one_under_development_is_said_to_be(wheel):
@@ -235,9 +237,9 @@ def test_a_library_that_pip_does_not_know_fails_and_one_under_development_is_sai
     beside.write_text('{"url": "file:///elsewhere", "dir_info": {"editable": true}}')
     assert not supply.files_finding("sealedlib").passed
     beside.write_text(EDITABLE % wheel.as_uri())
-    own = supply.files_finding("sealedlib")
-    assert own.passed
-    assert "not sealed" in own.evidence
+    finding = supply.files_finding("sealedlib")
+    assert finding.passed
+    assert "not sealed" in finding.evidence
 
 
 EDITABLE = '{"url": "%s", "dir_info": {"editable": true}}'
@@ -265,9 +267,9 @@ def test_a_folder_of_sources_that_comes_first_does_not_hide_that_it_is_under_dev
     (facts / "direct_url.json").write_text(EDITABLE % sources.as_uri())
     monkeypatch.syspath_prepend(installed_in)
     monkeypatch.syspath_prepend(sources)  # as `python -m` does with the folder it is started in
-    own = supply.files_finding("sealedlib")
-    assert own.passed
-    assert "for development" in own.evidence
+    finding = supply.files_finding("sealedlib")
+    assert finding.passed
+    assert "for development" in finding.evidence
 
 
 def test_a_record_without_hashes_does_not_hide_that_of_the_wheel(wheel, monkeypatch):
@@ -281,6 +283,6 @@ def test_a_record_without_hashes_does_not_hide_that_of_the_wheel(wheel, monkeypa
 
 def test_a_library_whose_package_manager_keeps_no_hashes_is_said_not_to_be_checked(wheel):
     (wheel / "sealedlib-1.0.dist-info" / "RECORD").unlink()
-    own = supply.files_finding("sealedlib")
-    assert own.passed
-    assert own.evidence == supply.NO_HASHES
+    finding = supply.files_finding("sealedlib")
+    assert finding.passed
+    assert finding.evidence == supply.NO_HASHES

@@ -70,7 +70,7 @@ DOMAIN = Domain(
     )
 )
 AGES = GroupSet(10, (("teens", (3, 4, 5)), ("ends", (0, 1, 9))))
-ASKED = Item(
+ITEM = Item(
     "asked",
     (
         Table(((0, AGES), (1, IdentitySet(6)))),
@@ -80,7 +80,7 @@ ASKED = Item(
 
 
 def spec(**privacy):
-    return Spec(Dataset("people"), Privacy(**privacy), Budget(Fraction(1)), DOMAIN, (ASKED,))
+    return Spec(Dataset("people"), Privacy(**privacy), Budget(Fraction(1)), DOMAIN, (ITEM,))
 
 
 def relaxed(count=40, seed=0):
@@ -88,33 +88,33 @@ def relaxed(count=40, seed=0):
     rng = np.random.default_rng(seed)
     shape = compile_spec(spec()).workload.shape_of_domain
     values = [rng.dirichlet(np.full(n, 0.15), size=count) for n in shape]
-    values = [np.where(own < 0.01, 0, own) for own in values]
-    values = [own / own.sum(axis=1, keepdims=True) for own in values]
+    values = [np.where(value < 0.01, 0, value) for value in values]
+    values = [value / value.sum(axis=1, keepdims=True) for value in values]
     return RelaxedRows(shape, np.concatenate(values, axis=1).astype(np.float32))
 
 
-def written(path, *, rows=None, records=5000, seed=0, own=None):
-    own = spec() if own is None else own
+def written(path, *, rows=None, records=5000, seed=0, parsed=None):
+    parsed = spec() if parsed is None else parsed
     rows = relaxed() if rows is None else rows
-    compiled = compile_spec(own)
-    write_synthetic(path, own, compiled, rows, records=records, seed=seed)
+    compiled = compile_spec(parsed)
+    write_synthetic(path, parsed, compiled, rows, records=records, seed=seed)
     return path
 
 
-def counted(path, own, subsets):
-    return tabulate(path, spec=own, subsets=subsets, classes=compile_spec(own).classes)
+def counted(path, parsed, subsets):
+    return tabulate(path, spec=parsed, subsets=subsets, classes=compile_spec(parsed).classes)
 
 
 def distances(path, rows, records):
     """For every pair of attributes Pearson's chi-square over its degrees of freedom."""
     shape = rows.shape
     pairs = [pair for pair in combinations(range(len(shape)), 2) if min(shape[i] for i in pair) > 1]
-    found = counted(path, spec(), pairs)
+    counts = counted(path, spec(), pairs)
     for pair in pairs:
-        wanted = records * rows.answer(marginal(shape, pair)).astype(float)
-        likely = wanted > 5
+        expected = records * rows.answer(marginal(shape, pair)).astype(float)
+        likely = expected > 5
         freedom = max(1, int(likely.sum()) - 1)
-        yield float(((found[pair] - wanted)[likely] ** 2 / wanted[likely]).sum()) / freedom
+        yield float(((counts[pair] - expected)[likely] ** 2 / expected[likely]).sum()) / freedom
 
 
 def test_records_read_by_our_own_reader_have_the_answers_of_the_relaxed_rows(tmp_path):
@@ -122,16 +122,16 @@ def test_records_read_by_our_own_reader_have_the_answers_of_the_relaxed_rows(tmp
     path = written(tmp_path / "s.csv", rows=rows, records=records)
     assert counted(path, spec(), [()])[()] == records  # every record is inside the domain
     for i, size in enumerate(rows.shape):
-        found = counted(path, spec(), [(i,)])[(i,)]
-        wanted = records * rows.distribution(i).mean(axis=0)
-        assert found.shape == (size,)
-        assert np.abs(found - wanted).max() <= len(rows.values)  # one record a relaxed row
+        counts = counted(path, spec(), [(i,)])[(i,)]
+        expected = records * rows.distribution(i).mean(axis=0)
+        assert counts.shape == (size,)
+        assert np.abs(counts - expected).max() <= len(rows.values)  # one record a relaxed row
     assert max(distances(path, rows, records)) < 2
 
 
 def test_attributes_that_follow_each_other_within_a_row_would_be_noticed(tmp_path, monkeypatch):
     plain = PublicChance.order
-    monkeypatch.setattr(PublicChance, "order", lambda self, name, own: plain(self, "one", own))
+    monkeypatch.setattr(PublicChance, "order", lambda self, name, codes: plain(self, "one", codes))
     rows = relaxed()
     path = written(tmp_path / "s.csv", rows=rows)
     assert max(distances(path, rows, 5000)) > 4
@@ -142,8 +142,8 @@ def test_one_relaxed_row_gives_its_distributions_to_within_a_record():
     classes = (np.arange(3), np.arange(2))
     for records in (1, 7, 1000):
         codes = rounded_records(rows, classes, records=records, chance=PublicChance(0, 0))
-        for own, shares in zip(codes, ([0.25, 0, 0.75], [0.4, 0.6]), strict=True):
-            counts = np.bincount(own, minlength=len(shares))
+        for drawn, shares in zip(codes, ([0.25, 0, 0.75], [0.4, 0.6]), strict=True):
+            counts = np.bincount(drawn, minlength=len(shares))
             assert np.abs(counts - records * np.array(shares)).max() < 1 + 1e-4
             assert counts[np.array(shares) == 0].sum() == 0
 
@@ -161,8 +161,8 @@ def test_relaxed_rows_give_equal_numbers_of_records(records):
 
 def test_codes_of_one_class_share_its_records(tmp_path):
     path = written(tmp_path / "s.csv", records=20_000)
-    found = tabulate(path, spec=spec(), subsets=[(0,), (4,)])
-    ages, unasked = found[(0,)], found[(4,)]
+    counted = tabulate(path, spec=spec(), subsets=[(0,), (4,)])
+    ages, unasked = counted[(0,)], counted[(4,)]
     for members in ([0, 1, 9], [3, 4, 5], [2, 6, 7, 8]):
         even = ages[members].mean()
         assert np.abs(ages[members] - even).max() < 5 * np.sqrt(even)
@@ -187,7 +187,7 @@ def test_the_rounding_is_the_same_on_every_machine():
     chance = PublicChance(5, 2)
     assert chance.bits("rows", 2).tolist() == [14204234529567778019, 9116448555546078170]
     assert chance.uniform("rows", 2).tolist() == [
-        own / 2**64 for own in (14204234529567776768, 9116448555546077184)
+        bits / 2**64 for bits in (14204234529567776768, 9116448555546077184)
     ]
 
 
@@ -199,9 +199,9 @@ def test_batches_are_made_one_after_the_other(tmp_path, monkeypatch):
 
 
 def test_every_record_has_a_person_of_its_own(tmp_path):
-    own = spec(person="who", max_rows=1)
-    path = written(tmp_path / "s.csv", own=own, records=500)
-    assert counted(path, own, [()])[()] == 500
+    parsed = spec(person="who", max_rows=1)
+    path = written(tmp_path / "s.csv", parsed=parsed, records=500)
+    assert counted(path, parsed, [()])[()] == 500
     rows = list(csv.DictReader(io.StringIO(path.read_text())))
     assert len({row["who"] for row in rows}) == 500
 
@@ -211,7 +211,7 @@ def test_another_file_in_the_way_is_kept(tmp_path):
     path.write_text("precious")
     with pytest.raises(PlanConflictError, match="name another file, or move that one away"):
         written(path)
-    assert [own.name for own in tmp_path.iterdir()] == ["data.csv"]
+    assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
     assert path.read_text() == "precious"
 
 
@@ -246,22 +246,22 @@ def test_synthetic_records_take_the_release_alone(released):
     assert "synthetic.csv: 2,000 synthetic records" in done.out
     assert "nothing was charged" in done.err
     assert contents("release") == before
-    own = parse(MIXED_SPEC, name="workload.yaml", files={})
-    compiled = compile_spec(own)
+    parsed = parse(MIXED_SPEC, name="workload.yaml", files={})
+    compiled = compile_spec(parsed)
     rows = relaxed_of(Path("release"), compiled)
-    found = counted(Path("synthetic.csv"), own, [(), (0,), (1, 2)])
-    assert found[()] == 2000
+    counts = counted(Path("synthetic.csv"), parsed, [(), (0,), (1, 2)])
+    assert counts[()] == 2000
     for subset in ((0,), (1, 2)):
-        wanted = 2000 * rows.answer(marginal(rows.shape, subset))
-        assert np.abs(found[subset] - wanted).max() < 5 * np.sqrt(2000 / found[subset].size)
+        expected = 2000 * rows.answer(marginal(rows.shape, subset))
+        assert np.abs(counts[subset] - expected).max() < 5 * np.sqrt(2000 / counts[subset].size)
 
 
 def test_as_many_records_are_made_as_the_release_says_there_are(released):
-    found = json.loads(ok("synthetic", "release", "--json").out)
+    document = json.loads(ok("synthetic", "release", "--json").out)
     total = read_manifest(Path("release")).rap.total
-    assert found == {"file": "synthetic.csv", "records": max(1, round(total))}
+    assert document == {"file": "synthetic.csv", "records": max(1, round(total))}
     first = Path("synthetic.csv").read_bytes()
-    assert first.count(b"\n") == found["records"] + 1
+    assert first.count(b"\n") == document["records"] + 1
     ok("synthetic")
     assert Path("synthetic.csv").read_bytes() == first
     assert "synthetic.csv holds something else" in refused("synthetic", "--rows", "7", code=5)

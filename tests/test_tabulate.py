@@ -66,8 +66,8 @@ def test_a_chunk_with_what_the_fast_reader_takes_for_more_than_text_is_read_line
 def test_clean_files_count_the_same_in_any_chunks(tmp_path, body, chunk_bytes, other):
     content = b"\n".join(line.replace(b'"', b"") for line in body)
     spec = spec_of(*attributes(other=other))
-    found = run(tmp_path / "f.csv", content, spec=spec, chunk_bytes=chunk_bytes)
-    assert_equal(found, slow_counts(content, spec=spec))
+    completed = run(tmp_path / "f.csv", content, spec=spec, chunk_bytes=chunk_bytes)
+    assert_equal(completed, slow_counts(content, spec=spec))
 
 
 @FUZZ
@@ -75,8 +75,8 @@ def test_clean_files_count_the_same_in_any_chunks(tmp_path, body, chunk_bytes, o
 def test_nasty_files_count_the_same_in_any_chunks(tmp_path, body, chunk_bytes):
     content = b"\n".join(line for line in body if len(line) < 1000)
     spec = spec_of(*attributes(other=True))
-    found = run(tmp_path / "f.csv", content, spec=spec, chunk_bytes=chunk_bytes)
-    assert_equal(found, run(tmp_path / "f.csv", content, spec=spec))
+    completed = run(tmp_path / "f.csv", content, spec=spec, chunk_bytes=chunk_bytes)
+    assert_equal(completed, run(tmp_path / "f.csv", content, spec=spec))
 
 
 @FUZZ
@@ -96,8 +96,8 @@ def test_classes_add_up_the_counts_of_their_codes(tmp_path, body, other):
 def test_a_person_keeps_the_first_rows_inside_the_domain(tmp_path):
     spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=2)
     body = b"a,99\na,1\n a ,2\na,3\nb,4\n,5\n  ,5\n"
-    found = run(tmp_path / "f.csv", body, spec=spec, header=b"id,age", subsets=[(0,)])
-    assert found[0,].tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 0, 0]
+    completed = run(tmp_path / "f.csv", body, spec=spec, header=b"id,age", subsets=[(0,)])
+    assert completed[0,].tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 0, 0]
 
 
 def test_of_every_person_the_first_rows_count_whoever_stands_between_them(tmp_path):
@@ -106,8 +106,8 @@ def test_of_every_person_the_first_rows_count_whoever_stands_between_them(tmp_pa
         spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=max_rows)
         for chunk in (1, 9, 30, 2**24):
             path, header = tmp_path / "f.csv", b"id,age"
-            found = run(path, body, spec=spec, header=header, subsets=[(0,)], chunk_bytes=chunk)
-            assert found[0,].tolist() == [3] * max_rows + [0] * (10 - max_rows)
+            completed = run(path, body, spec=spec, header=header, subsets=[(0,)], chunk_bytes=chunk)
+            assert completed[0,].tolist() == [3] * max_rows + [0] * (10 - max_rows)
 
 
 def test_a_line_too_long_is_one_malformed_record_in_any_chunks(tmp_path):
@@ -120,7 +120,7 @@ def test_a_line_too_long_is_one_malformed_record_in_any_chunks(tmp_path):
         for body in (b"0\n" + long + b"\n1\n", long, b"0\n1\n" + long + b"\r\n"):
             expected = slow_counts(body, spec=spec, header=b"age", subsets=[(0,)])
             for chunk_bytes in (2**17, 2**20, 2**24):
-                found = run(
+                completed = run(
                     tmp_path / "f.csv",
                     body,
                     spec=spec,
@@ -128,7 +128,7 @@ def test_a_line_too_long_is_one_malformed_record_in_any_chunks(tmp_path):
                     subsets=[(0,)],
                     chunk_bytes=chunk_bytes,
                 )
-                assert_equal(found, expected)
+                assert_equal(completed, expected)
 
 
 @pytest.mark.parametrize(
@@ -139,10 +139,12 @@ def test_what_a_line_is_does_not_depend_on_where_a_chunk_begins(tmp_path, line, 
     body = b"0,x\n" + line + b"\n0,x\n"
     for chunk_bytes in (small, 2**20, 2**24):
         for first in (0, 4):
-            own = {"header": b"age,more", "subsets": [(0,)]}
-            found = run(tmp_path / "f.csv", body[first:], spec=spec, chunk_bytes=chunk_bytes, **own)
-            assert_equal(found, slow_counts(body[first:], spec=spec, **own))
-            assert found[0,].tolist() == [2 - first // 4, 0]
+            options = {"header": b"age,more", "subsets": [(0,)]}
+            completed = run(
+                tmp_path / "f.csv", body[first:], spec=spec, chunk_bytes=chunk_bytes, **options
+            )
+            assert_equal(completed, slow_counts(body[first:], spec=spec, **options))
+            assert completed[0,].tolist() == [2 - first // 4, 0]
 
 
 def test_a_chunk_never_grows_past_a_line_and_its_own_size():
@@ -161,30 +163,30 @@ def test_a_chunk_never_grows_past_a_line_and_its_own_size():
 def test_a_file_without_rows_counts_nothing(tmp_path):
     spec = spec_of(*attributes(other=True))
     for body in (b"", b"\n", b"\r\n\n"):
-        found = run(tmp_path / "f.csv", body, spec=spec)
-        assert all(not counts.any() for counts in found.values())
+        completed = run(tmp_path / "f.csv", body, spec=spec)
+        assert all(not counts.any() for counts in completed.values())
     (tmp_path / "g.csv").write_bytes(HEADER)
     assert tabulate(tmp_path / "g.csv", spec=spec, subsets=[()])[()] == 0
 
 
 def test_the_total_counts_every_record_when_every_column_has_another_bin(tmp_path):
     spec = spec_of(single("age", Integers(0, 1), other=True))
-    found = run(tmp_path / "f.csv", b"0\n7\n1,1\n", spec=spec, header=b"age", subsets=[()])
-    assert found[()].shape == ()
-    assert found[()] == 3
+    completed = run(tmp_path / "f.csv", b"0\n7\n1,1\n", spec=spec, header=b"age", subsets=[()])
+    assert completed[()].shape == ()
+    assert completed[()] == 3
 
 
 def test_a_value_outside_a_column_that_no_subset_names_still_takes_the_record_out(tmp_path):
     spec = spec_of(single("a", Integers(0, 1)), single("b", Integers(0, 1)))
-    found = run(tmp_path / "f.csv", b"1,1\n1,7\n", spec=spec, header=b"a,b", subsets=[(0,)])
-    assert found[0,].tolist() == [0, 1]
+    completed = run(tmp_path / "f.csv", b"1,1\n1,7\n", spec=spec, header=b"a,b", subsets=[(0,)])
+    assert completed[0,].tolist() == [0, 1]
 
 
 def test_a_quoted_comma_is_text(tmp_path):
     spec = spec_of(single("c", Categorical(("a, b", 'c"d'), ("x", "y"))))
     body = b'"a, b",1\r\n"c""d",2\r\n"a, b, 1\r\nc"d,4\n'
-    found = run(tmp_path / "f.csv", body, spec=spec, header=b"c,n", subsets=[(0,)])
-    assert found[0,].tolist() == [1, 2]
+    completed = run(tmp_path / "f.csv", body, spec=spec, header=b"c,n", subsets=[(0,)])
+    assert completed[0,].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -252,8 +254,10 @@ def test_subsets_are_increasing_and_their_cells_are_bounded(tmp_path):
 
 def test_a_large_sparse_table_is_counted_too(tmp_path):
     spec = spec_of(*(single(c, Integers(0, 999)) for c in "ab"))
-    found = run(tmp_path / "f.csv", b"5,7\n5,7\n", spec=spec, header=b"a,b", subsets=[(0, 1), (1,)])
-    assert found[0, 1][5, 7] == found[0, 1].sum() == found[1,][7] == 2
+    completed = run(
+        tmp_path / "f.csv", b"5,7\n5,7\n", spec=spec, header=b"a,b", subsets=[(0, 1), (1,)]
+    )
+    assert completed[0, 1][5, 7] == completed[0, 1].sum() == completed[1,][7] == 2
 
 
 def test_adult_equals_the_counts_of_pandas():
@@ -264,18 +268,18 @@ def test_adult_equals_the_counts_of_pandas():
     names = list(sizes)
     spec = spec_of(*(single(name, Integers(0, size - 1)) for name, size in sizes.items()))
     subsets = [s for r in range(3) for s in itertools.combinations(range(len(names)), r)]
-    found = tabulate(path, spec=spec, subsets=subsets)
+    counted = tabulate(path, spec=spec, subsets=subsets)
     frame = pd.read_csv(path)
-    assert found[()] == len(frame)
+    assert counted[()] == len(frame)
     for subset in subsets[1:]:
         counts = np.zeros([sizes[names[i]] for i in subset], np.int64)
         for cell, count in frame[[names[i] for i in subset]].value_counts().items():
             counts[cell] = count
-        np.testing.assert_array_equal(found[subset], counts)
+        np.testing.assert_array_equal(counted[subset], counts)
 
 
 def subsets_up_to(d, size):
-    return [own for k in range(size + 1) for own in itertools.combinations(range(d), k)]
+    return [subset for k in range(size + 1) for subset in itertools.combinations(range(d), k)]
 
 
 @pytest.mark.parametrize("small", [0, 20, 10**6])

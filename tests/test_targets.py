@@ -29,7 +29,7 @@ def planned(*arguments):
 
 
 def with_targets(*texts):
-    return [own for text in texts for own in ("--target", text)]
+    return [argument for text in texts for argument in ("--target", text)]
 
 
 @pytest.mark.parametrize("text", [SPEC, GAUSSIAN_SPEC], ids=["laplace", "both"])
@@ -41,45 +41,47 @@ def test_the_least_epsilon_meets_every_target_and_one_per_cent_less_does_not(
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     Path("workload.yaml").write_text(text)
     report = planned(*with_targets(*targets))
-    assert all(own["met"] and own["reached"] <= own["target"] for own in named(report))
+    assert all(target["met"] and target["reached"] <= target["target"] for target in named(report))
     plan = read_plan(Path("dpquery.plan").read_bytes())
     spec = parse(plan.spec_text, name="spec", files={})
     compiled = compile_spec(spec)
     goal = goal_of(parse_targets(targets, spec), spec, compiled)
     delta = spec.privacy.delta
-    assert [own["noise"] for own in report["least_epsilons"]] == [
-        own["noise"] for own in report["selections"]
+    assert [least["noise"] for least in report["least_epsilons"]] == [
+        selection["noise"] for selection in report["selections"]
     ]
-    for own in report["least_epsilons"]:
-        (held,) = [one for one in plan.selections if one.noise == own["noise"]]
-        strategy = decode_strategy(held.strategy, noise=own["noise"], workload=compiled.workload)
+    for least in report["least_epsilons"]:
+        (selection,) = [one for one in plan.selections if one.noise == least["noise"]]
+        strategy = decode_strategy(
+            selection.strategy, noise=least["noise"], workload=compiled.workload
+        )
         figure = score(goal, expected_error(strategy, compiled.workload), compiled.workload)
-        epsilon = Fraction(str(own["epsilon"]))
-        assert figure * unit_std(own["noise"], spec, epsilon=epsilon, delta=delta) <= 1
+        epsilon = Fraction(str(least["epsilon"]))
+        assert figure * unit_std(least["noise"], spec, epsilon=epsilon, delta=delta) <= 1
         less = epsilon * 99 / 100
-        assert figure * unit_std(own["noise"], spec, epsilon=less, delta=delta) > 1
-    shares = [own["budget_share"] for own in report["least_epsilons"]]
+        assert figure * unit_std(least["noise"], spec, epsilon=less, delta=delta) > 1
+    shares = [least["budget_share"] for least in report["least_epsilons"]]
     assert shares == sorted(shares)
     assert report["epsilon"] == report["least_epsilons"][0]["epsilon"]
 
 
 def named(report):
-    return [own | {"target": own["at_most"]} for own in report["targets"]]
+    return [target | {"target": target["at_most"]} for target in report["targets"]]
 
 
 def test_a_release_at_the_least_epsilon_has_the_errors_that_were_promised(town):
     report = planned(*with_targets(*TARGETS))
     ok("release", "data.csv", "--epsilon", report["epsilon"])
-    for own in named(report):
-        errors = pq.read_table(f"release/{own['item']}.parquet").column("std_error").to_numpy()
-        figure = errors.max() if own["figure"] == "sd" else math.sqrt((errors**2).mean())
-        assert figure == pytest.approx(own["reached"], rel=1e-3)
-        assert figure <= own["target"] * 1.001
+    for target in named(report):
+        errors = pq.read_table(f"release/{target['item']}.parquet").column("std_error").to_numpy()
+        figure = errors.max() if target["figure"] == "sd" else math.sqrt((errors**2).mean())
+        assert figure == pytest.approx(target["reached"], rel=1e-3)
+        assert figure <= target["target"] * 1.001
 
 
 def test_targets_are_met_with_less_than_the_strategy_for_the_rmse_would_take(town):
     tuned = planned(*with_targets("pairs: sd <= 10"))
-    plain = {own["name"]: own["max_std_error"] for own in planned()["selections"][0]["items"]}
+    plain = {item["name"]: item["max_std_error"] for item in planned()["selections"][0]["items"]}
     assert tuned["epsilon"] < 0.9 * plain["pairs"] / 10
 
 
@@ -96,14 +98,14 @@ def test_targets_beyond_the_budget_are_priced_and_said_to_be_so(town):
 
 def test_a_sweep_prices_one_plan_at_every_epsilon(town):
     report = planned("--sweep", "0.1,2,0.5", *QUICK)
-    assert [own["epsilon"] for own in report["sweep"]] == [0.1, 2, 0.5]
+    assert [point["epsilon"] for point in report["sweep"]] == [0.1, 2, 0.5]
     for point in report["sweep"]:
-        (own,) = point["noises"]
+        (noise,) = point["noises"]
         expected = planned("--epsilon", point["epsilon"], *QUICK)["selections"][0]
-        (best,) = [one for one in expected["candidates"] if one["name"] == own["strategy"]]
-        assert own["rmse"] == best["rmse"]
-        assert own["max_std_error"] == best["max_std_error"]
-        assert own["budget_share"] == expected["budget_share"]
+        (best,) = [one for one in expected["candidates"] if one["name"] == noise["strategy"]]
+        assert noise["rmse"] == best["rmse"]
+        assert noise["max_std_error"] == best["max_std_error"]
+        assert noise["budget_share"] == expected["budget_share"]
     assert "error by epsilon" in ok("plan", "workload.yaml", "--sweep", "0.1,1", *QUICK).out
 
 
@@ -115,12 +117,12 @@ def test_weights_that_differ_show_the_weighted_rmse_and_equal_ones_do_not(town):
 
 def test_the_ratio_for_the_largest_error_is_to_a_bound_on_the_largest_error(town):
     report = planned("--objective", "max")
-    (own,) = report["selections"]
-    (best,) = [one for one in own["candidates"] if one["name"] == own["best"]]
+    (selection,) = report["selections"]
+    (best,) = [one for one in selection["candidates"] if one["name"] == selection["best"]]
     assert best["score"] == best["max_std_error"]
-    assert own["bound_rmse"] < own["bound_score"] <= best["max_std_error"]
+    assert selection["bound_rmse"] < selection["bound_score"] <= best["max_std_error"]
     printed = ok("plan", "workload.yaml", "--objective", "max").out
-    assert f"{best['score'] / own['bound_score']:.3f} x a lower bound" in printed
+    assert f"{best['score'] / selection['bound_score']:.3f} x a lower bound" in printed
 
 
 def test_a_target_that_hardly_any_noise_misses_takes_the_least_epsilon_there_is(town):

@@ -65,24 +65,26 @@ def misnamed(names):
 
 def mistakes(text):
     """All that is wrong with a table."""
-    found = rows(text)
-    numbers = [number for number, _ in found]
+    entries = rows(text)
+    numbers = [number for number, _ in entries]
     wrong = [] if numbers == list(range(1, ROWS + 1)) else [f"rows are {numbers}"]
     said = " ".join(QUOTED.sub("", TABLE.read_text(encoding="utf-8")).split())
-    for number, cells in found:
+    for number, cells in entries:
         if len(cells) != 4 or not all(cells):
             wrong.append(f"{number}: not four full cells")
             continue
         _, _, code, tests = cells
         wrong += [f"{number}: {said}" for said in misnamed(CODE.findall(code))]
         wrong += [
-            f"{number}: no {name} in {own}"
-            for own, name in TEST.findall(tests)
-            if not (TESTS / own).is_file() or name not in names_of_tests(TESTS / own)
+            f"{number}: no {name} in {file}"
+            for file, name in TEST.findall(tests)
+            if not (TESTS / file).is_file() or name not in names_of_tests(TESTS / file)
         ]
         parts, quoted = PART.findall(tests), QUOTED.findall(tests)
         wrong += [f"{number}: the audit has no part {part}" for part in parts if part not in PARTS]
-        wrong += [f"{number}: the page does not say {own!r}" for own in quoted if own not in said]
+        wrong += [
+            f"{number}: the page does not say {phrase!r}" for phrase in quoted if phrase not in said
+        ]
         if not (TEST.findall(tests) or parts or (quoted and number in DOCUMENTED)):
             wrong.append(f"{number}: no test")
         rest = TEST.sub("", PART.sub("", QUOTED.sub("", tests)))
@@ -112,7 +114,7 @@ def test_every_row_of_the_checklist_names_code_and_tests_that_exist():
 def test_a_false_entry_is_found(old, new, expected):
     text = TABLE.read_text(encoding="utf-8")
     assert old in text
-    assert any(expected in own for own in mistakes(text.replace(old, new)))
+    assert any(expected in mistake for mistake in mistakes(text.replace(old, new)))
 
 
 # --------------------------------------------------------- rows whose test has no better place
@@ -159,11 +161,11 @@ def test_row_11_no_time_and_no_speed_is_printed_or_written(town):
         ok("ledger", "history"),
         ok("ledger", "export"),
     ]
-    texts = {str(i): own.out + own.err for i, own in enumerate(printed)}
+    texts = {str(i): ended.out + ended.err for i, ended in enumerate(printed)}
     texts |= {name: Path("release", name).read_text() for name in ("statement.md", "release.json")}
     texts["page"] = Path("report.html").read_text()
     timed = re.compile(r"\d:\d\d\b|rows/s|rows per|\belapsed|\bETA\b|\b\d+(\.\d+)? ?(ms|seconds)\b")
-    assert {name: own[0] for name, text in texts.items() if (own := timed.search(text))} == {}
+    assert {name: match[0] for name, text in texts.items() if (match := timed.search(text))} == {}
     assert timed.search("read 600 rows/s, 12:03:01")
 
 
@@ -198,8 +200,8 @@ def secret_rows(spec_rows=40):
 
 def holding(folder):
     """Files that hold the canary, the data file apart."""
-    found = contents(folder)
-    return [name for name in found if CANARY.encode() in found[name] and name != "data.csv"]
+    files = contents(folder)
+    return [name for name in files if CANARY.encode() in files[name] and name != "data.csv"]
 
 
 WRITES = """
@@ -223,8 +225,8 @@ def test_row_15_a_release_opens_no_file_for_writing_but_its_own(town, monkeypatc
     assert done.code == 0, done
     names = re.sub(r"^file:|\?mode=\w+$", "", (tmp_path / "seen").read_text(), flags=re.MULTILINE)
     opened = {os.path.relpath(name, town) for name in names.splitlines()}
-    own = re.compile(r"state/ledger\.db|\.?release[\w.]*(/.*)?|\.\.?$|\.dpquery[\w.-]*(/.*)?")
-    assert [name for name in opened if not own.match(name)] == []
+    allowed = re.compile(r"state/ledger\.db|\.?release[\w.]*(/.*)?|\.\.?$|\.dpquery[\w.-]*(/.*)?")
+    assert [name for name in opened if not allowed.match(name)] == []
     assert any(name.startswith("state") for name in opened)
     assert list(Path("tmp").iterdir()) == []
     assert holding(".") == []
@@ -293,7 +295,7 @@ def test_row_25_an_id_is_stripped_of_blanks_and_then_compared_letter_by_letter(
 ):
     plan_town(tmp_path, PERSON_SPEC)
     spec = load_spec(tmp_path / "workload.yaml")
-    body = b"".join(b"0,F,1,5," + own for own in ids.splitlines(keepends=True))
+    body = b"".join(b"0,F,1,5," + line for line in ids.splitlines(keepends=True))
     (tmp_path / "d.csv").write_bytes(b"age,sex,region,income,name\n" + body)
     assert tabulate(tmp_path / "d.csv", spec=spec, subsets=[()])[()] == counted
 
@@ -315,12 +317,12 @@ def test_row_29_no_digest_of_the_data_is_anywhere(town):
     lines = data.splitlines(keepends=True)
     body = b"".join(lines[1:])
     forms = (data, body, data.strip(), b"".join(sorted(lines)), lines[1], lines[1].strip())
-    known = {own for form in forms for own in digests(form)}
-    files = {name: own for name, own in contents(".").items() if name != "data.csv"}
+    known = {known_digest for form in forms for known_digest in digests(form)}
+    files = {name: content for name, content in contents(".").items() if name != "data.csv"}
     files["export"] = ok("ledger", "export").out.encode()
-    assert [name for name, own in files.items() if any(print_ in own for print_ in known)] == []
+    assert [name for name, file in files.items() if any(print_ in file for print_ in known)] == []
     plan = Path("dpquery.plan").read_bytes()  # the digest of the plan is named: so it would be seen
-    assert any(own in files["release/release.json"] for own in digests(plan))
+    assert any(digest in files["release/release.json"] for digest in digests(plan))
 
 
 CRASHES = """
@@ -387,8 +389,8 @@ def test_row_35_what_is_typed_for_a_release_is_paths_budgets_and_names():
 def test_row_41_records_are_read_by_release_alone_and_a_proxy_is_said_to_be_public():
     readers = {
         name
-        for own in app.registered_commands
-        for name in inspect.signature(own.callback).parameters
+        for command in app.registered_commands
+        for name in inspect.signature(command.callback).parameters
         if name in {"data", "csv", "records", "truth", "proxy", "against", "compare"}
     }
     assert readers == {"data", "proxy"}

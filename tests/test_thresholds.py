@@ -55,9 +55,9 @@ def thresholds(*, shape=SHAPE, fixed=False):
     for k in range(1, 5 - fixed):
         for r in range(1, k + 1):
             for start in range(len(kinds)):
-                own = [KINDS[kinds[(start + i // 2) % 4]](shape[i]) for i in range(k + fixed)]
+                factors = [KINDS[kinds[(start + i // 2) % 4]](shape[i]) for i in range(k + fixed)]
                 counted = tuple(i >= fixed for i in range(k + fixed))
-                yield Block(shape, tuple(range(k + fixed)), tuple(own), counted, r)
+                yield Block(shape, tuple(range(k + fixed)), tuple(factors), counted, r)
 
 
 EVERY = [*thresholds(), *thresholds(fixed=True)]
@@ -65,8 +65,8 @@ EVERY = [*thresholds(), *thresholds(fixed=True)]
 
 def all_targets(shape, sets, r, weights=None):
     blocks = [
-        Block(shape, own, tuple(Identity(shape[i]) for i in own), (True,) * len(own), r)
-        for own in sets
+        Block(shape, members, tuple(Identity(shape[i]) for i in members), (True,) * len(members), r)
+        for members in sets
     ]
     return Workload(shape, tuple(blocks), weights or (1.0,) * len(blocks))
 
@@ -78,14 +78,16 @@ def records(count=40):
 
 @pytest.mark.parametrize("block", EVERY)
 def test_answers_count_the_records_that_meet_r_targets(block):
-    own, people = [factor.dense() for factor in block.factors], records()
+    matrices, people = [factor.dense() for factor in block.factors], records()
     x = np.zeros(SHAPE, dtype=np.int64)
     for person in people:
         x[person] += 1
     expected = np.zeros(block.row_shape, dtype=np.int64)
     for row in product(*(range(m) for m in block.row_shape)):
         for person in people:
-            met = [bool(F[j, person[i]]) for i, (F, j) in enumerate(zip(own, row, strict=True))]
+            met = [
+                bool(F[j, person[i]]) for i, (F, j) in enumerate(zip(matrices, row, strict=True))
+            ]
             fixed = all(m for m, counted in zip(met, block.counted, strict=True) if not counted)
             hits = sum(m for m, counted in zip(met, block.counted, strict=True) if counted)
             expected[row] += fixed and hits >= block.at_least
@@ -98,23 +100,23 @@ def test_grams_are_those_of_the_dense_matrix(paired, monkeypatch):
     monkeypatch.setattr(gram_terms, "MAX_PAIRED", paired)
     for block in EVERY:
         W = dense_block(block)
-        found = gram(Workload(SHAPE, (block,), (2.0,)))
-        assert np.allclose(found.dense(), 2 * W.T @ W, atol=1e-9)
+        V = gram(Workload(SHAPE, (block,), (2.0,)))
+        assert np.allclose(V.dense(), 2 * W.T @ W, atol=1e-9)
         x = np.arange(W.shape[1], dtype=float)
-        assert np.allclose(found.matvec(x), 2 * W.T @ (W @ x))
+        assert np.allclose(V.matvec(x), 2 * W.T @ (W @ x))
 
 
 def test_eigenvalues_are_traces_against_the_projectors():
     for block in EVERY:
         W = dense_block(block).astype(float)
-        found = workload_eigenvalues(gram(Workload(SHAPE, (block,), (1.0,))))
+        eigenvalues = workload_eigenvalues(gram(Workload(SHAPE, (block,), (1.0,))))
         for a in subsets_of(tuple(range(4))):
             P = np.ones((1, 1))
             for i, n in enumerate(SHAPE):
                 mean = np.full((n, n), 1 / n)
                 P = np.kron(P, np.eye(n) - mean if i in a else mean)
             trace = float(np.sum((W @ P) * W)) / math.prod(SHAPE)
-            assert found.get(a, 0.0) == pytest.approx(trace, rel=1e-9, abs=1e-12)
+            assert eigenvalues.get(a, 0.0) == pytest.approx(trace, rel=1e-9, abs=1e-12)
 
 
 def strategies_over_all(noise):
@@ -146,8 +148,8 @@ def test_every_row_has_the_variance_of_its_coefficients(noise):
         assert total_of(sums, block) == pytest.approx(expected.sum(), rel=1e-7)
         fourth = power_sums(strategy, block, position=0, order=4)
         if fourth is not None:
-            found = expand(fourth, block.row_shape).ravel()
-            assert np.allclose(found, (C**4).sum(axis=1), rtol=1e-6)
+            computed = expand(fourth, block.row_shape).ravel()
+            assert np.allclose(computed, (C**4).sum(axis=1), rtol=1e-6)
         (error,) = block_errors(strategy, workload)
         scale = squared_sensitivity(strategy)
         assert error.max_std_error**2 == pytest.approx(scale * expected.max(), rel=1e-7)
@@ -163,13 +165,14 @@ def test_answers_from_measurements_without_noise_are_the_truth(build):
     problem = Problem(workload, gram(workload), "gaussian", 0, lambda _: None)
     strategy = build(problem).strategy
     answers = [
-        float(own.weight) * own.block.matvec(x.ravel().astype(float))  # int64 would wrap
-        for own in strategy.measurements
+        float(measurement.weight)
+        * measurement.block.matvec(x.ravel().astype(float))  # int64 would wrap
+        for measurement in strategy.measurements
     ]
     estimates = reconstruct(strategy, answers)
     for position, block in enumerate(blocks):
-        found = estimates.answer(block, position).ravel()
-        assert np.allclose(found, dense_block(block) @ x.ravel(), atol=1e-6)
+        computed = estimates.answer(block, position).ravel()
+        assert np.allclose(computed, dense_block(block) @ x.ravel(), atol=1e-6)
 
 
 def test_predicted_errors_are_those_of_simulated_noise():
@@ -182,13 +185,16 @@ def test_predicted_errors_are_those_of_simulated_noise():
     errors = block_errors(strategy, workload)
     squares = [[], []]
     for _ in range(runs):
-        noise = [scale * rng.normal(size=own.block.shape[0]) for own in strategy.measurements]
+        noise = [
+            scale * rng.normal(size=measurement.block.shape[0])
+            for measurement in strategy.measurements
+        ]
         estimates = reconstruct(strategy, noise)
         for position, block in enumerate(workload.blocks):
             squares[position].append(float((estimates.answer(block, position) ** 2).sum()))
-    for own, error in zip(squares, errors, strict=True):
-        spread = np.std(own) / math.sqrt(runs)
-        assert abs(np.mean(own) - error.total_squared) < 5 * spread
+    for squared, error in zip(squares, errors, strict=True):
+        spread = np.std(squared) / math.sqrt(runs)
+        assert abs(np.mean(squared) - error.total_squared) < 5 * spread
         assert spread < 0.04 * error.total_squared
 
 
@@ -201,7 +207,7 @@ def test_all_of_k_are_the_marginals():
     x = np.arange(36)
     assert np.array_equal(second.matvec(x), same.matvec(x))
     assert second.terms == same.terms
-    one, other = (gram(Workload(SHAPE, (own,), (1.0,))) for own in (second, same))
+    one, other = (gram(Workload(SHAPE, (block,), (1.0,))) for block in (second, same))
     assert workload_eigenvalues(one) == workload_eigenvalues(other)
 
 
@@ -230,8 +236,8 @@ def test_thresholds_over_twelve_attributes_are_planned_in_closed_form(noise):
     # The root of the eigenvalue of V on a is sqrt(v_a N / mult(a)), mult(a) times.
     svd = sum(math.sqrt(v * sizes[a]) for a, v in eigenvalues.items()) ** 2
     weighted = sum(
-        weight * own.total_squared
-        for weight, own in zip(workload.weights, error.blocks, strict=True)
+        weight * error_of_block.total_squared
+        for weight, error_of_block in zip(workload.weights, error.blocks, strict=True)
     )
     if noise == "gaussian":
         assert weighted == pytest.approx(svd, rel=1e-4)
@@ -290,19 +296,21 @@ def test_differences_are_sums_of_signed_terms(k):
     for beside, r in product(range(3), range(k + 3)):
         if not min(1, k + beside) <= r <= k + beside:
             continue
-        found = differences(levels, r, beside=beside)
+        computed = differences(levels, r, beside=beside)
         terms = threshold_terms((True,) * (k + beside), r)
         for row, a in enumerate(product((False, True), repeat=k)):
             for s in range(beside + 1):
-                held = [True] * s + [False] * (beside - s)
+                beside_hold = [True] * s + [False] * (beside - s)
                 value = sum(
                     coef
                     * math.prod(p for p, x, y in zip(levels, mask, a, strict=False) if x and not y)
                     for coef, mask in terms
                     if all(y <= x for x, y in zip(mask, a, strict=False))
-                    and all(own <= here for own, here in zip(mask[k:], held, strict=True))
+                    and all(
+                        needed <= here for needed, here in zip(mask[k:], beside_hold, strict=True)
+                    )
                 )
-                assert found[row, s] == pytest.approx(value, abs=1e-9)
+                assert computed[row, s] == pytest.approx(value, abs=1e-9)
 
 
 @pytest.mark.parametrize("k", range(13))

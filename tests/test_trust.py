@@ -28,10 +28,10 @@ def outcome(name, *, failures=()):
 
 
 def test_tallies_are_summed_over_all_tests_of_a_file():
-    own = trust.of_tests("test_x.py", REPORT.format(more=""), code=0, seconds=12.3)
-    assert own.tallies == {"draws": 1024, "crashes": 5, "mutants": 3, "mutants caught": 2}
-    assert (own.checks, own.skipped, own.failures) == (2, 1, ())
-    cells = dict(zip(trust.COLUMNS, trust.row(own), strict=True))
+    outcome = trust.of_tests("test_x.py", REPORT.format(more=""), code=0, seconds=12.3)
+    assert outcome.tallies == {"draws": 1024, "crashes": 5, "mutants": 3, "mutants caught": 2}
+    assert (outcome.checks, outcome.skipped, outcome.failures) == (2, 1, ())
+    cells = dict(zip(trust.COLUMNS, trust.row(outcome), strict=True))
     assert cells["draws"] == "1,024"
     assert cells["mutants"] == "2/3"
     assert cells["races"] == ""
@@ -48,11 +48,11 @@ def test_findings_of_the_audit_are_counted_and_a_failed_one_is_named_with_its_pa
 
 
 def test_the_last_line_is_the_sum_of_all_others():
-    own = trust.of_tests("test_x.py", REPORT.format(more=""), code=0, seconds=2)
-    both = trust.total([own, own, trust.of_audit(FINDINGS % "true", code=0, seconds=3)])
+    outcome = trust.of_tests("test_x.py", REPORT.format(more=""), code=0, seconds=2)
+    both = trust.total([outcome, outcome, trust.of_audit(FINDINGS % "true", code=0, seconds=3)])
     assert both.tallies["draws"] == 2 * 1024 + 100
     assert (both.checks, both.skipped, both.seconds) == (6, 2, 7)
-    assert "total" in trust.table([own]).splitlines()[-1]
+    assert "total" in trust.table([outcome]).splitlines()[-1]
 
 
 def test_a_failing_section_ends_in_exit_code_1_and_says_how_to_run_it_alone(capsys):
@@ -106,9 +106,13 @@ def test_a_section_is_run_in_a_process_of_its_own_and_its_cpu_seconds_are_measur
         "def test_bad():\n    assert 0\n"
     )
     monkeypatch.setattr(trust, "ROOT", tmp_path)
-    own = trust.run("test_y.py", quick=True)
-    assert (own.checks, own.tallies["races"], own.failures[0].name) == (2, 7, "test_bad")
-    assert own.seconds > 0
+    completed = trust.run("test_y.py", quick=True)
+    assert (completed.checks, completed.tallies["races"], completed.failures[0].name) == (
+        2,
+        7,
+        "test_bad",
+    )
+    assert completed.seconds > 0
 
 
 def test_a_section_that_hangs_is_stopped_with_all_it_started_and_named(tmp_path, monkeypatch):

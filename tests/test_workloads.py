@@ -26,12 +26,12 @@ def spec(name: str) -> Spec:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_example_is_a_readable_spec(file: Path) -> None:
-    found = load_spec(file)
-    assert found.queries > 0
-    assert all(item.description for item in found.items)
+    loaded = load_spec(file)
+    assert loaded.queries > 0
+    assert all(item.description for item in loaded.items)
     assert max(map(len, file.read_text(encoding="utf-8").splitlines())) <= 160
-    carried = parse(found.text, name="plan", files=found.files)
-    assert (carried.domain, carried.items) == (found.domain, found.items)
+    from_text = parse(loaded.text, name="plan", files=loaded.files)
+    assert (from_text.domain, from_text.items) == (loaded.domain, loaded.items)
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_every_example_is_a_readable_spec(file: Path) -> None:
     ],
 )
 def test_examples_ask_as_many_queries_as_published(name: str, tables: int, queries: int) -> None:
-    found = spec(name)
-    assert sum(len(item.tables) for item in found.items) == tables
-    assert found.queries == queries
-    comment = found.text[: found.text.index("\ndataset")]
+    loaded = spec(name)
+    assert sum(len(item.tables) for item in loaded.items) == tables
+    assert loaded.queries == queries
+    comment = loaded.text[: loaded.text.index("\ndataset")]
     assert all(
         int(n.replace(",", "")) == queries for n in re.findall(r"([\d,]+)\W+queries", comment)
     )
@@ -81,19 +81,19 @@ pct12a_o 1442 21 206 3 1442 21
 
 @pytest.mark.parametrize(("name", "factor"), [("sf1.yaml", 1), ("sf1plus.yaml", 52)])
 def test_census_tables_hold_the_products_of_the_summary_file(name: str, factor: int) -> None:
-    found = spec(name)
+    loaded = spec(name)
     lines = [
         f"{item.name} {' '.join(str(table.size // factor) for table in item.tables)}\n"
-        for item in found.items
+        for item in loaded.items
     ]
     assert "".join(lines) == SF1
-    assert all(table.size % factor == 0 for item in found.items for table in item.tables)
+    assert all(table.size % factor == 0 for item in loaded.items for table in item.tables)
 
 
 def test_census_predicate_sets_hold_the_codes_of_the_summary_file() -> None:
-    found = spec("sf1.yaml")
+    loaded = spec("sf1.yaml")
     race, age = 2, 3
-    tables = {item.name: item.tables for item in found.items}
+    tables = {item.name: item.tables for item in loaded.items}
     popcount = [code.bit_count() for code in range(64)]
     race1 = dict(tables["p3"][0].axes)[race]
     assert isinstance(race1, GroupSet)
@@ -107,7 +107,7 @@ def test_census_predicate_sets_hold_the_codes_of_the_summary_file() -> None:
         *(tuple(c for c in range(64) if popcount[c] == k) for k in range(1, 7)),
         tuple(c for c in range(64) if popcount[c] >= 2),
     ]
-    letters = found.domain.attributes[race]
+    letters = loaded.domain.attributes[race]
     assert [letters.label(1 << i) for i in range(6)] == ["W", "B", "I", "A", "P", "O"]
     assert letters.label(21) == "WIP"
     assert dict(tables["p11"][1].axes)[1] == GroupSet(2, (("Not Hispanic", (1,)),))
@@ -147,7 +147,7 @@ def test_examples_have_the_published_domains(name: str, domain: str) -> None:
 )
 def test_adult_examples_declare_the_columns_of_the_file(name: str) -> None:
     sizes = published("data/adult-domain.json")
-    assert {own.name: own.size for own in spec(name).domain.attributes} == sizes
+    assert {attribute.name: attribute.size for attribute in spec(name).domain.attributes} == sizes
 
 
 def test_the_starter_example_is_what_init_writes() -> None:
@@ -189,14 +189,14 @@ def test_the_schema_is_draft_7_and_says_what_everything_is() -> None:
 
     def visit(value: object, path: str) -> None:
         if isinstance(value, dict):
-            for name, own in value.get("properties", {}).items():
-                if not own.get("description"):
+            for name, part in value.get("properties", {}).items():
+                if not part.get("description"):
                     silent.append(f"{path}/{name}")
-            for name, own in value.items():
-                visit(own, f"{path}/{name}")
+            for name, part in value.items():
+                visit(part, f"{path}/{name}")
         elif isinstance(value, list):
-            for i, own in enumerate(value):
-                visit(own, f"{path}/{i}")
+            for i, part in enumerate(value):
+                visit(part, f"{path}/{i}")
 
     visit(schema(), "")
     assert silent == []

@@ -105,7 +105,7 @@ sys.exit(code != 0)
 """
 TALLIES = ("draws", "neighbours", "bad inputs", "crashes", "races", "conversions")
 # Many an input that is tried is good: what matters is that none is read as another.
-COLUMNS = ("section", "checks", *(own.removeprefix("bad ") for own in TALLIES))
+COLUMNS = ("section", "checks", *(tally.removeprefix("bad ") for tally in TALLIES))
 COLUMNS += ("mutants", "CPU s", "result")
 LIMIT = 15 * 60
 """Seconds that a section may take; one that takes longer hangs."""
@@ -133,8 +133,8 @@ class Outcome:
 
 def sections() -> list[str]:
     """Return the audit and the test files: those that must be there, and newer ones."""
-    found = {path.name for pattern in PATTERNS for path in (ROOT / "tests").glob(pattern)}
-    return [AUDIT, *sorted(found | set(SECONDS) - {AUDIT})]
+    files = {path.name for pattern in PATTERNS for path in (ROOT / "tests").glob(pattern)}
+    return [AUDIT, *sorted(files | set(SECONDS) - {AUDIT})]
 
 
 def longest_first(names: Iterable[str]) -> list[str]:
@@ -149,7 +149,7 @@ def run(section: str, *, quick: bool) -> Outcome:
         if section == AUDIT:
             command = [sys.executable, "-m", "dpquery", "audit", "--json"]
             code, seconds = _finished(command + ["--quick"] * quick, report)
-            said = _told_by(report).read_text(encoding="utf-8", errors="replace")
+            said = _errors_file(report).read_text(encoding="utf-8", errors="replace")
             printed = report.read_text(encoding="utf-8")
             return of_audit(printed, said=said, code=code, seconds=seconds)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
@@ -161,7 +161,7 @@ def run(section: str, *, quick: bool) -> Outcome:
         return of_tests(section, content, code=code, seconds=seconds)
 
 
-def _told_by(printed: Path) -> Path:
+def _errors_file(printed: Path) -> Path:
     """Return the file beside the output of a command that holds what it said of errors."""
     return printed.with_name(f"{printed.name}.err")
 
@@ -173,7 +173,7 @@ def _finished(command: Sequence[str], printed: Path) -> tuple[int | None, float]
     """
     threads, heir = {"OPENBLAS_NUM_THREADS": "1"}, [sys.executable, "-c", HEIR]
     late = threading.Event()
-    with printed.open("wb") as file, _told_by(printed).open("wb") as errors:
+    with printed.open("wb") as file, _errors_file(printed).open("wb") as errors:
         process = subprocess.Popen(
             [*heir, *command],
             cwd=ROOT,
@@ -203,11 +203,11 @@ def _ending(code: int | None) -> str:
 def of_audit(printed: str, *, said: str = "", code: int | None, seconds: float) -> Outcome:
     """Read the findings of the audit; the same part failing in several places is run once."""
     findings = json.loads(printed)["findings"] if printed.startswith("{") else []
-    tallies = Counter({name: sum(own[name] for own in findings) for name in TALLIES[:2]})
+    tallies = Counter({name: sum(finding[name] for finding in findings) for name in TALLIES[:2]})
     failures = [
-        Failure(f"{own['subject']}: {own['claim']}", f"{AUDIT} --part {own['part']}")
-        for own in findings
-        if not own["passed"]
+        Failure(f"{finding['subject']}: {finding['claim']}", f"{AUDIT} --part {finding['part']}")
+        for finding in findings
+        if not finding["passed"]
     ]
     if code is None or ((code or not findings) and not failures):
         failures.append(Failure(f"{_ending(code)}\n{said[-2000:]}".rstrip(), AUDIT))
@@ -221,8 +221,8 @@ def of_tests(section: str, report: str, *, code: int | None, seconds: float) -> 
     cases = list(ElementTree.fromstring(report).iter("testcase"))  # noqa: S314 pytest wrote it
     for case in cases:
         skipped += case.find("skipped") is not None
-        for own in case.iter("property"):
-            tallies[own.get("name", "")] += int(float(own.get("value", "0")))
+        for recorded in case.iter("property"):
+            tallies[recorded.get("name", "")] += int(float(recorded.get("value", "0")))
         if case.find("failure") is not None or case.find("error") is not None:
             name = case.get("name", "")
             failures.append(Failure(name, f"pytest -m '' \"tests/{section}::{name}\""))
@@ -235,11 +235,11 @@ def total(outcomes: Sequence[Outcome]) -> Outcome:
     """Return the last line."""
     return Outcome(
         "total",
-        sum(own.checks for own in outcomes),
-        sum(own.skipped for own in outcomes),
-        sum((own.tallies for own in outcomes), Counter()),
-        sum(own.seconds for own in outcomes),
-        tuple(failure for own in outcomes for failure in own.failures),
+        sum(outcome.checks for outcome in outcomes),
+        sum(outcome.skipped for outcome in outcomes),
+        sum((outcome.tallies for outcome in outcomes), Counter()),
+        sum(outcome.seconds for outcome in outcomes),
+        tuple(failure for outcome in outcomes for failure in outcome.failures),
     )
 
 
@@ -256,7 +256,7 @@ def row(outcome: Outcome) -> tuple[str, ...]:
 
 def table(outcomes: Sequence[Outcome]) -> str:
     """Return all lines, numbers flush right."""
-    rows = [COLUMNS, *(row(own) for own in (*outcomes, total(outcomes)))]
+    rows = [COLUMNS, *(row(outcome) for outcome in (*outcomes, total(outcomes)))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     edges = (0, len(COLUMNS) - 1)
     return "\n".join(
@@ -283,8 +283,8 @@ def trust(names: Sequence[str], runs: Callable[[str], Outcome]) -> int:
         running = {pool.submit(runs, name): name for name in longest_first(names)}
         for number, done in enumerate(as_completed(running), 1):
             print(f"{number} of {len(names)}: {running[done]}", file=sys.stderr, flush=True)
-        found = {name: done.result() for done, name in running.items()}
-    return verdict([found[name] for name in names])
+        outcomes = {name: done.result() for done, name in running.items()}
+    return verdict([outcomes[name] for name in names])
 
 
 def main() -> None:

@@ -123,7 +123,7 @@ LONG_LINES = (
 
 def line_starts(content: bytes, *, most: int) -> list[int]:
     """Places below the header at which a line begins, spread over the file, and its end."""
-    places = [own.end() for own in re.finditer(b"\n", content)]
+    places = [match.end() for match in re.finditer(b"\n", content)]
     step = max(1, -(-len(places) // most))
     return sorted({*places[::step], len(content)})
 

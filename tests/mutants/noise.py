@@ -73,8 +73,8 @@ NOISE = (
         "draw",
         "        noisy[start : start + chunk.size] = add_noise(chunk)\n",
         "        if not start:\n"
-        "            own = add_noise(chunk) - chunk\n"
-        "        noisy[start : start + chunk.size] = chunk + own[: chunk.size]\n",
+        "            first_noise = add_noise(chunk) - chunk\n"
+        "        noisy[start : start + chunk.size] = chunk + first_noise[: chunk.size]\n",
         ("test_noise.py::test_big_vectors_are_drawn_in_chunks_with_fresh_noise",),
     ),
     Mutant(
@@ -146,8 +146,8 @@ NOISE = (
         "the low bits of a float give the true answer away",
         "_saturated_sum",
         "    noise = sampler.sample(chunk.size)\n",
-        "    own = np.random.default_rng().laplace(0, 1 / float(sampler.law.rate), chunk.size)\n"
-        "    noise = np.rint(own).astype(np.int64)\n",
+        "    real = np.random.default_rng().laplace(0, 1 / float(sampler.law.rate), chunk.size)\n"
+        "    noise = np.rint(real).astype(np.int64)\n",
         (
             "test_architecture.py::test_the_package_keeps_the_rule"
             "[only_strategy_uses_seedable_generators]",
