@@ -164,7 +164,7 @@ INPUT = (
         "whether there is anybody is published",
         "measure",
         "        draft = ledger.draft(key)\n",
-        "        if not any(own.any() for own in tables.values()):\n"
+        "        if not any(table.any() for table in tables.values()):\n"
         '            raise ValueError("nobody")\n'
         "        draft = ledger.draft(key)\n",
         (HIDDEN,),
@@ -174,7 +174,7 @@ INPUT = (
         "a true count is published with every release",
         "measure",
         "source=noise_source)",
-        'source=f"{noise_source} of {max(int(own.sum()) for own in tables.values())}")',
+        'source=f"{noise_source} of {max(int(table.sum()) for table in tables.values())}")',
         (HIDDEN,),
     ),
     Mutant(
@@ -245,7 +245,7 @@ INPUT = (
         "measure",
         "        draft = ledger.draft(key)\n",
         "        draft = ledger.draft(key)\n"
-        "        np.save('.exact.npy', np.concatenate([own.ravel() for own in tables.values()]))\n",
+        "        np.save('.exact.npy', np.concatenate([table.ravel() for table in tables.values()]))\n",
         (
             HIDDEN,
             "test_threats.py::test_row_15_a_release_opens_no_file_for_writing_but_its_own",
@@ -257,7 +257,7 @@ INPUT = (
         "measure",
         "        draft = ledger.draft(key)\n",
         "        draft = ledger.draft(key)\n"
-        "        if not any(own.any() for own in tables.values()):\n"
+        "        if not any(table.any() for table in tables.values()):\n"
         "            data.read_bytes()\n",
         (HIDDEN,),
     ),

@@ -211,7 +211,7 @@ LEDGER_STORAGE = (
         "editing the spec gives budget back",
         "_check_same_parent",
         "    if account.parent is not None:\n        named",
-        "    if account.parent is not None and wanted is not None:\n        named",
+        "    if account.parent is not None and parent_name is not None:\n        named",
         (
             "test_ledger_parent.py::test_registering_again_changes_nothing_and_any_difference_is_a_conflict",
         ),

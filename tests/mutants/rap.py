@@ -229,7 +229,7 @@ RAP = (
         "selection has no privacy at all",
         "selection.select_queries",
         "            level = chance.level(scores, members, rate)\n",
-        "            level = max(k for k, own in enumerate(members) if own)\n",
+        "            level = max(k for k, inside in enumerate(members) if inside)\n",
         (
             "test_selection.py::"
             "test_selections_follow_the_law_of_one_exponential_mechanism_after_another",
