@@ -62,7 +62,7 @@ def killed(moment):
     release(1)
 def state():
     with opened(path) as ledger:
-        spent = {each.account.dataset: each.account.spent // 10**18 for each in ledger.each()}
+        spent = {each.account.dataset: each.account.spent // 10**18 for each in ledger.status()}
         return [spent["panel"], spent["wave-1"], ledger.verify().seq]
 outcome = []
 for moment in ("before", "inside", "after"):

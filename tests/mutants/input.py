@@ -245,7 +245,7 @@ INPUT = (
         "measure",
         "        draft = ledger.draft(key)\n",
         "        draft = ledger.draft(key)\n"
-        "        np.save('.exact.npy', np.concatenate([table.ravel() for table in tables.values()]))\n",
+        "        np.save('.exact.npy', np.concatenate([t.ravel() for t in tables.values()]))\n",
         (
             HIDDEN,
             "test_threats.py::test_row_15_a_release_opens_no_file_for_writing_but_its_own",
