@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import kstest
 
-from dpquery.audit.cases.cases import CASES, FULL, QUICK
 from dpquery.audit.cases.planned_cases import planned_case
+from dpquery.audit.cases.specs_and_records import CASES, FULL, QUICK
 from dpquery.audit.checks.dependence import dependence
 from dpquery.audit.checks.neighbours import _privacy_loss
 from dpquery.audit.checks.repeated_measurements import RepeatedMeasurements, neighbouring_records

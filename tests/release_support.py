@@ -8,7 +8,7 @@ from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.releases.folder.write import write_release
-from dpquery.releases.manifest.manifest import LedgerFacts, StrategyFacts, manifest_of
+from dpquery.releases.manifest.release_json import LedgerFacts, StrategyFacts, manifest_of
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
 from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
 from dpquery.spec.predicates import (

@@ -12,8 +12,8 @@ from scipy.stats import binom, kstest
 
 from dpquery.audit import run as audit_run
 from dpquery.audit.cases import planned_cases
-from dpquery.audit.cases.cases import CASES, QUICK, Size
 from dpquery.audit.cases.planned_cases import planned_case
+from dpquery.audit.cases.specs_and_records import CASES, QUICK, Size
 from dpquery.audit.checks import processes
 from dpquery.audit.checks.neighbours import event_bounds
 from dpquery.audit.checks.processes import two_processes

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dpquery.audit.cases.cases import QUICK, Size
+from dpquery.audit.cases.specs_and_records import QUICK, Size
 from dpquery.audit.rap import checks
 from dpquery.audit.rap import runs as rap_runs
 from dpquery.audit.rap.cases import ALL_QUERIES_AT_ONCE, ANSWERED, DECLARED, EPSILON, KINDS, TOWNS

@@ -10,9 +10,9 @@ import pytest
 from cli_support import refused
 
 from dpquery.audit import run as audit_run
-from dpquery.audit.cases.cases import CASES, Size
 from dpquery.audit.cases.expected_noise import rho_of
 from dpquery.audit.cases.planned_cases import planned_case
+from dpquery.audit.cases.specs_and_records import CASES, Size
 from dpquery.audit.checks import processes
 from dpquery.audit.checks.processes import two_processes
 from dpquery.audit.checks.repeated_releases import values_of

@@ -23,7 +23,8 @@ from dpquery.releases.folder.relaxed_rows_file import (
     rows_digest,
 )
 from dpquery.releases.folder.write import write_release
-from dpquery.releases.manifest.manifest import (
+from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest.release_json import (
     AnsweredFacts,
     LedgerFacts,
     RapFacts,
@@ -32,10 +33,9 @@ from dpquery.releases.manifest.manifest import (
     manifest_of,
     manifest_text,
 )
-from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.releases.manifest.statement import statement
+from dpquery.releases.report.error_report import headline, load_report, to_json, to_rows
 from dpquery.releases.report.html import page
-from dpquery.releases.report.report import headline, load_report, to_json, to_rows
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
 from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
 from dpquery.spec.predicates import GroupSet, IdentitySet, PrefixSet, TotalSet

@@ -16,10 +16,16 @@ from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.releases.folder.write import write_release
-from dpquery.releases.manifest.manifest import LedgerFacts, StrategyFacts, manifest_of
+from dpquery.releases.manifest.release_json import LedgerFacts, StrategyFacts, manifest_of
+from dpquery.releases.report.error_report import (
+    REPORT_COLUMNS,
+    headline,
+    load_report,
+    to_json,
+    to_rows,
+)
 from dpquery.releases.report.html import page, write_html
 from dpquery.releases.report.preview import preview
-from dpquery.releases.report.report import REPORT_COLUMNS, headline, load_report, to_json, to_rows
 from dpquery.releases.report.svg import Scale, bars, curve, log_scale, scale
 from dpquery.spec.domain import Attribute, Bins, Categorical, Column, Domain, Integers
 from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table

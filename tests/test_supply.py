@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cli_support import ok, refused
 
-from dpquery.audit.cases.cases import QUICK
+from dpquery.audit.cases.specs_and_records import QUICK
 from dpquery.audit.checks import supply
 from dpquery.measurement.noise import library_versions
 from dpquery.measurement.noise.library_versions import ACCEPTED, Accepted, installed, versions

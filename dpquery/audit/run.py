@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from tempfile import gettempdir
 
-from dpquery.audit.cases.cases import FULL, QUICK, Case, Size
 from dpquery.audit.cases.planned_cases import private_folder
+from dpquery.audit.cases.specs_and_records import FULL, QUICK, Case, Size
 from dpquery.audit.checks.end_to_end import independence, lattice, residuals
 from dpquery.audit.checks.neighbours import neighbours
 from dpquery.audit.checks.sampler import sampler

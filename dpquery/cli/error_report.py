@@ -22,7 +22,7 @@ def error_report_command(
     """
     from dpquery.cli.output import release as summary
     from dpquery.commands.error_report import error_report
-    from dpquery.releases.report.report import to_json
+    from dpquery.releases.report.error_report import to_json
 
     report = error_report(directory, html=html)
     if as_json:

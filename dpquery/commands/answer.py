@@ -40,7 +40,12 @@ from dpquery.releases.folder.measurements_file import measurement_labels, read_m
 from dpquery.releases.folder.relaxed_rows_file import read_relaxed
 from dpquery.releases.folder.write import write_release
 from dpquery.releases.manifest.extra_columns import with_extra
-from dpquery.releases.manifest.manifest import MEASUREMENTS_FILE, MECHANISMS, PLAN_FILE, Manifest
+from dpquery.releases.manifest.release_json import (
+    MEASUREMENTS_FILE,
+    MECHANISMS,
+    PLAN_FILE,
+    Manifest,
+)
 from dpquery.releases.report.views import PublishedTables
 from dpquery.spec.model import Item, Spec
 from dpquery.spec.parsing.later_queries import Questions, load_questions

@@ -22,7 +22,7 @@ from dpquery.releases.folder.answers import read_answerable
 from dpquery.releases.folder.relaxed_rows_file import read_relaxed
 from dpquery.releases.folder.synthetic_csv import write_synthetic
 from dpquery.releases.formatting import count, html_table
-from dpquery.releases.manifest.manifest import PLAN_FILE
+from dpquery.releases.manifest.release_json import PLAN_FILE
 from dpquery.untrusted.atomic_write import check_place
 from dpquery.untrusted.json_values import LARGEST_INTEGER
 

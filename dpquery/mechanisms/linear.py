@@ -33,7 +33,7 @@ from dpquery.releases.folder.measurements_file import (
     values_digest,
 )
 from dpquery.releases.manifest.extra_columns import with_extra
-from dpquery.releases.manifest.manifest import Manifest, StrategyFacts, manifest_of
+from dpquery.releases.manifest.release_json import Manifest, StrategyFacts, manifest_of
 from dpquery.spec.model import Item, Spec
 from dpquery.strategy.errors.uniform_variances import uniform_variances
 from dpquery.strategy.shapes.strategies import Strategy

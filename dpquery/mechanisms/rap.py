@@ -28,7 +28,7 @@ from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.releases.folder.measurements_file import MeasurementLabel, values_digest
 from dpquery.releases.folder.relaxed_rows_file import relaxed_table, rows_digest
-from dpquery.releases.manifest.manifest import (
+from dpquery.releases.manifest.release_json import (
     Manifest,
     RapFacts,
     SimulatedFacts,

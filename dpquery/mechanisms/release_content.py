@@ -13,7 +13,7 @@ from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import StoredMeasurement
 from dpquery.reconstruction.columns.postprocess import ExtraColumn
 from dpquery.reconstruction.table_answers import TableAnswers
-from dpquery.releases.manifest.manifest import LedgerFacts, Manifest
+from dpquery.releases.manifest.release_json import LedgerFacts, Manifest
 from dpquery.spec.model import Item
 from dpquery.strategy.noise_kinds import Noise
 

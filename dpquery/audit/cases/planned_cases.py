@@ -11,10 +11,18 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dpquery.audit.cases.cases import CASES, Case, Codes, Record, Size, counted, records_for
 from dpquery.audit.cases.dense_strategy import Cell, DenseStrategy, dense_strategy
 from dpquery.audit.cases.expected_noise import ExpectedNoise, cells_of, expected_noise
 from dpquery.audit.cases.query_classes import classes_of
+from dpquery.audit.cases.specs_and_records import (
+    CASES,
+    Case,
+    Codes,
+    Record,
+    Size,
+    counted,
+    records_for,
+)
 from dpquery.commands import plan as plan_command
 from dpquery.exceptions import SpecError
 from dpquery.operators.factors import Array

@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpquery.audit.cases.cases import Size
 from dpquery.audit.cases.dense_strategy import Cell, DenseRows, DenseStrategy
 from dpquery.audit.cases.planned_cases import PlannedCase, cases
 from dpquery.audit.cases.query_classes import predicate_matrices
+from dpquery.audit.cases.specs_and_records import Size
 from dpquery.audit.checks.dependence import dependence, repeats
 from dpquery.audit.checks.processes import two_processes
 from dpquery.audit.checks.repeated_measurements import query_of, repeated_measurements, tables_of

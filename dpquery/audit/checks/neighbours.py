@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
-from dpquery.audit.cases.cases import Size
 from dpquery.audit.cases.planned_cases import cases
+from dpquery.audit.cases.specs_and_records import Size
 from dpquery.audit.checks.repeated_measurements import RepeatedMeasurements, repeated_measurements
 from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import (

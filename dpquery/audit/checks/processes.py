@@ -11,8 +11,8 @@ from pathlib import Path
 
 from scipy.stats import poisson
 
-from dpquery.audit.cases.cases import write_csv
 from dpquery.audit.cases.planned_cases import PlannedCase, private_folder
+from dpquery.audit.cases.specs_and_records import write_csv
 from dpquery.audit.checks.repeated_releases import register, values_of
 from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import ALPHA, Integers

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dpquery.audit.cases.cases import OUTSIDE, Case, Codes, Record, Size, write_csv
 from dpquery.audit.cases.dense_strategy import Cell
 from dpquery.audit.cases.planned_cases import PlannedCase, planned_case, private_folder
+from dpquery.audit.cases.specs_and_records import OUTSIDE, Case, Codes, Record, Size, write_csv
 from dpquery.audit.statistics import Integers
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.curator import LinearQuery

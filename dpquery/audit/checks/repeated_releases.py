@@ -11,8 +11,8 @@ from typing import IO
 import numpy as np
 import pyarrow.parquet as pq
 
-from dpquery.audit.cases.cases import Case, Size, write_csv
 from dpquery.audit.cases.planned_cases import PlannedCase, planned_case, private_folder
+from dpquery.audit.cases.specs_and_records import Case, Size, write_csv
 from dpquery.audit.statistics import Integers
 from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, budget_cap

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpquery.audit.cases.cases import Size
+from dpquery.audit.cases.specs_and_records import Size
 from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import ALPHA, Integers, NoiseDistribution, goodness_of_fit
 from dpquery.measurement.accounting import Guarantee

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from dpquery.audit.cases.cases import Size
+from dpquery.audit.cases.specs_and_records import Size
 from dpquery.audit.findings import Finding
 from dpquery.measurement.noise.library_versions import ACCEPTED, Accepted, installed
 

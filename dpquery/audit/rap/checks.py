@@ -19,7 +19,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import gammainc, gammaincc, ndtri
 from scipy.stats import t as student
 
-from dpquery.audit.cases.cases import Size
+from dpquery.audit.cases.specs_and_records import Size
 from dpquery.audit.findings import Finding
 from dpquery.audit.rap.cases import (
     ALL_QUERIES_AT_ONCE,

@@ -29,8 +29,8 @@ from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rap_settings import PlannedRap
 from dpquery.reconstruction.rap.fit import RapProjection
-from dpquery.releases.manifest.manifest import RapFacts
 from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest.release_json import RapFacts
 from dpquery.spec.parsing.spec import parse
 
 

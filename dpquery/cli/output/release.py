@@ -16,7 +16,7 @@ from dpquery.releases.manifest.statement import rmse_name
 if TYPE_CHECKING:
     from dpquery.commands.answer import AnswerReport
     from dpquery.mechanisms.rap import RapMechanism
-    from dpquery.releases.report.report import Report
+    from dpquery.releases.report.error_report import Report
 
 
 def release_text(done: ReleaseReport) -> str:
@@ -121,7 +121,7 @@ def answer_json(done: "AnswerReport") -> dict[str, object]:
 
 def report_grid(report: "Report") -> Grid:
     """Return what `error-report` prints: the guarantee above, a line an item, the gist below."""
-    from dpquery.releases.report.report import headline, to_rows
+    from dpquery.releases.report.error_report import headline, to_rows
 
     title, *notes = headline(report)
     pairs = zip(to_rows(report), report.items, strict=True)

@@ -19,8 +19,8 @@ from dpquery.planning.rehearsal.prior import sample_rows, sample_tables, spread
 from dpquery.reconstruction.columns.simplex import onto_simplex
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.releases.folder.relaxed_rows_file import read_relaxed
-from dpquery.releases.manifest.manifest import PLAN_FILE
 from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest.release_json import PLAN_FILE
 from dpquery.spec.model import Spec, Table
 from dpquery.spec.predicates import (
     IdentitySet,

@@ -26,8 +26,8 @@ from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.measurement.noise.library_versions import versions
 from dpquery.plan_file.plan import read_plan_file
 from dpquery.releases.folder.write import check_target
-from dpquery.releases.manifest.manifest import PLAN_FILE, AnsweredFacts, ItemFacts, Manifest
 from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest.release_json import PLAN_FILE, AnsweredFacts, ItemFacts, Manifest
 from dpquery.spec.model import Item, Table
 from dpquery.spec.predicates import (
     AllRangesSet,

@@ -18,7 +18,7 @@ from dpquery.measurement.rap.budget import MAX_MASSES
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
-from dpquery.releases.manifest.manifest import RELAXED_ROWS_FILE
+from dpquery.releases.manifest.release_json import RELAXED_ROWS_FILE
 from dpquery.spec.domain import Attribute, Domain
 from dpquery.untrusted.parquet import UNREADABLE, opened
 

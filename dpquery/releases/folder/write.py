@@ -33,7 +33,8 @@ from dpquery.measurement.ledger.files import sync_path
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.releases.folder.measurements_file import MeasurementLabel, write_measurements
-from dpquery.releases.manifest.manifest import (
+from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest.release_json import (
     ERRORS_FILE,
     MEASUREMENTS_FILE,
     PLAN_FILE,
@@ -42,7 +43,6 @@ from dpquery.releases.manifest.manifest import (
     Manifest,
     manifest_text,
 )
-from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.releases.manifest.statement import statement
 from dpquery.releases.tables.errors import Tally, errors_table, unknown_row
 from dpquery.releases.tables.item_table import BATCH_ROWS, Batch, layout

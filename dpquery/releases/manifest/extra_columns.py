@@ -7,7 +7,7 @@ from importlib.metadata import version
 from dpquery.reconstruction.columns import graphical_model
 from dpquery.reconstruction.columns.consistency import query_structure
 from dpquery.reconstruction.columns.postprocess import ExtraColumn
-from dpquery.releases.manifest.manifest import ColumnFacts, EmptyFacts, Manifest
+from dpquery.releases.manifest.release_json import ColumnFacts, EmptyFacts, Manifest
 from dpquery.spec.model import Item, Spec
 
 READING = """\

@@ -11,7 +11,13 @@ from typing import cast
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
-from dpquery.releases.manifest.manifest import MECHANISMS, RAP, SCHEMA_VERSION, Manifest, RapFacts
+from dpquery.releases.manifest.release_json import (
+    MECHANISMS,
+    RAP,
+    SCHEMA_VERSION,
+    Manifest,
+    RapFacts,
+)
 from dpquery.spec.parsing.fields import IDENTIFIER, NAME, NEIGHBOURS
 from dpquery.untrusted.files import read_outside
 from dpquery.untrusted.json_values import (

@@ -4,7 +4,7 @@ import math
 
 from dpquery.releases.formatting import count, figure, power, without_controls
 from dpquery.releases.manifest.extra_columns import extra_lines
-from dpquery.releases.manifest.manifest import (
+from dpquery.releases.manifest.release_json import (
     MEASUREMENTS_FILE,
     PLAN_FILE,
     RAP,

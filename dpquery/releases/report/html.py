@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dpquery.releases.formatting import count, figure, percent, power, without_controls
 from dpquery.releases.manifest.extra_columns import extra_note
-from dpquery.releases.manifest.manifest import Manifest
+from dpquery.releases.manifest.release_json import Manifest
 from dpquery.releases.manifest.statement import (
     BIASED,
     guarantee_line,
@@ -16,7 +16,7 @@ from dpquery.releases.manifest.statement import (
     simulated_words,
     unit_words,
 )
-from dpquery.releases.report.report import ItemReport, Report, optimality, to_rows
+from dpquery.releases.report.error_report import ItemReport, Report, optimality, to_rows
 from dpquery.releases.report.style import STYLE
 from dpquery.releases.report.svg import bars, curve, lines, whiskers
 from dpquery.releases.tables.errors import NOISY, VERY_NOISY

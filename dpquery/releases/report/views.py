@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dpquery.exceptions import SpecError
-from dpquery.releases.manifest.manifest import ERRORS_FILE, ItemFacts, Manifest
 from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest.release_json import ERRORS_FILE, ItemFacts, Manifest
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.untrusted.parquet import UNREADABLE, opened
 
@@ -81,6 +81,6 @@ class PublishedTables:
 
     def _repr_html_(self) -> str:
         """Return the error report's table, for notebooks."""
-        from dpquery.releases.report.report import load_report
+        from dpquery.releases.report.error_report import load_report
 
         return load_report(self.directory)._repr_html_()

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from dpquery.exceptions import SpecError
 from dpquery.releases.formatting import count, figure, html_table, percent, within
 from dpquery.releases.manifest.extra_columns import extra_note
-from dpquery.releases.manifest.manifest import ERRORS_FILE, ItemFacts, Manifest
 from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest.release_json import ERRORS_FILE, ItemFacts, Manifest
 from dpquery.releases.manifest.statement import guarantee_line, simulated_words
 from dpquery.releases.report.preview import Preview, preview
 from dpquery.releases.tables.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
