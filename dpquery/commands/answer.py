@@ -94,8 +94,8 @@ def answer(
         out: where the answers go, laid out as a release; written whole or not at all.
         also: extra columns beside the answers: see columns.postprocess.parse_columns.
         confidence: level of the noise intervals, 0.95 unless said; RAP has none.
-        replace: whether answers to other questions in `out` give way.
-        progress: told what is being done.
+        replace: whether answers to other questions in `out` are replaced.
+        progress: called with a line of text at every step.
 
     Privacy:
         Post-processing: a function of the release and public inputs.
@@ -109,15 +109,15 @@ def answer(
     manifest, content = read_answerable(source)
     plan, spec = plan_and_spec(content, source / PLAN_FILE)
     compiled = compile_spec(spec)
-    asked_later = load_questions(Path(questions), of=spec)
-    asking = _Asking(asked_later, confidence, columns, progress)
+    new_questions = load_questions(Path(questions), of=spec)
+    request = _Request(new_questions, confidence, columns, progress)
     answered = (_relaxed if manifest.rap else _linear)(
-        _Release(source, manifest, plan, spec, compiled), asking
+        _Release(source, manifest, plan, spec, compiled), request
     )
     answers_of = answers_manifest(
         manifest,
-        asked_later.spec.items,
-        level=asking.level,
+        new_questions.spec.items,
+        level=request.level,
         rmse=answered.rmse,
         max_std_error=answered.max_std_error,
         guessed=answered.guessed,
@@ -125,13 +125,13 @@ def answer(
     check_answers_target(directory, release=source, key=answers_of.key, replace_other=replace)
     write_release(
         directory,
-        spec=asked_later.spec,
+        spec=new_questions.spec,
         answers=answered.answers,
-        manifest=with_extra(answers_of, asked_later.spec, columns),
+        manifest=with_extra(answers_of, new_questions.spec, columns),
         replace=replace,
-        progress=lambda done: progress(f"writing answers: {done / asked_later.spec.queries:.0%}"),
+        progress=lambda done: progress(f"writing answers: {done / new_questions.spec.queries:.0%}"),
     )
-    queries, figures = asked_later.spec.queries, (answered.rmse, answered.max_std_error)
+    queries, figures = new_questions.spec.queries, (answered.rmse, answered.max_std_error)
     return AnswerReport(directory, source, queries, *figures, answered.guessed)
 
 
@@ -147,8 +147,8 @@ class _Release:
 
 
 @dataclass(frozen=True, eq=False)
-class _Asking:
-    """What is asked of it, and how the answers are to look."""
+class _Request:
+    """The questions to a release, and the form of the answers."""
 
     questions: Questions
     confidence: float | None
@@ -163,7 +163,7 @@ class _Asking:
 
 @dataclass(frozen=True, eq=False)
 class _Answered:
-    """The answers of an item, and what their errors come to; None where they are not known."""
+    """The answers of items, and their errors over all queries; None where these are not known."""
 
     answers: Callable[[Item], Iterator[TableAnswers]]
     rmse: float | None = None
@@ -171,9 +171,9 @@ class _Answered:
     guessed: tuple[str, ...] = ()
 
 
-def _linear(of: _Release, asking: _Asking) -> _Answered:
+def _linear(of: _Release, request: _Request) -> _Answered:
     """Answer by least squares, with exact errors, what the measurements span."""
-    new_questions, columns = asking.questions, asking.columns
+    new_questions, columns = request.questions, request.columns
     strategy = _strategy(of)
     new = check_answerable(new_questions, of.compiled.classes, strategy)
     positions = positions_of(new.workload.blocks, of.compiled.workload.blocks)
@@ -185,7 +185,7 @@ def _linear(of: _Release, asking: _Asking) -> _Answered:
     noisy = _noisy(of, strategy)
     estimates = reconstruct(strategy, noisy)
     extra = extra_columns(
-        columns, strategy, noisy, estimates, noise_std=std, progress=asking.progress
+        columns, strategy, noisy, estimates, noise_std=std, progress=request.progress
     )
     answers = LinearAnswers(
         new_questions.spec,
@@ -194,21 +194,21 @@ def _linear(of: _Release, asking: _Asking) -> _Answered:
         estimates,
         positions=positions,
         noise_std=std,
-        level=asking.level,
+        level=request.level,
         extra=extra,
     )
     return _Answered(answers, rmse, largest)
 
 
-def _relaxed(of: _Release, asking: _Asking) -> _Answered:
+def _relaxed(of: _Release, request: _Request) -> _Answered:
     """Read any question off the relaxed rows; there are no intervals to have a level."""
     if of.manifest.rap is None:
         raise ValueError("not a release of relaxed rows")
-    if asking.columns:
+    if request.columns:
         raise SpecError(NO_COLUMNS)
-    if asking.confidence is not None:
+    if request.confidence is not None:
         raise SpecError(NO_LEVEL)
-    new_questions = asking.questions
+    new_questions = request.questions
     classes = of.compiled.classes
     finer = finer_classes(
         classes, [table for item in new_questions.spec.items for table in item.tables]

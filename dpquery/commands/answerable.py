@@ -1,6 +1,6 @@
-"""What a release cannot answer, said at the place where it is asked: all of it at once.
+"""Questions that a release cannot answer, each reported at its place, all of them at once.
 
-Of a release by least squares there are two kinds. Codes that no question of its spec told apart
+Of a release by least squares there are two kinds. Codes that no question of its spec distinguished
 were counted as one, and no later question can split them. And what was measured spans some tables
 and not others. A release by RAP has a guess at everything, as long as it fits into memory.
 """

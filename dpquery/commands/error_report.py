@@ -1,4 +1,4 @@
-"""error_report() as a straight line: what each number of a release is worth, from its folder alone.
+"""error_report() as a straight line: the errors of a release, from its folder alone.
 
 release folder -> manifest and errors -> page with plots
 """

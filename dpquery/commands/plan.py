@@ -77,7 +77,7 @@ def plan(
         mechanism: "linear", "rap", or "auto": the better one, where the spec declares rows.
         proxy: public data to rehearse RAP on: a CSV file, or the folder of a release.
         rap_search: whether RAP's settings are searched on the proxy.
-        progress: told what is being tried.
+        progress: called with a line of text at every step.
 
     Returns:
         The plan with its figures in counts; `errors` and `candidates` are data frames.

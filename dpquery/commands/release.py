@@ -89,8 +89,8 @@ def release(
         also: extra columns beside the estimates: see columns.postprocess.parse_columns.
         confidence: level of the noise intervals, 0.95 unless said; RAP has none.
         release_number: another number than before draws fresh noise and pays for it.
-        replace: whether a different release in `out` gives way.
-        progress: told what is being done.
+        replace: whether a different release in `out` is replaced.
+        progress: called with a line of text at every step.
 
     Privacy:
         What is written is (epsilon, delta)-DP for the unit and neighbours that the spec declares;

@@ -69,7 +69,7 @@ def synthesize(
         out: the CSV file; written whole or not at all, and never in the place of another.
         records: how many; default: as many as the release says there are, rounded.
         seed: of the rounding of relaxed rows to records; public.
-        progress: told what is being done.
+        progress: called with a line of text at every step.
 
     Privacy:
         Post-processing: a function of the release and public inputs. Neither the data nor the

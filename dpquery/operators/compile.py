@@ -1,6 +1,6 @@
-"""From a spec's tables to a workload of implicit operators, on the smallest domain that carries it.
+"""From a spec's tables to a workload of implicit operators, on the smallest domain for it.
 
-Codes that no query tells apart are merged into one class before anything else happens: a workload
+Codes that no query distinguishes are merged into one class before anything else happens: a workload
 that asks for five-year bands is planned, measured and reconstructed on bands. This loses nothing
 (every column of W repeats within a class) and lowers the error of every strategy.
 """
@@ -143,7 +143,7 @@ def _members(codes: Iterable[int], classes: Array) -> tuple[int, ...]:
 
 
 def finer_classes(classes: Sequence[Array], tables: Iterable[Table]) -> tuple[Array, ...]:
-    """Split classes of codes until no query of some tables tells the codes of one apart."""
+    """Split classes of codes until no query of some tables distinguishes the codes of one."""
     used: list[dict[PredicateSet, None]] = [{} for _ in classes]
     for table in tables:
         for i, predicates in (*table.axes, *table.where):
@@ -165,7 +165,7 @@ def merged_codes(table: Table, classes: Sequence[Array]) -> Iterator[tuple[int, 
 
 
 def _split_by(classes: Array, used: Iterable[PredicateSet]) -> Array:
-    """Number the classes of codes that the predicate sets tell apart too."""
+    """Number the classes of codes after the predicate sets have split them."""
     for predicates in used:
         classes = _refine(classes, predicates)
     return classes

@@ -199,7 +199,7 @@ def linear_largest(best: SelectionAtBudget, workload: Workload) -> float:
 
 
 def _missing(spec: Spec, delta: Fraction, *, targets: bool) -> str:
-    """Return what stands in the way of a rehearsal, with its remedy; nothing if nothing does."""
+    """Return why a rehearsal is impossible, with the remedy; empty where it is possible."""
     cap = accounting.budget_cap(spec.budget, spec.privacy)
     if targets:
         return "targets bound standard errors, and RAP has none; leave --target out"

@@ -1,4 +1,4 @@
-"""From unit noise to counts: what planned strategies are worth under a guarantee.
+"""From unit noise to counts: the errors of planned strategies under a guarantee.
 
 Strategies are compared at unit noise for sensitivity one, which needs no epsilon. A guarantee and
 a privacy unit price that unit: figures times `unit_std` are standard errors in counts.

@@ -1,4 +1,4 @@
-"""The largest error that a linear release is to expect over all of its answers.
+"""The expected largest error over all answers of a linear release.
 
 The standard error of every answer is exact. How errors go together is not looked at: they are taken
 as independent,
@@ -26,7 +26,7 @@ from dpquery.strategy.shapes.strategies import Strategy
 
 LOG_ERROR_STEP = 0.005  # of the logarithm of standard errors that are counted as one
 SMALLEST = math.exp(-5)  # share of the largest standard error below which all count as that
-LAWS = 33  # roots of concentration that are told apart
+LAWS = 33  # roots of concentration that are distinguished
 FARTHEST, POINTS = 40.0, 1600  # standard deviations at which tails are tabulated
 GAMMA_INTEGRAL_NODES = 257  # of the integral over the gamma law
 BEYOND = 1e-25  # probability of the gamma law that is left out on either side
@@ -37,7 +37,7 @@ def expected_largest(strategy: Strategy, workload: Workload, *, noise_std: float
 
     Args:
         strategy: the strategy measured.
-        workload: what is asked of it.
+        workload: its queries.
         noise_std: standard deviation of the noise on each measured row.
     """
     spreads = [variances(strategy, block, position=k) for k, block in enumerate(workload.blocks)]

@@ -73,7 +73,7 @@ def table_answers(
     Args:
         table: of the spec.
         block: the same, compiled.
-        estimates: what reconstruct made of the measurements.
+        estimates: the result of `reconstruct` on the measurements.
         strategy: what was measured.
         position: of the block in the workload; None where it is not of the workload.
         noise_std: standard deviation of the noise on each measured row.

@@ -1,4 +1,4 @@
-"""Public counts and public noise on which a strategy is tried before it is believed.
+"""Public counts and public noise on which a strategy is tried before it is chosen.
 
 They are drawn from a generator whose seed goes with the strategy, so that the same plan is tried
 the same way every time. Nothing here is private, and none of it protects anything.

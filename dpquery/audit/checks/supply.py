@@ -1,4 +1,4 @@
-"""Is this the software that was audited? Versions, and the files of every library that matters.
+"""The installed software against what was audited: versions, and the files of libraries.
 
 A wheel lists its files with their SHA-256, and pip keeps that list. So a file that was edited, cut,
 lost or added since the installation is found, as is a module that comes from elsewhere. What this
@@ -32,7 +32,7 @@ _SHOWN = 3
 def supply(_: Size) -> Iterator[Finding]:
     """Check versions against what is accepted and locked, and installed files against their wheels.
 
-    Only a version that dpquery would refuse fails; another one than the locked is worth a word.
+    Only a version that dpquery would refuse fails; another one than the locked is only reported.
     """
     locked = locked_versions()
     for name, accepted in ACCEPTED.items():

@@ -35,7 +35,7 @@ from dpquery.spec.parsing.spec import parse
 
 
 class ShiftedProjection:
-    """A public side without a fit: what was measured shifts all of its answers alike."""
+    """A public side without a fit: what was measured shifts all answers by the same amount."""
 
     def __init__(self, start: Integers) -> None:
         """Begin with some counts, (m,)."""

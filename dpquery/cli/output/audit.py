@@ -53,7 +53,7 @@ _SHARED = (
 
 
 def cannot_show(findings: Sequence[Finding], *, quick: bool, own_plan: bool) -> list[str]:
-    """Return what the parts that were run leave open.
+    """Return what the parts that were run cannot show.
 
     Args:
         findings: of these parts.
@@ -81,7 +81,7 @@ def audit_grids(findings: Sequence[Finding]) -> list[Grid]:
 
 
 def audit_closing(findings: Sequence[Finding], *, quick: bool, own_plan: bool) -> str:
-    """Return what it all shows, and what it cannot."""
+    """Return what the findings show, and what they cannot show."""
     parts = dict.fromkeys(finding.part for finding in findings)
     text = [f"{_totals(findings)}\n{', '.join(f'{name} {number}' for name, number in versions())}"]
     if all(finding.passed for finding in findings):
@@ -116,7 +116,7 @@ def _failed(findings: Sequence[Finding]) -> list[str]:
 
 
 def audit_json(findings: Sequence[Finding], *, quick: bool, own_plan: bool) -> dict[str, object]:
-    """Return everything, for programs."""
+    """Return the findings and their totals as JSON values."""
     tests = sum(finding.tests for finding in findings)
     return {
         "passed": all(finding.passed for finding in findings),

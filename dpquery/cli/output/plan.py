@@ -18,7 +18,7 @@ OPTIMAL = 1.001  # ratio to a proven lower bound up to which a strategy is calle
 
 
 def plan_grids(report: PlanReport) -> list[Grid]:
-    """Return the comparison of candidates, the expected error of every item, and what was asked."""
+    """Return the comparison of candidates, the expected error of items, and what was requested."""
     best = report.priced[0]
     rows: list[tuple[str, ...]] = []
     strong = 0

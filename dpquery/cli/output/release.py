@@ -120,7 +120,7 @@ def answer_json(done: "AnswerReport") -> dict[str, object]:
 
 
 def report_grid(report: "Report") -> Grid:
-    """Return what `error-report` prints: the guarantee above, a line an item, the gist below."""
+    """Return what `error-report` prints: the guarantee, a line an item, the main figures."""
     from dpquery.releases.report.error_report import headline, to_rows
 
     title, *notes = headline(report)

@@ -1,4 +1,4 @@
-"""The rounds of RAP: each selects queries, measures them, and lets the projection fit again.
+"""The rounds of RAP: each selects queries and measures them, then the projection is fitted again.
 
 The interface of the projection is stated here: it is public and sees noisy values alone. That of
 chance, which selects by true values, is in selection.

@@ -43,7 +43,7 @@ FIT_TOLERANCE = 1e-4
 
 
 class _Marginal(Protocol):
-    """What mbi hands to a query: a table over a subset of attributes."""
+    """The argument that mbi passes to a query: a table over a subset of attributes."""
 
     def datavector(self, *, flatten: bool) -> Array: ...
 

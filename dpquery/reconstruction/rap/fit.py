@@ -33,7 +33,7 @@ class RapProjection:
     """Relaxed rows that are fitted, round by round, to all noisy answers so far.
 
     Attributes:
-        workload: what is asked.
+        workload: the queries.
         settings: of the run.
         total: the number of records, as it was measured or declared.
 

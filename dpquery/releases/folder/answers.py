@@ -201,7 +201,7 @@ def check_answers_target(directory: Path, *, release: Path, key: str, replace_ot
 
     Args:
         directory: where the answers are to go.
-        release: the release that is asked.
+        release: the release that the questions are put to.
         key: of the answers.
         replace_other: whether answers to other questions may be replaced.
 

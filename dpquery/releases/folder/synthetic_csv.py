@@ -48,7 +48,7 @@ def write_synthetic(
         rows: the relaxed rows.
         records: how many to write.
         seed: of the rounding; public.
-        progress: told how many records have been written.
+        progress: called with how many records have been written.
 
     Privacy:
         Post-processing: a function of the relaxed rows and public inputs.

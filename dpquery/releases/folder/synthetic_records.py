@@ -48,7 +48,7 @@ class PublicChance:
 def rounded_records(
     rows: RelaxedRows, classes: Sequence[Array], *, records: int, chance: PublicChance
 ) -> list[NDArray[int64]]:
-    """Return the codes of each attribute in so many records, in an order that says nothing.
+    """Return the codes of each attribute in so many records, in shuffled order.
 
     Args:
         rows: the relaxed rows, over classes of codes.

@@ -127,7 +127,7 @@ def write_release(
         replace: whether a release of another key may be replaced.
         sources: go into the folder too; the manifest has their digests.
         relaxed: the relaxed rows that the answers were read from, where the manifest names them.
-        progress: told how many queries have been written.
+        progress: called with how many queries have been written.
 
     Privacy:
         Post-processing: a function of noisy answers and public inputs. What is written differs

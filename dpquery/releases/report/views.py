@@ -53,7 +53,7 @@ class PublishedTables:
 
     @property
     def errors(self) -> "pd.DataFrame":
-        """What the answers are worth, one row an item: errors.parquet."""
+        """The errors of the answers, one row an item: errors.parquet."""
         table = self._read(ERRORS_FILE, rows=len(self.manifest.items))
         frame: pd.DataFrame = table.to_pandas()
         return frame

@@ -38,7 +38,7 @@ def joint_power_sums(system: JointSystem, block: Block) -> tuple[Array, Array]:
 
     Args:
         system: the parts.
-        block: what is asked; the parts together must support it.
+        block: the queries; the parts together must support it.
 
     Returns:
         Two tensors of shape row_shape.

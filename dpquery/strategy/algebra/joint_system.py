@@ -128,8 +128,8 @@ class JointSystem:
         """Return the least squares answers of a block, of shape row_shape.
 
         Args:
-            block: what is asked; the parts together must support it.
-            projected: what `project` made of the noisy answers.
+            block: the queries; the parts together must support it.
+            projected: the result of `project` on the noisy answers.
         """
         total = np.zeros(self.layout(block))
         for coef, sides in block.summands:
@@ -232,7 +232,7 @@ class JointSystem:
         """Sum over the diagonal axes, times the predicates of one side or of two multiplied.
 
         Args:
-            block: what is asked.
+            block: the queries.
             tensor: (rows, *diagonal axes).
             sides: what stands for the block's factors.
 

@@ -166,8 +166,8 @@ def raised(
 
     Args:
         shares: the old weights.
-        goal: what the figures are held against.
-        workload: what is asked.
+        goal: the targets of the figures.
+        workload: the queries.
         strategy: what was selected for the old weights.
         power: of a query's squared figure, by which its weight grows.
 

@@ -28,7 +28,7 @@ FINE_GAP = 1e-5  # where a round costs next to nothing
 
 @dataclass(frozen=True, eq=False)
 class DualPoint:
-    """The best dual point on the codes that are asked for, and the bound that it proves.
+    """The best dual point on the codes that some query counts, and the bound that it proves.
 
     Attributes:
         v: (m,) positive.

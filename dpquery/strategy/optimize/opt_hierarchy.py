@@ -54,14 +54,14 @@ class Levels:
 
 @dataclass(frozen=True, eq=False)
 class HierarchySelection:
-    """Levels for each attribute that is asked for more than its cells, and their loss if known."""
+    """Levels for each attribute with more queries than its cells, and their loss if known."""
 
     levels: dict[int, Levels]
     loss: float
 
 
 def ordered_attributes(gram: Gram) -> list[int]:
-    """Return the attributes that are asked for more than cells and totals."""
+    """Return the attributes with other queries than their cells and the total."""
     return [
         i
         for i, (n, matrices) in enumerate(zip(gram.shape_of_domain, gram.matrices, strict=True))

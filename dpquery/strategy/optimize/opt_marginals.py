@@ -206,7 +206,7 @@ def _starts(problem: MarginalsProblem, rng: Generator, count: int) -> list[Array
 
 
 def _lattice(attributes: Subset, eigenvalues: dict[Subset, float]) -> Lattice:
-    """Return all subsets where they are few; else those below the tables asked for, and unions.
+    """Return all subsets where they are few; else those below the workload's tables, and unions.
 
     Under Laplace noise a table over the attributes of two can pay for both.
     """

@@ -61,7 +61,7 @@ def opt_union(
     whose products are improved for being solved together.
 
     Args:
-        workload: what is asked.
+        workload: the queries.
         noise: which sensitivity the budget is split for.
         rng: for the starting points.
         max_cells: of the table under a group that is not a block's own.

@@ -124,7 +124,9 @@ def reweighted(goal: Goal, build: Build, problem: Problem) -> Proposal:
         shares, mean = raised(shares, goal, workload, candidate.strategy, power=1 / (1 + turn))
         if reached**2 <= mean * (1 + SETTLED) or turn - latest >= PATIENCE:
             break
-        if mean >= problem.beaten**2:  # no strategy of this kind scores less than it does on mean
+        if (
+            mean >= problem.least_score**2
+        ):  # no strategy of this kind scores less than it does on mean
             break
     if best is None:
         raise ValueError("at least one round")

@@ -63,29 +63,29 @@ def budgeted_mechanism(problem: Problem) -> Proposal:
 
 
 def marginals(problem: Problem) -> Proposal:
-    """Measure the cells of every table that is asked, with equal noise."""
+    """Measure the cells of every table of the workload, with equal noise."""
     tables = _measurable_sets(problem)
     return _marginals("Marginals", problem, {a: a for a in tables}, optimal=False)
 
 
 def budgeted_marginals(problem: Problem) -> Proposal:
-    """Measure the cells of every table that is asked, with the best shares of the budget."""
+    """Measure the cells of every table of the workload, with the best shares of the budget."""
     tables = _measurable_sets(problem)
     return _marginals("Marginals+", problem, {a: a for a in tables}, optimal=True)
 
 
 def data_cube(problem: Problem) -> Proposal:
-    """Measure a greedy selection of the tables that are asked, with equal noise."""
+    """Measure a greedy selection of the workload's tables, with equal noise."""
     return _marginals("DataCube", problem, _greedy(problem), optimal=False)
 
 
 def budgeted_data_cube(problem: Problem) -> Proposal:
-    """Measure a greedy selection of the tables that are asked, with the best shares."""
+    """Measure a greedy selection of the workload's tables, with the best shares."""
     return _marginals("DataCube+", problem, _greedy(problem), optimal=True)
 
 
 def fourier(problem: Problem) -> Proposal:
-    """Measure the Fourier coefficients of every table that is asked, with equal noise.
+    """Measure the Fourier coefficients of every table of the workload, with equal noise.
 
     Over attributes of two classes they are products of [1, -1]. An attribute of more classes has
     the deviations from its mean in their place, I - 11'/n.
@@ -183,7 +183,7 @@ def _squared_norm(block: Block) -> float:
 
 
 def _greedy(problem: Problem) -> dict[Subset, Subset]:
-    """Return which measured table answers each table that is asked, chosen greedily [DWHL11].
+    """Return which measured table answers each table of the workload, chosen greedily [DWHL11].
 
     Starts from the tables that no other holds and adds one after the other while the total squared
     error falls, each table answered from one measured table alone: count^2 times the measured

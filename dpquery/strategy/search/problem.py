@@ -33,12 +33,12 @@ class Problem:
     """The input of every candidate; selections that several start from are computed once.
 
     Attributes:
-        workload: what is asked.
+        workload: the queries.
         gram: its Gram.
         noise: the kind of noise that will be added.
         seed: of the starting points; every optimiser starts its own generator from it.
         progress: called with a line of text at every step; may raise OutOfTimeError.
-        beaten: the least score of a goal that a candidate has reached so far.
+        least_score: the least score of a goal that a candidate has reached so far.
         before: what was selected for other weights of the same questions, to start from.
     """
 
@@ -47,7 +47,7 @@ class Problem:
     noise: Noise
     seed: int
     progress: Callable[[str], None]
-    beaten: float = math.inf
+    least_score: float = math.inf
     before: Strategy | None = None
 
     @cached_property

@@ -1,7 +1,7 @@
 """Baselines for ranges: products of the hierarchies and wavelets that others publish.
 
-Each takes its own matrix on every attribute that is asked for ranges or groups, the identity on
-those asked for their values alone, and the total on those that no table looks at.
+Each takes its own matrix on every attribute with queries of ranges or groups, the identity on those
+with queries of single values alone, and the total on those that no table looks at.
 """
 
 from collections.abc import Callable

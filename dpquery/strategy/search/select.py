@@ -35,7 +35,7 @@ Flaw = Callable[[Strategy], str]
 
 
 def unchecked(strategy: Strategy) -> str:
-    """Take a strategy as it is."""
+    """Return that a strategy has no flaw, without looking for one."""
     return ""
 
 
@@ -90,7 +90,7 @@ def select(
     """Select the best strategy for each kind of noise.
 
     Args:
-        workload: what is asked, over classes of codes.
+        workload: the queries, over classes of codes.
         noises: "laplace", "gaussian" or both.
         objective: "rmse" (weighted by item) or "max", the largest standard error.
         targets: figures to keep below targets; given any, they are the objective.
@@ -99,7 +99,7 @@ def select(
         jobs: processes to use; each kind of noise takes one at most.
         flaw_of: put to the best candidate; where it finds a flaw the next one is the best. A
             function that another process can be given.
-        progress: told what is being tried.
+        progress: called with the name of what is being tried.
     """
     order = sorted(noises)  # Gaussian first: it is the quicker one, and stays in this process
     goal = targets or (largest_standard_error(workload) if objective == "max" else ())
@@ -149,7 +149,9 @@ class _Search:
         problem = Problem(self.workload, self.gram, noise, self.seed, tell_in_time)
         candidates: list[Candidate] = []
         for name, build in CANDIDATES:
-            tell(name)  # what is cheap is tried even when time is up: it never asks the clock
+            tell(
+                name
+            )  # a cheap candidate is tried after the time limit too: it never reads the clock
             candidates.append(_try(name, build, problem, self.goal))
         candidates = _sound(candidates, self.flaw_of)
         bound = _best_bound(candidates, self.bound)
@@ -161,7 +163,7 @@ class _Search:
                 reason = f"{best.name} is as good as proven optimal"
                 candidates.append(Candidate(name, None, None, reason))
                 continue
-            within = replace(problem, beaten=best.score)
+            within = replace(problem, least_score=best.score)
             candidates = _sound([*candidates, _try(name, build, within, self.goal)], self.flaw_of)
         return _best(candidates, problem, bound, score_bound)
 
@@ -184,7 +186,7 @@ def _try(
 
 
 def _sound(candidates: Sequence[Candidate], flaw_of: Flaw) -> list[Candidate]:
-    """Return the candidates with the best one checked; one with a flaw gives way to the next."""
+    """Return the candidates with the best one checked; one with a flaw is replaced by the next."""
     checked = list(candidates)
     while True:
         place = min(range(len(checked)), key=lambda k: checked[k].score)
