@@ -77,7 +77,9 @@ def main() -> None:
         settings = RapSettings(T, K, 1000, 0)
         ours = [run(adult, replace(settings, seed=seed), Fraction(epsilon)) for seed in SEEDS]
         keys = ("max_err", "rmse", "mean_abs_err", "mech_cpu", "rp_cpu", "epochs_total")
-        show(f"{label}, reference", [Run(*(their[key] for key in keys)) for their in theirs])
+        show(
+            f"{label}, reference", [Run(*(published[key] for key in keys)) for published in theirs]
+        )
         show("    dpquery", ours)
         if "adam" in sys.argv:
             show("    with Adam", [run(adult, settings, Fraction(epsilon), kind=ByAdam)])

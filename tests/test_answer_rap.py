@@ -135,7 +135,7 @@ def test_values_that_nothing_measured_tells_apart_are_equally_likely_and_said_to
     spec = load_spec(Path("workload.yaml"))
     rows = relaxed_of(Path("release"), compile_spec(spec))
     halves = [codes // 2 for codes in compile_spec(spec).classes]
-    shape = tuple(int(halve.max()) + 1 for halve in halves)
+    shape = tuple(int(half.max()) + 1 for half in halves)
     parts = [
         np.stack([rows.distribution(i)[:, codes == k].sum(axis=1) for k in range(n)], axis=1)
         for i, (codes, n) in enumerate(zip(halves, shape, strict=True))

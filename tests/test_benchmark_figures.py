@@ -43,8 +43,8 @@ def test_the_page_shows_what_the_columns_beside_the_estimates_gained():
         releases[release["workload"], release["noise"], release["epsilon"]][release["column"]] = (
             cell
         )
-    for (workload, noise, epsilon), cell in releases.items():
-        cells = [cell.get(name, "too large") for name in COLUMNS]
+    for (workload, noise, epsilon), columns in releases.items():
+        cells = [columns.get(name, "too large") for name in COLUMNS]
         row = (workload, noise.capitalize(), epsilon, *cells)
         assert f"| {' | '.join(row)} |" in page()
 

@@ -195,8 +195,8 @@ def test_a_replay_gives_the_same_rows_byte_for_byte():
     settings = RapSettings(3, 5, 50, 3)
     projection = RapProjection(MIXED, settings, x.sum())
     rounds = tuple(rounds_of(MIXED, x, rounds=3, size=5, std=4.0, rng=rng))
-    for round in rounds:
-        projection.add(round.places, round.noisy, round.std)
+    for one_round in rounds:
+        projection.add(one_round.places, round.noisy, round.std)
         projection.answers(0)
     again = replay(MIXED, settings, RapMeasurement(float(x.sum()), 0.0, rounds))
     assert again.rows.values.tobytes() == projection.rows.values.tobytes()
@@ -212,9 +212,9 @@ def test_every_relaxed_row_holds_distributions():
     for one_round in rounds_of(MIXED, x, rounds=2, size=8, std=1.0, rng=rng):
         projection.add(one_round.places, one_round.noisy, one_round.std)
     for i in range(3):
-        one_round = projection.rows.distribution(i)
-        assert one_round.min() >= 0
-        np.testing.assert_allclose(one_round.sum(axis=1), 1, atol=1e-5)
+        distributions = projection.rows.distribution(i)
+        assert distributions.min() >= 0
+        np.testing.assert_allclose(distributions.sum(axis=1), 1, atol=1e-5)
 
 
 def test_what_no_query_tells_apart_stays_spread_evenly():

@@ -357,13 +357,17 @@ def test_plan_manifest_statement_and_error_table_tell_the_same_errors(place, noi
     total = sum(error["queries"] * error["rmse"] ** 2 for error in errors.values())
     count = sum(error["queries"] for error in errors.values())
     assert released["rmse"] == pytest.approx((total / count) ** 0.5, rel=1e-6)
-    (error,) = [line for line in best["candidates"] if line["name"] == best["best"]]
+    (figures,) = [line for line in best["candidates"] if line["name"] == best["best"]]
     assert (
-        manifest["strategy"]["rmse"] == released["rmse"] == pytest.approx(error["rmse"], rel=1e-12)
+        manifest["strategy"]["rmse"]
+        == released["rmse"]
+        == pytest.approx(figures["rmse"], rel=1e-12)
     )
-    ratio = error["weighted_rmse"] / best["bound_rmse"]
+    ratio = figures["weighted_rmse"] / best["bound_rmse"]
     assert manifest["strategy"]["ratio"] == pytest.approx(ratio, rel=1e-12)
-    assert manifest["strategy"]["max_std_error"] == pytest.approx(error["max_std_error"], rel=1e-12)
+    assert manifest["strategy"]["max_std_error"] == pytest.approx(
+        figures["max_std_error"], rel=1e-12
+    )
     assert manifest["strategy"]["lower_bound"] == best["bound_rmse"]
     guarantee = manifest["guarantee"]
     statement = Path("release/statement.md").read_text()

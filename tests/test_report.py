@@ -261,11 +261,11 @@ def test_errors_are_those_of_the_item_that_they_name(tmp_path, change):
 def test_a_manifest_of_figures_that_cannot_be_is_damaged(tmp_path, place, value):
     release(tmp_path / "out")
     path = tmp_path / "out" / "release.json"
-    document = raw = json.loads(path.read_text())
+    part = raw = json.loads(path.read_text())
     *way, last = place
     for name in way:
-        document = document[name]
-    document[last] = value
+        part = document[name]
+    part[last] = value
     path.write_text(json.dumps(raw))
     with pytest.raises(SpecError, match="is damaged"):
         load_report(tmp_path / "out")
