@@ -267,7 +267,7 @@ def test_words_of_a_plan_never_reach_the_terminal_as_commands(town):
     ]
     for ended in done:
         assert ended.code == 0
-        assert not set(ended.out + selection.err) & set("\x1b\x9b\u202e")
+        assert not set(ended.out + ended.err) & set("\x1b\x9b\u202e")
     assert json.loads(done[1].out)["strategy"] == plan["selections"][0]["best"]
     plan["spec"]["name"] = "\x1b[2J"
     plan["spec"]["text"] = "dataset: ["

@@ -196,7 +196,7 @@ def test_a_replay_gives_the_same_rows_byte_for_byte():
     projection = RapProjection(MIXED, settings, x.sum())
     rounds = tuple(rounds_of(MIXED, x, rounds=3, size=5, std=4.0, rng=rng))
     for one_round in rounds:
-        projection.add(one_round.places, round.noisy, round.std)
+        projection.add(one_round.places, one_round.noisy, one_round.std)
         projection.answers(0)
     again = replay(MIXED, settings, RapMeasurement(float(x.sum()), 0.0, rounds))
     assert again.rows.values.tobytes() == projection.rows.values.tobytes()

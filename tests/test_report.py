@@ -264,7 +264,7 @@ def test_a_manifest_of_figures_that_cannot_be_is_damaged(tmp_path, place, value)
     part = raw = json.loads(path.read_text())
     *way, last = place
     for name in way:
-        part = document[name]
+        part = part[name]
     part[last] = value
     path.write_text(json.dumps(raw))
     with pytest.raises(SpecError, match="is damaged"):
