@@ -7,5 +7,4 @@ DEFINED_TWICE = {
     "Floats": 2,
     "Indices": 2,
     "Integers": 2,
-    "RowTerms": 2,
 }

@@ -14,7 +14,7 @@ from plan_support import strategies, with_true_figures
 from strategies_support import dense_block, dense_strategy
 
 from dpquery.operators.compile import compile_questions, compile_spec
-from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
+from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.releases.folder.measurements_file import (
     MeasurementLabel,
     values_digest,
@@ -59,7 +59,7 @@ def replan(shape):
 def put(facts):
     """Put a strategy into the plan."""
     raw = json.loads(Path("dpquery.plan").read_text())
-    raw["selections"][0]["strategy"] = encode_strategy(facts)
+    raw["selections"][0]["strategy"] = facts.encode()
     with_true_figures(raw)
     Path("dpquery.plan").write_text(json.dumps(raw))
 

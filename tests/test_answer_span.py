@@ -16,8 +16,7 @@ from dpquery.operators.hierarchies import equal_blocks
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.strategy.errors.query_variances import serving_part
-from dpquery.strategy.shapes.answerable import measured_sets, supports
+from dpquery.strategy.shapes.attribute_sets import measured_sets
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
@@ -63,7 +62,7 @@ def test_a_new_question_is_answered_by_least_squares_or_refused_as_the_span_says
     for strategy, _ in random_strategies(rng, shape, noise):
         for _ in range(4):
             block = random_block(rng, shape)
-            if not supports(strategy, block):
+            if not strategy.supports(block):
                 # Rows that hold for every record, or for none, depend on nothing.
                 constant = any(
                     set(np.ptp(factor.dense(), axis=1)) == {0} for factor in block.factors
@@ -87,7 +86,7 @@ def test_a_quad_tree_answers_any_question_of_its_pair():
         product(shape, {2: AllRanges(8)}),
     ]
     for block in blocks:
-        assert supports(strategy, block)
+        assert strategy.supports(block)
         C = check(strategy, block)
         np.testing.assert_allclose(
             C, coefficients(strategy, dense_block(block).astype(float)), atol=1e-9
@@ -101,13 +100,13 @@ def test_of_the_parts_of_a_union_that_can_answer_the_one_with_least_noise_does(m
     union = UnionStrategy("u", "laplace", (everything, ages), (1, 1), ((0,), (1,)))
     monkeypatch.setattr(UnionStrategy, "joint_for", lambda *_: None)
     age, both = product(shape, {0: Prefix(3)}), product(shape, {0: Prefix(3), 1: Identity(2)})
-    assert serving_part(union, age, None) == 1
-    assert serving_part(union, both, None) == 0
-    assert serving_part(union, age, 0) == 0
+    assert union.serving_part(age, None) == 1
+    assert union.serving_part(both, None) == 0
+    assert union.serving_part(age, 0) == 0
     for block in (age, both):
         check(union, block)
     few = UnionStrategy("u", "laplace", (everything, ages), (100, 1), ((0,), (1,)))
-    assert serving_part(few, age, None) == 0
+    assert few.serving_part(age, None) == 0
 
 
 SHAPE = (4, 3)
@@ -163,15 +162,15 @@ def test_rows_that_were_measured_are_those_very_rows():
 )
 def test_combinations_of_measured_rows_are_answered_with_their_exact_error(block, answered):
     if answered:
-        assert supports(direct(), block)
+        assert direct().supports(block)
         check(direct(), block)
         return
     shape = block.shape_of_domain
     workload = Workload(shape, (block, product(shape, {0: Identity(2)})), (1.0, 1.0))
     strategy = DirectStrategy("d", "gaussian", workload, (2, 5))
-    assert supports(strategy, block)
-    assert not supports(strategy, product(shape, {0: Identity(2), 1: Identity(2)}))
-    assert supports(strategy, product(shape, {0: Prefix(2)}))
+    assert strategy.supports(block)
+    assert not strategy.supports(product(shape, {0: Identity(2), 1: Identity(2)}))
+    assert strategy.supports(product(shape, {0: Prefix(2)}))
     check(strategy, block)
 
 
@@ -190,7 +189,7 @@ def test_noise_intervals_of_new_questions_cover_as_often_as_they_say(noise):
     shape, block = (3, 2, 3), Block((3, 2, 3), (0, 2), (Prefix(3), Identity(3)), (True, True), 1)
     draw = rng.normal if noise == "gaussian" else rng.laplace
     for strategy, _ in random_strategies(rng, shape, noise):
-        if not supports(strategy, block):
+        if not strategy.supports(block):
             continue
         C = weights_of_noise(strategy, block)
         std = standard_errors(strategy, block, position=None, noise_std=1.0)

@@ -15,7 +15,7 @@ from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Prefix, WidthRanges
-from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
+from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.parsing.spec import load_spec
 from dpquery.strategy.errors.expected_error import (
@@ -82,7 +82,7 @@ def test_the_error_of_every_baseline_is_that_of_its_integer_matrix(seed, noise):
         assert loss_of(proposal, workload) == pytest.approx(
             dense_loss(proposal.strategy, workload), rel=1e-6
         )
-        read = decode_strategy(encode_strategy(proposal.strategy), noise=noise, workload=workload)
+        read = decode_strategy(proposal.strategy.encode(), noise=noise, workload=workload)
         assert squared_sensitivity(read) == squared_sensitivity(proposal.strategy)
         assert loss_of(type(proposal)(read), workload) == pytest.approx(
             loss_of(proposal, workload), rel=1e-9
@@ -102,7 +102,7 @@ def test_the_error_of_every_hierarchy_is_that_of_its_integer_matrix(kind, n, noi
         assert loss_of(proposal, workload) == pytest.approx(
             dense_loss(proposal.strategy, workload), rel=1e-6
         )
-        read = decode_strategy(encode_strategy(proposal.strategy), noise=noise, workload=workload)
+        read = decode_strategy(proposal.strategy.encode(), noise=noise, workload=workload)
         assert squared_sensitivity(read) == squared_sensitivity(proposal.strategy)
 
 
@@ -129,7 +129,7 @@ def test_the_error_of_a_quad_tree_is_that_of_its_integer_matrix(sizes, noise):
         assert loss_of(proposal, workload) == pytest.approx(
             dense_loss(proposal.strategy, workload), rel=1e-6
         )
-        read = decode_strategy(encode_strategy(proposal.strategy), noise=noise, workload=workload)
+        read = decode_strategy(proposal.strategy.encode(), noise=noise, workload=workload)
         assert loss_of(type(proposal)(read), workload) == loss_of(proposal, workload)
         A = dense_strategy(proposal.strategy.measurements).astype(float)
         y = np.random.default_rng(0).normal(size=len(A))
@@ -159,7 +159,7 @@ def test_the_error_of_a_quad_tree_is_that_of_its_integer_matrix(sizes, noise):
 )
 def test_a_damaged_quad_tree_is_refused_when_it_is_read(damage):
     workload = marginals_of((4, 8), [(0, 1)])
-    encoded = encode_strategy(quad_tree(problem_of(workload)).strategy)
+    encoded = quad_tree(problem_of(workload)).strategy.encode()
     decode_strategy(encoded, noise="laplace", workload=workload)
     with pytest.raises(SpecError, match="plan"):
         decode_strategy(encoded | damage, noise="laplace", workload=workload)

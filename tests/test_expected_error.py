@@ -15,6 +15,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity, Ones
 from dpquery.operators.ranges import Prefix
+from dpquery.strategy.algebra.row_sums import expand, total_of
 from dpquery.strategy.errors.expected_error import (
     EXPAND_LIMIT,
     block_errors,
@@ -22,7 +23,6 @@ from dpquery.strategy.errors.expected_error import (
     largest_of,
     squared_sensitivity,
 )
-from dpquery.strategy.errors.query_variances import expand, power_sums, total_of
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
@@ -48,7 +48,7 @@ def block_coefficients(strategy, block, position):
 def test_power_sums_equal_those_of_the_pseudo_inverse(seed, order):
     for strategy, workload in cases(seed):
         for position, block in enumerate(workload.blocks):
-            terms = power_sums(strategy, block, position=position, order=order)
+            terms = strategy.power_sums(block, position=position, order=order)
             if terms is None:
                 assert order == 4
                 signed = isinstance(strategy, MarginalsStrategy) and not block.is_product
@@ -111,7 +111,7 @@ def test_a_union_too_large_to_solve_as_one_has_the_errors_of_its_parts(seed, ord
     assert apart.joint is None
     for position, block in enumerate(workload.blocks):
         expected = (coefficients(apart, dense_block(block), position) ** order).sum(axis=1)
-        terms = power_sums(apart, block, position=position, order=order)
+        terms = apart.power_sums(block, position=position, order=order)
         computed = expand(terms, block.row_shape).ravel()
         assert computed == pytest.approx(expected, rel=1e-6, abs=1e-9 * expected.max())
 
@@ -121,10 +121,10 @@ def test_an_unmeasured_attribute_is_refused_by_name_of_the_reason():
     block = marginal(shape, [1])
     summed = ProductStrategy("p", "laplace", (Identity(3), Ones(1, 2)))
     with pytest.raises(UnsupportedWorkloadError, match="sums over"):
-        power_sums(summed, block, position=0, order=2)
+        summed.power_sums(block, position=0, order=2)
     marginals = MarginalsStrategy("m", "laplace", shape, {(0,): 1})
     with pytest.raises(UnsupportedWorkloadError, match="no measured marginal"):
-        power_sums(marginals, block, position=0, order=2)
+        marginals.power_sums(block, position=0, order=2)
 
 
 def test_a_table_too_large_to_list_gets_a_bound_on_its_largest_error():
@@ -142,7 +142,7 @@ def test_a_hundred_attributes_have_finite_errors_of_every_order():
     strategy = MarginalsStrategy("m", "laplace", shape, {(3, 70): 5, (99,): 2, (): 1})
     block = product(shape, {3: Prefix(900), 70: Identity(900)})
     for order in (2, 4):
-        terms = power_sums(strategy, block, position=0, order=order)
+        terms = strategy.power_sums(block, position=0, order=order)
         assert 0 < total_of(terms, block) < np.inf
     signed = Block(shape, (3, 70), block.factors, (True, True), 1)
     workload = Workload(shape, (block, signed), (1.0, 1.0))

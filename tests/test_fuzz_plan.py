@@ -36,7 +36,6 @@ from dpquery.mechanisms.release_content import ReleaseRequest
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.plan_file.plan import plan_and_spec
-from dpquery.plan_file.strategy_json import encode_strategy
 from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.shapes.product import ProductStrategy
 from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
@@ -65,9 +64,7 @@ def plans(planned_town, planned_gaussian_town, tmp_path_factory):
     kinds["hierarchy"] = ProductStrategy("h", "laplace", (Hierarchy(n, (1, 2), (3, 2)), *rest))
     kinds["haar"] = ProductStrategy("w", "laplace", (Haar(n), *rest))
     for shape in SHAPES:
-        plan = put(
-            documents["laplace"], ("selections", 0, "strategy"), encode_strategy(kinds[shape])
-        )
+        plan = put(documents["laplace"], ("selections", 0, "strategy"), kinds[shape].encode())
         documents[shape] = with_true_figures(plan)
     folder = tmp_path_factory.mktemp("square")
     plan_town(folder, SQUARE)
@@ -75,7 +72,7 @@ def plans(planned_town, planned_gaussian_town, tmp_path_factory):
     levels = (Level((1, 1), 5), Level((2, 2), 3), Level((4, 4), 2))
     tree = QuadTreeStrategy("q", "laplace", (4, 4), (0, 1), levels)
     place = ("selections", 0, "strategy")
-    documents["quad-tree"] = with_true_figures(put(square, place, encode_strategy(tree)))
+    documents["quad-tree"] = with_true_figures(put(square, place, tree.encode()))
     return documents
 
 

@@ -11,10 +11,10 @@ from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Prefix
-from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
+from dpquery.plan_file.strategy_json import decode_strategy
+from dpquery.strategy.algebra.row_sums import expand
 from dpquery.strategy.bounds.lower_bounds import svd_bound
 from dpquery.strategy.errors.expected_error import expected_error, squared_sensitivity
-from dpquery.strategy.errors.query_variances import expand, power_sums
 from dpquery.strategy.goals.goals import Limit, largest_standard_error, reached_figure, score
 from dpquery.strategy.goals.minimax import BudgetProblem
 from dpquery.strategy.goals.query_weights import (
@@ -114,9 +114,7 @@ def test_the_score_promised_is_that_of_the_integer_strategy_written_out(seed):
         )
         bound = goal_bound(problem_of(workload), goal)
         assert reached >= math.sqrt(bound.loss) * (1 - 1e-9)
-        read = decode_strategy(
-            encode_strategy(proposal.strategy), noise="gaussian", workload=workload
-        )
+        read = decode_strategy(proposal.strategy.encode(), noise="gaussian", workload=workload)
         assert expected_error(read, workload) == error
 
 
@@ -194,7 +192,7 @@ def test_classes_of_queries_expand_to_every_query(seed):
     workload = random_workload(np.random.default_rng(seed), attributes=3)
     strategy = marginals_candidate(problem_of(workload)).strategy
     for k, block in enumerate(workload.blocks):
-        terms = power_sums(strategy, block, position=k, order=2)
+        terms = strategy.power_sums(block, position=k, order=2)
         classes = row_classes(block, terms)
         short = np.broadcast_to(expand(classes.terms), classes.shape)
         assert sum(len(count) for count in classes.counts) == sum(classes.shape)

@@ -13,9 +13,7 @@ from dpquery.operators.factors import Dense, Identity, PIdentity, total
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.laplace_sums import laplace_quantile, largest_quantile
-from dpquery.strategy.errors import coefficient_sums
-from dpquery.strategy.errors.coefficient_sums import fourth_and_sixth
-from dpquery.strategy.errors.query_variances import expand
+from dpquery.strategy.algebra.row_sums import expand
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
@@ -101,7 +99,7 @@ def check_block(strategy, block, position, levels=LEVELS, most_rows=40):
         C = np.eye(block.queries) / strategy.weights[position]
     some = np.random.default_rng(0).permutation(len(C))[:most_rows]
     std = standard_errors(strategy, block, position=position, noise_std=3.0)
-    assert fourth_and_sixth(strategy, block, position=position) is not None
+    assert strategy.fourth_and_sixth(block, position=position) is not None
     for level in levels:
         half = half_widths(strategy, block, std, position=position, level=level)
         what = (strategy.name, block.row_shape, level)
@@ -142,7 +140,7 @@ def tree(shape=(4, 1, 6), pair=(0, 2)):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_half_widths_of_a_quad_tree_are_those_of_the_exact_law(seed, monkeypatch):
-    monkeypatch.setattr(coefficient_sums, "ROW_CHUNK", 50)
+    monkeypatch.setattr("dpquery.strategy.shapes.quad_tree.ROW_CHUNK", 50)
     check_block(tree(), random_block(np.random.default_rng(seed), (4, 1, 6)), None)
 
 
@@ -162,18 +160,18 @@ def test_wide_tables_take_their_distinct_queries_one_by_one(monkeypatch):
     strategy, blocks = wide_thresholds()
     plus = {}
     for block in blocks:
-        sums = fourth_and_sixth(strategy, block, position=None)
+        sums = strategy.fourth_and_sixth(block, position=None)
         table = block.row_shape
-        monkeypatch.setattr(coefficient_sums, "ROW_CHUNK", 1 << 16)
-        again = fourth_and_sixth(strategy, block, position=None)
+        monkeypatch.setattr("dpquery.strategy.shapes.marginals.ROW_CHUNK", 1 << 16)
+        again = strategy.fourth_and_sixth(block, position=None)
         plus[block.is_product] = [expand(terms, table) for terms in sums]
         for terms, other in zip(sums, again, strict=True):
             assert np.allclose(terms, other, rtol=1e-12)
     monkeypatch.setattr("dpquery.strategy.shapes.marginals.MAX_WIDE", 9)
     block = product(strategy.shape, {8: Prefix(3), 1: Identity(3), 0: Identity(2)})
-    narrow = fourth_and_sixth(strategy, block, position=None)
+    narrow = strategy.fourth_and_sixth(block, position=None)
     monkeypatch.setattr("dpquery.strategy.shapes.marginals.MAX_WIDE", 2)
-    for terms, other in zip(fourth_and_sixth(strategy, block, position=None), narrow, strict=True):
+    for terms, other in zip(strategy.fourth_and_sixth(block, position=None), narrow, strict=True):
         assert np.allclose(terms, other, rtol=1e-9)
 
 
@@ -196,8 +194,9 @@ def test_what_takes_too_much_gets_an_interval_that_is_never_narrow(which, monkey
         "union": UnionStrategy("u", "laplace", parts, (1, 2, 3), ((0,), (), ())),
     }[which]
     check_block(strategy, block, 0)
-    monkeypatch.setattr(coefficient_sums, "COEFFICIENT_LIMIT", 0)
-    assert fourth_and_sixth(strategy, block, position=0) is None
+    for shape_file in ("marginals", "quad_tree", "union"):
+        monkeypatch.setattr(f"dpquery.strategy.shapes.{shape_file}.COEFFICIENT_LIMIT", 0)
+    assert strategy.fourth_and_sixth(block, position=0) is None
     C = coefficients(strategy, dense_block(block).astype(float), 0)
     std = standard_errors(strategy, block, position=0, noise_std=1.0)
     for level in EVERY_LEVEL:

@@ -8,7 +8,7 @@ from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Dense, Identity, total
 from dpquery.operators.ranges import Prefix
-from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
+from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.strategy.errors import expected_error
 from dpquery.strategy.search import select
 from dpquery.strategy.search.problem import Proposal
@@ -37,9 +37,7 @@ def test_a_candidate_that_could_not_be_read_back_never_wins(monkeypatch):
     refused, _ = chosen.candidates
     assert "more than the 4,194,304 that a plan holds" in refused.reason
     assert chosen.best.name == "plain"
-    decode_strategy(
-        encode_strategy(chosen.best.proposal.strategy), noise="laplace", workload=WORKLOAD
-    )
+    decode_strategy(chosen.best.proposal.strategy.encode(), noise="laplace", workload=WORKLOAD)
 
 
 @pytest.mark.parametrize("limit", ["MAX_MATRIX_BYTES", "MAX_ALL_BYTES"])

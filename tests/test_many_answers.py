@@ -22,7 +22,7 @@ from dpquery.releases.tables.label_columns import LabelRuns, repeat_runs
 from dpquery.spec.domain import Attribute, Column, Domain, Integers
 from dpquery.spec.model import Item, Table
 from dpquery.spec.predicates import IdentitySet
-from dpquery.strategy.errors.query_variances import expand, variances
+from dpquery.strategy.algebra.row_sums import expand
 from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
@@ -171,7 +171,7 @@ def test_one_standard_error_for_all_rows_is_held_once(strategy, r):
     block = threshold((4, 3), r)
     std = standard_errors(strategy, block, position=0, noise_std=2.0)
     half = half_widths(strategy, block, std, position=0, level=0.95)
-    terms = variances(strategy, block, position=0)
+    terms = strategy.variances(block, position=0)
     full = 2.0 * np.sqrt(np.broadcast_to(expand(terms), (4, 3)))
     assert np.array_equal(std, full.ravel())
     assert half == pytest.approx(1.959964 * std, rel=1e-6)

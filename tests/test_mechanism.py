@@ -15,7 +15,7 @@ from dpquery.measurement.noise.exact_noise import draw
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense, PIdentity
 from dpquery.operators.ranges import Prefix
-from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
+from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.spec.model import Privacy
 from dpquery.strategy.search.select import select
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
@@ -126,7 +126,7 @@ def test_a_union_of_narrow_and_wide_parts_can_be_stored_and_measured():
             for candidate in select(workload, noises=(noise,))[noise].candidates
             if candidate.name == "OPT_+"
         )
-        encoded = json.loads(json.dumps(encode_strategy(union.strategy)))
+        encoded = json.loads(json.dumps(union.strategy.encode()))
         strategy = decode_strategy(encoded, noise=noise, workload=workload)
         mechanism = calibrated_noise(strategy, privacy=Privacy(), guarantee=budget)
         before = np.ones(shape, dtype=np.int64)

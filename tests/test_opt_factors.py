@@ -12,7 +12,7 @@ from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import Prefix
-from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
+from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.strategy.errors.expected_error import expected_error, weighted_queries
 from dpquery.strategy.optimize.opt_factors import FactorsProblem, check_optimisable, opt_factors
 from dpquery.strategy.search.candidates import factors_candidate
@@ -127,7 +127,7 @@ def test_the_integer_strategy_has_the_dense_loss_and_what_the_optimiser_promised
     A = dense_strategy(strategy.measurements).astype(float)
     assert loss == pytest.approx(dense_loss(A, workload, noise), rel=1e-3)
     assert loss == pytest.approx(optimised(workload, noise)[1].loss, rel=2e-3)
-    again = decode_strategy(encode_strategy(strategy), noise=noise, workload=workload)
+    again = decode_strategy(strategy.encode(), noise=noise, workload=workload)
     assert expected_error(again, workload).rmse == pytest.approx(error.rmse, rel=1e-9)
 
 

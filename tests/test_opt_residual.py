@@ -13,7 +13,7 @@ from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import ListedRanges, Prefix
-from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
+from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.strategy.algebra.subset_sums import BlockSums
 from dpquery.strategy.bounds.lower_bounds import svd_bound
 from dpquery.strategy.errors.expected_error import expected_error, weighted_queries
@@ -146,10 +146,10 @@ def test_a_core_splits_counts_into_level_and_residual(core):
 )
 def test_a_core_that_cannot_answer_is_refused_when_it_is_read(rows):
     workload = Workload((3,), (product((3,), {0: Prefix(3)}),), (1.0,))
-    encoded = encode_strategy(proposal_for(workload).strategy)
+    encoded = proposal_for(workload).strategy.encode()
     good = decode_strategy(encoded, noise="gaussian", workload=workload)
     assert expected_error(good, workload).rmse > 0
-    bad = encode_strategy(type(good)("r", "gaussian", (DenseCore(np.array(rows)),), good.weights))
+    bad = type(good)("r", "gaussian", (DenseCore(np.array(rows)),), good.weights).encode()
     with pytest.raises(SpecError, match="plan"):
         decode_strategy(bad, noise="gaussian", workload=workload)
     del encoded["weights"][0]

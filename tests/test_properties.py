@@ -11,7 +11,7 @@ from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Groups, Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
-from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
+from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.strategy.errors.expected_error import (
     expected_error,
     squared_sensitivity,
@@ -145,7 +145,7 @@ def test_every_candidate_is_exact_bounded_and_survives_the_plan_file(workload, n
         assert 0 < error.rmse <= error.max_std_error * (1 + 1e-9) < np.inf
         assert error.weighted_rmse**2 * weight >= selection.bound.loss * (1 - 1e-6)
         assert all(isinstance(measurement.weight, int) for measurement in strategy.measurements)
-        read = decode_strategy(encode_strategy(strategy), noise=noise, workload=workload)
+        read = decode_strategy(strategy.encode(), noise=noise, workload=workload)
         assert squared_sensitivity(read) == squared_sensitivity(strategy)
         assert expected_error(read, workload).rmse == pytest.approx(error.rmse, rel=1e-9)
 
@@ -159,9 +159,7 @@ def test_selection_is_deterministic_for_a_seed(workload, noise, seed):
     for first, second in zip(once.candidates, again.candidates, strict=True):
         assert first.error == second.error
         if first.proposal is not None:
-            assert encode_strategy(first.proposal.strategy) == encode_strategy(
-                second.proposal.strategy
-            )
+            assert first.proposal.strategy.encode() == second.proposal.strategy.encode()
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])

@@ -12,14 +12,13 @@ from dpquery.operators.blocks import Workload, marginal
 from dpquery.operators.blocks import product as product_block
 from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import array_of, gram
-from dpquery.plan_file.strategy_json import decode_strategy, encode_strategy
+from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
+from dpquery.strategy.algebra.row_sums import expand
 from dpquery.strategy.algebra.subset_sums import MAX_WIDTH, BlockSums
 from dpquery.strategy.algebra.subsets import Below, distinct_rows, member_products, subsets_of
 from dpquery.strategy.bounds.lower_bounds import svd_bound
 from dpquery.strategy.errors.expected_error import block_errors, expected_error, squared_sensitivity
-from dpquery.strategy.errors.query_variances import expand, power_sums
-from dpquery.strategy.errors.uniform_variances import uniform_variances
 from dpquery.strategy.search.candidates import residual_candidate
 from dpquery.strategy.search.problem import Problem
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
@@ -138,14 +137,14 @@ def test_the_variance_of_uniform_tables_is_that_of_every_query(seed, noise):
     ]
     for strategy, workload in random_strategies(rng, shape, noise):
         if strategy.name not in ("marginals", "factors", "residual"):
-            assert uniform_variances(strategy, workload.blocks) == {}
+            assert strategy.uniform_variances(workload.blocks) == {}
             continue
         blocks = (*workload.blocks, *plain)
-        computed = uniform_variances(strategy, blocks)
+        computed = strategy.uniform_variances(blocks)
         if strategy.name == "marginals":
             assert set(computed) >= set(range(len(workload.blocks), len(blocks)))
         for position, value in computed.items():
-            terms = power_sums(strategy, blocks[position], position=position, order=2)
+            terms = strategy.power_sums(blocks[position], position=position, order=2)
             slow = expand(terms, blocks[position].row_shape)
             assert slow == pytest.approx(np.full(slow.shape, value), rel=1e-9)
 
@@ -174,8 +173,8 @@ def test_a_hundred_attributes_and_all_their_three_way_tables_reach_the_bound():
     )
     assert sensitivity(strategy.measurements, "gaussian") == exact
     for position in (0, 17, 3_000, 166_750):
-        terms = power_sums(strategy, blocks[position], position=position, order=2)
+        terms = strategy.power_sums(blocks[position], position=position, order=2)
         variance = squared_sensitivity(strategy) * float(np.max(expand(terms)))
         assert error.blocks[position].max_std_error == pytest.approx(math.sqrt(variance))
-    same = decode_strategy(encode_strategy(strategy), noise="gaussian", workload=workload)
+    same = decode_strategy(strategy.encode(), noise="gaussian", workload=workload)
     assert same.weights == strategy.weights

@@ -5,7 +5,6 @@ import pytest
 import dpquery.strategy.search.select as module
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.ranges import Prefix
-from dpquery.plan_file.strategy_json import encode_strategy
 from dpquery.strategy.search.select import LONG_ATTRIBUTE, select
 
 SHAPE = (LONG_ATTRIBUTE + 2, 3)
@@ -21,7 +20,7 @@ def comparable(selection):
             candidate.name,
             candidate.error,
             candidate.reason,
-            candidate.proposal and encode_strategy(candidate.proposal.strategy),
+            candidate.proposal and candidate.proposal.strategy.encode(),
         )
         for candidate in selection.candidates
     ]

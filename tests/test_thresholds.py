@@ -23,6 +23,7 @@ from dpquery.operators.ranges import Prefix
 from dpquery.operators.thresholds import differences, node_weights, threshold_nodes, threshold_sum
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
+from dpquery.strategy.algebra.row_sums import expand, total_of
 from dpquery.strategy.algebra.subsets import subsets_of
 from dpquery.strategy.errors.expected_error import (
     block_errors,
@@ -30,8 +31,6 @@ from dpquery.strategy.errors.expected_error import (
     largest_of,
     squared_sensitivity,
 )
-from dpquery.strategy.errors.query_variances import expand, power_sums, total_of
-from dpquery.strategy.errors.uniform_variances import uniform_variances
 from dpquery.strategy.search.candidates import marginals_candidate, residual_candidate
 from dpquery.strategy.search.problem import Problem
 from dpquery.strategy.search.select import select
@@ -143,17 +142,17 @@ def test_every_row_has_the_variance_of_its_coefficients(noise):
         strategy = strategies[number % len(strategies)]
         C = coefficients(strategy, dense_block(block), 0)
         expected = (C**2).sum(axis=1)
-        sums = power_sums(strategy, block, position=0, order=2)
+        sums = strategy.power_sums(block, position=0, order=2)
         assert np.allclose(expand(sums, block.row_shape).ravel(), expected, rtol=1e-7)
         assert total_of(sums, block) == pytest.approx(expected.sum(), rel=1e-7)
-        fourth = power_sums(strategy, block, position=0, order=4)
+        fourth = strategy.power_sums(block, position=0, order=4)
         if fourth is not None:
             computed = expand(fourth, block.row_shape).ravel()
             assert np.allclose(computed, (C**4).sum(axis=1), rtol=1e-6)
         (error,) = block_errors(strategy, workload)
         scale = squared_sensitivity(strategy)
         assert error.max_std_error**2 == pytest.approx(scale * expected.max(), rel=1e-7)
-        for variance in uniform_variances(strategy, [block]).values():
+        for variance in strategy.uniform_variances([block]).values():
             assert np.allclose(expected, variance, rtol=1e-7)
 
 
@@ -256,7 +255,7 @@ def test_eight_yes_or_no_targets_need_no_pairs_of_sets():
     x = np.random.default_rng(0).normal(size=256)
     assert np.allclose(V.matvec(x), hits * (hits @ x), atol=1e-5)
     strategy = MarginalsStrategy("m", "gaussian", shape, {tuple(range(8)): 1})
-    sums = power_sums(strategy, block, position=0, order=2)
+    sums = strategy.power_sums(block, position=0, order=2)
     assert total_of(sums, block) == pytest.approx(hits.sum(), rel=1e-6)
     assert largest_of(sums) == pytest.approx(hits.sum(), rel=1e-6)
 

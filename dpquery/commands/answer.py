@@ -49,8 +49,8 @@ from dpquery.releases.manifest.release_json import (
 from dpquery.releases.report.views import PublishedTables
 from dpquery.spec.model import Item, Spec
 from dpquery.spec.parsing.later_queries import Questions, load_questions
+from dpquery.strategy.algebra.row_sums import total_of
 from dpquery.strategy.errors.expected_error import largest_of
-from dpquery.strategy.errors.query_variances import total_of, variances
 from dpquery.strategy.shapes.strategies import Strategy
 
 
@@ -275,7 +275,7 @@ def _errors(
     """Return the root mean square of all standard errors and the largest, in counts."""
     total, largest = 0.0, 0.0
     for block, position in zip(compiled.workload.blocks, positions, strict=True):
-        spread = variances(strategy, block, position=position)
+        spread = strategy.variances(block, position=position)
         total += total_of(spread, block)
         largest = max(largest, largest_of(spread))
     return std * math.sqrt(total / compiled.workload.shape[0]), std * math.sqrt(largest)

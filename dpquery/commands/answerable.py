@@ -16,8 +16,7 @@ from dpquery.spec.model import Item
 from dpquery.spec.parsing.later_queries import Questions
 from dpquery.spec.problems import Place, quoted
 from dpquery.strategy.algebra.subsets import Subset
-from dpquery.strategy.shapes.answerable import measured_sets, supports, wide_attributes
-from dpquery.strategy.shapes.direct import DirectStrategy
+from dpquery.strategy.shapes.attribute_sets import measured_sets, wide_attributes
 from dpquery.strategy.shapes.strategies import Strategy
 
 MAX_NAMED = 4  # tables of one item, and measured sets, that a message names
@@ -49,9 +48,7 @@ def check_answerable(
     measured: tuple[Subset, ...] | None = None
     for (item, place), places in zip(distinguished, compiled.items, strict=True):
         blocks = [compiled.workload.blocks[position] for position in places]
-        missing = {
-            wide_attributes(block): None for block in blocks if not supports(strategy, block)
-        }
+        missing = {wide_attributes(block): None for block in blocks if not strategy.supports(block)}
         if missing and measured is None:
             measured = measured_sets(strategy)
         for S in list(missing)[:MAX_NAMED]:
@@ -120,7 +117,7 @@ def _message(S: Subset, measured: Sequence[Subset], domain: Domain, strategy: St
     names = [attribute.name for attribute in domain.attributes]
     together, listed = _crossed(S, names), ", ".join(names[i] for i in S)
     remedy = f"plan again with `marginals: {{sets: [[{listed}]]}}`"
-    if isinstance(strategy, DirectStrategy) and any(set(S) <= set(T) for T in measured):
+    if not strategy.spans_its_sets and any(set(S) <= set(T) for T in measured):
         return (
             f"the release measured its own questions as they stand, and these of {together} are "
             f"no combination of the rows of one of them; {remedy}"

@@ -35,7 +35,6 @@ from dpquery.releases.folder.measurements_file import (
 from dpquery.releases.manifest.extra_columns import with_extra
 from dpquery.releases.manifest.release_json import Manifest, StrategyFacts, manifest_of
 from dpquery.spec.model import Item, Spec
-from dpquery.strategy.errors.uniform_variances import uniform_variances
 from dpquery.strategy.shapes.strategies import Strategy
 
 
@@ -148,7 +147,7 @@ class LinearAnswers:
     @cached_property
     def variances(self) -> dict[int, float]:
         """Variance of a block's queries, by position, where all of its queries have the same."""
-        return uniform_variances(self.strategy, self.compiled.workload.blocks)
+        return self.strategy.uniform_variances(self.compiled.workload.blocks)
 
     def __call__(self, item: Item) -> Iterator[TableAnswers]:
         """Yield the answers of an item's tables, in order."""

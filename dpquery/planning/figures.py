@@ -16,7 +16,6 @@ from dpquery.measurement.noise.calibration import steps
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import CandidateFigures, ItemFigures, Plan, PlannedSelection
-from dpquery.plan_file.strategy_json import encode_strategy
 from dpquery.reconstruction.solution_check import flaw_of
 from dpquery.spec.model import Spec
 from dpquery.strategy.errors.expected_error import (
@@ -235,7 +234,7 @@ def planned(selection: "Selection", spec: Spec, compiled: CompiledSpec) -> Plann
     return PlannedSelection(
         noise=selection.noise,
         best=selection.best.name,
-        strategy=encode_strategy(proposal.strategy),
+        strategy=proposal.strategy.encode(),
         candidates=tuple(_candidate_figures(candidate) for candidate in selection.candidates),
         items=_item_figures(error, compiled, spec),
         bound_rmse=None if bound is None else math.sqrt(bound.loss / queries),

@@ -20,8 +20,8 @@ from scipy.special import erfc, gammainccinv, gammaincinv, gammaln
 
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Array
+from dpquery.strategy.algebra.row_sums import RowSums, expand
 from dpquery.strategy.errors.expected_error import EXPAND_LIMIT, largest_of
-from dpquery.strategy.errors.query_variances import RowSums, expand, power_sums, variances
 from dpquery.strategy.shapes.strategies import Strategy
 
 LOG_ERROR_STEP = 0.005  # of the logarithm of standard errors that are counted as one
@@ -40,7 +40,7 @@ def expected_largest(strategy: Strategy, workload: Workload, *, noise_std: float
         workload: its queries.
         noise_std: standard deviation of the noise on each measured row.
     """
-    spreads = [variances(strategy, block, position=k) for k, block in enumerate(workload.blocks)]
+    spreads = [strategy.variances(block, position=k) for k, block in enumerate(workload.blocks)]
     peak = math.sqrt(max(largest_of(spread) for spread in spreads))
     laws: Counter[tuple[int, int]] = Counter()
     for position, (block, spread) in enumerate(zip(workload.blocks, spreads, strict=True)):
@@ -63,7 +63,7 @@ def _count(
     second = expand(spread)
     fourth = None
     if strategy.noise == "laplace":
-        fourth = power_sums(strategy, block, position=position, order=4)
+        fourth = strategy.power_sums(block, position=position, order=4)
     ratio = np.zeros(1) if fourth is None else np.clip(expand(fourth) / second**2, 0, 1)
     laws = np.rint(np.sqrt(ratio) * (LAWS - 1)).astype(np.int64)
     steps, laws = np.broadcast_arrays(_steps(np.sqrt(second), peak), laws)

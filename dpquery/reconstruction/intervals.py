@@ -4,8 +4,8 @@ Under Gaussian noise an answer's noise is normal. Under Laplace noise it is a we
 Laplace variables, c'y: neither Laplace nor normal. Its quantile is looked up by the sums of fourth
 and of sixth powers of c (laplace_sums.py): from level 0.5 to 0.9999 the interval is never narrower
 than that of the exact law, and at most 1.2 % wider. Where these sums take too many multiplications
-(strategy/errors/coefficient_sums.py has the limit) the largest quantile of any such sum stands for
-all rows of the table: never narrower, and up to 38 % wider at level 0.5, 9 % at 0.95, 27 % at 0.99.
+(COEFFICIENT_LIMIT) the largest quantile of any such sum stands for all rows of the table: never
+narrower, and up to 38 % wider at level 0.5, 9 % at 0.95, 27 % at 0.99.
 """
 
 import numpy as np
@@ -14,8 +14,7 @@ from scipy.special import ndtri
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.laplace_sums import laplace_quantile, largest_quantile
-from dpquery.strategy.errors.coefficient_sums import fourth_and_sixth
-from dpquery.strategy.errors.query_variances import expand, variances
+from dpquery.strategy.algebra.row_sums import expand
 from dpquery.strategy.shapes.strategies import Strategy
 
 
@@ -30,7 +29,7 @@ def standard_errors(
         position: its place in the workload; None where it is not of the workload.
         noise_std: standard deviation of the noise on each measured row.
     """
-    terms = variances(strategy, block, position=position)
+    terms = strategy.variances(block, position=position)
     return _over_rows(noise_std * np.sqrt(expand(terms)), block)
 
 
@@ -48,10 +47,10 @@ def half_widths(
     """
     if strategy.noise == "gaussian":
         return _times(std_errors, float(ndtri((1 + level) / 2)))
-    powers = fourth_and_sixth(strategy, block, position=position)
+    powers = strategy.fourth_and_sixth(block, position=position)
     if powers is None:
         return _times(std_errors, largest_quantile(level))
-    squares = expand(variances(strategy, block, position=position))
+    squares = expand(strategy.variances(block, position=position))
     squares = np.where(squares > 0, squares, 1.0)  # a query that is always 0 has no noise
     fourth, sixth = map(expand, powers)
     second, third = fourth / squares**2, sixth / (squares * squares**2)

@@ -8,25 +8,22 @@ and part by part beyond that: what the expected errors describe is what is done.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Protocol, assert_never
+from typing import Protocol
 
 import numpy as np
 
-from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array
 from dpquery.operators.tensors import broadcast_sum, kron_apply
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
-from dpquery.strategy.errors.query_variances import serving_part
 from dpquery.strategy.shapes.direct import DirectStrategy
-from dpquery.strategy.shapes.marginals import MarginalsStrategy, inverse_eigenvalue
+from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
 from dpquery.strategy.shapes.quad_tree import QuadTreeStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
-from dpquery.strategy.shapes.row_space import combination
-from dpquery.strategy.shapes.splits import Split
+from dpquery.strategy.shapes.split_strategy import SplitStrategy
 from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.union import UnionStrategy
 
@@ -51,31 +48,18 @@ def reconstruct(strategy: Strategy, answers: Sequence[Array]) -> Estimates:
     Privacy:
         Post-processing: a function of noisy answers and public inputs.
     """
-    match strategy:
-        case ProductStrategy():
-            return _ProductEstimates(strategy, answers[0])
-        case MarginalsStrategy():
-            return _MarginalEstimates(strategy, answers)
-        case ResidualStrategy():
-            return _ResidualEstimates(strategy, answers)
-        case QuadTreeStrategy():
-            return _QuadTreeEstimates(strategy, answers)
-        case DirectStrategy():
-            return _DirectEstimates(strategy, answers)
-        case UnionStrategy():
-            return _UnionEstimates(strategy, answers)
-    assert_never(strategy)
+    return ESTIMATES[type(strategy)](strategy, answers)
 
 
 class _ProductEstimates:
     """x = kron_i (A_i'A_i)^-1 A_i' y over the measured attributes."""
 
     def __init__(
-        self, strategy: ProductStrategy, answers: Array, weight: int | None = None
+        self, strategy: ProductStrategy, answers: Sequence[Array], weight: int | None = None
     ) -> None:
         self.strategy = strategy
         self.weight = strategy.measurements[0].weight if weight is None else weight
-        self.noisy = answers.reshape(strategy.measurements[0].block.row_shape)
+        self.noisy = answers[0].reshape(strategy.measurements[0].block.row_shape)
 
     @cached_property
     def cells(self) -> Array:
@@ -89,15 +73,10 @@ class _ProductEstimates:
 class _SplitEstimates(ABC):
     """Tables as sums over b below S of a component over b, spread over the other attributes."""
 
-    def __init__(
-        self,
-        strategy: MarginalsStrategy | ResidualStrategy,
-        splits: Sequence[Split | None],
-        answers: Sequence[Array],
-    ) -> None:
-        self.splits, self.shape, self.answers = splits, strategy.shape, answers
-        self.places = {own.block.attributes: k for k, own in enumerate(strategy.measurements)}
+    def __init__(self, strategy: SplitStrategy, answers: Sequence[Array]) -> None:
+        self.splits, self.shape, self.answers = strategy.splits, strategy.shape, answers
         self.measurements = strategy.measurements
+        self.places = {rows.block.attributes: k for k, rows in enumerate(self.measurements)}
         self._kept: dict[Subset, Array] = {}
         self._room = ROOM
 
@@ -113,24 +92,25 @@ class _SplitEstimates(ABC):
         several = tuple(k for k, i in enumerate(S) if self.shape[i] > 1)
         parts = {}
         for axes in subsets_of(several):
-            own = self._own_component(tuple(S[k] for k in axes), keep=axes != several)
-            parts[axes] = own.reshape([self.shape[i] if k in axes else 1 for k, i in enumerate(S)])
+            component = self._writable_component(tuple(S[k] for k in axes), keep=axes != several)
+            sizes = [self.shape[i] if k in axes else 1 for k, i in enumerate(S)]
+            parts[axes] = component.reshape(sizes)
         return broadcast_sum(parts, [self._spread(S, k) for k in range(len(S))])
 
-    def _own_component(self, b: Subset, *, keep: bool) -> Array:
+    def _writable_component(self, b: Subset, *, keep: bool) -> Array:
         """Return a component that may be written to; small ones are kept, as most tables share."""
         if b in self._kept:
             return self._kept[b].copy()
-        own = np.ascontiguousarray(self._component(b))
-        if keep and own.size <= min(MAX_KEPT_NUMBERS, self._room):
-            self._room -= own.size
-            self._kept[b] = own.copy()
-        return own
+        component = np.ascontiguousarray(self._component(b))
+        if keep and component.size <= min(MAX_KEPT_NUMBERS, self._room):
+            self._room -= component.size
+            self._kept[b] = component.copy()
+        return component
 
     def _spread(self, S: Subset, k: int) -> Array:
         """Return z of an attribute along its axis in a table, or one number where all are equal."""
-        own = self.splits[S[k]]
-        z = np.ones(1) if own is None else own.spread(np.ones((1, 1)))
+        split = self.splits[S[k]]
+        z = np.ones(1) if split is None else split.spread(np.ones((1, 1)))
         return z.reshape([-1 if axis == k else 1 for axis in range(len(S))])
 
     def _noisy(self, a: Subset) -> Array:
@@ -143,30 +123,30 @@ class _MarginalEstimates(_SplitEstimates):
     """Components from every measured subset a that holds b, weighted by the algebra."""
 
     def __init__(self, strategy: MarginalsStrategy, answers: Sequence[Array]) -> None:
-        super().__init__(strategy, strategy.splits, answers)
+        super().__init__(strategy, answers)
         self.strategy = strategy
 
     def _component(self, b: Subset) -> Array:
         """Return sum_{a >= b} kron_{i in b} H_i A_i' kron_{i in a - b} z_i'A_i' y_a / lambda_b."""
-        share = inverse_eigenvalue(self.strategy, b)
-        own, weights = [self.strategy.splits[i] for i in b], self.strategy.weights
-        large = math.prod(split.factor.shape[0] for split in own) > MAX_KEPT_NUMBERS
+        share = self.strategy.component_variance(b)
+        splits, weights = [self.strategy.splits[i] for i in b], self.strategy.weights
+        large = math.prod(split.factor.shape[0] for split in splits) > MAX_KEPT_NUMBERS
         total = np.zeros(()) if large else self._readings.get(b, np.zeros(()))
         for a in self._large if large else self._wide:
             if set(b) < set(a):
                 total = total + self._read(weights[a] * self._noisy(a), a, b)
         if b in weights:
             total = total + weights[b] * self._noisy(b)
-        recovered = kron_apply([split.recover for split in own], total)
+        recovered = kron_apply([split.recover for split in splits], total)
         return np.multiply(recovered, share, out=recovered if b else None)
 
     @cached_property
     def _large(self) -> list[Subset]:
         """The measured sets of so many answers that a component below them may be large."""
         return [
-            own.block.attributes
-            for own in self.measurements
-            if own.block.queries > MAX_KEPT_NUMBERS
+            rows.block.attributes
+            for rows in self.measurements
+            if rows.block.queries > MAX_KEPT_NUMBERS
         ]
 
     @cached_property
@@ -180,18 +160,18 @@ class _MarginalEstimates(_SplitEstimates):
 
         Every a is looked at once: it is read down to smaller sets by way of larger ones.
         """
-        found: dict[Subset, Array] = {}
+        readings: dict[Subset, Array] = {}
         for a, weight in self.strategy.weights.items():
             if len(a) > WIDE:
                 continue
             read = {a: weight * self._noisy(a)}
             for b in sorted(subsets_of(a), key=len, reverse=True)[1:]:
                 above = [tuple(sorted((*b, i))) for i in a if i not in b]
-                parent = min(above, key=lambda own: read[own].size)
+                parent = min(above, key=lambda wider: read[wider].size)
                 read[b] = self._read(read[parent], parent, b)
                 if read[b].size <= MAX_KEPT_NUMBERS:
-                    found[b] = found[b] + read[b] if b in found else read[b]
-        return found
+                    readings[b] = readings[b] + read[b] if b in readings else read[b]
+        return readings
 
     def _read(self, noisy: Array, a: Subset, b: Subset) -> Array:
         """Contract the attributes of a that are not in b with their readings, last ones first."""
@@ -209,13 +189,13 @@ class _ResidualEstimates(_SplitEstimates):
     """Components kron_{i in b} R_i y_b: nothing is measured twice."""
 
     def __init__(self, strategy: ResidualStrategy, answers: Sequence[Array]) -> None:
-        super().__init__(strategy, strategy.cores, answers)
+        super().__init__(strategy, answers)
         self.strategy = strategy
 
     def _component(self, b: Subset) -> Array:
         scale = 1 / self.strategy.weights[b]
-        own = kron_apply([self.strategy.core(i).recover for i in b], self._noisy(b))
-        return np.multiply(own, scale, out=own if b else None)
+        recovered = kron_apply([self.strategy.core(i).recover for i in b], self._noisy(b))
+        return np.multiply(recovered, scale, out=recovered if b else None)
 
 
 class _QuadTreeEstimates:
@@ -226,15 +206,15 @@ class _QuadTreeEstimates:
 
     @cached_property
     def cells(self) -> Array:
-        measured = self.strategy.measurements
-        summed: Array = np.zeros(measured[0].block.table_shape)
-        for own, noisy in zip(measured, self.answers, strict=True):
-            summed += own.weight * own.block.adjoint(noisy.reshape(own.block.row_shape))
+        measurements = self.strategy.measurements
+        summed: Array = np.zeros(measurements[0].block.table_shape)
+        for rows, noisy in zip(measurements, self.answers, strict=True):
+            summed += rows.weight * rows.block.adjoint(noisy.reshape(rows.block.row_shape))
         total = np.zeros_like(summed)
-        for own, level, share in zip(
-            measured, self.strategy.levels, self.strategy.shares, strict=True
+        for rows, level, share in zip(
+            measurements, self.strategy.levels, self.strategy.shares, strict=True
         ):
-            total += share / math.prod(level.sizes) * own.block.adjoint(own.block.apply(summed))
+            total += share / math.prod(level.sizes) * rows.block.adjoint(rows.block.apply(summed))
         return total
 
     def answer(self, block: Block, position: int | None) -> Array:
@@ -250,11 +230,9 @@ class _DirectEstimates:
     def answer(self, block: Block, position: int | None) -> Array:
         if position is not None:
             return (self.noisy[position] / self.strategy.weights[position]).reshape(block.row_shape)
-        found = combination(self.strategy, block)
-        if found is None:
-            raise UnsupportedWorkloadError("no measured question has the rows that are asked for")
-        own = self.strategy.workload.blocks[found.place]
-        return found.answer(self.noisy[found.place].reshape(own.row_shape), block)
+        combined = self.strategy.combined(block)
+        measured = self.strategy.workload.blocks[combined.place]
+        return combined.answer(self.noisy[combined.place].reshape(measured.row_shape), block)
 
 
 class _UnionEstimates:
@@ -263,7 +241,7 @@ class _UnionEstimates:
     def __init__(self, strategy: UnionStrategy, answers: Sequence[Array]) -> None:
         self.strategy = strategy
         self.parts = [
-            _ProductEstimates(part, noisy, rows.weight)
+            _ProductEstimates(part, [noisy], rows.weight)
             for part, noisy, rows in zip(
                 strategy.parts, answers, strategy.measurements, strict=True
             )
@@ -279,7 +257,7 @@ class _UnionEstimates:
     def answer(self, block: Block, position: int | None) -> Array:
         joint = self.strategy.joint_for(block)
         if joint is None:
-            part = serving_part(self.strategy, block, position)
+            part = self.strategy.serving_part(block, position)
             return self.parts[part].answer(block, position)
         return joint.answer(block, self.projected)
 
@@ -288,3 +266,14 @@ def _answer_from(cells: Array, attributes: Subset, block: Block) -> Array:
     """Answer a block from the table over more attributes; those of one class have no axis there."""
     beyond = tuple(k for k, i in enumerate(attributes) if i not in block.attributes)
     return block.apply(cells.sum(axis=beyond).reshape(block.table_shape))
+
+
+ESTIMATES: Mapping[type[Strategy], Callable[..., Estimates]] = {
+    ProductStrategy: _ProductEstimates,
+    MarginalsStrategy: _MarginalEstimates,
+    ResidualStrategy: _ResidualEstimates,
+    UnionStrategy: _UnionEstimates,
+    QuadTreeStrategy: _QuadTreeEstimates,
+    DirectStrategy: _DirectEstimates,
+}
+"""What makes estimates of the noisy answers of each shape."""

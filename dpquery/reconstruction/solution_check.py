@@ -17,7 +17,6 @@ from dpquery.operators.factors import Array
 from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.reconstruction.probes import Probes
-from dpquery.strategy.errors.uniform_variances import uniform_variances
 from dpquery.strategy.shapes.strategies import Strategy
 
 MAX_BIAS = 1e-4  # of the standard error: how far an answer to exact counts may be off
@@ -138,7 +137,7 @@ def _standard_errors(
     strategy: Strategy, checked: Sequence[KnownBlock], noise_std: float
 ) -> list[Array]:
     """Return the standard errors of every block's answers, as a release states them."""
-    uniform = uniform_variances(strategy, [block for block, _ in checked])
+    uniform = strategy.uniform_variances([block for block, _ in checked])
     return [
         np.full(1, noise_std * math.sqrt(uniform[k]))
         if k in uniform

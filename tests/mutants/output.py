@@ -155,7 +155,7 @@ OUTPUT = (
         "questions that were not measured are answered",
         "an answer without a measurement behind it has a made-up error",
         "check_answerable",
-        "for block in blocks if not supports(strategy, block)",
+        "for block in blocks if not strategy.supports(block)",
         "for block in blocks if not strategy",
         (
             "test_answer.py::"

@@ -29,7 +29,6 @@ from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array, Identity
 from dpquery.strategy.algebra.subsets import Subset
-from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
@@ -67,7 +66,7 @@ def check_graphical(strategy: Strategy) -> None:
             "--also graphical needs the package mbi, which is not installed; install it with "
             "`pip install 'dpquery[mbi]'`, or leave the column out"
         )
-    if isinstance(strategy, DirectStrategy):
+    if not strategy.spans_its_sets:
         raise UnsupportedWorkloadError(
             "--also graphical: the plan measures the workload's own queries, and they do not say "
             "how many records there are; leave the column out"

@@ -19,8 +19,6 @@ from dpquery.strategy.algebra.subsets import Subset
 
 CANCELLATION = 1e-12  # relative to what cancelled
 MAX_ATTRIBUTES = 20  # of one table: its subsets are all listed
-RowTerms = list[tuple[float, list[Array]]]
-"""sum_t coef_t kron_i vector_ti over the rows of a block; vectors have length m_i or 1."""
 
 
 def workload_eigenvalues(gram: Gram) -> dict[Subset, float]:

@@ -17,7 +17,7 @@ import numpy as np
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array
 from dpquery.operators.thresholds import differences, node_weights, threshold_nodes
-from dpquery.strategy.algebra.marginal_algebra import RowTerms
+from dpquery.strategy.algebra.row_sums import RowTerms
 from dpquery.strategy.algebra.subsets import Subset
 
 

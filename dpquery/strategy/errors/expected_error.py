@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpquery.operators.blocks import Workload
-from dpquery.strategy.errors.query_variances import RowSums, expand, total_of, variances
-from dpquery.strategy.errors.uniform_variances import uniform_variances
+from dpquery.strategy.algebra.row_sums import RowSums, expand, total_of
 from dpquery.strategy.shapes.sensitivity import sensitivity
 from dpquery.strategy.shapes.strategies import Strategy
 
@@ -63,14 +62,14 @@ def squared_sensitivity(strategy: Strategy) -> float:
 def block_errors(strategy: Strategy, workload: Workload) -> list[BlockError]:
     """Return the error of every block of a workload."""
     scale, errors = squared_sensitivity(strategy), []
-    uniform = uniform_variances(strategy, workload.blocks)
+    uniform = strategy.uniform_variances(workload.blocks)
     for position, block in enumerate(workload.blocks):
         if position in uniform:
             variance = scale * uniform[position]
             std = math.sqrt(variance)
             errors.append(BlockError(variance * block.queries, std, (std, std)))
             continue
-        terms = variances(strategy, block, position=position)
+        terms = strategy.variances(block, position=position)
         largest = math.sqrt(scale * largest_of(terms))
         total, between = scale * total_of(terms, block), (largest, largest)
         if block.queries > EXPAND_LIMIT:
@@ -83,16 +82,16 @@ def block_errors(strategy: Strategy, workload: Workload) -> list[BlockError]:
 def expected_error(strategy: Strategy, workload: Workload) -> ExpectedError:
     """Return the expected error of a strategy on every query of a workload."""
     errors = block_errors(strategy, workload)
-    total = sum(own.total_squared for own in errors)
+    total = sum(error.total_squared for error in errors)
     pairs = list(zip(workload.weights, errors, strict=True))
-    weighted = sum(weight * own.total_squared for weight, own in pairs)
+    weighted = sum(weight * error.total_squared for weight, error in pairs)
     return ExpectedError(
         rmse=math.sqrt(total / workload.shape[0]),
         weighted_rmse=math.sqrt(weighted / weighted_queries(workload)),
-        max_std_error=max(own.max_std_error for own in errors),
+        max_std_error=max(error.max_std_error for error in errors),
         max_between=(
-            max(own.max_between[0] for own in errors),
-            max(own.max_between[1] for own in errors),
+            max(error.max_between[0] for error in errors),
+            max(error.max_between[1] for error in errors),
         ),
         blocks=tuple(errors),
     )
@@ -114,12 +113,12 @@ def largest_of(terms: RowSums) -> float:
 def _is_exact(terms: RowSums) -> bool:
     """Return whether `largest_of` is the largest entry itself.
 
-    Distinct rows are told apart in floats, which may come out otherwise on another machine.
+    Distinct rows are distinguished in floats, which may come out otherwise on another machine.
     """
     if isinstance(terms, np.ndarray) or len(terms) == 1:
         return True
     axes = zip(*(vectors for _, vectors in terms), strict=True)
-    return math.prod(max(len(own) for own in axis) for axis in axes) <= EXPAND_LIMIT
+    return math.prod(max(len(vector) for vector in axis) for axis in axes) <= EXPAND_LIMIT
 
 
 def _bound_of(terms: RowSums) -> float:

@@ -20,11 +20,12 @@ from scipy.optimize import minimize
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
+from dpquery.strategy.algebra.row_sums import expand
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
-from dpquery.strategy.errors.query_variances import expand, split_terms
 from dpquery.strategy.goals.goals import Goal, queries
 from dpquery.strategy.goals.query_weights import RowClasses, Share, even_rows, row_classes, share_of
 from dpquery.strategy.shapes.cores import Core
+from dpquery.strategy.shapes.split_strategy import split_terms
 
 MAX_COEFFICIENTS = 1 << 24  # of the matrix of a_qb
 MINIMAX_ITERATIONS = 400  # at each sharpness

@@ -15,8 +15,8 @@ import numpy as np
 
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Array, Factor, weighted
+from dpquery.strategy.algebra.row_sums import RowSums, expand, total_of
 from dpquery.strategy.errors.expected_error import EXPAND_LIMIT, largest_of, squared_sensitivity
-from dpquery.strategy.errors.query_variances import RowSums, expand, total_of, variances
 from dpquery.strategy.goals.goals import Goal, queries
 from dpquery.strategy.shapes.strategies import Strategy
 
@@ -177,7 +177,7 @@ def raised(
     """
     scale = squared_sensitivity(strategy)
     terms = {
-        k: variances(strategy, workload.blocks[k], position=k)
+        k: strategy.variances(workload.blocks[k], position=k)
         for k in sorted({share.block for share in shares})
     }
     new, mean = [], 0.0

@@ -2,28 +2,69 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar, Self
 
-from dpquery.operators.blocks import Workload
+import numpy as np
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.blocks import Block, Workload
+from dpquery.strategy.algebra.row_sums import RowTerms
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.shapes.row_space import BlockRows, Combination, combination
+from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.untrusted.json_values import Json, JsonValue, list_of, scaled_integer
 
 
 @dataclass(frozen=True, eq=False)
-class DirectStrategy:
+class DirectStrategy(Strategy):
     """The workload's own queries, block j times the integer weights[j]."""
 
-    name: str
-    noise: Noise
+    kind: ClassVar[str] = "workload"
+    spans_its_sets: ClassVar[bool] = False
+
     workload: Workload
     weights: tuple[int, ...]
 
-    @cached_property
-    def shape(self) -> tuple[int, ...]:
-        """Sizes of the domain's attributes."""
-        return self.workload.shape_of_domain
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", self.workload.shape_of_domain)
 
     @cached_property
     def measurements(self) -> tuple[WeightedBlock, ...]:
         """One measurement a workload block."""
         pairs = zip(self.weights, self.workload.blocks, strict=True)
         return tuple(WeightedBlock(weight, block) for weight, block in pairs)
+
+    def supports(self, block: Block) -> bool:
+        """Return whether the block is a combination of the rows of one of the workload's blocks."""
+        return combination(self.workload, self.weights, block) is not None
+
+    def serves(self, workload: Workload) -> bool:
+        """Return that every block of its own workload is measured."""
+        return True
+
+    def combined(self, block: Block) -> BlockRows | Combination:
+        """Return how a block that the workload does not ask is made of one that it asks."""
+        rows = combination(self.workload, self.weights, block)
+        if rows is None:
+            raise UnsupportedWorkloadError("no measured question has the rows that are asked for")
+        return rows
+
+    def power_sums(self, block: Block, *, position: int | None, order: int) -> RowTerms:
+        """Return sums of powers of coefficients: of one, for the workload's own blocks."""
+        if position is None:
+            return self.combined(block).power_sums(block, order)
+        unit = np.ones(1)
+        return [(self.weights[position] ** -float(order), [unit] * len(block.factors))]
+
+    def encode_parameters(self) -> dict[str, JsonValue]:
+        """Return the weights; the blocks are the workload's."""
+        return {"weights": list(self.weights)}
+
+    @classmethod
+    def decode(cls, encoded: Json, name: str, noise: Noise, workload: Workload) -> Self:
+        """Return the workload with the weights that JSON values hold."""
+        weights = tuple(scaled_integer(weight) for weight in list_of(encoded["weights"]))
+        if len(weights) != len(workload.blocks):
+            raise ValueError("weights")
+        return cls(name, noise, workload, weights)

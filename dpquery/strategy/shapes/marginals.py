@@ -1,42 +1,58 @@
 """Weighted marginals, of cells (OPT_M) or of factors (OPT_F): all is a sum over subsets."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar, Self
 
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.operators.blocks import Block, product
-from dpquery.operators.factors import Array, Factor, Identity
+from dpquery.operators.blocks import Block, Workload, product
+from dpquery.operators.factors import ROW_CHUNK, Array, Factor, Identity
+from dpquery.operators.inverses import inverse_gram
+from dpquery.operators.thresholds import node_weights, threshold_nodes
+from dpquery.strategy.algebra.joint_coefficients import COEFFICIENT_LIMIT, POWER_COST
 from dpquery.strategy.algebra.marginal_algebra import (
     CANCELLATION,
     distinct_or_all,
     polynomial_power,
 )
-from dpquery.strategy.algebra.subsets import Subset, subsets_of
+from dpquery.strategy.algebra.row_sums import RowSums
+from dpquery.strategy.algebra.subsets import Subset, outer_products, subsets_of
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.shapes.splits import FactorSplit, split_by
+from dpquery.strategy.shapes.attribute_sets import wide_attributes
+from dpquery.strategy.shapes.factor_json import (
+    decode_factor,
+    decode_weights,
+    encode_factor,
+    encode_weights,
+)
+from dpquery.strategy.shapes.split_strategy import SplitStrategy
+from dpquery.strategy.shapes.splits import FactorSplit, Patterns, split_by
+from dpquery.strategy.shapes.strategies import PowerPair
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.untrusted.json_values import Json, JsonValue, integer, list_of, mapping
 
+MAX_SUBSETS = 1 << 22  # of all sets that are measured: each is looked at
 MAX_WIDE = 7  # of one table whose sixth powers are listed: 8^7 terms
+ORDERS = (4, 6)
 
 
 @dataclass(frozen=True, eq=False)
-class MarginalsStrategy:
+class MarginalsStrategy(SplitStrategy):
     """kron_{i in b} A_i on the marginal over b, times a positive integer weight, for subsets b.
 
     Attributes:
-        name: of the candidate.
-        noise: what is added.
         shape: sizes of the domain's attributes.
         weights: subset b -> weight.
         factors: the integer factors A_i, of full column rank; attributes without one are measured
             cell by cell, A_i = I, which gives the plain marginals.
     """
 
-    name: str
-    noise: Noise
+    kind: ClassVar[str] = "marginals"
+
     shape: tuple[int, ...]
     weights: dict[tuple[int, ...], int]
     factors: dict[int, Factor] = field(default_factory=dict)
@@ -84,12 +100,57 @@ class MarginalsStrategy:
                 sums[a] = sums.get(a, 0.0) + share
         return sums
 
+    @property
+    def written_factors(self) -> tuple[Factor, ...]:
+        """The factors of attributes that are not measured cell by cell."""
+        return tuple(self.factors.values())
 
-def inverse_eigenvalue(strategy: MarginalsStrategy, a: Subset) -> float:
-    """Return 1 / lambda_a, lambda = squares_above; an error where a is not measured."""
-    if a not in strategy.squares_above:
-        raise UnsupportedWorkloadError(f"no measured marginal holds the attributes {a}")
-    return 1.0 / strategy.squares_above[a]
+    @property
+    def listings(self) -> dict[str, tuple[int, int]]:
+        """All subsets of what is measured: each is looked at."""
+        return {"sets and their subsets": (sum(1 << len(b) for b in self.weights), MAX_SUBSETS)}
+
+    def supports(self, block: Block) -> bool:
+        """Return whether the block's attributes are measured together."""
+        return wide_attributes(block) in self.squares_above
+
+    def component_variance(self, b: Subset) -> float:
+        """Return 1 / lambda_b, lambda = squares_above; an error where b is not measured."""
+        if b not in self.squares_above:
+            raise UnsupportedWorkloadError(f"no measured marginal holds the attributes {b}")
+        return 1.0 / self.squares_above[b]
+
+    def power_sums(self, block: Block, *, position: int | None, order: int) -> RowSums | None:
+        """Return sums of powers of coefficients; None above 2 for signed or very wide blocks."""
+        if order > 2:
+            return even_powers(self, block, order)
+        return self.split_power_sums(block, [split.variances for split in self.splits], order)
+
+    def coefficient_sums(self, block: Block) -> PowerPair | None:
+        """Return both sums from coefficients on the measured sets that meet the block's."""
+        return _coefficient_sums(self, block)
+
+    def encode_parameters(self) -> dict[str, JsonValue]:
+        """Return the weights and factors as JSON values."""
+        factors: list[JsonValue] = [
+            [i, encode_factor(self.factors[i])] for i in sorted(self.factors)
+        ]
+        return {"weights": encode_weights(self.weights), "factors": factors}
+
+    @classmethod
+    def decode(cls, encoded: Json, name: str, noise: Noise, workload: Workload) -> Self:
+        """Return the marginals that JSON values hold; each factor has full column rank."""
+        shape, factors = workload.shape_of_domain, dict[int, Factor]()
+        weights = decode_weights(encoded["weights"], len(shape))
+        for pair in list_of(encoded["factors"]):
+            place, raw = list_of(pair)
+            i, factor = integer(place, 0), mapping(raw)
+            if i in factors or factor["kind"] == "total":
+                raise ValueError("factors")
+            factors[i] = decode_factor(factor, shape[i])
+            if factor["kind"] != "identity":
+                inverse_gram(factors[i])
+        return cls(name, noise, shape, weights, factors)
 
 
 def even_powers(strategy: MarginalsStrategy, block: Block, order: int) -> Array | None:
@@ -104,14 +165,14 @@ def even_powers(strategy: MarginalsStrategy, block: Block, order: int) -> Array 
     summed over the b that meet S in t. All t share one array of coefficients, with a last entry on
     the axis of an attribute outside t.
     """
-    S = tuple(i for i in block.attributes if strategy.shape[i] > 1)
+    S = wide_attributes(block)
     if not block.is_product or len(S) > MAX_WIDE:
         return None
     coefficients = np.zeros((order + 2,) * len(S))
     for t, scale in beyond_parts(strategy, S, order).items():
         g = np.zeros((2,) * len(t))
         for a in subsets_of(t):
-            g[tuple(int(i in a) for i in t)] = inverse_eigenvalue(strategy, a)
+            g[tuple(int(i in a) for i in t)] = strategy.component_variance(a)
         place = tuple(slice(order + 1) if i in t else order + 1 for i in S)
         coefficients[place] = scale * polynomial_power(g, order)
     total = coefficients
@@ -155,3 +216,95 @@ def beyond_parts(strategy: MarginalsStrategy, S: Subset, order: int) -> dict[Sub
         if whole > CANCELLATION * above.get(t, 0.0):
             exactly[t] = whole / math.prod(strategy.reading_power(i, order) for i in t)
     return exactly
+
+
+def _coefficient_sums(strategy: MarginalsStrategy, block: Block) -> PowerPair | None:
+    r"""Return both sums from coefficients on the measured sets that meet the block's attributes.
+
+    On the answers of a measured subset b the coefficients of a query over S are, with t = b & S,
+        theta_b kron_{i in b \ S} A_i z_i
+            sum_{a <= t} (D_a / lambda_a) kron_{i in a} A_i H_i q_i kron_{i in t \ a} A_i z_i,
+    D_a the difference of the query in a at the levels of its other predicates. What is outside S is
+    a factor of its own; equal predicates and equal rows are written out once.
+    """
+    splits = [strategy.splits[i] for i in block.attributes]
+    patterns = [split.patterns(factor) for split, factor in zip(splits, block.factors, strict=True)]
+    counts = [len(pattern.levels) for pattern in patterns]
+    wide = [k for k, i in enumerate(block.attributes) if strategy.shape[i] > 1]
+    rows = math.prod(1 + len(patterns[k].reading) for k in wide)
+    if POWER_COST * math.prod(counts) * rows > COEFFICIENT_LIMIT:
+        return None
+    S = tuple(block.attributes[k] for k in wide)
+    beyond = [beyond_parts(strategy, S, order) for order in ORDERS]
+    sums = np.zeros((len(ORDERS), math.prod(counts)))
+    width = max(1, ROW_CHUNK // rows)
+    for start in range(0, sums.shape[1], width):
+        part = slice(start, min(start + width, sums.shape[1]))
+        chosen = np.unravel_index(np.arange(part.start, part.stop), counts) if counts else ()
+        D = _differences(
+            block, [pattern.levels[j] for pattern, j in zip(patterns, chosen, strict=True)]
+        )
+        for t in {t: None for scales in beyond for t in scales}:
+            places = [k for k, i in enumerate(block.attributes) if i in t]
+            C, numbers = _on_part(strategy, t, D, places, patterns, chosen)
+            squares = C * C
+            fourths = squares * squares
+            for total, scales, powers in zip(
+                sums, beyond, (fourths, fourths * squares), strict=True
+            ):
+                total[part] += scales.get(t, 0.0) * np.einsum("jr,jr->j", powers, numbers)
+    kinds = [
+        pattern.kinds if len(pattern.levels) > 1 else np.zeros(1, dtype=np.int64)
+        for pattern in patterns
+    ]
+    fourth, sixth = (total.reshape(counts)[np.ix_(*kinds)] for total in sums)
+    return fourth, sixth  # axes of length 1 where all predicates are alike
+
+
+def _differences(block: Block, levels: Sequence[Array]) -> Array:
+    """Return D_a of some queries, given their levels: (queries, 2, ..., 2), an axis a predicate."""
+    if not levels:
+        return np.ones(1)
+    queries, k = len(levels[0]), sum(block.counted)
+    if block.is_product:
+        terms = [(1.0, [np.stack([p, np.ones(queries)], axis=1) for p in levels])]
+    else:
+        weights = node_weights((np.arange(k + 1) >= block.at_least).astype(np.float64))
+        terms = []
+        for alpha, x in zip(weights.tolist(), threshold_nodes(k).tolist(), strict=True):
+            pairs = [
+                np.stack([1 + (x - 1) * p, np.full(queries, x - 1)], axis=1)
+                if counted
+                else np.stack([p, np.ones(queries)], axis=1)
+                for p, counted in zip(levels, block.counted, strict=True)
+            ]
+            terms.append((alpha, pairs))
+    D = sum(outer_products(pairs, np.full(queries, alpha)) for alpha, pairs in terms)
+    return np.asarray(D).reshape((queries,) + (2,) * len(levels))
+
+
+def _on_part(
+    strategy: MarginalsStrategy,
+    t: tuple[int, ...],
+    D: Array,
+    places: Sequence[int],
+    patterns: Sequence[Patterns],
+    chosen: Sequence[Array],
+) -> tuple[Array, Array]:
+    """Return the coefficients on distinct rows over t, and how many rows each is: (queries, r)."""
+    inside = tuple(slice(None) if k in places else 0 for k in range(len(patterns)))
+    shares = np.zeros((2,) * len(t))
+    for a in subsets_of(t):
+        shares[tuple(int(i in a) for i in t)] = strategy.component_variance(a)
+    C = D[(slice(None), *inside)] * shares
+    queries = len(C)
+    C, numbers = C.reshape(queries, -1), np.ones((1, 1))
+    for k in places:
+        pattern = patterns[k]
+        pairs = C.reshape(queries, 2, -1)
+        remainders = pattern.remainders[chosen[k]]
+        C = pairs[:, 0, :, None] * pattern.reading + pairs[:, 1, :, None] * remainders[:, None, :]
+        C = C.reshape(queries, -1)
+        each = pattern.numbers[chosen[k]] if len(pattern.numbers) > 1 else pattern.numbers
+        numbers = (numbers[:, :, None] * each[:, None, :]).reshape(max(len(numbers), len(each)), -1)
+    return C, np.broadcast_to(numbers, C.shape)

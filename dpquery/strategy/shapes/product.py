@@ -4,26 +4,43 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar, Self
 
-from dpquery.operators.blocks import Block, product
+import numpy as np
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Array, Factor, Identity, Ones
-from dpquery.operators.inverses import Inverse, inverse_array, inverse_gram, least_squares
+from dpquery.operators.inverses import (
+    Inverse,
+    inverse_array,
+    inverse_gram,
+    inverse_times,
+    least_squares,
+    quadratic,
+)
+from dpquery.strategy.algebra.marginal_algebra import distinct_or_all
+from dpquery.strategy.algebra.row_sums import RowTerms
+from dpquery.strategy.algebra.threshold_powers import counts, mixed_powers
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.shapes.factor_json import decode_factor, encode_factor
+from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.weighted_block import WeightedBlock, resolution
+from dpquery.untrusted.json_values import Json, JsonValue, list_of, mapping
+
+FOURTH_LIMIT = 1 << 34  # queries times measured rows of one attribute
 
 
 @dataclass(frozen=True, eq=False)
-class ProductStrategy:
+class ProductStrategy(Strategy):
     """kron_i A_i, one integer factor for each attribute: of full column rank, or the total."""
 
-    name: str
-    noise: Noise
+    kind: ClassVar[str] = "product"
+
     factors: tuple[Factor, ...]
 
-    @cached_property
-    def shape(self) -> tuple[int, ...]:
-        """Sizes of the domain's attributes."""
-        return tuple(factor.shape[1] for factor in self.factors)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(factor.shape[1] for factor in self.factors))
 
     @cached_property
     def attributes(self) -> tuple[int, ...]:
@@ -65,6 +82,78 @@ class ProductStrategy:
         """A_i^+ of the same attributes, written out: (n_i, m_i)."""
         return {i: self.factors[i].matmat(inverse_array(M)).T for i, M in self.inverses.items()}
 
+    @property
+    def written_factors(self) -> tuple[Factor, ...]:
+        """All factors."""
+        return self.factors
+
     def supports(self, block: Block) -> bool:
         """Return whether the block looks at measured attributes and single classes alone."""
         return all(i in self.attributes or self.shape[i] == 1 for i in block.attributes)
+
+    def power_sums(self, block: Block, *, position: int | None, order: int) -> RowTerms | None:
+        """Return sums of powers of coefficients; None where these take more than they are worth.
+
+        That is where an order above 2 looks at every query of an attribute on too many rows.
+        """
+        if order > 2 and any(
+            factor.shape[0] * self.factors[i].shape[0] > FOURTH_LIMIT
+            for i, factor in zip(block.attributes, block.factors, strict=True)
+            if i in self.inverses
+        ):
+            return None
+        if not self.supports(block):
+            raise UnsupportedWorkloadError("the strategy sums over an attribute that is asked for")
+        outside = 1.0
+        for i in self.attributes:
+            if i not in block.attributes:
+                outside *= self._total_power(i, order)
+        outside /= float(self.measurements[0].weight) ** order
+        forms = [
+            {c: distinct_or_all(form) for c, form in self._forms(i, factor, order, needed).items()}
+            for i, factor, needed in zip(
+                block.attributes, block.factors, counts(block, order), strict=True
+            )
+        ]
+        return [(outside * coef, vectors) for coef, vectors in mixed_powers(block, forms, order)]
+
+    def _total_power(self, i: int, order: int) -> float:
+        """Return sum_r c_r^order for the total query of one attribute."""
+        if isinstance(self.factors[i], Identity):
+            return float(self.shape[i])
+        return float((self._of_total(i) ** order).sum())
+
+    def _of_total(self, i: int) -> Array:
+        """Return the coefficients A_i (A_i'A_i)^-1 1 of the total query of one attribute."""
+        ones = np.ones((self.shape[i], 1))
+        return self.factors[i].matmat(inverse_times(self.inverses[i], ones))[:, 0]
+
+    def _forms(self, i: int, factor: Factor, order: int, counts: list[int]) -> dict[int, Array]:
+        """Return, for each count c, sum_r f_r^c t_r^(order - c) of every row.
+
+        f is the coefficient vector of the row's predicate and t that of the total: the two that an
+        r-of-k block mixes. An attribute of one class is not measured; its coefficients are row
+        sums.
+        """
+        if i not in self.attributes:
+            sums = factor.row_sums.astype(np.float64)
+            return {c: sums**c for c in counts}
+        if isinstance(self.factors[i], Identity):
+            return {c: factor.row_powers(c) for c in counts}
+        if counts == [2] and order == 2:
+            return {2: quadratic(factor, self.inverses[i])}
+        plus = self.pseudo_inverses[i]
+        if counts == [order]:
+            return {order: factor.row_power_sums(plus, order)}
+        f, t = factor.matmat(plus), self._of_total(i)
+        return {c: ((f**c) * t ** (order - c)).sum(axis=1) for c in counts}
+
+    def encode_parameters(self) -> dict[str, JsonValue]:
+        """Return the factors as JSON values."""
+        return {"factors": [encode_factor(factor) for factor in self.factors]}
+
+    @classmethod
+    def decode(cls, encoded: Json, name: str, noise: Noise, workload: Workload) -> Self:
+        """Return the product of factors that JSON values hold."""
+        pairs = zip(list_of(encoded["factors"]), workload.shape_of_domain, strict=True)
+        return cls(name, noise, tuple(decode_factor(mapping(factor), n) for factor, n in pairs))

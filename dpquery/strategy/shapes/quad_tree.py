@@ -1,14 +1,29 @@
 """Blocks of the cells of two attributes at several sizes."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
+from typing import ClassVar, Self
 
-from dpquery.operators.blocks import product
+import numpy as np
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.operators.blocks import Block, Workload, product
+from dpquery.operators.factors import ROW_CHUNK, Array, Factor
 from dpquery.operators.hierarchies import equal_blocks
+from dpquery.strategy.algebra.joint_coefficients import COEFFICIENT_LIMIT, POWER_COST
+from dpquery.strategy.algebra.marginal_algebra import distinct_or_all
+from dpquery.strategy.algebra.row_sums import RowTerms
+from dpquery.strategy.algebra.threshold_powers import mixed_powers
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.shapes.attribute_sets import wide_attributes
+from dpquery.strategy.shapes.strategies import PowerPair, Strategy
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.untrusted.json_values import Json, JsonValue, integer, list_of
+
+MAX_LEVELS = 64  # the size of blocks doubles at least now and then
 
 
 @dataclass(frozen=True)
@@ -20,7 +35,7 @@ class Level:
 
 
 @dataclass(frozen=True, eq=False)
-class QuadTreeStrategy:
+class QuadTreeStrategy(Strategy):
     """Blocks of the cells of two attributes, level by level from single cells to larger blocks.
 
     All blocks of a level have one size, a multiple of that below, so that the projectors C_l onto
@@ -28,15 +43,13 @@ class QuadTreeStrategy:
         A'A = sum_l weight_l^2 S_l C_l,  (A'A)^-1 = sum_l shares[l] C_l.
 
     Attributes:
-        name: of the candidate.
-        noise: what is added.
         shape: sizes of the domain's attributes.
         pair: the two attributes; all others have one class or are summed over.
         levels: the levels, finest first.
     """
 
-    name: str
-    noise: Noise
+    kind: ClassVar[str] = "quad-tree"
+
     shape: tuple[int, ...]
     pair: tuple[int, int]
     levels: tuple[Level, ...]
@@ -68,3 +81,146 @@ class QuadTreeStrategy:
         squares = [float(level.weight) ** 2 * math.prod(level.sizes) for level in self.levels]
         inverses = [1 / kappa for kappa in accumulate(squares)]
         return (inverses[0], *(above - below for below, above in pairwise(inverses)))
+
+    @property
+    def listings(self) -> dict[str, tuple[int, int]]:
+        """The levels."""
+        return {"levels": (len(self.levels), MAX_LEVELS)}
+
+    def supports(self, block: Block) -> bool:
+        """Return whether the block looks at the two attributes and single classes alone."""
+        return set(wide_attributes(block)) <= set(self.pair)
+
+    def power_sums(self, block: Block, *, position: int | None, order: int) -> RowTerms | None:
+        """Return sum_l shares[l] prod_i q Q_il q', Q_il the mean over the blocks of level l.
+
+        That is the variance; None for orders above 2.
+        """
+        if order > 2:
+            return None
+        if not self.supports(block):
+            raise UnsupportedWorkloadError("the strategy sums over an attribute that is asked for")
+        terms: RowTerms = []
+        outside = math.prod(self.shape[i] for i in self.pair if i not in block.attributes)
+        for share, level in zip(self.shares, self.levels, strict=True):
+            sizes = dict(zip(self.pair, level.sizes, strict=True))
+            forms = [
+                _block_forms(factor, sizes.get(i, 1))
+                for i, factor in zip(block.attributes, block.factors, strict=True)
+            ]
+            for coef, vectors in mixed_powers(block, forms, 2):
+                terms.append((coef * share * outside, vectors))
+        return terms
+
+    def coefficient_sums(self, block: Block) -> PowerPair | None:
+        """Return both sums from the coefficients on the blocks of every level."""
+        return _coefficient_sums(self, block)
+
+    def encode_parameters(self) -> dict[str, JsonValue]:
+        """Return the pair and the levels as JSON values."""
+        levels: list[JsonValue] = [[*level.sizes, level.weight] for level in self.levels]
+        return {"pair": list(self.pair), "levels": levels}
+
+    @classmethod
+    def decode(cls, encoded: Json, name: str, noise: Noise, workload: Workload) -> Self:
+        """Return the quad-tree that JSON values hold."""
+        first, second = (integer(position, 0) for position in list_of(encoded["pair"]))
+        levels = []
+        for raw in list_of(encoded["levels"]):
+            rows, columns, weight = (integer(number, 1) for number in list_of(raw))
+            levels.append(Level((rows, columns), weight))
+        return cls(name, noise, workload.shape_of_domain, (first, second), tuple(levels))
+
+
+def _block_forms(factor: Factor, size: int) -> dict[int, Array]:
+    """Return 1 Q 1', 1 Q q' and q Q q' of every query, Q the mean over blocks of a size."""
+    n = factor.shape[1]
+    if size == 1:
+        squares = factor.row_squares
+    else:
+        means = np.repeat(np.eye(n // size), size, axis=0) / math.sqrt(size)
+        squares = factor.row_power_sums(means, 2)
+    sums = factor.row_sums.astype(np.float64)
+    forms = (np.full(1, float(n)), sums, squares.astype(np.float64))
+    return {c: distinct_or_all(form) for c, form in enumerate(forms)}
+
+
+def _coefficient_sums(strategy: QuadTreeStrategy, block: Block) -> PowerPair | None:
+    """Return both sums from the coefficients on the blocks of every level.
+
+    With means m_j of the query over the blocks of level j, its coefficients on level l are
+        weight_l S_l (sum_{j <= l} shares[j] m_l + sum_{j > l} shares[j] m_j),
+    S_l the cells of a block; means of a product of predicates are products of theirs.
+    """
+    places = [block.attributes.index(i) if i in block.attributes else None for i in strategy.pair]
+    others = [k for k in range(len(block.factors)) if k not in places]  # of one class
+    counts = [1 if k is None else block.row_shape[k] for k in places]
+    lone = math.prod(block.row_shape[k] for k in others)
+    cells, depth = math.prod(strategy.shape[i] for i in strategy.pair), len(strategy.levels)
+    blocks = [cells // math.prod(level.sizes) for level in strategy.levels]
+    terms = sum(count * (depth - number) for number, count in enumerate(blocks)) * len(
+        block.summands
+    )
+    if lone * math.prod(counts) * (POWER_COST * sum(blocks) + terms) > COEFFICIENT_LIMIT:
+        return None
+    sums = np.zeros((2, lone, *counts))
+    coefs = _lone_levels(block, others)
+    for number, level in enumerate(strategy.levels):
+        first, second = (_means(strategy, block, axis, k, number) for axis, k in enumerate(places))
+        shares = [sum(strategy.shares[: number + 1]), *strategy.shares[number + 1 :]]
+        scales = np.multiply.outer(coefs, shares) * level.weight * math.prod(level.sizes)
+        width = max(1, ROW_CHUNK // (counts[1] * blocks[number]))
+        for row in range(lone):
+            weighted = first * scales[:, row].ravel()
+            for start in range(0, counts[0], width):
+                part = slice(start, start + width)
+                C = np.tensordot(weighted[part], second, axes=(2, 2))
+                squares = C * C
+                fourths = squares * squares
+                sums[0, row, part] += fourths.sum(axis=(1, 3))
+                sums[1, row, part] += (fourths * squares).sum(axis=(1, 3))
+    order = [*others, *(k for k in places if k is not None)]
+    shape = [block.row_shape[k] for k in order]
+    fourth, sixth = (total.reshape(shape).transpose(np.argsort(order)) for total in sums)
+    return fourth, sixth
+
+
+def _lone_levels(block: Block, others: Sequence[int]) -> Array:
+    """Return coef times what the predicates on attributes of one class are: (summands, rows)."""
+    rows = []
+    for coef, sides in block.summands:
+        row = np.full(1, coef)
+        for k in others:
+            a, b = sides[k]
+            row = np.multiply.outer(row, a + b * block.factors[k].row_sums).ravel()
+        rows.append(row)
+    return np.array(rows)
+
+
+def _means(
+    strategy: QuadTreeStrategy, block: Block, axis: int, place: int | None, number: int
+) -> Array:
+    """Return means of one attribute's predicates over the blocks of a level and of those above.
+
+    Args:
+        strategy: with its levels.
+        block: whose predicates.
+        axis: the attribute, as the first or second of the pair.
+        place: of the attribute in the block; None where it is summed over.
+        number: of the level, on whose blocks all means are written out.
+
+    Returns:
+        (predicates, blocks of the level, summands of the block times levels).
+    """
+    n, size = strategy.shape[strategy.pair[axis]], strategy.levels[number].sizes[axis]
+    tables = []
+    for _, sides in block.summands:
+        for level in strategy.levels[number:]:
+            wide = level.sizes[axis]
+            if place is None:
+                tables.append(np.ones((1, n // size)))
+                continue
+            (a, b), factor = sides[place], block.factors[place]
+            means = factor.matmat(np.repeat(np.eye(n // wide), wide, axis=0)) / wide
+            tables.append(a + b * np.repeat(means, wide // size, axis=1))
+    return np.stack(tables, axis=-1)

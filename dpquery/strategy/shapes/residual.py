@@ -1,32 +1,41 @@
 """Cores and totals of attribute subsets (OPT_R): nothing is measured twice."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import ClassVar, Self
+
+import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.operators.blocks import product
+from dpquery.operators.blocks import Block, Workload, product
+from dpquery.operators.factors import Factor
+from dpquery.strategy.algebra.row_sums import RowTerms
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.shapes.cores import Core
+from dpquery.strategy.shapes.attribute_sets import wide_attributes
+from dpquery.strategy.shapes.cores import CenteredCore, Core, DenseCore
+from dpquery.strategy.shapes.factor_json import decode_weights, encode_weights, pack, unpack
+from dpquery.strategy.shapes.split_strategy import Rest, SplitStrategy
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.untrusted.json_values import Json, JsonValue, integer, list_of, mapping
 
 
 @dataclass(frozen=True, eq=False)
-class ResidualStrategy:
+class ResidualStrategy(SplitStrategy):
     """kron_{i in b} F_i on the marginal over b, times an integer weight, for subsets b.
 
     With every b it holds every subset of b, so that nothing is measured twice and all is in closed
     form ([MATH] 6). Attributes of one class have no core.
     """
 
-    name: str
-    noise: Noise
+    kind: ClassVar[str] = "residual"
+
     cores: tuple[Core | None, ...]
     weights: dict[tuple[int, ...], int]
 
-    @cached_property
-    def shape(self) -> tuple[int, ...]:
-        """Sizes of the domain's attributes."""
-        return tuple(1 if core is None else core.factor.shape[1] for core in self.cores)
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "shape", tuple(1 if core is None else core.factor.shape[1] for core in self.cores)
+        )
 
     def core(self, i: int) -> Core:
         """Return the core of an attribute with more than one class."""
@@ -35,12 +44,6 @@ class ResidualStrategy:
             raise ValueError(f"attribute {i} has one class and no core")
         return core
 
-    def variance_of(self, b: tuple[int, ...]) -> float:
-        """Return the variance of a subset's block under unit noise; an error where unmeasured."""
-        if b not in self.weights:
-            raise UnsupportedWorkloadError(f"no measurement holds the attributes {b}")
-        return float(self.weights[b]) ** -2
-
     @cached_property
     def measurements(self) -> tuple[WeightedBlock, ...]:
         """One product of cores a subset."""
@@ -48,3 +51,79 @@ class ResidualStrategy:
             WeightedBlock(weight, product(self.shape, {i: self.core(i).factor for i in b}))
             for b, weight in self.weights.items()
         )
+
+    @property
+    def splits(self) -> tuple[Core | None, ...]:
+        """The cores."""
+        return self.cores
+
+    @property
+    def written_factors(self) -> list[Factor]:
+        """The cores that were optimised."""
+        return [core.factor for core in self.cores if isinstance(core, DenseCore)]
+
+    def component_variance(self, b: tuple[int, ...]) -> float:
+        """Return the variance of a subset's block under unit noise; an error where unmeasured."""
+        if b not in self.weights:
+            raise UnsupportedWorkloadError(f"no measurement holds the attributes {b}")
+        return float(self.weights[b]) ** -2
+
+    def supports(self, block: Block) -> bool:
+        """Return whether the block's attributes are measured together."""
+        return wide_attributes(block) in self.weights
+
+    def serves(self, workload: Workload) -> bool:
+        """Return whether every subset of what is measured is measured, and the workload's sets.
+
+        With every set that lacks one of its members, and theirs, all of its subsets are there.
+        """
+        return super().serves(workload) and all(
+            b[:k] + b[k + 1 :] in self.weights for b in self.weights for k in range(len(b))
+        )
+
+    def power_sums(self, block: Block, *, position: int | None, order: int) -> RowTerms:
+        """Return sums of powers of coefficients, in closed form for every even order."""
+        rests = [None if core is None else _rest(core, order) for core in self.cores]
+        return self.split_power_sums(block, rests, order)
+
+    def encode_parameters(self) -> dict[str, JsonValue]:
+        """Return the cores and weights as JSON values."""
+        return {
+            "cores": [_encode_core(core) for core in self.cores],
+            "weights": encode_weights(self.weights),
+        }
+
+    @classmethod
+    def decode(cls, encoded: Json, name: str, noise: Noise, workload: Workload) -> Self:
+        """Return the cores and weights that JSON values hold."""
+        shape = workload.shape_of_domain
+        pairs = zip(list_of(encoded["cores"]), shape, strict=True)
+        cores = tuple(_decode_core(core, n) for core, n in pairs)
+        return cls(name, noise, cores, decode_weights(encoded["weights"], len(shape)))
+
+
+def _rest(core: Core, order: int) -> Rest:
+    return core.variances if order == 2 else partial(core.power_sums, order=order)
+
+
+def _encode_core(core: Core | None) -> JsonValue:
+    if core is None:
+        return None
+    if isinstance(core, DenseCore):
+        return {"kind": "dense", "matrix": pack(core.factor.dense())}
+    return {"kind": "centered", "n": core.factor.shape[1]}
+
+
+def _decode_core(raw: JsonValue, n: int) -> Core | None:
+    if n == 1 or raw is None:
+        if n != 1 or raw is not None:
+            raise ValueError("core")
+        return None
+    encoded = mapping(raw)
+    if encoded["kind"] == "dense":
+        core = DenseCore(unpack(encoded["matrix"], n))
+        core.recover(np.zeros((n - 1, 1)))  # refuses rows that are not independent
+        return core
+    if encoded["kind"] != "centered" or integer(encoded["n"], 1) != n:
+        raise ValueError("core")
+    return CenteredCore(n)

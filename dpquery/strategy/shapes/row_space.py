@@ -13,15 +13,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from dpquery.operators.blocks import Block
+from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Array, Factor
 from dpquery.operators.tensors import kron_apply
+from dpquery.strategy.algebra.row_sums import RowTerms
 from dpquery.strategy.algebra.threshold_powers import mixed_powers
-from dpquery.strategy.shapes.direct import DirectStrategy
 
 MAX_FACTOR_ENTRIES = 1 << 22  # entries of a factor that is written out
 _TOLERANCE = 1e-7  # of the combination of 0/1 rows that is to give a 0/1 row
-RowTerms = list[tuple[float, list[Array]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,21 +97,24 @@ class Combination:
 
 
 @lru_cache(maxsize=64)
-def combination(strategy: DirectStrategy, block: Block) -> BlockRows | Combination | None:
+def combination(
+    workload: Workload, weights: tuple[int, ...], block: Block
+) -> BlockRows | Combination | None:
     """Return the rows, or combinations of rows, of a measured block that give a block least noise.
 
-    A question that was asked keeps its answer: rows that are among the measured ones come before
-    combinations of them. None where there is neither.
+    Measured are the blocks of a workload, each times its weight. A question that the workload asks
+    keeps its answer: rows that are among the measured ones come before combinations of them. None
+    where there is neither.
     """
     options: list[tuple[float, BlockRows | Combination]] = []
-    for place, measured in enumerate(strategy.workload.blocks):
+    for place, measured in enumerate(workload.blocks):
         rows = _among(measured, block)
         if rows is not None:
-            weight = strategy.weights[place]
+            weight = weights[place]
             options.append((float(weight) ** -2, BlockRows(weight, place, rows)))
     if not options:
-        for place, measured in enumerate(strategy.workload.blocks):
-            combined = _combined(measured, block, strategy.weights[place], place)
+        for place, measured in enumerate(workload.blocks):
+            combined = _combined(measured, block, weights[place], place)
             if combined is not None:
                 options.append((_mean_square(combined, block), combined))
     return min(options, key=lambda option: option[0])[1] if options else None

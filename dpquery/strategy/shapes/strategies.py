@@ -1,27 +1,144 @@
-"""Strategies as measured: integer query matrices whose answers get independent noise of one scale.
+"""What every strategy can do: the base of all shapes.
 
-Six shapes, each with its own closed forms for error and reconstruction:
-  ProductStrategy    kron_i A_i over the attributes with more than one class (OPT_x, Identity)
-  MarginalsStrategy  weighted marginals, of cells (OPT_M) or of factors (OPT_F)
-  ResidualStrategy   cores and totals of attribute subsets (OPT_R)
-  UnionStrategy      several products, each for a part of the workload (OPT_+)
-  QuadTreeStrategy   blocks of two attributes at several sizes
-  DirectStrategy     the workload's own queries (the plain Laplace or Gaussian mechanism)
-A strategy is a list of measurements, integer weight times integer block; its sensitivity is exact.
+A strategy is a list of measurements, integer weight times integer block, whose answers get
+independent noise of one scale. A query q is answered by c'y with c = A (A'A)^-1 q, whose variance
+under unit noise is the sum of squares of c; under Laplace noise its law goes with sums of higher
+powers. For Kronecker strategies all are sums of outer products of per-attribute vectors, since
+powers of a Kronecker product are Kronecker products of powers ([MATH] 9).
 """
 
-from dpquery.strategy.shapes.direct import DirectStrategy
-from dpquery.strategy.shapes.marginals import MarginalsStrategy
-from dpquery.strategy.shapes.product import ProductStrategy
-from dpquery.strategy.shapes.quad_tree import QuadTreeStrategy
-from dpquery.strategy.shapes.residual import ResidualStrategy
-from dpquery.strategy.shapes.union import UnionStrategy
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
 
-Strategy = (
-    ProductStrategy
-    | MarginalsStrategy
-    | ResidualStrategy
-    | UnionStrategy
-    | QuadTreeStrategy
-    | DirectStrategy
-)
+from dpquery.operators.blocks import Block, Workload
+from dpquery.operators.factors import Factor
+from dpquery.strategy.algebra.row_sums import RowSums
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.untrusted.json_values import Json, JsonValue
+
+PowerPair = tuple[RowSums, RowSums]
+
+
+@dataclass(frozen=True, eq=False)
+class Strategy(ABC):
+    """Integer queries that are measured together, and what can be said of their answers.
+
+    A shape is one subclass in a file of its own, registered in `registry.SHAPES`.
+
+    Attributes:
+        kind: what a plan calls the shape.
+        spans_its_sets: whether measuring a set of attributes answers every query on that set.
+        name: of the candidate.
+        noise: what is added.
+        shape: sizes of the domain's attributes.
+    """
+
+    kind: ClassVar[str]
+    spans_its_sets: ClassVar[bool] = True
+
+    name: str
+    noise: Noise
+    shape: tuple[int, ...] = field(init=False)
+
+    @property
+    @abstractmethod
+    def measurements(self) -> tuple[WeightedBlock, ...]:
+        """What is measured. Sensitivity, exact answers and charges follow from it."""
+
+    @abstractmethod
+    def supports(self, block: Block) -> bool:
+        """Return whether every query of a block is a combination of the measured rows.
+
+        A measured factor has full column rank, so that a part which measures the attributes A
+        spans every function of A, and no more. A query that depends on each attribute of a set S
+        together is in the span of several such parts where one of them measures all of S, and
+        nowhere else: what it holds beyond the subsets of S is orthogonal to every function of
+        fewer attributes.
+        """
+
+    def serves(self, workload: Workload) -> bool:
+        """Return whether every block of the workload that it was made for has its answers."""
+        return all(self.supports(block) for block in workload.blocks)
+
+    @abstractmethod
+    def power_sums(self, block: Block, *, position: int | None, order: int) -> RowSums | None:
+        """Return sum_r c_r^order for every query of a block.
+
+        Args:
+            block: a block that the strategy supports.
+            position: its place in the workload; None for a question that it does not ask.
+            order: 2 for the variance under unit noise on every measured row; 4 and 6 for its law.
+
+        Returns:
+            A sum of outer products, a tensor, or None where an order above 2 has no closed form.
+
+        Raises:
+            UnsupportedWorkloadError: the block asks for what is not measured.
+        """
+
+    def variances(self, block: Block, *, position: int | None) -> RowSums:
+        """Return the variance of every query of a block under unit noise on every measured row."""
+        sums = self.power_sums(block, position=position, order=2)
+        if sums is None:
+            raise ValueError("every strategy has closed-form variances")
+        return sums
+
+    def uniform_variances(self, blocks: Iterable[Block]) -> dict[int, float]:
+        """Return the variance under unit noise of blocks, by position, where it is one number.
+
+        Raises:
+            UnsupportedWorkloadError: such a block asks for what is not measured.
+        """
+        return {}
+
+    def fourth_and_sixth(self, block: Block, *, position: int | None) -> PowerPair | None:
+        """Return sum_r c_r^4 and sum_r c_r^6 of every query of a block; None if that is too much.
+
+        Args:
+            block: a block that the strategy supports.
+            position: its place in the workload; None for a question that it does not ask.
+        """
+        fourth = self.power_sums(block, position=position, order=4)
+        if fourth is None:
+            return self.coefficient_sums(block)
+        sixth = self.power_sums(block, position=position, order=6)
+        return None if sixth is None else (fourth, sixth)
+
+    def coefficient_sums(self, block: Block) -> PowerPair | None:
+        """Return the same two sums from coefficients that are written out.
+
+        That is done for distinct queries, some of them at a time, while it takes at most
+        COEFFICIENT_LIMIT multiplications.
+        """
+        return None
+
+    @property
+    def written_factors(self) -> Sequence[Factor]:
+        """The factors whose matrices a plan may contain."""
+        return ()
+
+    @property
+    def listings(self) -> dict[str, tuple[int, int]]:
+        """How many of what else a plan lists, and how many there may be."""
+        return {}
+
+    def encode(self) -> dict[str, JsonValue]:
+        """Return the strategy as JSON values."""
+        return {"name": self.name, "shape": self.kind} | self.encode_parameters()
+
+    @abstractmethod
+    def encode_parameters(self) -> dict[str, JsonValue]:
+        """Return what beside its name and kind makes the strategy."""
+
+    @classmethod
+    @abstractmethod
+    def decode(cls, encoded: Json, name: str, noise: Noise, workload: Workload) -> Self:
+        """Return the strategy of `encode`, which may be hostile.
+
+        Raises:
+            LookupError, TypeError, ValueError, ArithmeticError: it is no such strategy for the
+                workload's domain, or one whose factors are singular.
+        """

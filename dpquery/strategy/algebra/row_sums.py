@@ -1,0 +1,41 @@
+"""Figures of every row of a block, as sums of outer products: their total, and written out."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpquery.operators.blocks import Block
+from dpquery.operators.factors import Array
+
+RowTerms = list[tuple[float, list[Array]]]
+"""sum_t coef_t kron_i vector_ti over the rows of a block; vectors have length m_i or 1."""
+RowSums = RowTerms | Array
+"""A figure for every row of a block: outer products, or the tensor that they would add up to."""
+
+
+def total_of(terms: RowSums, block: Block) -> float:
+    """Return the sum over all rows of the block."""
+    if isinstance(terms, np.ndarray):
+        return float(terms.sum()) * (block.queries // terms.size)  # axes of length 1 stand for all
+    total = 0.0
+    for coef, vectors in terms:
+        sums = [
+            float(v.sum()) * (m // len(v)) for v, m in zip(vectors, block.row_shape, strict=True)
+        ]
+        total += coef * math.prod(sums)
+    return total
+
+
+def expand(terms: RowSums, row_shape: Sequence[int] | None = None) -> Array:
+    """Return the outer products as a tensor; without a row shape axes of length 1 stay so."""
+    total: Array = np.zeros(())
+    if isinstance(terms, np.ndarray):
+        total = terms
+    else:
+        for coef, vectors in terms:
+            outer = np.array(coef)
+            for vector in vectors:
+                outer = np.multiply.outer(outer, vector)
+            total = total + outer
+    return total if row_shape is None else np.broadcast_to(total, tuple(row_shape))

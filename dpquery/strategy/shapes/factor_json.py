@@ -1,0 +1,127 @@
+"""Integer factors, matrices and weights of subsets as JSON values, and back.
+
+What is read may be hostile: a factor that is singular, too ill-conditioned or of another size than
+its attribute is refused with a LookupError, TypeError, ValueError or ArithmeticError.
+"""
+
+import base64
+import binascii
+import zlib
+
+import numpy as np
+
+from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, PIdentity, total
+from dpquery.operators.hierarchies import Haar, Hierarchy
+from dpquery.operators.inverses import inverse_gram
+from dpquery.strategy.algebra.subsets import Subset
+from dpquery.untrusted.json_values import (
+    LARGEST_INTEGER,
+    Json,
+    JsonValue,
+    integer,
+    list_of,
+    mapping,
+    scaled_integer,
+    text_of,
+)
+
+
+def encode_factor(factor: Factor) -> JsonValue:
+    """Return a factor as JSON values."""
+    if isinstance(factor, Identity):
+        return {"kind": "identity", "n": factor.shape[1]}
+    if isinstance(factor, Ones):
+        return {"kind": "total", "n": factor.shape[1]}
+    if isinstance(factor, Haar):
+        return {"kind": "haar", "n": factor.shape[1]}
+    if isinstance(factor, Hierarchy):
+        levels: list[JsonValue] = [
+            [s, w] for s, w in zip(factor.sizes, factor.weights, strict=True)
+        ]
+        return {"kind": "hierarchy", "n": factor.shape[1], "levels": levels}
+    if isinstance(factor, PIdentity):
+        arrays = {"diagonal": factor.diagonal[None, :], "rows": factor.rows}
+        return {"kind": "p-identity"} | {name: pack(array) for name, array in arrays.items()}
+    return {"kind": "dense", "matrix": pack(factor.dense())}
+
+
+def decode_factor(raw: Json, n: int) -> Factor:
+    """Return a factor of an attribute of n classes: of full column rank, or the total."""
+    factor: Factor
+    match raw["kind"]:
+        case "identity":
+            factor = Identity(integer(raw["n"], 1))
+        case "total":
+            factor = total(integer(raw["n"], 1))
+        case "haar" if integer(raw["n"], 1) == n:
+            factor = Haar(n)
+        case "hierarchy" if integer(raw["n"], 1) == n:
+            pairs = [
+                [integer(number, 1) for number in list_of(level)]
+                for level in list_of(raw["levels"])
+            ]
+            factor = Hierarchy(n, [size for size, _ in pairs], [weight for _, weight in pairs])
+        case "p-identity":
+            diagonal, rows = unpack(raw["diagonal"], n), unpack(raw["rows"], n)
+            if len(diagonal) != 1 or not 1 <= len(rows) <= n:
+                raise ValueError("p-identity")
+            factor = PIdentity(diagonal[0], rows)
+            if np.any(factor.diagonal < 1):
+                raise ValueError("singular")
+            inverse_gram(factor)
+        case "dense":
+            matrix = unpack(raw["matrix"], n)
+            if len(matrix) < n:
+                raise ValueError("shape")
+            factor = Dense(matrix)
+            inverse_gram(factor)
+        case _:
+            raise ValueError("kind")
+    if factor.shape[1] != n:
+        raise ValueError("shape")
+    return factor
+
+
+def encode_weights(weights: dict[Subset, int]) -> list[JsonValue]:
+    """Return the weights of subsets as JSON values, sorted."""
+    return [[list(b), weight] for b, weight in sorted(weights.items())]
+
+
+def decode_weights(raw: JsonValue, attributes: int) -> dict[Subset, int]:
+    """Return the weights of subsets of so many attributes."""
+    weights: dict[Subset, int] = {}
+    for pair in list_of(raw):
+        subset, weight = list_of(pair)
+        b = tuple(integer(i, 0) for i in list_of(subset))
+        if list(b) != sorted(set(b)) or any(i >= attributes for i in b):
+            raise ValueError("subset")
+        weights[b] = scaled_integer(weight)
+    return weights
+
+
+def pack(matrix: Array) -> JsonValue:
+    """Return a matrix of integers as its shape and its compressed bytes."""
+    content = zlib.compress(np.ascontiguousarray(matrix, dtype="<i8").tobytes(), 6)
+    return {"shape": list(matrix.shape), "data": base64.b64encode(content).decode()}
+
+
+def unpack(raw: JsonValue, n: int) -> Array:
+    """Inflate an integer matrix of n columns; its declared shape limits how far."""
+    packed = mapping(raw)
+    rows, columns = (integer(size, 0) for size in list_of(packed["shape"]))
+    if columns != n:
+        raise ValueError("shape")
+    expected = 8 * rows * columns  # within the limits that decode_strategy checks first
+    inflater = zlib.decompressobj()
+    try:
+        content = inflater.decompress(
+            base64.b64decode(text_of(packed["data"]), validate=True), expected + 1
+        )
+    except (binascii.Error, zlib.error):
+        raise ValueError("data") from None
+    if len(content) != expected:
+        raise ValueError("length")
+    matrix = np.frombuffer(content, dtype="<i8").astype(np.int64).reshape(rows, columns)
+    if matrix.size and max(int(matrix.max()), -int(matrix.min())) > LARGEST_INTEGER:
+        raise ValueError("range")
+    return matrix

@@ -1,0 +1,77 @@
+"""Strategies that split every attribute into a level and a remainder: marginals and residuals."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from dpquery.operators.blocks import Block
+from dpquery.operators.factors import Array, Factor
+from dpquery.strategy.algebra.marginal_algebra import distinct_or_all
+from dpquery.strategy.algebra.row_sums import RowTerms
+from dpquery.strategy.algebra.subsets import Subset, subsets_of
+from dpquery.strategy.algebra.threshold_powers import SplitPowers
+from dpquery.strategy.shapes.splits import Split
+from dpquery.strategy.shapes.strategies import Strategy
+from dpquery.strategy.shapes.uniform_variances import uniform_variances
+
+Rest = Callable[[Factor], Array]
+"""q H q' of every query on one attribute, or the sum of higher powers of q R."""
+
+
+class SplitStrategy(Strategy):
+    """Estimates are sums of components, one for each set of attributes, which are independent."""
+
+    @property
+    @abstractmethod
+    def splits(self) -> Sequence[Split | None]:
+        """The split of every attribute's queries; there may be none for one class."""
+
+    @abstractmethod
+    def component_variance(self, b: Subset) -> float:
+        """Return the variance of what is measured of b beyond its subsets, under unit noise.
+
+        Raises:
+            UnsupportedWorkloadError: no measurement holds all attributes of b.
+        """
+
+    def uniform_variances(self, blocks: Iterable[Block]) -> dict[int, float]:
+        """Return the variances of the blocks whose queries all have the same."""
+        splits = [
+            None if n == 1 else split for n, split in zip(self.shape, self.splits, strict=True)
+        ]
+        return uniform_variances(splits, self.component_variance, blocks)
+
+    def split_power_sums(self, block: Block, rests: Sequence[Rest | None], order: int) -> RowTerms:
+        """Return the sum over b <= S of component b's share of every query's power sum."""
+        terms: RowTerms = []
+        for b, powers in split_terms(self.splits, rests, block, order=order):
+            if powers:
+                share = self.component_variance(b) ** (order / 2)
+                terms += [(coef * share, vectors) for coef, vectors in powers]
+        return terms
+
+
+def split_terms(
+    splits: Sequence[Split | None],
+    rests: Sequence[Rest | None],
+    block: Block,
+    *,
+    order: int,
+) -> Iterator[tuple[Subset, RowTerms]]:
+    """Yield every b <= S with prod_{i in b} rest_i prod_{i not in b} (q z)^order of every query.
+
+    The rest is q H q', or the sum of higher powers of q R. Where an r-of-k block takes all ones
+    instead of the predicate, q z is 1 and the rest is 0.
+    """
+    levels, inside = [], {}
+    for i, factor in zip(block.attributes, block.factors, strict=True):
+        split, rest = splits[i], rests[i]
+        if split is None or rest is None or factor.shape[1] == 1:
+            levels.append(distinct_or_all(factor.row_sums.astype(np.float64)))
+        else:
+            levels.append(distinct_or_all(split.levels(factor)))
+            inside[i] = distinct_or_all(rest(factor))
+    powers = SplitPowers(block, levels, inside, order=order)
+    for b in subsets_of(tuple(inside)):
+        yield b, powers.terms(b)
