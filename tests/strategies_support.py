@@ -120,7 +120,7 @@ def random_measured_factor(rng, n):
     weights = rng.integers(1, 90, 3).tolist()
     kinds = [
         Identity(n),
-        PIdentity(rng.integers(1, 400, n), rows),
+        PIdentity(rng.integers(1, 400, n), rows[:n]),  # a plan holds no more rows than classes
         Dense(triangle),
         Haar(n),
         Hierarchy(n, (1, 2, 4)[: 1 + (n > 1) + (n > 2)], weights[: 1 + (n > 1) + (n > 2)]),
