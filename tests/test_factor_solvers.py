@@ -6,7 +6,7 @@ import pytest
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense, Identity, PIdentity
 from dpquery.operators.hierarchies import Haar, Hierarchy
-from dpquery.operators.inverses import least_squares
+from dpquery.operators.inverses import inverse_gram, least_squares
 from dpquery.operators.ranges import Prefix
 from dpquery.reconstruction.solution_check import flaw_of
 from dpquery.strategy.algebra.axis_basis import axis_basis
@@ -33,6 +33,17 @@ def test_every_factor_is_solved_by_least_squares(seed):
         y = rng.normal(size=(len(A), 3))
         expected = np.linalg.lstsq(A, y, rcond=None)[0]
         assert least_squares(factor)(y) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(("matrix", "taken"), [(np.triu(np.ones((3, 3))), 0), (np.eye(4, 3), 1)])
+def test_a_dense_factor_is_made_orthogonal_once_and_a_triangle_never(matrix, taken, monkeypatch):
+    calls, qr = [], np.linalg.qr
+    monkeypatch.setattr(np.linalg, "qr", lambda *given: calls.append(given) or qr(*given))
+    factor = Dense(matrix.astype(np.int64))
+    inverse_gram(factor)
+    inverse_gram(factor)
+    least_squares(factor)
+    assert len(calls) == taken
 
 
 @pytest.mark.parametrize("diagonal", [640, 65, 1])

@@ -7,6 +7,7 @@ n classes need p rows of n numbers and no (n, n) array.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
@@ -77,8 +78,9 @@ def least_squares(factor: Factor) -> Callable[[Array], Array]:
             return np.asarray((above + C.T @ cho_solve(root, below - C @ above)) / d[:, None])
 
         return recover
-    scale = float(factor.max_abs())
-    Q, R = np.linalg.qr(factor.dense() / scale)
+    scale, (Q, R) = float(factor.max_abs()), _orthogonal(factor)
+    if Q is None:
+        return lambda answers: np.asarray(solve_triangular(R, answers) / scale)
     return lambda answers: np.asarray(solve_triangular(R, Q.T @ answers) / scale)
 
 
@@ -100,14 +102,26 @@ def inverse_gram(factor: Factor) -> Inverse:
 
 def _dense_inverse(factor: Factor) -> Array:
     """Return R^-1 R'^-1 with A = Q R: the Gram itself is never formed."""
-    scale = float(factor.max_abs())
-    A = factor.dense() / scale
-    square = A.shape[0] == A.shape[1]
-    R = A if square and not np.any(np.tril(A, -1)) else np.linalg.qr(A, mode="r")
-    root, singular = lapack.dtrtri(R)
+    root, singular = lapack.dtrtri(_orthogonal(factor)[1])
     if singular:
         raise np.linalg.LinAlgError("a factor without full column rank")
-    return np.asarray(root @ root.T / scale**2)
+    return np.asarray(root @ root.T / float(factor.max_abs()) ** 2)
+
+
+def _orthogonal(factor: Factor) -> tuple[Array | None, Array]:
+    """Return Q and R of a factor over its largest entry; no Q where that is triangular itself.
+
+    They are held as long as the factor is: its inverse and its least squares both need them.
+    """
+    if factor not in _ORTHOGONAL:
+        A = factor.dense() / float(factor.max_abs())
+        square = A.shape[0] == A.shape[1]
+        triangular = square and not np.any(np.tril(A, -1))
+        _ORTHOGONAL[factor] = (None, A) if triangular else np.linalg.qr(A)
+    return _ORTHOGONAL[factor]
+
+
+_ORTHOGONAL: WeakKeyDictionary[Factor, tuple[Array | None, Array]] = WeakKeyDictionary()
 
 
 def inverse_trace(M: Inverse, V: Matrix) -> float:
