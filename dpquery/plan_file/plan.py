@@ -1,7 +1,7 @@
 """dpquery.plan: the spec, the compared candidates and the chosen integer strategies, as JSON.
 
-A plan is input from outside when it is read: it holds numbers only, every one is checked against
-the spec it carries, and the sensitivity is never read from it but computed anew.
+A plan is input from outside when it is read: every number in it is checked against the spec that it
+contains, and the sensitivity is never read from it but computed anew.
 """
 
 import hashlib

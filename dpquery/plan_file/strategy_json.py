@@ -1,8 +1,8 @@
-"""Strategies as JSON values, read back: integers only, each checked against the workload.
+"""Strategies read back from JSON values: integers only, each checked against the workload.
 
-What is read may be hostile. It can make a release fail before the charge, never make it lie: the
+What is read may be hostile. It can make a release fail before the charge, never make it false: the
 sensitivity is computed from the integers themselves, and a strategy that is singular or does not
-measure what is asked is refused here. How each shape is written stands with it.
+answer its workload is refused here. Encoding and decoding of each shape stand with the shape.
 """
 
 from dpquery.exceptions import SpecError
@@ -15,7 +15,16 @@ from dpquery.untrusted.json_values import Json, JsonValue, integer, list_of, tex
 
 
 def decode_strategy(encoded: Json, *, noise: Noise, workload: Workload) -> Strategy:
-    """Return the strategy that a plan holds for a workload; SpecError if it does not fit."""
+    """Return the strategy that a plan describes.
+
+    Args:
+        encoded: what `Strategy.encode` returned, or hostile.
+        noise: what is added.
+        workload: that it is to answer.
+
+    Raises:
+        SpecError: it is damaged, too large, or does not answer the workload.
+    """
     try:
         _check_packed(encoded)
         shape = SHAPES[text_of(encoded["shape"])]
@@ -30,7 +39,7 @@ def decode_strategy(encoded: Json, *, noise: Noise, workload: Workload) -> Strat
 
 
 def _check_served(strategy: Strategy, workload: Workload) -> None:
-    """Refuse a strategy that leaves questions open: a release would notice after the charge."""
+    """Refuse what does not answer its workload: a release would notice only after the charge."""
     if not strategy.serves(workload):
         raise ValueError("unsupported")
 

@@ -2,8 +2,8 @@
 
 Products and marginals have closed forms on small tensors: a table over attributes S is built from
 the measured subsets alone, and the count vector of the whole domain never exists unless the
-strategy itself spans it. A union of products is solved as one where its joint inverse can be held,
-and part by part beyond that: what the expected errors describe is what is done.
+strategy itself spans it. A union of products is solved as one where its joint inverse fits in
+memory, and part by part beyond that, as the expected errors assume.
 """
 
 import math
@@ -44,6 +44,10 @@ class Estimates(Protocol):
 
 def reconstruct(strategy: Strategy, answers: Sequence[Array]) -> Estimates:
     """Return estimates from the noisy answers of each of a strategy's measurements, as floats.
+
+    Args:
+        strategy: what was measured.
+        answers: (m_k,) noisy answers of measurement k, in units of the integer strategy.
 
     Privacy:
         Post-processing: a function of noisy answers and public inputs.
@@ -158,7 +162,7 @@ class _MarginalEstimates(_SplitEstimates):
     def _readings(self) -> dict[Subset, Array]:
         """Sums over all other measured a > b of what they say of b, for every b of few answers.
 
-        Every a is looked at once: it is read down to smaller sets by way of larger ones.
+        Every a is read once: each smaller set from the smallest reading of one more attribute.
         """
         readings: dict[Subset, Array] = {}
         for a, weight in self.strategy.weights.items():
@@ -236,7 +240,7 @@ class _DirectEstimates:
 
 
 class _UnionEstimates:
-    """All parts together where they can be solved as one, else each block from its own."""
+    """All parts together where they can be solved as one, else each block from one part."""
 
     def __init__(self, strategy: UnionStrategy, answers: Sequence[Array]) -> None:
         self.strategy = strategy

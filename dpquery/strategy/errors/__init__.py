@@ -1,1 +1,1 @@
-"""What a strategy is worth before any data is seen: variances of queries, expected errors."""
+"""What a strategy is worth on a workload before any data is seen: expected errors."""

@@ -1,1 +1,1 @@
-"""The shapes of a strategy, one file each; their sensitivity, size and what they can answer."""
+"""The shapes of a strategy, one file each, with all that a strategy of the shape can do."""

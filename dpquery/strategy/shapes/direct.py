@@ -40,11 +40,15 @@ class DirectStrategy(Strategy):
         return combination(self.workload, self.weights, block) is not None
 
     def serves(self, workload: Workload) -> bool:
-        """Return that every block of its own workload is measured."""
+        """Return True: every block of its own workload is measured."""
         return True
 
     def combined(self, block: Block) -> BlockRows | Combination:
-        """Return how a block that the workload does not ask is made of one that it asks."""
+        """Return the rows of a measured block, or combinations of them, that answer a block.
+
+        Raises:
+            UnsupportedWorkloadError: there are none.
+        """
         rows = combination(self.workload, self.weights, block)
         if rows is None:
             raise UnsupportedWorkloadError("no measured question has the rows that are asked for")

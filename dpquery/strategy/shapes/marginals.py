@@ -35,7 +35,7 @@ from dpquery.strategy.shapes.strategies import PowerPair
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
 from dpquery.untrusted.json_values import Json, JsonValue, integer, list_of, mapping
 
-MAX_SUBSETS = 1 << 22  # of all sets that are measured: each is looked at
+MAX_SUBSETS = 1 << 22  # of all sets that are measured: their sums are all computed
 MAX_WIDE = 7  # of one table whose sixth powers are listed: 8^7 terms
 ORDERS = (4, 6)
 
@@ -107,7 +107,7 @@ class MarginalsStrategy(SplitStrategy):
 
     @property
     def listings(self) -> dict[str, tuple[int, int]]:
-        """All subsets of what is measured: each is looked at."""
+        """All subsets of what is measured, whose sums are computed."""
         return {"sets and their subsets": (sum(1 << len(b) for b in self.weights), MAX_SUBSETS)}
 
     def supports(self, block: Block) -> bool:
@@ -196,7 +196,7 @@ def beyond_parts(strategy: MarginalsStrategy, S: Subset, order: int) -> dict[Sub
     r"""Return, for each t <= S, what the b with b & S = t contribute beyond t.
 
     That is the sum of theta_b^order prod_{i in b \ S} sum_r (A_i z_i)_r^order.
-    By inclusion-exclusion over the sets u between t and S, of which every b above u is held; over
+    By inclusion-exclusion over the sets u between t and S, whose sums over b >= u are known; over
     all measured b where those are fewer.
     """
     exactly: dict[Subset, float] = {}

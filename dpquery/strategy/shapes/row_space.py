@@ -1,8 +1,8 @@
 r"""Queries answered as combinations of the rows of one measured block.
 
-Where a strategy is the workload's own queries, a question is answered from the rows of one of them:
-by those very rows if they are among them, else by the shortest combination of rows, C F = Q an
-attribute at a time. With t F = 1 for the total, an r-of-k block is then
+Where a strategy is the workload's own queries, a question is answered from the rows of one of its
+blocks: by the same rows where the block has them, else by the shortest combination of its rows,
+C F = Q for each attribute. With t F = 1 for the total, an r-of-k block is then
     sum_u coef_u  kron_{i in u} C_i  kron_{i in S \ u} 1 t_i  kron_{i not in S} t_i.
 """
 

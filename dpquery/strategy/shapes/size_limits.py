@@ -16,7 +16,7 @@ MAX_ALL_BYTES = 1 << 31
 
 
 def check_strategy_size(strategy: Strategy) -> None:
-    """Refuse strategies that are too large to be held, read back, tabulated or answered.
+    """Refuse strategies that are too large to be stored, read back, tabulated or answered.
 
     Raises:
         UnsupportedWorkloadError: its matrices, sets, levels, tables or noisy answers are too many.

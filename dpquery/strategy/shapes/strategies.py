@@ -24,7 +24,7 @@ PowerPair = tuple[RowSums, RowSums]
 
 @dataclass(frozen=True, eq=False)
 class Strategy(ABC):
-    """Integer queries that are measured together, and what can be said of their answers.
+    """Integer queries that are measured together, with the variances of what they answer.
 
     A shape is one subclass in a file of its own, registered in `registry.SHAPES`.
 
@@ -55,8 +55,8 @@ class Strategy(ABC):
         A measured factor has full column rank, so that a part which measures the attributes A
         spans every function of A, and no more. A query that depends on each attribute of a set S
         together is in the span of several such parts where one of them measures all of S, and
-        nowhere else: what it holds beyond the subsets of S is orthogonal to every function of
-        fewer attributes.
+        nowhere else: its part beyond the subsets of S is orthogonal to every function of fewer
+        attributes.
         """
 
     def serves(self, workload: Workload) -> bool:
@@ -122,7 +122,7 @@ class Strategy(ABC):
 
     @property
     def listings(self) -> dict[str, tuple[int, int]]:
-        """How many of what else a plan lists, and how many there may be."""
+        """What else a plan lists: how many there are, and how many there may be."""
         return {}
 
     def encode(self) -> dict[str, JsonValue]:
@@ -131,12 +131,18 @@ class Strategy(ABC):
 
     @abstractmethod
     def encode_parameters(self) -> dict[str, JsonValue]:
-        """Return what beside its name and kind makes the strategy."""
+        """Return all but the name and the kind as JSON values."""
 
     @classmethod
     @abstractmethod
     def decode(cls, encoded: Json, name: str, noise: Noise, workload: Workload) -> Self:
-        """Return the strategy of `encode`, which may be hostile.
+        """Return the strategy that JSON values of `encode` describe; they may be hostile.
+
+        Args:
+            encoded: the values.
+            name: of the candidate.
+            noise: what is added.
+            workload: that the strategy is to answer.
 
         Raises:
             LookupError, TypeError, ValueError, ArithmeticError: it is no such strategy for the

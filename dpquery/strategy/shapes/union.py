@@ -56,7 +56,7 @@ class UnionStrategy(Strategy):
 
     @cached_property
     def joint(self) -> JointSystem | None:
-        """All parts as one system, where it can be held."""
+        """All parts as one system; None where it is too large."""
         factors = [{i: part.factors[i] for i in part.attributes} for part in self.parts]
         return joint_system(self.shape, factors, [rows.weight for rows in self.measurements])
 
