@@ -78,7 +78,7 @@ class _SplitEstimates(ABC):
     """Tables as sums over b below S of a component over b, spread over the other attributes."""
 
     def __init__(self, strategy: SplitStrategy, answers: Sequence[Array]) -> None:
-        self.splits, self.shape, self.answers = strategy.splits, strategy.shape, answers
+        self.strategy, self.shape, self.answers = strategy, strategy.shape, answers
         self.measurements = strategy.measurements
         self.places = {rows.block.attributes: k for k, rows in enumerate(self.measurements)}
         self._kept: dict[Subset, Array] = {}
@@ -113,7 +113,7 @@ class _SplitEstimates(ABC):
 
     def _spread(self, S: Subset, k: int) -> Array:
         """Return z of an attribute along its axis in a table, or one number where all are equal."""
-        split = self.splits[S[k]]
+        split = self.strategy.splits[S[k]]
         z = np.ones(1) if split is None else split.spread(np.ones((1, 1)))
         return z.reshape([-1 if axis == k else 1 for axis in range(len(S))])
 
@@ -126,9 +126,7 @@ class _SplitEstimates(ABC):
 class _MarginalEstimates(_SplitEstimates):
     """Components from every measured subset a that holds b, weighted by the algebra."""
 
-    def __init__(self, strategy: MarginalsStrategy, answers: Sequence[Array]) -> None:
-        super().__init__(strategy, answers)
-        self.strategy = strategy
+    strategy: MarginalsStrategy
 
     def _component(self, b: Subset) -> Array:
         """Return sum_{a >= b} kron_{i in b} H_i A_i' kron_{i in a - b} z_i'A_i' y_a / lambda_b."""
@@ -192,9 +190,7 @@ class _MarginalEstimates(_SplitEstimates):
 class _ResidualEstimates(_SplitEstimates):
     """Components kron_{i in b} R_i y_b: nothing is measured twice."""
 
-    def __init__(self, strategy: ResidualStrategy, answers: Sequence[Array]) -> None:
-        super().__init__(strategy, answers)
-        self.strategy = strategy
+    strategy: ResidualStrategy
 
     def _component(self, b: Subset) -> Array:
         scale = 1 / self.strategy.weights[b]

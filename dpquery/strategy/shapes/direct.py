@@ -1,5 +1,7 @@
 """The workload's own queries (the plain Laplace or Gaussian mechanism)."""
 
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Self
@@ -31,16 +33,13 @@ class DirectStrategy(Strategy):
 
     @cached_property
     def measurements(self) -> tuple[WeightedBlock, ...]:
-        """One measurement a workload block."""
         pairs = zip(self.weights, self.workload.blocks, strict=True)
         return tuple(WeightedBlock(weight, block) for weight, block in pairs)
 
     def supports(self, block: Block) -> bool:
-        """Return whether the block is a combination of the rows of one of the workload's blocks."""
         return combination(self.workload, self.weights, block) is not None
 
     def serves(self, workload: Workload) -> bool:
-        """Return True: every block of its own workload is measured."""
         return True
 
     def combined(self, block: Block) -> BlockRows | Combination:
@@ -55,19 +54,16 @@ class DirectStrategy(Strategy):
         return rows
 
     def power_sums(self, block: Block, *, position: int | None, order: int) -> RowTerms:
-        """Return sums of powers of coefficients: of one, for the workload's own blocks."""
         if position is None:
             return self.combined(block).power_sums(block, order)
         unit = np.ones(1)
         return [(self.weights[position] ** -float(order), [unit] * len(block.factors))]
 
     def encode_parameters(self) -> dict[str, JsonValue]:
-        """Return the weights; the blocks are the workload's."""
         return {"weights": list(self.weights)}
 
     @classmethod
     def decode(cls, encoded: Json, name: str, noise: Noise, workload: Workload) -> Self:
-        """Return the workload with the weights that JSON values hold."""
         weights = tuple(scaled_integer(weight) for weight in list_of(encoded["weights"]))
         if len(weights) != len(workload.blocks):
             raise ValueError("weights")

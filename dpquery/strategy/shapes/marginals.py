@@ -1,5 +1,7 @@
 """Weighted marginals, of cells (OPT_M) or of factors (OPT_F): all is a sum over subsets."""
 
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -65,7 +67,6 @@ class MarginalsStrategy(SplitStrategy):
 
     @cached_property
     def measurements(self) -> tuple[WeightedBlock, ...]:
-        """One product of factors a subset."""
         return tuple(
             WeightedBlock(weight, product(self.shape, {i: self.splits[i].factor for i in b}))
             for b, weight in self.weights.items()
@@ -102,16 +103,13 @@ class MarginalsStrategy(SplitStrategy):
 
     @property
     def written_factors(self) -> tuple[Factor, ...]:
-        """The factors of attributes that are not measured cell by cell."""
         return tuple(self.factors.values())
 
     @property
     def listings(self) -> dict[str, tuple[int, int]]:
-        """All subsets of what is measured, whose sums are computed."""
         return {"sets and their subsets": (sum(1 << len(b) for b in self.weights), MAX_SUBSETS)}
 
     def supports(self, block: Block) -> bool:
-        """Return whether the block's attributes are measured together."""
         return wide_attributes(block) in self.squares_above
 
     def component_variance(self, b: Subset) -> float:
@@ -127,11 +125,50 @@ class MarginalsStrategy(SplitStrategy):
         return self.split_power_sums(block, [split.variances for split in self.splits], order)
 
     def coefficient_sums(self, block: Block) -> PowerPair | None:
-        """Return both sums from coefficients on the measured sets that meet the block's."""
-        return _coefficient_sums(self, block)
+        r"""Return both sums from coefficients on the measured sets that meet the block's.
+
+        On the answers of a measured b the coefficients of a query over S are, with t = b & S,
+            theta_b kron_{i in b \ S} A_i z_i
+                sum_{a <= t} (D_a / lambda_a) kron_{i in a} A_i H_i q_i kron_{i in t \ a} A_i z_i,
+        D_a the difference of the query in a at the levels of its other predicates. What is outside
+        S is a factor of its own; equal predicates and equal rows are written out once.
+        """
+        splits = [self.splits[i] for i in block.attributes]
+        patterns = [
+            split.patterns(factor) for split, factor in zip(splits, block.factors, strict=True)
+        ]
+        counts = [len(pattern.levels) for pattern in patterns]
+        wide = [k for k, i in enumerate(block.attributes) if self.shape[i] > 1]
+        rows = math.prod(1 + len(patterns[k].reading) for k in wide)
+        if POWER_COST * math.prod(counts) * rows > COEFFICIENT_LIMIT:
+            return None
+        S = tuple(block.attributes[k] for k in wide)
+        beyond = [beyond_parts(self, S, order) for order in ORDERS]
+        sums = np.zeros((len(ORDERS), math.prod(counts)))
+        width = max(1, ROW_CHUNK // rows)
+        for start in range(0, sums.shape[1], width):
+            part = slice(start, min(start + width, sums.shape[1]))
+            chosen = np.unravel_index(np.arange(part.start, part.stop), counts) if counts else ()
+            D = _differences(
+                block, [pattern.levels[j] for pattern, j in zip(patterns, chosen, strict=True)]
+            )
+            for t in {t: None for scales in beyond for t in scales}:
+                places = [k for k, i in enumerate(block.attributes) if i in t]
+                C, numbers = _on_part(self, t, D, places, patterns, chosen)
+                squares = C * C
+                fourths = squares * squares
+                for total, scales, powers in zip(
+                    sums, beyond, (fourths, fourths * squares), strict=True
+                ):
+                    total[part] += scales.get(t, 0.0) * np.einsum("jr,jr->j", powers, numbers)
+        kinds = [
+            pattern.kinds if len(pattern.levels) > 1 else np.zeros(1, dtype=np.int64)
+            for pattern in patterns
+        ]
+        fourth, sixth = (total.reshape(counts)[np.ix_(*kinds)] for total in sums)
+        return fourth, sixth  # axes of length 1 where all predicates are alike
 
     def encode_parameters(self) -> dict[str, JsonValue]:
-        """Return the weights and factors as JSON values."""
         factors: list[JsonValue] = [
             [i, encode_factor(self.factors[i])] for i in sorted(self.factors)
         ]
@@ -216,49 +253,6 @@ def beyond_parts(strategy: MarginalsStrategy, S: Subset, order: int) -> dict[Sub
         if whole > CANCELLATION * above.get(t, 0.0):
             exactly[t] = whole / math.prod(strategy.reading_power(i, order) for i in t)
     return exactly
-
-
-def _coefficient_sums(strategy: MarginalsStrategy, block: Block) -> PowerPair | None:
-    r"""Return both sums from coefficients on the measured sets that meet the block's attributes.
-
-    On the answers of a measured subset b the coefficients of a query over S are, with t = b & S,
-        theta_b kron_{i in b \ S} A_i z_i
-            sum_{a <= t} (D_a / lambda_a) kron_{i in a} A_i H_i q_i kron_{i in t \ a} A_i z_i,
-    D_a the difference of the query in a at the levels of its other predicates. What is outside S is
-    a factor of its own; equal predicates and equal rows are written out once.
-    """
-    splits = [strategy.splits[i] for i in block.attributes]
-    patterns = [split.patterns(factor) for split, factor in zip(splits, block.factors, strict=True)]
-    counts = [len(pattern.levels) for pattern in patterns]
-    wide = [k for k, i in enumerate(block.attributes) if strategy.shape[i] > 1]
-    rows = math.prod(1 + len(patterns[k].reading) for k in wide)
-    if POWER_COST * math.prod(counts) * rows > COEFFICIENT_LIMIT:
-        return None
-    S = tuple(block.attributes[k] for k in wide)
-    beyond = [beyond_parts(strategy, S, order) for order in ORDERS]
-    sums = np.zeros((len(ORDERS), math.prod(counts)))
-    width = max(1, ROW_CHUNK // rows)
-    for start in range(0, sums.shape[1], width):
-        part = slice(start, min(start + width, sums.shape[1]))
-        chosen = np.unravel_index(np.arange(part.start, part.stop), counts) if counts else ()
-        D = _differences(
-            block, [pattern.levels[j] for pattern, j in zip(patterns, chosen, strict=True)]
-        )
-        for t in {t: None for scales in beyond for t in scales}:
-            places = [k for k, i in enumerate(block.attributes) if i in t]
-            C, numbers = _on_part(strategy, t, D, places, patterns, chosen)
-            squares = C * C
-            fourths = squares * squares
-            for total, scales, powers in zip(
-                sums, beyond, (fourths, fourths * squares), strict=True
-            ):
-                total[part] += scales.get(t, 0.0) * np.einsum("jr,jr->j", powers, numbers)
-    kinds = [
-        pattern.kinds if len(pattern.levels) > 1 else np.zeros(1, dtype=np.int64)
-        for pattern in patterns
-    ]
-    fourth, sixth = (total.reshape(counts)[np.ix_(*kinds)] for total in sums)
-    return fourth, sixth  # axes of length 1 where all predicates are alike
 
 
 def _differences(block: Block, levels: Sequence[Array]) -> Array:

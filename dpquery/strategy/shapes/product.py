@@ -1,5 +1,7 @@
 """A Kronecker product of one integer factor for each attribute (OPT_x, Identity)."""
 
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -84,11 +86,9 @@ class ProductStrategy(Strategy):
 
     @property
     def written_factors(self) -> tuple[Factor, ...]:
-        """All factors."""
         return self.factors
 
     def supports(self, block: Block) -> bool:
-        """Return whether the block looks at measured attributes and single classes alone."""
         return all(i in self.attributes or self.shape[i] == 1 for i in block.attributes)
 
     def power_sums(self, block: Block, *, position: int | None, order: int) -> RowTerms | None:
@@ -149,11 +149,9 @@ class ProductStrategy(Strategy):
         return {c: ((f**c) * t ** (order - c)).sum(axis=1) for c in counts}
 
     def encode_parameters(self) -> dict[str, JsonValue]:
-        """Return the factors as JSON values."""
         return {"factors": [encode_factor(factor) for factor in self.factors]}
 
     @classmethod
     def decode(cls, encoded: Json, name: str, noise: Noise, workload: Workload) -> Self:
-        """Return the product of factors that JSON values hold."""
         pairs = zip(list_of(encoded["factors"]), workload.shape_of_domain, strict=True)
         return cls(name, noise, tuple(decode_factor(mapping(factor), n) for factor, n in pairs))

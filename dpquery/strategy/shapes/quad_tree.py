@@ -1,5 +1,7 @@
 """Blocks of the cells of two attributes at several sizes."""
 
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -67,7 +69,6 @@ class QuadTreeStrategy(Strategy):
 
     @cached_property
     def measurements(self) -> tuple[WeightedBlock, ...]:
-        """One product of two sets of blocks a level."""
         measurements = []
         for level in self.levels:
             pairs = zip(self.pair, level.sizes, strict=True)
@@ -84,11 +85,9 @@ class QuadTreeStrategy(Strategy):
 
     @property
     def listings(self) -> dict[str, tuple[int, int]]:
-        """The levels."""
         return {"levels": (len(self.levels), MAX_LEVELS)}
 
     def supports(self, block: Block) -> bool:
-        """Return whether the block looks at the two attributes and single classes alone."""
         return set(wide_attributes(block)) <= set(self.pair)
 
     def power_sums(self, block: Block, *, position: int | None, order: int) -> RowTerms | None:
@@ -113,17 +112,50 @@ class QuadTreeStrategy(Strategy):
         return terms
 
     def coefficient_sums(self, block: Block) -> PowerPair | None:
-        """Return both sums from the coefficients on the blocks of every level."""
-        return _coefficient_sums(self, block)
+        """Return both sums from the coefficients on the blocks of every level.
+
+        With means m_j of the query over the blocks of level j, its coefficients on level l are
+            weight_l S_l (sum_{j <= l} shares[j] m_l + sum_{j > l} shares[j] m_j),
+        S_l the cells of a block; means of a product of predicates are products of theirs.
+        """
+        places = [block.attributes.index(i) if i in block.attributes else None for i in self.pair]
+        others = [k for k in range(len(block.factors)) if k not in places]  # of one class
+        counts = [1 if k is None else block.row_shape[k] for k in places]
+        lone = math.prod(block.row_shape[k] for k in others)
+        cells, depth = math.prod(self.shape[i] for i in self.pair), len(self.levels)
+        blocks = [cells // math.prod(level.sizes) for level in self.levels]
+        terms = sum(count * (depth - number) for number, count in enumerate(blocks)) * len(
+            block.summands
+        )
+        if lone * math.prod(counts) * (POWER_COST * sum(blocks) + terms) > COEFFICIENT_LIMIT:
+            return None
+        sums = np.zeros((2, lone, *counts))
+        coefs = _lone_levels(block, others)
+        for number, level in enumerate(self.levels):
+            first, second = (_means(self, block, axis, k, number) for axis, k in enumerate(places))
+            shares = [sum(self.shares[: number + 1]), *self.shares[number + 1 :]]
+            scales = np.multiply.outer(coefs, shares) * level.weight * math.prod(level.sizes)
+            width = max(1, ROW_CHUNK // (counts[1] * blocks[number]))
+            for row in range(lone):
+                weighted = first * scales[:, row].ravel()
+                for start in range(0, counts[0], width):
+                    part = slice(start, start + width)
+                    C = np.tensordot(weighted[part], second, axes=(2, 2))
+                    squares = C * C
+                    fourths = squares * squares
+                    sums[0, row, part] += fourths.sum(axis=(1, 3))
+                    sums[1, row, part] += (fourths * squares).sum(axis=(1, 3))
+        order = [*others, *(k for k in places if k is not None)]
+        shape = [block.row_shape[k] for k in order]
+        fourth, sixth = (total.reshape(shape).transpose(np.argsort(order)) for total in sums)
+        return fourth, sixth
 
     def encode_parameters(self) -> dict[str, JsonValue]:
-        """Return the pair and the levels as JSON values."""
         levels: list[JsonValue] = [[*level.sizes, level.weight] for level in self.levels]
         return {"pair": list(self.pair), "levels": levels}
 
     @classmethod
     def decode(cls, encoded: Json, name: str, noise: Noise, workload: Workload) -> Self:
-        """Return the quad-tree that JSON values hold."""
         first, second = (integer(position, 0) for position in list_of(encoded["pair"]))
         levels = []
         for raw in list_of(encoded["levels"]):
@@ -143,46 +175,6 @@ def _block_forms(factor: Factor, size: int) -> dict[int, Array]:
     sums = factor.row_sums.astype(np.float64)
     forms = (np.full(1, float(n)), sums, squares.astype(np.float64))
     return {c: distinct_or_all(form) for c, form in enumerate(forms)}
-
-
-def _coefficient_sums(strategy: QuadTreeStrategy, block: Block) -> PowerPair | None:
-    """Return both sums from the coefficients on the blocks of every level.
-
-    With means m_j of the query over the blocks of level j, its coefficients on level l are
-        weight_l S_l (sum_{j <= l} shares[j] m_l + sum_{j > l} shares[j] m_j),
-    S_l the cells of a block; means of a product of predicates are products of theirs.
-    """
-    places = [block.attributes.index(i) if i in block.attributes else None for i in strategy.pair]
-    others = [k for k in range(len(block.factors)) if k not in places]  # of one class
-    counts = [1 if k is None else block.row_shape[k] for k in places]
-    lone = math.prod(block.row_shape[k] for k in others)
-    cells, depth = math.prod(strategy.shape[i] for i in strategy.pair), len(strategy.levels)
-    blocks = [cells // math.prod(level.sizes) for level in strategy.levels]
-    terms = sum(count * (depth - number) for number, count in enumerate(blocks)) * len(
-        block.summands
-    )
-    if lone * math.prod(counts) * (POWER_COST * sum(blocks) + terms) > COEFFICIENT_LIMIT:
-        return None
-    sums = np.zeros((2, lone, *counts))
-    coefs = _lone_levels(block, others)
-    for number, level in enumerate(strategy.levels):
-        first, second = (_means(strategy, block, axis, k, number) for axis, k in enumerate(places))
-        shares = [sum(strategy.shares[: number + 1]), *strategy.shares[number + 1 :]]
-        scales = np.multiply.outer(coefs, shares) * level.weight * math.prod(level.sizes)
-        width = max(1, ROW_CHUNK // (counts[1] * blocks[number]))
-        for row in range(lone):
-            weighted = first * scales[:, row].ravel()
-            for start in range(0, counts[0], width):
-                part = slice(start, start + width)
-                C = np.tensordot(weighted[part], second, axes=(2, 2))
-                squares = C * C
-                fourths = squares * squares
-                sums[0, row, part] += fourths.sum(axis=(1, 3))
-                sums[1, row, part] += (fourths * squares).sum(axis=(1, 3))
-    order = [*others, *(k for k in places if k is not None)]
-    shape = [block.row_shape[k] for k in order]
-    fourth, sixth = (total.reshape(shape).transpose(np.argsort(order)) for total in sums)
-    return fourth, sixth
 
 
 def _lone_levels(block: Block, others: Sequence[int]) -> Array:

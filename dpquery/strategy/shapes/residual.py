@@ -1,5 +1,7 @@
 """Cores and totals of attribute subsets (OPT_R): nothing is measured twice."""
 
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import ClassVar, Self
@@ -46,7 +48,6 @@ class ResidualStrategy(SplitStrategy):
 
     @cached_property
     def measurements(self) -> tuple[WeightedBlock, ...]:
-        """One product of cores a subset."""
         return tuple(
             WeightedBlock(weight, product(self.shape, {i: self.core(i).factor for i in b}))
             for b, weight in self.weights.items()
@@ -54,40 +55,34 @@ class ResidualStrategy(SplitStrategy):
 
     @property
     def splits(self) -> tuple[Core | None, ...]:
-        """The cores."""
         return self.cores
 
     @property
     def written_factors(self) -> list[Factor]:
-        """The cores that were optimised."""
         return [core.factor for core in self.cores if isinstance(core, DenseCore)]
 
     def component_variance(self, b: tuple[int, ...]) -> float:
-        """Return the variance of a subset's block under unit noise; an error where unmeasured."""
         if b not in self.weights:
             raise UnsupportedWorkloadError(f"no measurement holds the attributes {b}")
         return float(self.weights[b]) ** -2
 
     def supports(self, block: Block) -> bool:
-        """Return whether the block's attributes are measured together."""
         return wide_attributes(block) in self.weights
 
     def serves(self, workload: Workload) -> bool:
-        """Return whether every subset of what is measured is measured, and the workload's sets.
-
-        With every set that lacks one of its members, and theirs, all of its subsets are there.
-        """
+        # With every set that lacks one of its members, and theirs, all of its subsets are there.
         return super().serves(workload) and all(
             b[:k] + b[k + 1 :] in self.weights for b in self.weights for k in range(len(b))
         )
 
     def power_sums(self, block: Block, *, position: int | None, order: int) -> RowTerms:
-        """Return sums of powers of coefficients, in closed form for every even order."""
-        rests = [None if core is None else _rest(core, order) for core in self.cores]
+        def rest(core: Core) -> Rest:
+            return core.variances if order == 2 else partial(core.power_sums, order=order)
+
+        rests = [None if core is None else rest(core) for core in self.cores]
         return self.split_power_sums(block, rests, order)
 
     def encode_parameters(self) -> dict[str, JsonValue]:
-        """Return the cores and weights as JSON values."""
         return {
             "cores": [_encode_core(core) for core in self.cores],
             "weights": encode_weights(self.weights),
@@ -95,15 +90,10 @@ class ResidualStrategy(SplitStrategy):
 
     @classmethod
     def decode(cls, encoded: Json, name: str, noise: Noise, workload: Workload) -> Self:
-        """Return the cores and weights that JSON values hold."""
         shape = workload.shape_of_domain
         pairs = zip(list_of(encoded["cores"]), shape, strict=True)
         cores = tuple(_decode_core(core, n) for core, n in pairs)
         return cls(name, noise, cores, decode_weights(encoded["weights"], len(shape)))
-
-
-def _rest(core: Core, order: int) -> Rest:
-    return core.variances if order == 2 else partial(core.power_sums, order=order)
 
 
 def _encode_core(core: Core | None) -> JsonValue:

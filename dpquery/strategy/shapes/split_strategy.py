@@ -1,5 +1,7 @@
 """Strategies that split every attribute into a level and a remainder: marginals and residuals."""
 
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -36,7 +38,6 @@ class SplitStrategy(Strategy):
         """
 
     def uniform_variances(self, blocks: Iterable[Block]) -> dict[int, float]:
-        """Return the variances of the blocks whose queries all have the same."""
         splits = [
             None if n == 1 else split for n, split in zip(self.shape, self.splits, strict=True)
         ]

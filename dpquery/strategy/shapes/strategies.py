@@ -53,10 +53,9 @@ class Strategy(ABC):
         """Return whether every query of a block is a combination of the measured rows.
 
         A measured factor has full column rank, so that a part which measures the attributes A
-        spans every function of A, and no more. A query that depends on each attribute of a set S
-        together is in the span of several such parts where one of them measures all of S, and
-        nowhere else: its part beyond the subsets of S is orthogonal to every function of fewer
-        attributes.
+        spans every function of A, and no more. A query that depends on all of a set S is in the
+        span of such parts where one of them measures all of S, and nowhere else: its part beyond
+        the subsets of S is orthogonal to every function of fewer attributes.
         """
 
     def serves(self, workload: Workload) -> bool:
@@ -95,12 +94,7 @@ class Strategy(ABC):
         return {}
 
     def fourth_and_sixth(self, block: Block, *, position: int | None) -> PowerPair | None:
-        """Return sum_r c_r^4 and sum_r c_r^6 of every query of a block; None if that is too much.
-
-        Args:
-            block: a block that the strategy supports.
-            position: its place in the workload; None for a question that it does not ask.
-        """
+        """Return sum_r c_r^4 and sum_r c_r^6 as `power_sums` does; None where that is too much."""
         fourth = self.power_sums(block, position=position, order=4)
         if fourth is None:
             return self.coefficient_sums(block)
@@ -108,11 +102,7 @@ class Strategy(ABC):
         return None if sixth is None else (fourth, sixth)
 
     def coefficient_sums(self, block: Block) -> PowerPair | None:
-        """Return the same two sums from coefficients that are written out.
-
-        That is done for distinct queries, some of them at a time, while it takes at most
-        COEFFICIENT_LIMIT multiplications.
-        """
+        """Return both from coefficients written out; None above COEFFICIENT_LIMIT operations."""
         return None
 
     @property

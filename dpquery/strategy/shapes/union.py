@@ -1,5 +1,7 @@
 """Several products side by side, each for a part of the workload (OPT_+)."""
 
+# ruff: noqa: D102 (a method of a base class or protocol is described there)
+
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Self
@@ -44,7 +46,6 @@ class UnionStrategy(Strategy):
 
     @cached_property
     def measurements(self) -> tuple[WeightedBlock, ...]:
-        """One product a part."""
         return tuple(
             WeightedBlock(weight * part.measurements[0].weight, part.measurements[0].block)
             for weight, part in zip(self.weights, self.parts, strict=True)
@@ -66,11 +67,9 @@ class UnionStrategy(Strategy):
 
     @property
     def written_factors(self) -> tuple[Factor, ...]:
-        """The factors of all parts."""
         return tuple(factor for part in self.parts for factor in part.factors)
 
     def supports(self, block: Block) -> bool:
-        """Return whether one part measures all that the block looks at."""
         return any(part.supports(block) for part in self.parts)
 
     def serves(self, workload: Workload) -> bool:
@@ -108,14 +107,12 @@ class UnionStrategy(Strategy):
         return [(coef / self.weights[k] ** order, vectors) for coef, vectors in terms]
 
     def coefficient_sums(self, block: Block) -> PowerPair | None:
-        """Return both sums for parts that are solved together."""
         joint = self.joint_for(block)
         if joint is None or joint_power_work(joint, block) > COEFFICIENT_LIMIT:
             return None
         return joint_power_sums(joint, block)
 
     def encode_parameters(self) -> dict[str, JsonValue]:
-        """Return the parts, their weights and what they serve as JSON values."""
         return {
             "parts": [part.encode() for part in self.parts],
             "weights": list(self.weights),
