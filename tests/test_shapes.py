@@ -25,6 +25,7 @@ from dpquery.strategy.shapes.sensitivity import sensitivity
 from dpquery.strategy.shapes.size_limits import _matrix_bytes, check_strategy_size
 
 SHAPE = (4, 1, 6)
+TREE_SHAPE = (4, 1, 6, 2)  # of a quad-tree, which measures two attributes and sums over the last
 every_shape = pytest.mark.parametrize("kind", SHAPES)
 seeds = pytest.mark.parametrize("seed", range(4))
 
@@ -33,12 +34,12 @@ def strategies(kind, seed, noise="laplace"):
     """Strategies of one shape, each with a workload that it serves."""
     rng = np.random.default_rng(seed)
     levels = (Level((1, 1), 5), Level((2, 3), 9), Level((4, 3), 4))
-    factors = ({i: random_factor(rng, SHAPE[i]) for i in (0, 2)} for _ in range(3))
-    blocks = tuple(product(SHAPE, pair) for pair in factors)
-    tree = QuadTreeStrategy("tree", noise, SHAPE, (0, 2), levels)
+    factors = ({i: random_factor(rng, TREE_SHAPE[i]) for i in (0, 2)} for _ in range(3))
+    blocks = tuple(product(TREE_SHAPE, pair) for pair in factors)
+    tree = QuadTreeStrategy("tree", noise, TREE_SHAPE, (0, 2), levels)
     pairs = [
         *random_strategies(rng, SHAPE, noise),
-        (tree, Workload(SHAPE, blocks, (1.0,) * 3)),
+        (tree, Workload(TREE_SHAPE, blocks, (1.0,) * 3)),
     ]
     chosen = [(strategy, workload) for strategy, workload in pairs if strategy.kind == kind]
     assert chosen, f"no case of the shape {kind}: add one to random_strategies"
@@ -63,7 +64,7 @@ def test_what_is_encoded_is_decoded(kind, seed):
         encoded = strategy.encode()
         again = decode_strategy(json.loads(json.dumps(encoded)), noise="laplace", workload=workload)
         assert (type(again), again.name) == (SHAPES[kind], strategy.name)
-        assert again.shape == strategy.shape == SHAPE
+        assert again.shape == strategy.shape == workload.shape_of_domain
         assert again.encode() == encoded
         first, second = (dense_strategy(own.measurements).tolist() for own in (strategy, again))
         assert sorted(first) == sorted(second)  # a plan sorts the sets that are measured
@@ -96,9 +97,9 @@ def test_a_marginal_is_supported_where_the_measured_rows_span_it(kind, seed):
         assert strategy.serves(workload)
         A = dense_strategy(strategy.measurements).astype(float)
         onto_rows = np.linalg.pinv(A) @ A
-        for size in range(len(SHAPE) + 1):
-            for S in combinations(range(len(SHAPE)), size):
-                block = marginal(SHAPE, S)
+        for size in range(len(strategy.shape) + 1):
+            for S in combinations(range(len(strategy.shape)), size):
+                block = marginal(strategy.shape, S)
                 W = dense_block(block).astype(float)
                 spanned = np.allclose(W @ onto_rows, W, atol=1e-6)
                 supported = strategy.supports(block)
@@ -136,7 +137,7 @@ def packed_bytes(value):
 @seeds
 def test_exact_counts_come_back(kind, seed):
     for strategy, workload in strategies(kind, seed):
-        x = np.random.default_rng(seed).integers(0, 50, math.prod(SHAPE)).astype(float)
+        x = np.random.default_rng(seed).integers(0, 50, math.prod(strategy.shape)).astype(float)
         exact = [m.weight * (dense_block(m.block).astype(float) @ x) for m in strategy.measurements]
         estimates = reconstruct(strategy, exact)
         for position, block in enumerate(workload.blocks):
