@@ -1,7 +1,8 @@
 """Differentially private tables: plan without data, release under a ledger, report every error.
 
 The commands are functions too: `plan`, `release`, `answer`, `synthesize` and `error_report`. Each
-is loaded when it is first used, so that importing dpquery costs nothing.
+is loaded when it is first used, so that importing dpquery costs nothing. `reporting` shows what
+they are doing.
 """
 
 from typing import TYPE_CHECKING
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
     from dpquery.commands.plan import plan
     from dpquery.commands.release import release
     from dpquery.commands.synthesize import synthesize
+    from dpquery.progress import reporting
 
-__all__ = ["__version__", "answer", "error_report", "plan", "release", "synthesize"]
+__all__ = ["__version__", "answer", "error_report", "plan", "release", "reporting", "synthesize"]
 
 
 def __getattr__(name: str) -> object:
@@ -41,6 +43,10 @@ def __getattr__(name: str) -> object:
             from dpquery.commands.synthesize import synthesize
 
             return synthesize
+        case "reporting":
+            from dpquery.progress import reporting
+
+            return reporting
         case _:
             raise AttributeError(f"module 'dpquery' has no attribute {name!r}")
 

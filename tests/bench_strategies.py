@@ -23,6 +23,7 @@ from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Factor
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
+from dpquery.progress import reporting
 from dpquery.spec.parsing.spec import load_spec
 from dpquery.strategy.goals.goals import largest_standard_error
 from dpquery.strategy.noise_kinds import Noise
@@ -141,9 +142,8 @@ def measured(case: Case) -> Row:
             marks.append((name, time.process_time()))
 
     start = time.process_time()
-    selection = select(case.workload, noises=[case.noise], objective=case.objective, progress=mark)[
-        case.noise
-    ]
+    with reporting(mark):
+        selection = select(case.workload, noises=[case.noise], objective=case.objective)[case.noise]
     end = time.process_time()
     unit = STD[case.noise]
     field = "rmse" if case.objective == "rmse" else "max_std_error"

@@ -20,6 +20,7 @@ from rap_support import PERSON_SPEC as RAP_PERSON_SPEC
 from wild_files import CANARY
 
 from dpquery.plan_file.rap_settings import RapSettings
+from dpquery.progress import report_progress
 
 LONG_AGO = 1_000_000_007  # when every data file was written, in seconds
 CHANGING = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.chmod"}
@@ -77,10 +78,9 @@ class Seen:
         ]
 
 
-def fixed_draw(answers, *, progress=None, **_):
+def fixed_draw(answers, **_):
     """Noise that hides everything: values from their number alone."""
-    if progress is not None:
-        progress(answers.size)
+    report_progress("drawing noise", 1.0)
     return np.random.default_rng(answers.size).integers(-(2**20), 2**20, answers.size)
 
 

@@ -48,7 +48,7 @@ ALL_SUBSETS = [s for r in range(5) for s in itertools.combinations(range(4), r)]
 def run(path, body, *, spec, header=HEADER, subsets=ALL_SUBSETS, chunk_bytes=2**24, classes=None):
     path.write_bytes(header + b"\n" + body)
     tally = module._Tally(spec, subsets, classes or [np.arange(n) for n in spec.domain.shape])
-    return module._tabulate(path, tally, progress=None, chunk_bytes=chunk_bytes)
+    return module._tabulate(path, tally, chunk_bytes=chunk_bytes)
 
 
 def slow_code(column, text):

@@ -28,6 +28,7 @@ from dpquery.measurement.rap.budget import STEPS
 from dpquery.measurement.rap.rounds import RapQuery, offsets, rounds_of, run_rounds, scaled_total
 from dpquery.measurement.rap.selection import ExactChance
 from dpquery.plan_file.rap_settings import RapSettings
+from dpquery.progress import reporting
 from dpquery.spec.model import Rows
 
 # What chance decides, and who decides on chance.
@@ -209,7 +210,8 @@ def test_nothing_but_noisy_values_reaches_the_projection_the_ledger_or_the_scree
         path = open_ledger(folder, question)
         with Ledger.open(path, create=False) as ledger:
             data = write_csv(folder / "data.csv", rows)
-            done = curator.measure(data, question, ledger=ledger, progress=said.append)
+            with reporting(said.append):
+                done = curator.measure(data, question, ledger=ledger)
             exported = list(ledger.export())
         said = [line for line in said if not line.startswith("reading the data")]
         files = sorted(path for path in (folder / "state").rglob("*") if path.is_file())

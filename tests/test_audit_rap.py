@@ -25,6 +25,7 @@ from dpquery.measurement.rap.budget import RapBudget
 from dpquery.measurement.rap.rounds import all_places
 from dpquery.measurement.rap.selection import ExactChance
 from dpquery.mechanisms import rap as rap_mechanism
+from dpquery.progress import reporting
 
 ROWS, REPLACED, PERSONS = TOWNS
 SMALL = Size(draws=0, replicates=10 * 150, releases=1)
@@ -215,14 +216,14 @@ def test_a_charge_after_the_data_was_read_is_seen_at_once(tmp_path, monkeypatch)
 def test_a_charge_after_the_first_records_were_read_is_seen_at_once(tmp_path, monkeypatch):
     real, reserve, late = curator.tabulate, Ledger.reserve, []
 
-    def charged_during_progress(data, *, progress, **named):
-        def on_progress(share):
+    def charged_during_progress(data, **named):
+        def on_progress(_):
             for args, fields in late:
                 reserve(*args, **fields)
             late.clear()
-            progress(share)
 
-        return real(data, progress=on_progress, **named)
+        with reporting(on_progress):
+            return real(data, **named)
 
     monkeypatch.setattr(Ledger, "reserve", lambda *args, **fields: late.append((args, fields)))
     monkeypatch.setattr(curator, "tabulate", charged_during_progress)

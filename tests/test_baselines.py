@@ -34,7 +34,7 @@ STD = math.sqrt(2)  # of Laplace noise at epsilon 1
 
 
 def problem_of(workload, noise="laplace"):
-    return Problem(workload, gram(workload), noise, seed=0, progress=lambda _: None)
+    return Problem(workload, gram(workload), noise, seed=0)
 
 
 def loss_of(proposal, workload):

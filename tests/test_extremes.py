@@ -38,7 +38,7 @@ def simulated_largest(strategy, workload, noise, runs=400):
 
 
 def strategy_for(build, workload, noise):
-    return build(Problem(workload, gram(workload), noise, 0, lambda _: None)).strategy
+    return build(Problem(workload, gram(workload), noise, 0)).strategy
 
 
 @pytest.mark.statistical

@@ -47,7 +47,7 @@ CORES = tuple(CenteredCore(n) for n in SHAPE)
 
 
 def problem_of(workload, noise="gaussian"):
-    return Problem(workload, gram(workload), noise, seed=0, progress=lambda _: None)
+    return Problem(workload, gram(workload), noise, seed=0)
 
 
 def dense_figures(strategy, workload, goal):

@@ -48,7 +48,7 @@ TREES = [
 def problem_of(factor, noise):
     n = factor.shape[1]
     workload = Workload((n,), (product((n,), {0: factor}),), (1.0,))
-    return Problem(workload, gram(workload), noise, seed=0, progress=lambda _: None)
+    return Problem(workload, gram(workload), noise, seed=0)
 
 
 def rmse(build, factor, noise):
@@ -164,7 +164,7 @@ def test_descent_over_two_attributes_predicts_its_own_loss():
     shape = (8, 16)
     blocks = (product(shape, {0: Prefix(8), 1: AllRanges(16)}), product(shape, {1: Prefix(16)}))
     workload = Workload(shape, blocks, (1.0, 20.0))
-    problem = Problem(workload, gram(workload), "laplace", seed=0, progress=lambda _: None)
+    problem = Problem(workload, gram(workload), "laplace", seed=0)
     promised = opt_hierarchy(problem.gram, noise="laplace", binary=True).loss
     error = expected_error(range_baselines.greedy_h(problem).strategy, workload)
     total = sum(
@@ -186,7 +186,7 @@ def test_branchings_are_few_and_possible():
 
 def test_cells_alone_need_no_hierarchy():
     workload = Workload((4, 3), (marginal((4, 3), [0, 1]),), (1.0,))
-    problem = Problem(workload, gram(workload), "laplace", seed=0, progress=lambda _: None)
+    problem = Problem(workload, gram(workload), "laplace", seed=0)
     with pytest.raises(UnsupportedWorkloadError, match="no attribute is asked for ranges"):
         range_baselines.h2(problem)
 

@@ -10,6 +10,7 @@ from strategies_support import random_workload
 from dpquery.exceptions import OutOfTimeError
 from dpquery.operators.blocks import Workload, marginal
 from dpquery.operators.gram import gram
+from dpquery.progress import reporting
 from dpquery.strategy.algebra.subsets import Lattice
 from dpquery.strategy.optimize.opt_marginals import MarginalSearch, MarginalsProblem, opt_marginals
 
@@ -153,5 +154,5 @@ def test_a_time_limit_stops_the_search(noise):
     def stop(_):
         raise OutOfTimeError("enough")
 
-    with pytest.raises(OutOfTimeError, match="enough"):
-        opt_marginals(gram(random_marginals(0, d=5)), noise=noise, rng=rng(), progress=stop)
+    with reporting(stop), pytest.raises(OutOfTimeError, match="enough"):
+        opt_marginals(gram(random_marginals(0, d=5)), noise=noise, rng=rng())

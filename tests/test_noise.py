@@ -14,6 +14,7 @@ from dpquery.measurement.noise import exact_noise as noise_module
 from dpquery.measurement.noise import library_versions
 from dpquery.measurement.noise.bulk_noise import BulkSampler
 from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw, source
+from dpquery.progress import reporting
 from dpquery.version import __version__
 
 LAWS = [
@@ -99,14 +100,10 @@ def test_noise_is_added_to_each_answer_in_its_place():
 def test_big_vectors_are_drawn_in_chunks_with_fresh_noise(monkeypatch):
     monkeypatch.setattr(noise_module, "_CHUNK", 700)
     done = []
-    noisy = draw(
-        np.zeros(2000, np.int64),
-        budget=budget_for("laplace", 2.0**40),
-        sensitivity=1,
-        scale=2.0**40,
-        progress=done.append,
-    )
-    assert done == [700, 1400, 2000]
+    settings = {"budget": budget_for("laplace", 2.0**40), "sensitivity": 1, "scale": 2.0**40}
+    with reporting(done.append):
+        noisy = draw(np.zeros(2000, np.int64), **settings)
+    assert done == [f"drawing noise: {percent}%" for percent in (35, 70, 100)]
     assert np.unique(noisy).size > 1990
 
 

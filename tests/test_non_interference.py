@@ -8,7 +8,6 @@ import os
 import shutil
 import sys
 import tempfile
-from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from wild_files import FILES, PLAIN
 
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.rap.budget import GRID_BITS
+from dpquery.progress import reporting
 
 CURATOR = "dpquery.measurement.curator"
 ALSO = "--also nonnegative --also consistent --also thresholded:1.5 --also integer"
@@ -184,7 +184,7 @@ def appending(place, what):
 
 
 def shown_to_a_pipe():
-    return nullcontext(lambda text: print(text, file=sys.stderr))
+    return reporting(lambda line: print(line, file=sys.stderr))
 
 
 def made_and_removed(records):

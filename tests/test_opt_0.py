@@ -11,6 +11,7 @@ from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import Mixture, array_of, gram
 from dpquery.operators.inverses import inverse_array as written
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
+from dpquery.progress import reporting
 from dpquery.strategy.algebra.eigenvalues import eigh, eigvalsh
 from dpquery.strategy.algebra.tridiagonal import (
     QUADRATURE_TOLERANCE,
@@ -88,12 +89,12 @@ def test_the_quadrature_knows_its_error(condition):
 def test_the_certificate_is_never_above_the_dense_optimum(factor):
     V, inverse = gram_of(factor), TridiagonalInverse.of(gram_of(factor))
     m = len(inverse.diagonal)
-    point = optimum(inverse, np.ones(m), 300, lambda _: None)
+    point = optimum(inverse, np.ones(m), 300)
     dense = opt_0(array_of(V)[:m, :m], noise="gaussian", rng=rng())
     assert point.bound <= dense.loss * (1 + 1e-9)
     assert dense.bound <= point.loss * (1 + 1e-9)
     assert point.bound <= point.loss <= point.bound * (1 + FINE_GAP)
-    stopped = optimum(inverse, np.ones(m), 2, lambda _: None)
+    stopped = optimum(inverse, np.ones(m), 2)
     assert stopped.bound <= dense.loss * (1 + 1e-9)
 
 
@@ -162,7 +163,8 @@ def test_eigenvectors_by_halves_equal_those_of_the_whole(n):
 @pytest.mark.parametrize("p", [1, 7])
 def test_a_large_p_identity_starts_from_its_halves(p):
     V, said = gram_of(Prefix(301)), []
-    selection = opt_0(V, noise="laplace", rng=rng(), p=p, max_iterations=15, progress=said.append)
+    with reporting(said.append):
+        selection = opt_0(V, noise="laplace", rng=rng(), p=p, max_iterations=15)
     assert selection.loss <= np.trace(array_of(V)) * (1 + 1e-9)
     assert any("301 classes" in text for text in said)
     assert any("151 classes" in text for text in said) == (p > 1)

@@ -13,6 +13,7 @@ from dpquery.operators.factors import Identity, Stacked, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import Prefix
 from dpquery.plan_file.strategy_json import decode_strategy
+from dpquery.progress import reporting
 from dpquery.strategy.errors.expected_error import expected_error, weighted_queries
 from dpquery.strategy.optimize.opt_factors import FactorsProblem, check_optimisable, opt_factors
 from dpquery.strategy.search.candidates import factors_candidate
@@ -22,8 +23,8 @@ noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 SHAPE = MIXED.shape_of_domain
 
 
-def problem_of(workload, noise, progress=lambda _: None):
-    return Problem(workload, gram(workload), noise, seed=0, progress=progress)
+def problem_of(workload, noise):
+    return Problem(workload, gram(workload), noise, seed=0)
 
 
 def optimised(workload, noise, *, max_cells=1e8):
@@ -171,10 +172,10 @@ def test_where_it_is_another_candidate_no_time_is_spent(workload, other):
 def test_it_can_be_stopped_while_it_descends():
     messages = []
 
-    def progress(text):
+    def stop(text):
         messages.append(text)
         if sum("OPT_F" in message for message in messages) == 30:
             raise OutOfTimeError
 
-    with pytest.raises(OutOfTimeError):
-        factors_candidate(problem_of(MIXED, "laplace", progress))
+    with reporting(stop), pytest.raises(OutOfTimeError):
+        factors_candidate(problem_of(MIXED, "laplace"))

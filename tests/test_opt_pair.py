@@ -11,6 +11,7 @@ from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Dense, Identity, total
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import AllRanges, Prefix
+from dpquery.progress import reporting
 from dpquery.strategy.optimize.opt_pair import PairProblem, opt_pair
 
 SHAPE = (3, 4, 2, 3, 1)
@@ -85,7 +86,8 @@ def test_the_gradient_agrees_with_finite_differences(workload, factors):
 @pairs
 def test_what_is_found_is_better_than_the_start_and_as_good_as_it_says(workload, factors):
     messages = []
-    selection = opt_pair(gram(workload), factors, (0.8, 0.6), progress=messages.append)
+    with reporting(messages.append):
+        selection = opt_pair(gram(workload), factors, (0.8, 0.6))
     assert selection.loss < dense_loss(workload, factors, (0.8, 0.6)) * (1 - 1e-3)
     assert dense_loss(workload, selection.factors, selection.shares) == pytest.approx(
         selection.loss, rel=1e-6

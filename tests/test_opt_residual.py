@@ -27,7 +27,7 @@ SHAPE = MIXED.shape_of_domain
 
 
 def proposal_for(workload):
-    problem = Problem(workload, gram(workload), "gaussian", seed=0, progress=print)
+    problem = Problem(workload, gram(workload), "gaussian", seed=0)
     return residual_candidate(problem)
 
 

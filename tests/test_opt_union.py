@@ -206,7 +206,7 @@ def test_ten_thousand_tables_are_refused_in_no_time():
 
 
 def candidate(workload, noise):
-    problem = Problem(workload, gram(workload), noise, seed=0, progress=lambda _: None)
+    problem = Problem(workload, gram(workload), noise, seed=0)
     return union_candidate(problem).strategy
 
 

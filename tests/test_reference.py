@@ -171,7 +171,7 @@ def rmse_of(build, name, noise):
     """The RMSE of one candidate on a workload that comes with the project."""
     spec = load_spec(Path(__file__).parents[1] / "workloads" / f"{name}.yaml")
     workload = compile_spec(spec).workload
-    proposal = build(Problem(workload, gram(workload), noise, seed=0, progress=lambda _: None))
+    proposal = build(Problem(workload, gram(workload), noise, seed=0))
     return STD[noise] * expected_error(proposal.strategy, workload).rmse
 
 
@@ -211,7 +211,7 @@ def test_cores_and_totals_are_ahead_of_every_gaussian_figure(name, best):
 def test_the_largest_error_of_marginals_meets_the_published_one_and_is_optimal(name):
     workload = MARGINALS[name]()
     goal = largest_standard_error(workload)
-    problem = Problem(workload, gram(workload), "gaussian", seed=0, progress=lambda _: None)
+    problem = Problem(workload, gram(workload), "gaussian", seed=0)
     strategy = residual_minimax(goal, problem).strategy
     reached = score(goal, expected_error(strategy, workload), workload)
     published = PUBLISHED["max_variance_sd_gaussian_residualplanner"][name]

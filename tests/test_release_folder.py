@@ -11,6 +11,7 @@ from cli_support import contents
 from release_support import AGE, ITEMS, answers, manifest, numbers, one, release, spec_of
 
 from dpquery.exceptions import PlanConflictError, SpecError
+from dpquery.progress import reporting
 from dpquery.releases.folder import write
 from dpquery.releases.folder.write import check_target, write_release
 from dpquery.spec.model import Item
@@ -149,16 +150,15 @@ def test_a_missing_or_empty_target_is_free(tmp_path):
 
 def test_progress_counts_queries(tmp_path):
     spec, seen = spec_of(ITEMS[-3:]), []
-    write_release(
-        tmp_path / "out",
-        spec=spec,
-        answers=answers,
-        manifest=manifest(spec),
-        replace=False,
-        progress=seen.append,
-    )
+
+    def see(line):
+        seen.append(int(line.removeprefix("writing answers: ").removesuffix("%")))
+
+    facts = manifest(spec)
+    with reporting(see):
+        write_release(tmp_path / "out", spec=spec, answers=answers, manifest=facts, replace=False)
     assert seen == sorted(seen)
-    assert seen[-1] == spec.queries
+    assert seen[-1] == 100
 
 
 def test_two_results_differ_in_nothing_but_their_numbers(tmp_path):

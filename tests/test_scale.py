@@ -162,7 +162,7 @@ def test_a_hundred_attributes_and_all_their_three_way_tables_reach_the_bound():
     blocks = tuple(marginal(shape, b) for k in range(4) for b in combinations(range(100), k))
     workload = Workload(shape, blocks, (1.0,) * len(blocks))
     V = gram(workload)
-    strategy = residual_candidate(Problem(workload, V, "gaussian", 0, lambda _: None)).strategy
+    strategy = residual_candidate(Problem(workload, V, "gaussian", 0)).strategy
     assert len(strategy.weights) == len(blocks) == 166_751
     error, bound = expected_error(strategy, workload), svd_bound(V)
     loss = error.rmse**2 * workload.shape[0]

@@ -5,6 +5,7 @@ import pytest
 import dpquery.strategy.search.select as module
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.ranges import Prefix
+from dpquery.progress import reporting
 from dpquery.strategy.search.select import LONG_ATTRIBUTE, select
 
 SHAPE = (LONG_ATTRIBUTE + 2, 3)
@@ -59,7 +60,8 @@ def test_two_processes_find_what_one_finds_in_the_order_asked_for(monkeypatch):
 @pytest.mark.parametrize("noise", NOISES)
 def test_progress_names_the_noise_and_every_candidate(noise):
     messages = []
-    selection = select(WORKLOAD, noises=[noise], progress=messages.append)[noise]
+    with reporting(messages.append):
+        selection = select(WORKLOAD, noises=[noise])[noise]
     assert all(text.startswith(f"{noise}: ") for text in messages)
     tried = {text.removeprefix(f"{noise}: ") for text in messages}
     assert {candidate.name for candidate in selection.candidates if candidate.proposal} - {

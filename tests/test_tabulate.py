@@ -28,6 +28,7 @@ from dpquery.exceptions import DataError, UnsupportedWorkloadError
 from dpquery.measurement.counting import csv_lines
 from dpquery.measurement.counting import tabulate as module
 from dpquery.measurement.counting.tabulate import check_header, tabulate
+from dpquery.progress import reporting
 from dpquery.spec.domain import Boolean, Categorical, Integers
 from dpquery.strategy.shapes.size_limits import MAX_TOTAL
 
@@ -239,8 +240,9 @@ def test_progress_ends_at_one(tmp_path):
     path = tmp_path / "f.csv"
     path.write_bytes(b"sex\n" + b"yes\n" * 100)
     seen = []
-    tabulate(path, spec=spec_of(single("sex", Boolean())), subsets=[()], progress=seen.append)
-    assert seen[-1] == 1.0
+    with reporting(seen.append):
+        tabulate(path, spec=spec_of(single("sex", Boolean())), subsets=[()])
+    assert seen[-1] == "reading the data: 100%"
 
 
 def test_subsets_are_increasing_and_their_cells_are_bounded(tmp_path):

@@ -161,7 +161,7 @@ def test_answers_from_measurements_without_noise_are_the_truth(build):
     x = np.random.default_rng(0).integers(0, 9, SHAPE)
     blocks = tuple(block for block in EVERY if len(block.attributes) > 2)
     workload = Workload(SHAPE, blocks, (1.0,) * len(blocks))
-    problem = Problem(workload, gram(workload), "gaussian", 0, lambda _: None)
+    problem = Problem(workload, gram(workload), "gaussian", 0)
     strategy = build(problem).strategy
     answers = [
         float(measurement.weight)
@@ -177,7 +177,7 @@ def test_answers_from_measurements_without_noise_are_the_truth(build):
 def test_predicted_errors_are_those_of_simulated_noise():
     shape, runs = (3, 2, 4), 2000
     workload = all_targets(shape, [(0, 1, 2), (0, 2)], 2, (1.0, 3.0))
-    problem = Problem(workload, gram(workload), "gaussian", 0, lambda _: None)
+    problem = Problem(workload, gram(workload), "gaussian", 0)
     strategy = residual_candidate(problem).strategy
     scale = math.sqrt(squared_sensitivity(strategy))
     rng = np.random.default_rng(0)
@@ -226,7 +226,7 @@ def test_thresholds_over_twelve_attributes_are_planned_in_closed_form(noise):
     workload = all_targets(shape, [tuple(range(12)), tuple(range(6))], 5, (1.0, 2.0))
     V = gram(workload)
     assert len(V.weights) <= 2**12 + 2**6
-    problem = Problem(workload, V, noise, 0, lambda _: None)
+    problem = Problem(workload, V, noise, 0)
     build = residual_candidate if noise == "gaussian" else marginals_candidate
     strategy = build(problem).strategy
     error = expected_error(strategy, workload)

@@ -15,6 +15,7 @@ from dpquery.audit.rap.checks import rap
 from dpquery.audit.statistics import MOST_TESTS
 from dpquery.exceptions import DpqueryError, LedgerError, SpecError
 from dpquery.measurement.ledger.files import check_local
+from dpquery.progress import current_reporter, reporting
 
 Part = Callable[[Size], Iterator[Finding]]
 
@@ -44,7 +45,6 @@ def audit(
     *,
     quick: bool = False,
     cases: tuple[Case, ...] = (),
-    progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Finding, ...]:
     """Run some parts of the audit, or all, and return their findings.
 
@@ -52,7 +52,6 @@ def audit(
         parts: names from PARTS; none for all.
         quick: draw less: mistakes then must be larger to be seen.
         cases: of a user's own plan; the parts that look at plans are then run on them alone.
-        progress: called with what has been checked.
 
     Raises:
         SpecError: there is no such part, or no place where its made-up data can lie.
@@ -64,11 +63,13 @@ def audit(
     size = replace(QUICK if quick else FULL, user_cases=cases)
     names = OF_PLANS if cases else tuple(PARTS)
     findings: list[Finding] = []
-    for name in dict.fromkeys(parts or names):
-        progress(f"{name}: starting")
-        for finding in _to_its_end(name, size):
-            findings.append(finding)
-            progress(f"{name}: {finding.subject}")
+    reporter = current_reporter()
+    with reporting(None):  # of the releases that are made to be looked at
+        for name in dict.fromkeys(parts or names):
+            reporter(f"{name}: starting")
+            for finding in _to_its_end(name, size):
+                findings.append(finding)
+                reporter(f"{name}: {finding.subject}")
     if sum(finding.tests for finding in findings) > MOST_TESTS:
         raise ValueError(f"more than {MOST_TESTS} tests: false alarms pass one in a million")
     return tuple(findings)

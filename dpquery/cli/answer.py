@@ -27,7 +27,7 @@ def answer_command(
     from dpquery.cli.output import release as summary
     from dpquery.commands.answer import answer
 
-    with shown_progress() as progress:
+    with shown_progress():
         done = answer(
             release,
             questions,
@@ -35,7 +35,6 @@ def answer_command(
             also=also or (),
             confidence=confidence,
             replace=replace,
-            progress=progress,
         )
     if as_json:
         print_json(summary.answer_json(done))

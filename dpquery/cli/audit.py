@@ -33,8 +33,8 @@ def audit_command(
     from dpquery.measurement.accounting import parse_epsilon
 
     cases = () if plan is None else planned_cases.cases_of(plan, epsilon=parse_epsilon(epsilon))
-    with shown_progress() as progress:
-        findings = run.audit(part or (), quick=quick, cases=cases, progress=progress)
+    with shown_progress():
+        findings = run.audit(part or (), quick=quick, cases=cases)
     if as_json:
         print_json(summary_audit.audit_json(findings, quick=quick, own_plan=bool(cases)))
     else:

@@ -56,7 +56,7 @@ def plan_command(
     """
     from dpquery.commands.plan import plan
 
-    with _announced_if_new(ledger_path(ledger)), shown_progress() as progress:
+    with _announced_if_new(ledger_path(ledger)), shown_progress():
         report = plan(
             spec,
             plan_path=out,
@@ -73,7 +73,6 @@ def plan_command(
             mechanism=mechanism,
             proxy=proxy,
             rap_search=rap_search,
-            progress=progress,
         )
     _show_plan(report, out, ledger_path(ledger), as_json=as_json)
 

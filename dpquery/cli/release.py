@@ -47,7 +47,7 @@ def release_command(
     from dpquery.commands.release import release
 
     forbid_dumps()
-    with shown_progress() as progress:
+    with shown_progress():
         done = release(
             data,
             plan_path=plan,
@@ -61,7 +61,6 @@ def release_command(
             confidence=confidence,
             release_number=release_number,
             replace=replace,
-            progress=progress,
         )
     _show_release(done, as_json=as_json)
     say(f"ledger: {ledger_path(ledger)}")

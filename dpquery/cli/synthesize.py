@@ -31,8 +31,8 @@ def synthetic_command(
     from dpquery.commands.synthesize import synthesize
     from dpquery.releases.formatting import count
 
-    with shown_progress() as progress:
-        done = synthesize(release, out=out, records=rows, seed=seed, progress=progress)
+    with shown_progress():
+        done = synthesize(release, out=out, records=rows, seed=seed)
     if as_json:
         print_json({"file": str(done.file), "records": done.records})
     else:

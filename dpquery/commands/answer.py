@@ -20,7 +20,7 @@ from dpquery.measurement.noise.calibration import calibrated_noise, standard_dev
 from dpquery.mechanisms.extra_columns import check_columns, extra_columns
 from dpquery.mechanisms.linear import LinearAnswers, check_solution
 from dpquery.mechanisms.rap import NO_COLUMNS, NO_LEVEL, RelaxedAnswers
-from dpquery.mechanisms.release_content import LEVEL, Progress, digest_of
+from dpquery.mechanisms.release_content import LEVEL, digest_of
 from dpquery.operators.compile import (
     CompiledSpec,
     compile_questions,
@@ -83,7 +83,6 @@ def answer(
     also: Sequence[str] = (),
     confidence: float | None = None,
     replace: bool = False,
-    progress: Progress = lambda _: None,
 ) -> AnswerReport:
     """Answer new questions from a release's noisy measurements; free, and as often as wanted.
 
@@ -95,7 +94,6 @@ def answer(
         also: extra columns beside the answers: see columns.postprocess.parse_columns.
         confidence: level of the noise intervals, 0.95 unless said; RAP has none.
         replace: whether answers to other questions in `out` are replaced.
-        progress: called with a line of text at every step.
 
     Privacy:
         Post-processing: a function of the release and public inputs.
@@ -110,7 +108,7 @@ def answer(
     plan, spec = plan_and_spec(content, source / PLAN_FILE)
     compiled = compile_spec(spec)
     new_questions = load_questions(Path(questions), of=spec)
-    request = _Request(new_questions, confidence, columns, progress)
+    request = _Request(new_questions, confidence, columns)
     answered = (_relaxed if manifest.rap else _linear)(
         _Release(source, manifest, plan, spec, compiled), request
     )
@@ -129,7 +127,6 @@ def answer(
         answers=answered.answers,
         manifest=with_extra(answers_of, new_questions.spec, columns),
         replace=replace,
-        progress=lambda done: progress(f"writing answers: {done / new_questions.spec.queries:.0%}"),
     )
     queries, figures = new_questions.spec.queries, (answered.rmse, answered.max_std_error)
     return AnswerReport(directory, source, queries, *figures, answered.guessed)
@@ -153,7 +150,6 @@ class _Request:
     questions: Questions
     confidence: float | None
     columns: tuple[ExtraColumn, ...]
-    progress: Progress
 
     @property
     def level(self) -> float:
@@ -184,9 +180,7 @@ def _linear(of: _Release, request: _Request) -> _Answered:
     check_columns(columns, strategy)
     noisy = _noisy(of, strategy)
     estimates = reconstruct(strategy, noisy)
-    extra = extra_columns(
-        columns, strategy, noisy, estimates, noise_std=std, progress=request.progress
-    )
+    extra = extra_columns(columns, strategy, noisy, estimates, noise_std=std)
     answers = LinearAnswers(
         new_questions.spec,
         new,

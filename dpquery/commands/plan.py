@@ -18,7 +18,6 @@ from dpquery.commands.arguments import (
 from dpquery.measurement import accounting
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.registered_caps import parent_cap
-from dpquery.mechanisms.release_content import Progress
 from dpquery.plan_file.plan import PLAN_MARK, Plan, write_plan
 from dpquery.plan_file.rap_settings import MechanismChoice
 from dpquery.planning.comparison import MechanismRequest, stage_for, with_rap
@@ -54,7 +53,6 @@ def plan(
     mechanism: str = "auto",
     proxy: FilePath | None = None,
     rap_search: bool = False,
-    progress: Progress = lambda _: None,
 ) -> PlanReport:
     """Choose the best strategy for a spec's workload, register the dataset and write the plan.
 
@@ -77,7 +75,6 @@ def plan(
         mechanism: "linear", "rap", or "auto": the better one, where the spec declares rows.
         proxy: public data to rehearse RAP on: a CSV file, or the folder of a release.
         rap_search: whether RAP's settings are searched on the proxy.
-        progress: called with a line of text at every step.
 
     Returns:
         The plan with its figures in counts; `errors` and `candidates` are data frames.
@@ -111,13 +108,12 @@ def plan(
         flaw_of=solution_check(
             spec, compiled, noises, epsilon=shown or Fraction(1), delta=at_delta
         ),
-        progress=progress,
     )
     chosen = tuple(planned(selection, spec, compiled) for selection in selections.values())
     name = Path(spec_path).name
     complete = Plan(__version__, name, spec.text, spec.files, minimised, goals, seed, chosen)
     report = report_of(complete, spec, epsilon=shown, delta=at_delta, sweep=points)
-    report = with_rap(report, stage, request=request, time_limit=time_limit, progress=progress)
+    report = with_rap(report, stage, request=request, time_limit=time_limit)
     replace_file(out, write_plan(report.plan), mark=PLAN_MARK)
     return report
 

@@ -26,7 +26,7 @@ from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.mechanisms.choose import chosen_mechanism, remark_on
-from dpquery.mechanisms.release_content import LEVEL, Progress, ReleaseRequest
+from dpquery.mechanisms.release_content import LEVEL, ReleaseRequest
 from dpquery.plan_file.plan import plan_and_spec, read_plan_file
 from dpquery.plan_file.rap_settings import MechanismChoice
 from dpquery.reconstruction.columns.postprocess import parse_columns
@@ -72,7 +72,6 @@ def release(
     confidence: float | None = None,
     release_number: int = 1,
     replace: bool = False,
-    progress: Progress = lambda _: None,
 ) -> ReleaseReport:
     """Carry a plan out on data: choose its mechanism, charge and measure, make answers, write.
 
@@ -90,7 +89,6 @@ def release(
         confidence: level of the noise intervals, 0.95 unless said; RAP has none.
         release_number: another number than before draws fresh noise and pays for it.
         replace: whether a different release in `out` is replaced.
-        progress: called with a line of text at every step.
 
     Privacy:
         What is written is (epsilon, delta)-DP for the unit and neighbours that the spec declares;
@@ -117,8 +115,8 @@ def release(
     check_target(directory, key=chosen.query.key, replace=replace)
     with Ledger.open(ledger_place(ledger_path), create=False) as ledger:
         ledger.check_replaced(directory)
-        measured = measure(as_path(data), chosen.query, ledger=ledger, progress=progress)
-    result = chosen.make(measured, level=confidence or LEVEL, progress=progress)
+        measured = measure(as_path(data), chosen.query, ledger=ledger)
+    result = chosen.make(measured, level=confidence or LEVEL)
     write_release(
         directory,
         spec=spec,
@@ -127,7 +125,6 @@ def release(
         replace=replace,
         sources=Sources(content, measured.values, chosen.measured),
         relaxed=result.relaxed,
-        progress=lambda done: progress(f"writing answers: {done / spec.queries:.0%}"),
     )
     remark = remark_on(plan, terms, mechanism=choice)
     return ReleaseReport(

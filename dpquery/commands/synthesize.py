@@ -15,7 +15,6 @@ from pyarrow import csv
 
 from dpquery.commands.arguments import RELEASE_PATH, SYNTHETIC_PATH, FilePath, checked_count
 from dpquery.exceptions import PlanConflictError, SpecError
-from dpquery.mechanisms.release_content import Progress
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.releases.folder.answers import read_answerable
@@ -60,7 +59,6 @@ def synthesize(
     out: FilePath = SYNTHETIC_PATH,
     records: int | None = None,
     seed: int = 0,
-    progress: Progress = lambda _: None,
 ) -> SyntheticReport:
     """Write synthetic records of a RAP release, in the columns that its spec declares.
 
@@ -69,7 +67,6 @@ def synthesize(
         out: the CSV file; written whole or not at all, and never in the place of another.
         records: how many; default: as many as the release says there are, rounded.
         seed: of the rounding of relaxed rows to records; public.
-        progress: called with a line of text at every step.
 
     Privacy:
         Post-processing: a function of the release and public inputs. Neither the data nor the
@@ -110,6 +107,5 @@ def synthesize(
         rows,
         records=number,
         seed=seed,
-        progress=lambda done: progress(f"writing records: {done / number:.0%}"),
     )
     return SyntheticReport(file, number)

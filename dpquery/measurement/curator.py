@@ -3,7 +3,6 @@
 What leaves this module is the noisy measurement alone. Everything after it is post-processing.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +21,7 @@ from dpquery.measurement.noise.library_versions import check_libraries
 from dpquery.measurement.query import Query, Tables
 from dpquery.measurement.release_key import linear_key
 from dpquery.operators.compile import CompiledSpec
+from dpquery.progress import report_progress
 from dpquery.spec.model import Spec
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.shapes.strategies import Strategy
@@ -75,19 +75,14 @@ class LinearQuery:
         """Return the name and version of the noise source."""
         return source(sum(weighted.block.shape[0] for weighted in self.strategy.measurements))
 
-    def noisy(
-        self, tables: Tables, *, draft: PartialMeasurement, progress: Callable[[str], None]
-    ) -> NDArray[np.int64]:
+    def noisy(self, tables: Tables, *, draft: PartialMeasurement) -> NDArray[np.int64]:
         """Return the exact answers with noise, (m,) grid steps; one draw needs no draft."""
         mechanism = self.mechanism
-        exact = self._exact(tables)
-        rows = len(exact)
         return draw(
-            exact,
+            self._exact(tables),
             budget=mechanism.guarantee,
             sensitivity=mechanism.sensitivity,
             scale=mechanism.scale,
-            progress=lambda done: progress(f"drawing noise: {done / rows:.0%}"),
         )
 
     def _exact(self, tables: Tables) -> NDArray[np.int64]:
@@ -105,13 +100,7 @@ class LinearQuery:
         return exact
 
 
-def measure(
-    data: Path,
-    query: Query,
-    *,
-    ledger: Ledger,
-    progress: Callable[[str], None] = lambda _: None,
-) -> StoredMeasurement:
+def measure(data: Path, query: Query, *, ledger: Ledger) -> StoredMeasurement:
     """Return the noisy measurement of a query, charging the ledger before the data is read.
 
     A query whose measurement is in the ledger is answered from there: free, identical, and without
@@ -123,8 +112,6 @@ def measure(
         data: a CSV file; see `tabulate`.
         query: what is measured, and how it is made private.
         ledger: open, with the dataset registered.
-        progress: called with a line for the operator's terminal, made of public numbers and the
-            share of the file or of the noise that is done.
 
     Raises:
         BudgetExceededError: the cap has no room for the charge.
@@ -145,7 +132,7 @@ def measure(
         stored = ledger.lookup(dataset, key=key, price=price)
         if stored is not None:
             ledger.draft(key).clear()  # a run killed after its commit leaves its parts behind
-            progress("stored measurements found: nothing is charged, the data is not opened")
+            report_progress("stored measurements found: nothing is charged, the data is not opened")
             return stored
         check_libraries()
         noise_source = query.source()
@@ -158,15 +145,9 @@ def measure(
             native={guarantee.kind: str(guarantee.amount)},
             details={"version": query.spec.dataset.version, "release": query.release},
         )
-        tables = tabulate(
-            data,
-            spec=query.spec,
-            subsets=subsets,
-            classes=query.compiled.classes,
-            progress=lambda share: progress(f"reading the data: {share:.0%}"),
-        )
+        tables = tabulate(data, spec=query.spec, subsets=subsets, classes=query.compiled.classes)
         draft = ledger.draft(key)
-        values = query.noisy(tables, draft=draft, progress=progress)
+        values = query.noisy(tables, draft=draft)
         measurement = ledger.commit(key, values, source=noise_source)
         draft.clear()
         return measurement

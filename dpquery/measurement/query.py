@@ -1,6 +1,6 @@
 """The interface of a query: what the curator needs to charge, count and measure it."""
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Protocol
 
 import numpy as np
@@ -46,15 +46,12 @@ class Query(Protocol):
     def source(self) -> str:
         """Return the names and versions of the noise sources."""
 
-    def noisy(
-        self, tables: Tables, *, draft: PartialMeasurement, progress: Callable[[str], None]
-    ) -> NDArray[np.int64]:
+    def noisy(self, tables: Tables, *, draft: PartialMeasurement) -> NDArray[np.int64]:
         """Return the noisy values to commit, (m,).
 
         Args:
             tables: the true marginal of every subset; may be emptied.
             draft: makes the noisy values of one step durable before the next step uses them.
-            progress: called with a line for the operator's terminal, made of public values.
 
         Privacy: the guarantee holds for these values. Whatever is computed from noisy values
         before the commit is computed from values that are in the draft.

@@ -1,10 +1,11 @@
 """The extra columns of a release by least squares: refused early, then filled table by table."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpquery.operators.blocks import Block, marginal
 from dpquery.operators.factors import Array
+from dpquery.progress import report_progress
 from dpquery.reconstruction.columns.graphical_model import (
     GraphicalModel,
     check_graphical,
@@ -47,7 +48,6 @@ def extra_columns(
     estimates: Estimates,
     *,
     noise_std: float,
-    progress: Callable[[str], None],
 ) -> ExtraColumns:
     """Return the extra columns of all tables; the graphical model, if requested, is fitted here.
 
@@ -57,11 +57,10 @@ def extra_columns(
         noisy: the answers of its measurements, as reconstruct takes them.
         estimates: the least-squares solution, which gives the number of records.
         noise_std: standard deviation of the noise on each of them.
-        progress: called with what is being done.
     """
     if not _graphical(columns):
         return ExtraColumns(columns, None)
-    progress("fitting the graphical model")
+    report_progress("fitting the graphical model")
     total = float(estimates.answer(marginal(strategy.shape, ()), 0))
     return ExtraColumns(columns, fit_graphical(strategy, noisy, noise_std=noise_std, total=total))
 

@@ -11,7 +11,6 @@ from dpquery.measurement.ledger.ledger import StoredMeasurement
 from dpquery.measurement.noise.calibration import calibrated_noise
 from dpquery.mechanisms.extra_columns import ExtraColumns, check_columns, extra_columns
 from dpquery.mechanisms.release_content import (
-    Progress,
     ReleaseContent,
     ReleaseRequest,
     digest_of,
@@ -59,17 +58,13 @@ class LinearMechanism:
         """Labels of the noisy values, in their order."""
         return measurement_labels(self.query.spec, self.query.strategy)
 
-    def make(
-        self, measured: StoredMeasurement, *, level: float, progress: Progress
-    ) -> ReleaseContent:
+    def make(self, measured: StoredMeasurement, *, level: float) -> ReleaseContent:
         """Return answers with intervals of a level, and their manifest."""
-        answers = self._answers(measured, level, progress)
+        answers = self._answers(measured, level)
         manifest = self._manifest(measured, level)
         return ReleaseContent(answers, with_extra(manifest, self.query.spec, self.columns))
 
-    def _answers(
-        self, measured: StoredMeasurement, level: float, progress: Progress
-    ) -> "LinearAnswers":
+    def _answers(self, measured: StoredMeasurement, level: float) -> "LinearAnswers":
         query = self.query
         noisy = noisy_values(query.strategy, measured.values, shift=query.mechanism.shift)
         estimates = reconstruct(query.strategy, noisy)
@@ -79,7 +74,6 @@ class LinearMechanism:
             noisy,
             estimates,
             noise_std=query.mechanism.noise_std,
-            progress=progress,
         )
         return LinearAnswers(
             query.spec,

@@ -13,7 +13,6 @@ from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.rap.budget import GRID_BITS
 from dpquery.measurement.rap.rounds import RapMeasurement, RapQuery, rap_budget, rounds_of
 from dpquery.mechanisms.release_content import (
-    Progress,
     ReleaseContent,
     ReleaseRequest,
     digest_of,
@@ -23,6 +22,7 @@ from dpquery.mechanisms.release_content import (
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan
 from dpquery.plan_file.rap_settings import PlannedRap, encode_settings
+from dpquery.progress import report_progress
 from dpquery.reconstruction.rap.fit import RapProjection, replay
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.reconstruction.table_answers import TableAnswers
@@ -87,9 +87,7 @@ class RapMechanism:
             weighted=self.query.spec.weighted,
         )
 
-    def make(
-        self, measured: StoredMeasurement, *, level: float, progress: Progress
-    ) -> ReleaseContent:
+    def make(self, measured: StoredMeasurement, *, level: float) -> ReleaseContent:
         """Return answers without intervals, their manifest, and the relaxed rows.
 
         The rows are fitted anew from the noisy values. On one machine they come out the same to
@@ -97,7 +95,7 @@ class RapMechanism:
         """
         query = self.query
         run = rounds_of(query, measured.values)
-        progress("fitting relaxed rows to what was measured")
+        report_progress("fitting relaxed rows to what was measured")
         rows = replay(query.compiled.workload, query.settings, run).rows
         answers = RelaxedAnswers(query.spec, query.compiled, rows, run.total)
         table = relaxed_table(rows, query.spec.domain, query.compiled.classes)

@@ -13,7 +13,6 @@ gives 24 right ones, and 1, which asks for no margin, 22; rehearsed on one half 
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -97,7 +96,6 @@ def with_rap(
     *,
     request: MechanismRequest,
     time_limit: float,
-    progress: Callable[[str], None],
 ) -> PlanReport:
     """Rehearse RAP and set it beside the better linear strategy, in the plan and in the report.
 
@@ -106,14 +104,12 @@ def with_rap(
         stage: what the rehearsal needs; or why there is none, empty for no remark.
         request: the mechanisms to compare, and the proxy.
         time_limit: CPU seconds, half of them for the search of settings where one is wanted.
-        progress: called with what is being done.
 
     Raises:
         SpecError: RAP was asked for, and cannot answer this workload, or not in time.
     """
     if isinstance(stage, str):
         return replace(report, remark=f"RAP was not compared: {stage}" if stage else "")
-    stage = replace(stage, progress=progress)
     objective = report.plan.objective
     try:
         done, remark = _rehearsed(stage, request, objective=objective, time_limit=time_limit)

@@ -15,20 +15,10 @@ LEDGER = (
         '            details={"version": query.spec.dataset.version, '
         '"release": query.release},\n'
         "        )\n"
-        "        tables = tabulate(\n"
-        "            data,\n"
-        "            spec=query.spec,\n"
-        "            subsets=subsets,\n"
-        "            classes=query.compiled.classes,\n"
-        '            progress=lambda share: progress(f"reading the data: {share:.0%}"),\n'
-        "        )\n",
-        "        tables = tabulate(\n"
-        "            data,\n"
-        "            spec=query.spec,\n"
-        "            subsets=subsets,\n"
-        "            classes=query.compiled.classes,\n"
-        '            progress=lambda share: progress(f"reading the data: {share:.0%}"),\n'
-        "        )\n"
+        "        tables = tabulate(data, spec=query.spec, subsets=subsets, "
+        "classes=query.compiled.classes)\n",
+        "        tables = tabulate(data, spec=query.spec, subsets=subsets, "
+        "classes=query.compiled.classes)\n"
         "        ledger.reserve(\n"
         "            dataset,\n"
         "            key=key,\n"

@@ -38,8 +38,8 @@ OUTPUT = (
         "progress goes to a pipe",
         "a log holds how far the data were read, and when",
         "shown_progress",
-        "        yield lambda _: None\n",
-        "        yield say\n",
+        "        yield\n        return\n",
+        "        with reporting(say):\n            yield\n        return\n",
         ("test_cli.py::test_no_progress_goes_to_a_pipe",),
     ),
     Mutant(

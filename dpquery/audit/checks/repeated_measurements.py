@@ -117,9 +117,7 @@ def _codes_in(planned: PlannedCase, cell: Cell) -> Codes:
 
 def _noisy(query: LinearQuery, tables: Mapping[Subset, Integers], replicates: int) -> Integers:
     draft = PartialMeasurement(Path("no ledger"), _no_file)
-    return np.stack(
-        [query.noisy(dict(tables), draft=draft, progress=lambda _: None) for _ in range(replicates)]
-    )
+    return np.stack([query.noisy(dict(tables), draft=draft) for _ in range(replicates)])
 
 
 def _no_file(number: int) -> MeasurementFile:

@@ -107,10 +107,7 @@ class Bench:
             subsets=query.subsets,
             classes=query.compiled.classes,
         )
-        vectors = [
-            query.noisy(dict(tables), draft=_Unstored(), progress=lambda _: None)
-            for _ in range(number)
-        ]
+        vectors = [query.noisy(dict(tables), draft=_Unstored()) for _ in range(number)]
         start = self.town.start
         return runs_of(np.stack(vectors), self.town, lambda _: ShiftedProjection(start))
 

@@ -2,12 +2,13 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
 
+from dpquery.progress import reporting
 from dpquery.releases.formatting import OBEYED
 
 if TYPE_CHECKING:
@@ -19,16 +20,17 @@ _HALVES = ("utf-8", "backslashreplace")  # of what stands for bytes in the name 
 
 
 @contextmanager
-def shown_progress() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows what is being done; silent where stderr is no terminal."""
+def shown_progress() -> Iterator[None]:
+    """Show what is being done within; nothing where stderr is no terminal."""
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield
         return
     from rich.console import Console
     from rich.markup import escape
 
-    with Console(stderr=True).status("starting") as shown:
-        yield lambda words: shown.update(escape(printable(words)))
+    status = Console(stderr=True).status("starting")
+    with status, reporting(lambda line: status.update(escape(printable(line)))):
+        yield
 
 
 def printable(text: str) -> str:

@@ -9,7 +9,7 @@ marginals are those of one and the same table.
 import csv
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import BinaryIO
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
 from dpquery.measurement.counting.csv_lines import MAX_LINE, Texts, chunks, columns
 from dpquery.measurement.counting.value_codes import coder
+from dpquery.progress import report_progress
 from dpquery.spec.domain import Column
 from dpquery.spec.model import Spec
 from dpquery.strategy.algebra.subsets import Subset
@@ -54,7 +55,6 @@ def tabulate(
     spec: Spec,
     subsets: Sequence[Subset],
     classes: Sequence[NDArray[np.int64]] | None = None,
-    progress: Callable[[float], None] | None = None,
 ) -> dict[Subset, NDArray[np.int64]]:
     """Return the exact counts of each subset of attributes, as a tensor of one axis an attribute.
 
@@ -63,7 +63,6 @@ def tabulate(
         spec: declares the columns, the domain and the protected unit.
         subsets: attribute indices, each strictly increasing; () is the total.
         classes: for each attribute the class of every code; tensors then count classes.
-        progress: called with the share of the file done, for the operator's terminal alone.
 
     Privacy: one row more or less moves every tensor by at most 1 in L1, and one person by at most
     `spec.privacy.max_rows` where the unit is a person. The result itself is NOT private.
@@ -75,14 +74,13 @@ def tabulate(
     if classes is None:
         classes = [np.arange(n) for n in spec.domain.shape]
     tally = _Tally(spec, subsets, classes)
-    return _tabulate(path, tally, progress=progress, chunk_bytes=_CHUNK)
+    return _tabulate(path, tally, chunk_bytes=_CHUNK)
 
 
 def _tabulate(
     path: Path,
     tally: "_Tally",
     *,
-    progress: Callable[[float], None] | None,
     chunk_bytes: int,
 ) -> dict[Subset, NDArray[np.int64]]:
     """Return the marginals of a tally after the whole file, read in chunks of so many bytes."""
@@ -93,8 +91,7 @@ def _tabulate(
             length = max(1, os.fstat(file.fileno()).st_size)
             for chunk in chunks(file, chunk_bytes):
                 tally.add(*columns(chunk, width=width, wanted=wanted))
-                if progress is not None:
-                    progress(min(1.0, file.tell() / length))
+                report_progress("reading the data", min(1.0, file.tell() / length))
             return tally.marginals()
         except (OSError, MemoryError, ValueError, TypeError, LookupError, pa.ArrowException):
             pass

@@ -7,7 +7,6 @@ as well; it draws one number at a time, and above that the noise is `bulk_noise`
 """
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 from typing import Protocol
@@ -19,6 +18,7 @@ from dpquery.exceptions import DpqueryError
 from dpquery.measurement.accounting import Guarantee, sensitivity_bound
 from dpquery.measurement.noise.bulk_noise import BulkSampler
 from dpquery.measurement.noise.library_versions import check_libraries, installed
+from dpquery.progress import report_progress
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.version import __version__
 
@@ -41,7 +41,6 @@ def draw(
     budget: Guarantee,
     sensitivity: int,
     scale: float,
-    progress: Callable[[int], None] | None = None,
 ) -> NDArray[np.int64]:
     """Return the answers, each with fresh noise added.
 
@@ -50,7 +49,6 @@ def draw(
         budget: the guarantee to meet; its kind chooses the noise.
         sensitivity: exact D1 for Laplace noise, D2^2 for Gaussian noise, of all m answers together.
         scale: the scale of the noise in grid steps, as `noise_scale` gives it.
-        progress: called with the number of answers done, a public number.
 
     Privacy: the whole vector is epsilon-DP or rho-zCDP with budget.amount, for neighbours that
     move it by at most the sensitivity. Coordinates are independent, so drawing in chunks changes
@@ -77,8 +75,7 @@ def draw(
     for start in range(0, answers.size, _CHUNK):
         chunk = np.ascontiguousarray(answers[start : start + _CHUNK])
         noisy[start : start + chunk.size] = add_noise(chunk)
-        if progress is not None:
-            progress(start + chunk.size)
+        report_progress("drawing noise", (start + chunk.size) / answers.size)
     return noisy
 
 

@@ -35,6 +35,7 @@ from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
 from dpquery.plan_file.rap_settings import RapSettings
+from dpquery.progress import report_progress
 from dpquery.spec.model import Rows, Spec
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
@@ -204,9 +205,7 @@ class RapQuery:
         sizes = [self.compiled.workload.shape[0], *([1] if self.mechanism.total is None else [])]
         return " and ".join(dict.fromkeys(source(size) for size in sizes))
 
-    def noisy(
-        self, tables: Tables, *, draft: PartialMeasurement, progress: Callable[[str], None]
-    ) -> NDArray[np.int64]:
+    def noisy(self, tables: Tables, *, draft: PartialMeasurement) -> NDArray[np.int64]:
         """Return the noisy total and rounds, each in the draft before the projection sees it.
 
         Chance is always the exact one.
@@ -229,7 +228,7 @@ class RapQuery:
         for this_round in islice(rounds, self.settings.rounds - len(measured.rounds)):
             parts.append(_encoded(this_round, self.compiled.workload, self.mechanism))
             draft.append(parts[-1])
-            progress(f"RAP: {len(parts) - 1} of {self.settings.rounds} rounds measured")
+            report_progress(f"RAP: {len(parts) - 1} of {self.settings.rounds} rounds measured")
         return np.concatenate(parts)
 
     def _parts(self, draft: PartialMeasurement) -> list[Ints]:

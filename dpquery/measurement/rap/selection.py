@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.noise.bulk_noise import Entropy, Ints, SlowSampler
 from dpquery.measurement.noise.exact_noise import draw
+from dpquery.progress import reporting
 
 ErrorSide = Literal["under", "over", "either"]
 
@@ -105,7 +106,8 @@ class ExactChance:
         self, answers: Ints, *, budget: Guarantee, sensitivity: int, scale: float
     ) -> Ints:
         """Return the answers, each with discrete Gaussian noise of a scale; see noise.draw."""
-        return draw(answers, budget=budget, sensitivity=sensitivity, scale=scale)
+        with reporting(None):  # the rounds are reported, not their few draws
+            return draw(answers, budget=budget, sensitivity=sensitivity, scale=scale)
 
 
 def select_queries(

@@ -19,6 +19,7 @@ from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
 from dpquery.planning.rehearsal.earlier_release import draw_records
 from dpquery.planning.rehearsal.prior import sample_prior
+from dpquery.progress import reporting
 from dpquery.releases.formatting import without_controls
 from dpquery.spec.model import Privacy, Spec
 from dpquery.strategy.algebra.subsets import Subset
@@ -82,7 +83,8 @@ def _of_csv(
     """
     public = replace(spec, privacy=Privacy())
     try:
-        tables = tabulate(path, spec=public, subsets=[*subsets, ()], classes=compiled.classes)
+        with reporting(None):  # "the data" is not this file
+            tables = tabulate(path, spec=public, subsets=[*subsets, ()], classes=compiled.classes)
     except DataError as error:
         raise SpecError(f"the proxy {error}") from None
     records = int(tables[()])

@@ -5,7 +5,7 @@ with a seeded chance in place of the curator's: the same plan comes out the same
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import fmean, stdev
@@ -22,6 +22,7 @@ from dpquery.operators.factors import Array
 from dpquery.plan_file.rap_settings import MAX_MEASURED, RapSettings
 from dpquery.planning.rehearsal.proxy import Proxy
 from dpquery.planning.rehearsal.seeded_chance import SeededChance
+from dpquery.progress import report_progress
 from dpquery.reconstruction.rap.fit import RapProjection
 from dpquery.spec.model import Privacy, Rows
 from dpquery.strategy.errors.expected_error import weighted_queries
@@ -74,7 +75,6 @@ class Stage:
         guarantee: the rho that is planned.
         rows: the declared number of records.
         end: CPU seconds of this process at which a rehearsal is broken off.
-        progress: called with what is being done.
     """
 
     workload: Workload
@@ -83,7 +83,6 @@ class Stage:
     guarantee: Guarantee
     rows: Rows
     end: float = math.inf
-    progress: Callable[[str], None] = lambda _: None
 
 
 def rehearse(stage: Stage, settings: RapSettings, *, seeds: Sequence[int]) -> Rehearsed:
@@ -167,7 +166,7 @@ def _run(stage: Stage, settings: RapSettings, seed: int) -> Errors:
     )
     T, K = settings.rounds, settings.selected
     for number, _ in enumerate(rounds):
-        stage.progress(f"rehearsing RAP: T = {T}, K = {K}, round {number + 1}")
+        report_progress(f"rehearsing RAP: T = {T}, K = {K}, round {number + 1}")
     squares, largest = 0.0, 0.0
     for position, (block, weight) in enumerate(zip(workload.blocks, workload.weights, strict=True)):
         error = projection.answers(position).ravel() - proxy.answers(block)

@@ -7,7 +7,7 @@ which records belong together is not known.
 """
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import assert_never
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dpquery.exceptions import SpecError
 from dpquery.measurement.counting.value_codes import code_of
 from dpquery.operators.compile import CompiledSpec
+from dpquery.progress import report_progress
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.releases.folder.synthetic_records import PublicChance, rounded_records
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
@@ -37,7 +38,6 @@ def write_synthetic(
     *,
     records: int,
     seed: int,
-    progress: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Write synthetic records, whole or not at all; the same call writes the same bytes.
 
@@ -48,7 +48,6 @@ def write_synthetic(
         rows: the relaxed rows.
         records: how many to write.
         seed: of the rounding; public.
-        progress: called with how many records have been written.
 
     Privacy:
         Post-processing: a function of the relaxed rows and public inputs.
@@ -68,7 +67,7 @@ def write_synthetic(
             chance = PublicChance(seed, batch)
             codes = rounded_records(rows, compiled.classes, records=size, chance=chance)
             writer.writerows(_lines(spec, values, codes, first=start + 1))
-            progress(start + size)
+            report_progress("writing records", (start + size) / records)
 
 
 def header(spec: Spec) -> list[str]:

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
 from dpquery.measurement.ledger.files import sync_path
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
+from dpquery.progress import report_progress
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.releases.folder.measurements_file import MeasurementLabel, write_measurements
 from dpquery.releases.manifest.manifest_input import read_manifest
@@ -115,7 +116,6 @@ def write_release(
     replace: bool,
     sources: Sources | None = None,
     relaxed: pa.Table | None = None,
-    progress: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Write all files of a release, whole or not at all.
 
@@ -127,7 +127,6 @@ def write_release(
         replace: whether a release of another key may be replaced.
         sources: go into the folder too; the manifest has their digests.
         relaxed: the relaxed rows that the answers were read from, where the manifest names them.
-        progress: called with how many queries have been written.
 
     Privacy:
         Post-processing: a function of noisy answers and public inputs. What is written differs
@@ -147,7 +146,7 @@ def write_release(
                 _write_sources(workshop / NEW, sources, manifest)
             if relaxed is not None:
                 _write_table(workshop / NEW / RELAXED_ROWS_FILE, relaxed, manifest)
-            _write_files(workshop / NEW, spec, answers, manifest, progress)
+            _write_files(workshop / NEW, spec, answers, manifest)
             _sync(workshop / NEW, manifest)
             _put_in_place(workshop, directory)
     except OSError as problem:
@@ -172,7 +171,6 @@ def _write_files(
     spec: Spec,
     answers: Callable[[Item], Iterator[TableAnswers]],
     manifest: Manifest,
-    progress: Callable[[int], None],
 ) -> None:
     summaries, written = [], 0
     for item, facts in zip(spec.items, manifest.items, strict=True):
@@ -186,7 +184,7 @@ def _write_files(
                 if batch.std_error is not None and batch.relative is not None:
                     tally.add(batch.std_error, batch.relative)
                 written += batch.rows.num_rows
-                progress(written)
+                report_progress("writing answers", written / spec.queries)
         summaries.append(tally.row(item) if manifest.error_bars else unknown_row(item))
     errors = errors_table(summaries, known=manifest.error_bars)
     _write_table(folder / ERRORS_FILE, errors, manifest)

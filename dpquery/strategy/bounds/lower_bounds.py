@@ -21,6 +21,7 @@ from dpquery.operators.gram import (
     natural_order,
     restricted,
 )
+from dpquery.progress import reporting
 from dpquery.strategy.algebra.eigenvalues import above_rounding, eigvalsh
 from dpquery.strategy.algebra.marginal_algebra import MAX_ATTRIBUTES, workload_eigenvalues
 from dpquery.strategy.algebra.subsets import member_products
@@ -65,7 +66,8 @@ def solved_dual_bound(gram: Gram) -> float | None:
         inverse = _tridiagonal(matrices[j])
         if inverse is not None:
             v = np.ones(len(inverse.diagonal))
-            bound *= optimum(inverse, v, FIXED_POINT_ROUNDS, lambda _: None, OPTIMALITY_GAP).bound
+            with reporting(None):  # no candidate is at work, and no clock is asked
+                bound *= optimum(inverse, v, FIXED_POINT_ROUNDS, OPTIMALITY_GAP).bound
         elif isinstance(matrices[j], Mixture):
             bound *= _root_trace(matrices[j]) ** 2 / classes(matrices[j])
         else:

@@ -10,7 +10,6 @@ is a lower bound on the square of the score of any budget: score over bound is t
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +19,7 @@ from scipy.optimize import minimize
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
+from dpquery.progress import report_progress
 from dpquery.strategy.algebra.row_sums import expand
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.goals.goals import Goal, queries
@@ -123,13 +123,13 @@ class BudgetProblem:
         ]
         return np.array(sums) / limit.target**2
 
-    def solve(self, progress: Callable[[str], None] = lambda _: None) -> Budgets:
+    def solve(self) -> Budgets:
         """Return the best budgets; ever sharper maxima are minimised, each from the last."""
         x = -np.log(self.matrix.T @ np.ones(self.matrix.shape[0])) / 2
         value, noise = math.inf, x
         bound, weights = 0.0, np.ones(self.matrix.shape[0])
         for t in SHARPNESSES:
-            x = self._sharpened(x, t, progress)
+            x = self._sharpened(x, t)
             f = self.matrix @ np.exp(x)
             reached = float(f.max()) * float(np.exp(-x).sum())
             if reached < value:
@@ -143,11 +143,11 @@ class BudgetProblem:
         shares = self._shares(weights)
         return Budgets(self._noise(noise), math.sqrt(value), math.sqrt(bound), shares)
 
-    def _sharpened(self, x: Array, t: float, progress: Callable[[str], None]) -> Array:
+    def _sharpened(self, x: Array, t: float) -> Array:
         """Minimise the smoothed objective at one sharpness."""
 
         def fun(point: Array) -> tuple[float, Array]:
-            progress(f"budgets: sharpness {t:g}")
+            report_progress(f"budgets: sharpness {t:g}")
             return self.smoothed(point, t)
 
         result = minimize(

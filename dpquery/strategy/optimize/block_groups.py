@@ -9,7 +9,7 @@ until none does.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.random import Generator
 from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram, Mixture, array_of, is_mixture, trace
 from dpquery.operators.inverses import inverse_trace
+from dpquery.progress import report_progress
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.factor_selection import FactorSelection
 from dpquery.strategy.optimize.opt_0 import opt_0
@@ -56,7 +57,6 @@ def palettes(
     noise: Noise,
     rng: Generator,
     divisor: int = 16,
-    progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Palette, ...]:
     """Select the factors of every attribute in advance."""
     attribute_palettes = []
@@ -79,7 +79,7 @@ def palettes(
                 )
                 factors.append(selected)
                 rows.append(np.array([inverse_trace(selected.inverse, V) for V in matrices]))
-                progress(f"OPT_+ factors of attribute {i + 1}: {len(factors) - 1}")
+                report_progress(f"OPT_+ factors of attribute {i + 1}: {len(factors) - 1}")
         attribute_palettes.append(Palette(tuple(factors), np.array(rows)))
     return tuple(attribute_palettes)
 
@@ -131,7 +131,6 @@ def greedy_groups(
     pricing: Pricing,
     noise: Noise,
     max_cells: float,
-    progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Merged], list[Merged]]:
     """Return the groups after merging while the loss falls, and two groups.
 
@@ -141,10 +140,10 @@ def greedy_groups(
     state = _Merging(terms, shape, pricing, noise, min(max_cells, MERGED_CELLS))
     for k in range(len(terms)):
         state.compare(k, range(k))
-        progress(f"OPT_+ compares group {k + 1} of {len(terms)}")
+        report_progress(f"OPT_+ compares group {k + 1} of {len(terms)}")
     two, best = state.groups(), state.groups()
     while state.merge(LEAST_GAIN):
-        progress(f"OPT_+ merges groups: {len(state.alive)} left")
+        report_progress(f"OPT_+ merges groups: {len(state.alive)} left")
         best = state.groups()
         two = best if len(best) > 1 else two
     while len(state.alive) > 2 and state.merge(-math.inf):

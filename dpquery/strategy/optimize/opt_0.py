@@ -6,7 +6,6 @@ problem, with a proof of how near it is (opt_0_gaussian).
 loss = sensitivity^2 tr((A'A)^-1 V) throughout; strategies returned here have sensitivity 1.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -37,7 +36,6 @@ def opt_0(
     p: int | None = None,
     start: Array | None = None,
     max_iterations: int | None = None,
-    progress: Callable[[str], None] = lambda _: None,
 ) -> FactorSelection:
     """Select a strategy for the Gram of one attribute. V: (n, n), symmetric.
 
@@ -50,7 +48,6 @@ def opt_0(
         start: `state` of an earlier selection to continue from.
         max_iterations: of L-BFGS-B (Laplace) or of the fixed point (Gaussian);
             default 450, and 1000 of L-BFGS-B for up to BASE classes.
-        progress: called with a line of text at every iteration.
 
     Raises:
         UnsupportedWorkloadError: if a Gaussian strategy, which is an (n, n) array, is too large.
@@ -59,7 +56,7 @@ def opt_0(
     V = restricted(V, order)
     start = None if start is None else start[..., order]
     if noise == "gaussian":
-        selection = fixed_point(V, start, max_iterations or OPT_0_ITERATIONS, progress)
+        selection = fixed_point(V, start, max_iterations or OPT_0_ITERATIONS)
     elif isinstance(V, Mixture):
         selection = even_p_identity(V)
     else:
@@ -68,9 +65,9 @@ def opt_0(
             1, min(classes(V) // 16 if p is None else p, MAX_P_IDENTITY_ENTRIES // classes(V))
         )
         selection = (
-            best_p_identity(V, rows, rng, most, progress)
+            best_p_identity(V, rows, rng, most)
             if start is None
-            else p_identity_from(V, start, most, progress)
+            else p_identity_from(V, start, most)
         )
     return _reordered(selection, np.argsort(order))
 

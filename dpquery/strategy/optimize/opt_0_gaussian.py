@@ -9,7 +9,6 @@ Where V^-1 is tridiagonal a round costs O(n) and the optimum is known for any n;
 eigendecomposition, by halves where V is the same from both ends.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array, Dense
 from dpquery.operators.gram import MAX_DENSE_CLASSES, Matrix, Mixture, array_of, classes
+from dpquery.progress import report_progress
 from dpquery.strategy.algebra.eigenvalues import above_rounding, eigh
 from dpquery.strategy.algebra.tridiagonal import TridiagonalInverse
 from dpquery.strategy.optimize.factor_selection import FactorSelection
@@ -43,9 +43,7 @@ class DualPoint:
     bound: float
 
 
-def fixed_point(
-    V: Matrix, start: Array | None, max_iterations: int, progress: Callable[[str], None]
-) -> FactorSelection:
+def fixed_point(V: Matrix, start: Array | None, max_iterations: int) -> FactorSelection:
     """Return the Gaussian strategy of a Gram of at most MAX_DENSE_CLASSES classes."""
     if classes(V) > MAX_DENSE_CLASSES:
         raise UnsupportedWorkloadError(
@@ -56,17 +54,16 @@ def fixed_point(
         return even_root(V)
     inverse = TridiagonalInverse.of(V)
     if inverse is None:
-        return _dense(V, start, max_iterations, progress)
+        return _dense(V, start, max_iterations)
     v = np.ones(classes(V)) if start is None else start
     v = v[: len(inverse.diagonal)]
-    return _written_out(inverse, optimum(inverse, v, max_iterations, progress))
+    return _written_out(inverse, optimum(inverse, v, max_iterations))
 
 
 def optimum(
     inverse: TridiagonalInverse,
     v: Array,
     max_iterations: int,
-    progress: Callable[[str], None],
     gap: float = FINE_GAP,
 ) -> DualPoint:
     """Return the best dual point from v; O(n) a round. Rounding counts against both figures."""
@@ -78,7 +75,7 @@ def optimum(
         bound = max(bound, (total * (1 - root.error)) ** 2 / float(v.sum()))
         loss = peak * total / (1 - root.error) ** 2
         best = DualPoint(v, peak, loss, bound) if loss < best.loss else best
-        progress(f"OPT_0 round {iteration + 1}: loss {best.loss:.6g}, at least {bound:.6g}")
+        report_progress(f"OPT_0 round {iteration + 1}: loss {best.loss:.6g}, at least {bound:.6g}")
         if best.loss <= bound * (1 + gap):
             break
         v = diagonal / diagonal.mean()
@@ -132,9 +129,7 @@ def even_root(V: Mixture) -> FactorSelection:
     )
 
 
-def _dense(
-    V: Matrix, start: Array | None, max_iterations: int, progress: Callable[[str], None]
-) -> FactorSelection:
+def _dense(V: Matrix, start: Array | None, max_iterations: int) -> FactorSelection:
     """Return the strategy from eigenvalues of S, floored so that X is invertible where V is not."""
     v = np.ones(classes(V)) if start is None else start
     A = array_of(V)
@@ -151,7 +146,7 @@ def _dense(
         bound = max(bound, float(roots.sum() ** 2 / v.sum()))
         if value < loss:
             loss, point = value, (v, U, floored, peak)
-        progress(f"OPT_0 round {iterations}: loss {loss:.6g}, at least {bound:.6g}")
+        report_progress(f"OPT_0 round {iterations}: loss {loss:.6g}, at least {bound:.6g}")
         v = diagonal / diagonal.mean()
     v, U, floored, peak = point
     X = (U * floored) @ U.T / np.sqrt(v[:, None] * v) / peak

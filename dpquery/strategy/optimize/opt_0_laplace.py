@@ -27,6 +27,7 @@ from dpquery.operators.gram import (
     trace,
 )
 from dpquery.operators.inverses import inverse_trace, p_identity_inverse
+from dpquery.progress import report_progress
 from dpquery.strategy.optimize.factor_selection import FactorSelection
 
 THETA_LIMIT = 1e3  # beyond, the loss is lost in rounding and its minima are not real
@@ -69,9 +70,7 @@ def p_identity_loss(Theta: Array, V: Matrix) -> tuple[float, Array]:
     return loss, gradient
 
 
-def best_p_identity(
-    V: Matrix, p: int, rng: Generator, max_iterations: int, progress: Callable[[str], None]
-) -> FactorSelection:
+def best_p_identity(V: Matrix, p: int, rng: Generator, max_iterations: int) -> FactorSelection:
     """Return the best p-Identity of all starts. V: (n, n).
 
     Args:
@@ -79,24 +78,21 @@ def best_p_identity(
         p: rows below the diagonal.
         rng: of the random starts.
         max_iterations: of L-BFGS-B, from each start.
-        progress: called with a line of text at every iteration.
     """
     n = classes(V)
     V = array_of(V) if n <= BASE else V
     starts = [rng.random((p, n)) for _ in range(_starts(n) if n <= BASE else 0)]
     if p > 1 and n > LEAST_HALVED_CLASSES:
-        starts.append(_laid_out_twice(V, p, halving_of(V), rng, progress))
+        starts.append(_laid_out_twice(V, p, halving_of(V), rng))
     elif n > BASE:
         starts.append(rng.random((p, n)))
-    selections = [p_identity_from(V, start, max_iterations, progress) for start in starts]
+    selections = [p_identity_from(V, start, max_iterations) for start in starts]
     return min(selections, key=lambda selection: selection.loss)
 
 
-def p_identity_from(
-    V: Matrix, start: Array, max_iterations: int, progress: Callable[[str], None]
-) -> FactorSelection:
+def p_identity_from(V: Matrix, start: Array, max_iterations: int) -> FactorSelection:
     """Return the p-Identity that L-BFGS-B reaches from a start, never worse than the identity."""
-    Theta, converged = _descend(V, start, max_iterations, progress)
+    Theta, converged = _descend(V, start, max_iterations)
     return _selection(Theta, V, converged=converged)
 
 
@@ -128,9 +124,7 @@ def _selection(Theta: Array, V: Matrix, *, converged: bool) -> FactorSelection:
     )
 
 
-def _descend(
-    V: Matrix, start: Array, max_iterations: int, progress: Callable[[str], None]
-) -> tuple[Array, bool]:
+def _descend(V: Matrix, start: Array, max_iterations: int) -> tuple[Array, bool]:
     """Return the Theta that L-BFGS-B reaches, or zeros where that is worse; and if it converged."""
     shape, identity = start.shape, trace(V)
     most = min(max_iterations, max(1, WORK // start.size))
@@ -142,7 +136,7 @@ def _descend(
 
     def tell(intermediate_result: OptimizeResult) -> None:
         loss = scale * float(intermediate_result["fun"])
-        progress(f"OPT_0 with {shape[0]} rows over {shape[1]:,} classes: loss {loss:.6g}")
+        report_progress(f"OPT_0 with {shape[0]} rows over {shape[1]:,} classes: loss {loss:.6g}")
 
     result = minimize(
         fun,
@@ -158,13 +152,11 @@ def _descend(
     return result.x.reshape(shape), bool(result.success)
 
 
-def _laid_out_twice(
-    V: Matrix, p: int, halve: Halving, rng: Generator, progress: Callable[[str], None]
-) -> Array:
+def _laid_out_twice(V: Matrix, p: int, halve: Halving, rng: Generator) -> Array:
     """Return a start for V: the rows for half as many codes, once for either half."""
     n = classes(V)
     m, rows = (n + 1) // 2, p // 2
-    half = _rough(restricted(V, halve(n)), rows, halve, rng, progress)
+    half = _rough(restricted(V, halve(n)), rows, halve, rng)
     Theta = np.zeros((p, n))
     Theta[:rows, :m] = half
     Theta[rows : 2 * rows, n - m :] += half
@@ -172,17 +164,13 @@ def _laid_out_twice(
     return Theta
 
 
-def _rough(
-    V: Matrix, p: int, halve: Halving, rng: Generator, progress: Callable[[str], None]
-) -> Array:
+def _rough(V: Matrix, p: int, halve: Halving, rng: Generator) -> Array:
     """Return the rows for a part of the codes, to start from."""
     n = classes(V)
     if n > BASE and p > 1:
-        return _descend(
-            V, _laid_out_twice(V, p, halve, rng, progress), LARGER_PART_ITERATIONS, progress
-        )[0]
+        return _descend(V, _laid_out_twice(V, p, halve, rng), LARGER_PART_ITERATIONS)[0]
     V = array_of(V) if n <= BASE else V
-    descents = [_descend(V, rng.random((p, n)), FIRST, progress) for _ in range(STARTS // 2)]
+    descents = [_descend(V, rng.random((p, n)), FIRST) for _ in range(STARTS // 2)]
     return min((Theta for Theta, _ in descents), key=lambda Theta: p_identity_loss(Theta, V)[0])
 
 

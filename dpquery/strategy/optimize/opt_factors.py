@@ -23,6 +23,7 @@ from scipy.optimize import OptimizeResult, minimize
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array, Dense, Factor, Ones, PIdentity
 from dpquery.operators.gram import Gram, array_of, is_mixture, total_sum, trace
+from dpquery.progress import report_progress
 from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
 from dpquery.strategy.algebra.subset_sums import BlockSums
 from dpquery.strategy.algebra.subsets import FULL_LIMIT, Below, Lattice, Subset, member_products
@@ -234,7 +235,6 @@ def opt_factors(
     max_cells: float,
     marginals: MarginalsSelection,
     product: ProductSelection | None,
-    progress: Callable[[str], None] = lambda _: None,
 ) -> FactorsSelection:
     """Select weights of subsets and a factor for every attribute of at most MAX_FACTOR classes.
 
@@ -249,7 +249,6 @@ def opt_factors(
         max_cells: of a table that may be measured.
         marginals: OPT_M's selection.
         product: OPT_x's, where the domain is small enough to be measured whole.
-        progress: called with a line of text at every step; may raise OutOfTimeError.
 
     Raises:
         UnsupportedWorkloadError: a table is too wide, or has more than max_cells cells.
@@ -260,7 +259,9 @@ def opt_factors(
 
     def descend(start: FactorsPoint, iterations: int) -> FactorsPoint:
         return problem.descend(
-            start, iterations, lambda loss: progress(f"OPT_F from {start.kind}: loss {loss:.6g}")
+            start,
+            iterations,
+            lambda loss: report_progress(f"OPT_F from {start.kind}: loss {loss:.6g}"),
         )
 
     points = [descend(start, SCOUTING) for start in _starts(problem, rng, marginals, product)]

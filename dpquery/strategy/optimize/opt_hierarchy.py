@@ -12,7 +12,7 @@ between the best few block sizes while the attribute has at most EXACT_LIMIT cla
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,7 @@ from dpquery.operators.gram import (
     trace,
 )
 from dpquery.operators.hierarchies import TreeInverse
+from dpquery.progress import report_progress
 from dpquery.strategy.noise_kinds import Noise
 
 HIERARCHY_SWEEPS = 6
@@ -225,7 +226,6 @@ def opt_hierarchy(
     *,
     noise: Noise,
     binary: bool = False,
-    progress: Callable[[str], None] = lambda _: None,
 ) -> HierarchySelection:
     """Select the branching and the level weights of every ordered attribute by block descent.
 
@@ -233,14 +233,13 @@ def opt_hierarchy(
         gram: Gram of the workload.
         noise: which norm the weights have.
         binary: try trees of branching 2 alone.
-        progress: called with a line of text for every branching.
     """
-    descent = _Descent(gram, noise, binary=binary, progress=progress)
+    descent = _Descent(gram, noise, binary=binary)
     loss = math.inf
     for sweep in range(1, HIERARCHY_SWEEPS + 1):
-        descent.sweep(progress)
+        descent.sweep()
         current = descent.loss()
-        progress(f"OPT_H sweep {sweep}: loss {current:.6g}")
+        report_progress(f"OPT_H sweep {sweep}: loss {current:.6g}")
         if current >= loss * (1 - HIERARCHY_TOLERANCE) or len(descent.tables) == 1:
             break
         loss = current
@@ -250,15 +249,13 @@ def opt_hierarchy(
 class _Descent:
     """The levels of every ordered attribute, and the traces that they give."""
 
-    def __init__(
-        self, gram: Gram, noise: Noise, *, binary: bool, progress: Callable[[str], None]
-    ) -> None:
+    def __init__(self, gram: Gram, noise: Noise, *, binary: bool) -> None:
         self.gram, self.noise = gram, noise
         self.tables: dict[int, dict[tuple[int, ...], Array]] = {}
         self.traces = [np.array([trace(V) for V in matrices]) for matrices in gram.matrices]
         for i in ordered_attributes(gram):
             n = gram.shape_of_domain[i]
-            progress(f"OPT_H levels of attribute {i}")
+            report_progress(f"OPT_H levels of attribute {i}")
             chains = [tree_sizes(n, b) for b in ([2] if binary else branchings(n))]
             self.tables[i] = {
                 sizes: np.stack([level_traces(V, sizes) for V in gram.matrices[i]])
@@ -270,12 +267,12 @@ class _Descent:
         self.levels: dict[int, Levels] = {}
         self.known: dict[tuple[int, tuple[int, ...]], Array] = {}
 
-    def sweep(self, progress: Callable[[str], None]) -> None:
+    def sweep(self) -> None:
         for i, table in self.tables.items():
             share = self._share(i)
             chains = []
             for sizes, traces in table.items():
-                progress(f"attribute {i}, blocks of {sizes[1:2]}")
+                report_progress(f"attribute {i}, blocks of {sizes[1:2]}")
                 means = _mean_sizes(self.gram.shape_of_domain[i], sizes)
                 weights, loss = best_level_weights(
                     share @ traces, means, self.noise, self.known.get((i, sizes))

@@ -7,7 +7,7 @@ sums for the loss and subset sums for its gradient ([MATH] 3). Both eigenvalues 
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -18,6 +18,7 @@ from scipy.optimize import minimize
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram
+from dpquery.progress import report_progress
 from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
 from dpquery.strategy.algebra.subsets import FULL_LIMIT, Below, Lattice, Subset
 from dpquery.strategy.noise_kinds import Noise
@@ -123,7 +124,6 @@ def opt_marginals(
     hops: int = HOPS,
     max_cells: float = 1e8,
     start: Mapping[Subset, float] | None = None,
-    progress: Callable[[str], None] = lambda _: None,
 ) -> MarginalsSelection:
     """Select weights for marginals of at most `max_cells` cells.
 
@@ -135,16 +135,16 @@ def opt_marginals(
     """
     problem = MarginalsProblem(gram, noise=noise, max_cells=max_cells)
     if start is not None and noise == "laplace" and problem.searched:
-        return _search(problem, [problem.spread(start)], hops // AGAIN, rng, progress)
+        return _search(problem, [problem.spread(start)], hops // AGAIN, rng)
     if restarts is None:
         restarts = 32 if len(problem.lattice) <= 1024 else 8
     starts = _starts(problem, rng, restarts if noise == "laplace" else 1)
     if noise == "laplace" and problem.searched:
-        return _search(problem, starts, hops, rng, progress)
+        return _search(problem, starts, hops, rng)
     selections = []
     for number, theta in enumerate(starts):
-        selections.append(_descend(problem, theta, progress))
-        progress(f"OPT_M start {number + 1}: loss {selections[-1].loss:.6g}")
+        selections.append(_descend(problem, theta))
+        report_progress(f"OPT_M start {number + 1}: loss {selections[-1].loss:.6g}")
     return min(selections, key=lambda selection: selection.loss)
 
 
@@ -153,7 +153,6 @@ def _search(
     starts: list[Array],
     hops: int,
     rng: Generator,
-    progress: Callable[[str], None],
 ) -> MarginalsSelection:
     """Return the best support of all starts, improved by a local search."""
     search = MarginalSearch(problem.lattice, problem.cells, problem.target, problem.allowed)
@@ -163,8 +162,8 @@ def _search(
         for _ in range(THINNING):
             theta = problem.step(theta)
         supports.append(search.finish(*search.thinned(np.arange(len(theta)), theta)))
-        progress(f"OPT_M start {number + 1}: loss {supports[-1].loss:.6g}")
-    best = search.improve(min(supports, key=lambda support: support.loss), hops, rng, progress)
+        report_progress(f"OPT_M start {number + 1}: loss {supports[-1].loss:.6g}")
+    best = search.improve(min(supports, key=lambda support: support.loss), hops, rng)
     return MarginalsSelection(
         problem.named(zip(best.subsets.tolist(), best.theta.tolist(), strict=True)),
         best.loss,
@@ -172,9 +171,7 @@ def _search(
     )
 
 
-def _descend(
-    problem: MarginalsProblem, start: Array, progress: Callable[[str], None]
-) -> MarginalsSelection:
+def _descend(problem: MarginalsProblem, start: Array) -> MarginalsSelection:
     """Return the weights that minimise log loss: L-BFGS-B then sees no scale of the workload."""
 
     def fun(theta: Array) -> tuple[float, Array]:
@@ -188,7 +185,7 @@ def _descend(
         jac=True,
         method="L-BFGS-B",
         bounds=upper,
-        callback=lambda _: progress("OPT_M"),
+        callback=lambda _: report_progress("OPT_M"),
         options={"maxiter": 2000, "maxfun": 4000, "ftol": 1e-12, "gtol": 1e-10},
     )
     theta = result.x / (result.x.sum() if problem.noise == "laplace" else math.hypot(*result.x))
@@ -325,13 +322,11 @@ class MarginalSearch:
         )
         return support if support is not None and support.loss < best.loss * (1 - 1e-9) else None
 
-    def improve(
-        self, best: Support, hops: int, rng: Generator, progress: Callable[[str], None]
-    ) -> Support:
+    def improve(self, best: Support, hops: int, rng: Generator) -> Support:
         """Return the best of `hops` hops, each from the best so far."""
         for number in range(hops if self.lattice.d else 0):
             better = self.hop(best, rng)
             best = better or best
             if number % 50 == 49:
-                progress(f"OPT_M search {number + 1}: loss {best.loss:.6g}")
+                report_progress(f"OPT_M search {number + 1}: loss {best.loss:.6g}")
         return best

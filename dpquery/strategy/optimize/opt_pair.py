@@ -11,7 +11,7 @@ the duals of [MATH] 1 multiply.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ from scipy.optimize import OptimizeResult, minimize
 from dpquery.operators.factors import Array, Dense, Factor, Ones
 from dpquery.operators.gram import Gram, array_of
 from dpquery.operators.tensors import outer_product
+from dpquery.progress import report_progress
 from dpquery.strategy.algebra.axis_basis import total_first
 
 MAX_WORK = 2e9  # multiplications of one evaluation
@@ -52,8 +53,6 @@ def opt_pair(
     gram: Gram,
     factors: tuple[Factors, Factors],
     shares: tuple[float, float],
-    *,
-    progress: Callable[[str], None] = lambda _: None,
 ) -> PairSelection | None:
     """Improve two products by L-BFGS; None where an evaluation takes too long.
 
@@ -61,7 +60,6 @@ def opt_pair(
         gram: Gram of the workload.
         factors: where to start; totals stay totals.
         shares: of the budget, with squares that add to one.
-        progress: called with a line of text at every step.
     """
     problem = PairProblem(gram, factors)
     if problem.work > MAX_WORK:
@@ -69,7 +67,7 @@ def opt_pair(
 
     def report(intermediate_result: OptimizeResult) -> None:
         loss = math.exp(float(intermediate_result.fun)) * problem.aside
-        progress(f"OPT_+ solves two products together: loss {loss:.6g}")
+        report_progress(f"OPT_+ solves two products together: loss {loss:.6g}")
 
     result = minimize(
         problem.loss,

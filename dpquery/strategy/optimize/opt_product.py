@@ -6,7 +6,7 @@ started, and keeps the best sweep.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.random import Generator
 from dpquery.operators.factors import Array, Factor, Identity, total
 from dpquery.operators.gram import Gram, Matrix, classes, is_mixture, weighted_sum
 from dpquery.operators.inverses import inverse_trace
+from dpquery.progress import report_progress
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.factor_selection import FactorSelection
 from dpquery.strategy.optimize.opt_0 import opt_0
@@ -48,7 +49,6 @@ def opt_product(
     rng: Generator,
     divisor: int = 16,
     start: Sequence[FactorSelection | None] = (),
-    progress: Callable[[str], None] = lambda _: None,
 ) -> ProductSelection:
     """Select a Kronecker product strategy by block descent.
 
@@ -59,15 +59,14 @@ def opt_product(
         divisor: an attribute of n classes gets n // divisor p-Identity rows below the diagonal;
             one row is used wherever its surrogate Gram is a mixture of identity and total.
         start: a factor for each attribute to start from; None, and none at all, is the identity.
-        progress: called with a line of text at every sweep.
     """
-    descent = _Descent(gram, noise, rng, divisor, start, progress)
+    descent = _Descent(gram, noise, rng, divisor, start)
     best = descent.selection()
     for sweep in range(1, PRODUCT_SWEEPS + 1):
         descent.sweep()
         current = descent.selection()
         gain = 1 - current.loss / best.loss
-        progress(f"OPT_x sweep {sweep}: loss {current.loss:.6g}")
+        report_progress(f"OPT_x sweep {sweep}: loss {current.loss:.6g}")
         done = gain < PRODUCT_TOLERANCE or len(descent.active) == 1
         if current.loss < best.loss:
             best = current
@@ -86,10 +85,8 @@ class _Descent:
         rng: Generator,
         divisor: int,
         start: Sequence[FactorSelection | None],
-        progress: Callable[[str], None],
     ) -> None:
         self.gram, self.noise, self.rng, self.divisor = gram, noise, rng, divisor
-        self.progress = progress
         self.active = [
             i for i, n in enumerate(gram.shape_of_domain) if n > 1 and gram.index[:, i].any()
         ]
@@ -114,7 +111,6 @@ class _Descent:
                 rng=self.rng,
                 p=1 if is_mixture(V) else max(1, classes(V) // self.divisor),
                 start=None if previous is None else previous.state,
-                progress=self.progress,
             )
             if previous is None or selected.loss <= inverse_trace(previous.inverse, V):
                 self._keep(i, selected)

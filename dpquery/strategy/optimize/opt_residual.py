@@ -10,7 +10,6 @@ and S_b = sum_j w_j prod_{i in b} c_1 prod_{i not in b} c_0. G = I gives the opt
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +18,7 @@ from scipy.optimize import minimize
 
 from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram, array_of, is_mixture, total_sum, trace
+from dpquery.progress import report_progress
 from dpquery.strategy.algebra.subset_sums import BlockSums
 from dpquery.strategy.algebra.subsets import Subset, member_products
 from dpquery.strategy.noise_kinds import Noise
@@ -104,9 +104,7 @@ class ResidualProblem:
         return np.concatenate([roots[i].ravel() for i in self.active])
 
 
-def opt_residual(
-    gram: Gram, *, progress: Callable[[str], None] = lambda _: None
-) -> ResidualSelection:
+def opt_residual(gram: Gram) -> ResidualSelection:
     """Select cores by L-BFGS, from the identity and from OPT_0's strategies; keep the better.
 
     Raises:
@@ -123,7 +121,7 @@ def opt_residual(
             method="L-BFGS-B",
             options={"maxiter": RESIDUAL_ITERATIONS, "ftol": 1e-7},
         )
-        progress(f"OPT_R from {name}: loss {math.exp(result.fun):.6g}")
+        report_progress(f"OPT_R from {name}: loss {math.exp(result.fun):.6g}")
         if result.fun < value:
             value, flat, converged = float(result.fun), result.x, bool(result.success)
     roots = problem.unpack(flat)

@@ -6,7 +6,7 @@ L2 budget have squares that add to one: beta_k^2 goes with L_k^(1/2).
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,7 +52,6 @@ def opt_union(
     noise: Noise,
     rng: Generator,
     max_cells: float = math.inf,
-    progress: Callable[[str], None] = lambda _: None,
 ) -> UnionSelection:
     """Return groups of blocks, a product strategy for each, and the split of the budget.
 
@@ -65,13 +64,12 @@ def opt_union(
         noise: which sensitivity the budget is split for.
         rng: for the starting points.
         max_cells: of the table under a group that is not a block's own.
-        progress: called with a line of text for every group.
 
     Raises:
         UnsupportedWorkloadError: more than MAX_KINDS kinds of blocks, or too large an attribute.
     """
     kinds, V, shape = group_by_kind(workload), gram(workload), workload.shape_of_domain
-    attribute_palettes = palettes(V, noise=noise, rng=rng, progress=progress)
+    attribute_palettes = palettes(V, noise=noise, rng=rng)
     terms = [(group_gram.index, group_gram.weights) for group_gram in grams(workload, kinds)]
     merged, pair = greedy_groups(
         terms,
@@ -79,7 +77,6 @@ def opt_union(
         pricing=Pricing(attribute_palettes),
         noise=noise,
         max_cells=max_cells,
-        progress=progress,
     )
     known: dict[tuple[int, ...], ProductSelection] = {}
 
@@ -90,29 +87,27 @@ def opt_union(
                 palette.factors[c] for palette, c in zip(attribute_palettes, chosen, strict=True)
             ]
             group_gram = gram(workload.select(group))
-            known[group] = opt_product(
-                group_gram, noise=noise, rng=rng, start=start, progress=progress
-            )
+            known[group] = opt_product(group_gram, noise=noise, rng=rng, start=start)
         return group
 
     best = tuple(select(*merge) for merge in merged)
     others = [group_by_attributes(workload), (tuple(range(len(workload.blocks))),)]
     fitting = [other for other in others if _largest(workload, other) <= max_cells]
     selections = [
-        opt_parts(workload, noise=noise, rng=rng, groups=groups, known=known, progress=progress)
+        opt_parts(workload, noise=noise, rng=rng, groups=groups, known=known)
         for groups in (best, *fitting)
     ]
     if pair and noise == "gaussian" and max(shape) <= JOINT_CLASSES:
         two = tuple(select(*merge) for merge in pair)
         apart = opt_parts(workload, noise=noise, rng=rng, groups=two, known=known)
-        selections.append(_together(V, apart, progress))
+        selections.append(_together(V, apart))
     return min(selections, key=lambda selection: selection.loss)
 
 
-def _together(V: Gram, apart: UnionSelection, progress: Callable[[str], None]) -> UnionSelection:
+def _together(V: Gram, apart: UnionSelection) -> UnionSelection:
     """Return two products with their factors improved for being solved together."""
     first, second = apart.factors
-    together = opt_pair(V, (first, second), (apart.shares[0], apart.shares[1]), progress=progress)
+    together = opt_pair(V, (first, second), (apart.shares[0], apart.shares[1]))
     if together is None:
         return apart
     return UnionSelection(
@@ -127,12 +122,10 @@ def opt_parts(
     rng: Generator,
     groups: BlockGroups,
     known: Mapping[tuple[int, ...], ProductSelection],
-    progress: Callable[[str], None] = lambda _: None,
 ) -> UnionSelection:
     """Return a product strategy for each group, of `known` where it is there, and the split."""
     parts = [
-        known.get(group)
-        or opt_product(gram(workload.select(group)), noise=noise, rng=rng, progress=progress)
+        known.get(group) or opt_product(gram(workload.select(group)), noise=noise, rng=rng)
         for group in groups
     ]
     losses = np.array([part.loss for part in parts])

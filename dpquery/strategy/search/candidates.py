@@ -51,7 +51,6 @@ def union_candidate(problem: Problem) -> Proposal:
         noise=problem.noise,
         rng=np.random.default_rng(problem.seed),
         max_cells=MAX_TABLE_CELLS,
-        progress=problem.progress,
     )
     if len(selection.groups) == 1:
         raise UnsupportedWorkloadError("one product serves all blocks best")
@@ -82,7 +81,7 @@ def residual_candidate(problem: Problem) -> Proposal:
     """OPT_R: cores and totals of attribute subsets, for Gaussian noise."""
     if problem.noise != "gaussian":
         raise UnsupportedWorkloadError("for Gaussian noise only")
-    selection = opt_residual(problem.gram, progress=problem.progress)
+    selection = opt_residual(problem.gram)
     shape = problem.workload.shape_of_domain
     for b in selection.subsets:
         check_cells([shape[i] for i in b])
@@ -105,7 +104,6 @@ def factors_candidate(problem: Problem) -> Proposal:
         max_cells=MAX_TABLE_CELLS,
         marginals=problem.marginals,
         product=_small_product(problem),
-        progress=problem.progress,
     )
     weights = _integer_weights(selection.weights, problem.workload)
     counts = {b: sum(i in selection.factors for i in b) for b in weights}

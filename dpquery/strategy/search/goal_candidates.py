@@ -13,6 +13,7 @@ from functools import partial
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.gram import gram
+from dpquery.progress import report_progress
 from dpquery.strategy.algebra.subset_sums import MAX_WIDTH
 from dpquery.strategy.bounds.lower_bounds import Bound, lower_bound, svd_bound
 from dpquery.strategy.errors.expected_error import expected_error
@@ -65,7 +66,7 @@ def starting_shares(problem: Problem, goal: Goal) -> list[Share]:
     shape = workload.shape_of_domain
     cores = tuple(CenteredCore(n) if n > 1 else None for n in shape)
     try:
-        return BudgetProblem(workload, goal, cores).solve(problem.progress).shares
+        return BudgetProblem(workload, goal, cores).solve().shares
     except UnsupportedWorkloadError:
         return even_shares(goal, workload)
 
@@ -88,11 +89,11 @@ def residual_minimax(goal: Goal, problem: Problem) -> Proposal:
     workload, shape = problem.workload, problem.workload.shape_of_domain
     best: tuple[Budgets, tuple[Core | None, ...]] | None = None
     for weighting in (workload, tuning_workload(workload, goal, even_shares(goal, workload))):
-        selection = opt_residual(gram(weighting), progress=problem.progress)
+        selection = opt_residual(gram(weighting))
         for b in selection.subsets:
             check_cells([shape[i] for i in b])
         cores = tuple(integer_core(n, F) for n, F in zip(shape, selection.cores, strict=True))
-        budgets = BudgetProblem(workload, goal, cores).solve(problem.progress)
+        budgets = BudgetProblem(workload, goal, cores).solve()
         if best is None or budgets.score < best[0].score:
             best = budgets, cores
         if all(F is None for F in selection.cores):
@@ -115,7 +116,7 @@ def reweighted(goal: Goal, build: Build, problem: Problem) -> Proposal:
         candidate = build(replace(problem, workload=tuned, gram=gram(tuned), before=strategy))
         strategy = candidate.strategy
         reached = score(goal, expected_error(candidate.strategy, workload), workload)
-        problem.progress(f"{candidate.strategy.name} minimax round {turn + 1}: score {reached:.6g}")
+        report_progress(f"{candidate.strategy.name} minimax round {turn + 1}: score {reached:.6g}")
         settled = least * (1 - WORTH) < reached < least
         if reached < least:
             best, least, latest = candidate, reached, turn

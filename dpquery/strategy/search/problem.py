@@ -1,7 +1,7 @@
 """The input of every candidate and its result."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,7 +37,6 @@ class Problem:
         gram: its Gram.
         noise: the kind of noise that will be added.
         seed: of the starting points; every optimiser starts its own generator from it.
-        progress: called with a line of text at every step; may raise OutOfTimeError.
         least_score: the least score of a goal that a candidate has reached so far.
         before: what was selected for other weights of the same questions, to start from.
     """
@@ -46,7 +45,6 @@ class Problem:
     gram: Gram
     noise: Noise
     seed: int
-    progress: Callable[[str], None]
     least_score: float = math.inf
     before: Strategy | None = None
 
@@ -56,11 +54,7 @@ class Problem:
         shape = self.workload.shape_of_domain
         rng, selections = np.random.default_rng(self.seed), []
         for divisor in (16, 8) if self.noise == "laplace" and max(shape) <= 128 else (16,):
-            selections.append(
-                opt_product(
-                    self.gram, noise=self.noise, rng=rng, divisor=divisor, progress=self.progress
-                )
-            )
+            selections.append(opt_product(self.gram, noise=self.noise, rng=rng, divisor=divisor))
         return min(selections, key=lambda selection: selection.loss)
 
     @cached_property
@@ -72,7 +66,6 @@ class Problem:
             rng=np.random.default_rng(self.seed),
             start=self.before.weights if isinstance(self.before, MarginalsStrategy) else None,
             max_cells=MAX_TABLE_CELLS,
-            progress=self.progress,
         )
 
 

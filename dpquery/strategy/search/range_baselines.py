@@ -142,9 +142,7 @@ def integer_hierarchy(n: int, levels: Levels) -> Factor:
 
 def _optimised(name: str, problem: Problem, *, binary: bool) -> Proposal:
     _check(problem)
-    selection = opt_hierarchy(
-        problem.gram, noise=problem.noise, binary=binary, progress=problem.progress
-    )
+    selection = opt_hierarchy(problem.gram, noise=problem.noise, binary=binary)
     return _product(name, problem, lambda i, n: integer_hierarchy(n, selection.levels[i]))
 
 

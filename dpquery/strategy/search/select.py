@@ -17,6 +17,7 @@ from numpy.linalg import LinAlgError
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
 from dpquery.operators.gram import Gram, gram
+from dpquery.progress import Reporter, current_reporter, reporting
 from dpquery.strategy.bounds.lower_bounds import Bound, lower_bound
 from dpquery.strategy.errors.expected_error import ExpectedError, expected_error, weighted_queries
 from dpquery.strategy.goals.goals import Goal, largest_standard_error, score
@@ -85,7 +86,6 @@ def select(
     time_limit: float = math.inf,
     jobs: int = 1,
     flaw_of: Flaw = unchecked,
-    progress: Callable[[str], None] = lambda _: None,
 ) -> Mapping[Noise, Selection]:
     """Select the best strategy for each kind of noise.
 
@@ -99,19 +99,18 @@ def select(
         jobs: processes to use; each kind of noise takes one at most.
         flaw_of: put to the best candidate; where it finds a flaw the next one is the best. A
             function that another process can be given.
-        progress: called with the name of what is being tried.
     """
     order = sorted(noises)  # Gaussian first: it is the quicker one, and stays in this process
     goal = targets or (largest_standard_error(workload) if objective == "max" else ())
     V = gram(workload)
     search = _Search(workload, V, goal, seed, time_limit, lower_bound(V), flaw_of)
     if jobs < 2 or len(order) < 2 or not _takes_long(workload):
-        selections = [search(noise, progress) for noise in order]
+        selections = [search(noise) for noise in order]
     else:
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=spawn) as beside:
             other = beside.submit(search, order[1])
-            selections = [search(order[0], progress), other.result()]
+            selections = [search(order[0]), other.result()]
     return {
         selection.noise: selection
         for selection in sorted(selections, key=lambda selection: noises.index(selection.noise))
@@ -135,18 +134,22 @@ class _Search:
     bound: Bound | None
     flaw_of: Flaw
 
-    def __call__(self, noise: Noise, progress: Callable[[str], None] = lambda _: None) -> Selection:
-        end = time.process_time() + self.time_limit
+    def __call__(self, noise: Noise) -> Selection:
+        end, reporter = time.process_time() + self.time_limit, current_reporter()
 
         def tell(text: str) -> None:
-            progress(f"{noise}: {text}")
+            reporter(f"{noise}: {text}")
 
         def tell_in_time(text: str) -> None:
             if time.process_time() > end:
                 raise OutOfTimeError(f"not finished within {self.time_limit:g} CPU seconds")
             tell(text)
 
-        problem = Problem(self.workload, self.gram, noise, self.seed, tell_in_time)
+        with reporting(tell_in_time):
+            return self._selected(noise, tell)
+
+    def _selected(self, noise: Noise, tell: Reporter) -> Selection:
+        problem = Problem(self.workload, self.gram, noise, self.seed)
         candidates: list[Candidate] = []
         for name, build in CANDIDATES:
             tell(

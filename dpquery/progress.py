@@ -1,0 +1,53 @@
+"""What is being done, for an operator's terminal: one reporter for all that runs in a context.
+
+Whoever has a screen sets the reporter once; the work reports where it is done. Only public words
+and numbers are reported, and shares of work that is done. The reporter may raise, and so ends the
+work: the search of strategies looks at its clock so. Without a reporter nothing is shown; a new
+thread or a spawned process starts without one, a forked one keeps its parent's.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+Reporter = Callable[[str], None]
+"""Takes a line that says what is being done."""
+
+
+def _show_nothing(line: str) -> None:
+    """Let a line go unseen."""
+
+
+_REPORTER: ContextVar[Reporter] = ContextVar("reporter", default=_show_nothing)
+
+
+@contextmanager
+def reporting(reporter: Reporter | None) -> Iterator[None]:
+    """Report what is done within to this reporter and to no other; with None, to nobody.
+
+    >>> with reporting(print):
+    ...     report_progress("reading the data", 0.25)
+    ...     report_progress("fitting the graphical model")
+    reading the data: 25%
+    fitting the graphical model
+    """
+    before = _REPORTER.set(reporter or _show_nothing)
+    try:
+        yield
+    finally:
+        _REPORTER.reset(before)
+
+
+def current_reporter() -> Reporter:
+    """Return the reporter that is set, for one that adds to its lines."""
+    return _REPORTER.get()
+
+
+def report_progress(words: str, share: float | None = None) -> None:
+    """Report what is being done.
+
+    Args:
+        words: public.
+        share: of the work that is done, from 0 to 1; None where it is not known.
+    """
+    _REPORTER.get()(words if share is None else f"{words}: {share:.0%}")
