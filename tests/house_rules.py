@@ -20,6 +20,7 @@ from sources import Module
 ROOMS = (
     "version",
     "exceptions",
+    "limits",
     "progress",
     "untrusted",
     "spec",

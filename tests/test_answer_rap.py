@@ -119,12 +119,12 @@ workload:
 
 
 def test_questions_that_would_not_fit_into_memory_are_refused_at_their_lines(released, monkeypatch):
-    monkeypatch.setattr(answerable, "MAX_BLOCK", 20)
+    monkeypatch.setattr(answerable, "MAX_RAP_TABLE_QUERIES", 20)
     message = refused("answer", "release", "more.yaml", code=2)
     assert "more.yaml:2:5: 'everything' has a table of" in message
     assert "'cumulative'" in message
-    monkeypatch.setattr(answerable, "MAX_BLOCK", 1 << 26)
-    monkeypatch.setattr(answerable, "MAX_EVALUATED", 1)
+    monkeypatch.setattr(answerable, "MAX_RAP_TABLE_QUERIES", 1 << 26)
+    monkeypatch.setattr(answerable, "MAX_RAP_PREDICATES", 1)
     message = refused("answer", "release", "more.yaml", code=2)
     assert "more.yaml:4:5: 'two_of' has" in message
     assert "'everything'" not in message
@@ -163,7 +163,7 @@ def test_a_rap_release_says_what_it_guesses(template, tmp_path, monkeypatch):
     done = ok("answer", "few", "more.yaml", "--json")
     assert json.loads(done.out)["guessed"] == ["age", "sex", "region", "income"]
     with monkeypatch.context() as patched:
-        patched.setattr(relaxed_rows, "MAX_NUMBERS", 20 * 13 - 1)
+        patched.setattr(relaxed_rows, "MAX_FINER_NUMBERS", 20 * 13 - 1)
         message = refused("answer", "few", "more.yaml", code=2)
         assert "13 values apart, which takes relaxed rows of 260 numbers" in message
     assert "a guess: values of age, sex, region, income" in ok("answer", "few", "more.yaml").out

@@ -27,8 +27,8 @@ workload:
 LATER = "workload: [{name: by_sex, product: {sex: identity}}]"
 RELEASE_ROOMS = {
     *("commands", "mechanisms", "releases", "reconstruction", "measurement", "plan_file"),
-    *("strategy", "operators", "spec", "untrusted", "progress", "exceptions"),
-    *("version", "planning"),
+    *("strategy", "operators", "spec", "untrusted", "progress", "limits"),
+    *("exceptions", "version", "planning"),
 }
 NOT_FOR_A_RELEASE = (
     *("dpquery.strategy.optimize", "dpquery.strategy.search", "dpquery.strategy.bounds"),

@@ -12,12 +12,12 @@ from strategies_support import (
 )
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_EXPANDED_ROWS
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity, Ones
 from dpquery.operators.ranges import Prefix
 from dpquery.strategy.algebra.row_sums import expand, total_of
 from dpquery.strategy.errors.expected_error import (
-    EXPAND_LIMIT,
     block_errors,
     expected_error,
     largest_of,
@@ -106,7 +106,7 @@ def test_predicted_variance_agrees_with_simulated_noise(seed, noise):
 def test_a_union_too_large_to_solve_as_one_has_the_errors_of_its_parts(seed, order, monkeypatch):
     together, workload = cases(seed)[2]
     assert together.joint is not None
-    monkeypatch.setattr("dpquery.strategy.algebra.joint_system.CELLS_LIMIT", 0)
+    monkeypatch.setattr("dpquery.strategy.algebra.joint_system.MAX_JOINT_MEASURED", 0)
     apart, _ = cases(seed)[2]
     assert apart.joint is None
     for position, block in enumerate(workload.blocks):
@@ -128,7 +128,7 @@ def test_an_unmeasured_attribute_is_refused_by_name_of_the_reason():
 
 
 def test_a_table_too_large_to_list_gets_a_bound_on_its_largest_error():
-    n = math.isqrt(EXPAND_LIMIT) + 2
+    n = math.isqrt(MAX_EXPANDED_ROWS) + 2
     terms = [
         (2.0, [np.linspace(0, 1, n), np.linspace(1, 0, n)]),
         (-1.0, [np.ones(1), np.ones(1)]),

@@ -126,7 +126,7 @@ def test_half_widths_of_every_shape_are_those_of_the_exact_law_in_more_cases(see
 
 
 def test_half_widths_of_a_union_by_parts_are_those_of_the_exact_law(monkeypatch):
-    monkeypatch.setattr("dpquery.strategy.algebra.joint_system.CELLS_LIMIT", 0)
+    monkeypatch.setattr("dpquery.strategy.algebra.joint_system.MAX_JOINT_MEASURED", 0)
     strategy, workload = random_strategies(np.random.default_rng(3), (3, 4), "laplace")[2]
     assert strategy.joint is None
     for position, block in enumerate(workload.blocks):
@@ -195,7 +195,7 @@ def test_what_takes_too_much_gets_an_interval_that_is_never_narrow(which, monkey
     }[which]
     check_block(strategy, block, 0)
     for shape_file in ("marginals", "quad_tree", "union"):
-        monkeypatch.setattr(f"dpquery.strategy.shapes.{shape_file}.COEFFICIENT_LIMIT", 0)
+        monkeypatch.setattr(f"dpquery.strategy.shapes.{shape_file}.MAX_COEFFICIENT_WORK", 0)
     assert strategy.fourth_and_sixth(block, position=0) is None
     C = coefficients(strategy, dense_block(block).astype(float), 0)
     std = standard_errors(strategy, block, position=0, noise_std=1.0)

@@ -100,7 +100,7 @@ def test_a_weight_far_below_the_others_still_counts():
     assert computed[:, :3] == pytest.approx(expected[:, :3], rel=1e-4)
 
 
-@pytest.mark.parametrize("limit", ["CELLS_LIMIT", "MAX_JOINT_CELLS", "MAX_MEASURED_CLASSES"])
+@pytest.mark.parametrize("limit", ["MAX_JOINT_MEASURED", "MAX_JOINT_CELLS", "MAX_JOINT_CLASSES"])
 def test_what_is_too_large_is_left_to_the_parts(limit, monkeypatch):
     factors = [Identity(4), PIdentity(np.full(4, 9), np.ones((1, 4), dtype=int)), Dense(np.eye(4))]
     parts = [{0: factor, 1: Identity(2)} for factor in factors]
@@ -152,7 +152,7 @@ def test_a_block_of_too_many_rows_is_answered_and_priced_by_its_own_part(monkeyp
     strategy = union()
     noisy = [np.arange(1e6, 1e6 + m.block.shape[0]) ** 1.1 for m in strategy.measurements]
     assert all(strategy.joint_for(block) is not None for block in BLOCKS)
-    monkeypatch.setattr("dpquery.strategy.algebra.joint_system.ROWS_LIMIT", 20)
+    monkeypatch.setattr("dpquery.strategy.algebra.joint_system.MAX_JOINT_ROWS", 20)
     assert [strategy.joint_for(block) is None for block in BLOCKS] == [True, False, False]
     estimates = reconstruct(strategy, noisy)
     part, whole = strategy.parts[0], strategy.measurements[0]

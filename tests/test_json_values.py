@@ -6,16 +6,8 @@ from typing import Literal
 
 import pytest
 
-from dpquery.untrusted.json_values import (
-    LARGEST_INTEGER,
-    MOST,
-    Count,
-    NotNegative,
-    Positive,
-    decode,
-    parsed,
-    record,
-)
+from dpquery.limits import LARGEST_INTEGER
+from dpquery.untrusted.json_values import MOST, Count, NotNegative, Positive, decode, parsed, record
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ def test_direct_answers_are_the_noisy_ones():
 
 
 def test_a_union_beyond_the_limit_answers_each_part_from_its_own_strategy(monkeypatch):
-    monkeypatch.setattr("dpquery.strategy.algebra.joint_system.CELLS_LIMIT", 10)
+    monkeypatch.setattr("dpquery.strategy.algebra.joint_system.MAX_JOINT_MEASURED", 10)
     strategy = union()
     noisy = noisy_answers(strategy)
     estimates = reconstruct(strategy, noisy)

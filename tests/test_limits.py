@@ -3,7 +3,9 @@
 from itertools import chain, combinations
 
 import pytest
+from sources import package
 
+from dpquery import limits
 from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.factors import Dense, Identity, total
@@ -40,7 +42,7 @@ def test_a_candidate_that_could_not_be_read_back_never_wins(monkeypatch):
     decode_strategy(chosen.best.proposal.strategy.encode(), noise="laplace", workload=WORKLOAD)
 
 
-@pytest.mark.parametrize("limit", ["MAX_MATRIX_BYTES", "MAX_ALL_BYTES"])
+@pytest.mark.parametrize("limit", ["MAX_MATRIX_BYTES", "MAX_MATRICES_BYTES"])
 def test_matrices_are_counted_as_a_plan_writes_them(monkeypatch, limit):
     factors = (Dense(Identity(2).dense()), *(total(2) for _ in SHAPE[1:]))
     strategy = ProductStrategy("dense", "laplace", factors)
@@ -57,7 +59,7 @@ def test_a_largest_error_that_is_exact_on_one_machine_only_is_no_damage(monkeypa
     shape = (5, 4)
     workload = Workload(shape, (product(shape, {0: Prefix(5), 1: Prefix(4)}),), (1.0,))
     strategy = MarginalsStrategy("m", "laplace", shape, {(0, 1): 3, (0,): 2, (): 1})
-    monkeypatch.setattr(expected_error, "EXPAND_LIMIT", 12)
+    monkeypatch.setattr(expected_error, "MAX_EXPANDED_ROWS", 12)
     monkeypatch.setattr(expected_error, "_is_exact", lambda _: other > 1)
     error = expected_error.expected_error(strategy, workload)
     low, high = error.max_between
@@ -65,3 +67,12 @@ def test_a_largest_error_that_is_exact_on_one_machine_only_is_no_damage(monkeypa
     assert low < high
     monkeypatch.setattr(expected_error, "_is_exact", lambda _: other == 1)
     assert low <= expected_error.expected_error(strategy, workload).max_std_error <= high
+
+
+def test_every_limit_is_used_and_no_other_module_defines_one_of_its_name():
+    names = {name for name in vars(limits) if name.isupper()}
+    modules = [module for module in package() if module.name != "dpquery.limits"]
+    imported = {name for module in modules for _, name in module.imports}
+    assert {f"dpquery.limits.{name}" for name in names} <= imported
+    assert names.isdisjoint(own.name for module in modules for own in module.definitions)
+    assert limits.MAX_STRATEGY_CELLS <= limits.MAX_COUNTED_CELLS

@@ -345,7 +345,7 @@ def test_damaged_relaxed_rows_are_found_and_the_remedy_named(tmp_path, monkeypat
             digest = rows_digest(table.iloc[:, 1:].to_numpy())
         case "endless":
             monkeypatch.setattr(
-                "dpquery.releases.folder.relaxed_rows_file.MAX_MASSES", table.size - 1
+                "dpquery.releases.folder.relaxed_rows_file.MAX_RAP_FIT_NUMBERS", table.size - 1
             )
             monkeypatch.setattr(pq, "read_table", lambda *_, **__: pytest.fail("read"))
     spec = replace(

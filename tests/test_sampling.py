@@ -109,6 +109,6 @@ def test_a_hundred_attributes_are_counted_but_not_any_number_of_sizes(
     sets = WeightedSets([100] * 300, random_subsets.uniform(300), 6, 10**12)
     assert sets.count == math.comb(300, 6)
     assert len(set(draw_sets(sets, 50, 0))) == 50
-    monkeypatch.setattr(random_subsets, "MAX_STATES", 100)
+    monkeypatch.setattr(random_subsets, "MAX_DRAW_SUMS", 100)
     with pytest.raises(TooManySetsError):
         WeightedSets(range(2, 60), random_subsets.uniform(58), 5, 10**6)

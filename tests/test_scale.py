@@ -8,6 +8,7 @@ import pytest
 from strategies_support import random_strategies, random_workload
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_RESIDUAL_ATTRIBUTES
 from dpquery.operators.blocks import Workload, marginal
 from dpquery.operators.blocks import product as product_block
 from dpquery.operators.factors import Identity, Stacked, total
@@ -15,7 +16,7 @@ from dpquery.operators.gram import array_of, gram
 from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
 from dpquery.strategy.algebra.row_sums import expand
-from dpquery.strategy.algebra.subset_sums import MAX_WIDTH, BlockSums
+from dpquery.strategy.algebra.subset_sums import BlockSums
 from dpquery.strategy.algebra.subsets import Below, distinct_rows, member_products, subsets_of
 from dpquery.strategy.bounds.lower_bounds import svd_bound
 from dpquery.strategy.errors.expected_error import block_errors, expected_error, squared_sensitivity
@@ -100,7 +101,7 @@ def test_block_sums_and_their_gradient_equal_loops(seed):
 
 
 def test_block_sums_refuse_a_table_of_too_many_attributes():
-    shape = (2,) * (MAX_WIDTH + 1)
+    shape = (2,) * (MAX_RESIDUAL_ATTRIBUTES + 1)
     wide = gram(Workload(shape, (marginal(shape, range(len(shape))),), (1.0,)))
     with pytest.raises(UnsupportedWorkloadError, match="13 attributes"):
         BlockSums(wide)

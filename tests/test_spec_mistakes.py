@@ -184,7 +184,7 @@ def test_too_many_listed_values_are_reported_once_with_what_to_write_instead() -
 def test_only_the_codes_that_a_condition_holds_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(problems, "MAX_LISTED", 20_000)
+    monkeypatch.setattr(problems, "MAX_LISTED_VALUES", 20_000)
     merged = BASE[: BASE.index("domain:")] + (
         "domain:\n  who: {merge: {a: {range: [0, 99]}, r: {range: [0, 49]}, s: boolean}}\n"
         "workload:\n  - {name: it, product: {who: {groups: {%s}}}}\n"

@@ -25,12 +25,12 @@ from tabulate_support import (
 )
 
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
+from dpquery.limits import MAX_STRATEGY_CELLS
 from dpquery.measurement.counting import csv_lines
 from dpquery.measurement.counting import tabulate as module
 from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.progress import reporting
 from dpquery.spec.domain import Boolean, Categorical, Integers
-from dpquery.strategy.shapes.size_limits import MAX_TOTAL
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -308,4 +308,4 @@ def test_tables_are_merged_only_while_all_of_them_fit(monkeypatch):
 
 
 def test_what_is_planned_can_be_counted():
-    assert MAX_TOTAL <= module.MAX_COUNTED_CELLS
+    assert MAX_STRATEGY_CELLS <= module.MAX_COUNTED_CELLS

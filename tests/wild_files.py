@@ -7,7 +7,7 @@ rows hold a canary, so that whatever is copied from them anywhere can be found.
 import gzip
 import re
 
-from dpquery.measurement.counting.csv_lines import MAX_LINE
+from dpquery.limits import MAX_LINE
 
 CANARY = "CANARY_9f3a71"
 HEADER = b"age,sex,region,income,name\n"

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dpquery.untrusted.json_values import LARGEST_INTEGER
+from dpquery.limits import LARGEST_INTEGER
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 LedgerPath = Annotated[

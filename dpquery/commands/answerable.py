@@ -8,7 +8,7 @@ and not others. A release by RAP has a guess at everything, as long as it fits i
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from dpquery.measurement.rap.budget import MAX_BLOCK, MAX_EVALUATED
+from dpquery.limits import MAX_RAP_PREDICATES, MAX_RAP_TABLE_QUERIES
 from dpquery.operators.compile import CompiledSpec, compile_questions, merged_codes
 from dpquery.operators.factors import Array
 from dpquery.spec.domain import Domain
@@ -79,18 +79,19 @@ def check_answers_size(questions: Questions, compiled: CompiledSpec, *, relaxed_
             factor for block in blocks if not block.is_product for factor in block.factors
         )
         predicates = max((factor.shape[0] for factor in thresholds), default=0)
-        if queries > MAX_BLOCK:
+        if queries > MAX_RAP_TABLE_QUERIES:
             questions.problems.add(
                 place,
                 f"{quoted(item.name)} has a table of {queries:,} queries, and the limit of a "
-                f"release by RAP is {MAX_BLOCK:,}; name fewer attributes or coarser sets",
+                f"release by RAP is {MAX_RAP_TABLE_QUERIES:,}; name fewer attributes or coarser "
+                "sets",
             )
-        elif relaxed_rows * predicates > MAX_EVALUATED:
+        elif relaxed_rows * predicates > MAX_RAP_PREDICATES:
             questions.problems.add(
                 place,
                 f"{quoted(item.name)} has {predicates:,} predicates on one attribute, and the "
-                f"limit with {relaxed_rows:,} relaxed rows is {MAX_EVALUATED // relaxed_rows:,}; "
-                "name fewer ranges",
+                f"limit with {relaxed_rows:,} relaxed rows is "
+                f"{MAX_RAP_PREDICATES // relaxed_rows:,}; name fewer ranges",
             )
     questions.problems.raise_if_any()
 

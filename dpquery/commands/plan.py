@@ -15,6 +15,7 @@ from dpquery.commands.arguments import (
     exact_epsilon,
     ledger_place,
 )
+from dpquery.limits import LARGEST_INTEGER
 from dpquery.measurement import accounting
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.registered_caps import parent_cap
@@ -32,7 +33,6 @@ from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.objectives import Objective
 from dpquery.strategy.search.select import select
 from dpquery.untrusted.atomic_write import check_place, replace_file
-from dpquery.untrusted.json_values import LARGEST_INTEGER
 from dpquery.version import __version__
 
 

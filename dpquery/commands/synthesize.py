@@ -15,6 +15,7 @@ from pyarrow import csv
 
 from dpquery.commands.arguments import RELEASE_PATH, SYNTHETIC_PATH, FilePath, checked_count
 from dpquery.exceptions import PlanConflictError, SpecError
+from dpquery.limits import LARGEST_INTEGER, MAX_UNASKED_RECORDS
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.releases.folder.answers import read_answerable
@@ -23,13 +24,9 @@ from dpquery.releases.folder.synthetic_csv import write_synthetic
 from dpquery.releases.formatting import count, html_table
 from dpquery.releases.manifest.release_json import PLAN_FILE
 from dpquery.untrusted.atomic_write import check_place
-from dpquery.untrusted.json_values import LARGEST_INTEGER
 
 if TYPE_CHECKING:
     import pandas as pd
-
-UNASKED = 1 << 30
-"""Records that are written at most where nobody said how many."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,7 @@ def synthesize(
     compiled = compile_spec(spec)
     rows = read_relaxed(source, compiled, digest=manifest.rap.rows_sha256)
     number = max(1, round(manifest.rap.total)) if records is None else records
-    if records is None and number > UNASKED:
+    if records is None and number > MAX_UNASKED_RECORDS:
         raise SpecError(
             f"the release says that there are {float(number):.3g} records, which would fill a "
             "disk; say how many to write with --rows"

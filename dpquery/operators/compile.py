@@ -14,6 +14,7 @@ from typing import assert_never
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_RANGE_MEMBERS
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Array, Factor, Groups, Identity, Stacked, total
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
@@ -31,7 +32,6 @@ from dpquery.spec.predicates import (
     ranges,
 )
 
-_MAX_MEMBERS = 1 << 25  # of ranges over classes that are not in order, listed one by one
 _RANGES_AT_ONCE = 4096  # as bits of one number: more would take memory without end
 
 
@@ -130,10 +130,10 @@ def _ranges_over_classes(predicates: PredicateSet, classes: Array) -> Factor:
     n, bounds = int(classes.max()) + 1, list(ranges(predicates))
     if np.all(np.diff(classes) >= 0):
         return ListedRanges(n, [(int(classes[i]), int(classes[j])) for i, j in bounds])
-    if sum(j - i + 1 for i, j in bounds) > _MAX_MEMBERS:
+    if sum(j - i + 1 for i, j in bounds) > MAX_RANGE_MEMBERS:
         raise UnsupportedWorkloadError(
-            f"the ranges of an attribute hold over {_MAX_MEMBERS:,} values in all, and groups of "
-            "it are asked for too; ask for its single values (identity) as well, or for fewer"
+            f"the ranges of an attribute hold over {MAX_RANGE_MEMBERS:,} values in all, and groups "
+            "of it are asked for too; ask for its single values (identity) as well, or for fewer"
         )
     return Groups.of(tuple(tuple(np.unique(classes[i : j + 1]).tolist()) for i, j in bounds), n)
 

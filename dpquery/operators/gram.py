@@ -15,14 +15,12 @@ from functools import cached_property, partial
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_DENSE_CLASSES
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, Stacked, Weighted
 from dpquery.operators.gram_terms import Sides, column_sums, gram_terms, is_even
 from dpquery.operators.ranges import Columns
 from dpquery.operators.tensors import kron_apply
-
-MAX_DENSE_CLASSES = 8192  # of an attribute whose (n, n) matrices are held as arrays
-
 
 EVEN = 1e-12  # relative spread of weights that are equal but for rounding
 

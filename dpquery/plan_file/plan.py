@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from dpquery.exceptions import SpecError
+from dpquery.limits import MAX_JSON_BYTES
 from dpquery.plan_file.rap_settings import PlannedRap, decode_rap, encode_rap
 from dpquery.spec.model import Spec
 from dpquery.spec.parsing.spec import parse
@@ -19,7 +20,6 @@ from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.objectives import Figure, Objective
 from dpquery.untrusted.files import read_outside
 from dpquery.untrusted.json_values import (
-    MAX_JSON_BYTES,
     Count,
     Json,
     JsonValue,

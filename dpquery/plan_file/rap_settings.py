@@ -9,23 +9,17 @@ from fractions import Fraction
 from typing import Literal
 
 from dpquery.exceptions import SpecError
-from dpquery.untrusted.json_values import (
+from dpquery.limits import (
     LARGEST_INTEGER,
-    Count,
-    Json,
-    JsonValue,
-    NotNegative,
-    record,
+    MAX_RAP_MEASURED,
+    MAX_RAP_ROUNDS,
+    MAX_RAP_SELECTED,
+    MAX_RELAXED_ROWS,
 )
+from dpquery.untrusted.json_values import Count, Json, JsonValue, NotNegative, record
 
 MechanismChoice = Literal["auto", "linear", "rap"]
 """What carries a plan out; "auto" is what the plan prefers."""
-MAX_ROUNDS = 1_000
-MAX_SELECTED = 1 << 12
-"""In a round: all pairs of its queries are compared."""
-MAX_MEASURED = 1 << 16
-"""In all rounds together."""
-MAX_RELAXED_ROWS = 1 << 20
 RELAXED_ROWS = 1_000
 SELECTED, LEAST_ROUNDS, MOST_ROUNDS = 4, 2, 64
 
@@ -47,13 +41,14 @@ class RapSettings:
     seed: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.rounds <= MAX_ROUNDS:
-            raise ValueError(f"RAP takes 1 to {MAX_ROUNDS} rounds")
+        if not 1 <= self.rounds <= MAX_RAP_ROUNDS:
+            raise ValueError(f"RAP takes 1 to {MAX_RAP_ROUNDS} rounds")
         if not (self.selected >= 1 or (self.selected == 0 and self.rounds == 1)):
             raise ValueError("a round selects at least one query; 0 stands for all, in one round")
-        if self.selected > MAX_SELECTED or self.rounds * self.selected > MAX_MEASURED:
+        if self.selected > MAX_RAP_SELECTED or self.rounds * self.selected > MAX_RAP_MEASURED:
             raise ValueError(
-                f"RAP selects at most {MAX_SELECTED} queries a round and {MAX_MEASURED} in all"
+                f"RAP selects at most {MAX_RAP_SELECTED} queries a round "
+                f"and {MAX_RAP_MEASURED} in all"
             )
         if not 1 <= self.relaxed_rows <= MAX_RELAXED_ROWS:
             raise ValueError(f"RAP takes 1 to {MAX_RELAXED_ROWS} relaxed rows")

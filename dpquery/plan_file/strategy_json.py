@@ -6,10 +6,11 @@ answer its workload is refused here. Encoding and decoding of each shape stand w
 """
 
 from dpquery.exceptions import SpecError
+from dpquery.limits import MAX_MATRICES_BYTES, MAX_MATRIX_BYTES
 from dpquery.operators.blocks import Workload
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.registry import SHAPES
-from dpquery.strategy.shapes.size_limits import MAX_ALL_BYTES, MAX_MATRIX_BYTES, check_strategy_size
+from dpquery.strategy.shapes.size_limits import check_strategy_size
 from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.untrusted.json_values import Json, JsonValue, integer, list_of, text_of
 
@@ -45,7 +46,7 @@ def _check_served(strategy: Strategy, workload: Workload) -> None:
 
 
 def _check_packed(encoded: Json) -> None:
-    """Refuse matrices over MAX_ALL_BYTES in all, or one over MAX_MATRIX_BYTES."""
+    """Refuse matrices over MAX_MATRICES_BYTES in all, or one over MAX_MATRIX_BYTES."""
     remaining: list[JsonValue | Json] = [encoded]
     total = 0
     while remaining:
@@ -53,7 +54,7 @@ def _check_packed(encoded: Json) -> None:
         if isinstance(value, dict) and "data" in value:
             rows, columns = (integer(size, 0) for size in list_of(value["shape"]))
             total += 8 * rows * columns
-            if 8 * rows * columns > MAX_MATRIX_BYTES or total > MAX_ALL_BYTES:
+            if 8 * rows * columns > MAX_MATRIX_BYTES or total > MAX_MATRICES_BYTES:
                 raise ValueError("size")
         elif isinstance(value, dict | list):
             remaining += value.values() if isinstance(value, dict) else value

@@ -3,10 +3,10 @@
 import math
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_TABLE_CELLS
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.spec.model import Spec
-from dpquery.strategy.search.problem import MAX_TABLE_CELLS
 
 
 def compile_countable(spec: Spec) -> CompiledSpec:

@@ -18,10 +18,11 @@ from functools import cache
 import numpy as np
 from scipy.special import erfc, gammainccinv, gammaincinv, gammaln
 
+from dpquery.limits import MAX_EXPANDED_ROWS
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Array
 from dpquery.strategy.algebra.row_sums import RowSums, expand
-from dpquery.strategy.errors.expected_error import EXPAND_LIMIT, largest_of
+from dpquery.strategy.errors.expected_error import largest_of
 from dpquery.strategy.shapes.strategies import Strategy
 
 LOG_ERROR_STEP = 0.005  # of the logarithm of standard errors that are counted as one
@@ -57,7 +58,7 @@ def _count(
             max(len(vector) for vector in axis)
             for axis in zip(*(v for _, v in spread), strict=True)
         )
-        if rows > EXPAND_LIMIT:
+        if rows > MAX_EXPANDED_ROWS:
             std = math.sqrt(largest_of(spread))
             return Counter({(_steps(np.full(1, std), peak)[0], 0): block.queries})
     second = expand(spread)

@@ -4,7 +4,7 @@ Under Gaussian noise an answer's noise is normal. Under Laplace noise it is a we
 Laplace variables, c'y: neither Laplace nor normal. Its quantile is looked up by the sums of fourth
 and of sixth powers of c (laplace_sums.py): from level 0.5 to 0.9999 the interval is never narrower
 than that of the exact law, and at most 1.2 % wider. Where these sums take too many multiplications
-(COEFFICIENT_LIMIT) the largest quantile of any such sum stands for all rows of the table: never
+(MAX_COEFFICIENT_WORK) the largest quantile of any such sum stands for all rows of the table: never
 narrower, and up to 38 % wider at level 0.5, 9 % at 0.95, 27 % at 0.99.
 """
 

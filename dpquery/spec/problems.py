@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from dpquery.exceptions import SpecError
+from dpquery.limits import MAX_LISTED_VALUES
 
 _Word = TypeVar("_Word", bound=str)
 _T = TypeVar("_T")
 _P = TypeVar("_P")
 
-MAX_LISTED = 2**23  # codes that the groups and values of a spec list: half a gigabyte
 _CODE = 32  # characters that take as much memory as a code
 _SHOWN = 100  # lines of one report; more is noise
 _LONGEST = 40  # characters of what was given that a message repeats
@@ -54,18 +54,19 @@ class Problems:
         self._noted.add((place, message))
 
     def count_codes(self, count: int, label: str, place: Place, *, remedy: str) -> None:
-        """Add to the codes that the spec lists, before they are; UnreadableError past MAX_LISTED.
+        """Add to the codes that the spec lists, before they are; UnreadableError past the limit.
 
         An anchor used a thousand times lists its codes, and its labels, a thousand times. What
         follows the first that is too many is refused too, without another word.
         """
-        if self._listed > MAX_LISTED:
+        if self._listed > MAX_LISTED_VALUES:
             raise UnreadableError(None)
         self._listed += count + len(label) // _CODE
-        if self._listed > MAX_LISTED:
+        if self._listed > MAX_LISTED_VALUES:
             raise UnreadableError(
                 place,
-                f"the groups and lists of the spec name over {MAX_LISTED:,} values; {remedy}",
+                "the groups and lists of the spec name over "
+                f"{MAX_LISTED_VALUES:,} values; {remedy}",
             )
 
     def collected(self) -> AbstractContextManager[None, bool]:

@@ -19,13 +19,12 @@ from typing import (
     get_type_hints,
 )
 
+from dpquery.limits import LARGEST_INTEGER, MAX_JSON_VALUES
+
 _T = TypeVar("_T")
 
-LARGEST_INTEGER = 1 << 40  # of any integer in a plan, powers of two apart
 MOST = 1e100  # of any figure: in counts, and squared, it must still be a number
 LEAST_FIGURE = 1e-100  # of any figure above zero: its logarithm must still be one
-MAX_JSON_BYTES = 1 << 28  # of a file of JSON
-MAX_VALUES = 1 << 24  # in such a file: each takes some sixty bytes in memory, and two in the file
 
 Json = Mapping[str, "JsonValue"]
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
@@ -49,9 +48,9 @@ Positive = Annotated[float, Within(math.ulp(0.0), MOST)]
 def parsed(content: bytes) -> JsonValue:
     """Return the value of a JSON text; ValueError or RecursionError where it is not JSON.
 
-    Refused too: a name given twice in one object, NaN and infinity, more values than MAX_VALUES.
+    Refused too: a name given twice in one object, NaN and infinity, too many values.
     """
-    if sum(map(content.count, (b",", b"[", b"{"))) > MAX_VALUES:
+    if sum(map(content.count, (b",", b"[", b"{"))) > MAX_JSON_VALUES:
         raise ValueError("values")
     value: JsonValue = json.loads(content, object_pairs_hook=_object, parse_constant=_refuse)
     return value

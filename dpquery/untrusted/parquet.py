@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpquery.limits import MAX_PARQUET_CHUNKS
 from dpquery.untrusted.files import open_outside
 
 _OWN: tuple[type[Exception], ...] = (OSError, ValueError, TypeError, LookupError, MemoryError)
@@ -22,7 +23,6 @@ UNREADABLE = (*_OWN, OverflowError, RecursionError, pa.ArrowException)
 """What reading a damaged file may raise."""
 _ROWS_A_BYTE = 8
 _CODECS = {"SNAPPY", "UNCOMPRESSED"}
-_MAX_CHUNKS = 1 << 20
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def opened(path: Path, *, rows: int | None, coded: Sequence[str] = ()) -> Iterat
 def _check_sizes(metadata: pq.FileMetaData, rows: int, size: int) -> None:
     if metadata.num_rows != rows or rows > _ROWS_A_BYTE * size:
         raise ValueError("rows")
-    if metadata.num_row_groups * metadata.num_columns > _MAX_CHUNKS:
+    if metadata.num_row_groups * metadata.num_columns > MAX_PARQUET_CHUNKS:
         raise ValueError("chunks")
     rows_in_groups = 0
     for k in range(metadata.num_row_groups):

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
-MAX_LINE = 2**20
+from dpquery.limits import MAX_LINE
+
 _BLOCK = 2**22  # bytes parsed by one thread; longer than any line of a clean chunk
 _BOM = b"\xef\xbb\xbf"
 

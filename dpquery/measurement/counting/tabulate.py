@@ -19,14 +19,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
-from dpquery.measurement.counting.csv_lines import MAX_LINE, Texts, chunks, columns
+from dpquery.limits import MAX_COUNTED_CELLS, MAX_LINE
+from dpquery.measurement.counting.csv_lines import Texts, chunks, columns
 from dpquery.measurement.counting.value_codes import coder
 from dpquery.progress import report_progress
 from dpquery.spec.domain import Column
 from dpquery.spec.model import Spec
 from dpquery.strategy.algebra.subsets import Subset
 
-MAX_COUNTED_CELLS = 2**28  # 2 GiB of counts
 _CHUNK = 2**24
 _SMALL = 2**17  # counts that stay in the cache of a core
 _RECENT = 32  # tables that one more is tried to be merged with

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dpquery.exceptions import LedgerError, SpecError
+from dpquery.limits import MAX_JSON_BYTES
 from dpquery.measurement.ledger.events import Event, Head
 from dpquery.untrusted.files import read_outside
-from dpquery.untrusted.json_values import MAX_JSON_BYTES, mapping, parsed
+from dpquery.untrusted.json_values import mapping, parsed
 
 MANIFEST_FILE = "release.json"
 

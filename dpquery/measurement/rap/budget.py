@@ -22,6 +22,12 @@ from fractions import Fraction
 import numpy as np
 
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
+from dpquery.limits import (
+    MAX_RAP_AT_ONCE,
+    MAX_RAP_FIT_NUMBERS,
+    MAX_RAP_PREDICATES,
+    MAX_RAP_TABLE_QUERIES,
+)
 from dpquery.measurement.accounting import Guarantee, noise_scale
 from dpquery.measurement.noise.exact_noise import LARGEST_SCALE
 from dpquery.measurement.rap.selection import ErrorSide
@@ -36,14 +42,6 @@ from dpquery.strategy.shapes.weighted_block import WeightedBlock
 GRID_BITS = 10
 """Noise is drawn in steps of 2^-10 counts: far below its scale at any epsilon that makes sense."""
 STEPS = 1 << GRID_BITS
-MAX_AT_ONCE = 1 << 22
-"""Queries that the non-adaptive case measures at most."""
-MAX_BLOCK = 1 << 26
-"""Queries of one table: its answers are held at once, true and synthetic."""
-MAX_MASSES = 1 << 25
-"""Relaxed rows times classes: a fit holds several copies of that."""
-MAX_EVALUATED = 1 << 28
-"""Relaxed rows times predicates of one attribute: a gigabyte."""
 OVER = 4
 """One in so many queries is drawn among those answered too high."""
 _LEAST_TOTAL = Fraction(1, 20)
@@ -236,22 +234,22 @@ def _check_size(workload: Workload, settings: RapSettings) -> None:
             f"RAP is to select {measured:,} queries in all and the workload has {queries:,}; "
             "take fewer rounds, or fewer queries a round"
         )
-    if not settings.adaptive and queries > MAX_AT_ONCE:
+    if not settings.adaptive and queries > MAX_RAP_AT_ONCE:
         raise UnsupportedWorkloadError(
             f"RAP without selection measures all {queries:,} queries, and the limit is "
-            f"{MAX_AT_ONCE:,}; let it select some in rounds"
+            f"{MAX_RAP_AT_ONCE:,}; let it select some in rounds"
         )
     largest = max(block.queries for block in workload.blocks)
-    if largest > MAX_BLOCK:
+    if largest > MAX_RAP_TABLE_QUERIES:
         raise UnsupportedWorkloadError(
-            f"one table asks {largest:,} queries, and RAP looks at up to {MAX_BLOCK:,} at a time; "
-            "name fewer attributes or coarser sets"
+            f"one table asks {largest:,} queries, and RAP looks at up to "
+            f"{MAX_RAP_TABLE_QUERIES:,} at a time; name fewer attributes or coarser sets"
         )
     masses = settings.relaxed_rows * sum(workload.shape_of_domain)
-    if masses > MAX_MASSES:
+    if masses > MAX_RAP_FIT_NUMBERS:
         raise UnsupportedWorkloadError(
             f"{settings.relaxed_rows:,} relaxed rows over this domain hold {masses:,} numbers, and "
-            f"the limit is {MAX_MASSES:,}; take fewer relaxed rows"
+            f"the limit is {MAX_RAP_FIT_NUMBERS:,}; take fewer relaxed rows"
         )
     _check_predicates(workload, settings)
 
@@ -259,10 +257,10 @@ def _check_size(workload: Workload, settings: RapSettings) -> None:
 def _check_predicates(workload: Workload, settings: RapSettings) -> None:
     """Refuse predicates too many to compare in a round, or to evaluate on all relaxed rows."""
     compared = settings.selected * max(workload.shape_of_domain, default=0)
-    if compared > MAX_MASSES:
+    if compared > MAX_RAP_FIT_NUMBERS:
         raise UnsupportedWorkloadError(
             f"to compare the predicates of {settings.selected:,} queries takes {compared:,} "
-            f"numbers, and the limit is {MAX_MASSES:,}; select fewer queries a round"
+            f"numbers, and the limit is {MAX_RAP_FIT_NUMBERS:,}; select fewer queries a round"
         )
     predicates = max(
         (
@@ -275,11 +273,11 @@ def _check_predicates(workload: Workload, settings: RapSettings) -> None:
         default=0,
     )
     evaluated = settings.relaxed_rows * predicates
-    if evaluated > MAX_EVALUATED:
+    if evaluated > MAX_RAP_PREDICATES:
         raise UnsupportedWorkloadError(
             f"{predicates:,} predicates on one attribute take {evaluated:,} numbers for "
-            f"{settings.relaxed_rows:,} relaxed rows, and the limit is {MAX_EVALUATED:,}; name "
-            "fewer ranges, or take fewer relaxed rows"
+            f"{settings.relaxed_rows:,} relaxed rows, and the limit is {MAX_RAP_PREDICATES:,}; "
+            "name fewer ranges, or take fewer relaxed rows"
         )
 
 

@@ -14,12 +14,13 @@ from time import process_time
 import numpy as np
 
 from dpquery.exceptions import OutOfTimeError
+from dpquery.limits import MAX_RAP_MEASURED
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.rap.budget import rap_budget
 from dpquery.measurement.rap.rounds import Projection, noisy_total, run_rounds, scaled_total
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
-from dpquery.plan_file.rap_settings import MAX_MEASURED, RapSettings
+from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.planning.rehearsal.proxy import Proxy
 from dpquery.planning.rehearsal.seeded_chance import SeededChance
 from dpquery.progress import report_progress
@@ -143,7 +144,7 @@ def _moved(
     """Return the settings with T and K multiplied; None where that is no setting."""
     T, K = settings.rounds * rounds, settings.selected * selected
     allowed = int(T) == T and int(K) == K and K >= 1 and stage.workload.shape[0] >= T * K
-    if not allowed or T > MAX_SEARCHED or T * K > MAX_MEASURED:
+    if not allowed or T > MAX_SEARCHED or T * K > MAX_RAP_MEASURED:
         return None
     return replace(settings, rounds=int(T), selected=int(K))
 

@@ -26,6 +26,7 @@ from typing import Protocol
 import numpy as np
 
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
+from dpquery.limits import MAX_QUERY_MATRIX_ENTRIES, MAX_TREE_CELLS
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array, Identity
 from dpquery.strategy.algebra.subsets import Subset
@@ -33,8 +34,6 @@ from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 LIBRARIES = ("jax", "mbi")
-MAX_TREE_CELLS = 1 << 20  # of all tables of the junction tree: minutes to fit
-MAX_QUERY_ENTRIES = 1 << 24  # of all query matrices, written out
 FIT_ITERATIONS = 1000
 FIRST_STEP_FACTOR = 1e4  # than mbi's, the first step
 # Relative fall of the loss over 50 iterations, twice in a row, that ends the fit.
@@ -83,10 +82,10 @@ def check_graphical(strategy: Strategy) -> None:
         )
     factors = {id(factor): factor for m in measured for factor in m.block.factors}
     entries = sum(math.prod(f.shape) for f in factors.values() if not isinstance(f, Identity))
-    if entries > MAX_QUERY_ENTRIES:
+    if entries > MAX_QUERY_MATRIX_ENTRIES:
         raise UnsupportedWorkloadError(
             f"--also graphical: the queries measured take {float(entries):.1e} numbers to write "
-            f"out, and the limit is {float(MAX_QUERY_ENTRIES):.1e}; leave the column out"
+            f"out, and the limit is {float(MAX_QUERY_MATRIX_ENTRIES):.1e}; leave the column out"
         )
 
 

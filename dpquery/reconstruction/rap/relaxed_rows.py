@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_FINER_NUMBERS
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array, Factor, Identity
 
 Floats = NDArray[np.float32]
-MAX_NUMBERS = 1 << 28  # of relaxed rows over finer classes: a gigabyte
 ROWS_AT_ONCE = 1024  # relaxed rows whose half-tables are in memory together: more leave the cache
 
 
@@ -136,10 +136,10 @@ def spread_evenly(
     if shape == rows.shape:
         return rows
     numbers = len(rows.values) * sum(shape)
-    if numbers > MAX_NUMBERS:
+    if numbers > MAX_FINER_NUMBERS:
         raise UnsupportedWorkloadError(
             f"the questions tell {sum(shape):,} values apart, which takes relaxed rows of "
-            f"{numbers:,} numbers, and the limit is {MAX_NUMBERS:,}; ask for wider ranges"
+            f"{numbers:,} numbers, and the limit is {MAX_FINER_NUMBERS:,}; ask for wider ranges"
         )
     for i, (before, after) in enumerate(zip(classes, finer, strict=True)):
         _, first = np.unique(after, return_index=True)

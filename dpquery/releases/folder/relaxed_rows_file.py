@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpquery.exceptions import SpecError
-from dpquery.measurement.rap.budget import MAX_MASSES
+from dpquery.limits import MAX_RAP_FIT_NUMBERS
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Array
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
@@ -107,6 +107,6 @@ def _read(path: Path, *, columns: int) -> Array:
         types = file.schema_arrow.types
         if len(types) != columns or set(types) != {pa.float32()}:
             raise ValueError("schema")
-        if file.metadata.num_rows * columns > MAX_MASSES:
+        if file.metadata.num_rows * columns > MAX_RAP_FIT_NUMBERS:
             raise ValueError("rows")
         return np.column_stack([column.to_numpy() for column in file.read().columns])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from dpquery.exceptions import SpecError
+from dpquery.limits import MAX_JSON_BYTES
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.releases.manifest.release_json import (
     MECHANISMS,
@@ -20,14 +21,7 @@ from dpquery.releases.manifest.release_json import (
 )
 from dpquery.spec.parsing.fields import IDENTIFIER, NAME, NEIGHBOURS
 from dpquery.untrusted.files import read_outside
-from dpquery.untrusted.json_values import (
-    LEAST_FIGURE,
-    MAX_JSON_BYTES,
-    decode,
-    mapping,
-    parsed,
-    text_of,
-)
+from dpquery.untrusted.json_values import LEAST_FIGURE, decode, mapping, parsed, text_of
 
 WIDEST_SHIFT = 512  # bits of a strategy's integers below the grid; plans have some 75 at most
 _DIGEST = re.compile(r"[0-9a-z]{1,64}")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePosixPath
 
 from dpquery.exceptions import SpecError
+from dpquery.limits import MAX_CODES
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, ColumnKind, Integers
 from dpquery.spec.parsing.fields import (
     EDGE,
@@ -18,7 +19,6 @@ from dpquery.spec.parsing.forms import ByName, TextForm, described, ref
 from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
 from dpquery.spec.problems import Place, Problems, UnreadableError, listed, quoted
 
-MAX_CODES = 2**20  # of one attribute; the domain as a whole may be as large as it likes
 RELEASE_COLUMNS = frozenset(
     {"table", "query", "estimate", "std_error", "ci_low", "ci_high", "rel_error", "flag"}
     | {"nonnegative", "consistent", "thresholded", "integer", "graphical"}

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping
 
+from dpquery.limits import MAX_DESCRIPTIONS
 from dpquery.spec.domain import Attribute
 from dpquery.spec.model import Item, Table
 from dpquery.spec.parsing.fields import NAME_LIST, ItemFields, MarginalFields, PartFields
@@ -14,8 +15,6 @@ from dpquery.spec.parsing.thresholds import read_threshold
 from dpquery.spec.parsing.yaml_nodes import Node
 from dpquery.spec.predicates import IdentitySet, PredicateSet, TotalSet
 from dpquery.spec.problems import UnreadableError, quoted
-
-_MAX_DESCRIPTIONS = 100_000  # characters in all: anchors repeat them
 
 
 def read_workload(nodes: Iterable[Node], scope: Scope) -> tuple[Item, ...]:
@@ -29,9 +28,9 @@ def read_workload(nodes: Iterable[Node], scope: Scope) -> tuple[Item, ...]:
             tables += len(item.tables)
             limit_tables(tables, node)
             words += len(item.description)
-            if words > _MAX_DESCRIPTIONS:
+            if words > MAX_DESCRIPTIONS:
                 raise node.mistake(
-                    f"the descriptions up to here have over {_MAX_DESCRIPTIONS:,} characters in "
+                    f"the descriptions up to here have over {MAX_DESCRIPTIONS:,} characters in "
                     "all; shorten them"
                 )
             read.append(item)

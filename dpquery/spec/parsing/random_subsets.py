@@ -13,10 +13,8 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import accumulate
 
-MAX_STATES = 200_000  # of the sums over sets
-MAX_SUM_BITS = 1 << 32  # of these sums together: half a gigabyte
-MAX_DRAWN_FROM = 1_000  # attributes
-MAX_DRAWN = 10_000  # sets: each is found past all that are taken
+from dpquery.limits import MAX_DRAW_SUM_BITS, MAX_DRAW_SUMS
+
 DrawState = tuple[int, int, int]
 """(attribute, how many are still to be chosen from it on, room left for their cells)."""
 _BLOCK = 256  # bits of one hash
@@ -67,7 +65,7 @@ class WeightedSets:
         """Take the number of values and the weight of every attribute, in order.
 
         Raises:
-            TooManySetsError: they cannot be counted in MAX_STATES sums.
+            TooManySetsError: they cannot be counted in MAX_DRAW_SUMS sums.
         """
         self.sizes, self.weights, self.k = sizes, weights, k
         self.room = 1 if max_cells is None else max_cells
@@ -77,7 +75,8 @@ class WeightedSets:
             list(accumulate(sorted(self.sizes[i:], reverse=True)[:k], self._times, initial=1))
             for i in range(len(sizes) + 1)
         ]
-        self._most_states = min(MAX_STATES, MAX_SUM_BITS // (k * max(weights).bit_length() + 64))
+        bits = k * max(weights).bit_length() + 64
+        self._most_states = min(MAX_DRAW_SUMS, MAX_DRAW_SUM_BITS // bits)
         self._sums: dict[DrawState, tuple[int, int]] = {}
         self._sum_all()
         self.total, self.count = self._sum(0, k, self.room)

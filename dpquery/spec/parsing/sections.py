@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable
 
+from dpquery.limits import MAX_DECLARED_ROWS
 from dpquery.spec.domain import Attribute
 from dpquery.spec.model import Budget, Dataset, Parent, Privacy, Rows
 from dpquery.spec.parsing.fields import BudgetFields, DatasetFields, PrivacyFields
 from dpquery.spec.parsing.forms import described
 from dpquery.spec.problems import Problems, quoted
-
-_MAX_RECORDS = 10**12
 
 
 def dataset_of(given: DatasetFields, problems: Problems) -> Dataset:
@@ -23,8 +22,10 @@ def _rows(given: DatasetFields) -> Rows | None:
     if given.rows is None:
         return None
     count, node = int(given.rows.split()[-1]), given.node("rows")
-    if not 1 <= count <= _MAX_RECORDS:
-        raise node.mistake(f"rows is {described(node)}; expected 1 to {_MAX_RECORDS:,} records")
+    if not 1 <= count <= MAX_DECLARED_ROWS:
+        raise node.mistake(
+            f"rows is {described(node)}; expected 1 to {MAX_DECLARED_ROWS:,} records"
+        )
     return Rows(count, exact=given.rows.isdecimal())
 
 

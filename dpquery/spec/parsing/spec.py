@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dpquery.exceptions import SpecError
+from dpquery.limits import MAX_SPEC_BYTES
 from dpquery.spec.domain import Domain
 from dpquery.spec.model import Spec
 from dpquery.spec.parsing.attributes import read_domain
@@ -21,8 +22,6 @@ from dpquery.spec.parsing.sections import (
 from dpquery.spec.parsing.yaml_nodes import read_yaml
 from dpquery.spec.problems import Problems, UnreadableError, quoted
 from dpquery.untrusted.files import read_outside
-
-_MAX_BYTES = 10_000_000  # of a spec, and of a value list
 
 
 def load_spec(path: Path) -> Spec:
@@ -84,7 +83,7 @@ def parse(text: str, *, name: str, files: Callable[[str], str] | Mapping[str, st
 def read_text(path: Path) -> str:
     """Return the text of a spec or of a value list; SpecError if it cannot be read."""
     try:
-        content = read_outside(path, most=_MAX_BYTES)
+        content = read_outside(path, most=MAX_SPEC_BYTES)
         return content.decode("utf-8-sig")
     except OSError as error:
         raise SpecError(f"{path} cannot be read: {error.strerror}; check the path") from None

@@ -1,20 +1,18 @@
 """Limits of the tables that items expand to: queries of one table, and number of tables."""
 
+from dpquery.limits import MAX_TABLE_QUERIES, MAX_TABLES
 from dpquery.spec.model import Table
 from dpquery.spec.parsing.scope import Sets
 from dpquery.spec.parsing.yaml_nodes import Node
 
-MAX_TABLES = 1_000_000
-MAX_QUERIES = 2**40  # of one table
-
 
 def table(node: Node, axes: Sets, where: Sets, at_least: int | None = None) -> Table:
-    """Return a table, of at most MAX_QUERIES queries."""
+    """Return a table, of at most MAX_TABLE_QUERIES queries."""
     new_table = Table(tuple(sorted(axes.items())), tuple(sorted(where.items())), at_least)
-    if new_table.size > MAX_QUERIES:
+    if new_table.size > MAX_TABLE_QUERIES:
         raise node.mistake(
-            f"one table asks {new_table.size:,} queries, more than the limit of {MAX_QUERIES:,}; "
-            "name fewer attributes or coarser sets"
+            f"one table asks {new_table.size:,} queries, more than the limit of "
+            f"{MAX_TABLE_QUERIES:,}; name fewer attributes or coarser sets"
         )
     return new_table
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sized
 from fractions import Fraction
 
+from dpquery.limits import MAX_DRAWN_FROM, MAX_DRAWN_SETS
 from dpquery.spec.domain import Attribute
 from dpquery.spec.model import Table
 from dpquery.spec.parsing import random_subsets
@@ -94,15 +95,14 @@ def _sampled(given: ThresholdFields, scope: Scope, where: Sets) -> list[Table]:
 
 def _check_effort(given: ThresholdFields, attributes: Sized) -> None:
     """Refuse samples that would take minutes to draw."""
-    if len(attributes) > random_subsets.MAX_DRAWN_FROM:
+    if len(attributes) > MAX_DRAWN_FROM:
         raise given.node().mistake(
             f"there are {len(attributes):,} attributes to draw from, and the limit is "
-            f"{random_subsets.MAX_DRAWN_FROM:,}; name fewer in `over`"
+            f"{MAX_DRAWN_FROM:,}; name fewer in `over`"
         )
-    if given.sample > random_subsets.MAX_DRAWN:
+    if given.sample > MAX_DRAWN_SETS:
         raise given.node("sample").mistake(
-            f"sample is {given.sample:,}, and the limit is {random_subsets.MAX_DRAWN:,} sets; "
-            "draw fewer"
+            f"sample is {given.sample:,}, and the limit is {MAX_DRAWN_SETS:,} sets; draw fewer"
         )
 
 

@@ -12,11 +12,9 @@ from typing import Protocol
 
 import yaml
 
+from dpquery.limits import MAX_SPEC_CHARACTERS, MAX_SPEC_DEPTH, MAX_SPEC_ENTRIES
 from dpquery.spec.problems import Place, Problems, UnreadableError, quoted
 
-MAX_CHARACTERS = 10_000_000
-_MAX_DEPTH = 40
-_MAX_NODES = 1_000_000  # every use of an alias counted
 _HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 
 
@@ -81,10 +79,11 @@ def read_yaml(text: str, *, file: str, problems: Problems) -> Node:
         UnreadableError: the text is not YAML, or too large. Lesser mistakes (a key given twice, a
             tag) go to `problems`.
     """
-    if len(text) > MAX_CHARACTERS:
+    if len(text) > MAX_SPEC_CHARACTERS:
         raise UnreadableError(
             Place(file, 1, 1),
-            f"the text is longer than {MAX_CHARACTERS:,} characters; put long value lists in files",
+            f"the text is longer than {MAX_SPEC_CHARACTERS:,} characters; put long value lists in "
+            "files",
         )
     return _Builder(file, problems).document(_events(text, file))
 
@@ -149,8 +148,8 @@ class _Builder:
             raise TypeError(f"{type(event).__name__} starts no node")
         before = self._count
         self._grow(event, 1)
-        if depth > _MAX_DEPTH:
-            raise self._unreadable(event, f"nested deeper than {_MAX_DEPTH} levels; no spec is")
+        if depth > MAX_SPEC_DEPTH:
+            raise self._unreadable(event, f"nested deeper than {MAX_SPEC_DEPTH} levels; no spec is")
         if event.tag is not None:
             self._problems.add(
                 _place(self._file, event.start_mark),
@@ -209,9 +208,10 @@ class _Builder:
 
     def _grow(self, event: yaml.Event, size: int) -> None:
         self._count += size
-        if self._count > _MAX_NODES:
+        if self._count > MAX_SPEC_ENTRIES:
             raise self._unreadable(
-                event, f"more than {_MAX_NODES:,} entries, aliases counted each time; use fewer"
+                event,
+                f"more than {MAX_SPEC_ENTRIES:,} entries, aliases counted each time; use fewer",
             )
 
     def _unreadable(self, event: yaml.Event, message: str) -> UnreadableError:

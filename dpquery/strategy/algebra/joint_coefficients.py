@@ -15,7 +15,6 @@ from dpquery.operators.factors import ROW_CHUNK, Array
 from dpquery.strategy.algebra.joint_system import JointSystem
 
 POWER_COST = 8  # multiplications that a coefficient takes once it is there, about
-COEFFICIENT_LIMIT = 1 << 34  # multiplications for the coefficients of a block: about a minute
 _Step = tuple[Array, Array | None]
 """Predicates of an axis in its basis, (m, n), and F of a part, (rows, n): None sums over it."""
 

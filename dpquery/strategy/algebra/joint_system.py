@@ -21,17 +21,19 @@ from functools import cached_property, reduce
 import numpy as np
 from scipy.linalg import LinAlgError, solve_triangular
 
+from dpquery.limits import (
+    MAX_JOINT_CELLS,
+    MAX_JOINT_CLASSES,
+    MAX_JOINT_MEASURED,
+    MAX_JOINT_ROWS,
+    MAX_JOINT_STACK,
+    MAX_JOINT_WORK,
+)
 from dpquery.operators.blocks import Block, SplitFactor
 from dpquery.operators.factors import ROW_CHUNK, Array, Factor
 from dpquery.operators.tensors import kron_apply, outer_product
 from dpquery.strategy.algebra.axis_basis import AxisBasis, axis_basis
 
-CELLS_LIMIT = 1 << 24  # over the attributes measured
-MAX_JOINT_CELLS = 1 << 22  # those cells, times the cells of the dense attributes, or the parts
-STACK_LIMIT = 1 << 25  # numbers of all stacks that are brought to triangular form
-ROWS_LIMIT = 1 << 24  # of a block: its variances are one tensor
-WORK_LIMIT = 1 << 36  # multiplications for the coefficients of a block
-MAX_MEASURED_CLASSES = 2048  # of an attribute that is measured: its basis takes O(n^3)
 MAX_KEPT_COEFFICIENTS = 1 << 20  # numbers of a block whose coefficients are kept: 8 MB
 MAX_KEPT_BLOCKS = 32
 NARROW = 32  # columns of stacks that are solved for all places at once
@@ -90,7 +92,7 @@ class JointSystem:
         """Return whether the answers of a block, and the work that they take, are few enough."""
         squares = sum(len(stack.R) * stack.R.shape[1] ** 2 for stack in self.stacks)
         work = squares * self.layout(block)[0] if self.dense else 0
-        return block.queries <= ROWS_LIMIT and work <= WORK_LIMIT
+        return block.queries <= MAX_JOINT_ROWS and work <= MAX_JOINT_WORK
 
     def project(self, answers: Sequence[Array]) -> tuple[Array, ...]:
         """Return Q'y of the noisy answers of every part, stack by stack: (p, r) each.
@@ -318,11 +320,11 @@ def joint_system(
     kinds = {i: {part[i].key if i in part else None for part in parts} for i in measured}
     many = {i for i in measured if len(kinds[i]) > 2}
     dense, cells = math.prod(shape[i] for i in many), math.prod(shape[i] for i in measured)
-    if cells > CELLS_LIMIT or (many and cells * max(dense, len(parts)) > MAX_JOINT_CELLS):
+    if cells > MAX_JOINT_MEASURED or (many and cells * max(dense, len(parts)) > MAX_JOINT_CELLS):
         return None
     rows = sum(math.prod(shape[i] for i in part if i in many) for part in parts)
-    if (many and cells * rows > STACK_LIMIT) or any(
-        shape[i] > MAX_MEASURED_CLASSES for i in measured
+    if (many and cells * rows > MAX_JOINT_STACK) or any(
+        shape[i] > MAX_JOINT_CLASSES for i in measured
     ):
         return None
     try:

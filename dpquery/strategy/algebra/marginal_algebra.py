@@ -12,13 +12,13 @@ way, with mu_i = 1'(A_i'A_i)^-1 1 for n_i ([MATH] 7).
 
 import numpy as np
 
+from dpquery.limits import MAX_ALGEBRA_ATTRIBUTES
 from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram, total_sum, trace
 from dpquery.strategy.algebra.subset_sums import BlockSums
 from dpquery.strategy.algebra.subsets import Subset
 
 CANCELLATION = 1e-12  # relative to what cancelled
-MAX_ATTRIBUTES = 20  # of one table: its subsets are all listed
 
 
 def workload_eigenvalues(gram: Gram) -> dict[Subset, float]:
@@ -28,9 +28,9 @@ def workload_eigenvalues(gram: Gram) -> dict[Subset, float]:
     the rest of the trace; 11' contributes to subsets without i alone, and one to them.
 
     Raises:
-        UnsupportedWorkloadError: a term looks at more than MAX_ATTRIBUTES attributes.
+        UnsupportedWorkloadError: a term looks at more than MAX_ALGEBRA_ATTRIBUTES attributes.
     """
-    blocks = BlockSums(gram, most=MAX_ATTRIBUTES)
+    blocks = BlockSums(gram, most=MAX_ALGEBRA_ATTRIBUTES)
     c = np.ones(blocks.size)
     for i, (n, grams_of_attribute) in enumerate(
         zip(gram.shape_of_domain, gram.matrices, strict=True)

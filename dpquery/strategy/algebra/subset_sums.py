@@ -12,11 +12,10 @@ from itertools import pairwise
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_RESIDUAL_ATTRIBUTES
 from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram
 from dpquery.strategy.algebra.subsets import Below, Subset, outer_products
-
-MAX_WIDTH = 12  # attributes of one table: it has 2^12 subsets below it
 
 
 class BlockSums:
@@ -25,7 +24,7 @@ class BlockSums:
     Attributes of one class stand in no subset; their c(i, V, 0) is a factor of the weight.
     """
 
-    def __init__(self, gram: Gram, *, most: int = MAX_WIDTH) -> None:
+    def __init__(self, gram: Gram, *, most: int = MAX_RESIDUAL_ATTRIBUTES) -> None:
         """Number the subsets; UnsupportedWorkloadError where a term has over `most` attributes."""
         self.offsets = np.cumsum([0, *(2 * len(matrix) for matrix in gram.matrices)])
         self.size = int(self.offsets[-1]) + 1  # the last slot is always one

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpquery.limits import MAX_ALGEBRA_ATTRIBUTES, MAX_DENSE_CLASSES
 from dpquery.operators.gram import (
-    MAX_DENSE_CLASSES,
     Gram,
     Matrix,
     Mixture,
@@ -23,7 +23,7 @@ from dpquery.operators.gram import (
 )
 from dpquery.progress import reporting
 from dpquery.strategy.algebra.eigenvalues import above_rounding, eigvalsh
-from dpquery.strategy.algebra.marginal_algebra import MAX_ATTRIBUTES, workload_eigenvalues
+from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
 from dpquery.strategy.algebra.subsets import member_products
 from dpquery.strategy.algebra.tridiagonal import TridiagonalInverse
 from dpquery.strategy.bounds.dual_bound import dual_bound
@@ -83,7 +83,7 @@ def svd_bound(gram: Gram) -> Bound | None:
             roots = [_root_trace(V) ** 2 / classes(V) for V in named]
             return Bound(float(gram.weights[0]) * math.prod(roots), "SVD bound")
     widest = int(np.count_nonzero(gram.index, axis=1).max())
-    if widest <= MAX_ATTRIBUTES and _in_marginal_algebra(gram):
+    if widest <= MAX_ALGEBRA_ATTRIBUTES and _in_marginal_algebra(gram):
         return Bound(_marginal_bound(gram), "SVD bound")
     if math.prod(gram.shape_of_domain) <= MAX_DECOMPOSED_CELLS:
         V = gram.dense()

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpquery.limits import MAX_EXPANDED_ROWS
 from dpquery.operators.blocks import Workload
 from dpquery.strategy.algebra.row_sums import RowSums, expand, total_of
 from dpquery.strategy.shapes.sensitivity import sensitivity
 from dpquery.strategy.shapes.strategies import Strategy
-
-EXPAND_LIMIT = 1 << 24  # distinct row values looked at for an exact maximum
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def block_errors(strategy: Strategy, workload: Workload) -> list[BlockError]:
         terms = strategy.variances(block, position=position)
         largest = math.sqrt(scale * largest_of(terms))
         total, between = scale * total_of(terms, block), (largest, largest)
-        if block.queries > EXPAND_LIMIT:
+        if block.queries > MAX_EXPANDED_ROWS:
             low = largest if _is_exact(terms) else math.sqrt(total / block.queries)
             between = low, math.sqrt(scale * _bound_of(terms))
         errors.append(BlockError(total, largest, between))
@@ -118,7 +117,7 @@ def _is_exact(terms: RowSums) -> bool:
     if isinstance(terms, np.ndarray) or len(terms) == 1:
         return True
     axes = zip(*(vectors for _, vectors in terms), strict=True)
-    return math.prod(max(len(vector) for vector in axis) for axis in axes) <= EXPAND_LIMIT
+    return math.prod(max(len(vector) for vector in axis) for axis in axes) <= MAX_EXPANDED_ROWS
 
 
 def _bound_of(terms: RowSums) -> float:

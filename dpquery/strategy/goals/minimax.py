@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from scipy.optimize import minimize
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_MINIMAX_COEFFICIENTS
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
 from dpquery.progress import report_progress
@@ -27,7 +28,6 @@ from dpquery.strategy.goals.query_weights import RowClasses, Share, even_rows, r
 from dpquery.strategy.shapes.cores import Core
 from dpquery.strategy.shapes.split_strategy import split_terms
 
-MAX_COEFFICIENTS = 1 << 24  # of the matrix of a_qb
 MINIMAX_ITERATIONS = 400  # at each sharpness
 SHARPNESSES = tuple(4.0**k for k in range(1, 9))  # the t of the smoothed maximum
 SCORE_GAP = 1e-4  # relative gap of score and bound at which the solver is content
@@ -105,7 +105,7 @@ class BudgetProblem:
         size = sum(
             math.prod(classes.shape) * len(classes.terms) for classes in self.classes.values()
         )
-        if size > MAX_COEFFICIENTS:
+        if size > MAX_MINIMAX_COEFFICIENTS:
             raise UnsupportedWorkloadError(f"{float(size):.1e} variances to weigh")
 
     def _tables(self, number: int, k: int) -> Array:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dpquery.limits import MAX_EXPANDED_ROWS
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Array, Factor, weighted
 from dpquery.strategy.algebra.row_sums import RowSums, expand, total_of
-from dpquery.strategy.errors.expected_error import EXPAND_LIMIT, largest_of, squared_sensitivity
+from dpquery.strategy.errors.expected_error import largest_of, squared_sensitivity
 from dpquery.strategy.goals.goals import Goal, queries
 from dpquery.strategy.shapes.strategies import Strategy
 
@@ -206,7 +207,7 @@ def raised(
 def _raised(
     share: Share, block: Block, classes: RowClasses, unit: float, power: float
 ) -> tuple[Share, float]:
-    if math.prod(classes.shape) > EXPAND_LIMIT:
+    if math.prod(classes.shape) > MAX_EXPANDED_ROWS:
         peak = unit * largest_of(classes.terms)
         grown_mass = share.mass * peak**power
         return Share(share.limit, share.block, grown_mass, share.rows), share.mass * peak

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_DENSE_CLASSES
 from dpquery.operators.factors import Array, Dense
-from dpquery.operators.gram import MAX_DENSE_CLASSES, Matrix, Mixture, array_of, classes
+from dpquery.operators.gram import Matrix, Mixture, array_of, classes
 from dpquery.progress import report_progress
 from dpquery.strategy.algebra.eigenvalues import above_rounding, eigh
 from dpquery.strategy.algebra.tridiagonal import TridiagonalInverse

@@ -108,7 +108,7 @@ def opt_residual(gram: Gram) -> ResidualSelection:
     """Select cores by L-BFGS, from the identity and from OPT_0's strategies; keep the better.
 
     Raises:
-        UnsupportedWorkloadError: a table looks at more than block_sums.MAX_WIDTH attributes.
+        UnsupportedWorkloadError: a table looks at more than MAX_RESIDUAL_ATTRIBUTES attributes.
     """
     problem = ResidualProblem(gram)
     value, flat = problem.loss(np.zeros(0))[0] if not problem.active else math.inf, np.zeros(0)

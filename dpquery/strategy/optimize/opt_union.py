@@ -13,10 +13,10 @@ import numpy as np
 from numpy.random import Generator
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_DENSE_CLASSES, MAX_JOINT_CLASSES
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Factor
-from dpquery.operators.gram import MAX_DENSE_CLASSES, Gram, gram, grams
-from dpquery.strategy.algebra.joint_system import MAX_MEASURED_CLASSES as JOINT_CLASSES
+from dpquery.operators.gram import Gram, gram, grams
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.block_groups import Pricing, greedy_groups, palettes
 from dpquery.strategy.optimize.opt_pair import opt_pair
@@ -97,7 +97,7 @@ def opt_union(
         opt_parts(workload, noise=noise, rng=rng, groups=groups, known=known)
         for groups in (best, *fitting)
     ]
-    if pair and noise == "gaussian" and max(shape) <= JOINT_CLASSES:
+    if pair and noise == "gaussian" and max(shape) <= MAX_JOINT_CLASSES:
         two = tuple(select(*merge) for merge in pair)
         apart = opt_parts(workload, noise=noise, rng=rng, groups=two, known=known)
         selections.append(_together(V, apart))

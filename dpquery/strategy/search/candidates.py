@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_TABLE_CELLS
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array, Factor
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
@@ -19,7 +20,7 @@ from dpquery.strategy.optimize.opt_product import ProductSelection
 from dpquery.strategy.optimize.opt_residual import best_weights, opt_residual
 from dpquery.strategy.optimize.opt_union import group_by_kind, opt_union
 from dpquery.strategy.search import marginal_baselines, range_baselines
-from dpquery.strategy.search.problem import MAX_TABLE_CELLS, Problem, Proposal, check_cells
+from dpquery.strategy.search.problem import Problem, Proposal, check_cells
 from dpquery.strategy.shapes.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy

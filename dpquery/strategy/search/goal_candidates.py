@@ -12,9 +12,9 @@ from dataclasses import replace
 from functools import partial
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_RESIDUAL_ATTRIBUTES
 from dpquery.operators.gram import gram
 from dpquery.progress import report_progress
-from dpquery.strategy.algebra.subset_sums import MAX_WIDTH
 from dpquery.strategy.bounds.lower_bounds import Bound, lower_bound, svd_bound
 from dpquery.strategy.errors.expected_error import expected_error
 from dpquery.strategy.goals.goals import Goal, score
@@ -61,7 +61,7 @@ def starting_shares(problem: Problem, goal: Goal) -> list[Share]:
     """Return the best weights for centered cores under any noise; even ones where too many."""
     workload = problem.workload
     widest = max((len(block.attributes) for block in workload.blocks), default=0)
-    if widest > MAX_WIDTH:
+    if widest > MAX_RESIDUAL_ATTRIBUTES:
         return even_shares(goal, workload)
     shape = workload.shape_of_domain
     cores = tuple(CenteredCore(n) if n > 1 else None for n in shape)

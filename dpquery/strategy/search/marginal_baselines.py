@@ -10,13 +10,13 @@ import math
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_RESIDUAL_ATTRIBUTES, MAX_TABLE_CELLS
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array, Identity
 from dpquery.operators.thresholds import threshold_sum
-from dpquery.strategy.algebra.subset_sums import MAX_WIDTH
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.optimize.opt_residual import best_weights, split_budget
-from dpquery.strategy.search.problem import MAX_TABLE_CELLS, Problem, Proposal, check_cells
+from dpquery.strategy.search.problem import Problem, Proposal, check_cells
 from dpquery.strategy.shapes.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
@@ -106,8 +106,10 @@ def budgeted_fourier(problem: Problem) -> Proposal:
 
 
 def _cores(problem: Problem) -> tuple[Core | None, ...]:
-    if max(len(a) for a in _measurable_sets(problem)) > MAX_WIDTH:
-        raise UnsupportedWorkloadError(f"a table looks at more than {MAX_WIDTH} attributes")
+    if max(len(a) for a in _measurable_sets(problem)) > MAX_RESIDUAL_ATTRIBUTES:
+        raise UnsupportedWorkloadError(
+            f"a table looks at more than {MAX_RESIDUAL_ATTRIBUTES} attributes"
+        )
     return tuple(_core(n) for n in problem.workload.shape_of_domain)
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_TABLE_CELLS
 from dpquery.operators.blocks import Workload
 from dpquery.operators.gram import Gram
 from dpquery.strategy.noise_kinds import Noise
@@ -15,8 +16,6 @@ from dpquery.strategy.optimize.opt_marginals import MarginalsSelection, opt_marg
 from dpquery.strategy.optimize.opt_product import ProductSelection, opt_product
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.strategies import Strategy
-
-MAX_TABLE_CELLS = 1 << 26  # of a table that is tabulated and measured in memory
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_DENSE_CLASSES
 from dpquery.operators.factors import Array, Factor, Identity, total
-from dpquery.operators.gram import MAX_DENSE_CLASSES
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.strategy.optimize.opt_hierarchy import (
     Levels,

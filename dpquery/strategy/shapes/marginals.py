@@ -11,11 +11,12 @@ from typing import ClassVar, Self
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_COEFFICIENT_WORK, MAX_MARGINAL_SETS
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import ROW_CHUNK, Array, Factor, Identity
 from dpquery.operators.inverses import inverse_gram
 from dpquery.operators.thresholds import node_weights, threshold_nodes
-from dpquery.strategy.algebra.joint_coefficients import COEFFICIENT_LIMIT, POWER_COST
+from dpquery.strategy.algebra.joint_coefficients import POWER_COST
 from dpquery.strategy.algebra.marginal_algebra import (
     CANCELLATION,
     distinct_or_all,
@@ -37,7 +38,6 @@ from dpquery.strategy.shapes.strategies import PowerPair
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
 from dpquery.untrusted.json_values import Json, JsonValue, integer, list_of, mapping
 
-MAX_SUBSETS = 1 << 22  # of all sets that are measured: their sums are all computed
 MAX_WIDE = 7  # of one table whose sixth powers are listed: 8^7 terms
 ORDERS = (4, 6)
 
@@ -107,7 +107,10 @@ class MarginalsStrategy(SplitStrategy):
 
     @property
     def listings(self) -> dict[str, tuple[int, int]]:
-        return {"sets and their subsets": (sum(1 << len(b) for b in self.weights), MAX_SUBSETS)}
+        number = sum(1 << len(b) for b in self.weights)
+        return {"sets and their subsets": (number, MAX_MARGINAL_SETS)}
+            "sets and their subsets": (sum(1 << len(b) for b in self.weights), MAX_MARGINAL_SETS)
+        }
 
     def supports(self, block: Block) -> bool:
         return wide_attributes(block) in self.squares_above
@@ -140,7 +143,7 @@ class MarginalsStrategy(SplitStrategy):
         counts = [len(pattern.levels) for pattern in patterns]
         wide = [k for k, i in enumerate(block.attributes) if self.shape[i] > 1]
         rows = math.prod(1 + len(patterns[k].reading) for k in wide)
-        if POWER_COST * math.prod(counts) * rows > COEFFICIENT_LIMIT:
+        if POWER_COST * math.prod(counts) * rows > MAX_COEFFICIENT_WORK:
             return None
         S = tuple(block.attributes[k] for k in wide)
         beyond = [beyond_parts(self, S, order) for order in ORDERS]

@@ -11,6 +11,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_FOURTH_POWERS
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Array, Factor, Identity, Ones
 from dpquery.operators.inverses import (
@@ -29,8 +30,6 @@ from dpquery.strategy.shapes.factor_json import decode_factor, encode_factor
 from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.weighted_block import WeightedBlock, resolution
 from dpquery.untrusted.json_values import Json, JsonValue, list_of, mapping
-
-FOURTH_LIMIT = 1 << 34  # queries times measured rows of one attribute
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +96,7 @@ class ProductStrategy(Strategy):
         That is where an order above 2 looks at every query of an attribute on too many rows.
         """
         if order > 2 and any(
-            factor.shape[0] * self.factors[i].shape[0] > FOURTH_LIMIT
+            factor.shape[0] * self.factors[i].shape[0] > MAX_FOURTH_POWERS
             for i, factor in zip(block.attributes, block.factors, strict=True)
             if i in self.inverses
         ):

@@ -12,10 +12,11 @@ from typing import ClassVar, Self
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_COEFFICIENT_WORK, MAX_QUADTREE_LEVELS
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import ROW_CHUNK, Array, Factor
 from dpquery.operators.hierarchies import equal_blocks
-from dpquery.strategy.algebra.joint_coefficients import COEFFICIENT_LIMIT, POWER_COST
+from dpquery.strategy.algebra.joint_coefficients import POWER_COST
 from dpquery.strategy.algebra.marginal_algebra import distinct_or_all
 from dpquery.strategy.algebra.row_sums import RowTerms
 from dpquery.strategy.algebra.threshold_powers import mixed_powers
@@ -24,8 +25,6 @@ from dpquery.strategy.shapes.attribute_sets import wide_attributes
 from dpquery.strategy.shapes.strategies import PowerPair, Strategy
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
 from dpquery.untrusted.json_values import Json, JsonValue, integer, list_of
-
-MAX_LEVELS = 64  # the size of blocks doubles at least now and then
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class QuadTreeStrategy(Strategy):
 
     @property
     def listings(self) -> dict[str, tuple[int, int]]:
-        return {"levels": (len(self.levels), MAX_LEVELS)}
+        return {"levels": (len(self.levels), MAX_QUADTREE_LEVELS)}
 
     def supports(self, block: Block) -> bool:
         return set(wide_attributes(block)) <= set(self.pair)
@@ -127,7 +126,7 @@ class QuadTreeStrategy(Strategy):
         terms = sum(count * (depth - number) for number, count in enumerate(blocks)) * len(
             block.summands
         )
-        if lone * math.prod(counts) * (POWER_COST * sum(blocks) + terms) > COEFFICIENT_LIMIT:
+        if lone * math.prod(counts) * (POWER_COST * sum(blocks) + terms) > MAX_COEFFICIENT_WORK:
             return None
         sums = np.zeros((2, lone, *counts))
         coefs = _lone_levels(block, others)

@@ -6,13 +6,14 @@ A candidate past a limit never wins, so that a plan made here can always be carr
 import math
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import (
+    MAX_MATRICES_BYTES,
+    MAX_MATRIX_BYTES,
+    MAX_STRATEGY_CELLS,
+)
 from dpquery.operators.factors import Factor, Identity, Ones, PIdentity
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.strategy.shapes.strategies import Strategy
-
-MAX_TOTAL = 1 << 28  # cells of all tables of a strategy: what can be tabulated
-MAX_MATRIX_BYTES = 1 << 29  # of a matrix: of 8192 codes, whose inverse takes a minute
-MAX_ALL_BYTES = 1 << 31
 
 
 def check_strategy_size(strategy: Strategy) -> None:
@@ -27,14 +28,14 @@ def check_strategy_size(strategy: Strategy) -> None:
     _limit(
         "bytes in one matrix", max((max(sizes) for sizes in matrices), default=0), MAX_MATRIX_BYTES
     )
-    _limit("bytes in matrices", sum(map(sum, matrices)), MAX_ALL_BYTES)
+    _limit("bytes in matrices", sum(map(sum, matrices)), MAX_MATRICES_BYTES)
     blocks = [measurement.block for measurement in strategy.measurements]
     cells = sum(math.prod(block.table_shape) for block in blocks)
     rows = sum(block.queries for block in blocks)
-    if max(cells, rows) > MAX_TOTAL:
+    if max(cells, rows) > MAX_STRATEGY_CELLS:
         raise UnsupportedWorkloadError(
             f"tables of {float(max(cells, rows)):.1e} cells in all; "
-            f"a release holds {float(MAX_TOTAL):.1e}"
+            f"a release holds {float(MAX_STRATEGY_CELLS):.1e}"
         )
 
 

@@ -102,7 +102,7 @@ class Strategy(ABC):
         return None if sixth is None else (fourth, sixth)
 
     def coefficient_sums(self, block: Block) -> PowerPair | None:
-        """Return both from coefficients written out; None above COEFFICIENT_LIMIT operations."""
+        """Return both from coefficients written out; None above MAX_COEFFICIENT_WORK operations."""
         return None
 
     @property

@@ -7,13 +7,10 @@ from functools import cached_property
 from typing import ClassVar, Self
 
 from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_COEFFICIENT_WORK
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Factor
-from dpquery.strategy.algebra.joint_coefficients import (
-    COEFFICIENT_LIMIT,
-    joint_power_sums,
-    joint_power_work,
-)
+from dpquery.strategy.algebra.joint_coefficients import joint_power_sums, joint_power_work
 from dpquery.strategy.algebra.joint_system import JointSystem, joint_system
 from dpquery.strategy.algebra.row_sums import RowSums, total_of
 from dpquery.strategy.noise_kinds import Noise
@@ -108,7 +105,7 @@ class UnionStrategy(Strategy):
 
     def coefficient_sums(self, block: Block) -> PowerPair | None:
         joint = self.joint_for(block)
-        if joint is None or joint_power_work(joint, block) > COEFFICIENT_LIMIT:
+        if joint is None or joint_power_work(joint, block) > MAX_COEFFICIENT_WORK:
             return None
         return joint_power_sums(joint, block)
 
