@@ -22,6 +22,7 @@ ROOMS = (
     "exceptions",
     "limits",
     "progress",
+    "public_chance",
     "untrusted",
     "spec",
     "spec.parsing",
@@ -79,8 +80,8 @@ CATCH_ALL = {"app": "the last stop: the unforeseen ends as exit code 70 without 
 WITH_A_SEED = {"simulated_runs"}
 """Modules that may hand RAP a chance that can be had again: they run it on public data alone."""
 
-WITH_GENERATOR = {"fit", "probes", "prior", "seeded_chance"}
-"""Modules beside strategy that may draw from a public seed: relaxed rows, public trials."""
+WITH_GENERATOR = "public_chance"
+"""The module that makes generators, all of public seeds; measurement may not import it."""
 
 # What could open a file.
 READERS = {"csv", "pandas", "pyarrow", "sqlite3", "mmap", "io", "os", "pathlib", "urllib", "socket"}
@@ -89,6 +90,7 @@ OPENERS |= {"fromfile", "genfromtxt", "loadtxt", "memmap"}
 
 GENERATORS = {"random", "secrets", "numpy.random"}
 SEEDED = {"random", "rvs", "random_state", "default_rng", "RandomState", "random_array"}
+DRAWN_FROM = {"rng", "_rng"}  # names of a generator that was handed on: rng.random(3)
 
 
 def room_of(name: str, rooms: Sequence[str] = ROOMS) -> str | None:
@@ -154,18 +156,19 @@ def only_cli_knows_the_screen(module: Module) -> list[str]:
     return imported + printed
 
 
-def only_strategy_uses_seedable_generators(module: Module) -> list[str]:
-    if module.room == "strategy" or module.last_name in WITH_GENERATOR:
+def only_one_module_makes_generators(module: Module) -> list[str]:
+    if module.last_name == WITH_GENERATOR:
         return []
     imported = [
         module.offence(line, f"imports {name}")
         for line, name in module.imports
         if any(name == source or name.startswith(f"{source}.") for source in GENERATORS)
+        or (module.room == "measurement" and WITH_GENERATOR in name.split("."))
     ]
     used = [
         module.offence(node.lineno, f"uses {node.attr}")
         for node in module.nodes(ast.Attribute)
-        if node.attr in SEEDED
+        if node.attr in SEEDED and identifier(node.value) not in DRAWN_FROM
     ]
     return imported + used
 
@@ -357,7 +360,7 @@ RULES: tuple[Callable[[Module], list[str]], ...] = (
     imports_are_absolute_and_static,
     only_agreed_libraries_are_imported,
     only_cli_knows_the_screen,
-    only_strategy_uses_seedable_generators,
+    only_one_module_makes_generators,
     only_the_operating_system_gives_random_bits,
     only_the_rehearsal_takes_chance_with_a_seed,
     strategy_and_reconstruction_cannot_open_data,

@@ -28,6 +28,7 @@ LATER = "workload: [{name: by_sex, product: {sex: identity}}]"
 RELEASE_ROOMS = {
     *("commands", "mechanisms", "releases", "reconstruction", "measurement", "plan_file"),
     *("strategy", "operators", "spec", "untrusted", "progress", "limits"),
+    "public_chance",
     *("exceptions", "version", "planning"),
 }
 NOT_FOR_A_RELEASE = (

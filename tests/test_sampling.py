@@ -8,9 +8,9 @@ from itertools import combinations
 import pytest
 from spec_base import BASE
 
+from dpquery.public_chance import PublicDraws
 from dpquery.spec.parsing import random_subsets
 from dpquery.spec.parsing.random_subsets import (
-    PublicDraws,
     TooManySetsError,
     WeightedSets,
     draw_sets,

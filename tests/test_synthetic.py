@@ -19,10 +19,11 @@ from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.counting.value_codes import code_of
 from dpquery.operators.blocks import marginal
 from dpquery.operators.compile import compile_spec
+from dpquery.public_chance import PublicChance
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.releases.folder import synthetic_csv
 from dpquery.releases.folder.synthetic_csv import code_texts, write_synthetic
-from dpquery.releases.folder.synthetic_records import PublicChance, rounded_records
+from dpquery.releases.folder.synthetic_records import rounded_records
 from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
 from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table

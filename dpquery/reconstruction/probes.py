@@ -4,7 +4,6 @@ They are drawn from a generator whose seed goes with the strategy, so that the s
 the same way every time. Nothing here is private, and none of it protects anything.
 """
 
-import hashlib
 import math
 from collections.abc import Sequence
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Array
+from dpquery.public_chance import public_generator, public_seed
 from dpquery.strategy.shapes.strategies import Strategy
 
 PROBED_CELLS = 512  # of the domain that hold records
@@ -23,8 +23,7 @@ class Probes:
 
     def __init__(self, strategy: Strategy) -> None:
         weights = [rows.weight for rows in strategy.measurements]
-        digest = hashlib.sha256(repr((strategy.shape, weights)).encode()).digest()
-        self._rng = np.random.default_rng(int.from_bytes(digest[:8]))
+        self._rng = public_generator(public_seed((strategy.shape, weights)))
         self._rows = [rows.block.queries for rows in strategy.measurements]
         self.shape = strategy.shape
         self.codes = np.stack(

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpquery.operators.factors import Array
+from dpquery.public_chance import PublicGenerator, public_generator
 from dpquery.strategy.algebra.subsets import Subset
 
 CLASSES = 6
@@ -22,7 +23,7 @@ SEED = 2026
 
 def sample_prior(shape: Sequence[int], *, records: int) -> Array:
     """Draw records of the default prior over a domain of codes. (records, d) int64."""
-    rng = np.random.default_rng(SEED)
+    rng = public_generator(SEED)
     latent = rng.choice(CLASSES, size=records, p=_zipf(CLASSES, 1.0))
     codes = np.empty((records, len(shape)), dtype=np.int64)
     for i, n in enumerate(shape):
@@ -46,7 +47,7 @@ def sample_tables(
         tables: attribute subsets, each with its counts: (n_i for i in subset), not negative.
         records: how many.
     """
-    rng = np.random.default_rng(SEED)
+    rng = public_generator(SEED)
     codes = sample_prior(shape, records=records)
     done: set[int] = set()
     while remaining := [table for table in tables if not done.issuperset(table[0])]:
@@ -74,7 +75,7 @@ def sample_rows(distributions: Sequence[Array], *, records: int) -> Array:
     Returns:
         (records, d) int64.
     """
-    rng = np.random.default_rng(SEED)
+    rng = public_generator(SEED)
     rows = rng.integers(len(distributions[0]), size=records)
     columns = [_draw_columns(rng, distribution, rows) for distribution in distributions]
     return np.stack(columns, axis=1)
@@ -82,7 +83,7 @@ def sample_rows(distributions: Sequence[Array], *, records: int) -> Array:
 
 def spread(values: Array, classes: Array) -> Array:
     """Draw a code of the class of each value, uniformly within the class. (records,) int64."""
-    rng = np.random.default_rng(SEED)
+    rng = public_generator(SEED)
     order = np.argsort(classes, kind="stable")
     sizes = np.bincount(classes)
     starts = np.cumsum(sizes) - sizes
@@ -98,7 +99,7 @@ def _numbers(codes: Array, attributes: Sequence[int], shape: Sequence[int]) -> A
     return number
 
 
-def _draw_columns(rng: np.random.Generator, rows: Array, row_of: Array) -> Array:
+def _draw_columns(rng: PublicGenerator, rows: Array, row_of: Array) -> Array:
     """Draw a column for each record by the weights of its row, or by their sum if all are zero."""
     everywhere = rows.sum(axis=0)
     everywhere = everywhere if everywhere.any() else np.ones(rows.shape[1])

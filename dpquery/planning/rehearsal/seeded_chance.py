@@ -10,13 +10,15 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpquery.public_chance import public_generator
+
 
 class SeededChance:
     """The selection and the noise of RAP's loop in floats, from a seed: not private."""
 
     def __init__(self, seed: int) -> None:
         """Start the stream of a seed."""
-        self._rng = np.random.default_rng(seed)
+        self._rng = public_generator(seed)
 
     def level(self, scores: Sequence[int], members: Sequence[int], rate: Fraction) -> int:
         """Return i with probability proportional to members[i] exp(rate scores[i])."""

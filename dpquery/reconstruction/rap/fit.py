@@ -10,6 +10,7 @@ from dpquery.measurement.rap.rounds import RapMeasurement
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array
 from dpquery.plan_file.rap_settings import RapSettings
+from dpquery.public_chance import public_generator
 from dpquery.reconstruction.rap.measured_queries import MeasuredQueries
 from dpquery.reconstruction.rap.mirror_descent import Fit, FitTarget, project
 from dpquery.reconstruction.rap.partition import Partition
@@ -21,7 +22,7 @@ EVENNESS = 10.0  # the shape of the Gamma weights: their spread is 0.3 of their 
 
 def start_rows(settings: RapSettings, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Return the distributions that the rows start with, one row a class: (sum of shape, n')."""
-    rng = np.random.default_rng(settings.seed)
+    rng = public_generator(settings.seed)
     size = (sum(shape), settings.relaxed_rows)
     rows = rng.standard_gamma(EVENNESS, size, dtype=np.float32)
     sums = np.add.reduceat(rows, np.cumsum([0, *shape[:-1]]), axis=0)

@@ -19,8 +19,9 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement.counting.value_codes import code_of
 from dpquery.operators.compile import CompiledSpec
 from dpquery.progress import report_progress
+from dpquery.public_chance import PublicChance
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
-from dpquery.releases.folder.synthetic_records import PublicChance, rounded_records
+from dpquery.releases.folder.synthetic_records import rounded_records
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
 from dpquery.spec.model import Spec
 from dpquery.untrusted.atomic_write import replacing

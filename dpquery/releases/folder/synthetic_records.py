@@ -11,38 +11,14 @@ nothing about any record. Nothing here is private that the relaxed rows were not
 """
 
 from collections.abc import Sequence
-from hashlib import shake_256
 
 import numpy as np
 from numpy import float64, int64, uint64
 from numpy.typing import NDArray
 
 from dpquery.operators.factors import Array
+from dpquery.public_chance import PublicChance
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
-
-_KEY_BITS = 40
-_MANTISSA = 53
-
-
-class PublicChance:
-    """A public generator: its numbers follow from a seed and a name by SHAKE-256."""
-
-    def __init__(self, seed: int, batch: int) -> None:
-        self._start = f"dpquery synthetic {seed} {batch} "
-
-    def bits(self, name: str, size: int) -> NDArray[uint64]:
-        """Return 64 bits each for so many things. (size,)."""
-        digest = shake_256(f"{self._start}{name}".encode()).digest(8 * size)
-        return np.frombuffer(digest, dtype="<u8").astype(uint64)
-
-    def uniform(self, name: str, size: int) -> NDArray[float64]:
-        """Return numbers in [0, 1). (size,)."""
-        return (self.bits(name, size) >> uint64(64 - _MANTISSA)).astype(float64) * 2.0**-_MANTISSA
-
-    def order(self, name: str, groups: NDArray[int64]) -> NDArray[int64]:
-        """Return an order that shuffles within groups, whose numbers do not fall. (m,)."""
-        keys = self.bits(name, len(groups)) >> uint64(64 - _KEY_BITS)
-        return np.argsort(groups.astype(uint64) << uint64(_KEY_BITS) | keys, kind="stable")
 
 
 def rounded_records(

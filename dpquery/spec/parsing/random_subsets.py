@@ -7,7 +7,6 @@ stream could change with a library, and no float.
 """
 
 import bisect
-import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -17,43 +16,10 @@ from dpquery.limits import MAX_DRAW_SUM_BITS, MAX_DRAW_SUMS
 
 DrawState = tuple[int, int, int]
 """(attribute, how many are still to be chosen from it on, room left for their cells)."""
-_BLOCK = 256  # bits of one hash
 
 
 class TooManySetsError(Exception):
     """There are too many sets of attributes to count."""
-
-
-class PublicDraws:
-    """Uniform whole numbers from SHA-256 of a seed and a counter.
-
-    >>> draws = PublicDraws(0)
-    >>> [draws.below(10) for _ in range(8)]
-    [0, 0, 5, 7, 8, 1, 7, 2]
-    """
-
-    def __init__(self, seed: int) -> None:
-        self._seed, self._counter = seed, 0
-        self._bits, self._bits_left = 0, 0
-
-    def below(self, bound: int) -> int:
-        """Return a uniform whole number below a bound, by rejection."""
-        size = (bound - 1).bit_length()
-        while True:
-            number = self._take(size)
-            if number < bound:
-                return number
-
-    def _take(self, size: int) -> int:
-        while self._bits_left < size:
-            text = f"dpquery sample {self._seed} {self._counter}"
-            block = int.from_bytes(hashlib.sha256(text.encode()).digest())
-            self._bits, self._bits_left = self._bits << _BLOCK | block, self._bits_left + _BLOCK
-            self._counter += 1
-        self._bits_left -= size
-        number = self._bits >> self._bits_left
-        self._bits &= (1 << self._bits_left) - 1
-        return number
 
 
 class WeightedSets:
@@ -136,6 +102,8 @@ class WeightedSets:
 
 def draw_sets(sets: WeightedSets, count: int, seed: int) -> list[tuple[int, ...]]:
     """Return `count` distinct sets in the order drawn; a smaller count gives the first of them."""
+    from dpquery.public_chance import PublicDraws  # and numpy: few specs draw
+
     draws, taken = PublicDraws(seed), list[tuple[int, int]]()
     sets_drawn = []
     left = sets.total

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpquery.operators.factors import Array
 from dpquery.operators.gram import Matrix, Mixture, array_of, is_mixture
+from dpquery.public_chance import public_generator
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +59,7 @@ def _mixture(V: Matrix) -> Mixture:
 def _candidates(arrays: Array) -> NDArray[np.int64]:
     """Return an orbit number for each code: the hash of V is unmoved by swaps inside an orbit."""
     n = arrays.shape[1]
-    x = np.random.default_rng(0).integers(1, 1 << 20, n).astype(np.float64)
+    x = public_generator(0).integers(1, 1 << 20, n).astype(np.float64)
     same = np.ones((n, n), dtype=bool)
     for V in arrays:
         diagonal = np.diagonal(V)

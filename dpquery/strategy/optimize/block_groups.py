@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.random import Generator
 
 from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram, Mixture, array_of, is_mixture, trace
 from dpquery.operators.inverses import inverse_trace
 from dpquery.progress import report_progress
+from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.factor_selection import FactorSelection
 from dpquery.strategy.optimize.opt_0 import opt_0
@@ -55,7 +55,7 @@ def palettes(
     gram: Gram,
     *,
     noise: Noise,
-    rng: Generator,
+    rng: PublicGenerator,
     divisor: int = 16,
 ) -> tuple[Palette, ...]:
     """Select the factors of every attribute in advance."""

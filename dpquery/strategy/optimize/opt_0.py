@@ -9,11 +9,11 @@ loss = sensitivity^2 tr((A'A)^-1 V) throughout; strategies returned here have se
 from dataclasses import replace
 
 import numpy as np
-from numpy.random import Generator
 
 from dpquery.operators.factors import Array, Dense, Factor, PIdentity
 from dpquery.operators.gram import Matrix, Mixture, classes, natural_order, restricted
 from dpquery.operators.inverses import DiagonalLessRows, Inverse, inverse_array
+from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.factor_selection import FactorSelection
 from dpquery.strategy.optimize.opt_0_gaussian import fixed_point
@@ -32,7 +32,7 @@ def opt_0(
     V: Matrix,
     *,
     noise: Noise,
-    rng: Generator,
+    rng: PublicGenerator,
     p: int | None = None,
     start: Array | None = None,
     max_iterations: int | None = None,

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.random import Generator
 from scipy.linalg import lapack
 from scipy.optimize import OptimizeResult, minimize
 
@@ -28,6 +27,7 @@ from dpquery.operators.gram import (
 )
 from dpquery.operators.inverses import inverse_trace, p_identity_inverse
 from dpquery.progress import report_progress
+from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.optimize.factor_selection import FactorSelection
 
 THETA_LIMIT = 1e3  # beyond, the loss is lost in rounding and its minima are not real
@@ -70,7 +70,9 @@ def p_identity_loss(Theta: Array, V: Matrix) -> tuple[float, Array]:
     return loss, gradient
 
 
-def best_p_identity(V: Matrix, p: int, rng: Generator, max_iterations: int) -> FactorSelection:
+def best_p_identity(
+    V: Matrix, p: int, rng: PublicGenerator, max_iterations: int
+) -> FactorSelection:
     """Return the best p-Identity of all starts. V: (n, n).
 
     Args:
@@ -152,7 +154,7 @@ def _descend(V: Matrix, start: Array, max_iterations: int) -> tuple[Array, bool]
     return result.x.reshape(shape), bool(result.success)
 
 
-def _laid_out_twice(V: Matrix, p: int, halve: Halving, rng: Generator) -> Array:
+def _laid_out_twice(V: Matrix, p: int, halve: Halving, rng: PublicGenerator) -> Array:
     """Return a start for V: the rows for half as many codes, once for either half."""
     n = classes(V)
     m, rows = (n + 1) // 2, p // 2
@@ -164,7 +166,7 @@ def _laid_out_twice(V: Matrix, p: int, halve: Halving, rng: Generator) -> Array:
     return Theta
 
 
-def _rough(V: Matrix, p: int, halve: Halving, rng: Generator) -> Array:
+def _rough(V: Matrix, p: int, halve: Halving, rng: PublicGenerator) -> Array:
     """Return the rows for a part of the codes, to start from."""
     n = classes(V)
     if n > BASE and p > 1:

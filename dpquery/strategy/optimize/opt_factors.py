@@ -16,7 +16,6 @@ from functools import cache
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
@@ -24,6 +23,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array, Dense, Factor, Ones, PIdentity
 from dpquery.operators.gram import Gram, array_of, is_mixture, total_sum, trace
 from dpquery.progress import report_progress
+from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
 from dpquery.strategy.algebra.subset_sums import BlockSums
 from dpquery.strategy.algebra.subsets import FULL_LIMIT, Below, Lattice, Subset, member_products
@@ -231,7 +231,7 @@ def opt_factors(
     gram: Gram,
     *,
     noise: Noise,
-    rng: Generator,
+    rng: PublicGenerator,
     max_cells: float,
     marginals: MarginalsSelection,
     product: ProductSelection | None,
@@ -296,7 +296,7 @@ def _best(points: list[FactorsPoint], *, per_kind: int | None = None) -> list[Fa
 
 def _starts(
     problem: FactorsProblem,
-    rng: Generator,
+    rng: PublicGenerator,
     marginals: MarginalsSelection,
     product: ProductSelection | None,
 ) -> Iterator[FactorsPoint]:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from numpy.random import Generator
 from scipy.optimize import minimize
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram
 from dpquery.progress import report_progress
+from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
 from dpquery.strategy.algebra.subsets import FULL_LIMIT, Below, Lattice, Subset
 from dpquery.strategy.noise_kinds import Noise
@@ -119,7 +119,7 @@ def opt_marginals(
     gram: Gram,
     *,
     noise: Noise,
-    rng: Generator,
+    rng: PublicGenerator,
     restarts: int | None = None,
     hops: int = HOPS,
     max_cells: float = 1e8,
@@ -152,7 +152,7 @@ def _search(
     problem: MarginalsProblem,
     starts: list[Array],
     hops: int,
-    rng: Generator,
+    rng: PublicGenerator,
 ) -> MarginalsSelection:
     """Return the best support of all starts, improved by a local search."""
     search = MarginalSearch(problem.lattice, problem.cells, problem.target, problem.allowed)
@@ -193,7 +193,7 @@ def _descend(problem: MarginalsProblem, start: Array) -> MarginalsSelection:
     return MarginalsSelection(weights, math.exp(result.fun), bool(result.success))
 
 
-def _starts(problem: MarginalsProblem, rng: Generator, count: int) -> list[Array]:
+def _starts(problem: MarginalsProblem, rng: PublicGenerator, count: int) -> list[Array]:
     needed = (problem.target > 0) & problem.allowed
     starts = [np.where(needed, 1.0, np.where(problem.allowed, share, 0.0)) for share in (0.01, 0.0)]
     for power in (0.2, 0.5) * (count // 2):
@@ -304,7 +304,7 @@ class MarginalSearch:
         theta = result.x[positive] / result.x[positive].sum()
         return Support(subsets[positive], theta, math.exp(result.fun))
 
-    def hop(self, best: Support, rng: Generator) -> Support | None:
+    def hop(self, best: Support, rng: PublicGenerator) -> Support | None:
         """Return a support with a few marginals exchanged; None where its loss is not lower."""
         count = len(best.subsets)
         remaining = np.ones(count, dtype=bool)
@@ -322,7 +322,7 @@ class MarginalSearch:
         )
         return support if support is not None and support.loss < best.loss * (1 - 1e-9) else None
 
-    def improve(self, best: Support, hops: int, rng: Generator) -> Support:
+    def improve(self, best: Support, hops: int, rng: PublicGenerator) -> Support:
         """Return the best of `hops` hops, each from the best so far."""
         for number in range(hops if self.lattice.d else 0):
             better = self.hop(best, rng)

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.random import Generator
 
 from dpquery.operators.factors import Array, Factor, Identity, total
 from dpquery.operators.gram import Gram, Matrix, classes, is_mixture, weighted_sum
 from dpquery.operators.inverses import inverse_trace
 from dpquery.progress import report_progress
+from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.factor_selection import FactorSelection
 from dpquery.strategy.optimize.opt_0 import opt_0
@@ -46,7 +46,7 @@ def opt_product(
     gram: Gram,
     *,
     noise: Noise,
-    rng: Generator,
+    rng: PublicGenerator,
     divisor: int = 16,
     start: Sequence[FactorSelection | None] = (),
 ) -> ProductSelection:
@@ -82,7 +82,7 @@ class _Descent:
         self,
         gram: Gram,
         noise: Noise,
-        rng: Generator,
+        rng: PublicGenerator,
         divisor: int,
         start: Sequence[FactorSelection | None],
     ) -> None:

@@ -19,6 +19,7 @@ from scipy.optimize import minimize
 from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram, array_of, is_mixture, total_sum, trace
 from dpquery.progress import report_progress
+from dpquery.public_chance import public_generator
 from dpquery.strategy.algebra.subset_sums import BlockSums
 from dpquery.strategy.algebra.subsets import Subset, member_products
 from dpquery.strategy.noise_kinds import Noise
@@ -135,7 +136,7 @@ def _starts(problem: ResidualProblem) -> list[tuple[str, Array]]:
     if not problem.active:
         return []
     identity = problem.start({i: np.eye(problem.shape[i]) for i in problem.active})
-    rng = np.random.default_rng(0)  # OPT_0 under Gaussian noise draws nothing from it
+    rng = public_generator(0)  # OPT_0 under Gaussian noise draws nothing from it
     selections = {
         i: opt_0(problem.grams[i][1:].sum(axis=0), noise="gaussian", rng=rng)
         for i in problem.active

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.random import Generator
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_DENSE_CLASSES, MAX_JOINT_CLASSES
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Factor
 from dpquery.operators.gram import Gram, gram, grams
+from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.block_groups import Pricing, greedy_groups, palettes
 from dpquery.strategy.optimize.opt_pair import opt_pair
@@ -50,7 +50,7 @@ def opt_union(
     workload: Workload,
     *,
     noise: Noise,
-    rng: Generator,
+    rng: PublicGenerator,
     max_cells: float = math.inf,
 ) -> UnionSelection:
     """Return groups of blocks, a product strategy for each, and the split of the budget.
@@ -119,7 +119,7 @@ def opt_parts(
     workload: Workload,
     *,
     noise: Noise,
-    rng: Generator,
+    rng: PublicGenerator,
     groups: BlockGroups,
     known: Mapping[tuple[int, ...], ProductSelection],
 ) -> UnionSelection:

@@ -13,6 +13,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_TABLE_CELLS
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Array, Factor
+from dpquery.public_chance import public_generator
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.opt_factors import check_optimisable, opt_factors
@@ -50,7 +51,7 @@ def union_candidate(problem: Problem) -> Proposal:
     selection = opt_union(
         problem.workload,
         noise=problem.noise,
-        rng=np.random.default_rng(problem.seed),
+        rng=public_generator(problem.seed),
         max_cells=MAX_TABLE_CELLS,
     )
     if len(selection.groups) == 1:
@@ -101,7 +102,7 @@ def factors_candidate(problem: Problem) -> Proposal:
     selection = opt_factors(
         problem.gram,
         noise=noise,
-        rng=np.random.default_rng(problem.seed),
+        rng=public_generator(problem.seed),
         max_cells=MAX_TABLE_CELLS,
         marginals=problem.marginals,
         product=_small_product(problem),

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_TABLE_CELLS
 from dpquery.operators.blocks import Workload
 from dpquery.operators.gram import Gram
+from dpquery.public_chance import public_generator
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.opt_marginals import MarginalsSelection, opt_marginals
 from dpquery.strategy.optimize.opt_product import ProductSelection, opt_product
@@ -51,7 +50,7 @@ class Problem:
     def product(self) -> ProductSelection:
         """The best product strategy: the better of two numbers of p-Identity rows."""
         shape = self.workload.shape_of_domain
-        rng, selections = np.random.default_rng(self.seed), []
+        rng, selections = public_generator(self.seed), []
         for divisor in (16, 8) if self.noise == "laplace" and max(shape) <= 128 else (16,):
             selections.append(opt_product(self.gram, noise=self.noise, rng=rng, divisor=divisor))
         return min(selections, key=lambda selection: selection.loss)
@@ -62,7 +61,7 @@ class Problem:
         return opt_marginals(
             self.gram,
             noise=self.noise,
-            rng=np.random.default_rng(self.seed),
+            rng=public_generator(self.seed),
             start=self.before.weights if isinstance(self.before, MarginalsStrategy) else None,
             max_cells=MAX_TABLE_CELLS,
         )
