@@ -1,5 +1,6 @@
 """The commands as Python functions: light to import, and the same as the command line."""
 
+import inspect
 import subprocess
 import sys
 from fractions import Fraction
@@ -7,10 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cli_support import run
 
 import dpquery
 from dpquery import answer, error_report, plan, release, synthesize
+from dpquery.cli.answer import answer_command
 from dpquery.cli.app import app
+from dpquery.cli.error_report import error_report_command
+from dpquery.cli.plan import plan_command
+from dpquery.cli.release import release_command
+from dpquery.cli.synthesize import synthetic_command
+from dpquery.commands import defaults
 from dpquery.exceptions import BudgetExceededError, DpqueryError, PlanConflictError, SpecError
 
 SPEC = """
@@ -97,6 +105,52 @@ def test_default_places_are_those_of_the_command_line(here):
     assert (released.directory, answered.directory) == (Path("release"), Path("answers"))
     assert planned.errors["rmse"].tolist() == pytest.approx(released.errors["rmse"].tolist())
     assert report.errors["rmse"].tolist() == released.errors["rmse"].tolist()
+
+
+RENAMED = {
+    "spec": "spec_path",
+    "plan_command.out": "plan_path",
+    "release_command.plan": "plan_path",
+    "ledger": "ledger_path",
+    "target": "targets",
+    "rows": "records",
+}
+OF_THE_SCREEN = {"as_json"}
+PAIRS = [
+    (plan_command, plan),
+    (release_command, release),
+    (answer_command, answer),
+    (synthetic_command, synthesize),
+    (error_report_command, error_report),
+]
+
+
+def defaults_of(function, renamed=None):
+    """The default of every argument, by the name that the function in Python has for it."""
+    renamed = renamed or {}
+    defaults = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        other = renamed.get(f"{function.__name__}.{name}", renamed.get(name, name))
+        given = parameter.default
+        defaults[other] = str(given) if isinstance(given, Path) else given or None
+    return defaults
+
+
+@pytest.mark.parametrize(("command", "function"), PAIRS)
+def test_arguments_and_their_defaults_are_those_of_the_command_line(command, function):
+    said, meant = defaults_of(command, RENAMED), defaults_of(function)
+    assert said.keys() - OF_THE_SCREEN == meant.keys()
+    differing = {name: (said[name], meant[name]) for name in meant if said[name] != meant[name]}
+    jobs = {"jobs": (defaults.SHELL_JOBS, defaults.FUNCTION_JOBS)}
+    assert differing == (jobs if function is plan else {})
+
+
+def test_help_names_the_defaults_and_limits_there_are():
+    shown = run("release", "--help").out
+    assert f"default: {defaults.LEVEL}" in shown
+    low, high = defaults.LEVELS
+    assert f"[{low}<=x<={high}]" in shown
+    assert f"{defaults.MOST_JOBS} searches both kinds" in run("plan", "--help").out
 
 
 def test_tables_are_those_of_the_files(here):

@@ -7,12 +7,13 @@ import typer
 
 from dpquery.cli.options import Also, AsJson, Confidence
 from dpquery.cli.output.screen import print_json, say, show, shown_progress
+from dpquery.commands.defaults import ANSWERS_PATH
 
 
 def answer_command(
     release: Annotated[Path, typer.Argument(help="The release directory.")],
     questions: Annotated[Path, typer.Argument(help="A YAML file with a `workload` section.")],
-    out: Annotated[Path, typer.Option(help="Where the answers go.")] = Path("answers"),
+    out: Annotated[Path, typer.Option(help="Where the answers go.")] = Path(ANSWERS_PATH),
     also: Also = None,
     confidence: Confidence = None,
     replace: Annotated[

@@ -7,6 +7,7 @@ import typer
 
 from dpquery.cli.options import AsJson
 from dpquery.cli.output.screen import print_grids, print_json, shown_progress
+from dpquery.commands.defaults import AUDIT_EPSILON
 
 
 def audit_command(
@@ -19,7 +20,7 @@ def audit_command(
     plan: Annotated[
         Path | None, typer.Option(help="Test a plan of your own, on made-up data alone.")
     ] = None,
-    epsilon: Annotated[str, typer.Option(help="Of the releases of that plan.")] = "1",
+    epsilon: Annotated[str, typer.Option(help="Of the releases of that plan.")] = AUDIT_EPSILON,
     as_json: AsJson = False,
 ) -> None:
     """Test the installed versions through the real release path, on made-up data.

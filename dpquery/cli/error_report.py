@@ -7,13 +7,12 @@ import typer
 
 from dpquery.cli.options import AsJson
 from dpquery.cli.output.screen import print_grids, print_json, say
+from dpquery.commands.defaults import RELEASE_PATH, REPORT_PATH
 
 
 def error_report_command(
-    directory: Annotated[Path, typer.Argument(help="A release directory.")] = Path("release"),
-    html: Annotated[Path, typer.Option(help="Where the page with plots goes.")] = Path(
-        "report.html"
-    ),
+    directory: Annotated[Path, typer.Argument(help="A release directory.")] = Path(RELEASE_PATH),
+    html: Annotated[Path, typer.Option(help="Where the page with plots goes.")] = Path(REPORT_PATH),
     as_json: AsJson = False,
 ) -> None:
     """Say what each number of a release is worth.

@@ -6,11 +6,12 @@ from typing import Annotated
 import typer
 
 from dpquery.cli.output.screen import say
+from dpquery.commands.defaults import SPEC_PATH
 from dpquery.exceptions import PlanConflictError, SpecError
 
 
 def init_command(
-    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("workload.yaml"),
+    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path(SPEC_PATH),
 ) -> None:
     """Write a commented spec to start from.
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from dpquery.commands.defaults import LARGEST_NUMBER, LEVEL, LEVELS, MOST_JOBS
 from dpquery.limits import LARGEST_INTEGER
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -30,14 +31,16 @@ ReleaseMechanismOption = Annotated[
 ]
 Confidence = Annotated[
     float | None,
-    typer.Option(help="Level of the noise intervals; default: 0.95.", min=0.5, max=0.9999),
+    typer.Option(
+        help=f"Level of the noise intervals; default: {LEVEL:g}.", min=LEVELS[0], max=LEVELS[1]
+    ),
 ]
 Number = Annotated[
     int,
     typer.Option(
         "--release-number",
         min=1,
-        max=10**9,
+        max=LARGEST_NUMBER,
         help="A new number draws fresh noise, at full charge.",
     ),
 ]
@@ -84,7 +87,10 @@ Seed = Annotated[
     int, typer.Option(min=0, max=LARGEST_INTEGER, help="Seed of the optimisers' starts.")
 ]
 Jobs = Annotated[
-    int, typer.Option(min=1, max=2, help="Processes: 2 searches both kinds of noise at once.")
+    int,
+    typer.Option(
+        min=1, max=MOST_JOBS, help=f"Processes: {MOST_JOBS} searches both kinds of noise at once."
+    ),
 ]
 
 Shown = Annotated[

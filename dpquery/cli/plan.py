@@ -26,6 +26,14 @@ from dpquery.cli.options import (
     ledger_path,
 )
 from dpquery.cli.output.screen import print_grids, print_json, say, shown_progress
+from dpquery.commands.defaults import (
+    DEFAULT_SEED,
+    MECHANISM_CHOICE,
+    OBJECTIVE,
+    PLAN_PATH,
+    SHELL_JOBS,
+    TIME_LIMIT,
+)
 
 if TYPE_CHECKING:
     from dpquery.planning.plan_report import PlanReport
@@ -35,16 +43,16 @@ def plan_command(
     spec: Annotated[Path, typer.Argument(help="The workload: a YAML file.")],
     epsilon: Shown = None,
     delta: Delta = None,
-    objective: ObjectiveOption = "rmse",
+    objective: ObjectiveOption = OBJECTIVE,
     target: Targets = None,
     sweep: SweepList = None,
-    mechanism: PlanMechanismOption = "auto",
+    mechanism: PlanMechanismOption = MECHANISM_CHOICE,
     proxy: ProxyPath = None,
     rap_search: RapSearch = False,
-    out: Annotated[Path, typer.Option(help="Where the plan goes.")] = Path("dpquery.plan"),
-    seed: Seed = 0,
-    time_limit: TimeLimit = 60.0,
-    jobs: Jobs = 2,
+    out: Annotated[Path, typer.Option(help="Where the plan goes.")] = Path(PLAN_PATH),
+    seed: Seed = DEFAULT_SEED,
+    time_limit: TimeLimit = TIME_LIMIT,
+    jobs: Jobs = SHELL_JOBS,
     change_cap: ChangeCap = False,
     ledger: LedgerPath = None,
     as_json: AsJson = False,

@@ -18,6 +18,13 @@ from dpquery.cli.options import (
     ledger_path,
 )
 from dpquery.cli.output.screen import print_json, say, show, shown_progress
+from dpquery.commands.defaults import (
+    MECHANISM_CHOICE,
+    NOISE_CHOICE,
+    PLAN_PATH,
+    RELEASE_NUMBER,
+    RELEASE_PATH,
+)
 
 if TYPE_CHECKING:
     from dpquery.commands.release import ReleaseReport
@@ -27,13 +34,13 @@ def release_command(
     data: Annotated[Path, typer.Argument(help="The data: a CSV file with a header.")],
     epsilon: Annotated[str, typer.Option(help="What this release may spend.")],
     delta: Delta = None,
-    plan: Annotated[Path, typer.Option(help="The plan to carry out.")] = Path("dpquery.plan"),
-    out: Annotated[Path, typer.Option(help="The release directory.")] = Path("release"),
-    mechanism: ReleaseMechanismOption = "auto",
-    noise: NoiseOption = "auto",
+    plan: Annotated[Path, typer.Option(help="The plan to carry out.")] = Path(PLAN_PATH),
+    out: Annotated[Path, typer.Option(help="The release directory.")] = Path(RELEASE_PATH),
+    mechanism: ReleaseMechanismOption = MECHANISM_CHOICE,
+    noise: NoiseOption = NOISE_CHOICE,
     also: Also = None,
     confidence: Confidence = None,
-    release_number: Number = 1,
+    release_number: Number = RELEASE_NUMBER,
     replace: Replace = False,
     ledger: LedgerPath = None,
     as_json: AsJson = False,

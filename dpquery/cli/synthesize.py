@@ -7,20 +7,23 @@ import typer
 
 from dpquery.cli.options import AsJson
 from dpquery.cli.output.screen import print_json, say, show, shown_progress
+from dpquery.commands.defaults import DEFAULT_SEED, LARGEST_NUMBER, RELEASE_PATH, SYNTHETIC_PATH
 
 
 def synthetic_command(
     release: Annotated[Path, typer.Argument(help="A release directory, made by RAP.")] = Path(
-        "release"
+        RELEASE_PATH
     ),
     rows: Annotated[
         int | None,
-        typer.Option(min=1, max=10**9, help="How many records; default: the released total."),
+        typer.Option(
+            min=1, max=LARGEST_NUMBER, help="How many records; default: the released total."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Where the records go; replaces no file.")] = Path(
-        "synthetic.csv"
+        SYNTHETIC_PATH
     ),
-    seed: Annotated[int, typer.Option(min=0, help="Public seed of the rounding.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Public seed of the rounding.")] = DEFAULT_SEED,
     as_json: AsJson = False,
 ) -> None:
     """Write synthetic records of a RAP release as CSV, free of budget.

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpquery.commands.answerable import check_answerable, check_answers_size
-from dpquery.commands.arguments import ANSWERS_PATH, FilePath, checked_level
+from dpquery.commands.arguments import FilePath, checked_level
+from dpquery.commands.defaults import ANSWERS_PATH, LEVEL
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee, parse_delta, parse_epsilon
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
@@ -20,7 +21,7 @@ from dpquery.measurement.noise.calibration import calibrated_noise, standard_dev
 from dpquery.mechanisms.extra_columns import check_columns, extra_columns
 from dpquery.mechanisms.linear import LinearAnswers, check_solution
 from dpquery.mechanisms.rap import NO_COLUMNS, NO_LEVEL, RelaxedAnswers
-from dpquery.mechanisms.release_content import LEVEL, digest_of
+from dpquery.mechanisms.release_content import digest_of
 from dpquery.operators.compile import (
     CompiledSpec,
     compile_questions,

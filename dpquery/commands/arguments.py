@@ -6,6 +6,7 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
+from dpquery.commands.defaults import LARGEST_NUMBER, LEVELS
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import parse_delta, parse_epsilon
 from dpquery.measurement.ledger.files import default_path
@@ -13,10 +14,6 @@ from dpquery.measurement.ledger.files import default_path
 FilePath = str | os.PathLike[str]
 Amount = str | int | float | Decimal | Fraction
 """An epsilon or a delta; a float is what Python prints of it, so that 0.1 is one tenth exactly."""
-PLAN_PATH, RELEASE_PATH, ANSWERS_PATH = "dpquery.plan", "release", "answers"
-REPORT_PATH, SYNTHETIC_PATH = "report.html", "synthetic.csv"
-LEVELS = (0.5, 0.9999)
-LARGEST_NUMBER = 10**9
 
 
 def exact_epsilon(given: Amount) -> Fraction:
@@ -46,7 +43,7 @@ def ledger_place(given: FilePath | None) -> Path:
 
 
 def checked_level(given: float | None) -> float | None:
-    """Return the level of noise intervals; SpecError unless it is from 0.5 to 0.9999."""
+    """Return the level of noise intervals; SpecError unless it is within LEVELS."""
     if given is not None and not LEVELS[0] <= given <= LEVELS[1]:
         raise SpecError(f"confidence {given!r} is not from {LEVELS[0]:g} to {LEVELS[1]:g}")
     return given

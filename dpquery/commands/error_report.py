@@ -5,7 +5,8 @@ release folder -> manifest and errors -> page with plots
 
 from pathlib import Path
 
-from dpquery.commands.arguments import RELEASE_PATH, REPORT_PATH, FilePath
+from dpquery.commands.arguments import FilePath
+from dpquery.commands.defaults import RELEASE_PATH, REPORT_PATH
 from dpquery.releases.report.error_report import Report, load_report
 from dpquery.releases.report.html import REPORT_MARK, write_html
 from dpquery.untrusted.atomic_write import check_place

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import get_args
 
 from dpquery.commands.arguments import (
-    PLAN_PATH,
     Amount,
     FilePath,
     checked_count,
@@ -14,6 +13,14 @@ from dpquery.commands.arguments import (
     exact_delta,
     exact_epsilon,
     ledger_place,
+)
+from dpquery.commands.defaults import (
+    DEFAULT_SEED,
+    FUNCTION_JOBS,
+    MECHANISM_CHOICE,
+    OBJECTIVE,
+    PLAN_PATH,
+    TIME_LIMIT,
 )
 from dpquery.limits import LARGEST_INTEGER
 from dpquery.measurement import accounting
@@ -41,16 +48,16 @@ def plan(
     *,
     plan_path: FilePath = PLAN_PATH,
     ledger_path: FilePath | None = None,
-    objective: str = "rmse",
+    objective: str = OBJECTIVE,
     targets: Sequence[str] = (),
     sweep: str | None = None,
-    seed: int = 0,
-    time_limit: float = 60.0,
-    jobs: int = 1,
+    seed: int = DEFAULT_SEED,
+    time_limit: float = TIME_LIMIT,
+    jobs: int = FUNCTION_JOBS,
     change_cap: bool = False,
     epsilon: Amount | None = None,
     delta: Amount | None = None,
-    mechanism: str = "auto",
+    mechanism: str = MECHANISM_CHOICE,
     proxy: FilePath | None = None,
     rap_search: bool = False,
 ) -> PlanReport:

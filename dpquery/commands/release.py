@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from dpquery.commands.arguments import (
-    PLAN_PATH,
-    RELEASE_PATH,
     Amount,
     FilePath,
     as_path,
@@ -21,12 +19,20 @@ from dpquery.commands.arguments import (
     exact_epsilon,
     ledger_place,
 )
+from dpquery.commands.defaults import (
+    LEVEL,
+    MECHANISM_CHOICE,
+    NOISE_CHOICE,
+    PLAN_PATH,
+    RELEASE_NUMBER,
+    RELEASE_PATH,
+)
 from dpquery.exceptions import SpecError
 from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.mechanisms.choose import chosen_mechanism, remark_on
-from dpquery.mechanisms.release_content import LEVEL, ReleaseRequest
+from dpquery.mechanisms.release_content import ReleaseRequest
 from dpquery.plan_file.plan import plan_and_spec, read_plan_file
 from dpquery.plan_file.rap_settings import MechanismChoice
 from dpquery.reconstruction.columns.postprocess import parse_columns
@@ -66,11 +72,11 @@ def release(
     plan_path: FilePath = PLAN_PATH,
     ledger_path: FilePath | None = None,
     out: FilePath = RELEASE_PATH,
-    mechanism: str = "auto",
-    noise: str = "auto",
+    mechanism: str = MECHANISM_CHOICE,
+    noise: str = NOISE_CHOICE,
     also: Sequence[str] = (),
     confidence: float | None = None,
-    release_number: int = 1,
+    release_number: int = RELEASE_NUMBER,
     replace: bool = False,
 ) -> ReleaseReport:
     """Carry a plan out on data: choose its mechanism, charge and measure, make answers, write.

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import csv
 
-from dpquery.commands.arguments import RELEASE_PATH, SYNTHETIC_PATH, FilePath, checked_count
+from dpquery.commands.arguments import FilePath, checked_count
+from dpquery.commands.defaults import DEFAULT_SEED, RELEASE_PATH, SYNTHETIC_PATH
 from dpquery.exceptions import PlanConflictError, SpecError
 from dpquery.limits import LARGEST_INTEGER, MAX_UNASKED_RECORDS
 from dpquery.operators.compile import compile_spec
@@ -55,7 +56,7 @@ def synthesize(
     *,
     out: FilePath = SYNTHETIC_PATH,
     records: int | None = None,
-    seed: int = 0,
+    seed: int = DEFAULT_SEED,
 ) -> SyntheticReport:
     """Write synthetic records of a RAP release, in the columns that its spec declares.
 

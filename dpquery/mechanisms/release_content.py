@@ -17,9 +17,6 @@ from dpquery.releases.manifest.release_json import LedgerFacts, Manifest
 from dpquery.spec.model import Item
 from dpquery.strategy.noise_kinds import Noise
 
-LEVEL = 0.95
-"""Default confidence level of the noise intervals."""
-
 
 @dataclass(frozen=True)
 class ReleaseRequest:
