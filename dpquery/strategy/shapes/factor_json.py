@@ -10,12 +10,12 @@ import zlib
 
 import numpy as np
 
+from dpquery.limits import LARGEST_INTEGER
 from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, PIdentity, total
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.inverses import inverse_gram
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.untrusted.json_values import (
-    LARGEST_INTEGER,
     Json,
     JsonValue,
     integer,

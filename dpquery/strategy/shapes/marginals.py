@@ -109,8 +109,6 @@ class MarginalsStrategy(SplitStrategy):
     def listings(self) -> dict[str, tuple[int, int]]:
         number = sum(1 << len(b) for b in self.weights)
         return {"sets and their subsets": (number, MAX_MARGINAL_SETS)}
-            "sets and their subsets": (sum(1 << len(b) for b in self.weights), MAX_MARGINAL_SETS)
-        }
 
     def supports(self, block: Block) -> bool:
         return wide_attributes(block) in self.squares_above
