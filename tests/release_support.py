@@ -1,5 +1,6 @@
 """Items of every kind, and releases of made-up answers to them."""
 
+from datetime import date
 from fractions import Fraction
 
 import numpy as np
@@ -9,7 +10,17 @@ from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.releases.folder.write import write_release
 from dpquery.releases.manifest.release_json import LedgerFacts, StrategyFacts, manifest_of
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
+from dpquery.spec.calendar import DateFormat
+from dpquery.spec.domain import (
+    Attribute,
+    Bins,
+    Boolean,
+    Categorical,
+    Column,
+    Dates,
+    Domain,
+    Integers,
+)
 from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
 from dpquery.spec.predicates import (
     AllRangesSet,
@@ -31,6 +42,7 @@ def attribute(name, *kinds, other=False):
 
 
 SEX = Categorical(("1", "2"), ("Male", "Female"))
+WEEKS = Dates(date(2012, 12, 30), date(2013, 1, 15), "week", DateFormat())
 DOMAIN = Domain(
     (
         attribute("age", Integers(-2, 5)),
@@ -39,9 +51,10 @@ DOMAIN = Domain(
         attribute("poor", Boolean()),
         attribute("race", Boolean(), Boolean()),
         attribute("state", Categorical(("a", "b", "c"), ("all", "B", "C")), other=True),
+        attribute("week", WEEKS),
     )
 )
-AGE, SEX_, INCOME, POOR, RACE, STATE = range(6)
+AGE, SEX_, INCOME, POOR, RACE, STATE, WEEK = range(7)
 
 
 def identity(index):
@@ -68,6 +81,8 @@ SETS += [(INCOME, GroupSet(4, (("rich", (1, 2)), ("unclear", (2, 3)))))]
 SETS += [(POOR, identity(POOR)), (POOR, GroupSet(2, (("yes", (1,)),)))]
 SETS += [(RACE, identity(RACE)), (RACE, GroupSet(4, (("alone", (1, 2)), ("both", (3,)))))]
 SETS += [(STATE, identity(STATE)), (STATE, StackedSet(4, (IdentitySet(4), TotalSet(4))))]
+SETS += [(WEEK, identity(WEEK)), (WEEK, AllRangesSet(4, 4)), (WEEK, WidthSet(4, 4, 2))]
+SETS += [(WEEK, StackedSet(4, (IdentitySet(4), GroupSet(4, (("ends", (0, 3)),)))))]
 
 YES = GroupSet(2, (("yes", (1,)),))
 FEMALE = GroupSet(2, (("Female", (1,)),))

@@ -10,7 +10,10 @@ from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Integers
     ("kind", "codes"),
     [
         (Integers(0, 40), {b"34": 34, b"+34": 34, b"34.0": 34, b"034": 34, b"34.": 34, b"-0": 0}),
-        (Integers(0, 40), dict.fromkeys([b"34.5", b"3e1", b"0x1", b"1_0", b"--1", b"41", b""], -1)),
+        (
+            Integers(0, 40),
+            dict.fromkeys([b"34.5", b"3e-1", b"0x1", b"1_0", b"--1", b"41", b""], -1),
+        ),
         (Integers(0, 40), dict.fromkeys([b"9" * 5000, "٣".encode(), b"\xff", b"nan", b"."], -1)),
         (Integers(-3, 3), {b"-3": 0, b"-4": -1, b" 3\t": 6}),
         (

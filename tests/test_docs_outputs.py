@@ -9,7 +9,7 @@ import pytest
 from cli_support import ok
 
 PAGE = (Path(__file__).parents[1] / "dpquery" / "docs" / "outputs.md").read_text(encoding="utf-8")
-TYPES = {"int64", "int32", "float64", "float32", "string", "label", "bool"}
+TYPES = {"int64", "int32", "float64", "float32", "string", "label", "bool", "date32"}
 
 
 def section(title):
@@ -51,7 +51,9 @@ def test_columns_and_types_of_the_items_are_those_of_the_page(released):
     kinds = {name: set(re.findall(r"\w+", rest[0])) & TYPES for name, rest in documented.items()}
     for file in ("age_by_sex", "pairs", "ages"):
         for field in pq.read_schema(released / f"{file}.parquet"):
-            name = re.sub(r"^(age|sex|region|income)(?=_from$|_to$|$)", "<attribute>", field.name)
+            name = re.sub(
+                r"^(age|sex|region|income)(?=_from$|_to$|_code$|$)", "<attribute>", field.name
+            )
             assert shown(field) in kinds[name], (file, field.name)
             if not field.nullable or name in ("table", "query", "<attribute>"):
                 assert not field.nullable

@@ -3,6 +3,7 @@
 import inspect
 import typing
 from dataclasses import fields, is_dataclass, replace
+from datetime import date
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -34,7 +35,17 @@ from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.releases.folder.answers import answers_key
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
+from dpquery.spec.calendar import DateFormat
+from dpquery.spec.domain import (
+    Attribute,
+    Bins,
+    Boolean,
+    Categorical,
+    Column,
+    Dates,
+    Domain,
+    Integers,
+)
 from dpquery.spec.model import Dataset, Item, Privacy, Spec, Table
 from dpquery.spec.parsing.spec import parse
 from dpquery.spec.predicates import (
@@ -82,7 +93,14 @@ FIELDS = {
     # An attribute is what its columns are, whatever the tables call it.
     Attribute: {"name": SAME, "columns": (Column("only", Integers(0, 1)),)},
     Column: {"name": "other", "kind": Integers(3, 4), "other": True},
-    Categorical: {"values": ("male", "female"), "labels": SAME},  # as the tables call them
+    Categorical: {"values": ("male", "female"), "labels": SAME, "also": (("M",), ())},  # as tables
+    Dates: {
+        "first": date(2013, 1, 2),
+        "last": date(2013, 3, 30),
+        "by": "month",
+        "format": DateFormat("%d.%m.%y"),
+    },
+    DateFormat: {"text": "%d/%m/%Y"},
     Integers: {"low": -3, "high": 8},
     Bins: {"edges": (0.0, 0.5000000000000001, 20000.0, 1e22)},
     Boolean: {"true": ("J",), "false": ("F",)},
@@ -177,7 +195,8 @@ QUESTIONS = {
     StackedSet: {"size": 9, "parts": (TotalSet(3), IdentitySet(3))},
 }
 
-PARSED = parse(PERSON, name="survey.yaml", files={})
+DAYS = "  day: {date: {from: 2013-01-01, to: 2013-03-31, by: week, format: '%d.%m.%Y'}}\n"
+PARSED = parse(PERSON.replace("workload:", DAYS + "workload:"), name="survey.yaml", files={})
 MEASURED = (WeightedBlock(7, BLOCK), WeightedBlock(1, BLOCK))
 LINEAR = {
     "spec": PARSED,

@@ -2,22 +2,25 @@
 
 import itertools
 import math
+from datetime import date, timedelta
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from release_support import DOMAIN, ITEMS, POOR, RACE, SEX_, answers, identity, one
+from release_support import DOMAIN, ITEMS, POOR, RACE, SEX_, WEEK, answers, identity, one
 
 from dpquery.reconstruction.columns.postprocess import COLUMN_NAMES
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.releases.tables.errors import Tally, flags, relative_errors
 from dpquery.releases.tables.item_table import layout
-from dpquery.spec.domain import Bins, Boolean, Integers
+from dpquery.spec.domain import Bins, Boolean, Dates, Integers
 from dpquery.spec.model import Item
 from dpquery.spec.parsing.attributes import RELEASE_COLUMNS
-from dpquery.spec.predicates import GroupSet, IdentitySet, StackedSet, TotalSet, ranges
+from dpquery.spec.predicates import GroupSet, IdentitySet, StackedSet, TotalSet, WidthSet, ranges
 
 # ------------------------------------------------------------------------------- the slow twin
+
+MONDAYS = [date(2012, 12, 24), date(2012, 12, 31), date(2013, 1, 7), date(2013, 1, 14)]
 
 
 def slow_queries(attribute, predicates):
@@ -54,6 +57,8 @@ def slow_value(attribute, label, first, *, typed):
             return low + first
         case Boolean():
             return bool(first)
+        case Dates():
+            return MONDAYS[first]
         case _:
             return label
 
@@ -64,6 +69,8 @@ def slow_ends(attribute, first, last):
     kind = attribute.columns[0].kind
     if isinstance(kind, Integers):
         return kind.low + first, kind.low + last
+    if isinstance(kind, Dates):
+        return MONDAYS[first], MONDAYS[last] + timedelta(days=6)
     return kind.edges[first], kind.edges[last + 1]
 
 
@@ -72,8 +79,12 @@ def slow_columns(attribute, index, item, query):
     typed = all(isinstance(p, IdentitySet) for p in used) and attribute.length == attribute.size
     label, first, last = query
     row = {attribute.name: slow_value(attribute, label, first, typed=typed)}
-    ordered = not attribute.merged and isinstance(attribute.columns[0].kind, Integers | Bins)
-    if ordered and not (typed and isinstance(attribute.columns[0].kind, Integers)):
+    kind = attribute.columns[0].kind
+    if attribute.name in ("sex", "state"):  # whose labels are not their codes
+        one_value = first is not None and first == last
+        row[f"{attribute.name}_code"] = kind.values[first] if one_value else None
+    ordered = not attribute.merged and isinstance(kind, Integers | Bins | Dates)
+    if ordered and not (typed and isinstance(kind, Integers | Dates)):
         row[f"{attribute.name}_from"], row[f"{attribute.name}_to"] = slow_ends(
             attribute, first, last
         )
@@ -142,6 +153,10 @@ def test_code_by_code_attributes_are_typed():
         layout(Item("x", (one((POOR, identity(POOR))),)), DOMAIN).schema.field("poor").type
         == pa.bool_()
     )
+    weeks = layout(Item("x", (one((WEEK, identity(WEEK))),)), DOMAIN).schema
+    assert weeks.field("week").type == pa.date32()
+    weeks = layout(Item("x", (one((WEEK, WidthSet(4, 4, 2))),)), DOMAIN).schema
+    assert [weeks.field(f"week_{end}").type for end in ("from", "to")] == [pa.date32()] * 2
 
 
 def test_a_dictionary_is_the_declared_domain_in_domain_order():
@@ -155,7 +170,7 @@ def test_a_dictionary_is_the_declared_domain_in_domain_order():
 def test_the_names_that_a_spec_may_not_use_are_those_of_our_columns():
     either = one((SEX_, identity(SEX_)), (POOR, identity(POOR)), at_least=1)
     columns = layout(Item("x", (either,)), DOMAIN, extra=COLUMN_NAMES)
-    assert set(columns.whole_schema.names) - {"sex", "poor"} == RELEASE_COLUMNS
+    assert set(columns.whole_schema.names) - {"sex", "sex_code", "poor"} == RELEASE_COLUMNS
 
 
 def test_answers_of_the_wrong_tables_are_refused():

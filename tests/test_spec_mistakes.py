@@ -260,7 +260,7 @@ def test_mistakes_in_a_value_list_name_its_lines() -> None:
         "s.txt:2:1: the value 'M' is given twice, first in line 1; keep one",
         "s.txt:4:1: the quotes do not pair up; double a quote inside",
         "s.txt:5:1: expected a value, or a value, a comma and its label, found 3 fields; put text "
-        "with commas in double quotes",
+        "with commas in double quotes, or name the columns code and label in a first line",
         "s.txt:6:1: the label 'M' is given twice, first in line 1; keep one",
     ]
 

@@ -24,6 +24,10 @@ with `(Dataset(`, of a later one with `dpquery release key N;`. What is new keep
   release is then looked up by its older key too, before anything is charged; as it is where a new
   accounting draws less noise for the same guarantee, by the mechanism of the old one.
 
+How a text is read is not in a key, beyond what the spec declares of it. Since lists of values read
+`01` as `1`, a new count may find more; what was measured and paid for before stays what it is, and
+is found by the same key.
+
 test_release_key holds the keys of releases of every kind, and that each field is in the key.
 """
 
@@ -64,7 +68,7 @@ from dpquery.operators.factors import (
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Integers
+from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.model import Dataset, Privacy, Spec
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
@@ -160,14 +164,25 @@ def _unit(privacy: Privacy) -> str:
 def _column(column: Column) -> str:
     """Write the coding of a column's texts; its labels do not matter to that."""
     match column.kind:
-        case Categorical(values=values):
+        case Categorical(values=values, also=()):
             kind = write_texts(values)
+        case Categorical(values=values, also=also):
+            others = write_series(map(write_texts, also))
+            kind = write_record("Categorical", values=write_texts(values), also=others)
         case Integers(low=low, high=high):
             kind = write_record("Integers", low=write_number(low), high=write_number(high))
         case Bins(edges=edges):
             kind = write_record("Bins", edges=write_series(map(write_real, edges)))
         case Boolean(true=true, false=false):
             kind = write_record("Boolean", true=write_texts(true), false=write_texts(false))
+        case Dates(first=first, last=last, by=by, format=date_format):
+            kind = write_record(
+                "Dates",
+                first=write_text(first.isoformat()),
+                last=write_text(last.isoformat()),
+                by=write_text(by),
+                format=write_text(date_format.text),
+            )
         case _:
             assert_never(column.kind)
     return write_series([write_text(column.name), kind, write_truth(column.other)])

@@ -5,26 +5,65 @@ Nothing here is ever inferred from data.
 
 import math
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 
 from dpquery.exceptions import SpecError
+from dpquery.spec.calendar import (
+    DateFormat,
+    PeriodKind,
+    period_end,
+    period_label,
+    period_number,
+    period_start,
+)
+from dpquery.spec.numbers import ExactNumber, number
 
 
 @dataclass(frozen=True)
 class Categorical:
-    """Listed values: `values` is the text in the CSV, `labels` what the release shows."""
+    """Listed values.
+
+    Attributes:
+        values: of each value the text in the CSV, its code; the first of them if it has several.
+        labels: what the release shows.
+        also: of each value the other texts that stand for it; empty where no value has any.
+    """
 
     values: tuple[str, ...]
     labels: tuple[str, ...]
+    also: tuple[tuple[str, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check that there is one of each for every value."""
+        if len(self.labels) != len(self.values) or len(self.also) not in (0, len(self.values)):
+            raise ValueError("every value has a label, and texts beside it where one of them has")
+
+    @property
+    def texts(self) -> tuple[tuple[str, ...], ...]:
+        """All texts of each value, its code first."""
+        also = self.also or ((),) * len(self.values)
+        return tuple((value, *texts) for value, texts in zip(self.values, also, strict=True))
+
+    @property
+    def coded(self) -> bool:
+        """Whether a value has a label that is not its code."""
+        return self.values != self.labels
 
     @cached_property
     def codes(self) -> dict[str, tuple[int, ...]]:
         """The codes that a text or a label stands for: two if it is one's text, another's label."""
         codes: dict[str, tuple[int, ...]] = {}
-        for code, names in enumerate(zip(self.values, self.labels, strict=True)):
-            for name in dict.fromkeys(names):
+        for code, (texts, label) in enumerate(zip(self.texts, self.labels, strict=True)):
+            for name in dict.fromkeys((*texts, label)):
                 codes[name] = (*codes.get(name, ()), code)
         return codes
+
+    @cached_property
+    def numbers(self) -> dict[ExactNumber, int]:
+        """The code of every text that is a number."""
+        pairs = ((number(t), code) for code, texts in enumerate(self.texts) for t in texts)
+        return {value: code for value, code in pairs if value is not None}
 
 
 @dataclass(frozen=True)
@@ -50,7 +89,50 @@ class Boolean:
     false: tuple[str, ...] = ("false", "no", "n", "f", "0")
 
 
-ColumnKind = Categorical | Integers | Bins | Boolean
+@dataclass(frozen=True)
+class Dates:
+    """The periods of the calendar from that of `first` to that of `last`.
+
+    A period that `first` or `last` cuts holds only its days from `first` to `last`.
+
+    Attributes:
+        first: the first day.
+        last: the last day, not before the first.
+        by: the kind of the periods; weeks are those of ISO 8601 and begin on Monday.
+        format: of dates in the CSV.
+    """
+
+    first: date
+    last: date
+    by: PeriodKind
+    format: DateFormat
+
+    @property
+    def length(self) -> int:
+        """ExactNumber of periods."""
+        return self.code(self.last) + 1
+
+    def code(self, day: date) -> int:
+        """Return the code of the period that a day from first to last lies in."""
+        return period_number(day, self.by) - period_number(self.first, self.by)
+
+    def start(self, code: int) -> date:
+        """Return the first day of a code's period, which may lie before `first`."""
+        return period_start(self._number(code), self.by)
+
+    def end(self, code: int) -> date:
+        """Return the last day of a code's period, which may lie after `last`."""
+        return period_end(self._number(code), self.by)
+
+    def label(self, code: int) -> str:
+        """Return what a code's period is called."""
+        return period_label(self._number(code), self.by)
+
+    def _number(self, code: int) -> int:
+        return period_number(self.first, self.by) + code
+
+
+ColumnKind = Categorical | Integers | Bins | Boolean | Dates
 
 
 @dataclass(frozen=True)
@@ -67,7 +149,7 @@ class Column:
 
     @property
     def length(self) -> int:
-        """Number of codes that the kind declares."""
+        """ExactNumber of codes that the kind declares."""
         match self.kind:
             case Categorical(values=values):
                 return len(values)
@@ -77,10 +159,12 @@ class Column:
                 return len(edges) - 1
             case Boolean():
                 return 2
+            case Dates() as dates:
+                return dates.length
 
     @property
     def size(self) -> int:
-        """Number of codes, the `other` bin included."""
+        """ExactNumber of codes, the `other` bin included."""
         return self.length + self.other
 
     def label(self, code: int) -> str:
@@ -96,6 +180,8 @@ class Column:
                 return f"[{_number(edges[code])}, {_number(edges[code + 1])})"
             case Boolean():
                 return ("no", "yes")[code]
+            case Dates() as dates:
+                return dates.label(code)
 
     def range_label(self, first: int, last: int) -> str:
         """Return the public label of the ordered codes first..last.
@@ -126,18 +212,25 @@ class Attribute:
 
     @property
     def size(self) -> int:
-        """Number of codes."""
+        """ExactNumber of codes."""
         return math.prod(column.size for column in self.columns)
 
     @property
     def length(self) -> int:
-        """Number of ordered codes: all but `other`; a merged attribute has no order to speak of."""
+        """ExactNumber of ordered codes: all but `other`; a merged attribute has no order to speak of."""
         return self.columns[0].length if len(self.columns) == 1 else self.size
 
     @property
     def merged(self) -> bool:
         """Whether several columns make up this attribute."""
         return len(self.columns) > 1
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The texts that stand for the values in the data, where labels differ from them."""
+        kind = self.columns[0].kind
+        coded = not self.merged and isinstance(kind, Categorical) and kind.coded
+        return kind.values if coded and isinstance(kind, Categorical) else ()
 
     def label(self, code: int) -> str:
         """Return the public label of one code."""
@@ -174,7 +267,7 @@ class Domain:
 
     @property
     def size(self) -> int:
-        """Number of cells N, as an exact Python int."""
+        """ExactNumber of cells N, as an exact Python int."""
         return math.prod(self.shape)
 
     def index(self, name: str) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Integers
+from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.model import Spec
 from dpquery.strategy.noise_kinds import Noise
 
@@ -243,6 +243,8 @@ def _text(column: Column, code: int) -> str:
             return repr(float(edges[code]))
         case Boolean(true=true, false=false):
             return (true if code else false)[0]
+        case Dates(first=first, format=date_format) as dates:
+            return date_format.write(max(first, dates.start(code)))
 
 
 @dataclass(frozen=True, eq=False)

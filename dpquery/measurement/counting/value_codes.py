@@ -1,80 +1,127 @@
 """Codes of field texts in the declared domain: a total function for each column.
 
-Text is stripped of the white space around it first. What no rule accepts is outside: it gets the
-column's `other` code where one is declared, and -1 otherwise.
+One rule holds for all kinds. White space around a text is stripped, that of Unicode too. A number
+is a number, however it is written: `1`, `1.0`, `01`, `+1` and `1e0` are one value, compared
+exactly. What is no number is compared letter by letter, yes and no without case. What no rule
+accepts, and what is not UTF-8, is outside: it gets the column's `other` code where one is declared,
+and -1 otherwise. The code of a text depends on the text alone.
 """
 
-import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Integers
+from dpquery.spec.domain import Bins, Boolean, Categorical, Column, ColumnKind, Dates, Integers
+from dpquery.spec.numbers import ExactNumber, number, of_float, whole
 
-# 34.0 is how many programs write a whole number in a column with gaps.
-_WHOLE = re.compile(rb"[+-]?[0-9]+(\.0*)?")
-_NUMBER = re.compile(rb"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
-# No number that matters is longer, and the time to read one grows faster than its length.
-_LONGEST_NUMBER = 64
 _REMEMBERED = 2**16
+_REMEMBERED_BYTES = 64  # of a text; longer ones would take too much memory together
+_PLAIN_DIGITS = 18  # digits that are surely a whole number of the spec's size
+_OUTSIDE = -1
+
+_Key = str | ExactNumber
 
 
-def code_of(column: Column) -> Callable[[bytes], int]:
+def code_of(column: Column, decimal: str = ".") -> Callable[[bytes], int]:
     """Return the function from the text of a field to its code, -1 if it has none.
 
-    Categorical: a declared value, letter for letter. Integers: decimal digits with an optional
-    sign, and zeros after a decimal point. Bins: a decimal number in a half-open bin; never inf or
-    nan. Boolean: a declared text, whatever its case.
+    Categorical: a declared text, or its number. Integers: a whole number. Bins: a number in a
+    half-open bin; never inf or nan. Boolean: a declared text whatever its case, or its number.
+    Dates: a date of the declared format.
+
+    Args:
+        column: what its texts may be.
+        decimal: the decimal mark of the file. Numbers in the spec have a point.
     """
-    outside = column.length if column.other else -1
-    match column.kind:
-        case Categorical(values=values):
-            listed = {value.encode().strip(): code for code, value in enumerate(values)}
-            return lambda text: listed.get(text.strip(), outside)
-        case Integers(low=low, high=high):
-            return lambda text: _integer_code(text.strip(), low, high, outside)
-        case Bins(edges=edges):
-            return lambda text: _bin_code(text.strip(), edges, outside)
-        case Boolean(true=true, false=false):
-            folded = {text.strip().casefold(): 0 for text in false}
-            folded |= {text.strip().casefold(): 1 for text in true}
-            return lambda text: _boolean_code(text.strip(), folded, outside)
-        case _:
-            assert_never(column.kind)
+    outside = column.length if column.other else _OUTSIDE
+    position = _position(column.kind, decimal)
+
+    def code(field: bytes) -> int:
+        try:
+            text = field.decode().strip()
+        except UnicodeDecodeError:
+            return outside
+        place = position(text)
+        return outside if place < 0 else place
+
+    return code
 
 
-def coder(column: Column) -> Callable[[list[bytes]], NDArray[np.int64]]:
+def coder(column: Column, decimal: str = ".") -> Callable[[list[bytes]], NDArray[np.int64]]:
     """Return the function from distinct texts to their codes; it remembers a bounded number."""
-    plain = code_of(column)
+    plain = code_of(column, decimal)
     remembered = lru_cache(_REMEMBERED)(plain)
 
     def codes(texts: list[bytes]) -> NDArray[np.int64]:
-        coded = (remembered(t) if len(t) <= _LONGEST_NUMBER else plain(t) for t in texts)
+        coded = (remembered(t) if len(t) <= _REMEMBERED_BYTES else plain(t) for t in texts)
         return np.fromiter(coded, np.int64, len(texts))
 
     return codes
 
 
-def _integer_code(text: bytes, low: int, high: int, outside: int) -> int:
-    if len(text) > _LONGEST_NUMBER or not _WHOLE.fullmatch(text):
-        return outside
-    value = int(text.partition(b".")[0])
-    return value - low if low <= value <= high else outside
+def _position(kind: ColumnKind, decimal: str) -> Callable[[str], int]:
+    """Return the function from a stripped text to its code, _OUTSIDE if it has none."""
+    match kind:
+        case Categorical():
+            known = _known(kind.texts, decimal)
+            return lambda text: _listed(text, known, decimal)
+        case Integers(low=low, high=high):
+            return lambda text: _integer(text, low, high, decimal)
+        case Bins(edges=edges):
+            exact = tuple(map(of_float, edges))
+            return lambda text: _bin(text, edges, exact, decimal)
+        case Boolean(true=true, false=false):
+            both = [[text.casefold() for text in texts] for texts in (false, true)]
+            known = _known(both, decimal)
+            return lambda text: _listed(text.casefold(), known, decimal)
+        case Dates():
+            return lambda text: _period(text, kind)
+        case _:
+            assert_never(kind)
 
 
-def _bin_code(text: bytes, edges: tuple[float, ...], outside: int) -> int:
-    if len(text) > _LONGEST_NUMBER or not _NUMBER.fullmatch(text):
-        return outside
-    value = float(text)  # inf where it overflows, which is past the last edge
-    return bisect_right(edges, value) - 1 if edges[0] <= value < edges[-1] else outside
+def _known(texts_of_code: Iterable[Sequence[str]], decimal: str) -> dict[_Key, int]:
+    """Return the codes of declared texts, and of the numbers among them, in either writing."""
+    known: dict[_Key, int] = {}
+    for code, texts in enumerate(texts_of_code):
+        for text in texts:
+            for key in (text, number(text, decimal), number(text)):
+                if key is not None:
+                    known.setdefault(key, code)
+    return known
 
 
-def _boolean_code(text: bytes, folded: Mapping[str, int], outside: int) -> int:
-    try:
-        return folded.get(text.decode().casefold(), outside)
-    except UnicodeDecodeError:
-        return outside
+def _listed(text: str, known: Mapping[_Key, int], decimal: str) -> int:
+    code = known.get(text)
+    if code is not None:
+        return code
+    value = number(text, decimal)
+    return _OUTSIDE if value is None else known.get(value, _OUTSIDE)
+
+
+def _integer(text: str, low: int, high: int, decimal: str) -> int:
+    if len(text) <= _PLAIN_DIGITS and text.isascii() and text.isdigit():
+        value: int | None = int(text)
+    else:
+        exact = number(text, decimal)
+        value = None if exact is None else whole(exact)
+    return value - low if value is not None and low <= value <= high else _OUTSIDE
+
+
+def _bin(text: str, edges: tuple[float, ...], exact: tuple[ExactNumber, ...], decimal: str) -> int:
+    value = number(text, decimal)
+    if value is None:
+        return _OUTSIDE
+    place = bisect_right(exact, value)
+    return place - 1 if 0 < place < len(edges) else _OUTSIDE
+
+
+def _period(text: str, kind: Dates) -> int:
+    day = kind.format.read(text)
+    if day is None or not kind.first <= day <= kind.last:
+        return _OUTSIDE
+    return kind.code(day)

@@ -1,9 +1,9 @@
 """The CSV file of synthetic records of a RAP release, which its spec reads back.
 
 The columns are those that the spec declares, in its order: listed values as they stand in the data,
-whole numbers as digits, a bin by its middle, yes and no by the first text of each, an `other` bin
-by a text that nothing else accepts. Where the unit is a person, every record is another person:
-which records belong together is not known.
+whole numbers as digits, a bin by its middle, a period by its first day, yes and no by the first
+text of each, an `other` bin by a text that nothing else accepts. Where the unit is a person, every
+record is another person: which records belong together is not known.
 """
 
 import csv
@@ -22,7 +22,7 @@ from dpquery.progress import report_progress
 from dpquery.public_chance import PublicChance
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.releases.folder.synthetic_records import rounded_records
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
+from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.model import Spec
 from dpquery.untrusted.atomic_write import replacing
 
@@ -137,6 +137,8 @@ def _candidates(column: Column, code: int) -> Sequence[str]:
             return _number(middle), _number(edges[code])
         case Boolean(true=true, false=false):
             return true if code else false
+        case Dates(first=first, format=date_format) as dates:
+            return (date_format.write(max(first, dates.start(code))),)
     assert_never(column.kind)
 
 

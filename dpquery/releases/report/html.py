@@ -227,7 +227,7 @@ def _preview(item: ItemReport, level: str) -> str:
     intervals = f"with {level} noise intervals" if has_errors else "without error bars"
     title = f"{item.name}: estimates {intervals}"
     if answers.axis:
-        drawing = lines(answers.series, axis=answers.axis, title=title)
+        drawing = lines(answers.series, axis=answers.axis, title=title, dates=answers.dates)
     else:
         drawing = whiskers(answers.series[0].points, title=title)
     caption = f"{item.name}. {item.description}" if item.description else item.name

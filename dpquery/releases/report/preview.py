@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import cast
 
@@ -15,11 +16,13 @@ MAX_DRAWN_BYTES = 1 << 18  # of a file that is drawn: labels may be long
 _AT_ONCE = 64  # rows: a text of a packed file may be long, and every row may hold it
 _LONGEST = 16 * MAX_DRAWN_BYTES
 _NUMBERS = (pa.int64(), pa.float64(), pa.bool_())
+_DAYS = date(1970, 1, 1).toordinal()  # of day 0 of an Arrow file
+_LAST_DAY = date.max.toordinal()
 MAX_DOTS = 60
 MAX_SERIES = 4
 MIN_POINTS = 10
 
-AnswerRow = dict[str, str | int | float | bool | None]
+AnswerRow = dict[str, str | int | float | bool | date | None]
 
 
 @dataclass(frozen=True)
@@ -51,11 +54,13 @@ class Preview:
         series: of points in file order.
         query: how many of its conditions a record must meet, such as "2 of 4", where that is the
             same for all and not all of them.
+        dates: whether places on the axis are days, by their ordinal numbers.
     """
 
     axis: str
     series: tuple[Series, ...]
     query: str = ""
+    dates: bool = False
 
 
 def preview(path: Path, labels: Sequence[str]) -> Preview | None:
@@ -92,11 +97,20 @@ def _rows(batch: pa.RecordBatch) -> list[AnswerRow]:
     """Return some rows; ValueError if their labels are longer than any spec's."""
     for column in batch.columns:
         texts = column.dictionary if pa.types.is_dictionary(column.type) else column
-        if not pa.types.is_string(texts.type) and texts.type not in _NUMBERS:
+        if pa.types.is_date32(texts.type):
+            _check_days(texts)
+        elif not pa.types.is_string(texts.type) and texts.type not in _NUMBERS:
             raise ValueError("type")
         if pa.types.is_string(texts.type) and texts.nbytes > _LONGEST:
             raise ValueError("label")
     return cast(list[AnswerRow], batch.to_pylist())
+
+
+def _check_days(days: pa.Array) -> None:
+    """Raise ValueError where a day is not of the years 1 to 9999."""
+    numbers = days.cast(pa.int32()).drop_null().to_numpy()
+    if numbers.size and not 0 < numbers.min() + _DAYS <= numbers.max() + _DAYS <= _LAST_DAY:
+        raise ValueError("date")
 
 
 def _along(
@@ -104,11 +118,12 @@ def _along(
 ) -> Preview | None:
     """Return the rows as lines along a column, if it orders them."""
     series: dict[str, dict[float, ChartPoint]] = {}
-    varying = _varying(rows, others)
+    varying, dates = _varying(rows, others), False
     for row in rows:
         value = row.get(place)
         if isinstance(value, bool | str) or value is None:
             return None
+        dates, value = isinstance(value, date), _ordinal(value)
         points = series.setdefault(_words(row, varying) if varying else "", {})
         if value in points:
             return None
@@ -116,9 +131,12 @@ def _along(
     fewest = min((len(points) for points in series.values()), default=0)
     if fewest < MIN_POINTS or len(series) > MAX_SERIES:
         return None
-    return Preview(
-        axis, tuple(Series(name, tuple(points.values())) for name, points in series.items())
-    )
+    lines = tuple(Series(name, tuple(points.values())) for name, points in series.items())
+    return Preview(axis, lines, dates=dates)
+
+
+def _ordinal(value: float | date) -> float:
+    return value.toordinal() if isinstance(value, date) else value
 
 
 def _point(row: AnswerRow, label: str, place: float) -> ChartPoint:
@@ -127,9 +145,9 @@ def _point(row: AnswerRow, label: str, place: float) -> ChartPoint:
     return ChartPoint(label, place, _number(row["estimate"]), interval, str(row["flag"]))
 
 
-def _number(value: str | float | bool | None) -> float:
+def _number(value: str | float | bool | date | None) -> float:
     """Return a number that can be drawn; ValueError if it is none: files come from outside."""
-    if isinstance(value, bool | str) or value is None or not abs(value) < MOST:
+    if isinstance(value, bool | str | date) or value is None or not abs(value) < MOST:
         raise ValueError("number")
     return float(value) if abs(value) >= LEAST_FIGURE else 0.0
 

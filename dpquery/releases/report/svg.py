@@ -7,6 +7,7 @@ and every chart a title and a description for those who cannot see it.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from html import escape
 
 from dpquery.releases.formatting import figure
@@ -120,16 +121,18 @@ def whiskers(points: Sequence[ChartPoint], *, title: str) -> str:
     return _chart(body, height, title, "; ".join(_tip(point) for point in points))
 
 
-def lines(series: Sequence[Series], *, axis: str, title: str) -> str:
+def lines(series: Sequence[Series], *, axis: str, title: str, dates: bool = False) -> str:
     """Draw estimates along an ordered axis, each series with the band of its noise intervals.
 
-    A series whose points have no intervals is a line alone.
+    A series whose points have no intervals is a line alone. With `dates`, places on the axis are
+    days by their ordinal numbers.
     """
     height = TOP + PLOT_HEIGHT + BOTTOM
     points = [point for one_series in series for point in one_series.points]
     across = Scale(*_extent([point.place for point in points]), LEFT, WIDTH - RIGHT)
     up = scale(_ends(points), start=TOP + PLOT_HEIGHT, end=TOP)
-    body = [_axes(across, up, x_text=lambda value: f"{value:g}", y_text=figure, x_title=axis)]
+    place_text = _day if dates else "{:g}".format
+    body = [_axes(across, up, x_text=place_text, y_text=figure, x_title=axis)]
     for k, one_series in enumerate(series):
         intervals = [
             (across(p.place), *p.interval) for p in one_series.points if p.interval is not None
@@ -149,6 +152,10 @@ def lines(series: Sequence[Series], *, axis: str, title: str) -> str:
     first, last = points[0], points[-1]
     words = f"{len(points)} estimates along {axis}, from {_tip(first)} to {_tip(last)}"
     return _chart([*body, legend], height, title, words)
+
+
+def _day(ordinal: float) -> str:
+    return date.fromordinal(round(ordinal)).isoformat()
 
 
 def curve(points: Sequence[tuple[float, float]], *, now: tuple[float, float], title: str) -> str:

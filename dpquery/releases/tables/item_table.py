@@ -67,8 +67,8 @@ class Layout:
     Attributes:
         item: the item.
         attributes: its columns for each attribute index that it uses, in domain order.
-        labels: names of the columns that say what a row is, in file order; without the ends of
-            ranges, which say it again.
+        labels: names of the columns that say what a row is, in file order; without codes and the
+            ends of ranges, which say it again.
         schema: of the file but for its extra columns.
         tables: text of each table's `table` column; empty where there is no such column.
         queries: text of each table's `query` column; empty where there is no such column.
@@ -202,6 +202,8 @@ def layout(
         name = domain.attributes[index].name  # the parser has kept it apart from our columns
         labels.append(name)
         fields.append(pa.field(name, shown.type, nullable=False))
+        if shown.codes is not None:
+            fields.append(pa.field(f"{name}_code", LABEL))
         if shown.ends is not None:
             fields += [pa.field(f"{name}_from", shown.ends), pa.field(f"{name}_to", shown.ends)]
     return Layout(

@@ -12,9 +12,11 @@ from numpy import int32
 from numpy.typing import NDArray
 
 from dpquery.operators.factors import Array
-from dpquery.releases.tables.labels import AttributeColumns
+from dpquery.releases.tables.labels import NO_RANGE, AttributeColumns
 from dpquery.spec.predicates import PredicateSet
 
+# How the columns of these types are filled.
+_DTYPES = {pa.int64(): "int64", pa.float64(): "float64", pa.date32(): "datetime64[D]"}
 _LONG = 1 << 9  # values: copies of fewer cost more than what is copied
 
 
@@ -54,15 +56,19 @@ class BlankColumns:
     def __init__(self, rows: int) -> None:
         """Prepare for batches of at most so many rows."""
         self._first = pa.array(np.zeros(rows, dtype=int32))
-        self._nulls = {kind: pa.nulls(rows, kind) for kind in (pa.int64(), pa.float64())}
+        self._nulls = {kind: pa.nulls(rows, kind) for kind in _DTYPES}
+        self._no_codes = pa.nulls(rows, pa.int32())
 
     def arrays(self, columns: AttributeColumns, rows: int) -> list[pa.Array]:
-        """Return the first label, "all", and no ends."""
+        """Return the first label, "all", no code and no ends."""
         first = self._first.slice(0, rows)
-        main = pa.DictionaryArray.from_arrays(first, columns.dictionary, safe=False)
-        if columns.ends is None:
-            return [main]
-        return [main, *[self._nulls[columns.ends].slice(0, rows)] * 2]
+        arrays = [pa.DictionaryArray.from_arrays(first, columns.dictionary, safe=False)]
+        if columns.codes is not None:
+            missing = self._no_codes.slice(0, rows)
+            arrays.append(pa.DictionaryArray.from_arrays(missing, columns.codes))
+        if columns.ends is not None:
+            arrays += [self._nulls[columns.ends].slice(0, rows)] * 2
+        return arrays
 
 
 class FilledColumns:
@@ -71,9 +77,12 @@ class FilledColumns:
     def __init__(self, columns: AttributeColumns, rows: int) -> None:
         """Make room for so many rows."""
         self.columns = columns
-        self.value: Array = np.zeros(rows, dtype=np.int64 if columns.dictionary is None else int32)
+        dtype = _DTYPES.get(columns.type, "int64") if columns.dictionary is None else "int32"
+        self.value: Array = np.zeros(rows, dtype=dtype)
+        if columns.codes is not None:
+            self.code: Array = np.full(rows, NO_RANGE, dtype=int32)
         if columns.ends is not None:
-            dtype = columns.ends.to_pandas_dtype()
+            dtype = _DTYPES[columns.ends]
             self.low, self.high = np.zeros(rows, dtype=dtype), np.zeros(rows, dtype=dtype)
             self.missing = np.ones(rows, dtype=np.bool_)
 
@@ -85,15 +94,20 @@ class FilledColumns:
             repeat_runs(values.low, runs, self.low[runs.rows])
             repeat_runs(values.high, runs, self.high[runs.rows])
             repeat_runs(~values.is_range, runs, self.missing[runs.rows])
+        if values.code is not None:
+            repeat_runs(values.code.astype(int32), runs, self.code[runs.rows])
 
     def arrays(self) -> list[pa.Array]:
-        """Return the main column and, where there are such, those of the ends of ranges."""
+        """Return the main column and, where there are such, codes and the ends of ranges."""
         if self.columns.dictionary is None:
             return [pa.array(self.value).cast(self.columns.type)]
-        main = encoded(self.value, self.columns.dictionary)
-        if self.columns.ends is None:
-            return [main]
-        return [main, *(masked(ends, self.missing) for ends in (self.low, self.high))]
+        arrays = [encoded(self.value, self.columns.dictionary)]
+        if self.columns.codes is not None:
+            places = masked(self.code, self.code == NO_RANGE)
+            arrays.append(pa.DictionaryArray.from_arrays(places, self.columns.codes))
+        if self.columns.ends is not None:
+            arrays += [masked(ends, self.missing) for ends in (self.low, self.high)]
+        return arrays
 
 
 def encoded(places: NDArray[int32], dictionary: pa.Array) -> pa.Array:

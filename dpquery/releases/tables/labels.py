@@ -2,12 +2,14 @@
 
 An attribute that an item asks for code by code in every table is one typed column. Any other use
 (ranges, groups, totals, an `other` bin, tables without the attribute) is a column of labels, to
-which whole numbers and bins add `_from` and `_to`: first and last whole number, or the edges of a
-half-open range of bins; null where the query is no range.
+which whole numbers, dates and bins add `_from` and `_to`: first and last whole number or day, or
+the edges of a half-open range of bins; null where the query is no range. Listed values whose labels
+are not their codes add `_code`: the code of a row that is one value, and null elsewhere.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import assert_never
 
 import numpy as np
@@ -15,7 +17,7 @@ import pyarrow as pa
 from numpy import float64, int64
 from numpy.typing import NDArray
 
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Integers
+from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Dates, Integers
 from dpquery.spec.model import Item
 from dpquery.spec.predicates import (
     AllRangesSet,
@@ -57,12 +59,15 @@ class ColumnValues:
         low: (n,) lower ends of ranges, NaN-free; None where the attribute has no such column.
         high: (n,) upper ends.
         is_range: (n,) where low and high hold.
+        code: (n,) places in the column's codes, NO_RANGE where a query is not one value; None where
+            the attribute has no such column.
     """
 
-    value: NDArray[int64]
-    low: NDArray[int64] | NDArray[float64] | None
-    high: NDArray[int64] | NDArray[float64] | None
+    value: NDArray[int64] | NDArray[np.datetime64]
+    low: NDArray[int64] | NDArray[float64] | NDArray[np.datetime64] | None
+    high: NDArray[int64] | NDArray[float64] | NDArray[np.datetime64] | None
     is_range: NDArray[np.bool_]
+    code: NDArray[int64] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,12 +79,14 @@ class AttributeColumns:
         ends: Arrow type of the `_from` and `_to` columns; None where there are none.
         dictionary: the labels, for a column of labels. Where a table lacks the attribute, the first
             of them says "all": an index of zero.
+        codes: the codes, for a column of them; None where there is none.
         values: of these columns, for every predicate set that the item asks of the attribute.
     """
 
     type: pa.DataType
     ends: pa.DataType | None
     dictionary: pa.Array | None
+    codes: pa.Array | None
     values: Mapping[PredicateSet, ColumnValues]
 
 
@@ -100,10 +107,15 @@ def _code_columns(attribute: Attribute, predicates: PredicateSet) -> AttributeCo
         match kind:
             case Integers(low=low):
                 values = ColumnValues(low + codes, None, None, codes >= 0)
-                return AttributeColumns(pa.int64(), None, None, {predicates: values})
+                return AttributeColumns(pa.int64(), None, None, None, {predicates: values})
             case Boolean():
                 values = ColumnValues(codes, None, None, codes >= 0)
-                return AttributeColumns(pa.bool_(), None, None, {predicates: values})
+                return AttributeColumns(pa.bool_(), None, None, None, {predicates: values})
+            case Dates():
+                values = ColumnValues(
+                    _days(map(kind.start, codes.tolist())), None, None, codes >= 0
+                )
+                return AttributeColumns(pa.date32(), None, None, None, {predicates: values})
             case Categorical() | Bins():
                 pass
             case _:
@@ -123,6 +135,7 @@ def _label_columns(
         type=LABEL,
         ends=ends,
         dictionary=pa.array(list(places), pa.string()),
+        codes=pa.array(attribute.codes, pa.string()) if attribute.codes else None,
         values={
             predicates: _column_values(attribute, queries, places)
             for predicates, queries in labels_of.items()
@@ -137,7 +150,8 @@ def _column_values(
     is_range = queries.first != NO_RANGE
     kind = attribute.columns[0].kind
     if attribute.merged or isinstance(kind, Categorical | Boolean):
-        return ColumnValues(value, None, None, is_range)
+        code = np.where(queries.first == queries.last, queries.first, NO_RANGE)
+        return ColumnValues(value, None, None, is_range, code if attribute.codes else None)
     first, last = np.where(is_range, queries.first, 0), np.where(is_range, queries.last, 0)
     match kind:
         case Integers(low=low):
@@ -145,6 +159,9 @@ def _column_values(
         case Bins(edges=edges):
             marks = np.array(edges, dtype=float64)
             return ColumnValues(value, marks[first], marks[last + 1], is_range)
+        case Dates():
+            starts, ends = map(kind.start, first.tolist()), map(kind.end, last.tolist())
+            return ColumnValues(value, _days(starts), _days(ends), is_range)
     assert_never(kind)
 
 
@@ -156,8 +173,14 @@ def _ends_type(attribute: Attribute) -> pa.DataType | None:
             return pa.int64()
         case Bins():
             return pa.float64()
+        case Dates():
+            return pa.date32()
         case _:
             return None
+
+
+def _days(days: Iterable[date]) -> NDArray[np.datetime64]:
+    return np.array(list(days), dtype="datetime64[D]")
 
 
 def query_labels(attribute: Attribute, predicates: PredicateSet) -> QueryLabels:

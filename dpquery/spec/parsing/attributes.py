@@ -1,22 +1,34 @@
 """The `domain` section of a spec: attributes, their columns and the values that these may hold."""
 
-import csv
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePosixPath
 
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_CODES
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, ColumnKind, Integers
+from dpquery.spec.calendar import DateFormat
+from dpquery.spec.domain import (
+    Attribute,
+    Bins,
+    Boolean,
+    Categorical,
+    Column,
+    ColumnKind,
+    Dates,
+    Integers,
+)
+from dpquery.spec.numbers import number
 from dpquery.spec.parsing.fields import (
     EDGE,
     EDGES,
     AttributeFields,
     BooleanFields,
     ColumnFields,
+    DateFields,
     MergedFields,
 )
 from dpquery.spec.parsing.forms import ByName, TextForm, described, ref
-from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
+from dpquery.spec.parsing.listed_values import ListedValue, categorical, read_lines, read_values
+from dpquery.spec.parsing.yaml_nodes import MapNode, Node, TextNode
 from dpquery.spec.problems import Place, Problems, UnreadableError, listed, quoted
 
 RELEASE_COLUMNS = frozenset(
@@ -24,14 +36,12 @@ RELEASE_COLUMNS = frozenset(
     | {"nonnegative", "consistent", "thresholded", "integer", "graphical"}
 )
 
-# What a value means, where it stands and what the release shows for it.
-_Value = tuple[Place, str, str]
-
 
 def read_domain(
     entries: Iterable[tuple[TextNode, Node]],
     problems: Problems,
     read_file: Callable[[str], str],
+    decimal: str = ".",
 ) -> dict[str, Attribute | None]:
     """Return the declared attributes in file order; None for one whose mistakes are reported.
 
@@ -39,14 +49,17 @@ def read_domain(
         entries: name and declaration of each.
         problems: takes every mistake in them.
         read_file: returns the text of a value list; SpecError if it cannot.
+        decimal: the decimal mark of the data.
     """
-    reader = _DomainReader(problems, read_file)
+    reader = _DomainReader(problems, read_file, decimal)
     declared: dict[str, Attribute | None] = {}
     for key, value in entries:
         declared[key.text] = None
         with problems.collected():
             _check_name(key, declared)
-            declared[key.text] = reader.attribute(key, value)
+            attribute = reader.attribute(key, value)
+            _check_code_column(key, attribute, declared)
+            declared[key.text] = attribute
     return declared
 
 
@@ -67,12 +80,28 @@ def _check_name(key: TextNode, declared: Mapping[str, object]) -> None:
         )
 
 
+def _check_code_column(
+    key: TextNode, attribute: Attribute, declared: Mapping[str, Attribute | None]
+) -> None:
+    """Refuse a name that also heads the codes of an attribute whose values have labels."""
+    coded, named = declared.get(key.text.removesuffix("_code")), f"{key.text}_code"
+    before = key.text.endswith("_code") and coded is not None and coded.codes
+    if before or (attribute.codes and named in declared):
+        clash = key.text if before else named
+        raise key.mistake(
+            f"{quoted(clash)} is the column in which the release shows the codes of "
+            f"{quoted(clash.removesuffix('_code'))}; name one of the attributes otherwise and "
+            "give its header under `column`"
+        )
+
+
 class _DomainReader:
     """Reads attributes one by one, and remembers which columns are taken."""
 
-    def __init__(self, problems: Problems, read_file: Callable[[str], str]) -> None:
+    def __init__(self, problems: Problems, read_file: Callable[[str], str], decimal: str) -> None:
         self._problems = problems
         self._read_file = read_file
+        self._decimal = decimal
         self._taken: dict[str, Place] = {}
 
     def attribute(self, key: TextNode, node: Node) -> Attribute:
@@ -140,12 +169,16 @@ class _DomainReader:
             case "boolean":
                 return _boolean(given.boolean)
             case "values":
-                return self._categorical(_listed_values(given.values, self._problems))
+                values = read_values(given.values, self._problems)
+                return categorical(values, self._problems, self._decimal)
+            case "date":
+                return _dates(given.date)
             case _:
-                return self._categorical(self._filed_values(given))
+                values = self._file_values(given)
+                return categorical(values, self._problems, self._decimal)
 
-    def _filed_values(self, given: ColumnFields) -> list[_Value]:
-        """Return the values in a file: one a line, alone or followed by a comma and its label."""
+    def _file_values(self, given: ColumnFields) -> list[ListedValue]:
+        """Return the values in a file beside the spec."""
         name, node = given.values_file, given.node("values_file")
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
@@ -157,67 +190,9 @@ class _DomainReader:
             content = self._read_file(name)
         except SpecError as error:
             raise node.mistake(str(error)) from None
-        lines = enumerate(content.removeprefix("\ufeff").split("\n"), start=1)
-        written = [(number, line.strip()) for number, line in lines if line.strip()]
-        if not written:
+        if not content.removeprefix("\ufeff").strip():
             raise node.mistake(f"the file {quoted(name)} lists no value")
-        values = []
-        for number, line in written:
-            with self._problems.collected():
-                values.append(_line_value(line, Place(name, number, 1)))
-        return values
-
-    def _categorical(self, values: Iterable[_Value]) -> Categorical:
-        texts: dict[str, Place] = {}
-        labels: dict[str, Place] = {}
-        for place, value, label in values:
-            if value in texts:
-                self._problems.add(place, _twice("value", value, texts[value]))
-            elif label in labels:
-                self._problems.add(place, _twice("label", label, labels[label]))
-            else:
-                texts[value] = labels[label] = place
-        if not texts:
-            raise UnreadableError(None)
-        return Categorical(tuple(texts), tuple(labels))
-
-
-def _twice(what: str, name: str, first: Place) -> str:
-    return f"the {what} {quoted(name)} is given twice, first in line {first.line}; keep one"
-
-
-def _line_value(line: str, place: Place) -> _Value:
-    try:
-        row = next(csv.reader([line], strict=True))
-    except csv.Error:
-        raise UnreadableError(place, "the quotes do not pair up; double a quote inside") from None
-    if len(row) > 2:
-        raise UnreadableError(
-            place,
-            f"expected a value, or a value, a comma and its label, found {len(row)} fields; put "
-            "text with commas in double quotes",
-        )
-    return place, row[0].strip(), row[-1].strip()
-
-
-def _listed_values(node: Node, problems: Problems) -> list[_Value]:
-    if described(node) in ("an empty list", "an empty mapping"):
-        raise node.mistake("no value is listed; list at least one")
-    values: list[_Value] = []
-    if isinstance(node, MapNode):
-        for key, label in node.entries:
-            with problems.collected():
-                shown = TextForm(f"the label of {quoted(key.text)}").read(label, problems)
-                values.append((key.place, TextForm("a value").read(key, problems), shown))
-    elif isinstance(node, ListNode):
-        form = TextForm("a value (an empty text is written '')")
-        for item in node.items:
-            with problems.collected():
-                value = form.read(item, problems)
-                values.append((item.place, value, value))
-    else:
-        raise node.mistake(f"expected a list of values, or value: label, found {described(node)}")
-    return values
+        return read_lines(name, content, self._problems)
 
 
 def _integers(given: ColumnFields) -> Integers:
@@ -248,10 +223,40 @@ def _bins(node: Node, problems: Problems) -> Bins:
 
 
 def _boolean(given: BooleanFields) -> Boolean:
-    folded = {word.casefold() for word in given.true}
-    both = [word for word in given.false if word.casefold() in folded]
+    true = {key for word in given.true for key in (word.casefold(), number(word))} - {None}
+    both = [word for word in given.false if word.casefold() in true or number(word) in true]
     if both:
         raise given.node().mistake(
             f"{quoted(both[0])} would be both true and false; case does not count"
         )
     return Boolean(given.true, given.false)
+
+
+def _dates(given: DateFields) -> Dates:
+    first, last = given.from_.first, given.to.last
+    if last < first:
+        raise given.node("to").mistake(f"{last} is before {first}; put the first day under `from`")
+    by, text = given.by, given.format
+    try:
+        date_format = DateFormat("" if text is None else text)
+    except SpecError as error:
+        raise given.node("format").mistake(f"{error}; correct it") from None
+    dates = Dates(first, last, by, date_format)
+    needed = ["year", *["month"] * (by != "year"), *["day"] * (by in ("day", "week"))]
+    missing = [part for part in ("year", "month", "day") if not date_format.has(part)]
+    if lacking := [part for part in needed if part in missing]:
+        raise given.node("format").mistake(
+            f"the format does not say the {lacking[0]}, without which no {by} is known; add it"
+        )
+    if missing and first != dates.start(0):
+        raise given.node("from").mistake(
+            f"the format does not say the {missing[0]}, so that the first {by} cannot be cut; "
+            f"begin with {dates.start(0)}"
+        )
+    for name, day in (("from", dates.start(0)), ("to", last)):
+        read = date_format.read(date_format.write(day))
+        if read is None or read.year != day.year:
+            raise given.node(name).mistake(
+                f"the format cannot say the year {day.year}: %y is 1969 to 2068; write %Y"
+            )
+    return dates

@@ -13,6 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Literal, get_args
 
+from dpquery.spec.calendar import PERIOD_KINDS, PeriodKind
 from dpquery.spec.domain import Boolean
 from dpquery.spec.model import Neighbours
 from dpquery.spec.parsing.forms import (
@@ -21,6 +22,7 @@ from dpquery.spec.parsing.forms import (
     Form,
     ListOf,
     PairOf,
+    Period,
     Real,
     TextForm,
     Unread,
@@ -141,6 +143,31 @@ class BooleanFields(Fields, what="boolean"):
     false = defaulted(ListOf("texts for false", _TEXT), Boolean().false, "Texts for no.", "[N, '']")
 
 
+class CodeFields(Fields, what="a value"):
+    """What goes with a code under `values`."""
+
+    label = optional(TextForm("a label"), "What the release shows for it; the code unless given.",
+        "North")
+    texts = defaulted(ListOf("the other texts of a value", ref("listed_value")), (),
+        "Other texts that stand for the same value in the file.", "[N, north]")
+
+
+class DateFields(Fields, what="date"):
+    """Dates, counted by day, week, month, quarter or year."""
+
+    from_ = Field(Period("the first day"),
+        "The first day, or the first week, month, quarter or year; earlier dates are not counted.",
+        "2013-01-01")
+    to = Field(Period("the last day"), "The last day, or the last week, month, quarter or year.",
+        "2013-12")
+    by = defaulted(Word[PeriodKind]("a period", PERIOD_KINDS), "day",
+        "The periods that are told apart. Weeks are of ISO 8601, Monday first; a period that from "
+        "or to cuts holds the days between them.", "month")
+    format = optional(TextForm("a format of dates"),
+        "How dates are written in the file, in %Y %y %m %b %B %d %H %I %M %S %p; unless given "
+        "2013-01-31, perhaps with a time behind it.", '"%d.%m.%Y"')
+
+
 class ColumnFields(Fields):
     """What a column may hold: the word `boolean`, or a mapping."""
 
@@ -148,15 +175,20 @@ class ColumnFields(Fields):
             Whole("the lowest value"), Whole("the highest value")),
         "Whole numbers, both ends included.", "[0, 114]")
     values = choice(either(ListOf("values", ref("listed_value"), unique=True),
-            ByName("values", _TEXT, least=1, key="text")),
-        "Texts as they stand in the file: a list, or text: label shown.", "{1: North, 2: East}")
+            ByName("values", either(_TEXT, ListOf("texts", ref("listed_value")), CodeFields),
+                least=1, key="code")),
+        "Texts as they stand in the file: a list, code: label shown, or label: [texts]. Numbers "
+        "match by value: 1, 1.0, 01.", "{1: North, 2: East, no answer: ['', iap]}")
     values_file = choice(TextForm("the name of a file of values", types=("string",)),
-        "A file beside the spec with a value a line, or value,label.", "counties.txt")
+        "A file beside the spec: a value a line, or code,label; a first line that says so is a "
+        "header.", "counties.txt")
     bins = choice(Unread(replace(EDGES, least=2).schema),
         "Edges, strictly rising: from each edge up to below the next.", "[0, 10000, 50000]")
     boolean = choice(BooleanFields,
         "Yes or no in your own texts; the word boolean: yes/no, true/false, y/n, t/f or 1/0.",
         "{true: [D], false: [N, '']}")
+    date = choice(DateFields, "Dates, by day, week, month, quarter or year.",
+        "{from: 2013-01-01, to: 2013-12-31, by: month}")
     other = defaulted(Word[_Other]("what to do with other values", ("bin", "drop")), "drop",
         "What any other text does: fill a bin of its own, or drop the row from all tables.", "bin")
 
@@ -374,6 +406,8 @@ MAPPINGS: dict[str, type[Fields]] = {
     "unit": UnitFields,
     "budget": BudgetFields,
     "column": AttributeFields,
+    "code": CodeFields,
+    "date": DateFields,
     "boolean": BooleanFields,
     "merge": MergedFields,
     "item": ItemFields,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Generic, Protocol, TypeVar
 
+from dpquery.spec.calendar import Span, named_period
 from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
 from dpquery.spec.problems import Problems, UnreadableError, listed, quoted, suggestion
 
@@ -182,6 +183,25 @@ class Real(_Number):
             raise node.mistake(message) from None
         self._check(node, value)
         return value
+
+
+@dataclass(frozen=True)
+class Period:
+    """A day, or an ISO week, month, quarter or year; `what` is what messages call it."""
+
+    what: str
+
+    pattern: ClassVar[str] = r"[0-9]{4}(-([0-9]{2}(-[0-9]{2})?|Q[1-4]|W[0-9]{2}))?"
+
+    def read(self, node: Node, problems: Problems) -> Span:
+        period = named_period(node.text.strip()) if isinstance(node, TextNode) else None
+        if period is None:
+            forms = "2013-01-31, 2013-01, 2013-Q1, 2013-W05 or 2013"
+            raise _unexpected(node, f"{self.what}, a date such as {forms}")
+        return period
+
+    def schema(self) -> Schema:
+        return {"type": ["string", "integer"], "pattern": f"^{self.pattern}$"}
 
 
 @dataclass(frozen=True)

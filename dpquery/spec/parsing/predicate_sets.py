@@ -3,8 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import assert_never
 
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
+from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
+from dpquery.spec.numbers import number
 from dpquery.spec.parsing.fields import (
     RANGE_WORDS,
     SET_WORDS,
@@ -17,6 +19,7 @@ from dpquery.spec.parsing.forms import (
     ByName,
     ListOf,
     PairOf,
+    Period,
     Real,
     TextForm,
     Whole,
@@ -251,19 +254,19 @@ def _column_entry(node: Node, column: Column, problems: Problems) -> _Entry:
         label = column.range_label(first, last)
         problems.count_codes(last - first + 1, label, node.place, remedy=_RANGES)
         return label, tuple(range(first, last + 1))
-    code = _code(node, column, problems)
-    label = column.label(code)
-    problems.count_codes(1, label, node.place, remedy=_RANGES)
-    return label, (code,)
+    first, last = _codes(node, column, problems)
+    label = column.label(first) if first == last else described(node).strip("'")
+    problems.count_codes(last - first + 1, label, node.place, remedy=_RANGES)
+    return label, tuple(range(first, last + 1))
 
 
 def _pair(node: Node, column: Column, problems: Problems) -> tuple[int, int]:
     """Return the first and last code of a range [first, last] of a column's own values."""
     form = PairOf(f"a range of {quoted(column.name)}, [first, last]", ref("value"), ref("value"))
     low, high = form.read(node, problems)
-    first, last = problems.each((low, high), lambda end: _end(end, column, problems))
-    if isinstance(column.kind, Bins):
-        last -= 1  # the range ends below its upper edge
+    first, last = problems.each(
+        ((low, False), (high, True)), lambda end: _end(end[0], column, problems, upper=end[1])
+    )
     if last < first:
         raise node.mistake(
             f"the range from {described(low)} to {described(high)} is empty; put the lower end "
@@ -272,14 +275,21 @@ def _pair(node: Node, column: Column, problems: Problems) -> tuple[int, int]:
     return first, last
 
 
-def _end(node: Node, column: Column, problems: Problems) -> int:
-    """Return the code of one end of a range; for bins, the position of the edge."""
-    if not isinstance(column.kind, Bins):
-        code = _code(node, column, problems)
-        if code == column.length:
-            raise node.mistake("`other` lies in no range; add it as a value")
-        return code
-    edges = column.kind.edges
+def _end(node: Node, column: Column, problems: Problems, *, upper: bool) -> int:
+    """Return the code at one end of a range, which includes it."""
+    match column.kind:
+        case Bins(edges=edges):
+            return _edge(node, column, edges, problems) - upper  # it ends below its upper edge
+        case Dates() if not _is_other(node, column):
+            return _date_code(node, column.name, column.kind, problems, upper=upper)
+    code, _ = _codes(node, column, problems)
+    if code == column.length:
+        raise node.mistake("`other` lies in no range; add it as a value")
+    return code
+
+
+def _edge(node: Node, column: Column, edges: Sequence[float], problems: Problems) -> int:
+    """Return the position of an edge of bins."""
     edge = Real(f"an edge of {quoted(column.name)}").read(node, problems)
     if edge not in edges:
         label = column.range_label(0, column.length - 1)
@@ -291,12 +301,45 @@ def _end(node: Node, column: Column, problems: Problems) -> int:
     return edges.index(edge)
 
 
+def _date_code(node: Node, name: str, dates: Dates, problems: Problems, *, upper: bool) -> int:
+    """Return the code whose period begins, or ends, as the period does that a node names."""
+    period = Period(f"a value of {quoted(name)}").read(node, problems)
+    first, last = max(period.first, dates.first), min(period.last, dates.last)
+    if last < first:
+        raise node.mistake(
+            f"{described(node)} is outside {quoted(name)}, which holds {dates.first} to "
+            f"{dates.last}"
+        )
+    code = dates.code(last if upper else first)
+    start, end = max(dates.start(code), dates.first), min(dates.end(code), dates.last)
+    if (last != end) if upper else (first != start):
+        raise node.mistake(
+            f"{described(node)} is part of the {dates.by} {dates.label(code)}, which "
+            f"{quoted(name)} counts as one; write {dates.label(code)}"
+        )
+    return code
+
+
+def _is_other(node: Node, column: Column) -> bool:
+    return column.other and isinstance(node, TextNode) and node.text.strip() == "other"
+
+
+def _codes(node: Node, column: Column, problems: Problems) -> tuple[int, int]:
+    """Return the first and the last code of one value of a column; a month has many days."""
+    if _is_other(node, column):
+        return column.length, column.length
+    if isinstance(column.kind, Dates):
+        ends = (False, True)
+        first, last = (_date_code(node, column.name, column.kind, problems, upper=u) for u in ends)
+        return first, last
+    code = _code(node, column, problems)
+    return code, code
+
+
 def _code(node: Node, column: Column, problems: Problems) -> int:
-    """Return the code of one value of a column."""
+    """Return the code of one declared value of a column that is not of dates."""
     name = quoted(column.name)
     word = TextForm(f"a value of {name}").read(node, problems)
-    if column.other and word == "other":
-        return column.length
     match column.kind:
         case Integers(low=low, high=high):
             value = Whole(f"a value of {name}").read(node, problems)
@@ -305,7 +348,7 @@ def _code(node: Node, column: Column, problems: Problems) -> int:
             return value - low
         case Bins():
             raise node.mistake(f"{name} holds bins; give a range of edges, [from, below]")
-        case Categorical(codes=codes):
+        case Categorical(codes=codes, numbers=numbers):
             if len(codes.get(word, ())) > 1:
                 raise node.mistake(
                     f"{quoted(word)} is a value of {name} and the label of another one; change "
@@ -313,6 +356,9 @@ def _code(node: Node, column: Column, problems: Problems) -> int:
                 )
             if word in codes:
                 return codes[word][0]
+            exact = number(word)
+            if exact in numbers:
+                return numbers[exact]
             raise node.mistake(f"{quoted(word)} is not a value of {name}{suggestion(word, codes)}")
         case Boolean(true=true, false=false):
             known = _WORDS_OF_BOOLEAN | {text.casefold(): 0 for text in false}
@@ -320,3 +366,7 @@ def _code(node: Node, column: Column, problems: Problems) -> int:
             if word.casefold() in known:
                 return known[word.casefold()]
             raise node.mistake(f"{quoted(word)} is not a value of {name}; expected yes or no")
+        case Dates():
+            raise TypeError("a value of dates is a period")
+        case _:
+            assert_never(column.kind)

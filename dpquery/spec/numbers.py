@@ -1,0 +1,87 @@
+"""Numbers as texts: what a number is, exactly, however it is written.
+
+`1`, `1.0`, `01`, `+1` and `1e0` are one number. A number here is no float, which would round it,
+and no fraction, which `1e999999999` would fill the memory with: it is a tuple that is equal for
+equal numbers only and has their order.
+"""
+
+import re
+
+ExactNumber = tuple[int, int, str]
+"""(sign, exponent, digits): the tuples of two numbers compare as the numbers do."""
+
+LONGEST = 64
+"""Characters of the longest number: one that matters is shorter."""
+
+_NUMBER = re.compile(r"([+-]?)(?=[0-9.])([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+))?")
+_NINES_LESS = str.maketrans("0123456789", "9876543210")
+_AFTER_DIGITS = "~"
+_ZERO: ExactNumber = (0, 0, "")
+
+
+def number(text: str, decimal: str = ".") -> ExactNumber | None:
+    """Return the number that a text writes; None if it writes none.
+
+    A number has ASCII digits, at most one decimal mark beside them, a sign or none, and an exponent
+    or none; no separators of thousands, no inf, no nan, and at most LONGEST characters.
+
+    Args:
+        text: without white space around it.
+        decimal: the decimal mark, "." or ",". With another than "." a point is no part of a number.
+
+    >>> number("1") == number("+01.0") == number("10e-1") == number("1,0", decimal=",")
+    True
+    >>> number("-1e999999999999") < number("-2.5") < number("0") < number("1e-400")
+    True
+    """
+    if len(text) > LONGEST:
+        return None
+    sign, power = "", 0
+    before, _, after = text.partition(decimal)
+    digits = before + after
+    if not (digits.isascii() and digits.isdigit()):  # it has a sign or an exponent, or is none
+        written = _NUMBER.fullmatch(text if decimal == "." else _pointed(text, decimal))
+        if written is None:
+            return None
+        sign, before, after, exponent = written.groups("")
+        digits, power = before + after, int(exponent or 0)
+    if not digits:
+        return None
+    significant = digits.lstrip("0")
+    if not significant:
+        return _ZERO
+    # The number is 0.significant times a power of ten.
+    power += len(before) - (len(digits) - len(significant))
+    significant = significant.rstrip("0")
+    if sign == "-":
+        return -1, -power, significant.translate(_NINES_LESS) + _AFTER_DIGITS
+    return 1, power, significant
+
+
+def _pointed(text: str, decimal: str) -> str:
+    """Return a text with a point for its decimal mark, "" where it has points already."""
+    return "" if "." in text else text.replace(decimal, ".")
+
+
+def whole(value: ExactNumber) -> int | None:
+    """Return a number of at most 18 digits as an integer; None if it is another one.
+
+    >>> whole(number("-34.0")), whole(number("0.5")), whole(number("1e18"))
+    (-34, None, None)
+    """
+    sign, power, digits = value
+    if sign == 0:
+        return 0
+    if sign < 0:
+        power, digits = -power, digits.removesuffix(_AFTER_DIGITS).translate(_NINES_LESS)
+    if not len(digits) <= power <= 18:
+        return None
+    return sign * int(digits.ljust(power, "0"))
+
+
+def of_float(value: float) -> ExactNumber:
+    """Return the number that a finite float is written as: the shortest that reads back as it."""
+    exact = number(repr(value))
+    if exact is None:
+        raise ValueError(f"{value} is no number")
+    return exact
