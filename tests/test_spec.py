@@ -9,7 +9,7 @@ import pytest
 from spec_base import BASE, read
 
 from dpquery.spec.documents.starter import STARTER
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
+from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.model import Budget, Dataset, Privacy, Rows, Spec, Table
 from dpquery.spec.parsing.fields import ROWS
 from dpquery.spec.parsing.spec import load_spec, parse
@@ -150,11 +150,11 @@ def test_the_starter_spec_parses_and_shows_every_kind() -> None:
     kinds = {
         type(column.kind) for attribute in spec.domain.attributes for column in attribute.columns
     }
-    assert kinds == {Integers, Categorical, Bins, Boolean}
+    assert kinds == {Integers, Categorical, Bins, Boolean, Dates}
     words = ("product:", "marginals:", "ranges:", "union:", "any_of:", "threshold:", "where:")
     words += ("prefix", "all-ranges", "width", "groups", "is:", "in:", "between", "identity+total")
     words += ("ways", "up_to", "max_cells", "sets", "over", "predicates", "weight", "merge")
-    words += ("values_file", "other: bin", "column:", "max_rows", "replace", "rho")
+    words += ("values_file", "other: bin", "date:", "column:", "max_rows", "replace", "rho")
     assert [word for word in words if word not in STARTER] == []
     assert max(map(len, STARTER.splitlines())) <= 100
 

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+from datetime import date
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
@@ -25,7 +26,17 @@ from dpquery.releases.folder import synthetic_csv
 from dpquery.releases.folder.synthetic_csv import code_texts, write_synthetic
 from dpquery.releases.folder.synthetic_records import rounded_records
 from dpquery.releases.manifest.manifest_input import read_manifest
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
+from dpquery.spec.calendar import DateFormat
+from dpquery.spec.domain import (
+    Attribute,
+    Bins,
+    Boolean,
+    Categorical,
+    Column,
+    Dates,
+    Domain,
+    Integers,
+)
 from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
 from dpquery.spec.parsing.spec import parse
 from dpquery.spec.predicates import GroupSet, IdentitySet
@@ -41,6 +52,14 @@ KINDS = {
     "integers, other": Column("c", Integers(10**17, 10**17 + 3), other=True),
     "bins": Column("c", Bins((-1e300, -0.5, 0.0, 1e-300, 0.1, 0.3, 1e15, 1.7e308)), other=True),
     "bins of one float": Column("c", Bins((1.0, math.nextafter(1.0, 2.0), 2.0))),
+    "several texts": Column("c", Categorical(("1", ""), ("x", "none"), (("J",), ("NA", "iap")))),
+    "days": Column(
+        "c", Dates(date(2012, 2, 27), date(2013, 3, 1), "day", DateFormat()), other=True
+    ),
+    "cut weeks": Column(
+        "c", Dates(date(2012, 2, 29), date(2013, 1, 1), "week", DateFormat("%d%b%y"))
+    ),
+    "years": Column("c", Dates(date(1, 1, 1), date(9999, 12, 31), "year", DateFormat("%Y %I %p"))),
     "boolean": Column("c", Boolean(), other=True),
     "boolean, own words": Column("c", Boolean(("ja", "oui"), ("nein",))),
 }

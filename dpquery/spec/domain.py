@@ -109,7 +109,7 @@ class Dates:
 
     @property
     def length(self) -> int:
-        """ExactNumber of periods."""
+        """Number of periods."""
         return self.code(self.last) + 1
 
     def code(self, day: date) -> int:
@@ -149,7 +149,7 @@ class Column:
 
     @property
     def length(self) -> int:
-        """ExactNumber of codes that the kind declares."""
+        """Number of codes that the kind declares."""
         match self.kind:
             case Categorical(values=values):
                 return len(values)
@@ -164,7 +164,7 @@ class Column:
 
     @property
     def size(self) -> int:
-        """ExactNumber of codes, the `other` bin included."""
+        """Number of codes, the `other` bin included."""
         return self.length + self.other
 
     def label(self, code: int) -> str:
@@ -212,12 +212,12 @@ class Attribute:
 
     @property
     def size(self) -> int:
-        """ExactNumber of codes."""
+        """Number of codes."""
         return math.prod(column.size for column in self.columns)
 
     @property
     def length(self) -> int:
-        """ExactNumber of ordered codes: all but `other`; a merged attribute has no order to speak of."""
+        """Number of ordered codes: all but `other`; a merged attribute has no order to speak of."""
         return self.columns[0].length if len(self.columns) == 1 else self.size
 
     @property
@@ -267,7 +267,7 @@ class Domain:
 
     @property
     def size(self) -> int:
-        """ExactNumber of cells N, as an exact Python int."""
+        """Number of cells N, as an exact Python int."""
         return math.prod(self.shape)
 
     def index(self, name: str) -> int:

@@ -15,11 +15,13 @@ from mutants.output import OUTPUT
 from mutants.rap import RAP
 from mutants.solved import SOLVED
 from mutants.supply import SUPPLY
+from mutants.values import VALUES
 
 MUTANTS = (
     *NOISE,
     *ACCOUNTING,
     *INPUT,
+    *VALUES,
     *LEDGER,
     *LEDGER_STORAGE,
     *MEASUREMENT_KEY,

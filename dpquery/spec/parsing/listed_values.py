@@ -137,6 +137,8 @@ def read_lines(name: str, content: str, problems: Problems) -> list[ListedValue]
             if text:
                 lines.append(_line(text, place))
     columns = _header(lines)
+    if columns is not None and len(lines) == 1:
+        raise UnreadableError(lines[0].place, "no value follows the header; list at least one")
     values = []
     for line in lines if columns is None else lines[1:]:
         with problems.collected():

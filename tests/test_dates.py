@@ -1,0 +1,263 @@
+"""Dates are read as declared, in any language of the machine, and lie in the right periods."""
+
+import itertools
+from datetime import date, datetime, timedelta
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spec_base import BASE, read
+from tabulate_support import run, single, spec_of
+
+from dpquery.exceptions import SpecError
+from dpquery.measurement.counting.value_codes import code_of
+from dpquery.releases.tables.labels import attribute_columns
+from dpquery.spec.calendar import (
+    PERIOD_KINDS,
+    DateFormat,
+    named_period,
+    period_end,
+    period_label,
+    period_number,
+    period_start,
+)
+from dpquery.spec.domain import Attribute, Column, Dates
+from dpquery.spec.model import Item, Table
+from dpquery.spec.predicates import AllRangesSet, PrefixSet, WidthSet, ranges
+
+FREQUENCY = {"day": "D", "week": "W-SUN", "month": "M", "quarter": "Q", "year": "Y"}
+# Leap years and a century that is none, years of 53 weeks, and the ends of all of them.
+DAYS = [
+    day
+    for year in (1900, 1999, 2000, 2004, 2008, 2009, 2013, 2015, 2020, 2026)
+    for day in (date(year, 1, 1) + timedelta(days=k) for k in range(370))
+]
+
+
+# ------------------------------------------------------------------------------- periods
+
+
+@pytest.mark.parametrize("by", PERIOD_KINDS)
+def test_periods_are_those_of_pandas(by):
+    periods = pd.DatetimeIndex(DAYS).to_period(FREQUENCY[by])
+    for day, period in zip(DAYS, periods, strict=True):
+        number = period_number(day, by)
+        assert period_start(number, by) == period.start_time.date()
+        assert period_end(number, by) == period.end_time.date()
+        assert period_number(day + timedelta(days=1), by) - number in (0, 1)
+
+
+@pytest.mark.parametrize("by", PERIOD_KINDS)
+def test_what_a_period_is_called_names_it(by):
+    styles = {"day": "%Y-%m-%d", "week": "%G-W%V", "month": "%Y-%m", "year": "%Y"}
+    for day in DAYS:
+        label = period_label(period_number(day, by), by)
+        quarter = f"{day.year}-Q{(day.month + 2) // 3}"
+        assert label == (quarter if by == "quarter" else day.strftime(styles[by]))
+        period = named_period(label)
+        assert period.by == by
+        assert period.first <= day <= period.last
+        assert period.first == period_start(period_number(day, by), by)
+
+
+@pytest.mark.parametrize("by", PERIOD_KINDS)
+def test_periods_reach_to_both_ends_of_the_calendar(by):
+    for day in (date.min, date.max):
+        number = period_number(day, by)
+        assert period_start(number, by) <= day <= period_end(number, by)
+        assert period_label(number, by)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *["2013-W53", "2013-W00", "2013-13", "2013-00", "2013-02-29", "2013-Q5", "0000", "13", ""],
+        *["2013-1", "2013-1-1", "2013-01-01T00:00", "2013-w05", "٢٠١٣", "2013-W054", "2013-02-30"],
+    ],
+)
+def test_what_is_no_period_is_none(text):
+    assert named_period(text) is None
+
+
+# ------------------------------------------------------------------------------- formats
+
+
+FORMATS = ["%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%Y%m%d", "%d%b%Y", "%B %d, %Y", "%d-%b-%y"]
+FORMATS += ["%y%m%d", "%Y-%m-%d %H:%M:%S", "%m/%d/%Y %I:%M %p", "%d/%m/%y %H:%M", "%%%Y/%m/%d"]
+
+
+@pytest.mark.parametrize("text", FORMATS)
+def test_a_format_reads_and_writes_what_strptime_does(text):
+    own = DateFormat(text)
+    for day in DAYS:
+        moment = datetime(day.year, day.month, day.day, 17, 5, 59)
+        written = moment.strftime(text)
+        if "%y" in text and day.year < 1969:
+            continue
+        assert own.read(written) == datetime.strptime(written, text).date() == day
+        assert own.read(own.write(day)) == day
+        assert datetime.strptime(own.write(day), text).date() == day
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [
+        ("", {"2013-01-31": 31, "2013-01-31T05:00:00Z": 31, "2013-01-31 05:00": 31}),
+        ("", {"2013-01-31T05:00:00.123+01:00": 31, "2013-01-31T05:00:00-0500": 31}),
+        ("", dict.fromkeys(["2013-1-31", "13-01-31", "2013-01-32", "2013-01-31x", "2013/01/31"])),
+        ("", dict.fromkeys(["2013-01-31T", "2013-01-31T5", "2013-01-31 noon", "20130131", ""])),
+        ("", dict.fromkeys(["２０13-01-31", "2013-01-31\n", "٢٠١٣-01-31", "0000-01-01"])),
+        ("%Y-%m-%d", {"2013-1-31": 31, "2013-01-31": 31, "2013-01-31T05:00": None}),
+        ("%d.%m.%Y", {"31.1.2013": 31, "1.01.2013": 1, "31.01.13": None, "31.13.2013": None}),
+        ("%Y%m%d", {"20130131": 31, "2013131": None, "201301310": None}),
+        ("%d%b%Y", {"31JAN2013": 31, "1jan2013": 1, "001jan2013": None, "31Mai2013": None}),
+        ("%B %d, %Y", {"January 31, 2013": 31, "jan 1, 2013": 1, "Januar 31, 2013": None}),
+        ("%d.%m.%Y %H:%M", {"31.01.2013 23:59": 31, "31.01.2013 24:00": None, "31.01.2013": None}),
+        ("%m/%d/%Y %I:%M %p", {"1/31/2013 1:05 pm": 31, "1/31/2013 13:05 PM": None}),
+    ],
+)
+def test_texts_are_the_days_that_they_say_or_none(text, days):
+    for written, day in days.items():
+        assert DateFormat(text).read(written) == (day and date(2013, 1, day)), written
+
+
+def test_years_of_two_digits_are_of_1969_to_2068():
+    read = DateFormat("%d.%m.%y").read
+    years = [read(f"01.01.{year:02}").year for year in range(100)]
+    assert years == [*range(2000, 2069), *range(1969, 2000)]
+
+
+@given(st.text(st.sampled_from("%YymdbBHIMSp-./ %%1")), st.text(max_size=70), st.dates())
+def test_reading_is_total(text, written, day):
+    try:
+        own = DateFormat(text)
+    except SpecError:
+        return
+    if own.has("year"):
+        assert isinstance(own.read(written), date | None)
+        again = own.read(own.write(day))
+        assert again is None or again.month in (day.month, 1)
+
+
+# ------------------------------------------------------------------------------- columns
+
+
+def dates(by, first=date(2012, 12, 5), last=date(2014, 2, 10), text=""):
+    return Dates(first, last, by, DateFormat(text))
+
+
+@pytest.mark.parametrize("by", PERIOD_KINDS)
+def test_a_day_has_the_code_of_its_period_and_days_outside_have_none(by):
+    kind = dates(by)
+    column = Column("day", kind)
+    code, labels = code_of(column), [column.label(k) for k in range(column.size)]
+    assert len(set(labels)) == column.length
+    for k in range(-40, 480):
+        day = kind.first + timedelta(days=k)
+        inside = kind.first <= day <= kind.last
+        expected = labels.index(period_label(period_number(day, by), by)) if inside else -1
+        assert code(day.isoformat().encode()) == expected
+
+
+@pytest.mark.parametrize("by", PERIOD_KINDS)
+@pytest.mark.parametrize("kind_of_set", [PrefixSet, WidthSet, AllRangesSet])
+def test_ranges_of_dates_count_the_days_between_their_ends(kind_of_set, by, tmp_path):
+    last = date(2013, 1, 20) if by == "day" else date(2014, 2, 10)
+    kind = dates(by, last=last)
+    attribute = Attribute("day", (Column("day", kind),))
+    days = [
+        kind.first + timedelta(days=int(k))
+        for k in np.random.default_rng(1).integers(-20, 500, 900)
+    ]
+    body = "".join(f"{day}\n" for day in days).encode()
+    spec = spec_of(single("day", kind))
+    counts = run(tmp_path / "days.csv", body, spec=spec, header=b"day", subsets=[(0,)])[(0,)]
+    n = attribute.size
+    asked = kind_of_set(n, n, 2) if kind_of_set is WidthSet else kind_of_set(n, n)
+    shown = attribute_columns(attribute, Item("x", (Table(((0, asked),)),)), index=0)
+    ends = zip(shown.values[asked].low.tolist(), shown.values[asked].high.tolist(), strict=True)
+    for (i, j), (low, high) in zip(ranges(asked), ends, strict=True):
+        between = sum(low <= day <= high and kind.first <= day <= kind.last for day in days)
+        assert counts[i : j + 1].sum() == between
+
+
+DAY = "{date: {from: 2012-12, to: 2014-02-10, by: BY}}"
+
+
+def asked(by, question):
+    text = BASE.replace("{range: [0, 9]}", DAY.replace("BY", by))
+    spec = read(text.replace("product: {age: prefix,", f"product: {{age: {question},"))
+    return spec.items[0].tables[0].axes[0][1]
+
+
+@pytest.mark.parametrize(
+    ("by", "question", "bounds"),
+    [
+        ("day", "{between: [2013-01-01, 2013-01-31]}", (31, 61)),
+        ("day", "{between: [2013, 2013-W05]}", (31, 64)),
+        ("day", "{ranges: [[2012-12-01, 2014-02-10]]}", (0, 436)),
+        ("month", "{between: [2013-01-01, 2013-03-31]}", (1, 3)),
+        ("month", "{between: [2013-Q1, 2013]}", (1, 12)),
+        ("month", "{ranges: [[2012-12, 2014-02]]}", (0, 14)),
+        ("week", "{between: [2012-W48, 2013-W01]}", (0, 5)),
+        ("quarter", "{between: [2012-Q4, 2014]}", (0, 5)),
+        ("year", "{between: [2013, 2013-12-31]}", (1, 1)),
+    ],
+)
+def test_ranges_are_written_as_dates_or_periods(by, question, bounds):
+    assert asked(by, question).bounds == (bounds,)
+
+
+@pytest.mark.parametrize(
+    ("by", "value", "label", "codes"),
+    [
+        ("day", "2013-01-05", "2013-01-05", [35]),
+        ("day", "2013-01", "2013-01", range(31, 62)),
+        ("day", "2012-W48", "2012-W48", range(2)),
+        ("month", "2014-02", "2014-02", [14]),
+        ("month", "2013-Q2", "2013-Q2", [4, 5, 6]),
+        ("year", "2012-12", "2012", [0]),
+    ],
+)
+def test_a_value_is_a_period_of_one_or_more_codes(by, value, label, codes):
+    assert asked(by, f"{{is: {value}}}").groups == ((label, tuple(codes)),)
+
+
+@pytest.mark.parametrize(
+    ("by", "question", "mistake"),
+    [
+        ("month", "{is: 2013-01-05}", "'2013-01-05' is part of the month 2013-01"),
+        (
+            "month",
+            "{between: [2013-01-01, 2013-03-30]}",
+            "'2013-03-30' is part of the month 2013-03",
+        ),
+        ("quarter", "{is: 2013-W01}", "'2013-W01' is part of the quarter 2012-Q4"),
+        (
+            "day",
+            "{is: 2012-11-30}",
+            "'2012-11-30' is outside 'age', which holds 2012-12-01 to 2014-",
+        ),
+        (
+            "day",
+            "{is: 5.1.2013}",
+            "expected a value of 'age', a date such as 2013-01-31, 2013-01, ",
+        ),
+        ("day", "{between: [2013-02, 2013-01]}", "the range from '2013-02' to '2013-01' is empty"),
+        ("year", "{width: 4}", "the width 4 does not fit 'age'; expected 1 to 3"),
+    ],
+)
+def test_questions_that_cut_a_period_or_leave_the_domain_are_refused(by, question, mistake):
+    with pytest.raises(SpecError) as caught:
+        asked(by, question)
+    assert str(caught.value).partition(": ")[2].startswith(mistake)
+
+
+def test_a_merged_column_may_hold_dates():
+    merged = "{merge: {day: {date: {from: 2013-01-30, to: 2013-02-01}}, ok: boolean}}"
+    spec = read(BASE.replace("{range: [0, 9]}", merged).replace("age: prefix", "age: identity"))
+    labels = [spec.domain.attributes[0].label(code) for code in range(6)]
+    expected = itertools.product(("2013-01-30", "2013-01-31", "2013-02-01"), ("no", "yes"))
+    assert labels == [f"day={day}, ok={ok}" for day, ok in expected]
