@@ -76,6 +76,7 @@ AGES = [
 ]
 SETS = [(AGE, age) for age in AGES]
 SETS += [(SEX_, identity(SEX_)), (SEX_, StackedSet(2, (IdentitySet(2), TotalSet(2))))]
+SETS += [(SEX_, GroupSet(2, (("both", (0, 1)), ("men", (0,)))))]
 SETS += [(INCOME, identity(INCOME)), (INCOME, AllRangesSet(4, 3)), (INCOME, PrefixSet(4, 3))]
 SETS += [(INCOME, GroupSet(4, (("rich", (1, 2)), ("unclear", (2, 3)))))]
 SETS += [(POOR, identity(POOR)), (POOR, GroupSet(2, (("yes", (1,)),)))]

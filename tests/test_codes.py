@@ -127,7 +127,14 @@ def test_with_a_decimal_comma_numbers_of_the_spec_may_be_written_either_way():
 
 # Texts that look like numbers, more often than chance would have it.
 NUMBERLIKE = st.text(st.sampled_from("0123456789" * 3 + "+-..eE, _x"), max_size=12)
-ANY = st.one_of(NUMBERLIKE.map(str.encode), st.binary(max_size=80), st.text().map(str.encode))
+PADDED = NUMBERLIKE.map(lambda text: f"{text:>20}".encode())
+ANY = st.one_of(
+    NUMBERLIKE.map(str.encode),
+    PADDED,
+    st.sampled_from([*TEXTS]),
+    st.binary(max_size=80),
+    st.text().map(str.encode),
+)
 KINDS = (*ONES, Dates(date(2012, 2, 29), date(2013, 3, 1), "week", DateFormat()))
 KINDS += (Dates(date(2012, 2, 29), date(2013, 3, 1), "day", DateFormat("%d.%m.%y")),)
 

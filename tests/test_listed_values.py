@@ -89,6 +89,13 @@ RENAME += "value, put it in another line"
                 "line"
             ],
         ),
+        (
+            "sex,name\nM,Male\nF,Female\n",
+            [
+                "1:1: 'sex' looks like a header, as the column is called so; write code,label in "
+                "its place, or remove the line; if it is a value, put it in another line"
+            ],
+        ),
         ("code,name\n1,Alabama\n", [f"1:1: 'code,name' looks like a header, {RENAME}"]),
         ("name,label\nAL,Alabama\n", [f"1:1: 'name,label' looks like a header, {RENAME}"]),
         ("code,value,label\n1,2,3\n", [f"1:1: 'code,value,label' looks like a header, {RENAME}"]),

@@ -140,7 +140,7 @@ class _DomainReader:
         given = fields.read(node, self._problems, what=what)
         header = given.node("column") if "column" in given else key
         name = self._problems.attempt(lambda: self._header(header))
-        kind = self._kind(given)
+        kind = self._kind(given, column=name or key.text)
         other = given.other == "bin"
         if other and isinstance(kind, Categorical) and "other" in kind.labels:
             message = f"{what} has a value of its own that is shown as 'other'; label it otherwise"
@@ -160,7 +160,7 @@ class _DomainReader:
         self._taken[name] = node.place
         return name
 
-    def _kind(self, given: ColumnFields) -> ColumnKind:
+    def _kind(self, given: ColumnFields, *, column: str) -> ColumnKind:
         match given.chosen:
             case "range":
                 return _integers(given)
@@ -174,10 +174,10 @@ class _DomainReader:
             case "date":
                 return _dates(given.date)
             case _:
-                values = self._file_values(given)
+                values = self._file_values(given, column)
                 return categorical(values, self._problems, self._decimal)
 
-    def _file_values(self, given: ColumnFields) -> list[ListedValue]:
+    def _file_values(self, given: ColumnFields, column: str) -> list[ListedValue]:
         """Return the values in a file beside the spec."""
         name, node = given.values_file, given.node("values_file")
         path = PurePosixPath(name)
@@ -192,7 +192,7 @@ class _DomainReader:
             raise node.mistake(str(error)) from None
         if not content.removeprefix("\ufeff").strip():
             raise node.mistake(f"the file {quoted(name)} lists no value")
-        return read_lines(name, content, self._problems)
+        return read_lines(name, content, self._problems, column=column)
 
 
 def _integers(given: ColumnFields) -> Integers:

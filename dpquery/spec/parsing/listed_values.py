@@ -119,7 +119,7 @@ def _named_value(key: TextNode, entry: Node, problems: Problems) -> ListedValue:
     return ListedValue(key.place, label, ((key.place, code), *also))
 
 
-def read_lines(name: str, content: str, problems: Problems) -> list[ListedValue]:
+def read_lines(name: str, content: str, problems: Problems, *, column: str) -> list[ListedValue]:
     """Return the values in a file: one a line, alone or followed by a comma and its label.
 
     Where the first line is a header, with a cell `code` or `value` and perhaps one `label`, the
@@ -129,6 +129,7 @@ def read_lines(name: str, content: str, problems: Problems) -> list[ListedValue]
         name: of the file.
         content: its text.
         problems: takes every mistake in it.
+        column: what the column is called that holds the values.
     """
     numbered = enumerate(content.removeprefix("\ufeff").split("\n"), start=1)
     lines = []
@@ -136,7 +137,7 @@ def read_lines(name: str, content: str, problems: Problems) -> list[ListedValue]
         with problems.collected():
             if text:
                 lines.append(_line(text, place))
-    columns = _header(lines)
+    columns = _header(lines, column)
     if columns is not None and len(lines) == 1:
         raise UnreadableError(lines[0].place, "no value follows the header; list at least one")
     values = []
@@ -173,7 +174,7 @@ def _line_value(line: _Line, header: Sequence[str], columns: tuple[int, int] | N
     return ListedValue(place, cells[label], ((place, cells[code]),))
 
 
-def _header(lines: Sequence[_Line]) -> tuple[int, int] | None:
+def _header(lines: Sequence[_Line], column: str) -> tuple[int, int] | None:
     """Return the places of code and label if the first line is a header, None if it is a value.
 
     UnreadableError if it looks like a header, and it is not clear what it says.
@@ -182,8 +183,8 @@ def _header(lines: Sequence[_Line]) -> tuple[int, int] | None:
         return None
     place, cells = lines[0]
     heads = [cell.casefold() for cell in cells]
-    codes = [column for column, head in enumerate(heads) if head in _CODE_HEADS]
-    labels = [column for column, head in enumerate(heads) if head == _LABEL_HEAD]
+    codes = [k for k, head in enumerate(heads) if head in _CODE_HEADS]
+    labels = [k for k, head in enumerate(heads) if head == _LABEL_HEAD]
     if len(codes) == 1 and len(labels) == 1:
         return codes[0], labels[0]
     if codes and len(heads) == 1:
@@ -196,10 +197,15 @@ def _header(lines: Sequence[_Line]) -> tuple[int, int] | None:
             f"and one `label`; rename its columns{_NOT_A_HEADER}",
         )
     others = [line.cells[0] for line in lines[1:]]
-    if cells[0] and len(others) > 1 and number(cells[0]) is None and all(map(number, others)):
+    reason = ""
+    if others and heads[0] == column.casefold():
+        reason = "the column is called so"
+    elif cells[0] and len(others) > 1 and number(cells[0]) is None and all(map(number, others)):
+        reason = "every other value is a number"
+    if reason:
         raise UnreadableError(
             place,
-            f"{quoted(cells[0])} looks like a header, as every other value is a number; write "
-            f"code,label in its place, or remove the line{_NOT_A_HEADER}",
+            f"{quoted(cells[0])} looks like a header, as {reason}; write code,label in its place, "
+            f"or remove the line{_NOT_A_HEADER}",
         )
     return None
