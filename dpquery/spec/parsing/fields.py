@@ -165,7 +165,7 @@ class DateFields(Fields, what="date"):
         "or to cuts holds the days between them.", "month")
     format = optional(TextForm("a format of dates"),
         "How dates are written in the file, in %Y %y %m %b %B %d %H %I %M %S %p; unless given "
-        "2013-01-31, perhaps with a time behind it.", '"%d.%m.%Y"')
+        "2013-01-31, perhaps with a time behind it. Zones of time do not count.", '"%d.%m.%Y"')
 
 
 class ColumnFields(Fields):
