@@ -90,15 +90,15 @@ FORMATS += ["%y%m%d", "%Y-%m-%d %H:%M:%S", "%m/%d/%Y %I:%M %p", "%d/%m/%y %H:%M"
 
 @pytest.mark.parametrize("text", FORMATS)
 def test_a_format_reads_and_writes_what_strptime_does(text):
-    own = DateFormat(text)
+    date_format = DateFormat(text)
     for day in DAYS:
         moment = datetime(day.year, day.month, day.day, 17, 5, 59)
         written = moment.strftime(text)
         if "%y" in text and day.year < 1969:
             continue
-        assert own.read(written) == datetime.strptime(written, text).date() == day
-        assert own.read(own.write(day)) == day
-        assert datetime.strptime(own.write(day), text).date() == day
+        assert date_format.read(written) == datetime.strptime(written, text).date() == day
+        assert date_format.read(date_format.write(day)) == day
+        assert datetime.strptime(date_format.write(day), text).date() == day
 
 
 @pytest.mark.parametrize(
@@ -132,12 +132,12 @@ def test_years_of_two_digits_are_of_1969_to_2068():
 @given(st.text(st.sampled_from("%YymdbBHIMSp-./ %%1")), st.text(max_size=70), st.dates())
 def test_reading_is_total(text, written, day):
     try:
-        own = DateFormat(text)
+        date_format = DateFormat(text)
     except SpecError:
         return
-    if own.has("year"):
-        assert isinstance(own.read(written), date | None)
-        again = own.read(own.write(day))
+    if date_format.has("year"):
+        assert isinstance(date_format.read(written), date | None)
+        again = date_format.read(date_format.write(day))
         assert again is None or again.month in (day.month, 1)
 
 

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import xml.etree.ElementTree as ElementTree
+from datetime import date
 from fractions import Fraction
 
 import numpy as np
@@ -26,7 +27,7 @@ from dpquery.releases.report.error_report import (
 )
 from dpquery.releases.report.html import page, write_html
 from dpquery.releases.report.preview import preview
-from dpquery.releases.report.svg import Scale, bars, curve, log_scale, scale
+from dpquery.releases.report.svg import Scale, bars, curve, lines, log_scale, scale
 from dpquery.spec.domain import Attribute, Bins, Categorical, Column, Domain, Integers
 from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
 from dpquery.spec.predicates import AllRangesSet, GroupSet, IdentitySet, PrefixSet
@@ -167,6 +168,25 @@ def test_a_plot_of_thresholds_says_how_many_conditions_are_to_be_met(tmp_path):
     drawn = preview(tmp_path / "either.parquet", ["table", "query", "sex", "poor"])
     assert drawn.query == ""
     assert [point.label for point in drawn.series[0].points] == ["any of", "all of"]
+
+
+def test_dates_are_an_axis_and_its_marks_are_days(tmp_path):
+    row = {"flag": "", "estimate": 3.0, "ci_low": 1.0, "ci_high": 5.0}
+    days = [date(2013, month, 1) for month in range(1, 13)]
+    rows = [row | {"day": day} for day in days]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "days.parquet")
+    drawn = preview(tmp_path / "days.parquet", ["day"])
+    assert (drawn.axis, drawn.dates) == ("day", True)
+    assert [point.label for point in drawn.series[0].points] == [str(day) for day in days]
+    assert ">2013-02-01<" in lines(drawn.series, axis="day", title="Days", dates=True)
+
+
+def test_a_day_of_no_year_is_refused(tmp_path):
+    for number in (-(2**31), 2**31 - 1, 2932897):
+        days = pa.array([0, number], pa.int32()).cast(pa.date32())
+        pq.write_table(pa.table({"day": days}), tmp_path / "days.parquet")
+        with pytest.raises(ValueError, match="date"):
+            preview(tmp_path / "days.parquet", ["day"])
 
 
 # ------------------------------------------------------------------------------- damage

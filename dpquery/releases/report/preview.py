@@ -6,6 +6,7 @@ from datetime import date
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import pyarrow as pa
 
 from dpquery.untrusted.json_values import LEAST_FIGURE, MOST
@@ -108,8 +109,8 @@ def _rows(batch: pa.RecordBatch) -> list[AnswerRow]:
 
 def _check_days(days: pa.Array) -> None:
     """Raise ValueError where a day is not of the years 1 to 9999."""
-    numbers = days.cast(pa.int32()).drop_null().to_numpy()
-    if numbers.size and not 0 < numbers.min() + _DAYS <= numbers.max() + _DAYS <= _LAST_DAY:
+    numbers = days.cast(pa.int32()).drop_null().to_numpy() + np.int64(_DAYS)
+    if numbers.size and not 0 < numbers.min() <= numbers.max() <= _LAST_DAY:
         raise ValueError("date")
 
 
