@@ -68,8 +68,9 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_code_has_a_text_that_reads_back_as_it(kind):
     column = KINDS[kind]
-    read = code_of(column)
-    assert [read(text.encode()) for text in code_texts(column)] == list(range(column.size))
+    for mark in (".", ","):
+        read = code_of(column, mark)
+        assert [read(text.encode()) for text in code_texts(column, mark)] == [*range(column.size)]
 
 
 def test_a_value_that_no_line_can_hold_is_refused_by_its_label():

@@ -104,17 +104,18 @@ def _column_codes(attribute: Attribute, codes: NDArray[int64]) -> list[NDArray[i
     return by_column[::-1]
 
 
-def code_texts(column: Column) -> list[str]:
-    """Return for each code of a column a text that is read as that code.
+def code_texts(column: Column, decimal: str = ".") -> list[str]:
+    """Return for each code of a column a text that is read as that code, given the decimal mark.
 
     >>> code_texts(Column("income", Bins((0.0, 10.0, 20.5)), other=True))
     ['5', '15.25', 'other']
     """
-    read = code_of(column)
+    read = code_of(column, decimal)
     written = []
     for code in range(column.size):
         candidates = _OTHER if code == column.length else _candidates(column, code)
-        fitting = (text for text in candidates if read(text.encode()) == code)
+        forms = (form for text in candidates for form in (text, text.replace(".", decimal)))
+        fitting = (text for text in forms if read(text.encode()) == code)
         text_of_code = next((text for text in fitting if not set(text) & set("\n\r")), None)
         if text_of_code is None:
             raise SpecError(

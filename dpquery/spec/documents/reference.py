@@ -12,6 +12,19 @@ which editors complete and check. Everything in a spec is declared: nothing is r
 
 A text may stand in quotes or without. `yes`, `010`, `1:30` and `1e-9` mean what the place they
 stand in makes of them. Tags, merge keys (`<<`) and second documents are refused; anchors are not.
+
+How the texts of the data are read is one rule for all kinds of columns. White space around a text
+is stripped. A number is a number: `1`, `1.0`, `01`, `+1` and `1e0` are one value, compared exactly;
+with separators of thousands, with more than 64 characters, or as `nan` it is none. What is no
+number is compared letter by letter, yes and no without case. A value may have several texts:
+`values: {1: North, 2: {label: South, texts: [S]}, no answer: ["", iap, NA]}`; a label is no text
+unless it is listed. A file of values may begin with a header that has `code` (or `value`) and
+perhaps `label` among its names; a line that only looks like one is refused.
+
+Questions about dates name periods: `2013-01-31`, `2013-W05`, `2013-01`, `2013-Q1` or `2013`, each
+whole: where days are counted `2013-01` is 31 of them, and where months are counted `2013-01-15` is
+refused. Of a period that `from` or `to` cuts, the days between them are counted. A time behind a
+date is cut off as it is written, whatever its zone.
 """
 
 
