@@ -47,7 +47,7 @@ from dpquery.spec.numbers import number, of_float, whole
     ],
 )
 def test_texts_have_the_documented_codes(kind, codes):
-    plain, binned = code_of(Column("c", kind)), code_of(Column("c", kind, other=True))
+    plain, binned = code_of(Column("c", kind, "drop")), code_of(Column("c", kind, "show"))
     length = Column("c", kind).length
     for text, code in codes.items():
         assert plain(text) == code, text
