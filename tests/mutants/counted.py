@@ -56,8 +56,8 @@ COUNTED = (
         "columns that no question uses drop records all the same",
         "a record's part in a table depends on a column that the table does not use",
         "code_of",
-        "-1 if column.drops else column.length",
-        '-1 if column.other != "show" else column.length',
+        "_OUTSIDE if column.drops else column.length",
+        '_OUTSIDE if column.other != "show" else column.length',
         (
             SURVEY,
             "test_who_is_counted.py::test_tables_without_a_column_do_not_see_what_it_holds[1]",
