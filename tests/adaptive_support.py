@@ -15,6 +15,7 @@ SPEC = """\
 dataset: {id: town, version: 1}
 privacy: {unit: row, neighbours: add-remove, delta: 1e-6}
 budget: {epsilon: 10, delta: 1e-6}
+other: drop
 domain:
   age: {range: [0, 5]}
   sex: {values: [F, M]}

@@ -35,6 +35,7 @@ HEAD = """\
 dataset: {id: adult, version: 1}
 privacy: {unit: row, neighbours: add-remove, delta: 1e-9}
 budget: {epsilon: 8, delta: 1e-9}
+other: drop
 domain:
 """
 WATCHED: list[tuple[Any, str, str]] = [

@@ -69,6 +69,7 @@ def spec_text(r: int, tables: int) -> str:
             "dataset: {id: adult, rows: about 48842}",
             "privacy: {unit: row, delta: 1e-9}",
             "budget: {epsilon: 10, delta: 1e-9}",
+            "other: drop",
             "domain:",
             *domain,
             "workload:",

@@ -78,7 +78,7 @@ def spec_text(attributes: tuple[str, ...], marginals: str) -> str:
         "dataset: {id: adult, version: 1}\n"
         f"privacy: {{unit: row, neighbours: add-remove, delta: {DELTA}}}\n"
         f"budget: {{epsilon: 100, delta: {DELTA}}}\n"
-        f"domain:\n{domain}workload:\n  - {{name: tables, marginals: {marginals}}}\n"
+        f"other: drop\ndomain:\n{domain}workload:\n  - {{name: tables, marginals: {marginals}}}\n"
     )
 
 

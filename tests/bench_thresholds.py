@@ -55,6 +55,7 @@ def spec_text(r: int) -> str:
         "dataset: {id: adult}",
         f"privacy: {{unit: row, delta: {float(DELTA):.17g}}}",
         f"budget: {{epsilon: 1, delta: {float(DELTA):.17g}}}",
+        "other: drop",
         "domain:",
         *(f"  {name}: {{range: [0, {n - 1}]}}" for name, n in sizes),
         "workload:",

@@ -19,12 +19,13 @@ SPEC = """\
 dataset: {id: town, version: 1}
 privacy: {unit: row, neighbours: add-remove}
 budget: {epsilon: 4}
+other: drop
 domain:
   age: {range: [0, 4]}
   sex: {values: [F, M]}
   region:
     values: {1: North, 2: South}
-    other: bin
+    other: show
   income: {bins: [0, 10, 20.5, 50]}
 workload:
   - name: age_by_sex

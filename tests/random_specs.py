@@ -19,6 +19,7 @@ def random_spec(rng, *, wheres=None):
         "dataset: {id: fuzz, version: 1}",
         f"privacy: {{unit: row{', delta: 1e-6' if rng.random() < 0.5 else ''}}}",
         "budget: {epsilon: 100}",
+        "other: drop",
         "domain:",
     ]
     kinds = {}

@@ -32,10 +32,11 @@ SPEC = """\
 dataset: {id: survey, version: 1}
 privacy: {unit: row, neighbours: add-remove, delta: 1e-9}
 budget: {epsilon: 4, delta: 1e-9}
+other: drop
 domain:
   age: {range: [-2, 7]}
   sex: {values: [Male, Female]}
-  state: {values: {1: Alabama, 2: "it's \\"Ala, ska\\"", 4: Arizóna}, other: bin}
+  state: {values: {1: Alabama, 2: "it's \\"Ala, ska\\"", 4: Arizóna}, other: show}
   income: {bins: [0, 0.5, 20000, 1e22]}
   hispanic: {column: hisp, boolean: {true: [Y], false: [N, ""]}}
   race: {merge: {white: boolean, asian: {values: [A, B, C]}}}

@@ -34,11 +34,11 @@ from dpquery.spec.predicates import (
 )
 
 
-def attribute(name, *kinds, other=False):
+def attribute(name, *kinds, other="drop"):
     """An attribute of one column, or of several that are merged."""
     if len(kinds) == 1:
         return Attribute(name, (Column(name, kinds[0], other),))
-    return Attribute(name, tuple(Column(f"{name}{k}", kind) for k, kind in enumerate(kinds)))
+    return Attribute(name, tuple(Column(f"{name}{k}", kind, other) for k, kind in enumerate(kinds)))
 
 
 SEX = Categorical(("1", "2"), ("Male", "Female"))
@@ -47,10 +47,10 @@ DOMAIN = Domain(
     (
         attribute("age", Integers(-2, 5)),
         attribute("sex", SEX),
-        attribute("income", Bins((0.0, 0.5, 1e4, 2e7)), other=True),
+        attribute("income", Bins((0.0, 0.5, 1e4, 2e7)), other="show"),
         attribute("poor", Boolean()),
         attribute("race", Boolean(), Boolean()),
-        attribute("state", Categorical(("a", "b", "c"), ("all", "B", "C")), other=True),
+        attribute("state", Categorical(("a", "b", "c"), ("all", "B", "C")), other="show"),
         attribute("week", WEEKS),
     )
 )

@@ -24,7 +24,7 @@ def spec_of(*attributes, person=None, max_rows=1):
     )
 
 
-def single(name, kind, *, other=False, header=None):
+def single(name, kind, *, other="drop", header=None):
     return Attribute(name, (Column(header or name, kind, other),))
 
 
@@ -67,7 +67,7 @@ def slow_code(column, text):
     try:
         text = text.encode("latin-1").decode().strip()
     except UnicodeDecodeError:
-        return column.length if column.other else -1
+        return -1 if column.drops else column.length
     number = slow_number(text)
 
     def listed(texts):
@@ -87,7 +87,7 @@ def slow_code(column, text):
             text = text.casefold()
             both = [[t.casefold() for t in texts] for texts in (false, true)]
             code = next((c for c, texts in enumerate(both) if listed(texts)), -1)
-    return column.length if code < 0 and column.other else code
+    return column.length if code < 0 and not column.drops else code
 
 
 def slow_record(line, width):

@@ -231,6 +231,7 @@ BANDS = """\
 dataset: {id: bands}
 privacy: {unit: row}
 budget: {epsilon: 4}
+other: drop
 domain:
   age: {range: [0, 99]}
   sex: {values: [F, M]}

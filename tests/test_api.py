@@ -25,6 +25,7 @@ SPEC = """
 dataset: {id: visits, version: 1}
 privacy: {unit: row, neighbours: add-remove}
 budget: {epsilon: 4}
+other: drop
 domain:
   age: {range: [0, 3]}
   sex: {values: ["F", "<b>M"]}

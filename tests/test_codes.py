@@ -47,8 +47,8 @@ from dpquery.spec.numbers import number, of_float, whole
     ],
 )
 def test_texts_have_the_documented_codes(kind, codes):
-    plain, binned = code_of(Column("c", kind)), code_of(Column("c", kind, other=True))
-    length = Column("c", kind).length
+    plain, binned = code_of(Column("c", kind, "drop")), code_of(Column("c", kind, "show"))
+    length = Column("c", kind, "drop").length
     for text, code in codes.items():
         assert plain(text) == code, text
         assert binned(text) == (length if code < 0 else code), text
@@ -92,7 +92,7 @@ ONES += (
 @pytest.mark.parametrize("mark", [".", ","])
 @pytest.mark.parametrize("kind", ONES, ids=lambda kind: type(kind).__name__)
 def test_a_number_is_a_number_in_every_kind(kind, mark):
-    code = code_of(Column("c", kind), mark)
+    code = code_of(Column("c", kind, "drop"), mark)
     for text, values in TEXTS.items():
         value = values[mark == ","]
         expected = -1
@@ -111,16 +111,16 @@ def test_a_number_is_a_number_in_every_kind(kind, mark):
 
 
 def test_a_huge_exponent_takes_no_memory_and_is_compared_all_the_same():
-    column = Column("c", Bins((0.0, 1.0, 1.7e308)))
+    column = Column("c", Bins((0.0, 1.0, 1.7e308)), "drop")
     for text, expected in ((b"1e-" + b"9" * 50, 0), (b"1e" + b"9" * 50, -1), (b"-1e-99999999", -1)):
         assert code_of(column)(text) == expected
-    assert code_of(Column("c", Integers(0, 9)))(b"1e999999999") == -1
-    assert code_of(Column("c", Categorical(("1e999999999",), ("x",))))(b"10e999999998") == 0
+    assert code_of(Column("c", Integers(0, 9), "drop"))(b"1e999999999") == -1
+    assert code_of(Column("c", Categorical(("1e999999999",), ("x",)), "drop"))(b"10e999999998") == 0
 
 
 def test_with_a_decimal_comma_numbers_of_the_spec_may_be_written_either_way():
     for declared in ("0.5", "0,5"):
-        code = code_of(Column("c", Categorical((declared, "1"), ("half", "one"))), ",")
+        code = code_of(Column("c", Categorical((declared, "1"), ("half", "one")), "drop"), ",")
         assert [code(t) for t in (b"0,5", b",50", b"1", b"1,0", b"1.0")] == [0, 0, 1, 1, -1]
         assert code(declared.encode()) == 0
 
@@ -144,18 +144,19 @@ def test_what_one_kind_reads_as_a_number_every_kind_does(text, mark):
     for value in (0, 1, 10):
         near = (value - 1.0, float(value), value + 0.5)
         equal = [
-            code_of(Column("c", Integers(value, value)), mark)(text) == 0,
-            code_of(Column("c", Categorical(("x", f"{value}.0"), ("", ""))), mark)(text) == 1,
-            code_of(Column("c", Boolean((f"0{value}",), ("x",))), mark)(text) == 1,
+            code_of(Column("c", Integers(value, value), "drop"), mark)(text) == 0,
+            code_of(Column("c", Categorical(("x", f"{value}.0"), ("", "")), "drop"), mark)(text)
+            == 1,
+            code_of(Column("c", Boolean((f"0{value}",), ("x",)), "drop"), mark)(text) == 1,
         ]
-        binned = code_of(Column("c", Bins(near)), mark)(text)
+        binned = code_of(Column("c", Bins(near), "drop"), mark)(text)
         assert len(set(equal)) == 1
         assert binned == 1 or not equal[0]
 
 
 @given(st.lists(ANY, max_size=30), st.integers(), st.sampled_from(KINDS))
 def test_the_code_of_a_text_depends_on_the_text_alone(texts, seed, kind):
-    column = Column("c", kind)
+    column = Column("c", kind, "drop")
     alone = [code_of(column)(text) for text in texts]
     together = coder(column)
     assert together(texts).tolist() == alone

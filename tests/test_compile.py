@@ -26,7 +26,9 @@ from dpquery.spec.predicates import (
 
 def attribute(name, size, *, other):
     values = tuple(str(v) for v in range(size - other))
-    return Attribute(name, (Column(name, Categorical(values, values), other=other),))
+    return Attribute(
+        name, (Column(name, Categorical(values, values), other="show" if other else "drop"),)
+    )
 
 
 def spec_of(sizes, items, *, others=None):

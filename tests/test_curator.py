@@ -18,6 +18,7 @@ SPEC = """\
 dataset: {id: town, version: 1}
 privacy: {unit: row, neighbours: add-remove}
 budget: {epsilon: 4}
+other: drop
 domain:
   age: {range: [0, 1]}
   sex: {values: [F, M]}

@@ -93,7 +93,7 @@ def test_tables_without_consistent_answers_are_null_and_the_manifest_says_why(
     monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
     spec = (
         "dataset: {id: town}\nprivacy: {unit: row}\nbudget: {epsilon: 4}\n"
-        "domain:\n  age: {range: [0, 4]}\n  sex: {values: [F, M]}\n"
+        "other: drop\ndomain:\n  age: {range: [0, 4]}\n  sex: {values: [F, M]}\n"
         "workload:\n  - {name: wide, ranges: {age: {width: 2}}}\n"
         "  - {name: cells, product: {age: identity, sex: identity}}\n"
     )

@@ -27,6 +27,7 @@ SLICES = """\
 dataset: {id: v10p, version: 1}
 privacy: {unit: row}
 budget: {epsilon: 100}
+other: drop
 domain: {a: {range: [0, 5]}, b: {range: [0, 4]}, c: {range: [0, 3]}, d: {range: [0, 2]}}
 workload:
   - {name: q, product: {a: prefix}, where: {b: 0, c: {between: [0, 1]}, d: 0}}

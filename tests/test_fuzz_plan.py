@@ -44,6 +44,7 @@ SQUARE = """\
 dataset: {id: town}
 privacy: {unit: {person: name, max_rows: 3}, neighbours: replace}
 budget: {epsilon: 4}
+other: drop
 domain: {x: {range: [0, 3]}, y: {range: [0, 3]}}
 workload: [{name: blocks, ranges: {x: all, y: all}}]
 """
@@ -278,7 +279,7 @@ def test_words_of_a_plan_never_reach_the_terminal_as_commands(town):
 def wide_spec(domain, workload):
     return (
         "dataset: {id: town}\nprivacy: {unit: row}\nbudget: {epsilon: 4}\n"
-        f"domain:\n{domain}workload:\n{workload}"
+        f"other: drop\ndomain:\n{domain}workload:\n{workload}"
     )
 
 

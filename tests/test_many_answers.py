@@ -132,7 +132,7 @@ def test_a_file_takes_the_memory_of_its_batches():
 
 
 def wide_item():
-    columns = [Column(f"a{i}", Integers(0, n - 1)) for i, n in enumerate(SHAPE)]
+    columns = [Column(f"a{i}", Integers(0, n - 1), "drop") for i, n in enumerate(SHAPE)]
     domain = Domain(tuple(Attribute(column.name, (column,)) for column in columns))
     axes = tuple((i, IdentitySet(n)) for i, n in enumerate(SHAPE))
     return Item("wide", (Table(axes, at_least=2),)), domain

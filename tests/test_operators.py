@@ -26,6 +26,7 @@ from dpquery.operators.factors import (
     Dense,
     Groups,
     Identity,
+    IdentityRows,
     Ones,
     PIdentity,
     Stacked,
@@ -78,6 +79,14 @@ D, B = np.array([3, 1, 4, 1, 5]), np.arange(10).reshape(2, 5)
 FACTORS = [
     (Identity(5), np.eye(5, dtype=int)),
     (Identity(1), np.array([[1]])),
+    (IdentityRows(5, np.arange(4)), np.eye(5, dtype=int)[:4]),
+    (IdentityRows(5, np.array([3, 0])), np.eye(5, dtype=int)[[3, 0]]),
+    (IdentityRows(2, np.array([1])), np.array([[0, 1]])),
+    (Columns(IdentityRows(5, np.array([3, 0])), np.array([4, 3])), np.array([[0, 1], [0, 0]])),
+    (
+        Stacked((IdentityRows(5, np.arange(4)), total(5))),
+        np.vstack([np.eye(5, dtype=int)[:4], [[1] * 5]]),
+    ),
     (total(5), np.array([[1] * 5])),
     (Ones(3, 5), np.array([[1] * 5] * 3)),
     (Centered(5), 5 * np.eye(5, dtype=int) - 1),

@@ -53,12 +53,13 @@ SPECIAL = [
     StackedSet(4, (IdentitySet(4), TotalSet(4))),
     StackedSet(4, (TotalSet(4), IdentitySet(4))),
     StackedSet(4, (COVERING, TotalSet(4))),
+    StackedSet(4, (IdentitySet(4, ((4, 3),)), TotalSet(4))),
+    StackedSet(4, (TotalSet(4), GROUPS)),
 ]
 OVERLAPPING = [
     WidthSet(4, 4, 2),
     IntervalSet(4, ((0, 2), (1, 3))),
     GroupSet(4, (("a", (0, 1)), ("b", (1, 2)))),
-    StackedSet(4, (GROUPS, TotalSet(4))),
     StackedSet(4, (PrefixSet(4, 4), TotalSet(4))),
     StackedSet(4, (IdentitySet(4), TotalSet(4), TotalSet(4))),
 ]
@@ -343,6 +344,8 @@ def test_every_kind_of_predicate_set_is_judged():
         "summed",
         "summed",
         "summed",
+        "bounded",
+        "bounded",
     ]
     mixed = combinations_of(DISJOINT, SPECIAL)
     assert all(query_structure(table(*predicates)).axis == 1 for predicates in mixed)

@@ -43,11 +43,13 @@ from dpquery.spec.predicates import GroupSet, IdentitySet, PrefixSet, TotalSet
 UNKNOWN = ["std_error", "ci_low", "ci_high", "rel_error"]
 DOMAIN = Domain(
     (
-        Attribute("age", (Column("age", Integers(0, 29)),)),
-        Attribute("sex", (Column("sex", Categorical(("1", "2"), ("Male", "Female"))),)),
-        Attribute("income", (Column("income", Bins((0.0, 10.0, 20.5, 50.0)), other=True),)),
-        Attribute("home", (Column("owns", Boolean()), Column("rooms", Integers(1, 3)))),
-        Attribute("unasked", (Column("unasked", Integers(1, 7)),)),
+        Attribute("age", (Column("age", Integers(0, 29), "drop"),)),
+        Attribute("sex", (Column("sex", Categorical(("1", "2"), ("Male", "Female")), "drop"),)),
+        Attribute("income", (Column("income", Bins((0.0, 10.0, 20.5, 50.0)), other="show"),)),
+        Attribute(
+            "home", (Column("owns", Boolean(), "drop"), Column("rooms", Integers(1, 3), "drop"))
+        ),
+        Attribute("unasked", (Column("unasked", Integers(1, 7), "drop"),)),
     )
 )
 AGE, SEX = (0, IdentitySet(30)), (1, IdentitySet(2))

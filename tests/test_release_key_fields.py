@@ -26,6 +26,7 @@ from dpquery.operators.factors import (
     Factor,
     Groups,
     Identity,
+    IdentityRows,
     Ones,
     PIdentity,
     Stacked,
@@ -76,6 +77,7 @@ FIELDS = {
         "items": SAME,  # what is measured of them is in the blocks
         "text": SAME,  # all that counts of it is in the other fields
         "files": SAME,
+        "first_edition": SAME,
     },
     Dataset: {
         "id": "other",
@@ -92,7 +94,7 @@ FIELDS = {
     Domain: {"attributes": (Attribute("only", (Column("only", Integers(0, 1)),)),)},
     # An attribute is what its columns are, whatever the tables call it.
     Attribute: {"name": SAME, "columns": (Column("only", Integers(0, 1)),)},
-    Column: {"name": "other", "kind": Integers(3, 4), "other": True},
+    Column: {"name": "other", "kind": Integers(3, 4), "other": "count"},
     Categorical: {"values": ("male", "female"), "labels": SAME, "also": (("M",), ())},  # as tables
     Dates: {
         "first": date(2013, 1, 2),
@@ -167,6 +169,10 @@ FACTORS = {
         {"n": 4, "sizes": (1, 2), "weights": (3, 4)},
         {"n": 6, "sizes": (1, 4), "weights": (3, 5)},
     ),
+    IdentityRows: (
+        {"n": 4, "codes": np.array([0, 2])},
+        {"n": 5, "codes": np.array([0, 1])},
+    ),
     Groups: (
         {"matrix": sp.csr_array([[1, 1, 0], [0, 0, 1]])},
         {"matrix": sp.csr_array([[1, 0, 0], [0, 1, 1]])},
@@ -185,7 +191,7 @@ NEVER_MEASURED = {Weighted}
 QUESTIONS = {
     Item: {"name": "b", "tables": (), "weight": 2.0, "description": "b", "place": "b:1:1"},
     Table: {"axes": (), "where": ((1, TotalSet(2)),), "at_least": 1},
-    IdentitySet: {"size": 9},
+    IdentitySet: {"size": 9, "columns": ((3, 2),)},
     TotalSet: {"size": 9},
     PrefixSet: {"size": 9, "length": 2},
     AllRangesSet: {"size": 9, "length": 2},

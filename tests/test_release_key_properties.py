@@ -62,7 +62,7 @@ def column_of(name, kind, other):
     return Column(
         name,
         kind_class(*values, values[0]) if kind_class is Categorical else kind_class(*values),
-        other,
+        "show" if other else "drop",
     )
 
 

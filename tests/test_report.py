@@ -35,9 +35,9 @@ from dpquery.spec.predicates import AllRangesSet, GroupSet, IdentitySet, PrefixS
 EVIL = "<script>alert('x')</script>"
 DOMAIN = Domain(
     (
-        Attribute("age", (Column("age", Integers(0, 29)),)),
-        Attribute("sex", (Column("sex", Categorical(("1", "2"), ("Male", EVIL))),)),
-        Attribute("income", (Column("income", Bins(tuple(map(float, range(21))))),)),
+        Attribute("age", (Column("age", Integers(0, 29), "drop"),)),
+        Attribute("sex", (Column("sex", Categorical(("1", "2"), ("Male", EVIL)), "drop"),)),
+        Attribute("income", (Column("income", Bins(tuple(map(float, range(21)))), "drop"),)),
     )
 )
 AGE, SEX, INCOME = ((index, IdentitySet(size)) for index, size in enumerate(DOMAIN.shape))

@@ -14,7 +14,7 @@ from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.noise.calibration import calibrated_noise
 from dpquery.measurement.noise.exact_noise import draw
 from dpquery.operators.blocks import Block, Workload, marginal, product
-from dpquery.operators.factors import Identity, Stacked, total
+from dpquery.operators.factors import Identity, IdentityRows, Stacked, total
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
@@ -34,7 +34,15 @@ def questions():
         Block(SHAPE, (1, 2), (Identity(4), Identity(2)), (True, True), 1),
     )
     line = product((16,), {0: AllRanges(16)})
+    values = {i: IdentityRows(n, np.arange(n - 1)) for i, n in enumerate(SHAPE)}
+    shown = (
+        product(SHAPE, {0: values[0], 1: values[1]}),
+        product(SHAPE, {1: values[1], 2: Stacked((values[2], total(2)))}),
+        product(SHAPE, {0: Prefix(9, 8)}),
+        Block(SHAPE, (1, 2), (values[1], values[2]), (True, True), 1),
+    )
     return {
+        "not all shown": Workload(SHAPE, shown, (1.0, 2.0, 1.0, 1.0)),
         "several": Workload(SHAPE, blocks, (1.0, 2.0, 1.0)),
         "one": Workload((16,), (line,), (1.0,)),
     }
@@ -67,7 +75,7 @@ def released(strategy, mechanism, workload, x):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-@pytest.mark.parametrize("name", ["several", "one"])
+@pytest.mark.parametrize("name", ["several", "one", "not all shown"])
 def test_every_candidate_errs_by_what_is_predicted(name, noise):
     workload = questions()[name]
     x = np.random.default_rng(0).integers(0, 40, workload.shape_of_domain)

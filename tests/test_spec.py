@@ -22,26 +22,28 @@ def test_every_section_is_read() -> None:
     assert spec.privacy == Privacy(None, 1, "add-remove", Fraction(1, 10**9))
     assert spec.budget == Budget(Fraction(4), Fraction(1, 10**9), None)
     assert spec.domain.attributes == (
-        Attribute("age", (Column("age", Integers(0, 9)),)),
-        Attribute("sex", (Column("sex", Categorical(("Male", "Female"), ("Male", "Female"))),)),
+        Attribute("age", (Column("age", Integers(0, 9), "drop"),)),
+        Attribute(
+            "sex", (Column("sex", Categorical(("Male", "Female"), ("Male", "Female")), "drop"),)
+        ),
         Attribute(
             "state",
             (
                 Column(
                     "state",
                     Categorical(("1", "2", "4"), ("Alabama", "Alaska", "Arizona")),
-                    other=True,
+                    other="show",
                 ),
             ),
         ),
-        Attribute("income", (Column("income", Bins((0.0, 10000.0, 20000.0, 50000.0))),)),
-        Attribute("hispanic", (Column("hispanic", Boolean()),)),
+        Attribute("income", (Column("income", Bins((0.0, 10000.0, 20000.0, 50000.0)), "drop"),)),
+        Attribute("hispanic", (Column("hispanic", Boolean(), "drop"),)),
         Attribute(
             "race",
             (
-                Column("white", Boolean()),
-                Column("black", Boolean()),
-                Column("asian", Categorical(("A", "B", "C"), ("A", "B", "C"))),
+                Column("white", Boolean(), "drop"),
+                Column("black", Boolean(), "drop"),
+                Column("asian", Categorical(("A", "B", "C"), ("A", "B", "C")), "drop"),
             ),
         ),
     )
@@ -116,12 +118,14 @@ def test_numbers_are_decimal_whatever_their_leading_zeros() -> None:
 
 def test_columns_may_have_another_header_their_own_booleans_and_an_other_bin() -> None:
     spec = read(
-        BASE.replace("{range: [0, 9]}", "{range: [0, 9], column: AGE P, other: bin}").replace(
+        BASE.replace("{range: [0, 9]}", "{range: [0, 9], column: AGE P, other: show}").replace(
             "hispanic: boolean", "hispanic: {boolean: {true: [Y], false: [N, '']}, other: drop}"
         )
     )
-    assert spec.domain.attributes[0].columns == (Column("AGE P", Integers(0, 9), other=True),)
-    assert spec.domain.attributes[4].columns == (Column("hispanic", Boolean(("Y",), ("N", ""))),)
+    assert spec.domain.attributes[0].columns == (Column("AGE P", Integers(0, 9), other="show"),)
+    assert spec.domain.attributes[4].columns == (
+        Column("hispanic", Boolean(("Y",), ("N", "")), "drop"),
+    )
 
 
 def test_value_lists_come_from_files() -> None:
@@ -154,15 +158,15 @@ def test_the_starter_spec_parses_and_shows_every_kind() -> None:
     words = ("product:", "marginals:", "ranges:", "union:", "any_of:", "threshold:", "where:")
     words += ("prefix", "all-ranges", "width", "groups", "is:", "in:", "between", "identity+total")
     words += ("ways", "up_to", "max_cells", "sets", "over", "predicates", "weight", "merge")
-    words += ("values_file", "other: bin", "date:", "column:", "max_rows", "replace", "rho")
+    words += ("values_file", "other: show", "date:", "column:", "max_rows", "replace", "rho")
     assert [word for word in words if word not in STARTER] == []
     assert max(map(len, STARTER.splitlines())) <= 100
 
 
 def test_labels_tell_any_two_codes_apart() -> None:
-    bins = Column("x", Bins((0.0, 0.1, 1e6, 1000001.0, 1e20)), other=True)
+    bins = Column("x", Bins((0.0, 0.1, 1e6, 1000001.0, 1e20)), other="show")
     expected = ["[0, 0.1)", "[0.1, 1000000)", "[1000000, 1000001)", "[1000001, 1e+20)", "other"]
     assert [bins.label(code) for code in range(bins.size)] == expected
     assert bins.range_label(0, 1) == "[0, 1000000)"
-    assert Column("x", Integers(-5, 5)).range_label(0, 2) == "-5 to -3"
+    assert Column("x", Integers(-5, 5), "drop").range_label(0, 2) == "-5 to -3"
     assert Column("x", Categorical(("1", "2"), ("a", "b"))).range_label(0, 1) == "a to b"

@@ -54,19 +54,19 @@ def test_mistakes_come_all_at_once_in_order_of_place() -> None:
     assert [line.split(" ")[0] for line in mistakes(text)] == [
         "w.yaml:1:23:",
         "w.yaml:2:17:",
-        "w.yaml:5:16:",
-        "w.yaml:13:29:",
-        "w.yaml:13:59:",
-        "w.yaml:14:12:",
-        "w.yaml:14:27:",
-        "w.yaml:14:47:",
+        "w.yaml:6:16:",
+        "w.yaml:14:29:",
+        "w.yaml:14:59:",
+        "w.yaml:15:12:",
+        "w.yaml:15:27:",
+        "w.yaml:15:47:",
     ]
 
 
 def test_a_broken_attribute_is_not_reported_again_wherever_it_is_used() -> None:
     assert mistakes(BASE.replace("[0, 9]", "[9, 0]").replace("[Male, Female]", "[]")) == [
-        "w.yaml:5:16: the range [9, 0] is empty; put the lowest value first",
-        "w.yaml:6:17: no value is listed; list at least one",
+        "w.yaml:6:16: the range [9, 0] is empty; put the lowest value first",
+        "w.yaml:7:17: no value is listed; list at least one",
     ]
     for domain in ("domain: {}\n", "domain: 3\n", ""):
         text = BASE[: BASE.index("domain:")] + domain + BASE[BASE.index("workload:") :]
@@ -78,10 +78,10 @@ def test_an_attribute_whose_least_matter_is_at_fault_is_still_judged_where_it_is
         "boolean\n", "{boolean: {true: 3}}\n", 1
     )
     assert mistakes(text.replace("sex: identity", "sex: {is: X}, hispanic: {is: maybe}")) == [
-        "w.yaml:6:40: 'keep' is not what to do with other values; expected bin or drop",
-        "w.yaml:9:30: expected texts for true, a list with at least one entry, found '3'",
-        "w.yaml:13:38: 'X' is not a value of 'sex'; expected Male or Female",
-        "w.yaml:13:57: 'maybe' is not a value of 'hispanic'; expected yes or no",
+        "w.yaml:7:40: 'keep' is not what to do with other values; expected count, show or drop",
+        "w.yaml:10:30: expected texts for true, a list with at least one entry, found '3'",
+        "w.yaml:14:38: 'X' is not a value of 'sex'; expected Male or Female",
+        "w.yaml:14:57: 'maybe' is not a value of 'hispanic'; expected yes or no",
     ]
 
 
@@ -90,13 +90,13 @@ def test_a_mistake_behind_an_anchor_is_reported_once() -> None:
         f"  - {{name: b{i}, product: {{sex: *no}}}}\n" for i in range(9)
     )
     (message,) = mistakes(BASE + items)
-    assert message.startswith("w.yaml:14:39: 'X' is not a value of 'sex'")
+    assert message.startswith("w.yaml:15:39: 'X' is not a value of 'sex'")
 
 
 def test_a_word_that_is_one_value_and_another_ones_label_is_refused() -> None:
     text = BASE.replace("[Male, Female]", "{1: 2, 2: 3}").replace("sex: identity", "sex: {is: 2}")
     assert mistakes(text) == [
-        "w.yaml:13:38: '2' is a value of 'sex' and the label of another one; change that label"
+        "w.yaml:14:38: '2' is a value of 'sex' and the label of another one; change that label"
     ]
     parse(text.replace("is: 2", "is: 3"), name="w.yaml", files={})
 
@@ -211,9 +211,9 @@ def test_tables_are_counted_over_the_whole_workload(monkeypatch: pytest.MonkeyPa
     items = "  - {name: a, union: [&u {marginals: {ways: 2}}]}\n"
     parse(BASE + items, name="w.yaml", files={})
     (message,) = mistakes(f"{BASE}{items}  - {{name: b, union: [*u]}}\n")
-    assert message.startswith("w.yaml:15:5: this makes 31 tables or more, past the limit of 20")
+    assert message.startswith("w.yaml:16:5: this makes 31 tables or more, past the limit of 20")
     (message,) = mistakes(BASE + items.replace("}]}", "}, *u]}"))
-    assert message.startswith("w.yaml:14:23: this makes 30 tables or more")
+    assert message.startswith("w.yaml:15:23: this makes 30 tables or more")
 
 
 # Files.
@@ -227,7 +227,7 @@ def test_files_outside_the_folder_are_never_read(tmp_path: Path) -> None:
     spec = folder / "w.yaml"
     for name in ("../secret.txt", str(tmp_path / "secret.txt"), "link.txt", "a/../../secret.txt"):
         spec.write_text(BASE.replace("values: [Male, Female]", f"values_file: {name}"))
-        with pytest.raises(SpecError, match=r"w\.yaml:6:22: .*leads out of the spec's folder"):
+        with pytest.raises(SpecError, match=r"w\.yaml:7:22: .*leads out of the spec's folder"):
             load_spec(spec)
 
 
@@ -247,16 +247,16 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="larger than 10,000,000 bytes"):
         load_spec(spec)
     spec.write_text(BASE.replace("values: [Male, Female]", "values_file: none.txt"))
-    with pytest.raises(SpecError, match=r"w\.yaml:6:22: .*none\.txt cannot be read: No such file"):
+    with pytest.raises(SpecError, match=r"w\.yaml:7:22: .*none\.txt cannot be read: No such file"):
         load_spec(spec)
-    with pytest.raises(SpecError, match=r"w\.yaml:6:22: the value list 'none.txt' is missing"):
+    with pytest.raises(SpecError, match=r"w\.yaml:7:22: the value list 'none.txt' is missing"):
         parse(spec.read_text(), name="w.yaml", files={})
 
 
 def test_mistakes_in_a_value_list_name_its_lines() -> None:
     text = BASE.replace("values: [Male, Female]", "values_file: s.txt").replace("r: row", "r: rov")
     assert mistakes(text.replace("prefix", "prefixx"), {"s.txt": 'M\nM\n\n"F\nA,B,C\nN,M\n'}) == [
-        "w.yaml:13:20: 'prefixx' is not a predicate set of 'age'; did you mean 'prefix'?",
+        "w.yaml:14:20: 'prefixx' is not a predicate set of 'age'; did you mean 'prefix'?",
         "s.txt:2:1: the value 'M' is given twice, first in line 1; keep one",
         "s.txt:4:1: the quotes do not pair up; double a quote inside",
         "s.txt:5:1: expected a value, or a value, a comma and its label, found 3 fields; put text "
@@ -319,9 +319,9 @@ MISTAKES = {
     "privacy: {unit: row, neighbours: replace}\n": "neighbours is 'replace' here and 'add-remove'",
     "budget: {epsilon: 9}\n": "the budget's epsilon is '9' here and '4' in the release",
     "domain: {age: {range: [0, 9]}}\n": "attribute 'age' is declared otherwise in the release: "
-    "10 codes (0, 1, 2, ... 9) here, 5 codes (0, 1, 2, ... 4) there",
+    "11 codes (0, 1, 2, ... other), other: count here, 5 codes (0, 1, 2, ... 4), other: drop there",
     "domain: {shoe: {range: [0, 9]}}\n": "attribute 'shoe' is not in the release's domain",
-    "domain: {age: {range: [0, 4]}}\n": "the release's domain has 'sex' too",
+    "other: drop\ndomain: {age: {range: [0, 4]}}\n": "the release's domain has 'sex' too",
     "epsilon: 3\n": "a file of questions has no key 'epsilon'",
 }
 
@@ -336,7 +336,8 @@ def test_what_a_spec_says_beside_its_workload_must_be_the_release_s(
     )
     message = refused("answer", "release", "more.yaml", code=2)
     assert MISTAKES[section] in message
-    assert "more.yaml:4:24: expected the product" in message
+    line = 3 + section.count("\n")
+    assert f"more.yaml:{line}:24: expected the product" in message
 
 
 @pytest.mark.parametrize(

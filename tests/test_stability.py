@@ -35,11 +35,17 @@ from dpquery.spec.parsing.spec import parse
 
 # A value outside every column's domain is in a bin of its own here, so that even a malformed line
 # is a record.
-OPEN_SPEC = re.sub(r"(range: .*|values: \[F, M\]|bins: .*)}\n", r"\1, other: bin}\n", SPEC)
+SHOW_SPEC = re.sub(r"(range: .*|values: \[F, M\]|bins: .*)}\n", r"\1, other: show}\n", SPEC)
+COUNT_SPEC = SPEC.replace("other: drop", "other: count")
 MAX_ROWS = 2
 SPECS = {
     name: parse(text, name="town.yaml", files={})
-    for name, text in {"closed": SPEC, "open": OPEN_SPEC, "person": PERSON_SPEC}.items()
+    for name, text in {
+        "closed": SPEC,
+        "open": SHOW_SPEC,
+        "counted": COUNT_SPEC,
+        "person": PERSON_SPEC,
+    }.items()
 }
 
 
@@ -128,7 +134,7 @@ def test_nasty_lines_everywhere_in_all_wild_files_are_one_record_at_most(counts,
 
 def test_the_check_of_neighbours_sees_a_record_too_many(counts):
     content = PLAIN
-    for name, more in (("closed", 2), ("open", 2), ("person", 3)):
+    for name, more in (("closed", 2), ("open", 2), ("counted", 2), ("person", 3)):
         added = content + b"".join(b"1,F,1,5,newcomer%d\n" % k for k in range(more))
         with pytest.raises(AssertionError):
             check_neighbours(counts(content, SPECS[name]), counts(added, SPECS[name]), name)
@@ -136,7 +142,7 @@ def test_the_check_of_neighbours_sees_a_record_too_many(counts):
 
 PIECES = st.lists(st.sampled_from([*BYTES, b",", b"\n", b"F", b"0", b"a"]) | st.binary(max_size=9))
 RAW = st.one_of(PIECES.map(b"".join), st.binary(max_size=60))
-ROW_UNITS = st.sampled_from(["closed", "open"])
+ROW_UNITS = st.sampled_from(["closed", "open", "counted"])
 
 
 def fuzz(property_, record_property, *, examples):
@@ -222,7 +228,7 @@ def persons(tmp_path):
             chunk=st.integers(30, 200),
         )
         def one_person(body, lives, max_rows, chunk):
-            spec = spec_of(*attributes(other=True), person="id", max_rows=max_rows)
+            spec = spec_of(*attributes(other="show"), person="id", max_rows=max_rows)
             header, without = b"id," + HEADER, [b",".join(pair) for pair in body]
 
             def counted(life):

@@ -44,23 +44,23 @@ from dpquery.spec.predicates import GroupSet, IdentitySet
 AWKWARD = Categorical(("", "a,b", 'say "x"', "é ü", "0", "other"), tuple("uvwxyz"))
 KINDS = {
     "listed": Column("c", AWKWARD),
-    "listed, other": Column("c", AWKWARD, other=True),
+    "listed, other": Column("c", AWKWARD, other="show"),
     "all of ours are taken": Column(
-        "c", Categorical(synthetic_csv._OTHER[:-1], tuple("abcde")), True
+        "c", Categorical(synthetic_csv._OTHER[:-1], tuple("abcde")), "show"
     ),
     "integers": Column("c", Integers(-12, 7)),
-    "integers, other": Column("c", Integers(10**17, 10**17 + 3), other=True),
-    "bins": Column("c", Bins((-1e300, -0.5, 0.0, 1e-300, 0.1, 0.3, 1e15, 1.7e308)), other=True),
+    "integers, other": Column("c", Integers(10**17, 10**17 + 3), other="show"),
+    "bins": Column("c", Bins((-1e300, -0.5, 0.0, 1e-300, 0.1, 0.3, 1e15, 1.7e308)), other="show"),
     "bins of one float": Column("c", Bins((1.0, math.nextafter(1.0, 2.0), 2.0))),
     "several texts": Column("c", Categorical(("1", ""), ("x", "none"), (("J",), ("NA", "iap")))),
     "days": Column(
-        "c", Dates(date(2012, 2, 27), date(2013, 3, 1), "day", DateFormat()), other=True
+        "c", Dates(date(2012, 2, 27), date(2013, 3, 1), "day", DateFormat()), other="show"
     ),
     "cut weeks": Column(
         "c", Dates(date(2012, 2, 29), date(2013, 1, 1), "week", DateFormat("%d%b%y"))
     ),
     "years": Column("c", Dates(date(1, 1, 1), date(9999, 12, 31), "year", DateFormat("%Y %I %p"))),
-    "boolean": Column("c", Boolean(), other=True),
+    "boolean": Column("c", Boolean(), other="show"),
     "boolean, own words": Column("c", Boolean(("ja", "oui"), ("nein",))),
 }
 
@@ -83,11 +83,13 @@ def test_a_value_that_no_line_can_hold_is_refused_by_its_label():
 
 DOMAIN = Domain(
     (
-        Attribute("age", (Column("age", Integers(0, 9)),)),
-        Attribute("word", (Column("the word", AWKWARD),)),
-        Attribute("income", (Column("income", Bins((0.0, 10.0, 20.5, 50.0)), other=True),)),
-        Attribute("home", (Column("owns", Boolean()), Column("rooms", Integers(1, 3)))),
-        Attribute("unasked", (Column("unasked", Integers(1, 7)),)),
+        Attribute("age", (Column("age", Integers(0, 9), "drop"),)),
+        Attribute("word", (Column("the word", AWKWARD, "drop"),)),
+        Attribute("income", (Column("income", Bins((0.0, 10.0, 20.5, 50.0)), other="show"),)),
+        Attribute(
+            "home", (Column("owns", Boolean(), "drop"), Column("rooms", Integers(1, 3), "drop"))
+        ),
+        Attribute("unasked", (Column("unasked", Integers(1, 7), "drop"),)),
     )
 )
 AGES = GroupSet(10, (("teens", (3, 4, 5)), ("ends", (0, 1, 9))))

@@ -215,7 +215,7 @@ domain:
   age: {range: [0, '9'], other: drop}
   sex: {values: [yes, no, null, 1]}
   state: {values_file: s.txt, column: STATE}
-  race: {merge: {white: boolean, black: {boolean: {true: [Y], false: ['']}, other: bin}}}
+  race: {merge: {white: boolean, black: {boolean: {true: [Y], false: ['']}, other: show}}}
 workload:
   - name: first
     weight: .5

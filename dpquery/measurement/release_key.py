@@ -61,6 +61,7 @@ from dpquery.operators.factors import (
     Factor,
     Groups,
     Identity,
+    IdentityRows,
     Ones,
     PIdentity,
     Stacked,
@@ -162,7 +163,11 @@ def _unit(privacy: Privacy) -> str:
 
 
 def _column(column: Column) -> str:
-    """Write the coding of a column's texts; its labels do not matter to that."""
+    """Write the coding of a column's texts; its labels do not matter to that.
+
+    Texts that are counted and those that are shown have the same code: what is asked of it is in
+    the queries.
+    """
     match column.kind:
         case Categorical(values=values, also=()):
             kind = write_texts(values)
@@ -185,7 +190,7 @@ def _column(column: Column) -> str:
             )
         case _:
             assert_never(column.kind)
-    return write_series([write_text(column.name), kind, write_truth(column.other)])
+    return write_series([write_text(column.name), kind, write_truth(not column.drops)])
 
 
 def _guarantee(guarantee: Guarantee) -> str:
@@ -279,6 +284,8 @@ def _factor(factor: Factor) -> str:
         case Groups(matrix=matrix):
             codes, ends = write_integers(matrix.indices), write_integers(matrix.indptr)
             return _tagged("groups", shape, codes, ends)
+        case IdentityRows(codes=codes):
+            return _tagged("identity-rows", shape, write_integers(codes))
         case Stacked(parts=parts):
             return _tagged("stacked", *map(_factor, parts))
         case Columns(inner=inner, codes=codes):

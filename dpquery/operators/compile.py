@@ -16,7 +16,7 @@ import numpy as np
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_RANGE_MEMBERS
 from dpquery.operators.blocks import Block, Workload, product
-from dpquery.operators.factors import Array, Factor, Groups, Identity, Stacked, total
+from dpquery.operators.factors import Array, Factor, Groups, Identity, IdentityRows, Stacked, total
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.spec.model import Spec, Table
 from dpquery.spec.predicates import (
@@ -108,7 +108,9 @@ def factor(predicates: PredicateSet, classes: Array) -> Factor:
     n = int(classes.max()) + 1
     match predicates:
         case IdentitySet():
-            return Identity(n)
+            shown = classes[np.asarray(predicates.codes, dtype=np.int64)]
+            every = np.array_equal(shown, np.arange(n))
+            return Identity(n) if every else IdentityRows(n, shown)
         case TotalSet():
             return total(n)
         case PrefixSet(length=length):
@@ -175,7 +177,10 @@ def _refine(classes: Array, predicates: PredicateSet) -> Array:
     n = len(classes)
     match predicates:
         case IdentitySet():
-            return np.arange(n)
+            marks = np.full(n, n, dtype=np.int64)  # codes that are not shown have one mark
+            codes = np.asarray(predicates.codes, dtype=np.int64)
+            marks[codes] = codes
+            return np.arange(n) if len(codes) >= n - 1 else _split(classes, marks)
         case TotalSet():
             return classes
         case PrefixSet(length=length) | AllRangesSet(length=length):

@@ -158,6 +158,49 @@ class Identity(Factor):
         return np.diagonal(M).copy()
 
 
+class IdentityRows(Factor):
+    """One query for each of some codes; the others are in none."""
+
+    zero_one = True
+
+    def __init__(self, n: int, codes: Array) -> None:
+        self.codes = np.asarray(codes, dtype=np.int64)
+        self.shape = (len(self.codes), n)
+        if len(np.unique(self.codes)) < len(self.codes):
+            raise ValueError("a code is selected twice")
+
+    @cached_property
+    def key(self) -> Hashable:
+        return ("identity-rows", self.shape, self.codes.tobytes())
+
+    def matmat(self, X: Array) -> Array:
+        return np.asarray(X[self.codes])
+
+    def rmatmat(self, Y: Array) -> Array:
+        out = np.zeros((self.shape[1], *Y.shape[1:]), dtype=Y.dtype)
+        out[self.codes] = Y
+        return out
+
+    def gram(self) -> Array:
+        return np.diag(self.column_norms(2).astype(np.float64))
+
+    def weighted_gram(self, weights: Array) -> Array:
+        return np.diag(self.rmatmat(weights))
+
+    def column_norms(self, power: int) -> Array:
+        return self.rmatmat(np.ones(self.shape[0], dtype=np.int64))
+
+    def max_abs(self) -> int:
+        return 1
+
+    @cached_property
+    def row_sums(self) -> Array:
+        return np.ones(self.shape[0], dtype=np.int64)
+
+    def quadratic(self, M: Array) -> Array:
+        return np.asarray(np.diagonal(M)[self.codes])
+
+
 class Ones(Factor):
     """The total query, m times over; Ones(1, n) is Total."""
 

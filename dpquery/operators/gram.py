@@ -17,7 +17,16 @@ import numpy as np
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_DENSE_CLASSES
 from dpquery.operators.blocks import Block, Workload
-from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, Stacked, Weighted
+from dpquery.operators.factors import (
+    Array,
+    Dense,
+    Factor,
+    Identity,
+    IdentityRows,
+    Ones,
+    Stacked,
+    Weighted,
+)
 from dpquery.operators.gram_terms import Sides, column_sums, gram_terms, is_even
 from dpquery.operators.ranges import Columns
 from dpquery.operators.tensors import kron_apply
@@ -349,6 +358,17 @@ def is_mixture(V: Matrix) -> bool:
     mixture = np.full((n, n), A[0, -1])
     np.fill_diagonal(mixture, A[0, 0])
     return bool(np.allclose(A, mixture, rtol=1e-10, atol=0))
+
+
+def is_of_values(V: Matrix) -> bool:
+    """Return whether V is of single values and totals: a mixture, and cells of some classes."""
+    if isinstance(V, Structured):
+        return all(_inner(factor) is IdentityRows for _, factor in V.terms)
+    return is_mixture(V)
+
+
+def _inner(factor: Factor) -> type[Factor]:
+    return type(factor.inner if isinstance(factor, Columns) else factor)
 
 
 def _flat(v: Array) -> bool:

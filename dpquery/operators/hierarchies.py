@@ -16,7 +16,16 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
-from dpquery.operators.factors import ROW_CHUNK, Array, Factor, Groups, Identity, Ones, Stacked
+from dpquery.operators.factors import (
+    ROW_CHUNK,
+    Array,
+    Factor,
+    Groups,
+    Identity,
+    IdentityRows,
+    Ones,
+    Stacked,
+)
 from dpquery.operators.ranges import Columns, ListedRanges, Ranges
 
 RANGES_AT_ONCE = 1 << 14  # so many numbers stay in a core's cache
@@ -221,6 +230,8 @@ class TreeInverse:
                 return self._of_ranges(*bounds)
             case Identity():
                 return self._of_ranges(np.arange(self.n), np.arange(self.n))
+            case IdentityRows(codes=codes):
+                return self._of_ranges(codes, codes)
             case Ones(shape=(m, n)):
                 return np.full(m, self._of_ranges(np.zeros(1, int), np.array([n - 1]))[0])
             case Groups(matrix=matrix):

@@ -34,7 +34,9 @@ from dpquery.untrusted.json_values import (
     text_of,
 )
 
-FORMAT = "dpquery.plan/1"
+FORMAT = "dpquery.plan/2"
+FIRST_FORMAT = "dpquery.plan/1"
+"""Of plans whose spec text drops records where it does not say `other`."""
 PLAN_MARK = b'"format": "dpquery.plan/'
 """What stands in the second line of every plan."""
 
@@ -109,7 +111,7 @@ class Plan:
     """All that release needs beside the data: the spec whole and a strategy for each noise.
 
     `relaxed` is RAP as it was rehearsed, in plans that compare it; it is left out of the file of
-    others, which are read as before.
+    others, which are read as before. `first_edition` is whether the file had format 1.
     """
 
     tool: str
@@ -122,6 +124,7 @@ class Plan:
     selections: tuple[PlannedSelection, ...]
     relaxed: PlannedRap | None = None
     digest: str = ""
+    first_edition: bool = False
 
 
 def write_plan(plan: Plan) -> bytes:
@@ -161,7 +164,7 @@ def read_plan(content: bytes) -> Plan:
     """Parse the bytes of a plan file; SpecError if they are not one."""
     try:
         raw = mapping(parsed(content))
-        if raw["format"] != FORMAT:
+        if raw["format"] not in (FORMAT, FIRST_FORMAT):
             given = text_of(raw["format"])[:40]
             raise SpecError(f"the plan has format {given!r}, not {FORMAT!r}; plan again")
         return _parse(raw, hashlib.sha256(content).hexdigest())
@@ -185,6 +188,7 @@ def _parse(raw: Json, digest: str) -> Plan:
         ),
         relaxed=decode_rap(mapping(raw["relaxed"])) if "relaxed" in raw else None,
         digest=digest,
+        first_edition=raw["format"] == FIRST_FORMAT,
     )
 
 
@@ -223,4 +227,5 @@ def plan_and_spec(content: bytes, path: Path) -> tuple[Plan, Spec]:
     """
     plan = read_plan(content)
     name = f"{path}, {plan.spec_name}"
-    return plan, parse(plan.spec_text, name=name, files=plan.spec_files)
+    spec = parse(plan.spec_text, name=name, files=plan.spec_files, first_edition=plan.first_edition)
+    return plan, spec

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
+from typing import Literal
 
 from dpquery.exceptions import SpecError
 from dpquery.spec.calendar import (
@@ -133,19 +134,22 @@ class Dates:
 
 
 ColumnKind = Categorical | Integers | Bins | Boolean | Dates
+Other = Literal["count", "show", "drop"]
+"""What a text outside a column's kind does: see Column.other."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One CSV column: its header name, its kind, and whether anything else has a bin of its own.
+    """One CSV column: its header name, its kind, and what a text outside its kind does.
 
-    With `other` the last code is the bin for every text outside the kind; without it a record
-    with such a text belongs to no cell.
+    With `count` and `show` every such text has the last code. Under `count` totals and sums over
+    the column include it, and single values do not show it; under `show` it is a value like any
+    other. With `drop` a record with such a text belongs to no cell.
     """
 
     name: str
     kind: ColumnKind
-    other: bool = False
+    other: Other = "count"
 
     @property
     def length(self) -> int:
@@ -163,9 +167,19 @@ class Column:
                 return dates.length
 
     @property
+    def drops(self) -> bool:
+        """Whether a text outside the kind takes its record out of every table."""
+        return self.other == "drop"
+
+    @property
     def size(self) -> int:
-        """Number of codes, the `other` bin included."""
-        return self.length + self.other
+        """Number of codes, that of all other texts included."""
+        return self.length + (not self.drops)
+
+    @property
+    def shown(self) -> int:
+        """Number of codes that single values show: the first of them."""
+        return self.length + (self.other == "show")
 
     def label(self, code: int) -> str:
         """Return the public label of one code."""
@@ -200,6 +214,26 @@ class Column:
                 return f"{self.label(first)} to {self.label(last)}"
 
 
+def values_text(column: Column) -> str:
+    """Return the declared values of a column in a few words.
+
+    >>> values_text(Column("age", Integers(0, 114)))
+    '0 to 114'
+    """
+    last = column.length - 1
+    match column.kind:
+        case Integers(low=low, high=high):
+            return f"{low} to {high}"
+        case Bins(edges=edges):
+            return f"{len(edges) - 1} bins of {column.range_label(0, last)}"
+        case Dates(first=first, last=until, by=by):
+            return f"{first} to {until} by {by}"
+        case _:
+            labels = [column.label(code) for code in range(column.length)]
+            few = ", ".join(labels[:3] if last > 2 else labels)
+            return f"{few}, ... {labels[last]} ({last + 1})" if last > 2 else few
+
+
 @dataclass(frozen=True)
 class Attribute:
     """A named axis of the count tensor: one column, or several merged into one (first is slowest).
@@ -219,6 +253,11 @@ class Attribute:
     def length(self) -> int:
         """Number of ordered codes: all but `other`; a merged attribute has no order to speak of."""
         return self.columns[0].length if len(self.columns) == 1 else self.size
+
+    @property
+    def shown(self) -> int:
+        """Number of codes that single values show."""
+        return math.prod(column.shown for column in self.columns)
 
     @property
     def merged(self) -> bool:

@@ -139,7 +139,10 @@ class Dataset:
 
 @dataclass(frozen=True, eq=False)
 class Spec:
-    """A parsed spec. `text` and `files` (name -> text of value lists) let a plan carry it whole."""
+    """A parsed spec. `text` and `files` (name -> text of value lists) let a plan carry it whole.
+
+    `first_edition` is whether the text is from a plan of format 1.
+    """
 
     dataset: Dataset
     privacy: Privacy
@@ -148,6 +151,7 @@ class Spec:
     items: tuple[Item, ...]
     text: str = field(repr=False, default="")
     files: Mapping[str, str] = field(repr=False, default_factory=dict)
+    first_edition: bool = False
 
     @property
     def queries(self) -> int:

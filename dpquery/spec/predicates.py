@@ -1,21 +1,49 @@
 """Predicate sets: the questions a spec may ask of one attribute, as sets of its codes.
 
 An attribute's codes are 0..size-1. The first `length` of them are ordered; where the attribute has
-an `other` bin, that bin is the last code and belongs to no range.
+a code for all other texts, that is the last one and belongs to no range.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from dpquery.spec.domain import Attribute
 
 
 @dataclass(frozen=True)
 class IdentitySet:
-    """One query a code, `other` included."""
+    """One query for each code that is shown.
+
+    Attributes:
+        size: number of codes.
+        columns: (codes, how many of them, the first, are shown) of each column that makes up the
+            attribute; empty where all codes are shown.
+    """
 
     size: int
+    columns: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, attribute: Attribute) -> "IdentitySet":
+        """Return the single values of an attribute."""
+        if attribute.shown == attribute.size:
+            return cls(attribute.size)
+        columns = tuple((column.size, column.shown) for column in attribute.columns)
+        return cls(attribute.size, columns)
 
     def __len__(self) -> int:
-        return self.size
+        return math.prod(shown for _, shown in self.columns) if self.columns else self.size
+
+    @property
+    def codes(self) -> Sequence[int]:
+        """The codes that are shown, rising; O(their number) for merged columns."""
+        if len(self.columns) < 2:
+            return range(len(self))
+        codes = [0]
+        for size, shown in self.columns:
+            codes = [code * size + part for code in codes for part in range(shown)]
+        return codes
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ adds its rows.
 """
 
 from mutants.accounting import ACCOUNTING
+from mutants.counted import COUNTED
 from mutants.input import INPUT
 from mutants.ledger import LEDGER
 from mutants.ledger_storage import LEDGER_STORAGE
@@ -22,6 +23,7 @@ MUTANTS = (
     *ACCOUNTING,
     *INPUT,
     *VALUES,
+    *COUNTED,
     *LEDGER,
     *LEDGER_STORAGE,
     *MEASUREMENT_KEY,

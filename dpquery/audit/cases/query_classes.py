@@ -26,8 +26,8 @@ from dpquery.spec.predicates import (
 def members(predicates: PredicateSet) -> list[frozenset[int]]:
     """Return the codes that meet each query of a set."""
     match predicates:
-        case IdentitySet(size=size):
-            return [frozenset([code]) for code in range(size)]
+        case IdentitySet():
+            return [frozenset([code]) for code in predicates.codes]
         case TotalSet(size=size):
             return [frozenset(range(size))]
         case PrefixSet(length=length):

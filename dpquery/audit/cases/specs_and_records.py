@@ -62,6 +62,7 @@ def _spec(domain: str, *items: str, privacy: str = "unit: row, neighbours: add-r
         "dataset: {id: made-up}\n"
         f"privacy: {{{privacy}}}\n"
         f"budget: {{epsilon: 1000{delta}}}\n"
+        "other: drop\n"
         f"domain: {{{domain}}}\n"
         "workload:\n" + "".join(f"  - {{name: item{k}, {item}}}\n" for k, item in enumerate(items))
     )
@@ -83,7 +84,7 @@ CASES = (
     Case(
         "residuals of persons",
         _spec(
-            "a: {range: [0, 4]}, b: {values: [F], other: bin}, c: {range: [0, 2]}",
+            "a: {range: [0, 4]}, b: {values: [F], other: show}, c: {range: [0, 2]}",
             "product: {a: identity+total}, weight: 9",
             "product: {b: identity, c: prefix}",
             "product: {}",
@@ -184,7 +185,7 @@ def records_for(spec: Spec) -> list[Record]:
     for k in range(_RECORDS):
         codes = []
         for i, attribute in enumerate(spec.domain.attributes):
-            open_ = any(not column.other for column in attribute.columns)
+            open_ = any(column.drops for column in attribute.columns)
             strange = open_ and k % 13 == 7 + i
             code = (k * (2 * i + 3) + k * k // 11) % min(attribute.size, 40)
             codes.append(OUTSIDE if strange else code)

@@ -24,6 +24,7 @@ SPEC = """\
 dataset: {{id: made-up-town, version: 1, rows: {rows}}}
 privacy: {{unit: {unit}, neighbours: {neighbours}, delta: 1e-6}}
 budget: {{rho: 1000}}
+other: drop
 domain:
   age: {{range: [0, 3]}}
   sex: {{values: [F, M]}}

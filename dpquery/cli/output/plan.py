@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from dpquery.cli.output.domain import domain_grid, domain_json
 from dpquery.cli.output.text_table import Grid
 from dpquery.plan_file.plan import CandidateFigures
 from dpquery.plan_file.rap_settings import PlannedRap
@@ -51,7 +52,7 @@ def plan_grids(report: PlanReport) -> list[Grid]:
         notes.append("figures are counts at epsilon = 1; those of Laplace noise go with 1/epsilon")
     grids = [Grid(title, columns, tuple(rows), tuple(notes), strong), _item_grid(best)]
     grids += [_target_grid(report)] * bool(report.reached) + _sweep_grids(report)
-    return grids + _rap_grids(report)
+    return [*grids, *_rap_grids(report), domain_grid(spec)]
 
 
 def _columns(report: PlanReport) -> tuple[str, ...]:
@@ -191,6 +192,7 @@ def plan_json(report: PlanReport) -> dict[str, object]:
     return {
         "dataset": report.spec.dataset.id,
         "queries": report.spec.queries,
+        "domain": domain_json(report.spec),
         "epsilon": float(report.epsilon),
         "delta": float(report.delta),
         "chosen": {

@@ -2,7 +2,7 @@
 
 The file is streamed in chunks, so memory does not grow with its rows (but for one entry a person
 where the unit is a person). A record is inside the domain or outside of it as a whole: one value
-that is outside a column without an `other` bin takes the record out of every marginal, so that all
+that is outside a column that drops such values takes the record out of every marginal, so that all
 marginals are those of one and the same table.
 """
 
@@ -121,7 +121,7 @@ class _Tally:
         self._needed = [
             i
             for i, attribute in enumerate(spec.domain.attributes)
-            if i in used or not all(column.other for column in attribute.columns)
+            if i in used or any(column.drops for column in attribute.columns)
         ]
         declared = [c for i in self._needed for c in spec.domain.attributes[i].columns]
         self._coders = {column.name: coder(column) for column in declared}
@@ -131,7 +131,7 @@ class _Tally:
         if spec.privacy.person is not None:
             self.names.append(spec.privacy.person)
         self._counts = {group: np.zeros(_cells(group, self._shape), np.int64) for group in groups}
-        self._closed = not all(c.other for c in _domain_columns(spec))
+        self._closed = any(column.drops for column in _domain_columns(spec))
 
     def add(self, texts: Sequence[Texts], malformed: int) -> None:
         """Count the records of one chunk; `texts` in the order of `names`."""

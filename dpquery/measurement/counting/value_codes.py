@@ -3,8 +3,8 @@
 One rule holds for all kinds. White space around a text is stripped, that of Unicode too. A number
 is a number, however it is written: `1`, `1.0`, `01`, `+1` and `1e0` are one value, compared
 exactly. What is no number is compared letter by letter, yes and no without case. What no rule
-accepts, and what is not UTF-8, is outside: it gets the column's `other` code where one is declared,
-and -1 otherwise. The code of a text depends on the text alone.
+accepts, and what is not UTF-8, is outside: it gets the column's `other` code, counted or shown, and
+-1 where the column drops it. The code of a text depends on the text alone.
 """
 
 from bisect import bisect_right
@@ -37,7 +37,7 @@ def code_of(column: Column, decimal: str = ".") -> Callable[[bytes], int]:
         column: what its texts may be.
         decimal: the decimal mark of the file. Numbers in the spec have a point.
     """
-    outside = column.length if column.other else _OUTSIDE
+    outside = _OUTSIDE if column.drops else column.length
     position = _position(column.kind, decimal)
 
     def code(field: bytes) -> int:

@@ -135,7 +135,9 @@ def _every_value(table: Table, estimates: Array) -> tuple[Subset, Array]:
 def _values(predicates: PredicateSet, counts: Array) -> Array | None:
     """Return the counts of single values along the first axis, where the queries give them."""
     match predicates:
-        case IdentitySet() | TotalSet():
+        case IdentitySet():
+            return _on_codes(predicates, counts)
+        case TotalSet():
             return counts
         case PrefixSet(size=size, length=length) if size == length:
             return np.diff(counts, axis=0, prepend=0)
@@ -143,11 +145,18 @@ def _values(predicates: PredicateSet, counts: Array) -> Array | None:
             start = 0
             for part in parts:
                 if isinstance(part, IdentitySet):
-                    return counts[start : start + len(part)]
+                    return _on_codes(part, counts[start : start + len(part)])
                 start += len(part)
         case _:
             pass
     return None
+
+
+def _on_codes(predicates: IdentitySet, counts: Array) -> Array:
+    """Return the counts along all codes; those that are not shown have none."""
+    spread = np.zeros((predicates.size, *counts.shape[1:]))
+    spread[np.asarray(predicates.codes)] = counts
+    return spread
 
 
 def _not_negative(counts: Array) -> Array:

@@ -6,7 +6,7 @@ predicates on an attribute that means:
   prefix     no answer is negative, and none is larger than the next
   all ranges the same for the ranges from the first code on; any other is a difference of two
   + total    (disjoint ones that miss no code, and the total) no answer is negative, and the total
-             is the sum of the others
+             is the sum of the others; where the disjoint ones miss a code, at least that sum
 One attribute of a table may have one of the last three; the others are disjoint. Where queries
 overlap in any other way (r of k, overlapping groups or ranges, prefixes of two attributes) such
 answers are a polytope without a handy description, and none are given.
@@ -35,7 +35,7 @@ from dpquery.spec.predicates import (
     ranges,
 )
 
-QueryKind = Literal["disjoint", "prefix", "ranges", "summed", "overlapping"]
+QueryKind = Literal["disjoint", "prefix", "ranges", "summed", "bounded", "overlapping"]
 
 
 @dataclass(frozen=True)
@@ -97,23 +97,22 @@ def query_kind(predicates: PredicateSet) -> QueryKind:
             codes = [code for _, codes_of_group in groups for code in codes_of_group]
             return "disjoint" if len(codes) == len(set(codes)) else "overlapping"
         case StackedSet(parts=parts):
-            return "summed" if _cells(parts) is not None else "overlapping"
+            return _with_total(parts)
     assert_never(predicates)
 
 
-def _cells(parts: Sequence[PredicateSet]) -> PredicateSet | None:
-    """Return the part whose disjoint queries sum to the total; None if there is more than that."""
+def _with_total(parts: Sequence[PredicateSet]) -> QueryKind:
+    """Return whether disjoint queries sum to the total beside them, or to no more than it."""
     non_totals = [part for part in parts if not isinstance(part, TotalSet)]
     if len(parts) != 2 or len(non_totals) != 1:
-        return None
-    (cells,) = non_totals
-    match cells:
-        case IdentitySet():
-            return cells
-        case GroupSet(groups=groups) if query_kind(cells) == "disjoint":
-            return cells if sum(len(codes) for _, codes in groups) == cells.size else None
+        return "overlapping"
+    match non_totals[0]:
+        case IdentitySet() as cells:
+            return "summed" if len(cells) == cells.size else "bounded"
+        case GroupSet(size=size, groups=groups) as cells if query_kind(cells) == "disjoint":
+            return "summed" if sum(len(codes) for _, codes in groups) == size else "bounded"
         case _:
-            return None
+            return "overlapping"
 
 
 def _whole(predicates: PredicateSet) -> int:

@@ -162,6 +162,11 @@ def _consistent(answers: TableAnswers, structure: QueryStructure) -> Array:
         case "summed":
             cells = fibres.cells(y.shape[1])
             solved = onto_simplex(y[:, cells], v[:, cells], total)
+        case "bounded":
+            cells = fibres.cells(y.shape[1])
+            solved = np.maximum(y[:, cells], 0.0)
+            over = solved.sum(axis=1) > total
+            solved[over] = onto_simplex(y[over][:, cells], v[over][:, cells], total[over])
         case "prefix" | "ranges":
             first = slice(structure.whole + 1)
             solved = onto_chain(y[:, first], v[:, first], total)
@@ -182,6 +187,10 @@ def whole_numbers(answers: TableAnswers) -> Array | None:
     match structure.kind:
         case "summed":
             solved = to_whole(x[:, fibres.cells(x.shape[1])], total)
+        case "bounded":
+            cells = x[:, fibres.cells(x.shape[1])]
+            rest = np.maximum(wholes - cells.sum(axis=1), 0.0)
+            solved = to_whole(np.column_stack([cells, rest]), total)[:, :-1]
         case "prefix" | "ranges":
             first = slice(structure.whole + 1)
             solved = np.minimum(np.rint(x[:, first]).astype(np.int64), total[:, None])
@@ -221,7 +230,7 @@ class _Fibres:
     def complete(self, solved: Array, total: Array) -> Array:
         """Return all queries of each fibre from those solved for."""
         match self.structure.kind:
-            case "summed":
+            case "summed" | "bounded":
                 place = 0 if self.structure.whole == 0 else solved.shape[1]
                 return np.insert(solved, place, total, axis=1)
             case "ranges":

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_FINER_NUMBERS
 from dpquery.operators.blocks import Block
-from dpquery.operators.factors import Array, Factor, Identity
+from dpquery.operators.factors import Array, Factor, Identity, IdentityRows
 
 Floats = NDArray[np.float32]
 ROWS_AT_ONCE = 1024  # relaxed rows whose half-tables are in memory together: more leave the cache
@@ -101,6 +101,8 @@ class RelaxedRows:
         classes = self._classes[attribute]
         if isinstance(factor, Identity):
             return classes
+        if isinstance(factor, IdentityRows):
+            return PredicateProbabilities(classes.distinct, classes.places[factor.codes])
         return PredicateProbabilities.of(
             np.asarray(factor.matmat(classes.distinct[classes.places]), dtype=np.float32)
         )

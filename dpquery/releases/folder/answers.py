@@ -168,8 +168,11 @@ def _table(table: Table) -> str:
 def _predicates(predicates: PredicateSet) -> str:
     size = write_number(predicates.size)
     match predicates:
-        case IdentitySet():
+        case IdentitySet(columns=()):
             return write_record("IdentitySet", size=size)
+        case IdentitySet(columns=columns):
+            shown = write_series(map(write_numbers, columns))
+            return write_record("IdentitySet", size=size, columns=shown)
         case TotalSet():
             return write_record("TotalSet", size=size)
         case PrefixSet(length=length):

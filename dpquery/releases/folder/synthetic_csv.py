@@ -107,7 +107,7 @@ def _column_codes(attribute: Attribute, codes: NDArray[int64]) -> list[NDArray[i
 def code_texts(column: Column, decimal: str = ".") -> list[str]:
     """Return for each code of a column a text that is read as that code, given the decimal mark.
 
-    >>> code_texts(Column("income", Bins((0.0, 10.0, 20.5)), other=True))
+    >>> code_texts(Column("income", Bins((0.0, 10.0, 20.5)), other="show"))
     ['5', '15.25', 'other']
     """
     read = code_of(column, decimal)

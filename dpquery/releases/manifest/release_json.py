@@ -13,6 +13,7 @@ from dpquery.measurement.accounting import UNIT, Guarantee, units_text
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.noise.library_versions import versions
+from dpquery.spec.domain import Domain
 from dpquery.spec.model import Privacy, Spec
 from dpquery.version import __version__
 
@@ -169,6 +170,21 @@ class RapFacts:
 
 
 @dataclass(frozen=True)
+class CountedFacts:
+    """What became of values that are not declared: the attributes by what they do with these.
+
+    Attributes:
+        count: those under which such a record is in totals alone.
+        show: those that show it as `other`.
+        drop: those that leave the whole record out.
+    """
+
+    count: tuple[str, ...]
+    show: tuple[str, ...]
+    drop: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class LedgerFacts:
     """The event of the ledger that committed this release, and the parent charged too, if any."""
 
@@ -257,6 +273,8 @@ class Manifest:
         rap: the run of relaxed adaptive projection; None where least squares made the answers.
         extra: the columns that post-processing added, in file order.
         answered: of answers to questions asked later; None for a release.
+        counted: what became of values that are not declared; None in releases from plans that an
+            older dpquery made, which keep the bytes that they had.
     """
 
     schema_version: str
@@ -278,6 +296,7 @@ class Manifest:
     rap: RapFacts | None = None
     extra: tuple[ColumnFacts, ...] = ()
     answered: AnsweredFacts | None = None
+    counted: CountedFacts | None = None
 
     @property
     def error_bars(self) -> bool:
@@ -347,7 +366,21 @@ def manifest_of(
         error_by_epsilon=tuple((float(epsilon), float(rmse)) for epsilon, rmse in error_by_epsilon),
         measurements=measurements,
         rap=rap,
+        counted=None if spec.first_edition else counted_facts(spec.domain),
     )
+
+
+def counted_facts(domain: Domain) -> CountedFacts:
+    """Return the attributes by what they do with values that are not declared.
+
+    A column of a merged attribute goes by both names.
+    """
+    names: dict[str, list[str]] = {"count": [], "show": [], "drop": []}
+    for attribute in domain.attributes:
+        for column in attribute.columns:
+            merged = f"{attribute.name} ({column.name})"
+            names[column.other].append(merged if attribute.merged else attribute.name)
+    return CountedFacts(*(tuple(names[mode]) for mode in ("count", "show", "drop")))
 
 
 def _privacy_facts(privacy: Privacy) -> PrivacyFacts:
@@ -370,7 +403,7 @@ def _guarantee_facts(guarantee: Guarantee, cumulative: str, *, adaptive: bool) -
 def manifest_text(manifest: Manifest) -> str:
     """Return the text of release.json: sorted keys, two spaces, a newline at the end."""
     content = asdict(manifest) | {"libraries": dict(manifest.libraries)}
-    for name in ("rap", "extra", "answered"):
+    for name in ("rap", "extra", "answered", "counted"):
         if not content[name]:
             del content[name]  # only a release that it says something of names it
     if manifest.ledger.parent is None:

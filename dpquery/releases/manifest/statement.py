@@ -1,6 +1,7 @@
 """statement.md: the guarantee in words that a lawyer can read, from the manifest alone."""
 
 import math
+from collections.abc import Sequence
 
 from dpquery.releases.formatting import count, figure, power, without_controls
 from dpquery.releases.manifest.extra_columns import extra_lines
@@ -33,6 +34,14 @@ to smokers who are not in the data.
 - Errors of the data themselves: who was missed, counted twice or answered wrongly."""
 
 
+COUNTED_WORDS = (
+    "the record is in totals, and in every table that does not name the attribute, but under none "
+    "of its values: values may add up to less than the total"
+)
+SHOWN_WORDS = "the record is under the value `other`"
+DROPPED_WORDS = "**the whole record is left out of every table**, of the total too"
+
+
 TEMPLATE = """\
 # Privacy statement
 
@@ -51,7 +60,7 @@ Tables from the dataset **{dataset}**, version {version}.
 **All releases together:** {cumulative}. Promises add up over releases; the ledger refuses a \
 release that would pass the declared cap.
 
-## What is public
+{counted}## What is public
 
 {unprotected}
 
@@ -118,6 +127,7 @@ def statement(manifest: Manifest) -> str:
         guarantee=guarantee_line(manifest.guarantee),
         odds=odds_words(manifest.guarantee, manifest.privacy),
         cumulative=_one_line(manifest.guarantee.cumulative).rstrip("."),
+        counted=_counted_words(manifest),
         unprotected=UNPROTECTED.format(noisy=_noisy_parts(manifest)),
         uncovered=UNCOVERED,
         noise=_answered_words(manifest) + (_noise_words if has_errors else _rap_words)(manifest),
@@ -133,6 +143,37 @@ def statement(manifest: Manifest) -> str:
         plan=manifest.plan,
     )
     return without_controls(text).replace("<", "&lt;")  # no word of a user's is markup
+
+
+def _counted_words(manifest: Manifest) -> str:
+    """Return the section that says whose records are in the tables; nothing where it is unknown."""
+    facts, privacy = manifest.counted, manifest.privacy
+    if facts is None:
+        return ""
+    lines = [
+        f"- {_named(names)}: {does}."
+        for names, does in (
+            (facts.count, COUNTED_WORDS),
+            (facts.show, SHOWN_WORDS),
+            (facts.drop, DROPPED_WORDS),
+        )
+        if names
+    ]
+    if privacy.unit == "person":
+        malformed = "A line that is no record has no person, and is left out of every table."
+        verb = "is" if privacy.max_rows == 1 else "are"
+        malformed += f" At most {count(privacy.max_rows, 'row')} of each person {verb} counted."
+    elif facts.drop:
+        malformed = "A line that is no record is left out of every table."
+    else:
+        malformed = "A line that is no record counts as one without any declared value."
+    every = "" if facts.drop else "No record is left out because of its values. "
+    head = f"Where a record has no declared value of an attribute. {every}"
+    return "\n".join(["## Who is counted\n", head.strip() + "\n", *lines, f"- {malformed}\n\n"])
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(f"`{_one_line(name)}`" for name in names)
 
 
 def unit_words(privacy: PrivacyFacts) -> str:

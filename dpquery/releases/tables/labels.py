@@ -95,13 +95,13 @@ def attribute_columns(attribute: Attribute, item: Item, *, index: int) -> Attrib
     sets_by_table = [dict((*table.axes, *table.where)).get(index) for table in item.tables]
     sets = {predicates: None for predicates in sets_by_table if predicates is not None}
     code_by_code = all(isinstance(predicates, IdentitySet) for predicates in sets_by_table)
-    if code_by_code and attribute.length == attribute.size:
+    if code_by_code and (attribute.merged or attribute.length == attribute.shown):
         return _code_columns(attribute, next(iter(sets)))
     return _label_columns(attribute, list(sets), absent=None in sets_by_table)
 
 
 def _code_columns(attribute: Attribute, predicates: PredicateSet) -> AttributeColumns:
-    codes = np.arange(attribute.size, dtype=int64)
+    codes = np.arange(len(predicates), dtype=int64)
     kind = attribute.columns[0].kind
     if not attribute.merged:
         match kind:
@@ -186,10 +186,10 @@ def _days(days: Iterable[date]) -> NDArray[np.datetime64]:
 def query_labels(attribute: Attribute, predicates: PredicateSet) -> QueryLabels:
     """Return the queries of a predicate set in words and in codes; O(number of queries)."""
     match predicates:
-        case IdentitySet(size=size):
-            codes = np.arange(size, dtype=int64)
+        case IdentitySet():
+            codes = np.array(predicates.codes, dtype=int64)
             ends = np.where(codes < attribute.length, codes, NO_RANGE)
-            return QueryLabels([attribute.label(code) for code in range(size)], ends, ends)
+            return QueryLabels([attribute.label(code) for code in codes.tolist()], ends, ends)
         case TotalSet():
             return QueryLabels([total_label(attribute)], *np.full((2, 1), NO_RANGE, dtype=int64))
         case GroupSet(groups=groups):

@@ -15,6 +15,7 @@ from dpquery.spec.domain import (
     ColumnKind,
     Dates,
     Integers,
+    Other,
 )
 from dpquery.spec.numbers import number
 from dpquery.spec.parsing.fields import (
@@ -42,6 +43,8 @@ def read_domain(
     problems: Problems,
     read_file: Callable[[str], str],
     decimal: str = ".",
+    *,
+    other: Other,
 ) -> dict[str, Attribute | None]:
     """Return the declared attributes in file order; None for one whose mistakes are reported.
 
@@ -50,8 +53,9 @@ def read_domain(
         problems: takes every mistake in them.
         read_file: returns the text of a value list; SpecError if it cannot.
         decimal: the decimal mark of the data.
+        other: what other texts do in a column that does not say.
     """
-    reader = _DomainReader(problems, read_file, decimal)
+    reader = _DomainReader(problems, read_file, decimal, other)
     declared: dict[str, Attribute | None] = {}
     for key, value in entries:
         declared[key.text] = None
@@ -98,8 +102,11 @@ def _check_code_column(
 class _DomainReader:
     """Reads attributes one by one, and remembers which columns are taken."""
 
-    def __init__(self, problems: Problems, read_file: Callable[[str], str], decimal: str) -> None:
+    def __init__(
+        self, problems: Problems, read_file: Callable[[str], str], decimal: str, other: Other
+    ) -> None:
         self._problems = problems
+        self._other: Other = other
         self._read_file = read_file
         self._decimal = decimal
         self._taken: dict[str, Place] = {}
@@ -130,7 +137,7 @@ class _DomainReader:
 
     def _column(self, key: TextNode, node: Node, fields: type[ColumnFields]) -> Column:
         if isinstance(node, TextNode) and node.text == "boolean":
-            return Column(self._header(key), Boolean())
+            return Column(self._header(key), Boolean(), self._other)
         if not isinstance(node, MapNode):
             raise node.mistake(
                 f"expected what {quoted(key.text)} may hold, `boolean` or a mapping with "
@@ -141,10 +148,11 @@ class _DomainReader:
         header = given.node("column") if "column" in given else key
         name = self._problems.attempt(lambda: self._header(header))
         kind = self._kind(given, column=name or key.text)
-        other = given.other == "bin"
-        if other and isinstance(kind, Categorical) and "other" in kind.labels:
+        other = self._problems.attempt(lambda: given.other) or self._other
+        if other == "show" and isinstance(kind, Categorical) and "other" in kind.labels:
             message = f"{what} has a value of its own that is shown as 'other'; label it otherwise"
-            self._problems.add(given.node("other").place, message)
+            place = (given.node("other") if "other" in given else node).place
+            self._problems.add(place, message)
         if name is None:
             raise UnreadableError(None)
         return Column(name, kind, other)

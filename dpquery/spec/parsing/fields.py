@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Literal, get_args
 
 from dpquery.spec.calendar import PERIOD_KINDS, PeriodKind
-from dpquery.spec.domain import Boolean
+from dpquery.spec.domain import Boolean, Other
 from dpquery.spec.model import Neighbours
 from dpquery.spec.parsing.forms import (
     ByName,
@@ -41,7 +41,6 @@ NAME = r"[a-z0-9_][a-z0-9_-]{0,99}"  # becomes a file name
 NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
 _RESERVED = ("errors", "measurements", "relaxed_rows")  # a release has files of these names
 
-_Other = Literal["bin", "drop"]
 _Distribution = Literal["uniform", "zipf", "geometric"]
 
 SET_WORDS = {
@@ -136,6 +135,9 @@ class PrivacyFields(Fields, what="privacy"):
         "1e-9")
 
 
+_OTHER = Word[Other]("what to do with other values", get_args(Other), renamed=(("bin", "show"),))
+
+
 class BooleanFields(Fields, what="boolean"):
     """Yes or no, with the texts that mean them; case does not count."""
 
@@ -189,8 +191,8 @@ class ColumnFields(Fields):
         "{true: [D], false: [N, '']}")
     date = choice(DateFields, "Dates, by day, week, month, quarter or year.",
         "{from: 2013-01-01, to: 2013-12-31, by: month}")
-    other = defaulted(Word[_Other]("what to do with other values", ("bin", "drop")), "drop",
-        "What any other text does: fill a bin of its own, or drop the row from all tables.", "bin")
+    other = optional(_OTHER,
+        "What any other text does, where it is not what the spec's `other` says.", "show")
 
 
 class _HeaderFields(Fields):
@@ -338,6 +340,9 @@ class SpecFields(Fields, what="the spec"):
             least=1, empty="the domain is empty; declare at least one attribute"),
         "The attributes and all values that they may hold; public knowledge, never read from the "
         "data.", "{age: {range: [0, 114]}, employed: boolean}")
+    other = defaulted(_OTHER, "count",
+        "What a text that is not declared does: count in totals and sums over its attribute, show "
+        "as one more value, other, or drop the record from all tables.", "count")
     workload = Field(ListOf("the workload, a list of items", ref("item")),
         "The tables to publish. Attributes that an item does not name are summed over.",
         "[{name: ages, product: {age: identity}}]")
@@ -354,6 +359,7 @@ class QuestionFields(Fields, what="a file of questions"):
     privacy = optional(PrivacyFields, _NOT_NEEDED, "{unit: row}")
     budget = optional(BudgetFields, _NOT_NEEDED, "{epsilon: 4}")
     domain = optional(SpecFields.domain.form, _NOT_NEEDED, "{age: {range: [0, 114]}}")
+    other = defaulted(_OTHER, "count", _NOT_NEEDED, "count")
 
 
 # Forms that hang on the attribute, or hold each other.

@@ -206,10 +206,14 @@ class Period:
 
 @dataclass(frozen=True)
 class Word(Generic[_W]):
-    """One of a few fixed words; `what` is what messages call it."""
+    """One of a few fixed words; `what` is what messages call it.
+
+    `renamed` has words that were known once, each with the one to write now.
+    """
 
     what: str
     known: tuple[_W, ...]
+    renamed: tuple[tuple[str, _W], ...] = ()
 
     def read(self, node: Node, problems: Problems) -> _W:
         if not isinstance(node, TextNode) or node.empty:
@@ -219,6 +223,9 @@ class Word(Generic[_W]):
             if word == node.text:
                 return word
         hint = suggestion(node.text, self.known)
+        now = dict(self.renamed).get(node.text)
+        if now is not None:
+            hint = f" any more; write {now}, which is the same"
         raise node.mistake(f"{quoted(node.text)} is not {self.what}{hint}")
 
     def schema(self) -> Schema:

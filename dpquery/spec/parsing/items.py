@@ -103,7 +103,7 @@ def _union(parts: Iterable[Node], scope: Scope, where: Sets) -> list[Table]:
 
 def _marginals(given: MarginalFields, scope: Scope, where: Sets) -> list[Table]:
     over = dict(sorted(scope.over(given.over, fixed=where).items()))
-    sets: Sets = {i: IdentitySet(attribute.size) for i, attribute in over.items()}
+    sets: Sets = {i: IdentitySet.of(attribute) for i, attribute in over.items()}
     sets |= _replaced(given, scope, over)
     subsets = _subsets(given, scope, over, where)
     limit_tables(len(subsets), given.node(given.chosen))
@@ -134,7 +134,7 @@ def _subsets(
         return _listed_sets(given, scope, where)
     if kind == "max_cells":
         return _small_subsets(
-            {i: attribute.size for i, attribute in over.items()}, given.max_cells, node
+            {i: attribute.shown for i, attribute in over.items()}, given.max_cells, node
         )
     ways = given.ways if kind == "ways" else given.up_to
     if not scope.complete:

@@ -75,7 +75,7 @@ def _declared(
         entries = given.domain
         if entries is None:
             return declared
-        given_attributes = read_domain(entries, problems, read_file)
+        given_attributes = read_domain(entries, problems, read_file, other=given.other)
         for key, _ in entries:
             if key.text not in released:
                 problems.add(
@@ -103,7 +103,8 @@ def _declared(
 def _words(attribute: Attribute) -> str:
     labels = [attribute.label(code) for code in range(min(attribute.size, 3))]
     more = f", ... {attribute.label(attribute.size - 1)}" if attribute.size > 3 else ""
-    return f"{attribute.size} codes ({', '.join(labels)}{more})"
+    other = " and ".join(dict.fromkeys(column.other for column in attribute.columns))
+    return f"{attribute.size} codes ({', '.join(labels)}{more}), other: {other}"
 
 
 def _compare_sections(given: QuestionFields, of: Spec, problems: Problems) -> None:

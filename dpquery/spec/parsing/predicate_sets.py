@@ -39,7 +39,7 @@ from dpquery.spec.predicates import (
     TotalSet,
     WidthSet,
 )
-from dpquery.spec.problems import Problems, listed, quoted, suggestion
+from dpquery.spec.problems import Problems, UnreadableError, listed, quoted, suggestion
 
 _WORDS_OF_BOOLEAN = {"no": 0, "false": 0, "yes": 1, "true": 1}
 
@@ -107,18 +107,30 @@ def _one_set(node: Node, attribute: Attribute, problems: Problems) -> PredicateS
     size, length = attribute.size, attribute.length
     match word:
         case "identity":
-            return IdentitySet(size)
+            return IdentitySet.of(attribute)
         case "total":
             return TotalSet(size)
         case "identity+total":
-            return StackedSet(size, (IdentitySet(size), TotalSet(size)))
+            return StackedSet(size, (IdentitySet.of(attribute), TotalSet(size)))
         case "prefix":
             return PrefixSet(size, length)
         case "all-ranges":
             return AllRangesSet(size, length)
         case _:
             hint = suggestion(word, (*SET_WORDS, "{is: value}"))
+            if _is_value(node, attribute, problems):
+                hint = f", but one of its values; write {{is: {word}}}"
             raise node.mistake(f"{quoted(word)} is not {what}{hint}")
+
+
+def _is_value(node: Node, attribute: Attribute, problems: Problems) -> bool:
+    if attribute.merged:
+        return False
+    try:
+        _codes(node, _only_column(attribute), problems)
+    except UnreadableError:
+        return False
+    return True
 
 
 def _demand_order(node: Node, attribute: Attribute, kind: str) -> None:
@@ -321,7 +333,18 @@ def _date_code(node: Node, name: str, dates: Dates, problems: Problems, *, upper
 
 
 def _is_other(node: Node, column: Column) -> bool:
-    return column.other and isinstance(node, TextNode) and node.text.strip() == "other"
+    """Return whether a node names what is not declared; a mistake where that has no value."""
+    if not isinstance(node, TextNode) or node.text.strip() != "other":
+        return False
+    if isinstance(column.kind, Categorical) and "other" in column.kind.codes:
+        return False
+    if column.other != "show":
+        does = "only counts in totals" if column.other == "count" else "drops"
+        raise node.mistake(
+            f"{quoted(column.name)} {does} what is not declared, and has no value 'other'; give it "
+            "`other: show` to ask for that"
+        )
+    return True
 
 
 def _codes(node: Node, column: Column, problems: Problems) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from dpquery.spec.domain import Domain
 from dpquery.spec.model import Spec
 from dpquery.spec.parsing.attributes import read_domain
 from dpquery.spec.parsing.fields import SpecFields
+from dpquery.spec.parsing.first_edition import of_first_edition
 from dpquery.spec.parsing.items import read_workload
 from dpquery.spec.parsing.scope import Scope
 from dpquery.spec.parsing.sections import (
@@ -50,13 +51,21 @@ def beside(path: Path) -> Callable[[str], str]:
     return read_file
 
 
-def parse(text: str, *, name: str, files: Callable[[str], str] | Mapping[str, str]) -> Spec:
+def parse(
+    text: str,
+    *,
+    name: str,
+    files: Callable[[str], str] | Mapping[str, str],
+    first_edition: bool = False,
+) -> Spec:
     """Read a spec from its text alone; what a plan carries gives the same spec again.
 
     Args:
         text: the YAML text.
         name: what messages call the text, such as its path.
         files: the texts of value lists by name, or how to get one (SpecError if it cannot).
+        first_edition: whether the text is from a plan of format 1, when `other` was drop where it
+            was left out.
 
     Raises:
         SpecError: the spec has mistakes: one line for each, `name:line:column: message`.
@@ -73,11 +82,11 @@ def parse(text: str, *, name: str, files: Callable[[str], str] | Mapping[str, st
             raise SpecError(f"the value list {quoted(file)} is missing; put it beside the spec")
         return used[file]
 
-    spec = problems.attempt(lambda: _spec(text, name, problems, read_file))
+    spec = problems.attempt(lambda: _spec(text, name, problems, read_file, first_edition))
     problems.raise_if_any()
     if spec is None:
         raise SpecError(f"{name}: the spec cannot be read; compare it with `dpquery init`")
-    return replace(spec, files=used)
+    return replace(spec, files=used, first_edition=first_edition)
 
 
 def read_text(path: Path) -> str:
@@ -92,9 +101,17 @@ def read_text(path: Path) -> str:
         raise SpecError(f"{path}:{line}:1: this is not UTF-8; save the file as UTF-8") from None
 
 
-def _spec(text: str, name: str, problems: Problems, read_file: Callable[[str], str]) -> Spec:
-    given = SpecFields.read(read_yaml(text, file=name, problems=problems), problems)
-    declared = problems.attempt(lambda: read_domain(given.domain, problems, read_file)) or {}
+def _spec(
+    text: str,
+    name: str,
+    problems: Problems,
+    read_file: Callable[[str], str],
+    first_edition: bool,
+) -> Spec:
+    root = read_yaml(text, file=name, problems=problems)
+    given = SpecFields.read(of_first_edition(root) if first_edition else root, problems)
+    entries = problems.attempt(lambda: given.domain) or ()
+    declared = read_domain(entries, problems, read_file, other=given.other)
     attributes = [attribute for attribute in declared.values() if attribute is not None]
     positions = {name: (i, attribute) for i, (name, attribute) in enumerate(declared.items())}
     dataset = problems.attempt(lambda: dataset_of(given.dataset, problems))

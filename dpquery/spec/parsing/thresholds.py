@@ -24,7 +24,7 @@ def read_threshold(given: ThresholdFields, scope: Scope, where: Sets) -> list[Ta
         return _sampled(given, scope, where)
     scope.problems.attempt(lambda: _check_r(given, len(given.of), "the number of attributes"))
     attributes = scope.attributes(given.of, fixed=where)
-    axes: Sets = {i: IdentitySet(attribute.size) for i, attribute in attributes.items()}
+    axes: Sets = {i: IdentitySet.of(attribute) for i, attribute in attributes.items()}
     targets = given.targets
     if targets is not None and not (isinstance(targets, TextNode) and targets.text == "all"):
         axes = _targets(targets, scope, attributes)
@@ -68,7 +68,7 @@ def _sampled(given: ThresholdFields, scope: Scope, where: Sets) -> list[Table]:
         )
     _check_r(given, k, "the number of attributes of each")
     _check_effort(given, attributes)
-    sizes = [attribute.size for attribute in attributes.values()]
+    sizes = [attribute.shown for attribute in attributes.values()]
     try:
         sets = random_subsets.WeightedSets(sizes, _weights(given, len(sizes)), k, cells)
     except random_subsets.TooManySetsError:
@@ -86,7 +86,7 @@ def _sampled(given: ThresholdFields, scope: Scope, where: Sets) -> list[Table]:
             f"sample is {count}; expected 1 to {sets.count:,}, the number of sets of {k} of "
             f"{len(attributes)} attributes{fitting}"
         )
-    axes = [(i, IdentitySet(attribute.size)) for i, attribute in attributes.items()]
+    axes = [(i, IdentitySet.of(attribute)) for i, attribute in attributes.items()]
     return [
         table(node, dict(axes[j] for j in chosen), where, at_least=given.r)
         for chosen in random_subsets.draw_sets(sets, count, seed)

@@ -21,7 +21,7 @@ from scipy.optimize import OptimizeResult, minimize
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Array, Dense, Factor, Ones, PIdentity
-from dpquery.operators.gram import Gram, array_of, is_mixture, total_sum, trace
+from dpquery.operators.gram import Gram, array_of, is_of_values, total_sum, trace
 from dpquery.progress import report_progress
 from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
@@ -223,7 +223,7 @@ def check_optimisable(gram: Gram) -> None:
     shape = gram.shape_of_domain
     if sum(n > 1 for n in shape) == 1:
         raise UnsupportedWorkloadError("the same as OPT_0 for one attribute")
-    if all(is_mixture(V) for matrices in gram.matrices for V in matrices):
+    if all(is_of_values(V) for matrices in gram.matrices for V in matrices):
         raise UnsupportedWorkloadError("the same as OPT_M where all codes are treated alike")
 
 
@@ -307,7 +307,7 @@ def _starts(
         i: problem.gram.shape_of_domain[i]
         for i in problem.attributes
         if problem.gram.shape_of_domain[i] <= MAX_FACTOR[problem.noise]
-        and not all(is_mixture(V) for V in problem.gram.matrices[i])
+        and not all(is_of_values(V) for V in problem.gram.matrices[i])
     }
     if problem.noise == "gaussian":
         # The identity is no stationary point there, so that OPT_M's factors can grow.

@@ -26,7 +26,7 @@ from dpquery.operators.gram import (
     array_of,
     classes,
     diagonal,
-    is_mixture,
+    is_of_values,
     times,
     trace,
 )
@@ -66,7 +66,7 @@ def ordered_attributes(gram: Gram) -> list[int]:
     return [
         i
         for i, (n, matrices) in enumerate(zip(gram.shape_of_domain, gram.matrices, strict=True))
-        if n > 1 and not all(is_mixture(V) for V in matrices)
+        if n > 1 and not all(is_of_values(V) for V in matrices)
     ]
 
 

@@ -1,0 +1,51 @@
+"""The declared domain as `plan` prints it: every attribute, its values, and what others do."""
+
+from dpquery.cli.output.text_table import Grid
+from dpquery.spec.domain import Other, values_text
+from dpquery.spec.model import Spec
+
+OTHER_WORDS: dict[Other, str] = {
+    "count": "counted in totals alone",
+    "show": "shown as other",
+    "drop": "the record is dropped",
+}
+LISTED_COLUMNS = 50  # lines
+
+
+def domain_grid(spec: Spec) -> Grid:
+    """Return a line for every column of the domain, and whose records are in no table."""
+    rows = []
+    for attribute in spec.domain.attributes:
+        for column in attribute.columns:
+            name = f"{attribute.name} ({column.name})" if attribute.merged else attribute.name
+            rows.append((name, values_text(column), OTHER_WORDS[column.other]))
+    dropping = [name for name, _, other in rows if other == OTHER_WORDS["drop"]]
+    notes = []
+    if len(rows) > LISTED_COLUMNS:
+        notes.append(f"and {len(rows) - LISTED_COLUMNS} more")
+    if dropping:
+        named = ", ".join(dropping[:LISTED_COLUMNS]) + ", ..." * (len(dropping) > LISTED_COLUMNS)
+        notes.append(
+            f"left out of every table, of the total too: records with another value of {named}"
+        )
+    else:
+        notes.append("no record is left out because of its values")
+    if spec.privacy.person is not None:
+        notes.append(f"at most {spec.privacy.max_rows} of a person's rows are counted")
+    columns = ("attribute", "values", "any other value")
+    return Grid("who is counted", columns, tuple(rows[:LISTED_COLUMNS]), tuple(notes))
+
+
+def domain_json(spec: Spec) -> list[dict[str, object]]:
+    """Return the same as JSON values, one for each column."""
+    return [
+        {
+            "attribute": attribute.name,
+            "column": column.name,
+            "values": values_text(column),
+            "count": column.length,
+            "other": column.other,
+        }
+        for attribute in spec.domain.attributes
+        for column in attribute.columns
+    ]

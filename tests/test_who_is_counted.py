@@ -1,0 +1,371 @@
+"""Whose records are in a table: what a value that is not declared does, by the words of the spec.
+
+It takes its record out of what is asked of that column, and never out of the rest, unless the
+column drops; then the whole record is out.
+"""
+
+import itertools
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_support import ok, refused
+from random_specs import random_spec
+from spec_base import BASE, read
+
+from dpquery.exceptions import SpecError
+from dpquery.measurement.counting.tabulate import tabulate
+from dpquery.operators.compile import compile_spec
+from dpquery.plan_file.plan import plan_and_spec
+from dpquery.spec.parsing.spec import parse
+from dpquery.spec.predicates import IdentitySet
+
+MODES = ("count", "show", "drop")
+PAIRS = list(itertools.product(MODES, MODES))
+STRANGE = ("", " ", "-1", "99", "refused", "nan", "1.5", "other")
+
+
+def spec_text(domain, item, other="count"):
+    return (
+        f"dataset: {{id: d}}\nprivacy: {{unit: row}}\nbudget: {{epsilon: 1}}\nother: {other}\n"
+        f"domain:\n{domain}workload:\n  - {{name: t, {item}}}\n"
+    )
+
+
+def exact(path, spec):
+    """The true answers of every table of a spec, in its order, from the file."""
+    compiled = compile_spec(spec)
+    subsets = [block.attributes for block in compiled.workload.blocks]
+    tables = tabulate(path, spec=spec, subsets=subsets, classes=compiled.classes)
+    blocks = compiled.workload.blocks
+    return [b.apply(tables[own]).ravel().tolist() for b, own in zip(blocks, subsets, strict=True)]
+
+
+def written(path, names, rows, *more):
+    lines = [",".join(names), *(",".join(row) for row in rows), *more]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+# The survey: blanks and text answers in columns that no question uses.
+
+SURVEY = """\
+  year: {values: [2016, 2018]}
+  age: {range: [18, 89]}
+  happy: {values: [very, pretty, not]}
+  hours: {range: [0, 89]}
+"""
+HEADER = ("year", "age", "happy", "hours")
+
+
+def survey(path, people=400):
+    rng = np.random.default_rng(3)
+    rows = [
+        (
+            str(rng.choice(["2016", "2018"])),
+            str(rng.choice(["18", "40", "89 or older", ""])),
+            str(rng.choice(["very", "pretty", "not", ".i: Inapplicable"])),
+            str(rng.choice(["40", "", "No answer"])),
+        )
+        for _ in range(people)
+    ]
+    return rows, written(path, HEADER, rows, "a line that is no record", '"')
+
+
+def test_a_survey_with_blanks_and_text_answers_counts_everyone(tmp_path):
+    rows, path = survey(tmp_path / "survey.csv")
+    item = "union: [{product: {}}, {product: {happy: identity}}, {product: {year: identity+total}}]"
+    totals, happy, years = exact(path, read(spec_text(SURVEY, item)))
+    assert totals == [len(rows) + 2]  # a line that is no record is someone too
+    assert happy == [sum(row[2] == word for row in rows) for word in ("very", "pretty", "not")]
+    assert years == [*(sum(row[0] == y for row in rows) for y in ("2016", "2018")), len(rows) + 2]
+
+
+def test_where_one_column_drops_its_strange_values_are_in_no_table(tmp_path):
+    rows, path = survey(tmp_path / "survey.csv")
+    domain = SURVEY.replace("[0, 89]}", "[0, 89], other: drop}")
+    totals, years = exact(
+        path, read(spec_text(domain, "union: [{product: {}}, {product: {year: identity}}]"))
+    )
+    inside = [row for row in rows if row[3] == "40"]
+    assert totals == [len(inside)]  # malformed lines are out too
+    assert years == [sum(row[0] == y for row in inside) for y in ("2016", "2018")]
+
+
+# Every kind of predicate set against counting by the texts themselves.
+
+DECLARED = ("0", "1", "2", "3")
+FORMS = {
+    "identity": [{v} for v in DECLARED],
+    "total": [None],
+    "identity+total": [*({v} for v in DECLARED), None],
+    "prefix": [set(DECLARED[: k + 1]) for k in range(4)],
+    "all-ranges": [set(DECLARED[i : j + 1]) for i in range(4) for j in range(i, 4)],
+    "{width: 2}": [set(DECLARED[i : i + 2]) for i in range(3)],
+    "{width: 4}": [set(DECLARED)],
+    "{ranges: [[0, 2], [1, 3]]}": [{"0", "1", "2"}, {"1", "2", "3"}],
+    "{groups: {a: [0, 2], b: [1]}}": [{"0", "2"}, {"1"}],
+    "{is: 1}": [{"1"}],
+    "{in: [0, 3]}": [{"0", "3"}],
+    "{between: [1, 2]}": [{"1", "2"}],
+    "[identity, prefix]": [
+        *({v} for v in DECLARED),
+        *(set(DECLARED[: k + 1]) for k in range(4)),
+    ],
+}
+SHOWN = {
+    "{is: other}": [{"other"}],
+    "{groups: {a: [other, 2], b: [1]}}": [{"other", "2"}, {"1"}],
+    "{in: [0, other]}": [{"0", "other"}],
+}
+
+
+def sets_of(form, mode):
+    """The texts that each query of a form asks for; `other` stands for all others."""
+    sets = (FORMS | SHOWN)[form]
+    if mode == "show" and form.startswith(("identity", "[identity")):
+        sets = [*sets[:4], {"other"}, *sets[4:]]
+    return [{*DECLARED, "other"} if own is None else own for own in sets]
+
+
+def two_columns(path, rng, records=150):
+    texts = (*DECLARED, *DECLARED, *STRANGE)
+    rows = [tuple(str(own) for own in rng.choice(texts, 2)) for _ in range(records)]
+    return rows, written(path, ("x", "y"), rows, "1", "1,1,1")
+
+
+def meaning(rows, modes):
+    """The records that count, a text that is not declared as `other`; two lines are malformed."""
+    rows = [tuple(v if v in DECLARED else "other" for v in row) for row in rows]
+    rows += [("other", "other")] * 2
+    drops = [mode == "drop" for mode in modes]
+    return [r for r in rows if not any(d and v == "other" for d, v in zip(drops, r, strict=True))]
+
+
+def domain_of(modes):
+    return "".join(
+        f"  {n}: {{range: [0, 3], other: {m}}}\n" for n, m in zip("xy", modes, strict=True)
+    )
+
+
+@pytest.mark.parametrize("modes", PAIRS, ids="-".join)
+def test_every_predicate_counts_what_it_says(tmp_path, modes):
+    rng = np.random.default_rng(5)
+    rows, path = two_columns(tmp_path / "d.csv", rng)
+    people = meaning(rows, modes)
+    forms = [[*FORMS, *(SHOWN if mode == "show" else ())] for mode in modes]
+    pairs = list(itertools.product(*forms))
+    chosen = [pairs[k] for k in rng.permutation(len(pairs))[:20]]
+    chosen += [("identity", "identity"), ("identity+total", "total"), ("total", "prefix")]
+    parts = ", ".join(f"{{product: {{x: {a}, y: {b}}}}}" for a, b in chosen)
+    spec = read(spec_text(domain_of(modes), f"union: [{parts}]"))
+    for (a, b), found in zip(chosen, exact(path, spec), strict=True):
+        expected = [
+            sum(x in own and y in other for x, y in people)
+            for own in sets_of(a, modes[0])
+            for other in sets_of(b, modes[1])
+        ]
+        assert found == expected, (a, b)
+
+
+@pytest.mark.parametrize("modes", PAIRS, ids="-".join)
+def test_conditions_thresholds_and_any_of_count_what_they_say(tmp_path, modes):
+    rows, path = two_columns(tmp_path / "d.csv", np.random.default_rng(6))
+    people = meaning(rows, modes)
+    parts = (
+        "{product: {x: identity}, where: {y: 2}}",
+        "{product: {}, where: {y: 2}}",
+        "{any_of: {x: {is: 1}, y: {is: 2}}}",
+        "{threshold: {r: 1, of: [x, y], targets: all}}",
+        "{marginals: {up_to: 2}}",
+    )
+    spec = read(spec_text(domain_of(modes), f"union: [{', '.join(parts)}]"))
+    xs, ys = (sets_of("identity", mode) for mode in modes)
+    pairs = list(itertools.product(xs, ys))
+    assert exact(path, spec) == [
+        [sum(x in own and y == "2" for x, y in people) for own in xs],
+        [sum(y == "2" for _, y in people)],
+        [sum(x == "1" or y == "2" for x, y in people)],
+        [sum(x in a or y in b for x, y in people) for a, b in pairs],
+        [len(people)],
+        [sum(x in own for x, _ in people) for own in xs],
+        [sum(y in own for _, y in people) for own in ys],
+        [sum(x in a and y in b for x, y in people) for a, b in pairs],
+    ]
+
+
+@pytest.mark.parametrize("modes", list(itertools.product(MODES, repeat=3)), ids="-".join)
+def test_a_merged_attribute_shows_what_each_of_its_columns_shows(tmp_path, modes):
+    rng = np.random.default_rng(7)
+    rows = [tuple(str(own) for own in rng.choice(["yes", "no", "?"], 3)) for _ in range(150)]
+    path = written(tmp_path / "d.csv", "abc", rows)
+    columns = ", ".join(
+        f"{name}: {{values: [no, yes], other: {mode}}}"
+        for name, mode in zip("abc", modes, strict=True)
+    )
+    parts = (
+        "{product: {m: identity}}",
+        "{product: {m: {is: {a: yes}}}}",
+        "{product: {m: {is: {a: yes, c: no}}}}",
+        "{product: {m: {is: {any: {a: yes, b: yes}}}}}",
+        "{product: {}}",
+    )
+    spec = read(spec_text(f"  m: {{merge: {{{columns}}}}}\n", f"union: [{', '.join(parts)}]"))
+    people = [
+        r for r in rows if not any(v == "?" and m == "drop" for v, m in zip(r, modes, strict=True))
+    ]
+    values = [("no", "yes", *(["?"] if mode == "show" else [])) for mode in modes]
+    cells, a, both, either, total = exact(path, spec)
+    assert cells == [sum(r == cell for r in people) for cell in itertools.product(*values)]
+    assert a == [sum(r[0] == "yes" for r in people)]
+    assert both == [sum(r[0] == "yes" and r[2] == "no" for r in people)]
+    assert either == [sum("yes" in r[:2] for r in people)]
+    assert total == [len(people)]
+    ((_, identity),) = spec.items[0].tables[0].axes
+    labels = [spec.domain.attributes[0].label(code) for code in identity.codes]
+    assert len(labels) == len(cells) == len(identity)
+    assert not any(
+        f"{n}=other" in own
+        for own in labels
+        for n, m in zip("abc", modes, strict=True)
+        if m == "count"
+    )
+
+
+# A record's contribution to tables without a column does not depend on what that column holds.
+
+TEXTS = (*STRANGE, "0", "1", "2", "v0", "v1", "yes", "no", "ja", "x" * 90)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_tables_without_a_column_do_not_see_what_it_holds(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    mode = MODES[int(rng.integers(2))]
+    spec = parse(random_spec(rng).replace("other: drop", f"other: {mode}"), name="w", files={})
+    columns = [column.name for a in spec.domain.attributes for column in a.columns]
+    rows = [[str(own) for own in rng.choice(TEXTS, len(columns))] for _ in range(30)]
+    i = int(rng.integers(len(spec.domain.attributes)))
+    mine = {columns.index(column.name) for column in spec.domain.attributes[i].columns}
+    changed = [
+        [str(rng.choice(TEXTS)) if place in mine else own for place, own in enumerate(row)]
+        for row in rows
+    ]
+    before = exact(written(tmp_path / "a.csv", columns, rows), spec)
+    after = exact(written(tmp_path / "b.csv", columns, changed), spec)
+    tables = [table for item in spec.items for table in item.tables]
+    others = [k for k, table in enumerate(tables) if i not in table.attributes]
+    assert [before[k] for k in others] == [after[k] for k in others]
+
+
+def test_the_check_of_contributions_sees_a_column_that_drops(tmp_path):
+    spec = read(spec_text(SURVEY, "product: {}", other="drop"))
+    one = written(tmp_path / "a.csv", HEADER, [("2016", "20", "very", "40")])
+    two = written(tmp_path / "b.csv", HEADER, [("2016", "20", "very", "")])
+    assert exact(one, spec) != exact(two, spec)
+
+
+# What the spec says, and what older plans said.
+
+
+def test_a_column_says_otherwise_than_the_spec():
+    spec = read(BASE.replace("[0, 9]}", "[0, 9], other: count}"))
+    modes = {a.name: {column.other for column in a.columns} for a in spec.domain.attributes}
+    assert modes["age"] == {"count"}
+    assert modes["state"] == {"show"}
+    assert modes["race"] == modes["sex"] == {"drop"}
+    assert {
+        c.other
+        for a in read(BASE.replace("other: drop\n", "")).domain.attributes
+        for c in a.columns
+    } == {
+        "count",
+        "show",
+    }
+
+
+def test_a_plan_of_format_1_means_what_it_meant():
+    old = BASE.replace("other: drop\n", "").replace("other: show", "other: bin")
+    assert parse(old, name="w", files={}, first_edition=True).domain == read(BASE).domain
+
+
+def test_a_plan_file_of_format_1_is_read_so():
+    path = Path(__file__).parent / "golden" / "plan.json"
+    plan, spec = plan_and_spec(path.read_bytes(), path)
+    assert plan.first_edition
+    modes = {column.other for a in spec.domain.attributes for column in a.columns}
+    assert modes == {"show", "drop"}
+    renamed = path.read_bytes().replace(b"dpquery.plan/1", b"dpquery.plan/2")
+    with pytest.raises(SpecError, match="write show, which is the same"):
+        plan_and_spec(renamed, path)
+
+
+def test_identity_shows_rising_codes_and_as_many_as_it_says():
+    own = IdentitySet(24, ((4, 3), (2, 2), (3, 2)))
+    shown = [a * 6 + b * 3 + c for a in range(3) for b in range(2) for c in range(2)]
+    assert list(own.codes) == shown
+    assert len(own) == len(shown)
+
+
+# Beginning to end.
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of one's own with a ledger; the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    return tmp_path
+
+
+def test_plan_statement_and_manifest_say_who_is_counted(folder):
+    survey(folder / "survey.csv")
+    text = spec_text(
+        SURVEY.replace("[0, 89]}", "[0, 89], other: show}"), "product: {happy: identity+total}"
+    )
+    (folder / "workload.yaml").write_text(text.replace("epsilon: 1}", "epsilon: 9}"))
+    plan = ok("plan", "workload.yaml")
+    assert "no record is left out because of its values" in plan.out
+    assert re.search(r"age +18 to 89 +counted in totals alone", plan.out)
+    assert re.search(r"hours +0 to 89 +shown as other", plan.out)
+    domain = json.loads(ok("plan", "workload.yaml", "--json").out)["domain"]
+    assert [own["other"] for own in domain] == ["count", "count", "count", "show"]
+    ok("release", "survey.csv", "--epsilon", "1")
+    counted = json.loads(Path("release/release.json").read_text())["counted"]
+    assert counted == {"count": ["year", "age", "happy"], "show": ["hours"], "drop": []}
+    statement = Path("release/statement.md").read_text()
+    assert "## Who is counted" in statement
+    assert "`year`, `age`, `happy`: the record is in totals" in statement
+    assert "A line that is no record counts as one" in statement
+    Path("more.yaml").write_text("workload: [{name: all, product: {}}]")
+    ok("answer", "release", "more.yaml")
+
+
+def test_a_plan_names_every_attribute_that_drops_records(folder):
+    survey(folder / "survey.csv")
+    domain = SURVEY.replace("[0, 89]}", "[0, 89], other: drop}").replace(
+        "not]}", "not], other: drop}"
+    )
+    text = (
+        spec_text(domain, "product: {year: identity}")
+        .replace("epsilon: 1}", "epsilon: 4}")
+        .replace("id: d}", "id: persons}")
+    )
+    (folder / "workload.yaml").write_text(
+        text.replace("unit: row", "unit: {person: age, max_rows: 2}").replace(
+            "  age: {range: [18, 89]}\n", ""
+        )
+    )
+    assert "records with another value of happy, hours" in " ".join(
+        ok("plan", "workload.yaml").out.split()
+    )
+    ok("release", "survey.csv", "--epsilon", "1")
+    statement = Path("release/statement.md").read_text()
+    assert "`happy`, `hours`: **the whole record is left out of every table**" in statement
+    assert "At most 2 rows of each person are counted." in statement
+
+
+def test_other_is_named_only_where_it_is_shown(folder):
+    (folder / "workload.yaml").write_text(spec_text(SURVEY, "product: {happy: {is: other}}"))
+    assert "give it `other: show`" in refused("plan", "workload.yaml", code=2)
