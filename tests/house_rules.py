@@ -69,11 +69,11 @@ ROOMS = (
 DEPENDENCIES = {"numpy", "scipy", "pandas", "pyarrow", "yaml", "opendp", "typer", "rich"}
 SCREEN, AT_THE_SCREEN = {"typer", "rich"}, {"cli"}
 MAX_FILE, LONG_FILE, MAX_FUNCTION = 600, 450, 60
-LONG_FILES: dict[str, str] = {}
+LONG_FILES = {"fields": "the one table of fields: an entry for every key that a spec may have"}
 """Files of more than LONG_FILE lines, by name, each with the reason why it is one noun."""
 
 # What a single module may do and no other, by the last part of its name: it may move.
-EXTRAS = {"graphical_model": {"jax", "mbi"}}
+EXTRAS = {"graphical_model": {"jax", "mbi"}, "databases": {"duckdb"}}
 """Libraries that may be missing, and the one module that may import them."""
 CATCH_ALL = {"app": "the last stop: the unforeseen ends as exit code 70 without a traceback"}
 """Modules that may catch everything and go on, each for the reason given."""

@@ -57,7 +57,7 @@ def counts(tmp_path, monkeypatch):
         path = tmp_path / "data.csv"
         path.write_bytes(content)
         monkeypatch.setattr(module, "_CHUNK", chunk)
-        monkeypatch.setattr(csv_lines, "_BLOCK", block)
+        monkeypatch.setattr(csv_lines, "_PIECE", block)
         return tabulate(path, spec=spec, subsets=ALL_SUBSETS)
 
     return counted
@@ -185,7 +185,7 @@ def structured(tmp_path):
             body=st.lists(LINE, max_size=8),
             lines_=st.tuples(LINE, LINE),
             place=st.integers(0, 8),
-            other=st.booleans(),
+            other=st.sampled_from(("count", "show", "drop")),
             chunk=st.integers(30, 200) | st.just(2**24),
         )
         def one_line_more_or_another(body, lines_, place, other, chunk):

@@ -15,6 +15,7 @@ from mutants.noise import NOISE
 from mutants.output import OUTPUT
 from mutants.rap import RAP
 from mutants.solved import SOLVED
+from mutants.sources import SOURCES
 from mutants.supply import SUPPLY
 from mutants.values import VALUES
 
@@ -24,6 +25,7 @@ MUTANTS = (
     *INPUT,
     *VALUES,
     *COUNTED,
+    *SOURCES,
     *LEDGER,
     *LEDGER_STORAGE,
     *MEASUREMENT_KEY,
