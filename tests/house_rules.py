@@ -73,7 +73,7 @@ LONG_FILES: dict[str, str] = {}
 """Files of more than LONG_FILE lines, by name, each with the reason why it is one noun."""
 
 # What a single module may do and no other, by the last part of its name: it may move.
-EXTRAS = {"graphical_model": {"jax", "mbi"}}
+EXTRAS = {"graphical_model": {"jax", "mbi"}, "databases": {"duckdb"}}
 """Libraries that may be missing, and the one module that may import them."""
 CATCH_ALL = {"app": "the last stop: the unforeseen ends as exit code 70 without a traceback"}
 """Modules that may catch everything and go on, each for the reason given."""

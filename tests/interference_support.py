@@ -123,12 +123,12 @@ def carry_out(step):
         return run(*step.command.split())
 
 
-def observe(folder, content, steps):
+def observe(folder, content, steps, *, name="data.csv"):
     """Return all that can be seen of some steps over a file of some bytes, in a folder made ready.
 
     The folder is the working directory; below it are also what HOME and TMPDIR name.
     """
-    data = folder / "data.csv"
+    data = folder / name
     data.write_bytes(content)
     os.utime(data, (LONG_AGO, LONG_AGO))
     with recorded(folder) as calls:

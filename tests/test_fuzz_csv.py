@@ -16,11 +16,16 @@ from tabulate_support import FUZZ
 from wild_files import CANARY, HEADER, NASTY_LINES, NO_HEADERS, PLAIN, SMALL, WITHOUT_REGION
 
 DECLARED = "age|sex|region|income|name"
+HINTS = (
+    r"it begins as UTF-16 does: set `file: \{encoding: utf-16\}` in the spec"
+    r"|(semicolon|tab|pipe)s separate them: "
+    r"set `file: \{delimiter: (\";\"|tab|\"\|\")\}` in the spec"
+)
 REFUSALS = re.compile(
     r"dpquery: data\.csv: the first line is not a header of comma-separated column names in UTF-8; "
-    r"write one there, or name another file\n"
+    rf"(write one there, or name another file|{HINTS})\n"
     r"|dpquery: data\.csv: the header does not have each of these declared columns exactly once: "
-    rf"(({DECLARED})(, |(?=;)))+; rename them in the file, or set `column:` in the spec\n"
+    rf"(({DECLARED})(, |(?=;)))+; (rename them in the file, or set `column:` in the spec|{HINTS})\n"
 )
 TOKENS = [b",", b'"', b"\n", b"\r", b"\r\n", b"\0", b"\xef\xbb\xbf", b"\xff\xfe", b"age", b"region"]
 TOKENS += [
@@ -160,7 +165,7 @@ def test_long_fuzz_of_what_is_below_a_good_header(tried, record_property):
     ("place", "leak"),
     [
         ("dpquery.measurement.counting.tabulate.coder", ValueError(CANARY)),
-        ("dpquery.measurement.counting.tabulate.csv.reader", RuntimeError(CANARY)),
+        ("dpquery.measurement.counting.text_files.csv.reader", RuntimeError(CANARY)),
     ],
 )
 def test_a_run_that_falls_over_a_file_is_found(tried, monkeypatch, place, leak):

@@ -46,7 +46,7 @@ from dpquery.spec.domain import (
     Domain,
     Integers,
 )
-from dpquery.spec.model import Dataset, Item, Privacy, Spec, Table
+from dpquery.spec.model import Dataset, FileFormat, Item, Privacy, Spec, Table
 from dpquery.spec.parsing.spec import parse
 from dpquery.spec.predicates import (
     AllRangesSet,
@@ -74,6 +74,7 @@ FIELDS = {
         "domain": Domain((Attribute("only", (Column("only", Integers(0, 1)),)),)),
         "budget": SAME,  # what may be spent
         "items": SAME,  # what is measured of them is in the blocks
+        "file": FileFormat(delimiter=";"),
         "text": SAME,  # all that counts of it is in the other fields
         "files": SAME,
     },
@@ -88,6 +89,13 @@ FIELDS = {
         "max_rows": 4,
         "neighbours": "replace",
         "delta": SAME,  # the delta asked for is in the guarantee
+    },
+    FileFormat: {
+        "delimiter": ";",
+        "encoding": "latin-1",
+        "decimal": ",",
+        "quote": "'",
+        "newlines_in_quotes": True,
     },
     Domain: {"attributes": (Attribute("only", (Column("only", Integers(0, 1)),)),)},
     # An attribute is what its columns are, whatever the tables call it.

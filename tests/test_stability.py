@@ -51,7 +51,7 @@ def counts(tmp_path, monkeypatch):
         path = tmp_path / "data.csv"
         path.write_bytes(content)
         monkeypatch.setattr(module, "_CHUNK", chunk)
-        monkeypatch.setattr(csv_lines, "_BLOCK", block)
+        monkeypatch.setattr(csv_lines, "_PIECE", block)
         return tabulate(path, spec=spec, subsets=ALL_SUBSETS)
 
     return counted

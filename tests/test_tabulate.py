@@ -26,7 +26,7 @@ from tabulate_support import (
 
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
 from dpquery.limits import MAX_STRATEGY_CELLS
-from dpquery.measurement.counting import csv_lines
+from dpquery.measurement.counting import csv_lines, text_files
 from dpquery.measurement.counting import tabulate as module
 from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.progress import reporting
@@ -48,17 +48,12 @@ def test_counts_equal_a_line_by_line_reading(tmp_path, body, ending, last, other
     assert_equal(run(tmp_path / "f.csv", content, spec=spec), slow_counts(content, spec=spec))
 
 
-def test_a_chunk_that_is_read_whole_has_a_record_a_line_whatever_is_in_it():
-    """Chunks with quotes are never read whole; if they were, no quote would join two lines."""
-    chunk = b'x,"1\n"y,2\n"z",3\n'
-    ((block,),) = csv_lines._read_whole(chunk, width=2, wanted=[0])
-    distinct, index = block
-    assert [distinct[i] for i in index] == [b"x", b'"y', b'"z"']
-
-
-@pytest.mark.parametrize("odd", [b'"', b"\0", b"\r", b"\rx", b"\r\r\n"])
+@pytest.mark.parametrize(
+    "odd", [b'"', b'"1"x', b'1"x"', b'"1\n2"', b"\0", b"\r", b"\rx", b"\r\r\n"]
+)
 def test_a_chunk_with_what_the_fast_reader_takes_for_more_than_text_is_read_line_by_line(odd):
     assert csv_lines._is_clean(b"x,1\r\ny,2\n")
+    assert csv_lines._is_clean(b'"x,1"\r\n"y","2""3"\n')
     assert not csv_lines._is_clean(b"x,1\r\ny" + odd + b",2\r\nz,3\n")
 
 
@@ -220,8 +215,8 @@ def test_a_header_may_have_a_byte_order_mark_quotes_spaces_and_crlf(tmp_path):
 
 def test_a_missing_file_a_folder_and_a_broken_disk_are_named(tmp_path, monkeypatch):
     spec = spec_of(single("sex", Boolean()))
-    for path in (tmp_path / "none.csv", tmp_path):
-        with pytest.raises(DataError, match="not a file"):
+    for path, words in ((tmp_path / "none.csv", "not a file"), (tmp_path, "without files")):
+        with pytest.raises(DataError, match=words):
             check_header(path, spec)
     path = tmp_path / "f.csv"
     path.write_bytes(b"sex\nyes\n")
@@ -229,7 +224,7 @@ def test_a_missing_file_a_folder_and_a_broken_disk_are_named(tmp_path, monkeypat
     def broken(*args, **settings):
         raise OSError("CANARY yes")
 
-    monkeypatch.setattr(module, "columns", broken)
+    monkeypatch.setattr(text_files, "columns", broken)
     with pytest.raises(DataError) as caught:
         tabulate(path, spec=spec, subsets=[()])
     assert "CANARY" not in "".join(traceback.format_exception(caught.value))
@@ -294,6 +289,23 @@ def test_every_subset_is_counted_in_a_table_that_holds_it(small, monkeypatch):
     assert all(set(subset) <= set(home) for subset, home in homes.items())
     largest = max(math.prod(shape[i] for i in subset) for subset in subsets)
     assert all(math.prod(shape[i] for i in h) <= max(small, largest) for h in homes.values())
+
+
+@pytest.mark.parametrize("small", [0, 20, 10**6])
+def test_a_table_is_the_sum_of_any_larger_one(tmp_path, monkeypatch, small):
+    monkeypatch.setattr(module, "_SMALL", small)
+    generator = np.random.default_rng(3)
+    sizes = (3, 1, 4, 2, 5)
+    spec = spec_of(*(single(c, Integers(0, n - 1)) for c, n in zip("abcde", sizes, strict=True)))
+    rows = np.column_stack([generator.integers(n, size=200) for n in sizes])
+    (tmp_path / "f.csv").write_text("a,b,c,d,e\n" + "\n".join(",".join(map(str, r)) for r in rows))
+    subsets = [*subsets_up_to(5, 2), (0, 2, 3, 4), (1, 2, 4)]
+    found = tabulate(tmp_path / "f.csv", spec=spec, subsets=subsets)
+    assert list(found) == subsets
+    for subset, counts in found.items():
+        expected = np.zeros([sizes[i] for i in subset], np.int64)
+        np.add.at(expected, tuple(rows[:, i] for i in subset), 1)
+        np.testing.assert_array_equal(counts, expected if subset else len(rows))
 
 
 def test_tables_are_merged_only_while_all_of_them_fit(monkeypatch):

@@ -144,7 +144,7 @@ def test_row_9_a_plan_is_the_same_whether_the_data_are_there_or_poisoned(town, m
     planned = Path("dpquery.plan").read_bytes()
     for place in ("tabulate", "check_header"):
         monkeypatch.setattr(f"dpquery.measurement.curator.{place}", poisoned)
-    monkeypatch.setattr("dpquery.measurement.counting.tabulate._open", poisoned)
+    monkeypatch.setattr("dpquery.measurement.counting.sources.open_regular", poisoned)
     for data in (CSV, b"age,sex,region,income\n" + b"0,F,1,5\n" * 999, None):
         Path("data.csv").unlink(missing_ok=True)
         if data is not None:

@@ -31,7 +31,13 @@ if TYPE_CHECKING:
 
 
 def release_command(
-    data: Annotated[Path, typer.Argument(help="The data: a CSV file with a header.")],
+    data: Annotated[
+        list[Path],
+        typer.Argument(
+            help="The data: text with a header, Parquet or Arrow files, a folder or quoted glob of "
+            "them, or sqlite:FILE?table=NAME, duckdb:FILE?table=NAME; several are one table."
+        ),
+    ],
     epsilon: Annotated[str, typer.Option(help="What this release may spend.")],
     delta: Delta = None,
     plan: Annotated[Path, typer.Option(help="The plan to carry out.")] = Path(PLAN_PATH),

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -35,6 +36,13 @@ def exact_delta(given: Amount) -> Fraction:
 def as_path(given: FilePath) -> Path:
     """Return a path; one of a class of its own stays so: the audit watches when it is opened."""
     return given if isinstance(given, Path) else Path(given)
+
+
+def as_data(given: FilePath | Sequence[FilePath]) -> Path | list[Path]:
+    """Return where the data lie: one location or several."""
+    if isinstance(given, str | os.PathLike):
+        return as_path(given)
+    return [as_path(location) for location in given]
 
 
 def ledger_place(given: FilePath | None) -> Path:

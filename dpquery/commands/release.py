@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, get_args
 from dpquery.commands.arguments import (
     Amount,
     FilePath,
-    as_path,
+    as_data,
     checked_count,
     checked_level,
     exact_delta,
@@ -65,7 +65,7 @@ class ReleaseReport(PublishedTables):
 
 
 def release(
-    data: FilePath,
+    data: FilePath | Sequence[FilePath],
     *,
     epsilon: Amount,
     delta: Amount | None = None,
@@ -82,7 +82,8 @@ def release(
     """Carry a plan out on data: choose its mechanism, charge and measure, make answers, write.
 
     Args:
-        data: the CSV file.
+        data: one file or several, a glob, a folder, or a table such as
+            "sqlite:survey.db?table=persons".
         epsilon: what this release may spend.
         delta: with it; default: the spec's.
         plan_path: the plan.
@@ -121,7 +122,7 @@ def release(
     check_target(directory, key=chosen.query.key, replace=replace)
     with Ledger.open(ledger_place(ledger_path), create=False) as ledger:
         ledger.check_replaced(directory)
-        measured = measure(as_path(data), chosen.query, ledger=ledger)
+        measured = measure(as_data(data), chosen.query, ledger=ledger)
     result = chosen.make(measured, level=confidence or LEVEL)
     write_release(
         directory,

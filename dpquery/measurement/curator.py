@@ -5,13 +5,13 @@ What leaves this module is the noisy measurement alone. Everything after it is p
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpquery.measurement.accounting import Guarantee, Price, charge_units, unit_of
 from dpquery.measurement.counting.exact_answers import exact_answers
+from dpquery.measurement.counting.locations import Data
 from dpquery.measurement.counting.tabulate import check_header, check_table_sizes, tabulate
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
@@ -100,16 +100,16 @@ class LinearQuery:
         return exact
 
 
-def measure(data: Path, query: Query, *, ledger: Ledger) -> StoredMeasurement:
+def measure(data: Data, query: Query, *, ledger: Ledger) -> StoredMeasurement:
     """Return the noisy measurement of a query, charging the ledger before the data is read.
 
     A query whose measurement is in the ledger is answered from there: free, identical, and without
-    opening the file. A refused charge is refused before the file is opened. Libraries of versions
-    that are not accepted, tables too large to count, and a file that cannot be read or lacks a
-    declared column are reported before anything is charged.
+    opening a file. A refused charge is refused before a file is opened. Libraries of versions that
+    are not accepted, tables too large to count, and a file that cannot be read or lacks a declared
+    column are reported before anything is charged.
 
     Args:
-        data: a CSV file; see `tabulate`.
+        data: files or tables; see `locations`.
         query: what is measured, and how it is made private.
         ledger: open, with the dataset registered.
 

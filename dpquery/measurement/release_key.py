@@ -3,7 +3,8 @@
 Releases of one key are one release, charged once and of the same noise. So a key holds all that is
 charged for: whose records, how their columns are coded and counted, who is protected, what is
 measured, how it is made private, and the number of the release. Requests that differ in any of it
-have different keys. Labels, descriptions, caps and paths are not in it.
+have different keys. Labels, descriptions, caps and paths are not in it, nor whether a path leads to
+text, to Parquet or to a table of a database: id and version name the records, wherever they lie.
 
 A key is the SHA-256 of a text, written field by field in the notation of `canonical`. What is
 counted comes between as bytes, as many as the columns before them have codes. No class and no
@@ -14,9 +15,8 @@ version 1: byte for byte what the first ledgers were written with. It could be t
 each release would have two names for ever, and be looked up by both. The text of version 1 begins
 with `(Dataset(`, of a later one with `dpquery release key N;`. What is new keeps all older keys:
 
-* A new kind of thing has a tag of its own: a kind of column, a factor, a source that is not one
-  CSV file, a mechanism, a noise, a guarantee of another accounting (`kind`), a block of queries
-  that are not counts, such as sums.
+* A new kind of thing has a tag of its own: a kind of column, a factor, a mechanism, a noise, a
+  guarantee of another accounting (`kind`), a block of queries that are not counts, such as sums.
 * A new field of a kind is written with its name, behind the others, and left out where it has the
   value that was meant before there was the field. A parameter of noise is a field like any other.
 * Only another meaning of what is written already takes another version: other answers to the same
@@ -69,7 +69,7 @@ from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Dates, Integers
-from dpquery.spec.model import Dataset, Privacy, Spec
+from dpquery.spec.model import Dataset, FileFormat, Privacy, Spec
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 _BY_SHAPE: dict[type[Factor], str] = {
@@ -145,7 +145,8 @@ def _request(spec: Spec, compiled: CompiledSpec, mechanism: str, release: int) -
     attributes = (map(_column, attribute.columns) for attribute in spec.domain.attributes)
     domain = ", ".join(f"[{', '.join(columns)}]" for columns in attributes)
     dataset, unit = _dataset(spec.dataset), _unit(spec.privacy)
-    yield write_series([dataset, f"[{domain}]", unit, mechanism, write_number(release)]).encode()
+    series = [dataset, f"[{domain}]", unit, mechanism, write_number(release), *_file(spec.file)]
+    yield write_series(series).encode()
     for classes in compiled.classes:
         yield integer_bytes(classes) + b";"
 
@@ -159,6 +160,19 @@ def _unit(privacy: Privacy) -> str:
     """Write the protected unit. The delta is in the guarantee."""
     person = write_optional(None if privacy.person is None else write_text(privacy.person))
     return write_series([person, write_number(privacy.max_rows), write_text(privacy.neighbours)])
+
+
+def _file(file: FileFormat) -> list[str]:
+    """Write the fields of a file's format that are not the default, as one part; or none."""
+    default = FileFormat()
+    texts = {
+        name: write_text(value)
+        for name in ("delimiter", "encoding", "decimal", "quote")
+        if (value := getattr(file, name)) != getattr(default, name)
+    }
+    if file.newlines_in_quotes:
+        texts["newlines_in_quotes"] = write_truth(file.newlines_in_quotes)
+    return [f"file={write_record('FileFormat', **texts)}"] if texts else []
 
 
 def _column(column: Column) -> str:

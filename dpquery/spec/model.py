@@ -137,6 +137,26 @@ class Dataset:
     parent: Parent | None = None
 
 
+@dataclass(frozen=True)
+class FileFormat:
+    """How text files write their records; declared, since a guess would depend on the data.
+
+    Attributes:
+        delimiter: the byte between two fields.
+        encoding: utf-8, utf-16 (with a byte order mark), utf-16-le, utf-16-be, latin-1 or cp1252.
+        decimal: the mark before a number's decimals.
+        quote: the mark around a field that holds delimiters; empty where there is none.
+        newlines_in_quotes: whether a quoted field may hold line feeds: a record is then as many
+            lines as its quotes span, and one line otherwise.
+    """
+
+    delimiter: str = ","
+    encoding: str = "utf-8"
+    decimal: str = "."
+    quote: str = '"'
+    newlines_in_quotes: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Spec:
     """A parsed spec. `text` and `files` (name -> text of value lists) let a plan carry it whole."""
@@ -146,6 +166,7 @@ class Spec:
     budget: Budget
     domain: Domain
     items: tuple[Item, ...]
+    file: FileFormat = FileFormat()
     text: str = field(repr=False, default="")
     files: Mapping[str, str] = field(repr=False, default_factory=dict)
 

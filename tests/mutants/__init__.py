@@ -14,6 +14,7 @@ from mutants.noise import NOISE
 from mutants.output import OUTPUT
 from mutants.rap import RAP
 from mutants.solved import SOLVED
+from mutants.sources import SOURCES
 from mutants.supply import SUPPLY
 from mutants.values import VALUES
 
@@ -22,6 +23,7 @@ MUTANTS = (
     *ACCOUNTING,
     *INPUT,
     *VALUES,
+    *SOURCES,
     *LEDGER,
     *LEDGER_STORAGE,
     *MEASUREMENT_KEY,

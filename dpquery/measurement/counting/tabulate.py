@@ -1,47 +1,50 @@
-"""Count the records of a CSV file: exact marginals over the attribute subsets a strategy measures.
+"""Count the records of files and tables: exact marginals over the subsets a strategy measures.
 
-The file is streamed in chunks, so memory does not grow with its rows (but for one entry a person
-where the unit is a person). A record is inside the domain or outside of it as a whole: one value
-that is outside a column without an `other` bin takes the record out of every marginal, so that all
-marginals are those of one and the same table.
+The sources are streamed in chunks, so memory does not grow with their rows (but for one entry a
+person where the unit is a person). A record is inside the domain or outside of it as a whole: one
+value that is outside a column without an `other` bin takes the record out of every marginal, so
+that all marginals are those of one and the same table.
 """
 
-import csv
 import math
-import os
-from collections.abc import Iterable, Mapping, Sequence
+import sqlite3
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import combinations
-from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
-from dpquery.limits import MAX_COUNTED_CELLS, MAX_LINE
-from dpquery.measurement.counting.csv_lines import Texts, chunks, columns
+from dpquery.limits import MAX_COUNTED_CELLS
+from dpquery.measurement.counting.locations import Data, sources_of
+from dpquery.measurement.counting.sources import Batch, Piece, Source, Texts, UnfitTextError
 from dpquery.measurement.counting.value_codes import coder
 from dpquery.progress import report_progress
 from dpquery.spec.domain import Column
 from dpquery.spec.model import Spec
 from dpquery.strategy.algebra.subsets import Subset
 
-_CHUNK = 2**24
+_CHUNK = 2**23
+_PARSERS, _AHEAD = 2, 3  # threads that parse; pieces that are parsed or wait for the counter
 _SMALL = 2**17  # counts that stay in the cache of a core
 _RECENT = 32  # tables that one more is tried to be merged with
 _LISTED = 12  # attributes of a table whose subsets are all looked up
+_UNREADABLE: tuple[type[Exception], ...] = (OSError, MemoryError, ValueError, TypeError)
+_UNREADABLE += (LookupError, OverflowError, pa.ArrowException, sqlite3.Error)
 
 
-def check_header(path: Path, spec: Spec) -> None:
-    """Check, from the header line alone, that the file has every declared column once.
+def check_header(data: Data, spec: Spec) -> None:
+    """Check, from headers and schemas alone, that all sources have every declared column once.
 
     Raises:
-        DataError: the file cannot be opened, or its header lacks or repeats a declared column;
-            the message names declared columns only.
+        DataError: a source cannot be opened, lacks or repeats a declared column, or is named
+            twice; the message names declared columns only.
     """
-    with _open(path) as file:
-        _locate(file, path, spec)
+    for source in sources_of(data, spec.file):
+        source.check(_declared(spec))
 
 
 def check_table_sizes(subsets: Sequence[Subset], shape: Sequence[int]) -> None:
@@ -50,7 +53,7 @@ def check_table_sizes(subsets: Sequence[Subset], shape: Sequence[int]) -> None:
 
 
 def tabulate(
-    path: Path,
+    data: Data,
     *,
     spec: Spec,
     subsets: Sequence[Subset],
@@ -59,8 +62,8 @@ def tabulate(
     """Return the exact counts of each subset of attributes, as a tensor of one axis an attribute.
 
     Args:
-        path: a CSV file: commas, a header line, UTF-8 or ASCII, quotes within a line only.
-        spec: declares the columns, the domain and the protected unit.
+        data: files and tables of databases, counted as one table; see `locations`.
+        spec: declares the columns, the domain, the protected unit and how text is written.
         subsets: attribute indices, each strictly increasing; () is the total.
         classes: for each attribute the class of every code; tensors then count classes.
 
@@ -68,35 +71,67 @@ def tabulate(
     `spec.privacy.max_rows` where the unit is a person. The result itself is NOT private.
 
     Raises:
-        DataError: the file cannot be read; the message holds nothing that was read from it.
+        DataError: a source cannot be read; the message holds nothing that was read from it.
         UnsupportedWorkloadError: the tensors together pass 2^28 cells.
     """
     if classes is None:
         classes = [np.arange(n) for n in spec.domain.shape]
     tally = _Tally(spec, subsets, classes)
-    return _tabulate(path, tally, chunk_bytes=_CHUNK)
+    return _tabulate(data, tally, chunk_bytes=_CHUNK)
 
 
 def _tabulate(
-    path: Path,
+    data: Data,
     tally: "_Tally",
     *,
     chunk_bytes: int,
 ) -> dict[Subset, NDArray[np.int64]]:
-    """Return the marginals of a tally after the whole file, read in chunks of so many bytes."""
-    with _open(path) as file:
-        width, places = _locate(file, path, tally.spec)
-        wanted = [places[name] for name in tally.names]
-        try:
-            length = max(1, os.fstat(file.fileno()).st_size)
-            for chunk in chunks(file, chunk_bytes):
-                tally.add(*columns(chunk, width=width, wanted=wanted))
-                report_progress("reading the data", min(1.0, file.tell() / length))
-            return tally.marginals()
-        except (OSError, MemoryError, ValueError, TypeError, LookupError, pa.ArrowException):
-            pass
+    """Return the marginals of a tally after all sources, read in chunks of so many bytes."""
+    problem = "no source could be read"
+    try:
+        for source, batch, share in _batches(data, tally, chunk_bytes):
+            problem = f"{source.name} could not be read to its end; {source.remedy}"
+            if batch is not None:
+                tally.add(*batch)
+            report_progress("reading the data", share)
+        return tally.marginals()
+    except UnfitTextError as error:
+        problem = f"{source.name} {error}"
+    except _UNREADABLE:
+        pass
     # Raised outside the handler: the cause's text may hold a line of the file.
-    raise DataError(f"{path} could not be read to its end; check the disk and the memory")
+    raise DataError(problem)
+
+
+def _batches(
+    data: Data, tally: "_Tally", chunk_bytes: int
+) -> Iterator[tuple[Source, Batch | None, float]]:
+    """Yield each source with none, before it is read, then its batches; and the share done."""
+    sources = sources_of(data, tally.spec.file)
+    sizes = [source.size for source in sources]
+    done, total = 0, max(1, sum(sizes))
+    declared = _declared(tally.spec)
+    with ThreadPoolExecutor(_PARSERS) as pool:
+        for source, size in zip(sources, sizes, strict=True):
+            yield source, None, done / total
+            pieces = source.pieces(declared, tally.names, size=chunk_bytes)
+            for batch, share in _parsed(pieces, pool):
+                yield source, batch, (done + share * size) / total
+            done += size
+    yield source, None, 1.0
+
+
+def _parsed(pieces: Iterable[Piece], pool: ThreadPoolExecutor) -> Iterator[tuple[Batch, float]]:
+    """Yield batches in the order of their pieces, while the next ones are parsed."""
+    waiting: deque[tuple[Future[Batch], float]] = deque()
+    for piece in pieces:
+        waiting.append((pool.submit(piece.parse), piece.share))
+        if len(waiting) == _AHEAD:
+            batch, share = waiting.popleft()
+            yield batch.result(), share
+    while waiting:
+        batch, share = waiting.popleft()
+        yield batch.result(), share
 
 
 class _Tally:
@@ -124,7 +159,7 @@ class _Tally:
             if i in used or not all(column.other for column in attribute.columns)
         ]
         declared = [c for i in self._needed for c in spec.domain.attributes[i].columns]
-        self._coders = {column.name: coder(column) for column in declared}
+        self._coders = {column.name: coder(column, spec.file.decimal) for column in declared}
         self._rows_of: dict[bytes, int] = {}  # rows counted so far of each person
         # Where no column decides anything, one is read all the same: its records are counted.
         self.names = [c.name for c in declared] or [spec.domain.attributes[0].columns[0].name]
@@ -159,13 +194,14 @@ class _Tally:
 
     def marginals(self) -> dict[Subset, NDArray[np.int64]]:
         """Return the tensor of each subset, summed from that of the group it was counted in."""
-        return {subset: self._marginal(subset) for subset in self._subsets}
-
-    def _marginal(self, subset: Subset) -> NDArray[np.int64]:
-        group = self._homes[subset]
-        tensor = self._counts[group].reshape([self._shape[i] for i in group])
-        axes = tuple(axis for axis, i in enumerate(group) if i not in subset)
-        return np.asarray(tensor.sum(axis=axes, dtype=np.int64)) if axes else tensor
+        of_group: dict[Subset, list[Subset]] = {group: [] for group in self._counts}
+        for subset in set(self._subsets):
+            of_group[self._homes[subset]].append(subset)
+        tensors: dict[Subset, NDArray[np.int64]] = {}
+        for group, subsets in of_group.items():
+            tensor = self._counts[group].reshape([self._shape[i] for i in group])
+            tensors.update(_sums(tensor, group, subsets))
+        return {subset: tensors[subset] for subset in self._subsets}
 
     def _attribute_codes(
         self, i: int, texts: Mapping[str, Texts], inside: NDArray[np.bool_]
@@ -244,6 +280,34 @@ def _merged(
     return {subset: tensors[k] for subset, k in place.items()}
 
 
+def _sums(
+    tensor: NDArray[np.int64], group: Subset, subsets: Sequence[Subset]
+) -> Iterator[tuple[Subset, NDArray[np.int64]]]:
+    """Yield the marginals of a tensor over some subsets of its attributes, each with its subset.
+
+    Attributes are summed over one by one, those of most codes first, and subsets share the sums
+    that they have in common; no more than two tensors of the size of the first are alive.
+    """
+
+    def summed(
+        tensor: NDArray[np.int64], left: Subset, undecided: Subset, wanted: Sequence[Subset]
+    ) -> Iterator[tuple[Subset, NDArray[np.int64]]]:
+        if not undecided:
+            yield left, np.asarray(tensor, np.int64)
+            return
+        i, later = undecided[0], undecided[1:]
+        if keeping := [subset for subset in wanted if i in subset]:
+            yield from summed(tensor, left, later, keeping)
+        if dropping := [subset for subset in wanted if i not in subset]:
+            axis = left.index(i)
+            rest = left[:axis] + left[axis + 1 :]
+            yield from summed(tensor.sum(axis=axis, dtype=np.int64), rest, later, dropping)
+
+    sizes = dict(zip(group, tensor.shape, strict=True))
+    order = tuple(sorted(group, key=lambda i: -sizes[i]))
+    return summed(tensor, group, order, subsets) if subsets else iter(())
+
+
 def _cells(attributes: Iterable[int], shape: Sequence[int]) -> int:
     return math.prod(shape[i] for i in attributes)
 
@@ -262,47 +326,11 @@ def _decode(distinct: list[bytes], index: NDArray[np.int32]) -> list[bytes]:
     return [stripped[i] for i in index.tolist()]
 
 
+def _declared(spec: Spec) -> list[str]:
+    """Return the columns that every source must have once."""
+    person = [] if spec.privacy.person is None else [spec.privacy.person]
+    return [column.name for column in _domain_columns(spec)] + person
+
+
 def _domain_columns(spec: Spec) -> list[Column]:
     return [column for attribute in spec.domain.attributes for column in attribute.columns]
-
-
-def _open(path: Path) -> BinaryIO:
-    """Return a regular file, open; anything else could not be read twice."""
-    if path.is_file():
-        try:
-            return path.open("rb")
-        except OSError:
-            pass
-    raise DataError(f"{path} is not a file that can be read; give the path of a CSV file")
-
-
-def _locate(file: BinaryIO, path: Path, spec: Spec) -> tuple[int, dict[str, int]]:
-    """Return the header's number of fields and the place of each declared column."""
-    names = _header(file, path)
-    declared = [column.name for column in _domain_columns(spec)]
-    if spec.privacy.person is not None:
-        declared.append(spec.privacy.person)
-    wrong = [name for name in declared if names.count(name) != 1]
-    if wrong:
-        raise DataError(
-            f"{path}: the header does not have each of these declared columns exactly once: "
-            f"{', '.join(wrong)}; rename them in the file, or set `column:` in the spec"
-        )
-    return len(names), {name: names.index(name) for name in declared}
-
-
-def _header(file: BinaryIO, path: Path) -> list[str]:
-    """Return the column names of the first line."""
-    try:
-        line = file.readline(MAX_LINE + 1)
-        if len(line) <= MAX_LINE:
-            text = line.decode("utf-8-sig").rstrip("\r\n")
-            rows = list(csv.reader([text], strict=True))
-            if text and len(rows) == 1:
-                return [name.strip() for name in rows[0]]
-    except (OSError, UnicodeDecodeError, csv.Error):
-        pass
-    raise DataError(
-        f"{path}: the first line is not a header of comma-separated column names in UTF-8; "
-        "write one there, or name another file"
-    )

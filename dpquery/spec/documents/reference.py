@@ -66,8 +66,12 @@ def _need(field: Field[object]) -> str:
         need = "" if beside else "optional"
     else:
         words = field.default if isinstance(field.default, tuple) else (field.default,)
-        need = f"default `{', '.join(map(str, words))}`"
+        need = f"default `{', '.join(map(_default, words))}`"
     return ", ".join(filter(None, (need, beside, apart)))
+
+
+def _default(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _words(schema: object) -> str:
@@ -79,7 +83,8 @@ def _words(schema: object) -> str:
         case {"anyOf": list(forms)}:
             return " or ".join(map(_words, forms))
         case {"enum": list(words)}:
-            return " or ".join(f"`{word}`" for word in words)
+            shown = (str(word).replace("|", "\\|") for word in words if str(word).strip())
+            return " or ".join(f"`{word}`" for word in shown)
         case {"items": item, "maxItems": _}:
             return f"[{_words(item)}, {_words(item)}]"
         case {"items": item}:
@@ -89,6 +94,8 @@ def _words(schema: object) -> str:
         case {"properties": dict(keys)}:
             name = names.get(str(schema))
             return f"[{name}](#{name})" if name else f"mapping with `{'`, `'.join(keys)}`"
+        case {"type": "boolean"}:
+            return "`true` or `false`"
         case {"type": ["string", *_], "pattern": str(pattern)}:
             return f"text of the form `{pattern[1:-1]}`"
         case {"type": ["integer", *_], **limits}:

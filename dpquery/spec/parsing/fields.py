@@ -19,6 +19,7 @@ from dpquery.spec.model import Neighbours
 from dpquery.spec.parsing.forms import (
     ByName,
     Decimal,
+    Delimiter,
     Form,
     ListOf,
     PairOf,
@@ -29,6 +30,7 @@ from dpquery.spec.parsing.forms import (
     Whole,
     Word,
     WordOr,
+    YesNo,
     described_as,
     either,
     ref,
@@ -41,6 +43,8 @@ NAME = r"[a-z0-9_][a-z0-9_-]{0,99}"  # becomes a file name
 NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
 _RESERVED = ("errors", "measurements", "relaxed_rows")  # a release has files of these names
 
+DELIMITERS = (",", ";", "tab", "|")
+ENCODINGS = ("utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "cp1252")
 _Other = Literal["bin", "drop"]
 _Distribution = Literal["uniform", "zipf", "geometric"]
 
@@ -134,6 +138,23 @@ class PrivacyFields(Fields, what="privacy"):
     delta = defaulted(_DELTA, Fraction(0),
         "Chance that the guarantee fails: well below 1 / rows. 0 allows Laplace noise only.",
         "1e-9")
+
+
+class FileFields(Fields, what="file"):
+    """How text files write their records: never guessed. Typed sources have types of their own."""
+
+    delimiter = defaulted(Delimiter("a delimiter", DELIMITERS), ",",
+        "What stands between two fields: comma, semicolon, tab or pipe.", "';'")
+    encoding = defaulted(Word("an encoding", ENCODINGS), ENCODINGS[0],
+        "How letters are written as bytes; utf-16 stands for a file with a byte order mark.",
+        "latin-1")
+    decimal = defaulted(Word("a decimal mark", (".", ",")), ".",
+        "What stands before a number's decimals, in text.", "','")
+    quote = defaulted(Word("a quote", ('"', "'", "none")), '"',
+        "The mark around fields that hold a delimiter, doubled inside them.", "none")
+    newlines_in_quotes = defaulted(YesNo("whether quotes hold line feeds"), False,
+        "Whether a quoted field may go on in the next line: the quotes of the whole file must then "
+        "pair up. Otherwise a record is one line.", "true")
 
 
 class BooleanFields(Fields, what="boolean"):
@@ -334,6 +355,9 @@ class SpecFields(Fields, what="the spec"):
     dataset = Field(DatasetFields, "The people that the file is about.", "{id: survey}")
     privacy = Field(PrivacyFields, "Whom the release protects, and how.", "{unit: row}")
     budget = Field(BudgetFields, "The cap on all releases of the dataset.", "{epsilon: 4}")
+    file = optional(FileFields,
+        "How text files write their records; commas and UTF-8 unless given.",
+        "{delimiter: ';', encoding: latin-1, decimal: ','}")
     domain = Field(ByName("the domain, attribute names with what they may hold", ref("attribute"),
             least=1, empty="the domain is empty; declare at least one attribute"),
         "The attributes and all values that they may hold; public knowledge, never read from the "
@@ -353,6 +377,7 @@ class QuestionFields(Fields, what="a file of questions"):
     dataset = optional(DatasetFields, _NOT_NEEDED, "{id: survey}")
     privacy = optional(PrivacyFields, _NOT_NEEDED, "{unit: row}")
     budget = optional(BudgetFields, _NOT_NEEDED, "{epsilon: 4}")
+    file = optional(FileFields, _NOT_NEEDED, "{delimiter: ';'}")
     domain = optional(SpecFields.domain.form, _NOT_NEEDED, "{age: {range: [0, 114]}}")
 
 
@@ -405,6 +430,7 @@ MAPPINGS: dict[str, type[Fields]] = {
     "privacy": PrivacyFields,
     "unit": UnitFields,
     "budget": BudgetFields,
+    "file": FileFields,
     "column": AttributeFields,
     "code": CodeFields,
     "date": DateFields,

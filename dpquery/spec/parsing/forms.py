@@ -225,6 +225,34 @@ class Word(Generic[_W]):
         return {"enum": list(self.known)}
 
 
+class Delimiter(Word[str]):
+    """A delimiter; a tab may be given as itself or as the word."""
+
+    def read(self, node: Node, problems: Problems) -> str:
+        if isinstance(node, TextNode) and node.text in {"tab", "\t"}:
+            return "\t"
+        return super().read(node, problems)
+
+    def schema(self) -> Schema:
+        return {"enum": [*self.known, "\t"]}
+
+
+@dataclass(frozen=True)
+class YesNo:
+    """Yes or no, as YAML writes them; `what` is what messages call it."""
+
+    what: str
+
+    def read(self, node: Node, problems: Problems) -> bool:
+        known = {"true": True, "yes": True, "false": False, "no": False}
+        if not isinstance(node, TextNode) or node.text.lower() not in known:
+            raise _unexpected(node, f"{self.what}, true or false")
+        return known[node.text.lower()]
+
+    def schema(self) -> Schema:
+        return {"type": "boolean"}
+
+
 @dataclass(frozen=True)
 class WordOr(Generic[_W, _T]):
     """One of a few fixed words, or a mapping."""

@@ -10,17 +10,17 @@ from pathlib import Path
 
 from dpquery.exceptions import SpecError
 from dpquery.spec.domain import Attribute
-from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec
+from dpquery.spec.model import Budget, Dataset, FileFormat, Item, Privacy, Spec
 from dpquery.spec.parsing.attributes import read_domain
 from dpquery.spec.parsing.fields import QuestionFields
 from dpquery.spec.parsing.items import read_workload
 from dpquery.spec.parsing.scope import Scope
-from dpquery.spec.parsing.sections import budget_of, dataset_of, privacy_of
+from dpquery.spec.parsing.sections import budget_of, dataset_of, file_of, privacy_of
 from dpquery.spec.parsing.spec import beside, read_text
 from dpquery.spec.parsing.yaml_nodes import read_yaml
 from dpquery.spec.problems import Place, Problems, quoted
 
-_Section = Dataset | Privacy | Budget
+_Section = Dataset | Privacy | Budget | FileFormat
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +118,9 @@ def _compare_sections(given: QuestionFields, of: Spec, problems: Problems) -> No
     with problems.collected():
         if given.budget:
             _compare("budget", budget_of(given.budget), of.budget, given)
+    with problems.collected():
+        if given.file:
+            _compare("file", file_of(given.file), of.file, given)
 
 
 def _compare(name: str, section: _Section, released: _Section, given: QuestionFields) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from dpquery.limits import MAX_DECLARED_ROWS
 from dpquery.spec.domain import Attribute
-from dpquery.spec.model import Budget, Dataset, Parent, Privacy, Rows
-from dpquery.spec.parsing.fields import BudgetFields, DatasetFields, PrivacyFields
+from dpquery.spec.model import Budget, Dataset, FileFormat, Parent, Privacy, Rows
+from dpquery.spec.parsing.fields import BudgetFields, DatasetFields, FileFields, PrivacyFields
 from dpquery.spec.parsing.forms import described
 from dpquery.spec.problems import Problems, quoted
 
@@ -47,6 +47,21 @@ def budget_of(given: BudgetFields) -> Budget:
     if given.chosen == "rho":
         return Budget(rho=given.rho)
     return Budget(epsilon=given.epsilon, delta=given.delta)
+
+
+def file_of(given: FileFields | None) -> FileFormat:
+    """Return how text files write their records."""
+    if given is None:
+        return FileFormat()
+    quote = "" if given.quote == "none" else given.quote
+    if given.newlines_in_quotes and not quote:
+        raise given.node("newlines_in_quotes").mistake(
+            "line feeds stand in quotes and there is no quote; name it, or leave out "
+            "`newlines_in_quotes`"
+        )
+    return FileFormat(
+        given.delimiter, given.encoding, given.decimal, quote, given.newlines_in_quotes
+    )
 
 
 def privacy_of(given: PrivacyFields, attributes: Iterable[Attribute]) -> Privacy:

@@ -17,6 +17,7 @@ from dpquery.spec.parsing.sections import (
     check_currency,
     check_public,
     dataset_of,
+    file_of,
     privacy_of,
 )
 from dpquery.spec.parsing.yaml_nodes import read_yaml
@@ -100,6 +101,7 @@ def _spec(text: str, name: str, problems: Problems, read_file: Callable[[str], s
     dataset = problems.attempt(lambda: dataset_of(given.dataset, problems))
     privacy = problems.attempt(lambda: privacy_of(given.privacy, attributes))
     budget = problems.attempt(lambda: budget_of(given.budget))
+    file = problems.attempt(lambda: file_of(given.file))
     items = problems.attempt(lambda: read_workload(given.workload, Scope(problems, positions)))
     if dataset and privacy:
         with problems.collected():
@@ -107,6 +109,6 @@ def _spec(text: str, name: str, problems: Problems, read_file: Callable[[str], s
     if dataset and budget:
         with problems.collected():
             check_currency(given.dataset, dataset, budget)
-    if not (dataset and privacy and budget and items and attributes):
+    if not (dataset and privacy and budget and file and items and attributes):
         raise UnreadableError(None)
-    return Spec(dataset, privacy, budget, Domain(tuple(attributes)), items, text=text)
+    return Spec(dataset, privacy, budget, Domain(tuple(attributes)), items, file, text=text)

@@ -1,0 +1,115 @@
+"""What the counter asks of a place where records lie: columns of texts, batch by batch.
+
+A kind of source is one file beside this one: text (`text_files`), Arrow (`arrow_files`) and
+databases (`databases`). All of them end in the same texts, so that there is one counter, and what a
+value means does not depend on where it was stored. Each says in its docstring why one record more
+is one record more for the counter, and changes no other.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpquery.exceptions import DataError
+
+Texts = list[tuple[list[bytes], NDArray[np.int32]]]
+"""One column of a batch: blocks of (texts, the place of each record's text among them)."""
+
+
+class Batch(NamedTuple):
+    """Some records: the texts of the wanted columns, and how many more are malformed."""
+
+    columns: list[Texts]
+    malformed: int = 0
+
+
+class Piece(NamedTuple):
+    """A batch that is still to be parsed, by any thread, and the share of the source behind it."""
+
+    parse: Callable[[], Batch]
+    share: float
+
+
+class Source(Protocol):
+    """One file, or one table of a database."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
+    def place(self) -> tuple[Path, str]:
+        """Its file, and its table if the file is a database."""
+
+    @property
+    def remedy(self) -> str:
+        """What to do where it cannot be read to its end."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes, for the share of all sources that is done."""
+
+    def check(self, declared: Sequence[str]) -> None:
+        """Check, from the header or schema alone, that it has every declared column once.
+
+        Raises:
+            DataError: it cannot be opened, lacks or repeats a declared column, or has one of a
+                type that is no text; the message names declared columns and types only.
+        """
+
+    def pieces(
+        self, declared: Sequence[str], wanted: Sequence[str], *, size: int
+    ) -> Iterator[Piece]:
+        """Yield all records in their order.
+
+        Args:
+            declared: columns that it must have, checked once more: it may have changed.
+            wanted: the columns to read, among the declared ones.
+            size: bytes of text in a piece, about; others have pieces of as many rows.
+        """
+
+
+class UnfitTextError(ValueError):
+    """A source breaks a promise that its spec makes; says what to do, and nothing of its text."""
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file; 0 where it is gone, which opening it reports."""
+    try:
+        return path.stat().st_size
+    except (OSError, ValueError):
+        return 0
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Return a regular file, open; anything else could not be read twice."""
+    if path.is_file():
+        try:
+            return path.open("rb")
+        except OSError:
+            pass
+    raise DataError(f"{path} is not a file that can be read; give the path of a data file")
+
+
+def places_of(
+    declared: Sequence[str], names: Sequence[str], *, where: str, hint: str = ""
+) -> dict[str, int]:
+    """Return the place of each declared column among the names of a header or schema.
+
+    Args:
+        declared: columns that must be there exactly once.
+        names: of all columns, in their order.
+        where: what messages call the place of the names.
+        hint: what else to do where columns are missing.
+    """
+    wrong = [name for name in declared if names.count(name) != 1]
+    if wrong:
+        remedy = hint or "rename them in the file, or set `column:` in the spec"
+        raise DataError(
+            f"{where} does not have each of these declared columns exactly once: "
+            f"{', '.join(wrong)}; {remedy}"
+        )
+    return {name: names.index(name) for name in declared}

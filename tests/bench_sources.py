@@ -1,0 +1,163 @@
+"""Counting the same rows from every kind of source, beside other readers: `make bench-sources`.
+
+    python tests/bench_sources.py [ROWS]    5 of 6 columns, all tables of up to two of 5 attributes
+
+Each figure is of a process of its own: CPU seconds, seconds, and the most memory in MB (on Linux).
+What stands beside ours is a plain count of the two-way tables of the same file by another reader,
+which promises nothing about hostile lines; a library that is not installed is left out.
+"""
+
+import itertools
+import multiprocessing
+import re
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
+from tabulate_support import single, spec_of
+
+from dpquery.measurement.counting.tabulate import tabulate
+from dpquery.spec.domain import Bins, Boolean, Categorical, Integers
+
+SPEC = spec_of(
+    single("age", Integers(0, 99)),
+    single("sex", Categorical(("M", "F"), ("M", "F"))),
+    single("region", Integers(0, 49)),
+    single("income", Bins((0.0, 1e4, 2e4, 5e4, 1e5, 1e6))),
+    single("employed", Boolean()),
+)
+NAMES = [attribute.name for attribute in SPEC.domain.attributes]
+SUBSETS = [own for size in range(3) for own in itertools.combinations(range(5), size)]
+PAIRS = [(NAMES[i], NAMES[j]) for i, j in itertools.combinations(range(5), 2)]
+
+
+def made_up(rows):
+    """Return rows of six columns: incomes in hundreds, and an id that no table needs."""
+    generator = np.random.default_rng(1)
+    incomes = np.round(generator.lognormal(10, 1, rows), -2)
+    return pa.table(
+        {
+            "age": generator.integers(0, 100, rows),
+            "sex": pa.DictionaryArray.from_arrays(generator.integers(0, 2, rows), ["M", "F"]),
+            "region": generator.integers(0, 50, rows),
+            "income": np.minimum(incomes, 999_900.0),
+            "employed": pa.DictionaryArray.from_arrays(
+                generator.integers(0, 2, rows), ["yes", "no"]
+            ),
+            "id": pa.array(np.arange(rows)),
+        }
+    )
+
+
+def write_all(folder, rows):
+    """Write the rows in every way, and return the location of each."""
+    table, text = made_up(rows), folder / "rows.csv"
+    arrow_csv.write_csv(table, text, arrow_csv.WriteOptions(quoting_style="none"))
+    arrow_csv.write_csv(
+        table, folder / "quoted.csv", arrow_csv.WriteOptions(quoting_style="all_valid")
+    )
+    for suffix, codec in {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}.items():
+        with pa.output_stream(f"{text}{suffix}", compression=codec) as out, text.open("rb") as file:
+            while block := file.read(2**20):
+                out.write(block)
+    pq.write_table(table, folder / "rows.parquet")
+    with pa.ipc.new_file(folder / "rows.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=2**18)
+    write_sqlite(table, folder / "rows.db")
+    names = ("rows.csv", "quoted.csv", "rows.csv.gz", "rows.csv.zst", "rows.csv.bz2")
+    found = {name: folder / name for name in (*names, "rows.parquet", "rows.arrow")}
+    found["sqlite"] = Path(f"sqlite:{folder}/rows.db?table=persons")
+    if find_spec("duckdb"):
+        import duckdb
+
+        with duckdb.connect(folder / "rows.duckdb") as connection:
+            connection.execute(f"CREATE TABLE persons AS FROM '{folder}/rows.parquet'")
+        found["duckdb"] = Path(f"duckdb:{folder}/rows.duckdb?table=persons")
+    return found
+
+
+def write_sqlite(table, path):
+    import sqlite3
+
+    connection = sqlite3.connect(path)
+    connection.execute(f"CREATE TABLE persons ({', '.join(table.schema.names)})")
+    for batch in table.to_batches(max_chunksize=100_000):
+        rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        connection.executemany("INSERT INTO persons VALUES (?, ?, ?, ?, ?, ?)", rows)
+    connection.commit()
+    connection.close()
+
+
+def ours(location):
+    return int(tabulate(location, spec=SPEC, subsets=SUBSETS)[()])
+
+
+def by_pyarrow(path):
+    read = pq.read_table if path.suffix == ".parquet" else arrow_csv.read_csv
+    table = read(path)
+    return [table.group_by(pair).aggregate([([], "count_all")]) for pair in PAIRS] and len(table)
+
+
+def by_duckdb(path):
+    import duckdb
+
+    connection = duckdb.connect(config={"threads": 2})
+    for pair in PAIRS:
+        query = f"SELECT {pair[0]}, {pair[1]}, count(*) FROM '{path}' GROUP BY ALL"  # noqa: S608
+        connection.sql(query).fetchall()
+    return connection.sql(f"SELECT count(*) FROM '{path}'").fetchall()[0][0]  # noqa: S608
+
+
+def by_polars(path):
+    import polars
+
+    frame = (polars.scan_parquet if path.suffix == ".parquet" else polars.scan_csv)(path)
+    polars.collect_all([frame.group_by(pair).len() for pair in PAIRS])
+    return frame.select(polars.len()).collect().item()
+
+
+def measured(count, location, out):
+    began, cpu = time.perf_counter(), time.process_time()
+    rows = count(location)
+    used = time.process_time() - cpu, time.perf_counter() - began
+    peak = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
+    out.put((*used, int(peak[1]) / 1024, rows))
+
+
+def main(rows):
+    """Print a line for each source and reader."""
+    processes = multiprocessing.get_context("spawn")
+    others = {"pyarrow": by_pyarrow, "duckdb": by_duckdb, "polars": by_polars}
+    with tempfile.TemporaryDirectory() as folder:
+        locations = write_all(Path(folder), rows)
+        cases = [(name, "dpquery", ours) for name in locations]
+        cases += [
+            (name, reader, count)
+            for name in ("rows.csv", "rows.parquet")
+            for reader, count in others.items()
+            if find_spec(reader)
+        ]
+        print(f"{'source':14} {'reader':8} {'CPU s':>7} {'s':>7} {'MB':>7} {'records':>11}")
+        for name, reader, count in cases:
+            out = processes.SimpleQueue()
+            process = processes.Process(target=measured, args=(count, locations[name], out))
+            process.start()
+            process.join()
+            if process.exitcode:
+                print(f"{name:14} {reader:8} failed")
+                continue
+            cpu, seconds, memory, counted = out.get()
+            print(
+                f"{name:14} {reader:8} {cpu:7.2f} {seconds:7.2f} {memory:7.0f} {counted:11,}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000)
