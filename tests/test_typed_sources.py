@@ -162,8 +162,8 @@ def check_sources(names, record):
         spec = spec_of(*attributes(other=other))
         with pytest.MonkeyPatch.context() as patch:
             found = counted(write(name, rows, tmp_path), spec, ALL_SUBSETS)
-            patch.setattr(arrow_files, "ROWS", piece)
-            patch.setattr("dpquery.measurement.counting.databases.ROWS", piece)
+            patch.setattr(arrow_files, "ROWS_OF_A_PIECE", piece)
+            patch.setattr("dpquery.measurement.counting.databases.ROWS_OF_A_PIECE", piece)
             with_one = [*rows[:place], more, *rows[place:]]
             after = counted(write(name, with_one, tmp_path), spec, ALL_SUBSETS)
         if name == "rows.db":  # no booleans of its own

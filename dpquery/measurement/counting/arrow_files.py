@@ -23,11 +23,17 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpquery.exceptions import DataError
-from dpquery.measurement.counting.sources import Batch, Piece, open_regular, places_of, size_of
+from dpquery.measurement.counting.sources import (
+    Piece,
+    RecordTexts,
+    open_regular,
+    places_of,
+    size_of,
+)
 
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
 PARQUET_SUFFIX = ".parquet"
-ROWS = 2**17  # of a piece
+ROWS_OF_A_PIECE = 2**17  # of a piece
 _IPC_MAGIC = b"ARROW1"
 _Is = pa.types
 _PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
@@ -49,9 +55,9 @@ def check_types(schema: pa.Schema, declared: Sequence[str], *, where: str) -> No
             )
 
 
-def batch_of(columns: Sequence[pa.Array], *, decimal: str) -> Batch:
+def batch_of(columns: Sequence[pa.Array], *, decimal: str) -> RecordTexts:
     """Return some rows as texts; `decimal` is the mark that the spec declares for numbers."""
-    return Batch([[_texts_of(column, decimal)] for column in columns])
+    return RecordTexts([[_texts_of(column, decimal)] for column in columns])
 
 
 def _texts_of(column: pa.Array, decimal: str) -> tuple[list[bytes], NDArray[np.int32]]:
@@ -194,7 +200,7 @@ class ArrowFile:
         with pq.ParquetFile(file, read_dictionary=texts, pre_buffer=False) as parquet:
             rows, done = max(1, parquet.metadata.num_rows), 0
             names = [schema.names[i] for i in kept]
-            for batch in parquet.iter_batches(ROWS, columns=names, use_threads=False):
+            for batch in parquet.iter_batches(ROWS_OF_A_PIECE, columns=names, use_threads=False):
                 done += batch.num_rows
                 places = [batch.schema.names.index(name) for name in names]
                 yield [batch.column(i) for i in places], min(1.0, done / rows)
@@ -209,8 +215,8 @@ class ArrowFile:
         batches = map(reader.get_batch, range(reader.num_record_batches)) if whole else reader
         for batch in batches:
             batch.validate(full=True)  # offsets of a damaged file would be followed anywhere
-            for start in range(0, batch.num_rows, ROWS):
-                rows = batch.slice(start, ROWS)
+            for start in range(0, batch.num_rows, ROWS_OF_A_PIECE):
+                rows = batch.slice(start, ROWS_OF_A_PIECE)
                 yield [rows.column(i) for i in places], min(1.0, file.tell() / length)
 
 

@@ -32,7 +32,7 @@ import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
 from dpquery.limits import MAX_LINE
-from dpquery.measurement.counting.sources import Batch, Texts, UnfitTextError
+from dpquery.measurement.counting.sources import RecordTexts, Texts, UnfitTextError
 
 _PIECE = 2**20  # bytes that pyarrow parses at once: they stay in a core's cache
 _LONGEST_QUOTED = 2**17  # of a field, by Python's reader, where the line has quotes
@@ -178,7 +178,7 @@ def fields(line: bytes, width: int, dialect: Dialect = DEFAULT) -> list[bytes] |
 
 def columns(
     chunk: bytes, *, width: int, wanted: Sequence[int], dialect: Dialect = DEFAULT
-) -> Batch:
+) -> RecordTexts:
     """Return the wanted columns of a chunk of whole records, and how many are malformed.
 
     Args:
@@ -194,7 +194,7 @@ def columns(
         malformed += batch.malformed
         for column, blocks in zip(texts, batch.columns, strict=True):
             column += blocks
-    return Batch(texts, malformed)
+    return RecordTexts(texts, malformed)
 
 
 def _pieces(chunk: bytes, dialect: Dialect) -> Iterator[bytes]:
@@ -213,10 +213,12 @@ def _pieces(chunk: bytes, dialect: Dialect) -> Iterator[bytes]:
         start = stop
 
 
-def _piece_columns(piece: bytes, *, width: int, wanted: Sequence[int], dialect: Dialect) -> Batch:
+def _piece_columns(
+    piece: bytes, *, width: int, wanted: Sequence[int], dialect: Dialect
+) -> RecordTexts:
     if _is_clean(piece, dialect):
         try:
-            return Batch(_read_whole(piece, width=width, wanted=wanted, dialect=dialect))
+            return RecordTexts(_read_whole(piece, width=width, wanted=wanted, dialect=dialect))
         except pa.ArrowInvalid:
             pass  # a ragged line; pyarrow's own handler of those prints what it cannot decode
     return _read_by_line(piece, width=width, wanted=wanted, dialect=dialect)
@@ -290,7 +292,9 @@ def _read_whole(
     ]
 
 
-def _read_by_line(piece: bytes, *, width: int, wanted: Sequence[int], dialect: Dialect) -> Batch:
+def _read_by_line(
+    piece: bytes, *, width: int, wanted: Sequence[int], dialect: Dialect
+) -> RecordTexts:
     """Return the wanted columns of any piece, read record by record, and the malformed ones."""
     malformed = 0
     distinct: list[dict[bytes, int]] = [{} for _ in wanted]
@@ -304,7 +308,7 @@ def _read_by_line(piece: bytes, *, width: int, wanted: Sequence[int], dialect: D
             continue
         for column, texts, index in zip(wanted, distinct, indices, strict=True):
             index.append(texts.setdefault(record[column], len(texts)))
-    return Batch(
+    return RecordTexts(
         [
             [(list(texts), np.array(index, np.int32))]
             for texts, index in zip(distinct, indices, strict=True)

@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from dpquery.exceptions import DataError
-from dpquery.measurement.counting.arrow_files import ROWS, batch_of, check_types
+from dpquery.measurement.counting.arrow_files import ROWS_OF_A_PIECE, batch_of, check_types
 from dpquery.measurement.counting.sources import (
-    Batch,
     Piece,
+    RecordTexts,
     Texts,
     open_regular,
     places_of,
@@ -78,7 +78,7 @@ class SqliteTable:
         query = f"SELECT {listed} FROM main.{_quoted(self.table)} NOT INDEXED"  # noqa: S608
         with closing(self._connect()) as connection:
             cursor = connection.execute(query)
-            while rows := cursor.fetchmany(ROWS):
+            while rows := cursor.fetchmany(ROWS_OF_A_PIECE):
                 yield Piece(partial(_batch_of_rows, rows, decimal=self.decimal), 0.0)
 
     def _connect(self) -> sqlite3.Connection:
@@ -112,14 +112,14 @@ class SqliteTable:
         return {column: columns[place] for column, place in places.items()}
 
 
-def _batch_of_rows(rows: Sequence[tuple[object, ...]], *, decimal: str) -> Batch:
+def _batch_of_rows(rows: Sequence[tuple[object, ...]], *, decimal: str) -> RecordTexts:
     """Return rows of an SQLite table as texts."""
     batch: list[Texts] = []
     for column in zip(*rows, strict=True):
         texts: dict[bytes, int] = {}
         index = [texts.setdefault(_text(value, decimal), len(texts)) for value in column]
         batch.append([(list(texts), np.array(index, np.int32))])
-    return Batch(batch)
+    return RecordTexts(batch)
 
 
 def _text(value: object, decimal: str) -> bytes:
@@ -176,7 +176,7 @@ class DuckdbTable:
         failed = False
         with closing(self._connect()) as connection:
             try:
-                for rows in connection.sql(query).to_arrow_reader(ROWS):
+                for rows in connection.sql(query).to_arrow_reader(ROWS_OF_A_PIECE):
                     yield Piece(partial(batch_of, rows.columns, decimal=self.decimal), 0.0)
             except _duckdb_error():
                 failed = True

@@ -19,7 +19,7 @@ Texts = list[tuple[list[bytes], NDArray[np.int32]]]
 """One column of a batch: blocks of (texts, the place of each record's text among them)."""
 
 
-class Batch(NamedTuple):
+class RecordTexts(NamedTuple):
     """Some records: the texts of the wanted columns, and how many more are malformed."""
 
     columns: list[Texts]
@@ -29,7 +29,7 @@ class Batch(NamedTuple):
 class Piece(NamedTuple):
     """A batch that is still to be parsed, by any thread, and the share of the source behind it."""
 
-    parse: Callable[[], Batch]
+    parse: Callable[[], RecordTexts]
     share: float
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
 from dpquery.limits import MAX_COUNTED_CELLS
 from dpquery.measurement.counting.locations import Data, sources_of
-from dpquery.measurement.counting.sources import Batch, Piece, Source, Texts, UnfitTextError
+from dpquery.measurement.counting.sources import Piece, RecordTexts, Source, Texts, UnfitTextError
 from dpquery.measurement.counting.value_codes import coder
 from dpquery.progress import report_progress
 from dpquery.spec.domain import Column
@@ -105,7 +105,7 @@ def _tabulate(
 
 def _batches(
     data: Data, tally: "_Tally", chunk_bytes: int
-) -> Iterator[tuple[Source, Batch | None, float]]:
+) -> Iterator[tuple[Source, RecordTexts | None, float]]:
     """Yield each source with none, before it is read, then its batches; and the share done."""
     sources = sources_of(data, tally.spec.file)
     sizes = [source.size for source in sources]
@@ -121,9 +121,11 @@ def _batches(
     yield source, None, 1.0
 
 
-def _parsed(pieces: Iterable[Piece], pool: ThreadPoolExecutor) -> Iterator[tuple[Batch, float]]:
+def _parsed(
+    pieces: Iterable[Piece], pool: ThreadPoolExecutor
+) -> Iterator[tuple[RecordTexts, float]]:
     """Yield batches in the order of their pieces, while the next ones are parsed."""
-    waiting: deque[tuple[Future[Batch], float]] = deque()
+    waiting: deque[tuple[Future[RecordTexts], float]] = deque()
     for piece in pieces:
         waiting.append((pool.submit(piece.parse), piece.share))
         if len(waiting) == _AHEAD:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
 import pyarrow as pa
 
@@ -29,8 +29,8 @@ from dpquery.exceptions import DataError
 from dpquery.limits import MAX_LINE
 from dpquery.measurement.counting.csv_lines import Dialect, chunks, columns
 from dpquery.measurement.counting.sources import (
-    Batch,
     Piece,
+    RecordTexts,
     Texts,
     UnfitTextError,
     open_regular,
@@ -38,9 +38,6 @@ from dpquery.measurement.counting.sources import (
     size_of,
 )
 from dpquery.spec.model import FileFormat
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _DECODED = 2**20  # bytes of UTF-16 that are decoded at once
@@ -104,7 +101,7 @@ class TextFile:
         quote = written.quote.encode()
         return Dialect(written.delimiter.encode(), quote, written.newlines_in_quotes)
 
-    def _batch(self, chunk: bytes, *, width: int, wanted: Sequence[int]) -> Batch:
+    def _batch(self, chunk: bytes, *, width: int, wanted: Sequence[int]) -> RecordTexts:
         batch = columns(chunk, width=width, wanted=wanted, dialect=self._dialect)
         to_utf8 = _BYTE_LETTERS.get(self.format.encoding)
         if to_utf8 is None:
@@ -113,7 +110,7 @@ class TextFile:
             [([to_utf8(text) for text in distinct], index) for distinct, index in column]
             for column in batch.columns
         ]
-        return Batch(recoded, batch.malformed)
+        return RecordTexts(recoded, batch.malformed)
 
     def _text_of(self, file: BinaryIO) -> BinaryIO:
         """Return the text of an open file, unpacked, with line feeds and delimiters of one byte."""
@@ -216,7 +213,7 @@ class _Utf16AsUtf8(io.RawIOBase):
         """Return True."""
         return True
 
-    def readinto(self, buffer: "WriteableBuffer") -> int:
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         """Fill a buffer with the next bytes; 0 at the end."""
         while not self._left and not self._ended:
             block = self._file.read(_DECODED)
