@@ -1,6 +1,6 @@
 """Counting the same rows from every kind of source, beside other readers: `make bench-sources`.
 
-    python tests/bench_sources.py [ROWS]    5 of 6 columns, all tables of up to two of 5 attributes
+    python tests/bench_sources.py 1000000    5 of 6 columns, all tables of up to two of 5 attributes
 
 Each figure is of a process of its own: CPU seconds, seconds, and the most memory in MB (on Linux).
 What stands beside ours is a plain count of the two-way tables of the same file by another reader,

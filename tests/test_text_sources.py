@@ -244,7 +244,8 @@ def test_letters_mean_the_same_in_every_encoding(
 ):
     monkeypatch.setattr(text_files, "_DECODED", block)
     spec = replaced(
-        spec_of(single("größe", LETTERS, other="show")), FileFormat(encoding=declared, delimiter=";")
+        spec_of(single("größe", LETTERS, other="show")),
+        FileFormat(encoding=declared, delimiter=";"),
     )
     text = "größe;b\r\nÄ;1\r\né€;1\r\nÄ;€\nx;\nÃ;2\n"
     path = tmp_path / f"f.csv{suffix}"

@@ -137,8 +137,9 @@ def slow_typed(rows, spec):
     """The counts of rows, each as the quoted line that the CSV reader of the oracle takes."""
     tables = {s: np.zeros([spec.domain.shape[i] for i in s], np.int64) for s in ALL_SUBSETS}
     for row in rows:
-        texts = [t if t.isprintable() or not t.strip() else "\x01" for t in fields(row)]
-        header, _, body = as_csv([[t.strip("\n\r\0") for t in texts]]).partition(b"\n")
+        stripped = (text.strip() for text in fields(row))
+        texts = [text if text.isprintable() else "\x01" for text in stripped]
+        header, _, body = as_csv([texts]).partition(b"\n")
         for subset, own in slow_counts(body, spec=spec, header=header).items():
             tables[subset] += own
     return tables
@@ -298,7 +299,9 @@ def test_a_database_names_a_table_that_is_one(tmp_path):
         connection.execute("CREATE VIEW twice AS SELECT * FROM persons, (SELECT 1 UNION SELECT 2)")
         connection.execute('CREATE TABLE "x; DROP ""T""" (age)')
     connection.close()
-    spec = spec_of(single("age", Integers(0, 1)), single("o", Boolean(), header='o"dd', other="show"))
+    spec = spec_of(
+        single("age", Integers(0, 1)), single("o", Boolean(), header='o"dd', other="show")
+    )
     assert tabulate(Path(f"sqlite:{place}?table=persons"), spec=spec, subsets=[()])[()] == 1
     assert "is a view" in refusal(f"sqlite:{place}?table=twice")
     assert "does not exist" in refusal(f"sqlite:{place}?table=nobody")
