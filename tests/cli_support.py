@@ -57,9 +57,16 @@ class Done:
     err: str
 
 
-def run(*arguments):
+class Terminal(StringIO):
+    """Where a command prints to that asks whether somebody sits there."""
+
+    def isatty(self):
+        return True
+
+
+def run(*arguments, terminal=False):
     """Run a command inside this process, as the console script would."""
-    out, err = StringIO(), StringIO()
+    out, err = Terminal() if terminal else StringIO(), StringIO()
     with (
         mock.patch.object(sys, "argv", ["dpquery", *map(str, arguments)]),
         redirect_stdout(out),

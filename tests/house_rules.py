@@ -61,6 +61,7 @@ ROOMS = (
     "audit.checks",
     "audit.rap",
     "audit.run",
+    "data_check",
     "cli.output",
     "cli",
     "__init__",
@@ -82,6 +83,13 @@ WITH_A_SEED = {"simulated_runs"}
 
 WITH_GENERATOR = "public_chance"
 """The module that makes generators, all of public seeds; measurement may not import it."""
+
+# The room that shows what the records hold lies apart from every way of a release.
+APART = "data_check"
+SHOWS_RECORDS = {"cli.check", "cli.output.check"}
+"""The modules that may ask it."""
+KNOWN_APART = ("exceptions", "untrusted", "spec", "spec.parsing", "measurement.counting", APART)
+"""The rooms that it may know: how a file is read, and nothing of ledger, noise or curator."""
 
 # What could open a file.
 READERS = {"csv", "pandas", "pyarrow", "sqlite3", "mmap", "io", "os", "pathlib", "urllib", "socket"}
@@ -219,6 +227,19 @@ def strategy_and_reconstruction_cannot_open_data(module: Module) -> list[str]:
         if identifier(node) in OPENERS
     ]
     return imported + opened
+
+
+def the_check_of_data_lies_apart(module: Module) -> list[str]:
+    """It reads the records and says what is in them; no release may come there, nor it to one."""
+    inside = room_of(module.name) == APART
+    if below(module) in SHOWS_RECORDS:
+        return []
+    return [
+        module.offence(line, f"imports {name}: what shows the records lies apart")
+        for line, name in module.imports
+        if name.split(".")[0] == "dpquery"
+        and (room_of(name) not in KNOWN_APART if inside else room_of(name) == APART)
+    ]
 
 
 def asserts_never_validate(module: Module) -> list[str]:
@@ -364,6 +385,7 @@ RULES: tuple[Callable[[Module], list[str]], ...] = (
     only_the_operating_system_gives_random_bits,
     only_the_rehearsal_takes_chance_with_a_seed,
     strategy_and_reconstruction_cannot_open_data,
+    the_check_of_data_lies_apart,
     asserts_never_validate,
     errors_are_caught_by_name,
     nothing_is_global,

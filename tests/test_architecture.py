@@ -37,6 +37,7 @@ from house_rules import (
     room_of,
     rooms_are_as_listed,
     strategy_and_reconstruction_cannot_open_data,
+    the_check_of_data_lies_apart,
 )
 from sources import ROOT, TESTS, Module, find, modules, package
 
@@ -45,7 +46,7 @@ TOP_LEVEL |= {"sample_data"}
 
 # Rooms from which the data can be reached, and the functions through which they would come in.
 WITH_DATA = {"measurement", "planning", "mechanisms", "commands", "audit", "cli"}
-WITH_DATA |= {"__main__", "__init__"}
+WITH_DATA |= {"__main__", "__init__", "data_check"}
 DATALESS = sorted({room.split(".")[0] for room in ROOMS} - WITH_DATA)
 DOORS = ("tabulate", "check_header", "measure")
 
@@ -119,6 +120,21 @@ PLANTED = [
     (strategy_and_reconstruction_cannot_open_data, "strategy/a.py", "import pyarrow.csv"),
     (strategy_and_reconstruction_cannot_open_data, "strategy/a.py", "open('data.csv')"),
     (strategy_and_reconstruction_cannot_open_data, "reconstruction/a.py", "path.read_text()"),
+    (the_check_of_data_lies_apart, "commands/a.py", "from dpquery.data_check.check import check"),
+    (the_check_of_data_lies_apart, "cli/a.py", "def f():\n    import dpquery.data_check"),
+    (the_check_of_data_lies_apart, "audit/checks/a.py", "from dpquery import data_check"),
+    (the_check_of_data_lies_apart, "__init__.py", "from dpquery.data_check import check"),
+    (
+        the_check_of_data_lies_apart,
+        "data_check/a.py",
+        "from dpquery.measurement.ledger.ledger import Ledger",
+    ),
+    (the_check_of_data_lies_apart, "data_check/a.py", "from dpquery.measurement import curator"),
+    (
+        the_check_of_data_lies_apart,
+        "data_check/a.py",
+        "def f():\n    from dpquery.measurement.noise.exact_noise import draw",
+    ),
     (asserts_never_validate, "spec/a.py", "assert x"),
     (errors_are_caught_by_name, "a/app.py", "try:\n    f()\nexcept:\n    pass"),
     (errors_are_caught_by_name, "spec/a.py", "try:\n    f()\nexcept (A, Exception):\n    pass"),
@@ -281,6 +297,22 @@ def test_only_measurement_can_reach_the_data(room: str) -> None:
     inside = [module.name for module in package() if module.room in {room, f"{room}.py"}]
     assert inside
     assert {name: reached for name in inside if (reached := reachable(graph, name) & doors)} == {}
+
+
+def test_no_way_of_a_release_leads_to_the_check_of_data_and_none_from_it_to_the_ledger() -> None:
+    graph = import_graph(package())
+    apart = {module.name for module in package() if module.room == "data_check"}
+    assert apart
+    ways = ("commands.release", "commands.answer", "commands.plan", "audit.run")
+    for start in ("measurement.curator", "mechanisms.choose", *ways):
+        assert reachable(graph, f"dpquery.{start}") & apart == set()
+    known = set().union(*(reachable(graph, name) for name in apart))
+    assert "dpquery.measurement.counting.tabulate" in known
+    assert "dpquery.measurement.curator" not in known
+    refused = ("measurement.ledger", "measurement.noise", "measurement.rap", "releases", "commands")
+    assert [
+        name for name in known if name.startswith(tuple(f"dpquery.{own}" for own in refused))
+    ] == []
 
 
 def test_the_top_level_holds_only_what_is_agreed() -> None:

@@ -8,6 +8,7 @@ import typer
 
 from dpquery.cli.answer import answer_command
 from dpquery.cli.audit import audit_command
+from dpquery.cli.check import check_command
 from dpquery.cli.error_report import error_report_command
 from dpquery.cli.init import init_command, schema_command
 from dpquery.cli.ledger import ledger_app
@@ -29,6 +30,7 @@ app = typer.Typer(
 for name, command in (
     ("init", init_command),
     ("schema", schema_command),
+    ("check", check_command),
     ("plan", plan_command),
     ("release", release_command),
     ("answer", answer_command),

@@ -1,0 +1,177 @@
+"""A guess at how a file is laid out, from its first mebibyte, by simple counts.
+
+A release never guesses: this is what a person may declare after a look at the file.
+"""
+
+import codecs
+import csv
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from dpquery.data_check.findings import FileGuess
+from dpquery.exceptions import DataError
+
+_HEAD = 2**20
+_LINES = 1000  # that delimiters are tried on
+_DELIMITERS = (",", ";", "\t", "|")
+_NUMBER = re.compile(r"[+-]?\d+([.,]\d*)?([eE][+-]?\d+)?")
+_POINT, _COMMA = re.compile(r"[+-]?\d*\.\d+"), re.compile(r"[+-]?\d+,\d+")
+_CONTAINERS = (
+    (b"\x1f\x8b", "gzip", True),
+    (b"\x28\xb5\x2f\xfd", "zstd", True),
+    (b"BZh", "bz2", True),
+    (b"PK\x03\x04", "zip", False),
+    (b"PAR1", "Parquet", False),
+    (b"ARROW1", "Arrow", False),
+    (b"SQLite format 3\0", "SQLite", False),
+    (b"\xd0\xcf\x11\xe0", "Excel (old) or another Office file", False),
+    (b"<stata_dta>", "Stata", False),
+    (b"$FL2", "SPSS", False),
+)
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+def guess(path: Path, declared: Collection[str]) -> FileGuess:
+    """Return how a file seems to be laid out.
+
+    Args:
+        path: the file.
+        declared: names of the columns that the spec declares; they tell delimiters apart.
+
+    Raises:
+        DataError: the file cannot be opened.
+    """
+    head, container, is_text = _beginning(path)
+    if not is_text:
+        return FileGuess(container, is_text=False)
+    encoding, text = _decoded(head)
+    if "\0" in text:
+        return FileGuess(container, is_text=False)
+    lines = text.splitlines() if len(head) < _HEAD else text.splitlines()[:-1]
+    lines = [line for line in lines if line][:_LINES] or text.splitlines()[:1]
+    quote = _quote(lines)
+    delimiter = max(_DELIMITERS, key=lambda mark: _merit(lines, mark, quote, declared))
+    rows = _rows(lines, delimiter, quote)
+    names = tuple(name.strip() for name in rows[0]) if rows else ()
+    return FileGuess(
+        container,
+        is_text=True,
+        encoding=encoding,
+        delimiter=delimiter,
+        quote=quote,
+        decimal=_decimal(rows[1:], delimiter),
+        newlines_in_quotes=_goes_over_lines(text, lines, delimiter, quote),
+        names=names,
+        steady=_steady(rows),
+        headless=not {*names} & {*declared} and any(map(_NUMBER.fullmatch, names)),
+    )
+
+
+def _beginning(path: Path) -> tuple[bytes, str, bool]:
+    """Return the first bytes of the text in a file, what holds it, and whether it is text."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+        for mark, name, is_text in _CONTAINERS:
+            if not head.startswith(mark):
+                continue
+            if not is_text:
+                return b"", name, False
+            try:
+                with pa.input_stream(str(path), compression=name) as stream:
+                    return stream.read(_HEAD), name, True
+            except (OSError, pa.ArrowException):
+                return b"", f"{name} (damaged)", False
+        return head, "DuckDB" if head[8:12] == b"DUCK" else "", head[8:12] != b"DUCK"
+    except OSError:
+        pass
+    raise DataError(f"{path} is not a file that can be read; give the path of a data file")
+
+
+def _decoded(head: bytes) -> tuple[str, str]:
+    """Return the likely encoding of a beginning, and its text."""
+    for mark, name in _MARKS:
+        if head.startswith(mark):
+            codec = "utf-8-sig" if name == "utf-8" else name
+            return name, head.decode(codec, "ignore")
+    zeros = head[:1000].count(0)
+    if 3 * zeros > len(head[:1000]):  # every other byte, in plain text
+        name = "utf-16-be" if head[:1] == b"\0" else "utf-16-le"
+        return name, head.decode(name, "ignore")
+    try:
+        # A character may be cut in two at the end.
+        return "utf-8", codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        pass
+    try:
+        if any(0x80 <= byte < 0xA0 for byte in head):
+            return "cp1252", head.decode("cp1252")
+    except UnicodeDecodeError:
+        pass
+    return "latin-1", head.decode("latin-1")
+
+
+def _rows(lines: Sequence[str], delimiter: str, quote: str) -> list[list[str]]:
+    """Return the fields of each line, for itself; a line with open quotes is one field."""
+    rows: list[list[str]] = []
+    for line in lines:
+        try:
+            rows += csv.reader([line], delimiter=delimiter, quotechar=quote, strict=True)
+        except csv.Error:
+            rows.append([line])
+    return rows
+
+
+def _merit(
+    lines: Sequence[str], delimiter: str, quote: str, declared: Collection[str]
+) -> tuple[int, bool, float, int]:
+    """Return how well a delimiter fits: first of all, how many declared columns it shows."""
+    rows = _rows(lines, delimiter, quote)
+    names = [name.strip() for name in rows[0]] if rows else []
+    return len({*names} & {*declared}), len(names) > 1, _steady(rows), len(names)
+
+
+def _steady(rows: Sequence[Sequence[str]]) -> float:
+    """Return the share of records with as many fields as the first line."""
+    return sum(len(row) == len(rows[0]) for row in rows[1:]) / max(1, len(rows) - 1) if rows else 0
+
+
+def _quote(lines: Sequence[str]) -> str:
+    """Return the quotes that stand around fields: single ones where only they begin and end."""
+
+    def around(mark: str) -> int:
+        field = re.compile(rf"(^|[,;\t|]){mark}[^{mark}]*{mark}($|[,;\t|])")
+        return sum(bool(field.search(line)) for line in lines)
+
+    return "'" if around("'") > around('"') else '"'
+
+
+def _decimal(rows: Sequence[Sequence[str]], delimiter: str) -> str:
+    """Return the decimal mark of the numbers: a comma only where it ends no field."""
+    if delimiter == ",":
+        return "."
+    fields = [field.strip() for row in rows for field in row]
+    commas = sum(bool(_COMMA.fullmatch(field)) for field in fields)
+    return "," if commas > sum(bool(_POINT.fullmatch(field)) for field in fields) else "."
+
+
+def _goes_over_lines(text: str, lines: Sequence[str], delimiter: str, quote: str) -> bool:
+    """Return whether fewer records are malformed where quotes may go over line ends."""
+    if quote not in text:
+        return False
+    alone = _rows(lines, delimiter, quote)
+    width = len(alone[0])
+    ragged = sum(len(row) != width for row in alone)
+    try:
+        reader = csv.reader(text.splitlines(keepends=True), delimiter=delimiter, quotechar=quote)
+        together = [row for _, row in zip(range(_LINES), reader, strict=False) if row]
+    except csv.Error:  # a field that is too long: a quote is never closed
+        return False
+    return ragged > sum(len(row) != width for row in together[:-1])

@@ -1,0 +1,176 @@
+"""Counts over the records of a file, chunk by chunk, in bounded memory; all of them are private."""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpquery.data_check.findings import RowsPerPerson, UndeclaredValues
+from dpquery.measurement.counting.csv_lines import Texts
+from dpquery.measurement.counting.value_codes import coder
+from dpquery.spec.domain import Attribute, Categorical, Column
+
+MAX_TEXTS = 10_000
+"""Undeclared texts of a column that are counted at once."""
+MAX_PERSONS = 2**21
+"""Persons that are counted at once; of more, a random half, a quarter and so on is followed."""
+SHOWN = 10
+_LONGEST = 64  # bytes of a text or an id that are kept
+
+
+class TextCounts:
+    """Records of each text; where there are too many texts the rarer half is forgotten.
+
+    A text that is common anywhere in the file, at its end too, is found all the same.
+    """
+
+    def __init__(self, most: int = MAX_TEXTS) -> None:
+        self._most = most
+        self._counts: Counter[bytes] = Counter()
+        self.complete = True
+
+    def add(self, text: bytes, records: int) -> None:
+        """Count a text in some more records."""
+        self._counts[text[:_LONGEST]] += records
+        if len(self._counts) > self._most:
+            commonest = heapq.nlargest(
+                self._most // 2, self._counts.items(), key=lambda own: own[1]
+            )
+            self._counts = Counter(dict(commonest))
+            self.complete = False
+
+    def commonest(self) -> tuple[tuple[str, int], ...]:
+        """Return all texts that are known, commonest first."""
+        return tuple((readable(text), records) for text, records in self._counts.most_common())
+
+
+class ColumnTally:
+    """Undeclared values of one column."""
+
+    def __init__(self, attribute: Attribute, column: Column) -> None:
+        self.column = column
+        self._attribute = attribute
+        self._codes_of = coder(column)
+        self._texts = TextCounts()
+        self._seen = np.zeros(column.length, np.bool_)
+        self._records = self._alone = 0
+
+    def add(self, texts: Texts) -> NDArray[np.bool_]:
+        """Count one chunk; return for every record whether its value is undeclared."""
+        parts = [np.zeros(0, np.bool_)]
+        for distinct, index in texts:
+            codes = self._codes_of(distinct)
+            undeclared = (codes < 0) | (codes >= self.column.length)
+            self._seen[codes[~undeclared]] = True
+            records = np.bincount(index, minlength=len(distinct))
+            for place in np.flatnonzero(undeclared):
+                self._texts.add(distinct[place].strip(), int(records[place]))
+            parts.append(undeclared[index])
+        undeclared = np.concatenate(parts)
+        self._records += int(undeclared.sum())
+        return undeclared
+
+    def add_alone(self, records: int) -> None:
+        """Count records that are left out for this column alone."""
+        self._alone += records
+
+    def result(self) -> UndeclaredValues:
+        """Return what was found."""
+        absent: tuple[str, ...] = ()
+        if isinstance(self.column.kind, Categorical):
+            absent = tuple(self.column.label(int(code)) for code in np.flatnonzero(~self._seen))
+        return UndeclaredValues(
+            self._attribute.name,
+            self.column,
+            self._records,
+            self._alone,
+            self._texts.commonest(),
+            self._texts.complete,
+            absent,
+        )
+
+
+class PersonTally:
+    """Rows of each person, of those rows that nothing else leaves out.
+
+    Beyond so many persons a random part of them is followed, chosen by a hash that differs from
+    run to run, with all rows of each: memory stays bounded and the picture true.
+    """
+
+    def __init__(self, most: int = MAX_PERSONS) -> None:
+        self._most = most
+        self._rows: dict[bytes, int] = {}
+        self._mask = 0
+        self.blank = self._blank_alone = 0
+
+    def blanks(self, texts: Texts) -> NDArray[np.bool_]:
+        """Return for every record of a chunk whether it has no id."""
+        parts = [np.zeros(0, np.bool_)]
+        for distinct, index in texts:
+            parts.append(np.array([not text.strip() for text in distinct], np.bool_)[index])
+        blank = np.concatenate(parts)
+        self.blank += int(blank.sum())
+        return blank
+
+    def add(self, texts: Texts, inside: NDArray[np.bool_]) -> None:
+        """Count the rows of one chunk that are inside."""
+        start = 0
+        for distinct, index in texts:
+            kept = index[inside[start : start + index.size]]
+            start += index.size
+            rows = np.bincount(kept, minlength=len(distinct))
+            for place in np.flatnonzero(rows):
+                self._add(_identity(distinct[place].strip()), int(rows[place]))
+
+    def add_alone(self, records: int) -> None:
+        """Count records that are left out for want of an id alone."""
+        self._blank_alone += records
+
+    def _add(self, person: bytes, rows: int) -> None:
+        if hash(person) & self._mask:
+            return
+        self._rows[person] = self._rows.get(person, 0) + rows
+        if len(self._rows) > self._most:
+            self._mask = 2 * self._mask + 1
+            self._rows = {own: n for own, n in self._rows.items() if not hash(own) & self._mask}
+
+    def result(self) -> RowsPerPerson:
+        """Return what was found."""
+        scale = self._mask + 1
+        numbers = sorted(Counter(self._rows.values()).items())
+        busiest = heapq.nlargest(3, self._rows.items(), key=lambda own: own[1])
+        return RowsPerPerson(
+            tuple((rows, scale * number) for rows, number in numbers),
+            1 / scale,
+            self.blank,
+            self._blank_alone,
+            tuple((readable(person), rows) for person, rows in busiest),
+        )
+
+
+def _identity(person: bytes) -> bytes:
+    """Return what a person is counted by: the id, cut where it is long."""
+    if len(person) <= _LONGEST:
+        return person
+    return b"%b %d" % (person[:_LONGEST], hash(person))
+
+
+def readable(text: bytes) -> str:
+    r"""Return the text of a field, with bytes that are no UTF-8 written out.
+
+    >>> readable(b"caf\xe9")
+    'caf\\xe9'
+    """
+    return text.decode("utf-8", "backslashreplace")
+
+
+def columns_of(attributes: Iterable[Attribute], present: Mapping[str, int]) -> list[ColumnTally]:
+    """Return a tally for each declared column that a file has."""
+    return [
+        ColumnTally(attribute, column)
+        for attribute in attributes
+        for column in attribute.columns
+        if column.name in present
+    ]

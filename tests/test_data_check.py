@@ -1,0 +1,308 @@
+"""What `dpquery check` finds: true counts, the reasons, and YAML that mends the spec."""
+
+import gzip
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tabulate_support import FUZZ, HEADER, LINE, attributes, single, spec_of
+from wild_files import FILES, NO_HEADERS
+
+from dpquery.data_check import check as module
+from dpquery.data_check.file_records import FileRecords
+from dpquery.data_check.layout import guess
+from dpquery.data_check.tallies import PersonTally, TextCounts
+from dpquery.exceptions import DataError
+from dpquery.measurement.counting.tabulate import tabulate
+from dpquery.spec.domain import Categorical
+from dpquery.spec.parsing.spec import load_spec
+
+HEAD = """\
+dataset: {id: town, version: 1}
+privacy: {unit: row, neighbours: add-remove}
+budget: {epsilon: 4}
+"""
+WORKLOAD = "workload:\n  - {name: all, product: {}}\n"
+SURVEY = (
+    HEAD + "domain:\n  sex: {values: [F, M]}\n  happy: {values: {1: very, 2: not}}\n" + WORKLOAD
+)
+PANEL = HEAD.replace("unit: row", "unit: {person: nr, max_rows: 3}") + (
+    "domain:\n  year: {range: [1980, 1987]}\n  union: boolean\n" + WORKLOAD
+)
+CENSUS = HEAD + "domain:\n  area: {range: [1, 9]}\n  cars: {range: [0, 2]}\n" + WORKLOAD
+SURVEY_ROWS = "1,F,1\n2,M,\n3,F,NA\n4,F,2\n5,M,iap\n6,,1\n7,F,\n8,M,2\n"
+PANEL_ROWS = "".join(f"{nr},{year},0\n" for year in range(1980, 1988) for nr in range(1, 6))
+
+
+def checked(folder, spec, content):
+    """What a check finds in a file held against a spec."""
+    (folder / "w.yaml").write_text(spec)
+    (folder / "d.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    return module.check(folder / "d.csv", folder / "w.yaml")
+
+
+def mended(folder, spec, found):
+    """The spec with the lines pasted in that the check gave."""
+    lines = "\n".join(found.remedies)
+    head, domain, workload = spec.partition("domain:\n")[0], lines, WORKLOAD
+    (folder / "mended.yaml").write_text(f"{head}{domain}\n{workload}")
+    return load_spec(folder / "mended.yaml")
+
+
+# -------------------------------------------------------------------------- the four cases
+
+
+def test_a_survey_says_how_many_are_left_out_and_for_which_column(tmp_path):
+    found = checked(tmp_path, SURVEY, f"id,sex,happy\n{SURVEY_ROWS}")
+    records = found.records
+    assert (records.total, records.kept, records.left_out) == (8, 3, 5)
+    sex, happy = records.columns
+    assert (sex.records, sex.alone, sex.commonest) == (1, 1, (("", 1),))
+    assert (happy.records, happy.alone) == (4, 4)
+    assert happy.commonest == (("", 2), ("NA", 1), ("iap", 1))
+    assert found.header.undeclared == ("id",)
+    assert not found.as_declared
+
+
+def test_a_panel_sorted_by_year_says_what_max_rows_leaves_out(tmp_path):
+    found = checked(tmp_path, PANEL, f"nr,year,union\n{PANEL_ROWS}")
+    records = found.records
+    assert records.persons.persons == ((8, 5),)
+    assert (records.total, records.kept) == (40, 15)
+    assert [records.persons.beyond(limit) for limit in (1, 3, 8)] == [35, 25, 0]
+    assert found.as_declared  # the spec says that three rows of each person count
+
+
+def test_a_semicolon_file_declared_as_comma_says_which_delimiter_it_has(tmp_path):
+    found = checked(tmp_path, SURVEY, f"id,sex,happy\n{SURVEY_ROWS}".replace(",", ";"))
+    assert found.records is None
+    assert found.header.missing == ("sex", "happy")
+    assert found.layout.delimiter == ";"
+    assert found.remedies[0] == 'file: {delimiter: ";"}'
+    assert not found.as_declared
+
+
+def test_a_census_sample_widens_the_range_and_says_nothing_of_the_rest(tmp_path):
+    rows = "".join(f"{area},{area % 4}\n" for area in range(1, 13))
+    found = checked(tmp_path, CENSUS, f"area,cars\n{rows}")
+    area, cars = found.records.columns
+    assert (area.records, cars.records) == (3, 3)
+    assert (found.records.left_out, area.alone, cars.alone) == (5, 2, 2)
+    assert "  area: {range: [1, 12]}" in found.remedies
+    assert "  cars: {range: [0, 3]}" in found.remedies
+
+
+@pytest.mark.parametrize(
+    ("spec", "content"),
+    [
+        (SURVEY, f"id,sex,happy\n{SURVEY_ROWS}"),
+        (CENSUS, "area,cars\n1,0\n12,1\n5,99\n5,3\n5,-9\n5,x\n"),
+        (SURVEY, "sex,happy\nf,1\nF,2\nM,3\nm,a: b\nM,'x\nM,{}\nM,#1\nM,\u00e9\nM,null\n"),
+        (
+            HEAD + "domain:\n  pay: {column: eur, bins: [0, 10, 20]}\n  y: boolean\n"
+            "  r: {merge: {a: boolean, b: {values: [u]}}}\n" + WORKLOAD,
+            "eur,y,a,b\n5,ja,1,u\n20,nein,0,v\n35.5,?,,u\nNA,1,1,u\n",
+        ),
+    ],
+)
+def test_a_spec_with_the_lines_pasted_in_leaves_nobody_out(tmp_path, spec, content):
+    found = checked(tmp_path, spec, content)
+    assert not found.as_declared
+    spec_of_all = mended(tmp_path, spec, found)
+    again = module.check(tmp_path / "d.csv", tmp_path / "mended.yaml")
+    assert again.as_declared
+    assert again.records.left_out == 0
+    total = tabulate(tmp_path / "d.csv", spec=spec_of_all, subsets=[()])[()]
+    assert total == again.records.total
+
+
+# -------------------------------------------------------------- what it says is what a release does
+
+
+def records_of(path, spec):
+    return module._records(FileRecords(path, spec), spec, lambda _: None)
+
+
+@pytest.mark.parametrize("person", [None, "extra"])
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_in_every_wild_file_as_many_are_kept_as_a_release_counts(tmp_path, name, person):
+    town = load_town(tmp_path, None if person is None else "name")
+    (tmp_path / "d.csv").write_bytes(FILES[name])
+    records = records_of(tmp_path / "d.csv", town)
+    assert records.kept == tabulate(tmp_path / "d.csv", spec=town, subsets=[()])[()]
+    assert 0 <= records.kept <= records.total
+
+
+def load_town(folder, person):
+    unit = "row" if person is None else f"{{person: {person}, max_rows: 2}}"
+    text = HEAD.replace("unit: row", f"unit: {unit}") + (
+        "domain:\n  age: {range: [0, 4]}\n  sex: {values: [F, M]}\n"
+        "  region: {values: {1: North, 2: South}, other: bin}\n"
+        "  income: {bins: [0, 10, 20.5, 50]}\n"
+    )
+    (folder / "town.yaml").write_text(text + WORKLOAD)
+    return load_spec(folder / "town.yaml")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("lines") / "d.csv"
+
+
+@FUZZ
+@given(st.lists(LINE, max_size=30), st.booleans(), st.sampled_from([None, "extra"]))
+def test_whatever_the_lines_as_many_are_kept_as_a_release_counts(place, lines, other, person):
+    spec = spec_of(*attributes(other=other), person=person, max_rows=2)
+    place.write_bytes(HEADER + b"\n" + b"\n".join(lines))
+    records = records_of(place, spec)
+    assert records.kept == tabulate(place, spec=spec, subsets=[()])[()]
+    undeclared = [own.records for own in records.columns]
+    whole = tabulate(place, spec=spec_of(*attributes(other=True)), subsets=[(0,), (1,), (2,)])
+    malformed = records.malformed.records
+    assert undeclared[:3] == [int(whole[(i,)][-1]) - malformed for i in range(3)]
+    assert all(own.alone <= own.records for own in records.columns)
+
+
+# ------------------------------------------------------------------------------ bounded memory
+
+
+def test_too_many_texts_are_forgotten_but_not_the_common_ones():
+    counts = TextCounts(most=100)
+    for number in range(10_000):
+        counts.add(b"%d" % number, 1)
+        if number > 9_000:
+            counts.add(b"NA", 1)
+    assert not counts.complete
+    assert len(counts.commonest()) <= 100
+    text, records = counts.commonest()[0]
+    assert text == "NA"
+    assert 900 <= records <= 1_000
+
+
+def test_a_long_text_is_cut():
+    counts = TextCounts()
+    counts.add(b"x" * 2**20, 1)
+    assert counts.commonest() == (("x" * 64, 1),)
+
+
+def test_of_too_many_persons_a_part_is_followed_with_all_their_rows():
+    tally = PersonTally(most=1000)
+    ids = [b"%d" % person for person in range(20_000)]
+    for _ in range(3):
+        tally.add([(ids, np.arange(20_000, dtype=np.int32))], np.ones(20_000, np.bool_))
+    found = tally.result()
+    assert found.share in {1 / 32, 1 / 64}
+    ((rows, persons),) = found.persons
+    assert rows == 3
+    assert 0.7 * 20_000 < persons < 1.3 * 20_000
+
+
+# ------------------------------------------------------------------------------ what is odd
+
+
+def test_malformed_lines_are_counted_named_and_placed(tmp_path):
+    content = 'sex,happy\nF,1\nF\nF,1,2\n"F,1\nM,2\nF\n'
+    malformed = checked(tmp_path, SURVEY, content).records.malformed
+    assert (malformed.records, malformed.dropped) == (4, True)
+    assert malformed.reasons == (
+        ("1 field where the header has 2", 2, 3),
+        ("3 fields where the header has 2", 1, 4),
+        ("quotes that do not pair up within the line", 1, 5),
+    )
+
+
+def test_ids_that_are_blank_are_nobodys(tmp_path):
+    found = checked(tmp_path, PANEL, "nr,year,union\n ,1980,1\n,1999,1\n7,1980,0\n")
+    persons = found.records.persons
+    assert (persons.blank, persons.blank_alone, persons.persons) == (2, 1, ((1, 1),))
+    assert not found.as_declared
+
+
+def test_a_header_that_repeats_or_lacks_a_column_is_named_and_the_rest_is_read(tmp_path):
+    found = checked(tmp_path, SURVEY, "sex,sex,happy\nF,F,9\nM,M,1\n")
+    assert found.header.repeated == ("sex",)
+    assert [own.column.name for own in found.records.columns] == ["happy"]
+    assert found.records.columns[0].records == 1
+    assert not found.as_declared
+
+
+def test_a_declared_value_that_no_record_holds_is_named(tmp_path):
+    found = checked(tmp_path, SURVEY, "sex,happy\nf,1\nM,2\n")
+    assert found.records.columns[0].absent == ("F",)
+
+
+def test_a_file_as_declared_has_nothing_to_mend(tmp_path):
+    found = checked(tmp_path, SURVEY, "sex,happy\nF,1\nM,2\n")
+    assert found.as_declared
+    assert found.remedies == ()
+    assert found.records.left_out == 0
+
+
+def test_what_another_bin_takes_in_is_as_declared(tmp_path):
+    spec = SURVEY.replace("2: not}", "2: not}, other: bin")
+    found = checked(tmp_path, spec, "sex,happy\nF,1\nM,7\n")
+    assert found.records.columns[1].records == 1
+    assert found.as_declared
+
+
+@pytest.mark.parametrize("name", sorted(NO_HEADERS))
+def test_a_file_without_a_header_is_looked_at_all_the_same(tmp_path, name):
+    found = checked(tmp_path, SURVEY, NO_HEADERS[name])
+    assert not found.header.fits
+    assert not found.as_declared
+
+
+def test_a_file_that_is_not_there_is_a_data_error(tmp_path):
+    (tmp_path / "w.yaml").write_text(SURVEY)
+    for path in (tmp_path / "none.csv", tmp_path):
+        with pytest.raises(DataError):
+            module.check(path, tmp_path / "w.yaml")
+
+
+# ------------------------------------------------------------------------------ the guess
+
+TEXT = "name;eur\nZoë;1,5\n€;2,25\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (TEXT.encode(), {"encoding": "utf-8", "delimiter": ";", "decimal": ","}),
+        (TEXT.encode("cp1252"), {"encoding": "cp1252"}),
+        (TEXT.replace("€", "ä").encode("latin-1"), {"encoding": "latin-1"}),
+        (TEXT.encode("utf-16"), {"encoding": "utf-16", "delimiter": ";"}),
+        (TEXT.encode("utf-16-be"), {"encoding": "utf-16-be", "delimiter": ";"}),
+        (TEXT.replace(";", "\t").encode(), {"delimiter": "\t"}),
+        (TEXT.replace(";", "|").encode(), {"delimiter": "|"}),
+        (b"name,eur\n'a,b',1\n'c',2\n", {"quote": "'", "steady": 1.0}),
+        (b'name,eur\n"a\nb",1\n"c",2\n', {"newlines_in_quotes": True}),
+        (b'name,eur\n"a",1\n"c",2\n', {"newlines_in_quotes": False}),
+        (b"1,2.5\n3,4.5\n", {"headless": True}),
+        (gzip.compress(TEXT.encode()), {"container": "gzip", "delimiter": ";"}),
+        (gzip.compress(TEXT.encode())[:20], {"is_text": False}),
+        (b"PAR1\0\0", {"container": "Parquet", "is_text": False}),
+        (b"SQLite format 3\0", {"container": "SQLite"}),
+        (b"\0" * 99, {"is_text": False}),
+        (b"", {"is_text": True, "names": ()}),
+        (b"\n\n", {"is_text": True}),
+        (b'"' * 2**21, {"is_text": True}),
+    ],
+)
+def test_the_layout_is_guessed(tmp_path, content, expected):
+    (tmp_path / "d").write_bytes(content)
+    found = guess(tmp_path / "d", ("name", "eur"))
+    assert {key: getattr(found, key) for key in expected} == expected
+
+
+def test_declared_columns_tell_delimiters_apart(tmp_path):
+    (tmp_path / "d").write_text("a;b,c,d,e\n1;2,3,4,5\n")
+    assert guess(tmp_path / "d", ("a",)).delimiter == ";"
+    assert guess(tmp_path / "d", ()).delimiter == ","
+
+
+def test_a_column_of_texts_alone_is_told(tmp_path):
+    (tmp_path / "d.csv").write_bytes(b"x\n" + b"a\n" * 9)
+    spec = spec_of(single("x", Categorical(("b",), ("b",))))
+    (column,) = records_of(tmp_path / "d.csv", spec).columns
+    assert (column.records, column.absent) == (9, ("b",))
