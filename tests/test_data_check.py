@@ -11,7 +11,7 @@ from wild_files import FILES, NO_HEADERS
 
 from dpquery.data_check import check as module
 from dpquery.data_check.file_records import FileRecords
-from dpquery.data_check.layout import guess
+from dpquery.data_check.layout import guessed_layout
 from dpquery.data_check.tallies import PersonTally, TextCounts
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.tabulate import tabulate
@@ -206,8 +206,8 @@ def test_malformed_lines_are_counted_named_and_placed(tmp_path):
     malformed = checked(tmp_path, SURVEY, content).records.malformed
     assert (malformed.records, malformed.dropped) == (4, True)
     assert malformed.reasons == (
-        ("1 field where the header has 2", 2, 3),
-        ("3 fields where the header has 2", 1, 4),
+        ("has 1 field, the header 2", 2, 3),
+        ("has 3 fields, the header 2", 1, 4),
         ("quotes that do not pair up within the line", 1, 5),
     )
 
@@ -291,14 +291,14 @@ TEXT = "name;eur\nZoë;1,5\n€;2,25\n"
 )
 def test_the_layout_is_guessed(tmp_path, content, expected):
     (tmp_path / "d").write_bytes(content)
-    found = guess(tmp_path / "d", ("name", "eur"))
+    found = guessed_layout(tmp_path / "d", ("name", "eur"))
     assert {key: getattr(found, key) for key in expected} == expected
 
 
 def test_declared_columns_tell_delimiters_apart(tmp_path):
     (tmp_path / "d").write_text("a;b,c,d,e\n1;2,3,4,5\n")
-    assert guess(tmp_path / "d", ("a",)).delimiter == ";"
-    assert guess(tmp_path / "d", ()).delimiter == ","
+    assert guessed_layout(tmp_path / "d", ("a",)).delimiter == ";"
+    assert guessed_layout(tmp_path / "d", ()).delimiter == ","
 
 
 def test_a_column_of_texts_alone_is_told(tmp_path):

@@ -5,6 +5,7 @@ import hashlib
 import os
 import platform
 import re
+import subprocess
 import sys
 import tomllib
 from importlib import metadata, resources
@@ -142,6 +143,16 @@ def test_the_audit_of_this_installation_passes():
         finding for finding in findings if not finding.passed and finding.subject not in other
     ] == []
     assert {finding.subject for finding in findings} == {*ACCEPTED, "dpquery", "requirements.txt"}
+
+
+def test_a_release_that_loads_what_shows_records_is_found(monkeypatch):
+    claim = "a release loads nothing of `dpquery check`, which shows what records hold"
+    (own,) = (own for own in supply.supply(QUICK) if own.claim == claim)
+    assert own.passed
+    for printed in ("dpquery.commands.release dpquery.data_check.check", ""):
+        done = subprocess.CompletedProcess([], 0, printed, "")
+        monkeypatch.setattr(supply.subprocess, "run", lambda *_, done=done, **__: done)
+        assert not supply._apart_finding().passed
 
 
 def test_another_version_than_the_locked_is_worth_a_word_and_an_old_one_fails(monkeypatch):

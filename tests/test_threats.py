@@ -22,15 +22,16 @@ from cli_support import CSV, PERSON_SPEC, contents, ended, ok, plan_town, refuse
 from noise_support import budget_for
 from sources import ROOT, TESTS, find, package
 
+import dpquery
 from dpquery.audit.run import PARTS
-from dpquery.cli import release
+from dpquery.cli import check, release
 from dpquery.cli.app import app
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw
 from dpquery.spec.parsing.spec import load_spec
 
 TABLE = ROOT / "dpquery" / "docs" / "guarantee.md"
-ROWS = 42
+ROWS = 43
 # Not defended, or not offered: these rows point to what the page says of them.
 DOCUMENTED = {12, 39}
 CANARY = "CANARY_9f3a71"
@@ -386,12 +387,19 @@ def test_row_35_what_is_typed_for_a_release_is_paths_budgets_and_names():
     assert set(inspect.signature(release.release_command).parameters) == public
 
 
-def test_row_41_records_are_read_by_release_alone_and_a_proxy_is_said_to_be_public():
+def test_row_41_records_are_read_by_release_and_check_and_a_proxy_is_said_to_be_public():
     readers = {
-        name
+        (command.name, name)
         for command in app.registered_commands
         for name in inspect.signature(command.callback).parameters
         if name in {"data", "csv", "records", "truth", "proxy", "against", "compare"}
     }
-    assert readers == {"data", "proxy"}
+    assert readers == {("release", "data"), ("check", "data"), ("plan", "proxy")}
     assert "PUBLIC data" in ok("plan", "--help").out
+
+
+def test_row_43_a_check_says_that_it_is_private_and_has_no_option_to_write():
+    given = set(inspect.signature(check.check_command).parameters)
+    assert given == {"data", "spec", "to_pipe"}
+    assert check.PRIVATE.startswith("PRIVATE: ")
+    assert "check" not in dpquery.__all__

@@ -9,10 +9,11 @@ import typer
 from dpquery.cli.output.screen import print_grids, show, shown_progress
 from dpquery.exceptions import SpecError
 
-PRIVATE = (
-    "PRIVATE: made of the records, without noise. For those who may see them: do not publish,\n"
-    "send or store it. It is no part of a release; no file is written, no ledger is opened."
-)
+PRIVATE = """\
+PRIVATE: made of the records, without noise, for those who
+may see them. Do not publish, send or store it. No file is
+written here, and no ledger is opened.
+"""
 
 
 def check_command(
@@ -39,7 +40,7 @@ def check_command(
             "say --to-pipe where nobody else can read what it goes to"
         )
     forbid_dumps()
-    show(f"{PRIVATE}\n")
+    show(PRIVATE)
     as_declared = _print_check(data, spec)
     if not as_declared:
         raise typer.Exit(1)

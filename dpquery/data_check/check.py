@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpquery.data_check.file_records import FileRecords
 from dpquery.data_check.findings import DataCheck, Malformed, Records
-from dpquery.data_check.layout import guess
+from dpquery.data_check.layout import guessed_layout
 from dpquery.data_check.malformed_lines import MalformedLines
 from dpquery.data_check.remedies import remedies
 from dpquery.data_check.tallies import ColumnTally, PersonTally, columns_of
@@ -39,7 +39,7 @@ def check(
     """
     spec = load_spec(spec_path)
     file = FileRecords(data, spec)
-    layout = guess(data, file.declared)
+    layout = guessed_layout(data, file.declared)
     records = _records(file, spec, progress) if file.places else None
     return DataCheck(
         spec, file.header, layout, records, remedies(spec, file.header, layout, records)

@@ -38,7 +38,7 @@ _MARKS = (
 )
 
 
-def guess(path: Path, declared: Collection[str]) -> FileGuess:
+def guessed_layout(path: Path, declared: Collection[str]) -> FileGuess:
     """Return how a file seems to be laid out.
 
     Args:

@@ -39,7 +39,7 @@ class MalformedLines:
         number = line.count(b",") + 1
         if b'"' in line:
             return "quotes within a field, or another number of fields than the header"
-        return f"{number} field{'s' * (number > 1)} where the header has {self._width}"
+        return f"has {number} field{'s' * (number > 1)}, the header {self._width}"
 
     def reasons(self) -> tuple[tuple[str, int, int], ...]:
         """Return (what is wrong, how many, line of the first), commonest first."""

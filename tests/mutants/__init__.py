@@ -6,6 +6,7 @@ adds its rows.
 """
 
 from mutants.accounting import ACCOUNTING
+from mutants.check import CHECK
 from mutants.counted import COUNTED
 from mutants.input import INPUT
 from mutants.ledger import LEDGER
@@ -26,6 +27,15 @@ MUTANTS = (
     *VALUES,
     *COUNTED,
     *SOURCES,
+    *CHECK,
+    *LEDGER,
+    *LEDGER_STORAGE,
+    *MEASUREMENT_KEY,
+    *RAP,
+    *OUTPUT,
+    *SOLVED,
+    *SUPPLY,
+)
     *LEDGER,
     *LEDGER_STORAGE,
     *MEASUREMENT_KEY,

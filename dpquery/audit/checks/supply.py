@@ -12,6 +12,8 @@ import base64
 import hashlib
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata, resources
 from importlib.util import find_spec
@@ -40,6 +42,7 @@ def supply(_: Size) -> Iterator[Finding]:
     yield _locked_finding(locked)
     for name in SEALED:
         yield files_finding(name)
+    yield _apart_finding()
 
 
 def locked_versions() -> dict[str, str]:
@@ -65,6 +68,19 @@ def _locked_finding(locked: Mapping[str, str]) -> Finding:
     if others:
         evidence += f"; others here: {', '.join(others)}"
     return Finding("supply", LOCK, "versions may differ from the locked ones", True, evidence)
+
+
+def _apart_finding() -> Finding:
+    """Say whether a release loads the room that shows what records hold, which it must not."""
+    code = "import sys, dpquery.cli.release, dpquery.commands.release; print(*sys.modules)"
+    process = subprocess.run(  # noqa: S603 this very program, on no file
+        [sys.executable, "-c", code], capture_output=True, check=False, text=True
+    )
+    loaded = [name for name in process.stdout.split() if name.split(".")[0] == "dpquery"]
+    shows = [name for name in loaded if name.split(".")[1:2] == ["data_check"]]
+    evidence = f"{len(loaded)} modules of dpquery are loaded, {len(shows)} of the check"
+    claim = "a release loads nothing of `dpquery check`, which shows what records hold"
+    return Finding("supply", "dpquery", claim, bool(loaded) and not shows, evidence)
 
 
 def files_finding(name: str) -> Finding:

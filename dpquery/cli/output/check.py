@@ -221,8 +221,8 @@ def to_paste(found: DataCheck, spec: str) -> list[str]:
     if not found.remedies:
         return []
     return [
-        f"to paste into {spec}, where the code book says so too: a spec is published, and one that",
-        "was written from the records tells what it was written from",
-        "",
+        f"# To paste into {spec}, where the code book says so too:",
+        "# a spec is published, and one that was written from the",
+        "# records tells what it was written from.",
         *found.remedies,
     ]
