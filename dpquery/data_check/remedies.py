@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from dpquery.data_check.findings import FileGuess, Header, Records, UndeclaredValues
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
@@ -35,6 +35,7 @@ def remedies(
         for attribute in spec.domain.attributes:
             if any(column.name in by_column for column in attribute.columns):
                 domain += _attribute_lines(attribute, by_column)
+        lines += _person_lines(spec, records)
         if domain:
             lines += ["domain:", *(f"  {line}" for line in domain)]
     return tuple(lines)
@@ -51,6 +52,23 @@ def _file_lines(layout: FileGuess) -> list[str]:
     other = [f"{key}: {scalar(found)}" for key, (found, usual) in given.items() if found != usual]
     other += ["newlines_in_quotes: true"] * layout.newlines_in_quotes
     return [f"file: {{{', '.join(other)}}}"] if other else []
+
+
+def _person_lines(spec: Spec, records: Records) -> list[str]:
+    """Return as a comment the least max_rows that leaves out next to nothing, where one does."""
+    persons, limit = records.persons, spec.privacy.max_rows
+    if persons is None or not persons.beyond(limit):
+        return []
+    rows = sum(number * of for number, of in persons.persons)
+    enough = next(n for n, _ in persons.persons if 100 * persons.beyond(n) <= rows)
+    if enough <= limit:
+        return []
+    unit = f"{{person: {scalar(spec.privacy.person or '')}, max_rows: {enough}}}"
+    return [
+        f"# privacy: unit: {unit} would leave out "
+        f"{persons.beyond(enough):,} rows, not {persons.beyond(limit):,};",
+        f"# noise grows in proportion: {enough / limit:.3g} times that of max_rows: {limit}",
+    ]
 
 
 def _attribute_lines(attribute: Attribute, found: dict[str, UndeclaredValues]) -> list[str]:
@@ -84,16 +102,18 @@ def _mended(column: Column, found: UndeclaredValues) -> tuple[list[str], str]:
         case Integers(low=low, high=high):
             whole = [int(float(text)) for text in texts if _WHOLE.fullmatch(text)]
             numbers = _believable(whole, low, high)
-            wide = min([low, *numbers]), max([high, *numbers])
+            limits = [*numbers, low, high]
+            first = low if min(limits) == low else outwards(min(limits), low)
+            last = high if max(limits) == high else outwards(max(limits), high)
             rest = len(numbers) < len(texts) or not found.complete
-            return [f"range: [{wide[0]}, {wide[1]}]", *_shown(column, needed=rest)], ""
+            return [f"range: [{first}, {last}]", *_shown(column, needed=rest)], ""
         case Bins(edges=edges):
             real = [float(text) for text in texts if _REAL.fullmatch(text)]
             numbers = _believable(real, edges[0], edges[-1])
             below = [own for own in numbers if own < edges[0]]
-            more = [float(math.floor(min(below)))] if below else []
-            above = [own for own in numbers if own >= edges[-1]]
-            end = [float(math.floor(max(above)) + 1)] if above else []
+            above = [math.floor(own) + 1 for own in numbers if own >= edges[-1]]
+            more = [float(outwards(min(below), edges[0]))] if below else []
+            end = [float(outwards(max(above), edges[-1]))] if above else []
             rest = len(numbers) < len(texts) or not found.complete
             return [_edges([*more, *edges, *end]), *_shown(column, needed=rest)], ""
         case Boolean(true=true, false=false):
@@ -113,14 +133,21 @@ def _with_values(column: Column, texts: list[str], *, complete: bool) -> tuple[l
     if not isinstance(kind, Categorical) or len(kind.values) > _WRITTEN:
         added = ", ".join(scalar(text) for text in [*blank, *known])
         return [*_fields(column), *_shown(column, needed=True)], f"# or add to its list: {added}"
-    values = [f"{scalar(v)}: {scalar(t)}" for v, t in zip(kind.values, kind.labels, strict=True)]
-    values += [f"{scalar(text)}: {_label(text, kind.labels)}" for text in [*blank, *known]]
+    pairs = [*zip(kind.values, kind.labels, strict=True)]
+    pairs += [(text, _label(text, kind.labels)) for text in [*blank, *known]]
     needed = len(known) < len(rest) or not complete
-    return [f"values: {{{', '.join(values)}}}", *_shown(column, needed=needed)], ""
+    return [_values(pairs), *_shown(column, needed=needed)], ""
 
 
 def _label(text: str, taken: Iterable[str]) -> str:
-    return scalar(text if text and text not in taken else "no answer")
+    return text if text and text not in taken else "no answer"
+
+
+def _values(pairs: Sequence[tuple[str, str]]) -> str:
+    """Return texts with their labels; as a list where each is its own label."""
+    if all(text == label for text, label in pairs):
+        return f"values: {_list(text for text, _ in pairs)}"
+    return f"values: {{{', '.join(f'{scalar(text)}: {scalar(label)}' for text, label in pairs)}}}"
 
 
 def _believable(numbers: list[int] | list[float], low: float, high: float) -> list[float]:
@@ -134,6 +161,16 @@ def _believable(numbers: list[int] | list[float], low: float, high: float) -> li
     ]
 
 
+def outwards(number: float, limit: float) -> int:
+    """Return a wider limit that takes a number in, rounded as far as it moves: no record's own.
+
+    >>> outwards(1137, 300), outwards(-43, -30), outwards(1988, 1987)
+    (1200, -50, 1988)
+    """
+    size = 10 ** (len(str(math.floor(abs(number - limit)))) - 1)
+    return (math.ceil if number > limit else math.floor)(number / size) * size
+
+
 def _shown(column: Column, *, needed: bool) -> list[str]:
     return ["other: bin"] if needed or column.other else []
 
@@ -142,8 +179,7 @@ def _fields(column: Column) -> list[str]:
     """Return the fields of a column as it is declared."""
     match column.kind:
         case Categorical(values=values, labels=labels) if len(values) <= _WRITTEN:
-            pairs = [f"{scalar(v)}: {scalar(t)}" for v, t in zip(values, labels, strict=True)]
-            fields = [f"values: {{{', '.join(pairs)}}}"]
+            fields = [_values([*zip(values, labels, strict=True)])]
         case Categorical():
             fields = ["values: ... # as now"]
         case Integers(low=low, high=high):
