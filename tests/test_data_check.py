@@ -278,7 +278,8 @@ TEXT = "name;eur\nZoë;1,5\n€;2,25\n"
         (b"name,eur\n'a,b',1\n'c',2\n", {"quote": "'", "steady": 1.0}),
         (b'name,eur\n"a\nb",1\n"c",2\n', {"newlines_in_quotes": True}),
         (b'name,eur\n"a",1\n"c",2\n', {"newlines_in_quotes": False}),
-        (b"1,2.5\n3,4.5\n", {"headless": True}),
+        (TEXT.replace("\n", "\r").encode(), {"delimiter": ";", "names": ("name", "eur")}),
+        (b"name,eur\nx\x0by,1\nx\xe2\x80\xa8y,2\n", {"steady": 1.0}),
         (gzip.compress(TEXT.encode()), {"container": "gzip", "delimiter": ";"}),
         (gzip.compress(TEXT.encode())[:20], {"is_text": False}),
         (b"PAR1\0\0", {"container": "Parquet", "is_text": False}),
@@ -293,6 +294,16 @@ def test_the_layout_is_guessed(tmp_path, content, expected):
     (tmp_path / "d").write_bytes(content)
     found = guessed_layout(tmp_path / "d", ("name", "eur"))
     assert {key: getattr(found, key) for key in expected} == expected
+
+
+def test_a_first_record_in_place_of_a_header_and_odd_ends_of_lines_are_remarked(tmp_path):
+    for content, word in (
+        (b"1,2.5\n3,4.5\n", "looks like a record"),
+        (b"name,eur\ra,1\r", "carriage"),
+    ):
+        (tmp_path / "d").write_bytes(content)
+        (remark,) = guessed_layout(tmp_path / "d", ("name", "eur")).remarks
+        assert word in remark
 
 
 def test_declared_columns_tell_delimiters_apart(tmp_path):

@@ -132,7 +132,7 @@ class FileGuess:
         newlines_in_quotes: whether fields in quotes go over several lines.
         names: fields of the first line.
         steady: share of the other lines that have as many fields.
-        headless: whether the first line looks like a record.
+        remarks: what is odd besides.
     """
 
     container: str
@@ -144,7 +144,7 @@ class FileGuess:
     newlines_in_quotes: bool = False
     names: tuple[str, ...] = ()
     steady: float = 0.0
-    headless: bool = False
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

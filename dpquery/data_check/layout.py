@@ -6,7 +6,7 @@ A release never guesses: this is what a person may declare after a look at the f
 import codecs
 import csv
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -54,8 +54,9 @@ def guessed_layout(path: Path, declared: Collection[str]) -> FileGuess:
     encoding, text = _decoded(head)
     if "\0" in text:
         return FileGuess(container, is_text=False)
-    lines = text.splitlines() if len(head) < _HEAD else text.splitlines()[:-1]
-    lines = [line for line in lines if line][:_LINES] or text.splitlines()[:1]
+    ends = "\r" if "\r" in text and "\n" not in text else "\n"
+    whole = text.split(ends) if len(head) < _HEAD else text.split(ends)[:-1]
+    lines = [line.rstrip("\r") for line in whole if line.strip("\r")][:_LINES] or [text[:_HEAD]]
     quote = _quote(lines)
     delimiter = max(_DELIMITERS, key=lambda mark: _merit(lines, mark, quote, declared))
     rows = _rows(lines, delimiter, quote)
@@ -70,8 +71,16 @@ def guessed_layout(path: Path, declared: Collection[str]) -> FileGuess:
         newlines_in_quotes=_goes_over_lines(text, lines, delimiter, quote),
         names=names,
         steady=_steady(rows),
-        headless=not {*names} & {*declared} and any(map(_NUMBER.fullmatch, names)),
+        remarks=tuple(_remarks(ends, names, declared)),
     )
+
+
+def _remarks(ends: str, names: Collection[str], declared: Collection[str]) -> Iterator[str]:
+    """Yield what is odd about the beginning of a file."""
+    if ends == "\r":
+        yield "lines end in carriage returns alone: write the file again with line feeds"
+    if not {*names} & {*declared} and any(map(_NUMBER.fullmatch, names)):
+        yield "the first line looks like a record: a header of column names is needed"
 
 
 def _beginning(path: Path) -> tuple[bytes, str, bool]:
@@ -170,7 +179,8 @@ def _goes_over_lines(text: str, lines: Sequence[str], delimiter: str, quote: str
     width = len(alone[0])
     ragged = sum(len(row) != width for row in alone)
     try:
-        reader = csv.reader(text.splitlines(keepends=True), delimiter=delimiter, quotechar=quote)
+        ended = (f"{line}\n" for line in text.split("\n"))
+        reader = csv.reader(ended, delimiter=delimiter, quotechar=quote)
         together = [row for _, row in zip(range(_LINES), reader, strict=False) if row]
     except csv.Error:  # a field that is too long: a quote is never closed
         return False

@@ -167,7 +167,7 @@ def outwards(number: float, limit: float) -> int:
     >>> outwards(1137, 300), outwards(-43, -30), outwards(1988, 1987)
     (1200, -50, 1988)
     """
-    size = 10 ** (len(str(math.floor(abs(number - limit)))) - 1)
+    size = int(10 ** (len(str(math.floor(abs(number - limit)))) - 1))
     return (math.ceil if number > limit else math.floor)(number / size) * size
 
 

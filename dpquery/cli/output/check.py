@@ -202,8 +202,7 @@ def _layout_grid(layout: FileGuess, header: Header) -> Grid:
         ("lines with as many fields", percent(layout.steady)),
     ]
     notes = ["a guess from the first mebibyte; a release takes the spec's word and never guesses"]
-    if layout.headless:
-        notes.append("the first line looks like a record: a header of column names is needed")
+    notes += layout.remarks
     if header.undeclared:
         notes.append(f"columns that the spec does not use: {_named(header.undeclared)}")
     return Grid("the file, as it seems", ("", ""), tuple(rows), tuple(notes))
