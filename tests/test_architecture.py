@@ -307,7 +307,7 @@ def test_no_way_of_a_release_leads_to_the_check_of_data_and_none_from_it_to_the_
     for start in ("measurement.curator", "mechanisms.choose", *ways):
         assert reachable(graph, f"dpquery.{start}") & apart == set()
     known = set().union(*(reachable(graph, name) for name in apart))
-    assert "dpquery.measurement.counting.tabulate" in known
+    assert "dpquery.measurement.counting.value_codes" in known
     assert "dpquery.measurement.curator" not in known
     refused = ("measurement.ledger", "measurement.noise", "measurement.rap", "releases", "commands")
     assert [

@@ -1,11 +1,17 @@
 """What `dpquery check` finds: true counts, the reasons, and YAML that mends the spec."""
 
 import gzip
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 from tabulate_support import FUZZ, HEADER, LINE, attributes, single, spec_of
 from wild_files import FILES, NO_HEADERS
 
@@ -14,6 +20,7 @@ from dpquery.data_check.file_records import FileRecords
 from dpquery.data_check.layout import guessed_layout
 from dpquery.data_check.tallies import PersonTally, TextCounts
 from dpquery.exceptions import DataError
+from dpquery.measurement.counting.locations import sources_of
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.spec.domain import Categorical
 from dpquery.spec.parsing.spec import load_spec
@@ -44,9 +51,12 @@ def checked(folder, spec, content):
 
 def mended(folder, spec, found):
     """The spec with the lines pasted in that the check gave."""
-    lines = "\n".join(found.remedies)
-    head, domain, workload = spec.partition("domain:\n")[0], lines, WORKLOAD
-    (folder / "mended.yaml").write_text(f"{head}{domain}\n{workload}")
+    for line in found.remedies:
+        if line.startswith("file: "):
+            spec = line + "\n" + re.sub(r"^file: .*\n", "", spec)
+        elif attribute := re.match(r"  \w+: ", line):
+            spec = re.sub(rf"^{attribute[0]}.*$", lambda _, line=line: line, spec, flags=re.M)
+    (folder / "mended.yaml").write_text(spec)
     return load_spec(folder / "mended.yaml")
 
 
@@ -78,6 +88,7 @@ def test_a_semicolon_file_declared_as_comma_says_which_delimiter_it_has(tmp_path
     found = checked(tmp_path, SURVEY, f"id,sex,happy\n{SURVEY_ROWS}".replace(",", ";"))
     assert found.records is None
     assert found.header.missing == ("sex", "happy")
+    assert "semicolons separate them" in found.header.refusals[0]
     assert found.layout.delimiter == ";"
     assert found.remedies[0] == 'file: {delimiter: ";"}'
     assert not found.as_declared
@@ -117,11 +128,88 @@ def test_a_spec_with_the_lines_pasted_in_leaves_nobody_out(tmp_path, spec, conte
     assert total == again.records.total
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"id;sex;happy\n{SURVEY_ROWS}".replace(",", ";").encode(),
+        f"id\tsex\thappy\n{SURVEY_ROWS}".replace(",", "\t").encode(),
+        f"id|sex|happy\n{SURVEY_ROWS}".replace(",", "|").encode(),
+        f"id,sex,happy\n{SURVEY_ROWS}".encode("utf-16"),
+        f"id,sex,happy\n{SURVEY_ROWS}".encode("utf-16-be"),
+        f"id;sex;happy\n{SURVEY_ROWS}9;F;Zoë".replace(",", ";").encode("cp1252"),
+        f"'i,d','sex',happy\n{SURVEY_ROWS}".encode(),
+        b'id,sex,happy\n"a\nb",F,1\n"c\n",M,2\n',
+    ],
+)
+def test_a_layout_that_is_pasted_in_is_read(tmp_path, content):
+    found = checked(tmp_path, SURVEY, content)
+    assert not found.as_declared
+    assert found.remedies[0].startswith("file: {")
+    mended(tmp_path, SURVEY, found)
+    again = module.check(tmp_path / "d.csv", tmp_path / "mended.yaml")
+    assert again.header.refusals == again.failures == ()
+    mended(tmp_path, (tmp_path / "mended.yaml").read_text(), again)
+    assert module.check(tmp_path / "d.csv", tmp_path / "mended.yaml").records.left_out == 0
+
+
+def test_several_files_and_tables_are_one(tmp_path):
+    first = checked(tmp_path, SURVEY, "sex,happy\nF,1\nX,1\n").records
+    with gzip.open(tmp_path / "e.csv.gz", "wt") as file:
+        file.write("happy,sex\n1,F\n2\n3,M\n")
+    table = pa.table({"sex": ["F", None, "M"], "happy": [1, 2, 7]})
+    parquet.write_table(table, tmp_path / "f.parquet")
+    with closing(sqlite3.connect(tmp_path / "g.db")) as database:
+        database.execute("CREATE TABLE t (sex TEXT, happy INTEGER)")
+        database.execute("INSERT INTO t VALUES ('F', 1), ('M', 9)")
+        database.commit()
+    places = [tmp_path / "d.csv", tmp_path / "e.csv.gz", tmp_path / "f.parquet"]
+    found = module.check([*places, Path(f"sqlite:{tmp_path}/g.db?table=t")], tmp_path / "w.yaml")
+    records = found.records
+    assert (first.total, records.total) == (2, 10)
+    assert [own.records for own in records.columns] == [2, 3]
+    assert records.malformed.reasons == (("has 1 field, the header 2", 1, "line 3 of e.csv.gz"),)
+    assert records.kept == 10 - 5 - 1
+
+
+def test_a_file_of_several_that_lacks_a_column_is_named(tmp_path):
+    checked(tmp_path, SURVEY, "sex,happy\nF,1\n")
+    (tmp_path / "e.csv").write_text("sex\nF\n")
+    found = module.check([tmp_path / "d.csv", tmp_path / "e.csv"], tmp_path / "w.yaml")
+    (refusal,) = found.header.refusals
+    assert "e.csv" in refusal
+    assert found.header.missing == ("happy",)
+    assert [own.column.name for own in found.records.columns] == ["sex"]
+    assert found.records.total == 2
+
+
+def test_a_file_that_breaks_in_its_midst_is_said_to_break(tmp_path):
+    spec = SURVEY.replace("domain:", "file: {newlines_in_quotes: true}\ndomain:", 1)
+    found = checked(tmp_path, spec, 'sex,happy\nF,1\nM,"2\n')
+    assert "does not pair its quotes" in found.failures[0]
+    assert not found.as_declared
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        (gzip.compress(b"sex,happy\nF,1\n"), "suffix .gz"),
+        (b"PAR1\0\0", "suffix .parquet"),
+        (b"PK\x03\x04\0", "zip archive"),
+        (b"SQLite format 3\0", "'sqlite:FILE?table=NAME'"),
+    ],
+)
+def test_a_file_of_another_kind_says_how_to_name_it(tmp_path, content, word):
+    found = checked(tmp_path, SURVEY, content)
+    assert any(word in remark for remark in found.layout.remarks)
+    assert found.records is None
+
+
 # -------------------------------------------------------------- what it says is what a release does
 
 
 def records_of(path, spec):
-    return module._records(FileRecords(path, spec), spec, lambda _: None)
+    file = FileRecords(sources_of(path, spec.file), spec)
+    return module._records(file, spec, lambda _: None)
 
 
 @pytest.mark.parametrize("person", [None, "extra"])
@@ -206,9 +294,9 @@ def test_malformed_lines_are_counted_named_and_placed(tmp_path):
     malformed = checked(tmp_path, SURVEY, content).records.malformed
     assert (malformed.records, malformed.dropped) == (4, True)
     assert malformed.reasons == (
-        ("has 1 field, the header 2", 2, 3),
-        ("has 3 fields, the header 2", 1, 4),
-        ("quotes that do not pair up within the line", 1, 5),
+        ("has 1 field, the header 2", 2, "line 3 of d.csv"),
+        ("has 3 fields, the header 2", 1, "line 4 of d.csv"),
+        ("quotes that do not pair up within the line", 1, "line 5 of d.csv"),
     )
 
 
@@ -249,13 +337,14 @@ def test_what_another_bin_takes_in_is_as_declared(tmp_path):
 @pytest.mark.parametrize("name", sorted(NO_HEADERS))
 def test_a_file_without_a_header_is_looked_at_all_the_same(tmp_path, name):
     found = checked(tmp_path, SURVEY, NO_HEADERS[name])
-    assert not found.header.fits
+    assert found.header.refusals
     assert not found.as_declared
 
 
 def test_a_file_that_is_not_there_is_a_data_error(tmp_path):
     (tmp_path / "w.yaml").write_text(SURVEY)
-    for path in (tmp_path / "none.csv", tmp_path):
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "none.csv", tmp_path / "empty"):
         with pytest.raises(DataError):
             module.check(path, tmp_path / "w.yaml")
 
@@ -281,7 +370,7 @@ TEXT = "name;eur\nZoë;1,5\n€;2,25\n"
         (TEXT.replace("\n", "\r").encode(), {"delimiter": ";", "names": ("name", "eur")}),
         (b"name,eur\nx\x0by,1\nx\xe2\x80\xa8y,2\n", {"steady": 1.0}),
         (gzip.compress(TEXT.encode()), {"container": "gzip", "delimiter": ";"}),
-        (gzip.compress(TEXT.encode())[:20], {"is_text": False}),
+        (gzip.compress(TEXT.encode())[:20], {"is_text": False, "container": "gzip, damaged"}),
         (b"PAR1\0\0", {"container": "Parquet", "is_text": False}),
         (b"SQLite format 3\0", {"container": "SQLite"}),
         (b"\0" * 99, {"is_text": False}),

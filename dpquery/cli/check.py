@@ -17,7 +17,10 @@ written here, and no ledger is opened.
 
 
 def check_command(
-    data: Annotated[Path, typer.Argument(help="The data: a CSV file with a header.")],
+    data: Annotated[
+        list[Path],
+        typer.Argument(help="The data, as `release` takes them: files, globs, folders, tables."),
+    ],
     spec: Annotated[Path, typer.Argument(help="The workload: a YAML file.")],
     to_pipe: Annotated[
         bool,
@@ -46,15 +49,20 @@ def check_command(
         raise typer.Exit(1)
 
 
-def _print_check(data: Path, spec: Path) -> bool:
+def _print_check(data: list[Path], spec: Path) -> bool:
     """Print what was found; return whether all is as declared."""
     from dpquery.cli.output.check import check_grids, left_out_grid, to_paste
     from dpquery.data_check.check import check
 
     with shown_progress() as progress:
         found = check(data, spec, progress=progress)
-    print_grids([left_out_grid(found, str(data)), *check_grids(found)])
+    print_grids([left_out_grid(found, _name(data)), *check_grids(found)])
     lines = to_paste(found, str(spec))
     if lines:
         show("\n".join(lines))
     return found.as_declared
+
+
+def _name(data: list[Path]) -> str:
+    """Return what the data are called."""
+    return str(data[0]) + (f" and {len(data) - 1} more" if len(data) > 1 else "")

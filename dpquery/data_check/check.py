@@ -3,31 +3,34 @@
 No command of a release comes here, and from here nothing leads to the ledger or to noise.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpquery.data_check.file_records import FileRecords
-from dpquery.data_check.findings import DataCheck, Malformed, Records
+from dpquery.data_check.findings import DataCheck, FileGuess, Malformed, Records, drops
 from dpquery.data_check.layout import guessed_layout
-from dpquery.data_check.malformed_lines import MalformedLines
+from dpquery.data_check.malformed_lines import malformed_lines
 from dpquery.data_check.remedies import remedies
 from dpquery.data_check.tallies import ColumnTally, PersonTally, columns_of
+from dpquery.measurement.counting.locations import Data, sources_of
+from dpquery.measurement.counting.sources import Source
+from dpquery.measurement.counting.text_files import TextFile
 from dpquery.spec.model import Spec
 from dpquery.spec.parsing.spec import load_spec
 
 
 def check(
-    data: Path, spec_path: Path, *, progress: Callable[[str], None] = lambda _: None
+    data: Data, spec_path: Path, *, progress: Callable[[str], None] = lambda _: None
 ) -> DataCheck:
-    """Return what a release of a file would count and leave out, and why.
+    """Return what a release of some data would count and leave out, and why.
 
     Args:
-        data: the file.
+        data: files and tables of databases, as `release` takes them.
         spec_path: the YAML spec.
-        progress: told the share of the file that was read, for the operator's terminal alone.
+        progress: told the share of the data that was read, for the operator's terminal alone.
 
     Privacy:
         The result is made of the records and is NOT private: it may go no further than they.
@@ -35,30 +38,38 @@ def check(
 
     Raises:
         SpecError: the spec has mistakes.
-        DataError: the file cannot be opened, or breaks in its midst.
+        DataError: a file cannot be opened.
     """
     spec = load_spec(spec_path)
-    file = FileRecords(data, spec)
-    layout = guessed_layout(data, file.declared)
-    records = _records(file, spec, progress) if file.places else None
-    return DataCheck(
-        spec, file.header, layout, records, remedies(spec, file.header, layout, records)
-    )
+    sources = sources_of(data, spec.file)
+    file = FileRecords(sources, spec)
+    layout = _layout(sources, file)
+    records = _records(file, spec, progress) if file.columns and file.readable else None
+    lines = remedies(spec, layout, records)
+    return DataCheck(spec, file.header, layout, records, tuple(file.failures), lines)
+
+
+def _layout(sources: Sequence[Source], file: FileRecords) -> FileGuess | None:
+    """Return how the first file of text is laid out that has something wrong, or the first."""
+    texts = [source for source in sources if isinstance(source, TextFile)]
+    odd = [source for source in texts if source not in file.readable]
+    for source in odd or texts:
+        return guessed_layout(source.path, file.declared)
+    return None
 
 
 def _records(file: FileRecords, spec: Spec, progress: Callable[[str], None]) -> Records:
     """Return what the records hold, read and coded as a release does."""
-    tallies = columns_of(spec.domain.attributes, file.places)
-    name_of_person = spec.privacy.person if spec.privacy.person in file.places else None
+    tallies = columns_of(spec.domain.attributes, file.columns, spec.file.decimal)
+    name_of_person = spec.privacy.person if spec.privacy.person in file.columns else None
     persons = None if name_of_person is None else PersonTally()
-    lines = MalformedLines(file.width)
     total = kept = malformed = 0
     for chunk in file.chunks(lambda share: progress(f"reading the data: {share:.0%}")):
         reasons = np.zeros(chunk.records, np.int32)  # for which a record is left out
         dropping: list[tuple[ColumnTally | PersonTally, NDArray[np.bool_]]] = []
         for tally in tallies:
             undeclared = tally.add(chunk.texts[tally.column.name])
-            if not tally.column.other:
+            if drops(tally.column):
                 reasons += undeclared
                 dropping.append((tally, undeclared))
         if persons is not None and name_of_person is not None:
@@ -71,14 +82,13 @@ def _records(file: FileRecords, spec: Spec, progress: Callable[[str], None]) -> 
         total += chunk.records + chunk.malformed
         kept += int((reasons == 0).sum())
         malformed += chunk.malformed
-        lines.add(chunk.lines, chunk.malformed)
-    dropped = name_of_person is not None or any(not own.column.other for own in tallies)
+    dropped = name_of_person is not None or any(drops(own.column) for own in tallies)
     rows = None if persons is None else persons.result()
     kept -= 0 if rows is None else rows.beyond(spec.privacy.max_rows)
     return Records(
         total,
         kept + (0 if dropped else malformed),
-        Malformed(malformed, dropped, lines.reasons(), lines.looked_at),
+        Malformed(malformed, dropped, *malformed_lines(file.readable, malformed)),
         tuple(tally.result() for tally in tallies),
         rows,
     )

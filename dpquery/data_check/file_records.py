@@ -1,77 +1,112 @@
-"""The records of a file, parsed by the very functions that a release parses them with."""
+"""The records of files and tables, parsed by the very functions that a release parses them with."""
 
-from collections.abc import Callable, Iterator
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+
+import pyarrow as pa
 
 from dpquery.data_check.findings import Header
 from dpquery.exceptions import DataError
-from dpquery.measurement.counting.csv_lines import Texts, chunks, columns
-from dpquery.measurement.counting.tabulate import _header, _open
+from dpquery.measurement.counting.sources import Source, Texts, UnfitTextError, open_regular
+from dpquery.measurement.counting.text_files import TextFile
 from dpquery.spec.model import Spec
 
-_CHUNK = 2**24
+_PIECE = 2**23  # bytes of text that are parsed at once
+_UNREADABLE: tuple[type[Exception], ...] = (OSError, MemoryError, ValueError, TypeError)
+_UNREADABLE += (LookupError, OverflowError, pa.ArrowException, sqlite3.Error)
 
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Some records of a file.
+    """Some records of a source.
 
     Attributes:
         texts: the declared columns by name.
         records: how many of them could be split into fields.
         malformed: how many could not.
-        lines: the bytes that they were read from.
     """
 
     texts: dict[str, Texts]
     records: int
     malformed: int
-    lines: bytes
 
 
 class FileRecords:
-    """A file held against a spec: its header, and the declared columns that can be read."""
+    """Sources held against a spec: their headers, and the records below them.
 
-    def __init__(self, path: Path, spec: Spec) -> None:
-        """Read the header.
+    Attributes:
+        declared: the columns that the spec declares, that of persons included.
+        columns: those that each source with a header has once.
+        header: what is wrong with the headers.
+        readable: sources with a header.
+        failures: where a source broke in its midst, after `chunks`.
+    """
+
+    def __init__(self, sources: Sequence[Source], spec: Spec) -> None:
+        """Read the headers.
 
         Raises:
-            DataError: the file cannot be opened.
+            DataError: a file cannot be opened.
         """
-        columns_declared = [c for own in spec.domain.attributes for c in own.columns]
-        declared = [column.name for column in columns_declared]
-        if spec.privacy.person is not None:
-            declared.append(spec.privacy.person)
-        self.declared = tuple(dict.fromkeys(declared))
-        self._path = path
-        with _open(path) as file:
-            try:
-                names = tuple(_header(file, path))
-            except DataError:
-                self.width, self.places, self.header = 0, dict[str, int](), Header(None)
-                return
-        self.width = len(names)
-        self.places = {name: names.index(name) for name in self.declared if names.count(name) == 1}
-        self.header = Header(
-            names,
-            missing=tuple(name for name in self.declared if name not in names),
-            repeated=tuple(name for name in self.declared if names.count(name) > 1),
-            undeclared=tuple(name for name in names if name not in self.declared),
-        )
+        for source in sources:
+            with open_regular(source.place[0]):
+                pass
+        declared = [c.name for own in spec.domain.attributes for c in own.columns]
+        self.declared = tuple(dict.fromkeys([*declared, *filter(None, [spec.privacy.person])]))
+        self.readable = [source for source in sources if _refusal(source, ()) is None]
+        wrong = {
+            name
+            for source in self.readable
+            for name in self.declared
+            if _refusal(source, (name,)) is not None
+        }
+        self.columns = [name for name in self.declared if name not in wrong]
+        self.header = _header(sources, self.readable, self.declared, wrong)
+        self.failures: list[str] = []
 
     def chunks(self, progress: Callable[[float], None]) -> Iterator[Chunk]:
-        """Yield all records below the header, in order.
+        """Yield all records, in order. Where a source breaks in its midst the next one follows."""
+        total = max(1, sum(source.size for source in self.readable))
+        done = 0
+        for source in self.readable:
+            try:
+                for piece in source.pieces(self.columns, self.columns, size=_PIECE):
+                    texts, malformed = piece.parse()
+                    records = sum(index.size for _, index in texts[0])
+                    yield Chunk(dict(zip(self.columns, texts, strict=True)), records, malformed)
+                    progress(min(1.0, (done + piece.share * source.size) / total))
+            except UnfitTextError as error:
+                self.failures.append(f"{source.name} {error}")
+            except _UNREADABLE:
+                self.failures.append(f"{source.name} could not be read to its end; {source.remedy}")
+            done += source.size
 
-        Raises:
-            DataError: the file breaks in its midst.
-        """
-        wanted = list(self.places.values())
-        with _open(self._path) as file:
-            length = max(1, self._path.stat().st_size)
-            _header(file, self._path)
-            for lines in chunks(file, _CHUNK):
-                texts, malformed = columns(lines, width=self.width, wanted=wanted)
-                records = sum(index.size for _, index in texts[0])
-                yield Chunk(dict(zip(self.places, texts, strict=True)), records, malformed, lines)
-                progress(min(1.0, file.tell() / length))
+
+def _header(
+    sources: Sequence[Source],
+    readable: Sequence[Source],
+    declared: Sequence[str],
+    wrong: set[str],
+) -> Header:
+    """Return what is wrong with the headers of some sources."""
+    refusals = [_refusal(source, ()) or _refusal(source, declared) for source in sources]
+    files = [source for source in readable if isinstance(source, TextFile)]
+    headers = [header for header in (file.header() for file in files) if header is not None]
+    repeated = {name for header in headers for name in wrong if header.count(name) > 1}
+    undeclared = (name for header in headers for name in header if name not in declared)
+    return Header(
+        tuple(filter(None, refusals)),
+        missing=tuple(name for name in declared if name in wrong - repeated),
+        repeated=tuple(name for name in declared if name in repeated),
+        undeclared=tuple(dict.fromkeys(undeclared)),
+    )
+
+
+def _refusal(source: Source, columns: Sequence[str]) -> str | None:
+    """Return the words in which a release would refuse a source for want of some columns."""
+    try:
+        source.check(columns)
+    except DataError as error:
+        return str(error)
+    return None

@@ -3,29 +3,27 @@
 from dataclasses import dataclass
 
 from dpquery.spec.domain import Column
-from dpquery.spec.model import Spec
+from dpquery.spec.model import FileFormat, Spec
+
+_AS_GOOD = {("latin-1", "cp1252"), ("utf-16", "utf-16-le"), ("utf-16", "utf-16-be")}
+"""Encodings that seem to be, and declared ones that read the same bytes alike."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """The column names of a file, held against the declared ones; all empty where there are none.
+    """The columns of all sources, held against the declared ones.
 
     Attributes:
-        names: in file order; None where the first line cannot be read as the spec declares.
-        missing: declared columns that are not there.
-        repeated: declared columns that are there more than once.
-        undeclared: names that the spec does not use, which is no mistake.
+        refusals: in which words a release would refuse a source, one for each that it would.
+        missing: declared columns that a source lacks, or has in a type without a text.
+        repeated: declared columns that a source has more than once.
+        undeclared: names in files of text that the spec does not use, which is no mistake.
     """
 
-    names: tuple[str, ...] | None
+    refusals: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()
     undeclared: tuple[str, ...] = ()
-
-    @property
-    def fits(self) -> bool:
-        """Whether a release would read the file: each declared column is there, once."""
-        return self.names is not None and not self.missing and not self.repeated
 
 
 @dataclass(frozen=True)
@@ -86,13 +84,13 @@ class Malformed:
     Attributes:
         records: how many.
         dropped: whether they are left out of every table.
-        reasons: (what is wrong, how many, line of the first), of the first ones.
+        reasons: (what is wrong, how many, place of the first), of the first ones.
         looked_at: how many of them the reasons are of.
     """
 
     records: int
     dropped: bool
-    reasons: tuple[tuple[str, int, int], ...]
+    reasons: tuple[tuple[str, int, str], ...]
     looked_at: int
 
 
@@ -120,12 +118,13 @@ class Records:
 
 @dataclass(frozen=True)
 class FileGuess:
-    """A guess at how a file is laid out, from its beginning.
+    """A guess at how a file of text is laid out; an empty text where that cannot be told.
 
     Attributes:
+        name: of the file.
         container: what holds the text, such as "gzip"; empty for plain text.
         is_text: whether there are lines to read.
-        encoding: of the text.
+        encoding: of the text; empty where it is ASCII.
         delimiter: between fields.
         quote: around fields.
         decimal: the decimal mark of its numbers.
@@ -135,16 +134,30 @@ class FileGuess:
         remarks: what is odd besides.
     """
 
+    name: str
     container: str
     is_text: bool
-    encoding: str = "utf-8"
-    delimiter: str = ","
-    quote: str = '"'
-    decimal: str = "."
+    encoding: str = ""
+    delimiter: str = ""
+    quote: str = ""
+    decimal: str = ""
     newlines_in_quotes: bool = False
     names: tuple[str, ...] = ()
     steady: float = 0.0
     remarks: tuple[str, ...] = ()
+
+    def mended(self, declared: FileFormat) -> FileFormat:
+        """Return what to declare in place of what is: the same where nothing speaks against it."""
+        encoding = self.encoding or declared.encoding
+        if (encoding, declared.encoding) in _AS_GOOD:
+            encoding = declared.encoding
+        return FileFormat(
+            self.delimiter or declared.delimiter,
+            encoding,
+            self.decimal or declared.decimal,
+            self.quote or declared.quote,
+            self.newlines_in_quotes or declared.newlines_in_quotes,
+        )
 
 
 @dataclass(frozen=True)
@@ -152,17 +165,19 @@ class DataCheck:
     """All that a check found.
 
     Attributes:
-        spec: that the file was held against.
-        header: its columns.
-        layout: a guess at how it is laid out.
-        records: what it holds; None where the header leaves nothing to read.
+        spec: that the data were held against.
+        header: their columns.
+        layout: a guess at how a file of text is laid out; None where there is none.
+        records: what they hold; None where the headers leave nothing to read.
+        failures: where a source breaks in its midst, and so would a release.
         remedies: lines of YAML to paste into the spec.
     """
 
     spec: Spec
     header: Header
-    layout: FileGuess
+    layout: FileGuess | None
     records: Records | None
+    failures: tuple[str, ...]
     remedies: tuple[str, ...]
 
     @property
@@ -173,8 +188,13 @@ class DataCheck:
         and what becomes of other texts in a column that takes them in. It does not say that
         records cannot be read, belong to nobody, or hold what a column drops.
         """
-        if not self.header.fits or self.records is None:
+        if self.header.refusals or self.failures or self.records is None:
             return False
-        dropped = any(own.records for own in self.records.columns if not own.column.other)
+        dropped = any(own.records for own in self.records.columns if drops(own.column))
         nobody = self.records.persons is not None and self.records.persons.blank > 0
         return not (dropped or nobody or self.records.malformed.records)
+
+
+def drops(column: Column) -> bool:
+    """Return whether an undeclared value takes its record out of every table."""
+    return not column.other

@@ -12,7 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from dpquery.data_check.findings import FileGuess
-from dpquery.exceptions import DataError
+from dpquery.measurement.counting.arrow_files import ARROW_SUFFIXES, PARQUET_SUFFIX
+from dpquery.measurement.counting.sources import open_regular
+from dpquery.measurement.counting.text_files import CODECS
 
 _HEAD = 2**20
 _LINES = 1000  # that delimiters are tried on
@@ -20,17 +22,31 @@ _DELIMITERS = (",", ";", "\t", "|")
 _NUMBER = re.compile(r"[+-]?\d+([.,]\d*)?([eE][+-]?\d+)?")
 _POINT, _COMMA = re.compile(r"[+-]?\d*\.\d+"), re.compile(r"[+-]?\d+,\d+")
 _CONTAINERS = (
-    (b"\x1f\x8b", "gzip", True),
-    (b"\x28\xb5\x2f\xfd", "zstd", True),
-    (b"BZh", "bz2", True),
-    (b"PK\x03\x04", "zip", False),
-    (b"PAR1", "Parquet", False),
-    (b"ARROW1", "Arrow", False),
-    (b"SQLite format 3\0", "SQLite", False),
-    (b"\xd0\xcf\x11\xe0", "Excel (old) or another Office file", False),
-    (b"<stata_dta>", "Stata", False),
-    (b"$FL2", "SPSS", False),
+    (b"\x1f\x8b", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"BZh", "bz2"),
+    (b"PK\x03\x04", "zip"),
+    (b"PAR1", "Parquet"),
+    (b"ARROW1", "Arrow"),
+    (b"SQLite format 3\0", "SQLite"),
+    (b"\xd0\xcf\x11\xe0", "Office"),
+    (b"<stata_dta>", "Stata"),
+    (b"$FL2", "SPSS"),
 )
+_PACKED = ("gzip", "zstd", "bz2")
+_SUFFIXES = {
+    **{codec: suffix for suffix, codec in CODECS.items()},
+    "Parquet": PARQUET_SUFFIX,
+    "Arrow": ARROW_SUFFIXES[0],
+}
+_HOLDS = {
+    "zip": "it is a zip archive, as .xlsx files are: unpack it, or write the table as CSV",
+    "SQLite": "it is an SQLite database: name a table, 'sqlite:FILE?table=NAME'",
+    "DuckDB": "it is a DuckDB database: name a table, 'duckdb:FILE?table=NAME'",
+    "Office": "it is an old Office file, as .xls files are: write the table as CSV",
+    "Stata": "it is a Stata file: write the table as CSV",
+    "SPSS": "it is an SPSS file: write the table as CSV",
+}
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -39,21 +55,20 @@ _MARKS = (
 
 
 def guessed_layout(path: Path, declared: Collection[str]) -> FileGuess:
-    """Return how a file seems to be laid out.
+    """Return how a file of text seems to be laid out.
 
     Args:
         path: the file.
         declared: names of the columns that the spec declares; they tell delimiters apart.
-
-    Raises:
-        DataError: the file cannot be opened.
     """
-    head, container, is_text = _beginning(path)
-    if not is_text:
-        return FileGuess(container, is_text=False)
-    encoding, text = _decoded(head)
-    if "\0" in text:
-        return FileGuess(container, is_text=False)
+    head, container = _beginning(path)
+    held = _SUFFIXES.get(container, "")
+    remarks = [_HOLDS[container]] if container in _HOLDS else []
+    if held and path.suffix.lower() != held:
+        remarks.append(f"it is {container}: give it the suffix {held}")
+    encoding, text = ("", "") if head is None else _decoded(head)
+    if head is None or "\0" in text:
+        return FileGuess(path.name, container, is_text=False, remarks=tuple(remarks))
     ends = "\r" if "\r" in text and "\n" not in text else "\n"
     whole = text.split(ends) if len(head) < _HEAD else text.split(ends)[:-1]
     lines = [line.rstrip("\r") for line in whole if line.strip("\r")][:_LINES] or [text[:_HEAD]]
@@ -62,16 +77,17 @@ def guessed_layout(path: Path, declared: Collection[str]) -> FileGuess:
     rows = _rows(lines, delimiter, quote)
     names = tuple(name.strip() for name in rows[0]) if rows else ()
     return FileGuess(
+        path.name,
         container,
         is_text=True,
         encoding=encoding,
-        delimiter=delimiter,
+        delimiter=delimiter if len(names) > 1 else "",
         quote=quote,
         decimal=_decimal(rows[1:], delimiter),
         newlines_in_quotes=_goes_over_lines(text, lines, delimiter, quote),
         names=names,
         steady=_steady(rows),
-        remarks=tuple(_remarks(ends, names, declared)),
+        remarks=(*remarks, *_remarks(ends, names, declared)),
     )
 
 
@@ -83,25 +99,22 @@ def _remarks(ends: str, names: Collection[str], declared: Collection[str]) -> It
         yield "the first line looks like a record: a header of column names is needed"
 
 
-def _beginning(path: Path) -> tuple[bytes, str, bool]:
-    """Return the first bytes of the text in a file, what holds it, and whether it is text."""
+def _beginning(path: Path) -> tuple[bytes | None, str]:
+    """Return the first bytes of the text in a file, if there is any, and what holds it."""
+    with open_regular(path) as file:
+        head = file.read(_HEAD)
+    container = next((name for mark, name in _CONTAINERS if head.startswith(mark)), "")
+    if head[8:12] == b"DUCK":
+        container = "DuckDB"
+    if not container:
+        return head, ""
+    if container not in _PACKED:
+        return None, container
     try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD)
-        for mark, name, is_text in _CONTAINERS:
-            if not head.startswith(mark):
-                continue
-            if not is_text:
-                return b"", name, False
-            try:
-                with pa.input_stream(str(path), compression=name) as stream:
-                    return stream.read(_HEAD), name, True
-            except (OSError, pa.ArrowException):
-                return b"", f"{name} (damaged)", False
-        return head, "DuckDB" if head[8:12] == b"DUCK" else "", head[8:12] != b"DUCK"
-    except OSError:
-        pass
-    raise DataError(f"{path} is not a file that can be read; give the path of a data file")
+        with pa.input_stream(str(path), compression=container) as stream:
+            return stream.read(_HEAD), container
+    except (OSError, pa.ArrowException):
+        return None, f"{container}, damaged"
 
 
 def _decoded(head: bytes) -> tuple[str, str]:
@@ -116,7 +129,8 @@ def _decoded(head: bytes) -> tuple[str, str]:
         return name, head.decode(name, "ignore")
     try:
         # A character may be cut in two at the end.
-        return "utf-8", codecs.getincrementaldecoder("utf-8")().decode(head)
+        text = codecs.getincrementaldecoder("utf-8")().decode(head)
+        return "" if text.isascii() else "utf-8", text
     except UnicodeDecodeError:
         pass
     try:
@@ -132,7 +146,7 @@ def _rows(lines: Sequence[str], delimiter: str, quote: str) -> list[list[str]]:
     rows: list[list[str]] = []
     for line in lines:
         try:
-            rows += csv.reader([line], delimiter=delimiter, quotechar=quote, strict=True)
+            rows += csv.reader([line], delimiter=delimiter, quotechar=quote or '"', strict=True)
         except csv.Error:
             rows.append([line])
     return rows
@@ -153,26 +167,27 @@ def _steady(rows: Sequence[Sequence[str]]) -> float:
 
 
 def _quote(lines: Sequence[str]) -> str:
-    """Return the quotes that stand around fields: single ones where only they begin and end."""
+    """Return the quotes that stand around fields; empty where there are none."""
 
     def around(mark: str) -> int:
         field = re.compile(rf"(^|[,;\t|]){mark}[^{mark}]*{mark}($|[,;\t|])")
         return sum(bool(field.search(line)) for line in lines)
 
-    return "'" if around("'") > around('"') else '"'
+    single, double = around("'"), around('"')
+    return "" if single == double == 0 else "'" if single > double else '"'
 
 
 def _decimal(rows: Sequence[Sequence[str]], delimiter: str) -> str:
-    """Return the decimal mark of the numbers: a comma only where it ends no field."""
-    if delimiter == ",":
-        return "."
+    """Return the decimal mark of the numbers; empty where none has decimals."""
     fields = [field.strip() for row in rows for field in row]
-    commas = sum(bool(_COMMA.fullmatch(field)) for field in fields)
-    return "," if commas > sum(bool(_POINT.fullmatch(field)) for field in fields) else "."
+    points = sum(bool(_POINT.fullmatch(field)) for field in fields)
+    commas = 0 if delimiter == "," else sum(bool(_COMMA.fullmatch(field)) for field in fields)
+    return "" if points == commas == 0 else "," if commas > points else "."
 
 
 def _goes_over_lines(text: str, lines: Sequence[str], delimiter: str, quote: str) -> bool:
     """Return whether fewer records are malformed where quotes may go over line ends."""
+    quote = quote or '"'
     if quote not in text:
         return False
     alone = _rows(lines, delimiter, quote)

@@ -5,10 +5,11 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from dpquery.data_check.findings import FileGuess, Header, Records, UndeclaredValues
+from dpquery.data_check.findings import FileGuess, Records, UndeclaredValues, drops
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
-from dpquery.spec.model import Spec
+from dpquery.spec.model import FileFormat, Spec
 
+_HALF = re.compile(r"[\ud800-\udfff]")  # for bytes that are no text in this encoding
 _NO_ANSWER = {
     *("", ".", "..", "-", "--", "?", "na", "n/a", "n.a.", "#n/a", "nan", "null", "none", "nil"),
     *("missing", "unknown", "refused", "no answer", "not answered", "not applicable", "iap", "dk"),
@@ -24,11 +25,9 @@ _LISTED = 12  # new values of one column that are written out
 _WRITTEN = 40  # declared values that are written again
 
 
-def remedies(
-    spec: Spec, header: Header, layout: FileGuess, records: Records | None
-) -> tuple[str, ...]:
+def remedies(spec: Spec, layout: FileGuess | None, records: Records | None) -> tuple[str, ...]:
     """Return lines of YAML, comments among them, that would declare what was found."""
-    lines = _file_lines(layout)
+    lines = [] if layout is None else _file_lines(layout.mended(spec.file), spec.file)
     if records is not None:
         by_column = {own.column.name: own for own in records.columns if own.records}
         domain = []
@@ -41,17 +40,18 @@ def remedies(
     return tuple(lines)
 
 
-def _file_lines(layout: FileGuess) -> list[str]:
-    """Return how to declare the layout of a file, where it is another than the usual one."""
-    given = {
-        "delimiter": (layout.delimiter, ","),
-        "encoding": (layout.encoding, "utf-8"),
-        "quote": (layout.quote, '"'),
-        "decimal": (layout.decimal, "."),
-    }
-    other = [f"{key}: {scalar(found)}" for key, (found, usual) in given.items() if found != usual]
-    other += ["newlines_in_quotes: true"] * layout.newlines_in_quotes
-    return [f"file: {{{', '.join(other)}}}"] if other else []
+def _file_lines(mended: FileFormat, declared: FileFormat) -> list[str]:
+    """Return how to declare the layout of a file, where it is another than the declared one."""
+    if mended == declared:
+        return []
+    words = {"\t": "tab", True: "true", "": "none"}
+    usual = vars(FileFormat())
+    given = [
+        f"{key}: {words[own] if own in words else scalar(own)}"
+        for key, own in vars(mended).items()
+        if own != usual[key]
+    ]
+    return [f"file: {{{', '.join(given)}}}"]
 
 
 def _person_lines(spec: Spec, records: Records) -> list[str]:
@@ -78,7 +78,7 @@ def _attribute_lines(attribute: Attribute, found: dict[str, UndeclaredValues]) -
         own = found.get(column.name)
         fields, added = (_fields(column), "") if own is None else _mended(column, own)
         if own is not None:
-            fate = "they leave every table" if not column.other else "they are counted as `other`"
+            fate = "they leave every table" if drops(column) else "they are counted as `other`"
             comments.append(
                 f"# {own.records:,} records of `{column.name}` hold what is not declared: as "
                 f"declared now {fate}"
@@ -95,17 +95,18 @@ def _attribute_lines(attribute: Attribute, found: dict[str, UndeclaredValues]) -
 
 def _mended(column: Column, found: UndeclaredValues) -> tuple[list[str], str]:
     """Return the fields of a column that take in what was found, and a comment if there is one."""
-    texts = [text for text, _ in found.commonest]
+    texts = [text for text, _ in found.commonest if not _HALF.search(text)]
+    complete = found.complete and len(texts) == len(found.commonest)
     match column.kind:
         case Categorical():
-            return _with_values(column, texts, complete=found.complete)
+            return _with_values(column, texts, complete=complete)
         case Integers(low=low, high=high):
             whole = [int(float(text)) for text in texts if _WHOLE.fullmatch(text)]
             numbers = _believable(whole, low, high)
             limits = [*numbers, low, high]
             first = low if min(limits) == low else outwards(min(limits), low)
             last = high if max(limits) == high else outwards(max(limits), high)
-            rest = len(numbers) < len(texts) or not found.complete
+            rest = len(numbers) < len(texts) or not complete
             return [f"range: [{first}, {last}]", *_shown(column, needed=rest)], ""
         case Bins(edges=edges):
             real = [float(text) for text in texts if _REAL.fullmatch(text)]
@@ -114,12 +115,12 @@ def _mended(column: Column, found: UndeclaredValues) -> tuple[list[str], str]:
             above = [math.floor(own) + 1 for own in numbers if own >= edges[-1]]
             more = [float(outwards(min(below), edges[0]))] if below else []
             end = [float(outwards(max(above), edges[-1]))] if above else []
-            rest = len(numbers) < len(texts) or not found.complete
+            rest = len(numbers) < len(texts) or not complete
             return [_edges([*more, *edges, *end]), *_shown(column, needed=rest)], ""
         case Boolean(true=true, false=false):
             yes = [text for text in texts if text.casefold() in _YES]
             no = [text for text in texts if text.casefold() in _NO]
-            rest = len(yes) + len(no) < len(texts) or not found.complete
+            rest = len(yes) + len(no) < len(texts) or not complete
             words = f"boolean: {{true: {_list([*true, *yes])}, false: {_list([*false, *no])}}}"
             return [words if yes or no else _fields(column)[0], *_shown(column, needed=rest)], ""
 

@@ -2,13 +2,13 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpquery.data_check.findings import RowsPerPerson, UndeclaredValues
-from dpquery.measurement.counting.csv_lines import Texts
+from dpquery.measurement.counting.sources import Texts
 from dpquery.measurement.counting.value_codes import coder
 from dpquery.spec.domain import Attribute, Categorical, Column
 
@@ -49,10 +49,10 @@ class TextCounts:
 class ColumnTally:
     """Undeclared values of one column."""
 
-    def __init__(self, attribute: Attribute, column: Column) -> None:
+    def __init__(self, attribute: Attribute, column: Column, decimal: str = ".") -> None:
         self.column = column
         self._attribute = attribute
-        self._codes_of = coder(column)
+        self._codes_of = coder(column, decimal)
         self._texts = TextCounts()
         self._seen = np.zeros(column.length, np.bool_)
         self._records = self._alone = 0
@@ -158,18 +158,16 @@ def _identity(person: bytes) -> bytes:
 
 
 def readable(text: bytes) -> str:
-    r"""Return the text of a field, with bytes that are no UTF-8 written out.
-
-    >>> readable(b"caf\xe9")
-    'caf\\xe9'
-    """
-    return text.decode("utf-8", "backslashreplace")
+    """Return the text of a field; bytes that are no UTF-8 stand as half characters."""
+    return text.decode("utf-8", "surrogateescape")
 
 
-def columns_of(attributes: Iterable[Attribute], present: Mapping[str, int]) -> list[ColumnTally]:
-    """Return a tally for each declared column that a file has."""
+def columns_of(
+    attributes: Iterable[Attribute], present: Collection[str], decimal: str
+) -> list[ColumnTally]:
+    """Return a tally for each declared column that can be read."""
     return [
-        ColumnTally(attribute, column)
+        ColumnTally(attribute, column, decimal)
         for attribute in attributes
         for column in attribute.columns
         if column.name in present

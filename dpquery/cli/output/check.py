@@ -11,33 +11,58 @@ from dpquery.data_check.findings import (
     Records,
     RowsPerPerson,
     UndeclaredValues,
+    drops,
 )
 from dpquery.releases.formatting import count, percent
 from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Integers
+from dpquery.spec.model import FileFormat
 
 _COMMONEST = 6  # undeclared texts of a column that are shown
 _NAMES = 20  # columns that are named
 _LONGEST = 40  # characters of a text that are shown
-_MARKS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
+_SOURCES = 5  # refusals of a release that are shown
+_MARKS = {
+    **{",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe", ".": "point"},
+    **{'"': "double quotes", "'": "single quotes", "": "any"},
+}
+_LAYOUT = {
+    "encoding": "encoding",
+    "delimiter": "delimiter",
+    "quotes": "quote",
+    "decimal mark": "decimal",
+    "quotes over line ends": "newlines_in_quotes",
+}
 
 
 def left_out_grid(found: DataCheck, name: str) -> Grid:
-    """Return what matters most: how many records are in no table, and why."""
+    """Return what matters most: whether a release would read the data, and whom it leaves out."""
     records = found.records
+    notes = tuple(_problems(found))
     if records is None:
-        title = f"{name}: `dpquery release` would refuse this file, or count nothing in it"
-        return Grid(title, ("",), (), tuple(_header_lines(found)))
-    refused = "" if found.header.fits else "`dpquery release` would refuse this file; "
+        return Grid(f"{name}: `dpquery release` would refuse this", (), (), notes)
+    refused = "`dpquery release` would refuse this; of the rest " if notes else ""
     if not records.left_out:
         title = f"{name}: {refused}every record is counted, all {records.total:,} of them"
-        return Grid(title, ("",), (), tuple(_header_lines(found)))
+        return Grid(title, (), (), notes)
     share = percent(records.left_out / records.total)
     title = (
         f"{name}: {refused}{_about(records)}{records.left_out:,} of "
         f"{count(records.total, 'record')} ({share}) would be left out of every table"
     )
     columns = ("because of", "records", "for this alone")
-    return Grid(title, columns, tuple(_reasons(found, records)), tuple(_header_lines(found)))
+    return Grid(title, columns, tuple(_reasons(found, records)), notes)
+
+
+def _problems(found: DataCheck) -> Iterator[str]:
+    """Yield what keeps a release from reading the data, and what of it is in the headers."""
+    yield from found.header.refusals[:_SOURCES]
+    if len(found.header.refusals) > _SOURCES:
+        yield f"and so {len(found.header.refusals) - _SOURCES:,} more"
+    if found.header.refusals and found.header.missing and found.records is not None:
+        yield f"not looked at, for want of a column: {_named(found.header.missing)}"
+    if found.header.repeated:
+        yield f"not looked at, for more than one column: {_named(found.header.repeated)}"
+    yield from found.failures
 
 
 def _about(records: Records) -> str:
@@ -49,7 +74,7 @@ def _reasons(found: DataCheck, records: Records) -> Iterator[tuple[str, str, str
     rows = [
         (f"undeclared values in `{own.column.name}`", own.records, own.alone)
         for own in records.columns
-        if own.records and not own.column.other
+        if own.records and drops(own.column)
     ]
     if records.malformed.records and records.malformed.dropped:
         lines = records.malformed.records
@@ -67,17 +92,6 @@ def _reasons(found: DataCheck, records: Records) -> Iterator[tuple[str, str, str
         yield reason, f"{number:,}", f"{alone:,}"
 
 
-def _header_lines(found: DataCheck) -> Iterator[str]:
-    """Yield what is wrong with the header."""
-    header = found.header
-    if header.names is None:
-        yield "the first line is not a header of column names as the spec declares the file"
-    if header.missing:
-        yield f"declared and not in the header: {_named(header.missing)}"
-    if header.repeated:
-        yield f"more than once in the header: {_named(header.repeated)}"
-
-
 def check_grids(found: DataCheck) -> list[Grid]:
     """Return a table a concern."""
     grids = []
@@ -90,7 +104,8 @@ def check_grids(found: DataCheck) -> list[Grid]:
             grids.append(_malformed_grid(records.malformed))
         if records.persons is not None:
             grids.append(_persons_grid(records.persons, found.spec.privacy.max_rows))
-    grids.append(_layout_grid(found.layout, found.header))
+    if found.layout is not None:
+        grids.append(_layout_grid(found.layout, found.spec.file, found.header))
     return grids
 
 
@@ -116,7 +131,7 @@ def _values_grid(columns: Sequence[UndeclaredValues], total: int) -> Grid:
 
 
 def _fate(own: UndeclaredValues) -> str:
-    return "other" if own.column.other else "left out"
+    return "left out" if drops(own.column) else "other"
 
 
 def _commonest(own: UndeclaredValues) -> str:
@@ -127,7 +142,8 @@ def _commonest(own: UndeclaredValues) -> str:
 
 
 def _shown(text: str) -> str:
-    """Return a text in quotes, cut where it is long."""
+    """Return a text in quotes, cut where it is long, with bytes that are no text written out."""
+    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return f'"{text[:_LONGEST]}…"' if len(text) > _LONGEST else f'"{text}"'
 
 
@@ -145,12 +161,12 @@ def _declared(column: Column) -> str:
 
 def _malformed_grid(malformed: Malformed) -> Grid:
     what = "left out of every table" if malformed.dropped else "counted as `other` in every column"
-    rows = tuple((reason, f"{n:,}", f"{line:,}") for reason, n, line in malformed.reasons)
+    rows = tuple((reason, f"{n:,}", first) for reason, n, first in malformed.reasons)
     notes: tuple[str, ...] = ()
     if malformed.looked_at < malformed.records:
         notes = (f"of the first {malformed.looked_at:,} such lines",)
     title = f"{count(malformed.records, 'line')} cannot be split into fields: {what}"
-    return Grid(title, ("what is wrong", "lines", "first in line"), rows, notes)
+    return Grid(title, ("what is wrong", "lines", "first in"), rows, notes)
 
 
 def _persons_grid(persons: RowsPerPerson, max_rows: int) -> Grid:
@@ -186,26 +202,34 @@ def _persons_grid(persons: RowsPerPerson, max_rows: int) -> Grid:
     return Grid(title, columns, tuple(rows), tuple(notes) if persons.busiest else (), strong)
 
 
-def _layout_grid(layout: FileGuess, header: Header) -> Grid:
-    """Return a guess at how the file is laid out."""
+def _layout_grid(layout: FileGuess, declared: FileFormat, header: Header) -> Grid:
+    """Return a guess at how a file is laid out beside what is declared."""
+    notes = [*layout.remarks]
     if not layout.is_text:
         holder = layout.container or "something else than text"
-        return Grid("the file", ("", ""), (("seems to be", holder),))
-    rows = [("held in", layout.container)] if layout.container else []
-    rows += [
-        ("encoding", layout.encoding),
-        ("delimiter", _MARKS[layout.delimiter]),
-        ("quotes", "single" if layout.quote == "'" else "double"),
-        ("decimal mark", "comma" if layout.decimal == "," else "point"),
-        ("quotes over line ends", "yes" if layout.newlines_in_quotes else "no"),
-        ("fields in the first line", f"{len(layout.names):,}"),
-        ("lines with as many fields", percent(layout.steady)),
-    ]
-    notes = ["a guess from the first mebibyte; a release takes the spec's word and never guesses"]
-    notes += layout.remarks
+        return Grid(f"{layout.name} seems to be {holder}", (), (), tuple(notes))
+    mended = layout.mended(declared)
+    rows = []
+    for what, key in _LAYOUT.items():
+        own, seems, to_be = (getattr(of, key) for of in (declared, layout, mended))
+        rows.append((what, _word(seems), _word(own), "" if own == to_be else "differs"))
+    if layout.container:
+        rows.append(("packed by", layout.container, "", ""))
+    if layout.steady < 1:
+        share = percent(1 - layout.steady)
+        notes.append(f"{share} of its lines have other than {count(len(layout.names), 'field')}")
     if header.undeclared:
         notes.append(f"columns that the spec does not use: {_named(header.undeclared)}")
-    return Grid("the file, as it seems", ("", ""), tuple(rows), tuple(notes))
+    notes.append("a guess from the first mebibyte: a release takes the spec's word")
+    columns = (layout.name, "seems to be", "declared", "")
+    return Grid("the file", columns, tuple(rows), tuple(notes))
+
+
+def _word(value: str | bool) -> str:
+    """Return a part of a layout in words."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return _MARKS.get(value, value)
 
 
 def _named(names: Sequence[str]) -> str:

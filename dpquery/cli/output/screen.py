@@ -76,7 +76,8 @@ def print_grids(grids: Sequence["Grid"]) -> None:
             style = "bold" if place == grid.strong else None
             table.add_row(*map(plain, row), style=style)
         with console.capture() as rendered:
-            console.print(plain(grid.title), table, *map(plain, grid.notes), sep="\n")
+            tables = [table] if grid.columns else []
+            console.print(plain(grid.title), *tables, *map(plain, grid.notes), sep="\n")
         for line in rendered.get().splitlines():
             typer.echo(line.rstrip())
         typer.echo()

@@ -74,6 +74,18 @@ class TextFile:
         """Bytes on disk."""
         return size_of(self.path)
 
+    def header(self) -> list[str] | None:
+        """Return the names of all columns; None where the first line is no header."""
+        with open_regular(self.path) as file:
+            return self._names(self._header_line(self._text_of(file)), self.format.delimiter)
+
+    def chunks(self, size: int) -> Iterator[bytes]:
+        """Yield the text below the header in whole records, unpacked, of about `size` bytes."""
+        with open_regular(self.path) as file:
+            text = self._text_of(file)
+            self._header_line(text)
+            yield from chunks(text, size, self.dialect)
+
     def check(self, declared: Sequence[str]) -> None:
         """Check the header line."""
         with open_regular(self.path) as file:
@@ -88,7 +100,7 @@ class TextFile:
             text = self._text_of(file)
             width, places = self._located(text, declared)
             parse = partial(self._batch, width=width, wanted=[places[column] for column in wanted])
-            for chunk in chunks(text, size, self._dialect):
+            for chunk in chunks(text, size, self.dialect):
                 yield Piece(partial(parse, chunk), min(1.0, file.tell() / length))
 
     @property
@@ -96,13 +108,14 @@ class TextFile:
         return CODECS.get(self.path.suffix.lower())
 
     @property
-    def _dialect(self) -> Dialect:
+    def dialect(self) -> Dialect:
+        """How its records are written."""
         written = self.format
         quote = written.quote.encode()
         return Dialect(written.delimiter.encode(), quote, written.newlines_in_quotes)
 
     def _batch(self, chunk: bytes, *, width: int, wanted: Sequence[int]) -> RecordTexts:
-        batch = columns(chunk, width=width, wanted=wanted, dialect=self._dialect)
+        batch = columns(chunk, width=width, wanted=wanted, dialect=self.dialect)
         to_utf8 = _BYTE_LETTERS.get(self.format.encoding)
         if to_utf8 is None:
             return batch
