@@ -110,6 +110,16 @@ def test_a_census_sample_widens_the_range_and_says_nothing_of_the_rest(tmp_path)
         (SURVEY, f"id,sex,happy\n{SURVEY_ROWS}"),
         (CENSUS, "area,cars\n1,0\n12,1\n5,99\n5,3\n5,-9\n5,x\n"),
         (SURVEY, "sex,happy\nf,1\nF,2\nM,3\nm,a: b\nM,'x\nM,{}\nM,#1\nM,\u00e9\nM,null\n"),
+        (SURVEY.replace("[F, M]", "{F: female, M: male}"), "sex,happy\nfemale,1\n,2\nM,1\n"),
+        (SURVEY, "sex,happy\nF,3\nF,3.0\nF,03\nF,NA\nF,\nM,Very\nM, v e r y\n"),
+        (
+            HEAD + "domain:\n  day: {date: {from: 2013, to: 2013, by: month}}\n" + WORKLOAD,
+            "day\n2013-05-01\n2014-03-02\n2012-12-31\nNA\n",
+        ),
+        (
+            HEAD + "domain:\n  day: {date: {from: 2013, to: 2013, by: month}}\n" + WORKLOAD,
+            "day\n31.05.2013\n01.03.2013\n",
+        ),
         (
             HEAD + "domain:\n  pay: {column: eur, bins: [0, 10, 20]}\n  y: boolean\n"
             "  r: {merge: {a: boolean, b: {values: [u]}}}\n" + WORKLOAD,
@@ -126,6 +136,14 @@ def test_a_spec_with_the_lines_pasted_in_leaves_nobody_out(tmp_path, spec, conte
     assert again.records.left_out == 0
     total = tabulate(tmp_path / "d.csv", spec=spec_of_all, subsets=[()])[()]
     assert total == again.records.total
+
+
+def test_several_texts_for_no_answer_are_one_value_and_spellings_are_those_of_a_value(tmp_path):
+    found = checked(tmp_path, SURVEY, "sex,happy\nf,Very\nM,NA\n,iap\nM,\n")
+    assert found.remedies[-1] == (
+        '  happy: {values: {very: [1, Very], 2: not, no answer: [NA, iap, ""]}}'
+    )
+    assert '  sex: {values: {F: [F, f], M: M, "": no answer}}' in found.remedies
 
 
 @pytest.mark.parametrize(

@@ -1,42 +1,53 @@
 """Lines of YAML that would declare what a check found; made of the records, so private as well."""
 
-import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from datetime import date
 
+from dpquery.data_check.declarations import (
+    WRITTEN,
+    Value,
+    flow_boolean,
+    flow_dates,
+    flow_edges,
+    flow_kind,
+    flow_values,
+    scalar,
+    values_of,
+)
 from dpquery.data_check.findings import FileGuess, Records, UndeclaredValues, drops
-from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Integers
+from dpquery.spec.calendar import DateFormat
+from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.model import FileFormat, Spec
+from dpquery.spec.numbers import number, whole
 
-_HALF = re.compile(r"[\ud800-\udfff]")  # for bytes that are no text in this encoding
-_NO_ANSWER = {
+NO_ANSWER = {
     *("", ".", "..", "-", "--", "?", "na", "n/a", "n.a.", "#n/a", "nan", "null", "none", "nil"),
     *("missing", "unknown", "refused", "no answer", "not answered", "not applicable", "iap", "dk"),
     *("don't know", "dont know", "not asked", "not available", "not stated", "(blank)"),
 }
 _YES = {"yes", "y", "true", "t", "1", "on", "ja", "oui", "si", "sí", "sim", "tak", "x", "да"}
 _NO = {"no", "n", "false", "f", "0", "off", "nein", "non", "nej", "não", "nie", "нет"}
-_PLAIN = re.compile(r"[A-Za-z0-9]([\w %+/.-]*[\w%+.])?", re.ASCII)
-_WHOLE = re.compile(r"[+-]?\d{1,15}(\.0*)?")
-_REAL = re.compile(r"[+-]?(\d{1,15}(\.\d*)?|\.\d+)")
-_MISSING_CODE = re.compile(r"-\d+(\.0*)?|([789])\2*(\.0*)?")
+_FORMATS = ("", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d", "%d %b %Y", "%d-%b-%Y", "%Y-%m")
+_HALF = re.compile(r"[\ud800-\udfff]")  # for bytes that are no text in this encoding
+_MISSING_CODE = re.compile(r"-\d+|([789])\1*")
 _LISTED = 12  # new values of one column that are written out
-_WRITTEN = 40  # declared values that are written again
 
 
 def remedies(spec: Spec, layout: FileGuess | None, records: Records | None) -> tuple[str, ...]:
     """Return lines of YAML, comments among them, that would declare what was found."""
     lines = [] if layout is None else _file_lines(layout.mended(spec.file), spec.file)
-    if records is not None:
-        by_column = {own.column.name: own for own in records.columns if own.records}
-        domain = []
-        for attribute in spec.domain.attributes:
-            if any(column.name in by_column for column in attribute.columns):
-                domain += _attribute_lines(attribute, by_column)
-        lines += _person_lines(spec, records)
-        if domain:
-            lines += ["domain:", *(f"  {line}" for line in domain)]
+    if records is None:
+        return tuple(lines)
+    odd = {column.column.name: column for column in records.columns if column.records}
+    lines += _person_lines(spec, records)
+    domain: list[str] = []
+    for attribute in spec.domain.attributes:
+        if any(column.name in odd for column in attribute.columns):
+            domain += _attribute_lines(attribute, odd, spec.file.decimal)
+    lines += ["domain:", *(f"  {line}" for line in domain)] if domain else []
     return tuple(lines)
 
 
@@ -47,9 +58,9 @@ def _file_lines(mended: FileFormat, declared: FileFormat) -> list[str]:
     words = {"\t": "tab", True: "true", "": "none"}
     usual = vars(FileFormat())
     given = [
-        f"{key}: {words[own] if own in words else scalar(own)}"
-        for key, own in vars(mended).items()
-        if own != usual[key]
+        f"{key}: {words[value] if value in words else scalar(value)}"
+        for key, value in vars(mended).items()
+        if value != usual[key]
     ]
     return [f"file: {{{', '.join(given)}}}"]
 
@@ -59,8 +70,8 @@ def _person_lines(spec: Spec, records: Records) -> list[str]:
     persons, limit = records.persons, spec.privacy.max_rows
     if persons is None or not persons.beyond(limit):
         return []
-    rows = sum(number * of for number, of in persons.persons)
-    enough = next(n for n, _ in persons.persons if 100 * persons.beyond(n) <= rows)
+    rows = sum(number_of_rows * of for number_of_rows, of in persons.persons)
+    enough = next(most for most, _ in persons.persons if 100 * persons.beyond(most) <= rows)
     if enough <= limit:
         return []
     unit = f"{{person: {scalar(spec.privacy.person or '')}, max_rows: {enough}}}"
@@ -71,19 +82,17 @@ def _person_lines(spec: Spec, records: Records) -> list[str]:
     ]
 
 
-def _attribute_lines(attribute: Attribute, found: dict[str, UndeclaredValues]) -> list[str]:
+def _attribute_lines(
+    attribute: Attribute, odd: Mapping[str, UndeclaredValues], decimal: str
+) -> list[str]:
     """Return an attribute as it might be declared, below comments on what becomes of records."""
     comments, columns = [], []
     for column in attribute.columns:
-        own = found.get(column.name)
-        fields, added = (_fields(column), "") if own is None else _mended(column, own)
-        if own is not None:
-            fate = "they leave every table" if drops(column) else "they are counted as `other`"
-            comments.append(
-                f"# {own.records:,} records of `{column.name}` hold what is not declared: as "
-                f"declared now {fate}"
-            )
-            comments += [added] if added else []
+        if column.name in odd:
+            fields, remark = _mended(odd[column.name], decimal)
+            comments += [_fate(odd[column.name]), *filter(None, [remark])]
+        else:
+            fields = [flow_kind(column.kind), *_other(column)]
         if not attribute.merged and column.name != attribute.name:
             fields = [f"column: {scalar(column.name)}", *fields]
         columns.append((column.name, f"{{{', '.join(fields)}}}"))
@@ -93,117 +102,128 @@ def _attribute_lines(attribute: Attribute, found: dict[str, UndeclaredValues]) -
     return [*comments, f"{scalar(attribute.name)}: {{merge: {{{parts}}}}}"]
 
 
-def _mended(column: Column, found: UndeclaredValues) -> tuple[list[str], str]:
+def _fate(odd: UndeclaredValues) -> str:
+    """Return a comment on what becomes of the records that hold what is not declared."""
+    now = "they leave every table" if drops(odd.column) else "they are counted as `other`"
+    return f"# {odd.records:,} records hold other values of `{odd.column.name}`: as declared, {now}"
+
+
+def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str]:
     """Return the fields of a column that take in what was found, and a comment if there is one."""
-    texts = [text for text, _ in found.commonest if not _HALF.search(text)]
-    complete = found.complete and len(texts) == len(found.commonest)
+    column = odd.column
+    texts = [text for text, _ in odd.commonest if not _HALF.search(text)]
+    all_known = odd.complete and len(texts) == len(odd.commonest)
     match column.kind:
         case Categorical():
-            return _with_values(column, texts, complete=complete)
+            return _with_values(column, texts, decimal, all_known=all_known)
         case Integers(low=low, high=high):
-            whole = [int(float(text)) for text in texts if _WHOLE.fullmatch(text)]
-            numbers = _believable(whole, low, high)
-            limits = [*numbers, low, high]
-            first = low if min(limits) == low else outwards(min(limits), low)
-            last = high if max(limits) == high else outwards(max(limits), high)
-            rest = len(numbers) < len(texts) or not complete
-            return [f"range: [{first}, {last}]", *_shown(column, needed=rest)], ""
+            exact = (number(text, decimal) for text in texts)
+            numbers = [whole(value) for value in exact if value is not None]
+            new = _believable([value for value in numbers if value is not None], low, high)
+            first = outwards(min(new), low) if new and min(new) < low else low
+            last = outwards(max(new), high) if new and max(new) > high else high
+            field, taken = f"range: [{first}, {last}]", len(new)
         case Bins(edges=edges):
-            real = [float(text) for text in texts if _REAL.fullmatch(text)]
-            numbers = _believable(real, edges[0], edges[-1])
-            below = [own for own in numbers if own < edges[0]]
-            above = [math.floor(own) + 1 for own in numbers if own >= edges[-1]]
+            texts_of_numbers = [text for text in texts if number(text, decimal) is not None]
+            values = [float(text.replace(decimal, ".")) for text in texts_of_numbers]
+            new = _believable(values, edges[0], edges[-1])
+            below = [value for value in new if value < edges[0]]
+            above = [math.floor(value) + 1 for value in new if value >= edges[-1]]
             more = [float(outwards(min(below), edges[0]))] if below else []
             end = [float(outwards(max(above), edges[-1]))] if above else []
-            rest = len(numbers) < len(texts) or not complete
-            return [_edges([*more, *edges, *end]), *_shown(column, needed=rest)], ""
+            field, taken = flow_edges([*more, *edges, *end]), len(new)
         case Boolean(true=true, false=false):
             yes = [text for text in texts if text.casefold() in _YES]
             no = [text for text in texts if text.casefold() in _NO]
-            rest = len(yes) + len(no) < len(texts) or not complete
-            words = f"boolean: {{true: {_list([*true, *yes])}, false: {_list([*false, *no])}}}"
-            return [words if yes or no else _fields(column)[0], *_shown(column, needed=rest)], ""
+            field, taken = flow_boolean([*true, *yes], [*false, *no]), len(yes) + len(no)
+            field = field if taken else flow_kind(column.kind)
+        case Dates():
+            dates, taken = _wider(column.kind, texts)
+            field = flow_dates(dates)
+    return [field, *_other(column, needed=taken < len(texts) or not all_known)], ""
 
 
-def _with_values(column: Column, texts: list[str], *, complete: bool) -> tuple[list[str], str]:
-    """Return a list of values with more of them."""
-    blank = [text for text in texts if text.casefold() in _NO_ANSWER]
+def _with_values(
+    column: Column, texts: list[str], decimal: str, *, all_known: bool
+) -> tuple[list[str], str]:
+    """Return a list of values with more of them, or with more texts of those that it has."""
+    blank = [text for text in texts if text.casefold() in NO_ANSWER]
     rest = [text for text in texts if text not in blank]
-    known = [] if len(rest) > _LISTED else rest
     kind = column.kind
-    if not isinstance(kind, Categorical) or len(kind.values) > _WRITTEN:
-        added = ", ".join(scalar(text) for text in [*blank, *known])
-        return [*_fields(column), *_shown(column, needed=True)], f"# or add to its list: {added}"
-    pairs = [*zip(kind.values, kind.labels, strict=True)]
-    pairs += [(text, _label(text, kind.labels)) for text in [*blank, *known]]
-    needed = len(known) < len(rest) or not complete
-    return [_values(pairs), *_shown(column, needed=needed)], ""
+    if not isinstance(kind, Categorical) or len(kind.values) > WRITTEN:
+        added = ", ".join(scalar(text) for text in [*blank, *rest[:_LISTED]])
+        return [flow_kind(kind), *_other(column, needed=True)], f"# or add to its list: {added}"
+    values = {value.label: list(value.texts) for value in values_of(kind)}
+    spelled = {_spelled(text): label for label, own in values.items() for text in (label, *own)}
+    unlike = [text for text in rest if _spelled(text) not in spelled]
+    for text in rest:
+        if text not in unlike:
+            values[spelled[_spelled(text)]].append(text)
+    known = [] if len(unlike) > _LISTED else _distinct(unlike, decimal)
+    values |= {text: [text] for text in known}
+    if blank:
+        values.setdefault(_blank_label(values), []).extend(_distinct(blank, decimal))
+    field = flow_values([Value(label, tuple(own)) for label, own in values.items()])
+    needed = len(unlike) > _LISTED or not all_known
+    return [field, *_other(column, needed=needed)], ""
 
 
-def _label(text: str, taken: Iterable[str]) -> str:
-    return text if text and text not in taken else "no answer"
+def _spelled(text: str) -> str:
+    """Return a text without what is often written in two ways: case, and blanks within."""
+    return "".join(text.split()).casefold()
 
 
-def _values(pairs: Sequence[tuple[str, str]]) -> str:
-    """Return texts with their labels; as a list where each is its own label."""
-    if all(text == label for text, label in pairs):
-        return f"values: {_list(text for text, _ in pairs)}"
-    return f"values: {{{', '.join(f'{scalar(text)}: {scalar(label)}' for text, label in pairs)}}}"
+def _distinct(texts: Iterable[str], decimal: str) -> list[str]:
+    """Return texts without those that are a number of another one: `1` and `1.0` are one value."""
+    taken: dict[object, str] = {}
+    for text in texts:
+        taken.setdefault(number(text, decimal) or text, text)
+    return list(taken.values())
 
 
-def _believable(numbers: list[int] | list[float], low: float, high: float) -> list[float]:
+def _blank_label(values: Mapping[str, Collection[str]]) -> str:
+    """Return the label of the value that a missing answer is, if there is one, or of a new one."""
+    for label, texts in values.items():
+        if any(text.casefold() in NO_ANSWER for text in (label, *texts)):
+            return label
+    return "no answer"
+
+
+def _wider(dates: Dates, texts: list[str]) -> tuple[Dates, int]:
+    """Return periods that take in the dates among some texts, and of how many texts they are."""
+    formats = [dates.format, *(DateFormat(text) for text in _FORMATS)]
+    read = {style: [day for text in texts if (day := style.read(text))] for style in formats}
+    style = max(formats, key=lambda style: len(read[style]))
+    days = read[style]
+    if not days or (style != dates.format and len(days) < len(texts) // 2):
+        return dates, 0
+    # Whole years more: the first and last day of the file are of its records.
+    first = dates.first if min(days) >= dates.first else date(min(days).year, 1, 1)
+    last = dates.last if max(days) <= dates.last else date(max(days).year, 12, 31)
+    return replace(dates, first=first, last=last, format=style), len(days)
+
+
+def _believable(numbers: Collection[float], low: float, high: float) -> list[float]:
     """Return the numbers that a range may well be widened to: no codes for a missing answer."""
     reach = 3 * (high - low) + 1
     return [
-        own
-        for own in numbers
-        if low - reach <= own <= high + reach
-        and not (_MISSING_CODE.fullmatch(f"{own:g}") and (own < 0 <= low or own > 1.2 * high))
+        value
+        for value in numbers
+        if low - reach <= value <= high + reach
+        and not (_MISSING_CODE.fullmatch(f"{value:g}") and (value < 0 <= low or value > 1.2 * high))
     ]
 
 
-def outwards(number: float, limit: float) -> int:
+def outwards(value: float, limit: float) -> int:
     """Return a wider limit that takes a number in, rounded as far as it moves: no record's own.
 
     >>> outwards(1137, 300), outwards(-43, -30), outwards(1988, 1987)
     (1200, -50, 1988)
     """
-    size = int(10 ** (len(str(math.floor(abs(number - limit)))) - 1))
-    return (math.ceil if number > limit else math.floor)(number / size) * size
+    size = int(10 ** (len(str(math.floor(abs(value - limit)))) - 1))
+    return (math.ceil if value > limit else math.floor)(value / size) * size
 
 
-def _shown(column: Column, *, needed: bool) -> list[str]:
-    return ["other: bin"] if needed or column.other else []
-
-
-def _fields(column: Column) -> list[str]:
-    """Return the fields of a column as it is declared."""
-    match column.kind:
-        case Categorical(values=values, labels=labels) if len(values) <= _WRITTEN:
-            fields = [_values([*zip(values, labels, strict=True)])]
-        case Categorical():
-            fields = ["values: ... # as now"]
-        case Integers(low=low, high=high):
-            fields = [f"range: [{low}, {high}]"]
-        case Bins(edges=edges):
-            fields = [_edges(edges)]
-        case Boolean(true=true, false=false):
-            fields = [f"boolean: {{true: {_list(true)}, false: {_list(false)}}}"]
-    return fields
-
-
-def _edges(edges: Iterable[float]) -> str:
-    return f"bins: [{', '.join(f'{edge:.15g}' for edge in edges)}]"
-
-
-def _list(texts: Iterable[str]) -> str:
-    return f"[{', '.join(map(scalar, dict.fromkeys(texts)))}]"
-
-
-def scalar(text: str) -> str:
-    r"""Return a text as YAML writes it, in double quotes where that is safer.
-
-    >>> print(scalar("no answer"), scalar(""), scalar("a: b"), scalar("\t"))
-    no answer "" "a: b" "\t"
-    """
-    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+def _other(column: Column, *, needed: bool = False) -> list[str]:
+    """Return the field `other`, where it is needed to keep everybody or declared now."""
+    return ["other: bin"] if needed or not drops(column) else []

@@ -14,7 +14,7 @@ from dpquery.data_check.findings import (
     drops,
 )
 from dpquery.releases.formatting import count, percent
-from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Integers
+from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.model import FileFormat
 
 _COMMONEST = 6  # undeclared texts of a column that are shown
@@ -157,6 +157,8 @@ def _declared(column: Column) -> str:
             return f"{edges[0]:g} up to {edges[-1]:g}"
         case Boolean():
             return "boolean"
+        case Dates(first=first, last=last):
+            return f"{first} to {last}"
 
 
 def _malformed_grid(malformed: Malformed) -> Grid:
