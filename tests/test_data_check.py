@@ -49,9 +49,9 @@ def checked(folder, spec, content):
     return module.check(folder / "d.csv", folder / "w.yaml")
 
 
-def mended(folder, spec, found):
+def mended(folder, spec, result):
     """The spec with the lines pasted in that the check gave."""
-    for line in found.remedies:
+    for line in result.remedies:
         if line.startswith("file: "):
             spec = line + "\n" + re.sub(r"^file: .*\n", "", spec)
         elif attribute := re.match(r"  \w+: ", line):
@@ -64,44 +64,44 @@ def mended(folder, spec, found):
 
 
 def test_a_survey_says_how_many_are_left_out_and_for_which_column(tmp_path):
-    found = checked(tmp_path, SURVEY, f"id,sex,happy\n{SURVEY_ROWS}")
-    records = found.records
+    result = checked(tmp_path, SURVEY, f"id,sex,happy\n{SURVEY_ROWS}")
+    records = result.records
     assert (records.total, records.kept, records.left_out) == (8, 3, 5)
     sex, happy = records.columns
     assert (sex.records, sex.alone, sex.commonest) == (1, 1, (("", 1),))
     assert (happy.records, happy.alone) == (4, 4)
     assert happy.commonest == (("", 2), ("NA", 1), ("iap", 1))
-    assert found.header.undeclared == ("id",)
-    assert not found.as_declared
+    assert result.header.undeclared == ("id",)
+    assert not result.as_declared
 
 
 def test_a_panel_sorted_by_year_says_what_max_rows_leaves_out(tmp_path):
-    found = checked(tmp_path, PANEL, f"nr,year,union\n{PANEL_ROWS}")
-    records = found.records
+    result = checked(tmp_path, PANEL, f"nr,year,union\n{PANEL_ROWS}")
+    records = result.records
     assert records.persons.persons == ((8, 5),)
     assert (records.total, records.kept) == (40, 15)
     assert [records.persons.beyond(limit) for limit in (1, 3, 8)] == [35, 25, 0]
-    assert found.as_declared  # the spec says that three rows of each person count
+    assert result.as_declared  # the spec says that three rows of each person count
 
 
 def test_a_semicolon_file_declared_as_comma_says_which_delimiter_it_has(tmp_path):
-    found = checked(tmp_path, SURVEY, f"id,sex,happy\n{SURVEY_ROWS}".replace(",", ";"))
-    assert found.records is None
-    assert found.header.missing == ("sex", "happy")
-    assert "semicolons separate them" in found.header.refusals[0]
-    assert found.layout.delimiter == ";"
-    assert found.remedies[0] == 'file: {delimiter: ";"}'
-    assert not found.as_declared
+    result = checked(tmp_path, SURVEY, f"id,sex,happy\n{SURVEY_ROWS}".replace(",", ";"))
+    assert result.records is None
+    assert result.header.missing == ("sex", "happy")
+    assert "semicolons separate them" in result.header.refusals[0]
+    assert result.layout.delimiter == ";"
+    assert result.remedies[0] == 'file: {delimiter: ";"}'
+    assert not result.as_declared
 
 
 def test_a_census_sample_widens_the_range_and_says_nothing_of_the_rest(tmp_path):
     rows = "".join(f"{area},{area % 4}\n" for area in range(1, 13))
-    found = checked(tmp_path, CENSUS, f"area,cars\n{rows}")
-    area, cars = found.records.columns
+    result = checked(tmp_path, CENSUS, f"area,cars\n{rows}")
+    area, cars = result.records.columns
     assert (area.records, cars.records) == (3, 3)
-    assert (found.records.left_out, area.alone, cars.alone) == (5, 2, 2)
-    assert "  area: {range: [1, 12]}" in found.remedies
-    assert "  cars: {range: [0, 3]}" in found.remedies
+    assert (result.records.left_out, area.alone, cars.alone) == (5, 2, 2)
+    assert "  area: {range: [1, 12]}" in result.remedies
+    assert "  cars: {range: [0, 3]}" in result.remedies
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_a_census_sample_widens_the_range_and_says_nothing_of_the_rest(tmp_path)
     ],
 )
 def test_a_spec_with_the_lines_pasted_in_leaves_nobody_out(tmp_path, spec, content):
-    found = checked(tmp_path, spec, content)
-    assert not found.as_declared
-    spec_of_all = mended(tmp_path, spec, found)
+    result = checked(tmp_path, spec, content)
+    assert not result.as_declared
+    spec_of_all = mended(tmp_path, spec, result)
     again = module.check(tmp_path / "d.csv", tmp_path / "mended.yaml")
     assert again.as_declared
     assert again.records.left_out == 0
@@ -139,11 +139,11 @@ def test_a_spec_with_the_lines_pasted_in_leaves_nobody_out(tmp_path, spec, conte
 
 
 def test_several_texts_for_no_answer_are_one_value_and_spellings_are_those_of_a_value(tmp_path):
-    found = checked(tmp_path, SURVEY, "sex,happy\nf,Very\nM,NA\n,iap\nM,\n")
-    assert found.remedies[-1] == (
+    result = checked(tmp_path, SURVEY, "sex,happy\nf,Very\nM,NA\n,iap\nM,\n")
+    assert result.remedies[-1] == (
         '  happy: {values: {very: [1, Very], 2: not, no answer: [NA, iap, ""]}}'
     )
-    assert '  sex: {values: {F: [F, f], M: M, "": no answer}}' in found.remedies
+    assert '  sex: {values: {F: [F, f], M: M, "": no answer}}' in result.remedies
 
 
 @pytest.mark.parametrize(
@@ -160,10 +160,10 @@ def test_several_texts_for_no_answer_are_one_value_and_spellings_are_those_of_a_
     ],
 )
 def test_a_layout_that_is_pasted_in_is_read(tmp_path, content):
-    found = checked(tmp_path, SURVEY, content)
-    assert not found.as_declared
-    assert found.remedies[0].startswith("file: {")
-    mended(tmp_path, SURVEY, found)
+    result = checked(tmp_path, SURVEY, content)
+    assert not result.as_declared
+    assert result.remedies[0].startswith("file: {")
+    mended(tmp_path, SURVEY, result)
     again = module.check(tmp_path / "d.csv", tmp_path / "mended.yaml")
     assert again.header.refusals == again.failures == ()
     mended(tmp_path, (tmp_path / "mended.yaml").read_text(), again)
@@ -181,10 +181,10 @@ def test_several_files_and_tables_are_one(tmp_path):
         database.execute("INSERT INTO t VALUES ('F', 1), ('M', 9)")
         database.commit()
     places = [tmp_path / "d.csv", tmp_path / "e.csv.gz", tmp_path / "f.parquet"]
-    found = module.check([*places, Path(f"sqlite:{tmp_path}/g.db?table=t")], tmp_path / "w.yaml")
-    records = found.records
+    result = module.check([*places, Path(f"sqlite:{tmp_path}/g.db?table=t")], tmp_path / "w.yaml")
+    records = result.records
     assert (first.total, records.total) == (2, 10)
-    assert [own.records for own in records.columns] == [2, 3]
+    assert [column.records for column in records.columns] == [2, 3]
     assert records.malformed.reasons == (("has 1 field, the header 2", 1, "line 3 of e.csv.gz"),)
     assert records.kept == 10 - 5 - 1
 
@@ -192,19 +192,19 @@ def test_several_files_and_tables_are_one(tmp_path):
 def test_a_file_of_several_that_lacks_a_column_is_named(tmp_path):
     checked(tmp_path, SURVEY, "sex,happy\nF,1\n")
     (tmp_path / "e.csv").write_text("sex\nF\n")
-    found = module.check([tmp_path / "d.csv", tmp_path / "e.csv"], tmp_path / "w.yaml")
-    (refusal,) = found.header.refusals
+    result = module.check([tmp_path / "d.csv", tmp_path / "e.csv"], tmp_path / "w.yaml")
+    (refusal,) = result.header.refusals
     assert "e.csv" in refusal
-    assert found.header.missing == ("happy",)
-    assert [own.column.name for own in found.records.columns] == ["sex"]
-    assert found.records.total == 2
+    assert result.header.missing == ("happy",)
+    assert [values.column.name for values in result.records.columns] == ["sex"]
+    assert result.records.total == 2
 
 
 def test_a_file_that_breaks_in_its_midst_is_said_to_break(tmp_path):
     spec = SURVEY.replace("domain:", "file: {newlines_in_quotes: true}\ndomain:", 1)
-    found = checked(tmp_path, spec, 'sex,happy\nF,1\nM,"2\n')
-    assert "does not pair its quotes" in found.failures[0]
-    assert not found.as_declared
+    result = checked(tmp_path, spec, 'sex,happy\nF,1\nM,"2\n')
+    assert "does not pair its quotes" in result.failures[0]
+    assert not result.as_declared
 
 
 @pytest.mark.parametrize(
@@ -217,9 +217,9 @@ def test_a_file_that_breaks_in_its_midst_is_said_to_break(tmp_path):
     ],
 )
 def test_a_file_of_another_kind_says_how_to_name_it(tmp_path, content, word):
-    found = checked(tmp_path, SURVEY, content)
-    assert any(word in remark for remark in found.layout.remarks)
-    assert found.records is None
+    result = checked(tmp_path, SURVEY, content)
+    assert any(word in remark for remark in result.layout.remarks)
+    assert result.records is None
 
 
 # -------------------------------------------------------------- what it says is what a release does
@@ -263,11 +263,11 @@ def test_whatever_the_lines_as_many_are_kept_as_a_release_counts(place, lines, o
     place.write_bytes(HEADER + b"\n" + b"\n".join(lines))
     records = records_of(place, spec)
     assert records.kept == tabulate(place, spec=spec, subsets=[()])[()]
-    undeclared = [own.records for own in records.columns]
+    undeclared = [column.records for column in records.columns]
     whole = tabulate(place, spec=spec_of(*attributes(other=True)), subsets=[(0,), (1,), (2,)])
     malformed = records.malformed.records
     assert undeclared[:3] == [int(whole[(i,)][-1]) - malformed for i in range(3)]
-    assert all(own.alone <= own.records for own in records.columns)
+    assert all(column.alone <= column.records for column in records.columns)
 
 
 # ------------------------------------------------------------------------------ bounded memory
@@ -297,9 +297,9 @@ def test_of_too_many_persons_a_part_is_followed_with_all_their_rows():
     ids = [b"%d" % person for person in range(20_000)]
     for _ in range(3):
         tally.add([(ids, np.arange(20_000, dtype=np.int32))], np.ones(20_000, np.bool_))
-    found = tally.result()
-    assert found.share in {1 / 32, 1 / 64}
-    ((rows, persons),) = found.persons
+    result = tally.result()
+    assert result.share in {1 / 32, 1 / 64}
+    ((rows, persons),) = result.persons
     assert rows == 3
     assert 0.7 * 20_000 < persons < 1.3 * 20_000
 
@@ -319,44 +319,44 @@ def test_malformed_lines_are_counted_named_and_placed(tmp_path):
 
 
 def test_ids_that_are_blank_are_nobodys(tmp_path):
-    found = checked(tmp_path, PANEL, "nr,year,union\n ,1980,1\n,1999,1\n7,1980,0\n")
-    persons = found.records.persons
+    result = checked(tmp_path, PANEL, "nr,year,union\n ,1980,1\n,1999,1\n7,1980,0\n")
+    persons = result.records.persons
     assert (persons.blank, persons.blank_alone, persons.persons) == (2, 1, ((1, 1),))
-    assert not found.as_declared
+    assert not result.as_declared
 
 
 def test_a_header_that_repeats_or_lacks_a_column_is_named_and_the_rest_is_read(tmp_path):
-    found = checked(tmp_path, SURVEY, "sex,sex,happy\nF,F,9\nM,M,1\n")
-    assert found.header.repeated == ("sex",)
-    assert [own.column.name for own in found.records.columns] == ["happy"]
-    assert found.records.columns[0].records == 1
-    assert not found.as_declared
+    result = checked(tmp_path, SURVEY, "sex,sex,happy\nF,F,9\nM,M,1\n")
+    assert result.header.repeated == ("sex",)
+    assert [values.column.name for values in result.records.columns] == ["happy"]
+    assert result.records.columns[0].records == 1
+    assert not result.as_declared
 
 
 def test_a_declared_value_that_no_record_holds_is_named(tmp_path):
-    found = checked(tmp_path, SURVEY, "sex,happy\nf,1\nM,2\n")
-    assert found.records.columns[0].absent == ("F",)
+    result = checked(tmp_path, SURVEY, "sex,happy\nf,1\nM,2\n")
+    assert result.records.columns[0].absent == ("F",)
 
 
 def test_a_file_as_declared_has_nothing_to_mend(tmp_path):
-    found = checked(tmp_path, SURVEY, "sex,happy\nF,1\nM,2\n")
-    assert found.as_declared
-    assert found.remedies == ()
-    assert found.records.left_out == 0
+    result = checked(tmp_path, SURVEY, "sex,happy\nF,1\nM,2\n")
+    assert result.as_declared
+    assert result.remedies == ()
+    assert result.records.left_out == 0
 
 
 def test_what_another_bin_takes_in_is_as_declared(tmp_path):
     spec = SURVEY.replace("2: not}", "2: not}, other: bin")
-    found = checked(tmp_path, spec, "sex,happy\nF,1\nM,7\n")
-    assert found.records.columns[1].records == 1
-    assert found.as_declared
+    result = checked(tmp_path, spec, "sex,happy\nF,1\nM,7\n")
+    assert result.records.columns[1].records == 1
+    assert result.as_declared
 
 
 @pytest.mark.parametrize("name", sorted(NO_HEADERS))
 def test_a_file_without_a_header_is_looked_at_all_the_same(tmp_path, name):
-    found = checked(tmp_path, SURVEY, NO_HEADERS[name])
-    assert found.header.refusals
-    assert not found.as_declared
+    result = checked(tmp_path, SURVEY, NO_HEADERS[name])
+    assert result.header.refusals
+    assert not result.as_declared
 
 
 def test_a_file_that_is_not_there_is_a_data_error(tmp_path):
@@ -399,8 +399,8 @@ TEXT = "name;eur\nZoë;1,5\n€;2,25\n"
 )
 def test_the_layout_is_guessed(tmp_path, content, expected):
     (tmp_path / "d").write_bytes(content)
-    found = guessed_layout(tmp_path / "d", ("name", "eur"))
-    assert {key: getattr(found, key) for key in expected} == expected
+    result = guessed_layout(tmp_path / "d", ("name", "eur"))
+    assert {key: getattr(result, key) for key in expected} == expected
 
 
 def test_a_first_record_in_place_of_a_header_and_odd_ends_of_lines_are_remarked(tmp_path):

@@ -55,12 +55,12 @@ def _print_check(data: list[Path], spec: Path) -> bool:
     from dpquery.data_check.check import check
 
     with shown_progress() as progress:
-        found = check(data, spec, progress=progress)
-    print_grids([left_out_grid(found, _name(data)), *check_grids(found)])
-    lines = to_paste(found, str(spec))
+        checked = check(data, spec, progress=progress)
+    print_grids([left_out_grid(checked, _name(data)), *check_grids(checked)])
+    lines = to_paste(checked, str(spec))
     if lines:
         show("\n".join(lines))
-    return found.as_declared
+    return checked.as_declared
 
 
 def _name(data: list[Path]) -> str:

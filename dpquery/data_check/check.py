@@ -82,7 +82,7 @@ def _records(file: FileRecords, spec: Spec, progress: Callable[[str], None]) -> 
         total += chunk.records + chunk.malformed
         kept += int((reasons == 0).sum())
         malformed += chunk.malformed
-    dropped = name_of_person is not None or any(drops(own.column) for own in tallies)
+    dropped = name_of_person is not None or any(drops(tally.column) for tally in tallies)
     rows = None if persons is None else persons.result()
     kept -= 0 if rows is None else rows.beyond(spec.privacy.max_rows)
     return Records(

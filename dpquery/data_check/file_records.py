@@ -52,7 +52,9 @@ class FileRecords:
         for source in sources:
             with open_regular(source.place[0]):
                 pass
-        declared = [c.name for own in spec.domain.attributes for c in own.columns]
+        declared = [
+            column.name for attribute in spec.domain.attributes for column in attribute.columns
+        ]
         self.declared = tuple(dict.fromkeys([*declared, *filter(None, [spec.privacy.person])]))
         self.readable = [source for source in sources if _refusal(source, ()) is None]
         wrong = {

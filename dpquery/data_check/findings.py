@@ -190,7 +190,7 @@ class DataCheck:
         """
         if self.header.refusals or self.failures or self.records is None:
             return False
-        dropped = any(own.records for own in self.records.columns if drops(own.column))
+        dropped = any(values.records for values in self.records.columns if drops(values.column))
         nobody = self.records.persons is not None and self.records.persons.blank > 0
         return not (dropped or nobody or self.records.malformed.records)
 

@@ -62,10 +62,10 @@ def guessed_layout(path: Path, declared: Collection[str]) -> FileGuess:
         declared: names of the columns that the spec declares; they tell delimiters apart.
     """
     head, container = _beginning(path)
-    held = _SUFFIXES.get(container, "")
+    suffix = _SUFFIXES.get(container, "")
     remarks = [_HOLDS[container]] if container in _HOLDS else []
-    if held and path.suffix.lower() != held:
-        remarks.append(f"it is {container}: give it the suffix {held}")
+    if suffix and path.suffix.lower() != suffix:
+        remarks.append(f"it is {container}: give it the suffix {suffix}")
     encoding, text = ("", "") if head is None else _decoded(head)
     if head is None or "\0" in text:
         return FileGuess(path.name, container, is_text=False, remarks=tuple(remarks))

@@ -34,7 +34,7 @@ def malformed_lines(
             looked_at += 1
             if looked_at == wanted:
                 break
-    ordered = sorted(reasons.items(), key=lambda own: -own[1][0])
+    ordered = sorted(reasons.items(), key=lambda item: -item[1][0])
     return tuple((reason, so_far, first) for reason, (so_far, first) in ordered), looked_at
 
 

@@ -154,7 +154,7 @@ def _with_values(
         added = ", ".join(scalar(text) for text in [*blank, *rest[:_LISTED]])
         return [flow_kind(kind), *_other(column, needed=True)], f"# or add to its list: {added}"
     values = {value.label: list(value.texts) for value in values_of(kind)}
-    spelled = {_spelled(text): label for label, own in values.items() for text in (label, *own)}
+    spelled = {_spelled(text): label for label, texts in values.items() for text in (label, *texts)}
     unlike = [text for text in rest if _spelled(text) not in spelled]
     for text in rest:
         if text not in unlike:
@@ -163,7 +163,7 @@ def _with_values(
     values |= {text: [text] for text in known}
     if blank:
         values.setdefault(_blank_label(values), []).extend(_distinct(blank, decimal))
-    field = flow_values([Value(label, tuple(own)) for label, own in values.items()])
+    field = flow_values([Value(label, tuple(texts)) for label, texts in values.items()])
     needed = len(unlike) > _LISTED or not all_known
     return [field, *_other(column, needed=needed)], ""
 

@@ -36,7 +36,7 @@ class TextCounts:
         self._counts[text[:_LONGEST]] += records
         if len(self._counts) > self._most:
             commonest = heapq.nlargest(
-                self._most // 2, self._counts.items(), key=lambda own: own[1]
+                self._most // 2, self._counts.items(), key=lambda item: item[1]
             )
             self._counts = Counter(dict(commonest))
             self.complete = False
@@ -134,13 +134,15 @@ class PersonTally:
         self._rows[person] = self._rows.get(person, 0) + rows
         if len(self._rows) > self._most:
             self._mask = 2 * self._mask + 1
-            self._rows = {own: n for own, n in self._rows.items() if not hash(own) & self._mask}
+            self._rows = {
+                person: n for person, n in self._rows.items() if not hash(person) & self._mask
+            }
 
     def result(self) -> RowsPerPerson:
         """Return what was found."""
         scale = self._mask + 1
         numbers = sorted(Counter(self._rows.values()).items())
-        busiest = heapq.nlargest(3, self._rows.items(), key=lambda own: own[1])
+        busiest = heapq.nlargest(3, self._rows.items(), key=lambda item: item[1])
         return RowsPerPerson(
             tuple((rows, scale * number) for rows, number in numbers),
             1 / scale,

@@ -34,10 +34,10 @@ _LAYOUT = {
 }
 
 
-def left_out_grid(found: DataCheck, name: str) -> Grid:
+def left_out_grid(checked: DataCheck, name: str) -> Grid:
     """Return what matters most: whether a release would read the data, and whom it leaves out."""
-    records = found.records
-    notes = tuple(_problems(found))
+    records = checked.records
+    notes = tuple(_problems(checked))
     if records is None:
         return Grid(f"{name}: `dpquery release` would refuse this", (), (), notes)
     refused = "`dpquery release` would refuse this; of the rest " if notes else ""
@@ -50,31 +50,31 @@ def left_out_grid(found: DataCheck, name: str) -> Grid:
         f"{count(records.total, 'record')} ({share}) would be left out of every table"
     )
     columns = ("because of", "records", "for this alone")
-    return Grid(title, columns, tuple(_reasons(found, records)), notes)
+    return Grid(title, columns, tuple(_reasons(checked, records)), notes)
 
 
-def _problems(found: DataCheck) -> Iterator[str]:
+def _problems(checked: DataCheck) -> Iterator[str]:
     """Yield what keeps a release from reading the data, and what of it is in the headers."""
-    yield from found.header.refusals[:_SOURCES]
-    if len(found.header.refusals) > _SOURCES:
-        yield f"and so {len(found.header.refusals) - _SOURCES:,} more"
-    if found.header.refusals and found.header.missing and found.records is not None:
-        yield f"not looked at, for want of a column: {_named(found.header.missing)}"
-    if found.header.repeated:
-        yield f"not looked at, for more than one column: {_named(found.header.repeated)}"
-    yield from found.failures
+    yield from checked.header.refusals[:_SOURCES]
+    if len(checked.header.refusals) > _SOURCES:
+        yield f"and so {len(checked.header.refusals) - _SOURCES:,} more"
+    if checked.header.refusals and checked.header.missing and checked.records is not None:
+        yield f"not looked at, for want of a column: {_named(checked.header.missing)}"
+    if checked.header.repeated:
+        yield f"not looked at, for more than one column: {_named(checked.header.repeated)}"
+    yield from checked.failures
 
 
 def _about(records: Records) -> str:
     return "about " if records.persons is not None and records.persons.share < 1 else ""
 
 
-def _reasons(found: DataCheck, records: Records) -> Iterator[tuple[str, str, str]]:
+def _reasons(checked: DataCheck, records: Records) -> Iterator[tuple[str, str, str]]:
     """Yield why records are left out, the most first."""
     rows = [
-        (f"undeclared values in `{own.column.name}`", own.records, own.alone)
-        for own in records.columns
-        if own.records and drops(own.column)
+        (f"undeclared values in `{values.column.name}`", values.records, values.alone)
+        for values in records.columns
+        if values.records and drops(values.column)
     ]
     if records.malformed.records and records.malformed.dropped:
         lines = records.malformed.records
@@ -83,61 +83,69 @@ def _reasons(found: DataCheck, records: Records) -> Iterator[tuple[str, str, str
     if persons is not None:
         if persons.blank:
             rows.append(
-                (f"no id in `{found.spec.privacy.person}`", persons.blank, persons.blank_alone)
+                (f"no id in `{checked.spec.privacy.person}`", persons.blank, persons.blank_alone)
             )
-        limit = found.spec.privacy.max_rows
+        limit = checked.spec.privacy.max_rows
         if beyond := persons.beyond(limit):
             rows.append((f"max_rows: {limit}, as declared", beyond, beyond))
     for reason, number, alone in sorted(rows, key=lambda row: -row[1]):
         yield reason, f"{number:,}", f"{alone:,}"
 
 
-def check_grids(found: DataCheck) -> list[Grid]:
+def check_grids(checked: DataCheck) -> list[Grid]:
     """Return a table a concern."""
     grids = []
-    records = found.records
+    records = checked.records
     if records is not None:
-        undeclared = [own for own in records.columns if own.records]
+        undeclared = [values for values in records.columns if values.records]
         if undeclared:
             grids.append(_values_grid(undeclared, records.total))
         if records.malformed.records:
             grids.append(_malformed_grid(records.malformed))
         if records.persons is not None:
-            grids.append(_persons_grid(records.persons, found.spec.privacy.max_rows))
-    if found.layout is not None:
-        grids.append(_layout_grid(found.layout, found.spec.file, found.header))
+            grids.append(_persons_grid(records.persons, checked.spec.privacy.max_rows))
+    if checked.layout is not None:
+        grids.append(_layout_grid(checked.layout, checked.spec.file, checked.header))
     return grids
 
 
 def _values_grid(columns: Sequence[UndeclaredValues], total: int) -> Grid:
     rows = tuple(
-        (own.column.name, _declared(own.column), f"{own.records:,}", _fate(own), _commonest(own))
-        for own in columns
+        (
+            values.column.name,
+            _declared(values.column),
+            f"{values.records:,}",
+            _fate(values),
+            _commonest(values),
+        )
+        for values in columns
     )
     notes = [
-        f"`{own.column.name}`: declared and in no record: {_named(own.absent)}"
-        for own in columns
-        if own.absent
+        f"`{values.column.name}`: declared and in no record: {_named(values.absent)}"
+        for values in columns
+        if values.absent
     ]
-    if any(not own.complete for own in columns):
+    if any(not values.complete for values in columns):
         notes.append("+: at least so many; there are too many different texts to count them all")
     notes += [
-        f"`{own.column.name}`: no record holds a declared value"
-        for own in columns
-        if own.records >= total
+        f"`{values.column.name}`: no record holds a declared value"
+        for values in columns
+        if values.records >= total
     ]
     names = ("column", "declared", "records", "which are", "undeclared values, commonest first")
     return Grid("undeclared values", names, rows, tuple(notes))
 
 
-def _fate(own: UndeclaredValues) -> str:
-    return "left out" if drops(own.column) else "other"
+def _fate(values: UndeclaredValues) -> str:
+    return "left out" if drops(values.column) else "other"
 
 
-def _commonest(own: UndeclaredValues) -> str:
-    sign = "" if own.complete else "+"
-    shown = [f"{_shown(text)} ({records:,}{sign})" for text, records in own.commonest[:_COMMONEST]]
-    rest = len(own.commonest) - len(shown)
+def _commonest(values: UndeclaredValues) -> str:
+    sign = "" if values.complete else "+"
+    shown = [
+        f"{_shown(text)} ({records:,}{sign})" for text, records in values.commonest[:_COMMONEST]
+    ]
+    rest = len(values.commonest) - len(shown)
     return ", ".join(shown) + (f" and {rest:,}{sign} more" if rest else "")
 
 
@@ -194,7 +202,9 @@ def _persons_grid(persons: RowsPerPerson, max_rows: int) -> Grid:
                 "as declared" if limit == max_rows else "",
             )
         )
-    notes = [f"most rows: {', '.join(f'{_shown(own)} ({n:,})' for own, n in persons.busiest)}"]
+    notes = [
+        f"most rows: {', '.join(f'{_shown(person)} ({n:,})' for person, n in persons.busiest)}"
+    ]
     if persons.blank:
         notes.append(f"{count(persons.blank, 'record')} without an id, which are nobody's")
     if persons.share < 1:
@@ -213,8 +223,8 @@ def _layout_grid(layout: FileGuess, declared: FileFormat, header: Header) -> Gri
     mended = layout.mended(declared)
     rows = []
     for what, key in _LAYOUT.items():
-        own, seems, to_be = (getattr(of, key) for of in (declared, layout, mended))
-        rows.append((what, _word(seems), _word(own), "" if own == to_be else "differs"))
+        now, seems, to_be = (getattr(of, key) for of in (declared, layout, mended))
+        rows.append((what, _word(seems), _word(now), "" if now == to_be else "differs"))
     if layout.container:
         rows.append(("packed by", layout.container, "", ""))
     if layout.steady < 1:
@@ -241,13 +251,13 @@ def _named(names: Sequence[str]) -> str:
     return shown + (f" and {len(names) - _NAMES:,} more" if len(names) > _NAMES else "")
 
 
-def to_paste(found: DataCheck, spec: str) -> list[str]:
+def to_paste(checked: DataCheck, spec: str) -> list[str]:
     """Return the YAML that would declare what was found, with a warning above it."""
-    if not found.remedies:
+    if not checked.remedies:
         return []
     return [
         f"# To paste into {spec}, where the code book says so too:",
         "# a spec is published, and one that was written from the",
         "# records tells what it was written from.",
-        *found.remedies,
+        *checked.remedies,
     ]
