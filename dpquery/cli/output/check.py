@@ -16,6 +16,7 @@ from dpquery.data_check.findings import (
 from dpquery.releases.formatting import count, percent
 from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.model import FileFormat
+from dpquery.spec.problems import nearest
 
 _COMMONEST = 6  # undeclared texts of a column that are shown
 _NAMES = 20  # columns that are named
@@ -62,6 +63,9 @@ def _problems(checked: DataCheck) -> Iterator[str]:
         yield f"not looked at, for want of a column: {_named(checked.header.missing)}"
     if checked.header.repeated:
         yield f"not looked at, for more than one column: {_named(checked.header.repeated)}"
+    for name in checked.header.missing:
+        if near := nearest(name, checked.header.undeclared):
+            yield f"`{name}` is not there; is it `{near[:_LONGEST]}`?"
     yield from checked.failures
 
 
@@ -208,7 +212,7 @@ def _persons_grid(persons: RowsPerPerson, max_rows: int) -> Grid:
     if persons.blank:
         notes.append(f"{count(persons.blank, 'record')} without an id, which are nobody's")
     if persons.share < 1:
-        notes.append(f"from all rows of one person in {round(1 / persons.share):,}, at random")
+        notes.append(f"of about one person in {round(1 / persons.share):,}, chosen at random")
     title = f"rows per person: {about}{count(persons.number, 'person')}, {about}{total:,} rows"
     columns = ("max_rows", "persons with more", "rows left out", "share", "")
     return Grid(title, columns, tuple(rows), tuple(notes) if persons.busiest else (), strong)
@@ -230,7 +234,7 @@ def _layout_grid(layout: FileGuess, declared: FileFormat, header: Header) -> Gri
     if layout.steady < 1:
         share = percent(1 - layout.steady)
         notes.append(f"{share} of its lines have other than {count(len(layout.names), 'field')}")
-    if header.undeclared:
+    if header.undeclared and layout.delimiter in {"", declared.delimiter}:
         notes.append(f"columns that the spec does not use: {_named(header.undeclared)}")
     notes.append("a guess from the first mebibyte: a release takes the spec's word")
     columns = (layout.name, "seems to be", "declared", "")
