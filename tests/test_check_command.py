@@ -71,7 +71,7 @@ def test_a_process_whose_stdout_is_a_file_refuses(here):
         (SURVEY, f"id,sex,happy\n{SURVEY_ROWS}", 1, "5 of 8 records"),
         (SURVEY, f"id;sex;happy\n{SURVEY_ROWS}".replace(",", ";"), 1, 'file: {delimiter: ";"}'),
         (PANEL, f"nr,year,union\n{PANEL_ROWS}", 0, "25 of 40 records (62 %)"),
-        (CENSUS, "area,cars\n12,1\n", 1, "area: {range: [1, 12]}"),
+        (CENSUS, "area,cars\n12,1\n", 1, "area: {range: [1, 12], other: drop}"),
         (SURVEY, "sex,happy\nF,1\nF\n", 1, "has 1 field, the header 2"),
         (SURVEY, "Sex,happy\nF,1\n", 1, "`sex` is not there; is it `Sex`?"),
         (SURVEY, "sex\nF\n", 1, "not have each of these declared columns exactly once: happy"),

@@ -29,7 +29,9 @@ HEAD = """\
 dataset: {id: town, version: 1}
 privacy: {unit: row, neighbours: add-remove}
 budget: {epsilon: 4}
+other: drop
 """
+DROP = "other: drop\n"
 WORKLOAD = "workload:\n  - {name: all, product: {}}\n"
 SURVEY = (
     HEAD + "domain:\n  sex: {values: [F, M]}\n  happy: {values: {1: very, 2: not}}\n" + WORKLOAD
@@ -75,6 +77,17 @@ def test_a_survey_says_how_many_are_left_out_and_for_which_column(tmp_path):
     assert not result.as_declared
 
 
+def test_a_survey_that_drops_nobody_says_how_many_count_in_totals_alone(tmp_path):
+    result = checked(tmp_path, SURVEY.replace(DROP, ""), f"id,sex,happy\n{SURVEY_ROWS}x\n")
+    records = result.records
+    assert (records.total, records.kept, records.undeclared) == (9, 9, 5)
+    assert [column.records for column in records.columns] == [1, 4]
+    assert [column.alone for column in records.columns] == [0, 0]
+    assert not records.malformed.dropped
+    assert not result.as_declared  # a line that is no record is said by nobody
+    assert checked(tmp_path, SURVEY.replace(DROP, ""), f"id,sex,happy\n{SURVEY_ROWS}").as_declared
+
+
 def test_a_panel_sorted_by_year_says_what_max_rows_leaves_out(tmp_path):
     result = checked(tmp_path, PANEL, f"nr,year,union\n{PANEL_ROWS}")
     records = result.records
@@ -100,8 +113,8 @@ def test_a_census_sample_widens_the_range_and_says_nothing_of_the_rest(tmp_path)
     area, cars = result.records.columns
     assert (area.records, cars.records) == (3, 3)
     assert (result.records.left_out, area.alone, cars.alone) == (5, 2, 2)
-    assert "  area: {range: [1, 12]}" in result.remedies
-    assert "  cars: {range: [0, 3]}" in result.remedies
+    assert "  area: {range: [1, 12], other: drop}" in result.remedies
+    assert "  cars: {range: [0, 3], other: drop}" in result.remedies
 
 
 @pytest.mark.parametrize(
@@ -141,9 +154,9 @@ def test_a_spec_with_the_lines_pasted_in_leaves_nobody_out(tmp_path, spec, conte
 def test_several_texts_for_no_answer_are_one_value_and_spellings_are_those_of_a_value(tmp_path):
     result = checked(tmp_path, SURVEY, "sex,happy\nf,Very\nM,NA\n,iap\nM,\n")
     assert result.remedies[-1] == (
-        '  happy: {values: {very: [1, Very], 2: not, no answer: [NA, iap, ""]}}'
+        '  happy: {values: {very: [1, Very], 2: not, no answer: [NA, iap, ""]}, other: drop}'
     )
-    assert '  sex: {values: {F: [F, f], M: M, "": no answer}}' in result.remedies
+    assert '  sex: {values: {F: [F, f], M: M, "": no answer}, other: drop}' in result.remedies
 
 
 @pytest.mark.parametrize(
@@ -244,7 +257,7 @@ def load_town(folder, person):
     unit = "row" if person is None else f"{{person: {person}, max_rows: 2}}"
     text = HEAD.replace("unit: row", f"unit: {unit}") + (
         "domain:\n  age: {range: [0, 4]}\n  sex: {values: [F, M]}\n"
-        "  region: {values: {1: North, 2: South}, other: bin}\n"
+        "  region: {values: {1: North, 2: South}, other: show}\n"
         "  income: {bins: [0, 10, 20.5, 50]}\n"
     )
     (folder / "town.yaml").write_text(text + WORKLOAD)
@@ -257,14 +270,18 @@ def place(tmp_path_factory):
 
 
 @FUZZ
-@given(st.lists(LINE, max_size=30), st.booleans(), st.sampled_from([None, "extra"]))
+@given(
+    st.lists(LINE, max_size=30),
+    st.sampled_from(["count", "show", "drop"]),
+    st.sampled_from([None, "extra"]),
+)
 def test_whatever_the_lines_as_many_are_kept_as_a_release_counts(place, lines, other, person):
     spec = spec_of(*attributes(other=other), person=person, max_rows=2)
     place.write_bytes(HEADER + b"\n" + b"\n".join(lines))
     records = records_of(place, spec)
     assert records.kept == tabulate(place, spec=spec, subsets=[()])[()]
     undeclared = [column.records for column in records.columns]
-    whole = tabulate(place, spec=spec_of(*attributes(other=True)), subsets=[(0,), (1,), (2,)])
+    whole = tabulate(place, spec=spec_of(*attributes(other="show")), subsets=[(0,), (1,), (2,)])
     malformed = records.malformed.records
     assert undeclared[:3] == [int(whole[(i,)][-1]) - malformed for i in range(3)]
     assert all(column.alone <= column.records for column in records.columns)
@@ -345,8 +362,9 @@ def test_a_file_as_declared_has_nothing_to_mend(tmp_path):
     assert result.records.left_out == 0
 
 
-def test_what_another_bin_takes_in_is_as_declared(tmp_path):
-    spec = SURVEY.replace("2: not}", "2: not}, other: bin")
+@pytest.mark.parametrize("other", ["count", "show"])
+def test_what_other_takes_in_is_as_declared(tmp_path, other):
+    spec = SURVEY.replace("2: not}", f"2: not}}, other: {other}")
     result = checked(tmp_path, spec, "sex,happy\nF,1\nM,7\n")
     assert result.records.columns[1].records == 1
     assert result.as_declared

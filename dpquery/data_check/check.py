@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpquery.data_check.file_records import FileRecords
-from dpquery.data_check.findings import DataCheck, FileGuess, Malformed, Records, drops
+from dpquery.data_check.findings import DataCheck, FileGuess, Malformed, Records
 from dpquery.data_check.layout import guessed_layout
 from dpquery.data_check.malformed_lines import malformed_lines
 from dpquery.data_check.remedies import remedies
@@ -63,13 +63,15 @@ def _records(file: FileRecords, spec: Spec, progress: Callable[[str], None]) -> 
     tallies = columns_of(spec.domain.attributes, file.columns, spec.file.decimal)
     name_of_person = spec.privacy.person if spec.privacy.person in file.columns else None
     persons = None if name_of_person is None else PersonTally()
-    total = kept = malformed = 0
+    total = kept = odd = malformed = 0
     for chunk in file.chunks(lambda share: progress(f"reading the data: {share:.0%}")):
         reasons = np.zeros(chunk.records, np.int32)  # for which a record is left out
+        touched = np.zeros(chunk.records, np.bool_)
         dropping: list[tuple[ColumnTally | PersonTally, NDArray[np.bool_]]] = []
         for tally in tallies:
             undeclared = tally.add(chunk.texts[tally.column.name])
-            if drops(tally.column):
+            touched |= undeclared
+            if tally.column.drops:
                 reasons += undeclared
                 dropping.append((tally, undeclared))
         if persons is not None and name_of_person is not None:
@@ -81,13 +83,15 @@ def _records(file: FileRecords, spec: Spec, progress: Callable[[str], None]) -> 
             reason.add_alone(int((left_out & (reasons == 1)).sum()))
         total += chunk.records + chunk.malformed
         kept += int((reasons == 0).sum())
+        odd += int(touched.sum())
         malformed += chunk.malformed
-    dropped = name_of_person is not None or any(drops(tally.column) for tally in tallies)
+    dropped = name_of_person is not None or any(tally.column.drops for tally in tallies)
     rows = None if persons is None else persons.result()
     kept -= 0 if rows is None else rows.beyond(spec.privacy.max_rows)
     return Records(
         total,
         kept + (0 if dropped else malformed),
+        odd,
         Malformed(malformed, dropped, *malformed_lines(file.readable, malformed)),
         tuple(tally.result() for tally in tallies),
         rows,

@@ -19,7 +19,7 @@ class Value(NamedTuple):
     texts: tuple[str, ...]
 
 
-def values_of(kind: Categorical) -> list[Value]:
+def listed_values_of(kind: Categorical) -> list[Value]:
     """Return the values of a list in the order of their codes."""
     return [Value(*pair) for pair in zip(kind.labels, kind.texts, strict=True)]
 
@@ -74,7 +74,7 @@ def flow_kind(kind: ColumnKind) -> str:
         case Categorical(values=values) if len(values) > WRITTEN:
             return "values: ..."
         case Categorical():
-            return flow_values(values_of(kind))
+            return flow_values(listed_values_of(kind))
         case Integers(low=low, high=high):
             return f"range: [{low}, {high}]"
         case Bins(edges=edges):

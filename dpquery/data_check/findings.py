@@ -100,12 +100,14 @@ class Records:
 
     Attributes:
         total: all records, malformed ones included.
-        kept: those that a release counts in its tables.
+        kept: those that a release counts in its totals.
+        undeclared: those with an undeclared value in one column or more.
         columns: for every declared column what is undeclared in it, in the order of the spec.
     """
 
     total: int
     kept: int
+    undeclared: int
     malformed: Malformed
     columns: tuple[UndeclaredValues, ...]
     persons: RowsPerPerson | None
@@ -190,11 +192,6 @@ class DataCheck:
         """
         if self.header.refusals or self.failures or self.records is None:
             return False
-        dropped = any(values.records for values in self.records.columns if drops(values.column))
+        dropped = any(values.records for values in self.records.columns if values.column.drops)
         nobody = self.records.persons is not None and self.records.persons.blank > 0
         return not (dropped or nobody or self.records.malformed.records)
-
-
-def drops(column: Column) -> bool:
-    """Return whether an undeclared value takes its record out of every table."""
-    return not column.other

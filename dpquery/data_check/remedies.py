@@ -14,10 +14,10 @@ from dpquery.data_check.declarations import (
     flow_edges,
     flow_kind,
     flow_values,
+    listed_values_of,
     scalar,
-    values_of,
 )
-from dpquery.data_check.findings import FileGuess, Records, UndeclaredValues, drops
+from dpquery.data_check.findings import FileGuess, Records, UndeclaredValues
 from dpquery.spec.calendar import DateFormat
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.model import FileFormat, Spec
@@ -31,6 +31,11 @@ NO_ANSWER = {
 _YES = {"yes", "y", "true", "t", "1", "on", "ja", "oui", "si", "sí", "sim", "tak", "x", "да"}
 _NO = {"no", "n", "false", "f", "0", "off", "nein", "non", "nej", "não", "nie", "нет"}
 _FORMATS = ("", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d", "%d %b %Y", "%d-%b-%Y", "%Y-%m")
+_FATES = {
+    "count": "they count in totals alone; with other: drop they would leave every table",
+    "show": "they are shown as `other`; with other: drop they would leave every table",
+    "drop": "they leave every table",
+}
 _HALF = re.compile(r"[\ud800-\udfff]")  # for bytes that are no text in this encoding
 _MISSING_CODE = re.compile(r"-\d+|([789])\1*")
 _LISTED = 12  # new values of one column that are written out
@@ -46,7 +51,7 @@ def remedies(spec: Spec, layout: FileGuess | None, records: Records | None) -> t
     domain: list[str] = []
     for attribute in spec.domain.attributes:
         if any(column.name in odd for column in attribute.columns):
-            domain += _attribute_lines(attribute, odd, spec.file.decimal)
+            domain += _attribute_lines(attribute, odd, spec)
     lines += ["domain:", *(f"  {line}" for line in domain)] if domain else []
     return tuple(lines)
 
@@ -83,16 +88,19 @@ def _person_lines(spec: Spec, records: Records) -> list[str]:
 
 
 def _attribute_lines(
-    attribute: Attribute, odd: Mapping[str, UndeclaredValues], decimal: str
+    attribute: Attribute, odd: Mapping[str, UndeclaredValues], spec: Spec
 ) -> list[str]:
     """Return an attribute as it might be declared, below comments on what becomes of records."""
+    says_other = re.search(r"^other\s*:", spec.text, re.MULTILINE) is not None
     comments, columns = [], []
     for column in attribute.columns:
         if column.name in odd:
-            fields, remark = _mended(odd[column.name], decimal)
+            fields, remark, rest = _mended(odd[column.name], spec.file.decimal)
             comments += [_fate(odd[column.name]), *filter(None, [remark])]
         else:
-            fields = [flow_kind(column.kind), *_other(column)]
+            fields, rest = [flow_kind(column.kind)], False
+        other = "count" if rest and column.drops else column.other
+        fields += [f"other: {other}"] * (other != "count" or says_other)
         if not attribute.merged and column.name != attribute.name:
             fields = [f"column: {scalar(column.name)}", *fields]
         columns.append((column.name, f"{{{', '.join(fields)}}}"))
@@ -104,12 +112,12 @@ def _attribute_lines(
 
 def _fate(odd: UndeclaredValues) -> str:
     """Return a comment on what becomes of the records that hold what is not declared."""
-    now = "they leave every table" if drops(odd.column) else "they are counted as `other`"
+    now = _FATES[odd.column.other]
     return f"# {odd.records:,} records hold other values of `{odd.column.name}`: as declared, {now}"
 
 
-def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str]:
-    """Return the fields of a column that take in what was found, and a comment if there is one."""
+def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:
+    """Return what a column might hold, a comment if there is one, and whether texts are left."""
     column = odd.column
     texts = [text for text, _ in odd.commonest if not _HALF.search(text)]
     all_known = odd.complete and len(texts) == len(odd.commonest)
@@ -140,20 +148,20 @@ def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str]:
         case Dates():
             dates, taken = _wider(column.kind, texts)
             field = flow_dates(dates)
-    return [field, *_other(column, needed=taken < len(texts) or not all_known)], ""
+    return [field], "", taken < len(texts) or not all_known
 
 
 def _with_values(
     column: Column, texts: list[str], decimal: str, *, all_known: bool
-) -> tuple[list[str], str]:
+) -> tuple[list[str], str, bool]:
     """Return a list of values with more of them, or with more texts of those that it has."""
     blank = [text for text in texts if text.casefold() in NO_ANSWER]
     rest = [text for text in texts if text not in blank]
     kind = column.kind
     if not isinstance(kind, Categorical) or len(kind.values) > WRITTEN:
         added = ", ".join(scalar(text) for text in [*blank, *rest[:_LISTED]])
-        return [flow_kind(kind), *_other(column, needed=True)], f"# or add to its list: {added}"
-    values = {value.label: list(value.texts) for value in values_of(kind)}
+        return [flow_kind(kind)], f"# or add to its list: {added}", True
+    values = {value.label: list(value.texts) for value in listed_values_of(kind)}
     spelled = {_spelled(text): label for label, texts in values.items() for text in (label, *texts)}
     unlike = [text for text in rest if _spelled(text) not in spelled]
     for text in rest:
@@ -164,8 +172,7 @@ def _with_values(
     if blank:
         values.setdefault(_blank_label(values), []).extend(_distinct(blank, decimal))
     field = flow_values([Value(label, tuple(texts)) for label, texts in values.items()])
-    needed = len(unlike) > _LISTED or not all_known
-    return [field, *_other(column, needed=needed)], ""
+    return [field], "", len(unlike) > _LISTED or not all_known
 
 
 def _spelled(text: str) -> str:
@@ -222,8 +229,3 @@ def outwards(value: float, limit: float) -> int:
     """
     size = int(10 ** (len(str(math.floor(abs(value - limit)))) - 1))
     return (math.ceil if value > limit else math.floor)(value / size) * size
-
-
-def _other(column: Column, *, needed: bool = False) -> list[str]:
-    """Return the field `other`, where it is needed to keep everybody or declared now."""
-    return ["other: bin"] if needed or not drops(column) else []

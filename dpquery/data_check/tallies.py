@@ -16,7 +16,6 @@ MAX_TEXTS = 10_000
 """Undeclared texts of a column that are counted at once."""
 MAX_PERSONS = 2**21
 """Persons that are counted at once; of more, a random half, a quarter and so on is followed."""
-SHOWN = 10
 _LONGEST = 64  # bytes of a text or an id that are kept
 
 

@@ -11,7 +11,6 @@ from dpquery.data_check.findings import (
     Records,
     RowsPerPerson,
     UndeclaredValues,
-    drops,
 )
 from dpquery.releases.formatting import count, percent
 from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Dates, Integers
@@ -44,14 +43,24 @@ def left_out_grid(checked: DataCheck, name: str) -> Grid:
     refused = "`dpquery release` would refuse this; of the rest " if notes else ""
     if not records.left_out:
         title = f"{name}: {refused}every record is counted, all {records.total:,} of them"
-        return Grid(title, (), (), notes)
+        return Grid(title, (), (), (*_in_no_value(records), *notes))
     share = percent(records.left_out / records.total)
     title = (
         f"{name}: {refused}{_about(records)}{records.left_out:,} of "
         f"{count(records.total, 'record')} ({share}) would be left out of every table"
     )
     columns = ("because of", "records", "for this alone")
-    return Grid(title, columns, tuple(_reasons(checked, records)), notes)
+    return Grid(title, columns, tuple(_reasons(checked, records)), (*_in_no_value(records), *notes))
+
+
+def _in_no_value(records: Records) -> Iterator[str]:
+    """Yield how many records are counted, and not under every attribute's declared values."""
+    odd = [values for values in records.columns if values.records and not values.column.drops]
+    if odd:
+        yield (
+            f"{records.undeclared:,} of {count(records.total, 'record')} "
+            f"({percent(records.undeclared / records.total)}) hold an undeclared value somewhere"
+        )
 
 
 def _problems(checked: DataCheck) -> Iterator[str]:
@@ -78,7 +87,7 @@ def _reasons(checked: DataCheck, records: Records) -> Iterator[tuple[str, str, s
     rows = [
         (f"undeclared values in `{values.column.name}`", values.records, values.alone)
         for values in records.columns
-        if values.records and drops(values.column)
+        if values.records and values.column.drops
     ]
     if records.malformed.records and records.malformed.dropped:
         lines = records.malformed.records
@@ -141,7 +150,7 @@ def _values_grid(columns: Sequence[UndeclaredValues], total: int) -> Grid:
 
 
 def _fate(values: UndeclaredValues) -> str:
-    return "left out" if drops(values.column) else "other"
+    return {"count": "in totals alone", "show": "other", "drop": "left out"}[values.column.other]
 
 
 def _commonest(values: UndeclaredValues) -> str:
