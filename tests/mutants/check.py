@@ -52,8 +52,8 @@ CHECK = (
         "a release looks at the records as a check does",
         "true counts are where they can be written",
         "commands.release.release",
-        "    made = chosen.make(",
-        "    from dpquery.data_check import check as check\n\n    made = chosen.make(",
+        "    check_target(directory, ",
+        "    from dpquery.data_check import check as check\n\n    check_target(directory, ",
         (
             "test_architecture.py::test_the_package_keeps_the_rule[the_check_of_data_lies_apart]",
             "test_architecture.py::"
