@@ -88,7 +88,15 @@ WITH_GENERATOR = "public_chance"
 APART = "data_check"
 SHOWS_RECORDS = {"cli.check", "cli.output.check"}
 """The modules that may ask it."""
-KNOWN_APART = ("exceptions", "untrusted", "spec", "spec.parsing", "measurement.counting", APART)
+KNOWN_APART = (
+    "exceptions",
+    "limits",
+    "progress",
+    "spec",
+    "spec.parsing",
+    "measurement.counting",
+    APART,
+)
 """The rooms that it may know: how a file is read, and nothing of ledger, noise or curator."""
 
 # What could open a file.

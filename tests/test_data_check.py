@@ -240,7 +240,7 @@ def test_a_file_of_another_kind_says_how_to_name_it(tmp_path, content, word):
 
 def records_of(path, spec):
     file = FileRecords(sources_of(path, spec.file), spec)
-    return module._records(file, spec, lambda _: None)
+    return module._records(file, spec)
 
 
 @pytest.mark.parametrize("person", [None, "extra"])

@@ -54,8 +54,8 @@ def _print_check(data: list[Path], spec: Path) -> bool:
     from dpquery.cli.output.check import check_grids, left_out_grid, to_paste
     from dpquery.data_check.check import check
 
-    with shown_progress() as progress:
-        checked = check(data, spec, progress=progress)
+    with shown_progress():
+        checked = check(data, spec)
     print_grids([left_out_grid(checked, _name(data)), *check_grids(checked)])
     lines = to_paste(checked, str(spec))
     if lines:

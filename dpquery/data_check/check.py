@@ -3,7 +3,7 @@
 No command of a release comes here, and from here nothing leads to the ledger or to noise.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,15 +22,12 @@ from dpquery.spec.model import Spec
 from dpquery.spec.parsing.spec import load_spec
 
 
-def check(
-    data: Data, spec_path: Path, *, progress: Callable[[str], None] = lambda _: None
-) -> DataCheck:
+def check(data: Data, spec_path: Path) -> DataCheck:
     """Return what a release of some data would count and leave out, and why.
 
     Args:
         data: files and tables of databases, as `release` takes them.
         spec_path: the YAML spec.
-        progress: told the share of the data that was read, for the operator's terminal alone.
 
     Privacy:
         The result is made of the records and is NOT private: it may go no further than they.
@@ -44,7 +41,7 @@ def check(
     sources = sources_of(data, spec.file)
     file = FileRecords(sources, spec)
     layout = _layout(sources, file)
-    records = _records(file, spec, progress) if file.columns and file.readable else None
+    records = _records(file, spec) if file.columns and file.readable else None
     lines = remedies(spec, layout, records)
     return DataCheck(spec, file.header, layout, records, tuple(file.failures), lines)
 
@@ -58,13 +55,13 @@ def _layout(sources: Sequence[Source], file: FileRecords) -> FileGuess | None:
     return None
 
 
-def _records(file: FileRecords, spec: Spec, progress: Callable[[str], None]) -> Records:
+def _records(file: FileRecords, spec: Spec) -> Records:
     """Return what the records hold, read and coded as a release does."""
     tallies = columns_of(spec.domain.attributes, file.columns, spec.file.decimal)
     name_of_person = spec.privacy.person if spec.privacy.person in file.columns else None
     persons = None if name_of_person is None else PersonTally()
     total = kept = odd = malformed = 0
-    for chunk in file.chunks(lambda share: progress(f"reading the data: {share:.0%}")):
+    for chunk in file.chunks():
         reasons = np.zeros(chunk.records, np.int32)  # for which a record is left out
         touched = np.zeros(chunk.records, np.bool_)
         dropping: list[tuple[ColumnTally | PersonTally, NDArray[np.bool_]]] = []

@@ -1,7 +1,7 @@
 """The records of files and tables, parsed by the very functions that a release parses them with."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ from dpquery.data_check.findings import Header
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.sources import Source, Texts, UnfitTextError, open_regular
 from dpquery.measurement.counting.text_files import TextFile
+from dpquery.progress import report_progress
 from dpquery.spec.model import Spec
 
 _PIECE = 2**23  # bytes of text that are parsed at once
@@ -67,7 +68,7 @@ class FileRecords:
         self.header = _header(sources, self.readable, self.declared, wrong)
         self.failures: list[str] = []
 
-    def chunks(self, progress: Callable[[float], None]) -> Iterator[Chunk]:
+    def chunks(self) -> Iterator[Chunk]:
         """Yield all records, in order. Where a source breaks in its midst the next one follows."""
         total = max(1, sum(source.size for source in self.readable))
         done = 0
@@ -77,7 +78,8 @@ class FileRecords:
                     texts, malformed = piece.parse()
                     records = sum(index.size for _, index in texts[0])
                     yield Chunk(dict(zip(self.columns, texts, strict=True)), records, malformed)
-                    progress(min(1.0, (done + piece.share * source.size) / total))
+                    share = (done + piece.share * source.size) / total
+                    report_progress("reading the data", min(1.0, share))
             except UnfitTextError as error:
                 self.failures.append(f"{source.name} {error}")
             except _UNREADABLE:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from dpquery.measurement.counting.csv_lines import MAX_LINE, Dialect, fields
+from dpquery.limits import MAX_LINE
+from dpquery.measurement.counting.csv_lines import Dialect, fields
 from dpquery.measurement.counting.sources import Source
 from dpquery.measurement.counting.text_files import TextFile
 
