@@ -36,6 +36,15 @@ MUTANTS = (
     *SOLVED,
     *SUPPLY,
 )
+    *CHECK,
+    *LEDGER,
+    *LEDGER_STORAGE,
+    *MEASUREMENT_KEY,
+    *RAP,
+    *OUTPUT,
+    *SOLVED,
+    *SUPPLY,
+)
     *LEDGER,
     *LEDGER_STORAGE,
     *MEASUREMENT_KEY,

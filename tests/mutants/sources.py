@@ -8,7 +8,7 @@ SOURCES = (
     Mutant(
         "the delimiter is guessed from the header",
         "what is counted depends on what the file looks like, and nobody declared it",
-        "TextFile._dialect",
+        "TextFile.dialect",
         "written.delimiter.encode(), quote",
         "max(b',;|', key=lambda mark: self.path.read_bytes().count(mark)).to_bytes(1), quote",
         (f"{TEXT}test_the_same_rows_are_counted_alike_in_every_dialect",),
