@@ -355,6 +355,18 @@ def test_a_declared_value_that_no_record_holds_is_named(tmp_path):
     assert result.records.columns[0].absent == ("F",)
 
 
+def test_a_long_list_is_not_written_again_and_what_is_no_number_widens_no_range(tmp_path):
+    states = ", ".join(f"s{number}" for number in range(50))
+    spec = SURVEY.replace("[F, M]", f"[{states}]").replace(DROP, "")
+    result = checked(tmp_path, spec, "sex,happy\ns1,1\nXX,1\n")
+    assert "# add to its list: XX" in result.remedies
+    assert all(line.startswith("#") for line in result.remedies)
+    spec = CENSUS.replace(DROP, "")
+    assert all(
+        line.startswith("#") for line in checked(tmp_path, spec, "area,cars\nx,1\n").remedies
+    )
+
+
 def test_a_file_as_declared_has_nothing_to_mend(tmp_path):
     result = checked(tmp_path, SURVEY, "sex,happy\nF,1\nM,2\n")
     assert result.as_declared

@@ -52,7 +52,9 @@ def remedies(spec: Spec, layout: FileGuess | None, records: Records | None) -> t
     for attribute in spec.domain.attributes:
         if any(column.name in odd for column in attribute.columns):
             domain += _attribute_lines(attribute, odd, spec)
-    lines += ["domain:", *(f"  {line}" for line in domain)] if domain else []
+    if any(not line.startswith("#") for line in domain):
+        domain = ["domain:", *(f"  {line}" for line in domain)]
+    lines += domain
     return tuple(lines)
 
 
@@ -92,7 +94,7 @@ def _attribute_lines(
 ) -> list[str]:
     """Return an attribute as it might be declared, below comments on what becomes of records."""
     says_other = re.search(r"^other\s*:", spec.text, re.MULTILINE) is not None
-    comments, columns = [], []
+    comments, columns, changed = [], [], False
     for column in attribute.columns:
         if column.name in odd:
             fields, remark, rest = _mended(odd[column.name], spec.file.decimal)
@@ -100,10 +102,13 @@ def _attribute_lines(
         else:
             fields, rest = [flow_kind(column.kind)], False
         other = "count" if rest and column.drops else column.other
+        changed |= other != column.other or fields != [flow_kind(column.kind)]
         fields += [f"other: {other}"] * (other != "count" or says_other)
         if not attribute.merged and column.name != attribute.name:
             fields = [f"column: {scalar(column.name)}", *fields]
         columns.append((column.name, f"{{{', '.join(fields)}}}"))
+    if not changed or any("..." in declared for _, declared in columns):
+        return [*comments, "# no line to paste suggests itself: see to its declaration by hand"]
     if not attribute.merged:
         return [*comments, f"{scalar(attribute.name)}: {columns[0][1]}"]
     parts = ", ".join(f"{scalar(name)}: {declared}" for name, declared in columns)
@@ -160,7 +165,7 @@ def _with_values(
     kind = column.kind
     if not isinstance(kind, Categorical) or len(kind.values) > WRITTEN:
         added = ", ".join(scalar(text) for text in [*blank, *rest[:_LISTED]])
-        return [flow_kind(kind)], f"# or add to its list: {added}", True
+        return [flow_kind(kind)], f"# add to its list: {added}", True
     values = {value.label: list(value.texts) for value in listed_values_of(kind)}
     spelled = {_spelled(text): label for label, texts in values.items() for text in (label, *texts)}
     unlike = [text for text in rest if _spelled(text) not in spelled]
@@ -213,12 +218,13 @@ def _wider(dates: Dates, texts: list[str]) -> tuple[Dates, int]:
 def _believable(numbers: Collection[float], low: float, high: float) -> list[float]:
     """Return the numbers that a range may well be widened to: no codes for a missing answer."""
     reach = 3 * (high - low) + 1
-    return [
-        value
-        for value in numbers
-        if low - reach <= value <= high + reach
-        and not (_MISSING_CODE.fullmatch(f"{value:g}") and (value < 0 <= low or value > 1.2 * high))
-    ]
+    next_to = {high, *numbers}
+
+    def is_code(value: float) -> bool:
+        apart = value < 0 <= low or (value > high and value - 1 not in next_to)
+        return apart and _MISSING_CODE.fullmatch(f"{value:g}") is not None
+
+    return [v for v in numbers if low - reach <= v <= high + reach and not is_code(v)]
 
 
 def outwards(value: float, limit: float) -> int:
