@@ -36,23 +36,6 @@ MUTANTS = (
     *SOLVED,
     *SUPPLY,
 )
-    *CHECK,
-    *LEDGER,
-    *LEDGER_STORAGE,
-    *MEASUREMENT_KEY,
-    *RAP,
-    *OUTPUT,
-    *SOLVED,
-    *SUPPLY,
-)
-    *LEDGER,
-    *LEDGER_STORAGE,
-    *MEASUREMENT_KEY,
-    *RAP,
-    *OUTPUT,
-    *SOLVED,
-    *SUPPLY,
-)
 
 CHEAPEST = (
     "true answers are returned",
