@@ -31,6 +31,7 @@ RandomBytes = Callable[[int], bytes]
 Words = NDArray[np.unsignedinteger]
 
 _SHORT = 15  # bytes of an id that fit a block beside their number
+_COMMON = 64  # words of an id that are read from all ids at once; what is longer, id by id
 _HASHED = 255  # in place of that number
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 """What is left of a little-endian word that holds so many bytes."""
@@ -81,12 +82,16 @@ class PersonKeys:
         factors = self._first_factors(2 + count)
         words = _words(text, np.dtype("<u4"))
         sums = factors[:, :1] + factors[:, 1:2] * lengths.astype(np.uint64)
-        ends = np.searchsorted(-lengths, -4 * np.arange(count), side="left")
-        for i, end in enumerate(ends.tolist()):
+        ends = np.searchsorted(-lengths, -4 * np.arange(count), side="left").tolist()
+        for i, end in enumerate(ends[:_COMMON]):
             word = words[starts[:end] + 4 * i].astype(np.uint64)
             word &= _MASKS[np.minimum(lengths[:end] - 4 * i, 4)]
             for row, factor in zip(sums, factors[:, 2 + i], strict=True):
                 row[:end] += word * factor
+        for k in range(ends[_COMMON] if count > _COMMON else 0):
+            rest = text[starts[k] + 4 * _COMMON : starts[k] + lengths[k]].tobytes()
+            more = np.frombuffer(rest + b"\0" * (-len(rest) % 4), "<u4").astype(np.uint64)
+            sums[:, k] += factors[:, 2 + _COMMON :][:, : more.size] @ more
         halves = sums >> np.uint64(32)
         block = np.empty((2, order.size), np.uint64)
         block[:, order] = halves[::2] << np.uint64(32) | halves[1::2]

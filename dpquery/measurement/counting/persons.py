@@ -31,11 +31,11 @@ With `keep: first` the priority of a row is its number in the data: the same pro
 
 import os
 from collections.abc import Iterator
-from typing import Literal
 
 import numpy as np
 
 from dpquery.measurement.counting.person_keys import RandomBytes, Words
+from dpquery.spec.model import Keep
 
 MAX_STATE_BYTES = 2**30
 _BUCKETS = 256  # their numbers are bytes, which sort in one step; each is sorted in the cache
@@ -56,7 +56,7 @@ class KeptRows:
         *,
         max_rows: int,
         words: int,
-        keep: Literal["random", "first"] = "random",
+        keep: Keep = "random",
         limit: int = MAX_STATE_BYTES,
         entropy: RandomBytes = os.urandom,
     ) -> None:

@@ -35,12 +35,17 @@ class DatasetFacts:
 
 @dataclass(frozen=True)
 class PrivacyFacts:
-    """The privacy unit ("row", or "person" by a column of that name) and what neighbours are."""
+    """The privacy unit ("row", or "person" by a column of that name) and what neighbours are.
+
+    `keep` is "random" where the rows that count of a person were chosen at random; None, and left
+    out of the file, where they are the first, or the unit is a row.
+    """
 
     unit: str
     person: str | None
     max_rows: int
     neighbours: str
+    keep: str | None = None
 
 
 @dataclass(frozen=True)
@@ -385,7 +390,8 @@ def counted_facts(domain: Domain) -> CountedFacts:
 
 def _privacy_facts(privacy: Privacy) -> PrivacyFacts:
     unit = "row" if privacy.person is None else "person"
-    return PrivacyFacts(unit, privacy.person, privacy.max_rows, privacy.neighbours)
+    keep = None if privacy.person is None or privacy.keep == "first" else privacy.keep
+    return PrivacyFacts(unit, privacy.person, privacy.max_rows, privacy.neighbours, keep)
 
 
 def _guarantee_facts(guarantee: Guarantee, cumulative: str, *, adaptive: bool) -> GuaranteeFacts:
@@ -408,4 +414,6 @@ def manifest_text(manifest: Manifest) -> str:
             del content[name]  # only a release that it says something of names it
     if manifest.ledger.parent is None:
         del content["ledger"]["parent"]
+    if manifest.privacy.keep is None:
+        del content["privacy"]["keep"]
     return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
