@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from noise_support import chi_square
 from tabulate_support import (
@@ -117,28 +117,32 @@ BY_PERSON = st.lists(
 )
 
 
-@FUZZ
+@settings(FUZZ, max_examples=60)
 @given(
-    rows=BY_PERSON, max_rows=st.integers(1, 3), chunk=st.integers(30, 400), limit=st.integers(1, 99)
+    rows=BY_PERSON,
+    max_rows=st.integers(1, 3),
+    chunk=st.integers(30, 400),
+    limit=st.integers(8, 25),
+    other=st.booleans(),
 )
 def test_of_every_person_at_most_max_rows_count_in_any_number_of_passes(
-    tmp_path, rows, max_rows, chunk, limit, monkeypatch
+    tmp_path, rows, max_rows, chunk, limit, other, monkeypatch
 ):
     """All rows where there are no more; any where there are; the first on request."""
     monkeypatch.setattr(module, "MAX_STATE_BYTES", 32 * limit)
-    columns, header = attributes(other=False), b"id," + HEADER
+    columns, header = attributes(other=other), b"id," + HEADER
     body = b"\n".join(b",".join(row) for row in rows)
 
     def counted(most, keep="random"):
         spec = spec_of(*columns, person="id", max_rows=most, keep=keep)
-        settings = {"spec": spec, "header": header}
-        return run(tmp_path / "f.csv", body, chunk_bytes=chunk, **settings), settings
+        options = {"spec": spec, "header": header}
+        return run(tmp_path / "f.csv", body, chunk_bytes=chunk, **options), options
 
-    found, settings = counted(25)
-    every = slow_counts(body, **settings)
+    found, options = counted(25)
+    every = slow_counts(body, **options)
     assert_equal(found, every)
-    found, settings = counted(max_rows, "first")
-    first = slow_counts(body, **settings)
+    found, options = counted(max_rows, "first")
+    first = slow_counts(body, **options)
     assert_equal(found, first)
     found, _ = counted(max_rows)
     assert found[()] == first[()]
@@ -154,8 +158,8 @@ def test_the_rows_that_count_of_a_person_are_any_wherever_they_stand(tmp_path):
     """10,000 persons of four rows, year by year: of each year a quarter of the rows counts."""
     spec = spec_of(single("year", Integers(1, 4)), person="id")
     body = b"".join(b"person %d,%d\n" % (k, year) for year in (1, 2, 3, 4) for k in range(10_000))
-    settings = {"spec": spec, "header": b"id,year", "subsets": [(0,)], "chunk_bytes": 2**16}
-    found = run(tmp_path / "f.csv", body, **settings)[0,]
+    options = {"spec": spec, "header": b"id,year", "subsets": [(0,)], "chunk_bytes": 2**16}
+    found = run(tmp_path / "f.csv", body, **options)[0,]
     assert found.sum() == 10_000
     assert chi_square(found, np.full(4, 2500.0)) > 1e-9
 

@@ -128,14 +128,6 @@ INPUT = (
         (ROWS_STAY, MANY_PASSES),
     ),
     Mutant(
-        "a later pass counts the persons of the earlier ones too",
-        "a person of many rows is protected as one of max_rows",
-        "KeptRows.add",
-        "ours = keys[_HIGH] - np.uint64(self._low) < np.uint64(self._width)",
-        "ours = keys[_HIGH] < np.uint64(self._low + self._width - 1)",
-        (ROWS_STAY, MANY_PASSES),
-    ),
-    Mutant(
         "rows without an id are kept",
         "rows of nobody have no limit",
         "_Tally.add",
