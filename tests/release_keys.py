@@ -45,7 +45,7 @@ workload:
     product: {age: prefix, sex: identity}
 """
 PERSON = SPEC.replace("unit: row", "unit: {person: id, max_rows: 3, keep: first}")
-ANY_ROWS = PERSON.replace("first", "random")
+ANY_ROWS = PERSON.replace("keep: first", "keep: random")
 REPLACE = SPEC.replace("add-remove", "replace").replace("version: 1}", "version: 1, rows: 48}")
 PARENT = SPEC.replace(
     "version: 1}", "version: 1, parent: {id: panel, budget: {epsilon: 9, delta: 1e-9}}}"
