@@ -125,7 +125,7 @@ INPUT = (
         "KeptRows.begin_pass",
         "        if self._low >> 64:\n",
         "        if self._low:\n",
-        (ROWS_STAY, MANY_PASSES),
+        (ROWS_STAY,),
     ),
     Mutant(
         "rows without an id are kept",

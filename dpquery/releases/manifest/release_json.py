@@ -47,6 +47,13 @@ class PrivacyFacts:
     neighbours: str
     keep: str | None = None
 
+    def content(self) -> dict[str, str | int | None]:
+        """Return the facts by name, as files hold them."""
+        content: dict[str, str | int | None] = asdict(self)
+        if self.keep is None:
+            del content["keep"]
+        return content
+
 
 @dataclass(frozen=True)
 class GuaranteeFacts:
@@ -408,12 +415,13 @@ def _guarantee_facts(guarantee: Guarantee, cumulative: str, *, adaptive: bool) -
 
 def manifest_text(manifest: Manifest) -> str:
     """Return the text of release.json: sorted keys, two spaces, a newline at the end."""
-    content = asdict(manifest) | {"libraries": dict(manifest.libraries)}
+    content = asdict(manifest) | {
+        "libraries": dict(manifest.libraries),
+        "privacy": manifest.privacy.content(),
+    }
     for name in ("rap", "extra", "answered", "counted"):
         if not content[name]:
             del content[name]  # only a release that it says something of names it
     if manifest.ledger.parent is None:
         del content["ledger"]["parent"]
-    if manifest.privacy.keep is None:
-        del content["privacy"]["keep"]
     return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
