@@ -124,7 +124,7 @@ BY_PERSON = st.lists(
     max_rows=st.integers(1, 3),
     chunk=st.integers(30, 400),
     limit=st.integers(7, 20),
-    other=st.booleans(),
+    other=st.sampled_from(("count", "show", "drop")),
 )
 def test_of_every_person_at_most_max_rows_count_in_any_number_of_passes(
     tmp_path, rows, max_rows, chunk, limit, other, monkeypatch
