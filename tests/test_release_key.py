@@ -1,7 +1,11 @@
 """The key of a release never changes: under it the ledger holds what was paid for."""
 
+from dataclasses import replace
+
 import pytest
-from release_keys import RELEASES
+from release_keys import PERSON, RELEASES
+
+from dpquery.spec.parsing.spec import parse
 
 KEYS = {
     "product": "ab2f089d499099dc342ffebbdbcbffa41944d79095eb9d5030cd1a4da7a0eadd",
@@ -33,3 +37,11 @@ def test_a_release_has_the_key_that_it_always_had(name):
 
 def test_every_release_here_has_its_key_on_record():
     assert KEYS.keys() == RELEASES.keys()
+
+
+@pytest.mark.parametrize("name", ["persons", "RAP, persons"])
+def test_a_plan_of_format_1_has_the_key_that_it_always_had(name):
+    """Its text does not say what became a choice later."""
+    old = PERSON.replace("other: drop\n", "").replace("show", "bin").replace(", keep: first", "")
+    spec = parse(old, name="survey.yaml", files={}, first_edition=True)
+    assert replace(RELEASES[name], spec=spec).key == KEYS[name]
