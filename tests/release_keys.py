@@ -44,7 +44,8 @@ workload:
   - name: first
     product: {age: prefix, sex: identity}
 """
-PERSON = SPEC.replace("unit: row", "unit: {person: id, max_rows: 3}")
+PERSON = SPEC.replace("unit: row", "unit: {person: id, max_rows: 3, keep: first}")
+ANY_ROWS = PERSON.replace("keep: first", "keep: random")
 REPLACE = SPEC.replace("add-remove", "replace").replace("version: 1}", "version: 1, rows: 48}")
 PARENT = SPEC.replace(
     "version: 1}", "version: 1, parent: {id: panel, budget: {epsilon: 9, delta: 1e-9}}}"
@@ -148,10 +149,12 @@ RELEASES = {name: linear(strategy) for name, strategy in STRATEGIES.items()} | {
     "gaussian noise": linear(mechanism=GAUSSIAN),
     "release 2": linear(release=2),
     "persons": linear(spec=PERSON),
+    "persons, any rows": linear(spec=ANY_ROWS),
     "records replaced": linear(spec=REPLACE),
     "a parent": linear(spec=PARENT),
     "RAP": rap(),
     "RAP, all at once": rap(AT_ONCE, REPLACE),
     "RAP, persons": rap(replace(ADAPTIVE, records=3), PERSON),
+    "RAP, persons, any rows": rap(replace(ADAPTIVE, records=3), ANY_ROWS),
     "RAP, a parent, release 3": rap(spec=PARENT, release=3),
 }

@@ -14,10 +14,10 @@ from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, D
 from dpquery.spec.model import Budget, Dataset, Privacy, Spec
 
 
-def spec_of(*attributes, person=None, max_rows=1):
+def spec_of(*attributes, person=None, max_rows=1, keep="random"):
     return Spec(
         dataset=Dataset("test"),
-        privacy=Privacy(person=person, max_rows=max_rows),
+        privacy=Privacy(person=person, max_rows=max_rows, keep=keep),
         budget=Budget(),
         domain=Domain(tuple(attributes)),
         items=(),
@@ -102,6 +102,7 @@ def slow_record(line, width):
 
 
 def slow_counts(body, *, spec, header=HEADER, subsets=ALL_SUBSETS):
+    """The counts by the rules as they are documented; of a person the first rows."""
     names = next(csv.reader([header.decode()]))
     counts = {s: np.zeros([spec.domain.shape[i] for i in s], np.int64) for s in subsets}
     rows_of = {}

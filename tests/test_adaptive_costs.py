@@ -119,7 +119,7 @@ def test_no_neighbour_moves_a_count_or_the_total_by_more_than_declared(tmp_path,
     def of(person_id, rows):
         return [(*row, person_id) if person else row for row in rows]
 
-    others = of("p1", ROWS[:3]) + of("p2", ROWS[5:9])
+    others = of("p1", ROWS[:3]) + of("p2", ROWS[5:8])
     worst = 0
     records = [of("p0", rows) for rows in ([ROWS[0]] * 7, ROWS[::9], [outside, ROWS[4]], [])]
     records = records if person else [rows[:1] for rows in records]

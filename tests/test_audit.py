@@ -16,6 +16,7 @@ from dpquery.audit.cases.planned_cases import planned_case
 from dpquery.audit.cases.specs_and_records import CASES, QUICK, Size
 from dpquery.audit.checks import processes
 from dpquery.audit.checks.neighbours import event_bounds
+from dpquery.audit.checks.persons import rows_of_persons
 from dpquery.audit.checks.processes import two_processes
 from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import ALPHA, MOST_TESTS
@@ -197,8 +198,14 @@ def answer_in_floats(monkeypatch):
     monkeypatch.setattr(curator, "exact_answers", answers)
 
 
+def gathered(kept, i):
+    """Every row of a bucket stays."""
+    kept._kept[i] = np.concatenate([kept._kept[i], *kept._new[i]], axis=1)
+    kept._new[i], kept._waiting[i] = [], 0
+
+
 def keep_all_rows(monkeypatch):
-    monkeypatch.setattr(tabulate._Tally, "_keep_first_rows", lambda *_: None)
+    monkeypatch.setattr(tabulate.KeptRows, "_cut_down", gathered)
 
 
 def charge_at_the_commit(monkeypatch):
@@ -230,6 +237,19 @@ def charge_half(monkeypatch):
 def test_what_happens_before_the_noise_is_held_to_be_exact(plant, only, monkeypatch):
     plant(monkeypatch)
     assert failed(only("lattice", PERSONS))
+
+
+@pytest.mark.statistical
+def test_rows_of_a_person_that_are_the_first_of_the_file_are_seen(monkeypatch):
+    assert not failed([rows_of_persons()])
+    real = tabulate.KeptRows
+    monkeypatch.setattr(
+        tabulate, "KeptRows", lambda **settings: real(**settings | {"keep": "first"})
+    )
+    assert failed([rows_of_persons()])
+    monkeypatch.setattr(tabulate, "KeptRows", real)
+    keep_all_rows(monkeypatch)
+    assert failed([rows_of_persons()])
 
 
 @pytest.mark.slow

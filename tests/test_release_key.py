@@ -1,7 +1,11 @@
 """The key of a release never changes: under it the ledger holds what was paid for."""
 
+from dataclasses import replace
+
 import pytest
-from release_keys import RELEASES
+from release_keys import PERSON, RELEASES
+
+from dpquery.spec.parsing.spec import parse
 
 KEYS = {
     "product": "ab2f089d499099dc342ffebbdbcbffa41944d79095eb9d5030cd1a4da7a0eadd",
@@ -15,11 +19,13 @@ KEYS = {
     "gaussian noise": "a8ad86fe64a386089ef4ae826aac8a2e6901dc40aba2f0d31317e4fff978004f",
     "release 2": "2e0e7b31f3e61fced07ba6dff1632e30525cbf47b695d5f46da3a48a8646946b",
     "persons": "9bc93aaf8cade9c02672991e103c89b6b5c373affb1420b482f04aa1c54b55e1",
+    "persons, any rows": "472e0752523c1efdb838eee52c9c43e4f3029577d3d80bb968d7f9f459d05a6b",
     "records replaced": "1dc0920b64515ef4696bd15672ba98e52bbb8067743daca073ff58c5262c676e",
     "a parent": "c390d13076a7cc3089c4a1472810f4ab42fdc4db79651f593b8e6129402bfcba",
     "RAP": "07a6086f8ff840cfde5480a721ab263c4d2a9cf84c93fa86d41d4fe856085d9f",
     "RAP, all at once": "e6466bf30008cb799a37d79d8b934a668b8dde0f3f9d0d269952859646ec8e80",
     "RAP, persons": "a5a34ca78a13184e5f702d5c8e138057c7595ff208e9b0e4fdfcdba527929e94",
+    "RAP, persons, any rows": "dfb423b20bc72a6746ee30e508666a1012230401b9d643e112f87657b46e12a0",
     "RAP, a parent, release 3": "a756493feb4722f0d424bea44503104d35cfcf142731655d034fffe78b7bc10a",
 }
 
@@ -31,3 +37,11 @@ def test_a_release_has_the_key_that_it_always_had(name):
 
 def test_every_release_here_has_its_key_on_record():
     assert KEYS.keys() == RELEASES.keys()
+
+
+@pytest.mark.parametrize("name", ["persons", "RAP, persons"])
+def test_a_plan_of_format_1_has_the_key_that_it_always_had(name):
+    """Its text does not say what became a choice later."""
+    old = PERSON.replace("other: drop\n", "").replace("show", "bin").replace(", keep: first", "")
+    spec = parse(old, name="survey.yaml", files={}, first_edition=True)
+    assert replace(RELEASES[name], spec=spec).key == KEYS[name]

@@ -91,6 +91,7 @@ FIELDS = {
         "max_rows": 4,
         "neighbours": "replace",
         "delta": SAME,  # the delta asked for is in the guarantee
+        "keep": "random",
     },
     FileFormat: {
         "delimiter": ";",

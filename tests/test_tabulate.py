@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from noise_support import chi_square
 from tabulate_support import (
     FUZZ,
     HEADER,
@@ -28,6 +29,7 @@ from dpquery.exceptions import DataError, UnsupportedWorkloadError
 from dpquery.limits import MAX_STRATEGY_CELLS
 from dpquery.measurement.counting import csv_lines, text_files
 from dpquery.measurement.counting import tabulate as module
+from dpquery.measurement.counting.packed_codes import PackedCodes
 from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.progress import reporting
 from dpquery.spec.domain import Boolean, Categorical, Integers
@@ -93,8 +95,8 @@ def test_classes_add_up_the_counts_of_their_codes(tmp_path, body, other):
         np.testing.assert_array_equal(merged[subset], expected)
 
 
-def test_a_person_keeps_the_first_rows_inside_the_domain(tmp_path):
-    spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=2)
+def test_a_person_keeps_the_first_rows_inside_the_domain_on_request(tmp_path):
+    spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=2, keep="first")
     body = b"a,99\na,1\n a ,2\na,3\nb,4\n,5\n  ,5\n"
     completed = run(tmp_path / "f.csv", body, spec=spec, header=b"id,age", subsets=[(0,)])
     assert completed[0,].tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 0, 0]
@@ -103,11 +105,77 @@ def test_a_person_keeps_the_first_rows_inside_the_domain(tmp_path):
 def test_of_every_person_the_first_rows_count_whoever_stands_between_them(tmp_path):
     body = b"".join(b"%c,%d\n" % (person, k) for k in range(6) for person in b"abc")
     for max_rows in (1, 2, 5):
-        spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=max_rows)
+        spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=max_rows, keep="first")
         for chunk in (1, 9, 30, 2**24):
             path, header = tmp_path / "f.csv", b"id,age"
             completed = run(path, body, spec=spec, header=header, subsets=[(0,)], chunk_bytes=chunk)
             assert completed[0,].tolist() == [3] * max_rows + [0] * (10 - max_rows)
+
+
+BY_PERSON = st.lists(
+    st.tuples(st.sampled_from([b" p\t", *b"p q r s t u".split(), b"long " * 9, b"", b" "]), NICE),
+    max_size=25,
+)
+
+
+@settings(FUZZ, max_examples=60)
+@given(
+    rows=BY_PERSON,
+    max_rows=st.integers(1, 3),
+    chunk=st.integers(30, 400),
+    limit=st.integers(7, 20),
+    other=st.sampled_from(("count", "show", "drop")),
+)
+def test_of_every_person_at_most_max_rows_count_in_any_number_of_passes(
+    tmp_path, rows, max_rows, chunk, limit, other, monkeypatch
+):
+    """All rows where there are no more; any where there are; the first on request."""
+    monkeypatch.setattr(module, "MAX_STATE_BYTES", 32 * limit)
+    columns, header = attributes(other=other), b"id," + HEADER
+    body = b"\n".join(b",".join(row) for row in rows)
+
+    def counted(most, keep="random"):
+        spec = spec_of(*columns, person="id", max_rows=most, keep=keep)
+        options = {"spec": spec, "header": header}
+        return run(tmp_path / "f.csv", body, chunk_bytes=chunk, **options), options
+
+    found, options = counted(25)
+    every = slow_counts(body, **options)
+    assert_equal(found, every)
+    found, options = counted(max_rows, "first")
+    first = slow_counts(body, **options)
+    assert_equal(found, first)
+    found, _ = counted(max_rows)
+    assert found[()] == first[()]
+    assert all((found[subset] <= every[subset]).all() for subset in found)
+    joint = found[0, 1, 2, 3]
+    for subset, counts in found.items():  # the tables are those of one and the same rows
+        axes = tuple(i for i in range(4) if i not in subset)
+        np.testing.assert_array_equal(counts, joint.sum(axis=axes))
+
+
+@pytest.mark.statistical
+def test_the_rows_that_count_of_a_person_are_any_wherever_they_stand(tmp_path):
+    """10,000 persons of four rows, year by year: of each year a quarter of the rows counts."""
+    spec = spec_of(single("year", Integers(1, 4)), person="id")
+    body = b"".join(b"person %d,%d\n" % (k, year) for year in (1, 2, 3, 4) for k in range(10_000))
+    options = {"spec": spec, "header": b"id,year", "subsets": [(0,)], "chunk_bytes": 2**16}
+    found = run(tmp_path / "f.csv", body, **options)[0,]
+    assert found.sum() == 10_000
+    assert chi_square(found, np.full(4, 2500.0)) > 1e-9
+
+
+def test_codes_that_fill_many_words_come_back_from_them():
+    shape = (2, 2**62, 7, 3, 2**62, 1, 2**31)
+    packed, rng = PackedCodes((0, 1, 2, 4, 5, 6), shape), np.random.default_rng(3)
+    codes = {i: rng.integers(0, shape[i], 50) for i in (0, 1, 2, 4, 5, 6)}
+    rows = rng.integers(0, 2, 50) == 1
+    words = packed.pack(codes, rows)
+    assert words.shape == (packed.words, rows.sum())
+    assert packed.words == 4
+    assert PackedCodes((0, 2, 3), shape).words == PackedCodes((), shape).words == 1
+    for i, found in packed.unpack(words).items():
+        np.testing.assert_array_equal(found, codes[i][rows])
 
 
 def test_a_line_too_long_is_one_malformed_record_in_any_chunks(tmp_path):

@@ -290,6 +290,15 @@ def test_a_plan_of_format_1_means_what_it_meant():
     assert parse(old, name="w", files={}, first_edition=True).domain == read(BASE).domain
 
 
+def test_of_a_person_in_a_plan_of_format_1_the_first_rows_count():
+    """So that its release has the key that it was paid under."""
+    new = BASE.replace("unit: row", "unit: {person: id, max_rows: 3}")
+    assert new != BASE
+    old = new.replace("other: drop\n", "").replace("other: show", "other: bin")
+    assert parse(new, name="w", files={}).privacy.keep == "random"
+    assert parse(old, name="w", files={}, first_edition=True).privacy.keep == "first"
+
+
 def test_a_plan_file_of_format_1_is_read_so():
     path = Path(__file__).parent / "golden" / "plan.json"
     plan, spec = plan_and_spec(path.read_bytes(), path)

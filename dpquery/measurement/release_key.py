@@ -160,7 +160,10 @@ def _dataset(dataset: Dataset) -> str:
 def _unit(privacy: Privacy) -> str:
     """Write the protected unit. The delta is in the guarantee."""
     person = write_optional(None if privacy.person is None else write_text(privacy.person))
-    return write_series([person, write_number(privacy.max_rows), write_text(privacy.neighbours)])
+    unit = [person, write_number(privacy.max_rows), write_text(privacy.neighbours)]
+    if privacy.person is not None and privacy.keep != "first":  # which was meant before the field
+        unit.append(f"keep={write_text(privacy.keep)}")
+    return write_series(unit)
 
 
 def _file(file: FileFormat) -> list[str]:

@@ -91,3 +91,15 @@ def html_table(
 
 def _escaped(text: str) -> str:
     return escape(without_controls(text))
+
+
+def rows_counted(max_rows: int, *, keep: str) -> str:
+    """Return how many rows of a person count and which, as a sentence without its full stop.
+
+    >>> rows_counted(3, keep="random")
+    'At most 3 rows of each person are counted, chosen at random where there are more'
+    """
+    are = "is" if max_rows == 1 else "are"
+    which = "chosen at random" if keep == "random" else "the first in the data"
+    rows = f"{count(max_rows, 'row')} of each person {are} counted"
+    return f"At most {rows}, {which} where there are more"

@@ -10,6 +10,7 @@ from dpquery.spec.domain import Domain
 from dpquery.spec.predicates import PredicateSet
 
 Neighbours = Literal["add-remove", "replace"]
+Keep = Literal["random", "first"]
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,16 @@ class Item:
 
 @dataclass(frozen=True)
 class Privacy:
-    """The protected unit: a row, or a person (a CSV column) with at most `max_rows` rows each."""
+    """The protected unit: a row, or a person (a CSV column) with at most `max_rows` rows each.
+
+    `keep` is which rows of a person with more count: any, each as likely, or the first.
+    """
 
     person: str | None = None
     max_rows: int = 1
     neighbours: Neighbours = "add-remove"
     delta: Fraction = Fraction(0)
+    keep: Keep = "random"
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,14 @@ from mutation import Mutant
 
 SAFE = "test_stability.py::test_a_nasty_line_anywhere_in_a_wild_file_is_one_record_at_most"
 PERSON = "test_tabulate.py::test_of_every_person_the_first_rows_count_whoever_stands_between_them"
+FIRST_ROWS = "test_tabulate.py::test_a_person_keeps_the_first_rows_inside_the_domain_on_request"
+MANY_PASSES = (
+    "test_tabulate.py::test_of_every_person_at_most_max_rows_count_in_any_number_of_passes"
+)
+ROWS_STAY = "test_persons.py::test_the_rows_of_lowest_priority_stay_in_any_number_of_passes"
+ANY_ROWS = "test_persons.py::test_every_set_of_a_persons_rows_is_as_likely_as_any_other[2-one pass]"
+COUPLED = "test_persons.py::test_one_person_more_moves_no_row_of_the_others"
+SAME_KEY = "test_persons.py::test_ids_have_one_key_where_they_are_equal_when_stripped"
 HIDDEN = (
     "test_non_interference.py::test_whatever_the_data_everything_observable_is_the_same[persons]"
 )
@@ -69,44 +77,97 @@ INPUT = (
     Mutant(
         "a person's rows are all kept",
         "a person of many rows is protected as one of max_rows",
-        "_Tally._keep_first_rows",
-        "bool(person) and earlier < limit",
-        "bool(person) and earlier < 9 * limit",
-        (PERSON,),
+        "KeptRows._cut_down",
+        "rank < self._max_rows",
+        "rank < 9 * self._max_rows",
+        (PERSON, ROWS_STAY),
     ),
     Mutant(
-        "the rows kept of a person are forgotten when there are many persons",
+        "the rows that stay of a person are the first of the file",
+        "a panel that is sorted by year loses its last years",
+        "KeptRows.add",
+        '        if self._keep == "first":\n',
+        "        if self._keep:\n",
+        (
+            ANY_ROWS,
+            "test_tabulate.py::test_the_rows_that_count_of_a_person_are_any_wherever_they_stand",
+        ),
+    ),
+    Mutant(
+        "a person whose rows come late is drawn from the last of them",
+        "some rows of a person are likelier than others",
+        "KeptRows.add",
+        "priorities = np.frombuffer(self._entropy(8 * numbers.size), np.uint64)",
+        "priorities = np.frombuffer(self._entropy(8 * numbers.size), np.uint64) // (numbers + 1)",
+        (ANY_ROWS,),
+    ),
+    Mutant(
+        "which rows of a person stay depends on how many rows the data has",
+        "one person more moves the rows of the others",
+        "KeptRows._cut_down",
+        "        rank = np.arange(rows.shape[1]) - np.repeat(first, sizes)\n",
+        "        rank = np.arange(rows.shape[1]) - np.repeat(first, sizes)\n"
+        "        if rows.shape[1] % 2:\n"
+        "            rank = np.repeat(sizes, sizes) - rank - 1\n",
+        (COUPLED,),
+    ),
+    Mutant(
+        "two persons whose keys begin alike are not told apart",
+        "a person of many rows is protected as one of max_rows",
+        "persons._sorted",
+        "    if undecided.any():\n",
+        "    if undecided.all():\n",
+        ("test_persons.py::test_rows_are_sorted_by_all_of_the_key_and_priority",),
+    ),
+    Mutant(
+        "the persons of a later pass are forgotten",
         "whether a row counts depends on other people's rows",
-        "_Tally._keep_first_rows",
-        "                if keep:\n",
-        "                if len(self._rows_of) > 1:\n"
-        "                    self._rows_of.clear()\n"
-        "                if keep:\n",
-        (PERSON,),
+        "KeptRows.begin_pass",
+        "        if self._low >> 64:\n",
+        "        if self._low:\n",
+        (ROWS_STAY,),
     ),
     Mutant(
         "rows without an id are kept",
         "rows of nobody have no limit",
-        "_Tally._keep_first_rows",
-        "bool(person) and earlier",
-        "earlier",
-        ("test_tabulate.py::test_a_person_keeps_the_first_rows_inside_the_domain",),
+        "_Tally.add",
+        "            inside &= named\n",
+        "            inside &= named | True\n",
+        (FIRST_ROWS,),
     ),
     Mutant(
         "a person's id is not stripped of spaces",
         "one person is several",
-        "tabulate._decode",
-        "stripped = [text.strip() for text in distinct]",
-        "stripped = [bytes(text) for text in distinct]",
-        ("test_tabulate.py::test_a_person_keeps_the_first_rows_inside_the_domain",),
+        "person_keys._stripped",
+        "    stripped = pc.ascii_trim_whitespace(called_text)\n",
+        "    stripped = called_text\n",
+        (FIRST_ROWS, SAME_KEY),
+    ),
+    Mutant(
+        "ids are compared by their first 16 bytes",
+        "persons with long ids share one limit",
+        "PersonKeys.of",
+        "        if (long := np.flatnonzero(lengths > _SHORT)).size:\n",
+        "        if (long := np.flatnonzero(lengths > 99 * _SHORT)).size:\n",
+        (SAME_KEY,),
+    ),
+    Mutant(
+        "a person has another key in every chunk",
+        "a person of many rows is protected as one of max_rows",
+        "_Tally._person_keys",
+        "self._keys.of(",
+        "PersonKeys().of(",
+        (PERSON, MANY_PASSES),
     ),
     Mutant(
         "a person's rows are limited chunk by chunk",
         "a person of many rows is protected as one of max_rows",
-        "_Tally._keep_first_rows",
-        "        people = (person for",
-        "        self._rows_of = {}\n        people = (person for",
-        (PERSON,),
+        "_Tally.add",
+        "            self._kept.add(keys[:, inside], self._packed.pack(codes, inside))\n",
+        "            self._kept.add(keys[:, inside], self._packed.pack(codes, inside))\n"
+        "            for content in self._kept.kept():\n"
+        "                self._count(self._packed.unpack(content), content.shape[1])\n",
+        (PERSON, MANY_PASSES),
     ),
     Mutant(
         "the header is shown where it lacks a column",

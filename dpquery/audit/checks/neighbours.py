@@ -14,6 +14,7 @@ from scipy.special import ndtri
 
 from dpquery.audit.cases.planned_cases import cases
 from dpquery.audit.cases.specs_and_records import Size
+from dpquery.audit.checks.persons import rows_of_persons
 from dpquery.audit.checks.repeated_measurements import RepeatedMeasurements, repeated_measurements
 from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import (
@@ -49,10 +50,14 @@ class Bounds:
 
 
 def neighbours(size: Size) -> Iterator[Finding]:
-    """Bound the privacy loss from below, for every case that is measured many times."""
+    """Bound the privacy loss from below, for every case that is measured many times.
+
+    That holds whichever rows of a person count; the last finding is that none is preferred.
+    """
     for case in cases(size):
         if case.repeated:
             yield _privacy_loss(repeated_measurements(case, size))
+    yield rows_of_persons()
 
 
 def _privacy_loss(measurements: RepeatedMeasurements) -> Finding:

@@ -93,7 +93,9 @@ class Town:
         """The records of the town: some outside the domain, some persons with too many."""
         inside = [kind for kind, count in _COUNTS.items() for _ in range(count)]
         rows = [(str(age), sex, f"p{k}") for k, (age, sex) in enumerate(inside)]
-        greedy = [("1", "M", f"p{k % 2}") for k in range(2 * self.limit + 3)]
+        # All rows of a person are alike, so that it is no matter of chance which of them count.
+        whose = [row for row in rows if row[:2] == ("1", "M")][:2]
+        greedy = [whose[k % 2] for k in range(2 * self.limit + 3)]
         nobody: list[TownRow] = [("2", "F", "")] if self.person else []
         return [*_OUTSIDE, *rows, *(greedy if self.person else []), *nobody]
 

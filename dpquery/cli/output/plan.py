@@ -8,7 +8,8 @@ from dpquery.plan_file.plan import CandidateFigures
 from dpquery.plan_file.rap_settings import PlannedRap
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.plan_report import PlanReport
-from dpquery.releases.formatting import count, figure
+from dpquery.releases.formatting import count, figure, rows_counted
+from dpquery.spec.model import Spec
 from dpquery.strategy.search.candidates import BASELINES
 from dpquery.strategy.search.select import LEFT_OUT
 
@@ -44,6 +45,7 @@ def plan_grids(report: PlanReport) -> list[Grid]:
         candidate.stopped for priced in report.priced for candidate in priced.selection.candidates
     ):
         notes.append("what was not finished may be better: give --time-limit more seconds")
+    notes += _rows_of_persons(spec)
     if spec.dataset.parent is not None:
         notes.append(f"every release is charged to {spec.dataset.parent.id} as well")
     if report.remark:
@@ -53,6 +55,21 @@ def plan_grids(report: PlanReport) -> list[Grid]:
     grids = [Grid(title, columns, tuple(rows), tuple(notes), strong), _item_grid(best)]
     grids += [_target_grid(report)] * bool(report.reached) + _sweep_grids(report)
     return [*grids, *_rap_grids(report), domain_grid(spec)]
+
+
+def _rows_of_persons(spec: Spec) -> list[str]:
+    """Return how many rows of a person count, and what the first of them may be."""
+    privacy = spec.privacy
+    if privacy.person is None:
+        return []
+    counted = rows_counted(privacy.max_rows, keep=privacy.keep)
+    notes = [counted[0].lower() + counted[1:]]
+    if privacy.keep == "first":
+        notes.append(
+            "warning: a file that is sorted loses what stands last of each person; "
+            "without `keep: first` any of them count"
+        )
+    return notes
 
 
 def _columns(report: PlanReport) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """Count the records of files and tables: exact marginals over the subsets a strategy measures.
 
-The sources are streamed in chunks, so memory does not grow with their rows (but for one entry a
-person where the unit is a person). A record is inside the domain or outside of it as a whole: one
-value that is outside a column that drops such values takes the record out of every marginal, so
-that all marginals are those of one and the same table.
+The sources are streamed in chunks, so memory does not grow with their rows. Where the unit is a
+person, the rows that stay of each are held, and all sources are read again where they do not fit
+(`persons`). A record is inside the domain or outside of it as a whole: one value that is outside a
+column that drops such values takes the record out of every marginal, so that all marginals are
+those of one and the same table.
 """
 
 import math
@@ -20,6 +21,9 @@ from numpy.typing import NDArray
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
 from dpquery.limits import MAX_COUNTED_CELLS
 from dpquery.measurement.counting.locations import Data, sources_of
+from dpquery.measurement.counting.packed_codes import PackedCodes
+from dpquery.measurement.counting.person_keys import PersonKeys, Words
+from dpquery.measurement.counting.persons import MAX_STATE_BYTES, KeptRows
 from dpquery.measurement.counting.sources import Piece, RecordTexts, Source, Texts, UnfitTextError
 from dpquery.measurement.counting.value_codes import coder
 from dpquery.progress import report_progress
@@ -87,13 +91,15 @@ def _tabulate(
     chunk_bytes: int,
 ) -> dict[Subset, NDArray[np.int64]]:
     """Return the marginals of a tally after all sources, read in chunks of so many bytes."""
-    problem = "no source could be read"
+    problem, again = "no source could be read", True
     try:
-        for source, batch, share in _batches(data, tally, chunk_bytes):
-            problem = f"{source.name} could not be read to its end; {source.remedy}"
-            if batch is not None:
-                tally.add(*batch)
-            report_progress("reading the data", share)
+        while again:
+            for source, batch, share in _batches(data, tally, chunk_bytes):
+                problem = f"{source.name} could not be read to its end; {source.remedy}"
+                if batch is not None:
+                    tally.add(*batch)
+                report_progress("reading the data", tally.share(share))
+            again = tally.end_pass()
         return tally.marginals()
     except UnfitTextError as error:
         problem = f"{source.name} {error}"
@@ -162,11 +168,18 @@ class _Tally:
         ]
         declared = [c for i in self._needed for c in spec.domain.attributes[i].columns]
         self._coders = {column.name: coder(column, spec.file.decimal) for column in declared}
-        self._rows_of: dict[bytes, int] = {}  # rows counted so far of each person
         # Where no column decides anything, one is read all the same: its records are counted.
         self.names = [c.name for c in declared] or [spec.domain.attributes[0].columns[0].name]
         if spec.privacy.person is not None:
             self.names.append(spec.privacy.person)
+            self._packed = PackedCodes(sorted({i for group in groups for i in group}), self._shape)
+            self._keys = PersonKeys()
+            self._kept = KeptRows(
+                max_rows=spec.privacy.max_rows,
+                words=self._packed.words,
+                keep=spec.privacy.keep,
+                limit=MAX_STATE_BYTES,
+            )
         self._counts = {group: np.zeros(_cells(group, self._shape), np.int64) for group in groups}
         self._closed = any(column.drops for column in _domain_columns(spec))
 
@@ -178,18 +191,41 @@ class _Tally:
         codes = {i: self._attribute_codes(i, by_name, inside) for i in self._needed}
         person = self.spec.privacy.person
         if person is not None:
-            self._keep_first_rows(by_name[person], inside)
-        elif not self._closed:
+            keys, named = self._person_keys(by_name[person])
+            inside &= named
+            self._kept.add(keys[:, inside], self._packed.pack(codes, inside))
+            return
+        if not inside.all():
+            codes = {i: attribute_codes[inside] for i, attribute_codes in codes.items()}
+        rows = int(inside.sum())
+        if not self._closed:
             # Every field of a malformed line is outside: the last code of each attribute.
-            inside = np.append(inside, np.ones(malformed, np.bool_))
+            rows += malformed
             codes = {
                 i: np.append(attribute_codes, np.full(malformed, self._classes[i][-1]))
                 for i, attribute_codes in codes.items()
             }
-        if not inside.all():
-            codes = {i: attribute_codes[inside] for i, attribute_codes in codes.items()}
+        self._count(codes, rows)
+
+    def end_pass(self) -> bool:
+        """Count the rows that stay of persons; return whether the file must be read again."""
+        if self.spec.privacy.person is None:
+            return False
+        for content in self._kept.kept():
+            self._count(self._packed.unpack(content), content.shape[1])
+        return self._kept.begin_pass()
+
+    def share(self, of_pass: float) -> float:
+        """Return the share of all reading that is done, about, after that of this pass."""
+        if self.spec.privacy.person is None:
+            return of_pass
+        before, now = self._kept.share
+        return before + now * of_pass
+
+    def _count(self, codes: Mapping[int, NDArray[np.int64]], rows: int) -> None:
+        """Count records by the classes of their codes."""
         for group, counts in self._counts.items():
-            cell = np.zeros(int(inside.sum()), np.int64)
+            cell = np.zeros(rows, np.int64)
             for i in group:
                 cell = cell * self._shape[i] + codes[i]
             _count(counts, cell)
@@ -222,19 +258,13 @@ class _Tally:
         parts = [code(distinct)[index] for distinct, index in texts]
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
-    def _keep_first_rows(self, texts: Texts, inside: NDArray[np.bool_]) -> None:
-        """Clear in `inside` all rows of a person but the first max_rows inside the domain.
-
-        Which rows stay depends on that person's rows only. A row without an id is cleared.
-        """
-        people = (person for distinct, index in texts for person in _decode(distinct, index))
-        limit = self.spec.privacy.max_rows
-        for row, person in enumerate(people):
-            if inside[row]:
-                earlier = self._rows_of.get(person, 0)
-                inside[row] = keep = bool(person) and earlier < limit
-                if keep:
-                    self._rows_of[person] = earlier + 1
+    def _person_keys(self, texts: Texts) -> tuple[Words, NDArray[np.bool_]]:
+        """Return the key of every record's person, (2, n), and where there is one, (n,)."""
+        parts = [(*self._keys.of(pa.array(ids, pa.binary())), index) for ids, index in texts]
+        return (
+            np.concatenate([np.zeros((2, 0), np.uint64), *(keys[:, i] for keys, _, i in parts)], 1),
+            np.concatenate([np.zeros(0, np.bool_), *(named[i] for _, named, i in parts)]),
+        )
 
 
 def _homes(subsets: Sequence[Subset], shape: Sequence[int]) -> dict[Subset, Subset]:
@@ -320,12 +350,6 @@ def _count(counts: NDArray[np.int64], cells: NDArray[np.int64]) -> None:
         np.add.at(counts, cells, 1)
     else:
         counts += np.bincount(cells, minlength=counts.size)
-
-
-def _decode(distinct: list[bytes], index: NDArray[np.int32]) -> list[bytes]:
-    """Return the text of every record, stripped."""
-    stripped = [text.strip() for text in distinct]
-    return [stripped[i] for i in index.tolist()]
 
 
 def _declared(spec: Spec) -> list[str]:

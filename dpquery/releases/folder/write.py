@@ -243,7 +243,7 @@ def _metadata(manifest: Manifest, facts: Mapping[str, str | list[str]]) -> dict[
     content = {
         "schema_version": manifest.schema_version,
         "dataset": asdict(manifest.dataset),
-        "privacy": asdict(manifest.privacy),
+        "privacy": manifest.privacy.content(),
         "mechanism": manifest.guarantee.mechanism,
         "epsilon": manifest.guarantee.epsilon,
         "delta": manifest.guarantee.delta,

@@ -87,6 +87,10 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
     yield "privacy unit", privacy.unit == ("row" if privacy.person is None else "person")
     yield "kind of neighbours", privacy.neighbours in NEIGHBOURS
     yield "number of rows a person", privacy.max_rows >= 1
+    yield (
+        "choice of rows",
+        privacy.keep is None or (privacy.keep == "random" and privacy.person is not None),
+    )
     yield "mechanism", guarantee.mechanism in (*MECHANISMS.values(), RAP)
     yield "kind of guarantee", guarantee.kind == ("pure" if guarantee.rho is None else "zcdp")
     yield "charge", _AMOUNT.fullmatch(guarantee.charged) is not None

@@ -35,12 +35,24 @@ class DatasetFacts:
 
 @dataclass(frozen=True)
 class PrivacyFacts:
-    """The privacy unit ("row", or "person" by a column of that name) and what neighbours are."""
+    """The privacy unit ("row", or "person" by a column of that name) and what neighbours are.
+
+    `keep` is "random" where the rows that count of a person were chosen at random; None, and left
+    out of the file, where they are the first, or the unit is a row.
+    """
 
     unit: str
     person: str | None
     max_rows: int
     neighbours: str
+    keep: str | None = None
+
+    def content(self) -> dict[str, str | int | None]:
+        """Return the facts by name, as files hold them."""
+        content: dict[str, str | int | None] = asdict(self)
+        if self.keep is None:
+            del content["keep"]
+        return content
 
 
 @dataclass(frozen=True)
@@ -385,7 +397,8 @@ def counted_facts(domain: Domain) -> CountedFacts:
 
 def _privacy_facts(privacy: Privacy) -> PrivacyFacts:
     unit = "row" if privacy.person is None else "person"
-    return PrivacyFacts(unit, privacy.person, privacy.max_rows, privacy.neighbours)
+    keep = None if privacy.person is None or privacy.keep == "first" else privacy.keep
+    return PrivacyFacts(unit, privacy.person, privacy.max_rows, privacy.neighbours, keep)
 
 
 def _guarantee_facts(guarantee: Guarantee, cumulative: str, *, adaptive: bool) -> GuaranteeFacts:
@@ -402,7 +415,10 @@ def _guarantee_facts(guarantee: Guarantee, cumulative: str, *, adaptive: bool) -
 
 def manifest_text(manifest: Manifest) -> str:
     """Return the text of release.json: sorted keys, two spaces, a newline at the end."""
-    content = asdict(manifest) | {"libraries": dict(manifest.libraries)}
+    content = asdict(manifest) | {
+        "libraries": dict(manifest.libraries),
+        "privacy": manifest.privacy.content(),
+    }
     for name in ("rap", "extra", "answered", "counted"):
         if not content[name]:
             del content[name]  # only a release that it says something of names it

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from dpquery.releases.formatting import count, figure, power, without_controls
+from dpquery.releases.formatting import count, figure, power, rows_counted, without_controls
 from dpquery.releases.manifest.extra_columns import extra_lines
 from dpquery.releases.manifest.release_json import (
     MEASUREMENTS_FILE,
@@ -189,7 +189,7 @@ def unit_words(privacy: PrivacyFacts) -> str:
         )
     return (
         f"one person, told apart by the column `{_one_line(privacy.person or '')}`, with all their "
-        f"records. At most {rows} of each person {'is' if privacy.max_rows == 1 else 'are'} used."
+        f"records. {rows_counted(privacy.max_rows, keep=privacy.keep or 'first')}."
     )
 
 

@@ -205,7 +205,7 @@ def to_json(report: Report) -> dict[str, ReportJson]:
         items.append({**figures, "grade": item.grade, "verdict": item.verdict})
     return {
         "dataset": asdict(manifest.dataset),
-        "privacy": asdict(manifest.privacy),
+        "privacy": {**manifest.privacy.content()},
         "guarantee": asdict(manifest.guarantee),
         "strategy": asdict(manifest.strategy),
         **({} if manifest.rap is None else {"rap": asdict(manifest.rap)}),

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 from dpquery.spec.calendar import PERIOD_KINDS, PeriodKind
 from dpquery.spec.domain import Boolean, Other
-from dpquery.spec.model import Neighbours
+from dpquery.spec.model import Keep, Neighbours
 from dpquery.spec.parsing.forms import (
     ByName,
     Decimal,
@@ -41,6 +41,7 @@ IDENTIFIER = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 ROWS = r"\s*(about\s+)?([0-9]{1,18})\s*"
 NAME = r"[a-z0-9_][a-z0-9_-]{0,99}"  # becomes a file name
 NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
+KEEP: tuple[Keep, ...] = get_args(Keep)
 _RESERVED = ("errors", "measurements", "relaxed_rows")  # a release has files of these names
 
 DELIMITERS = (",", ";", "tab", "|")
@@ -121,7 +122,11 @@ class UnitFields(Fields, what="unit"):
         "The column whose value tells persons apart; in no table.", "person_id")
     max_rows = Field(Whole("the most rows of one person", low=1, high=10**9,
             refusal="max_rows is {value}; expected 1 to 1,000,000,000 rows of one person"),
-        "At most this many rows of a person are counted.", "3")
+        "At most this many rows of each person are counted, chosen at random where there are more.",
+        "3")
+    keep = defaulted(Word("which rows of a person are counted", KEEP), KEEP[0],
+        "Which rows of a person with more than max_rows are counted: any, at random, or the first "
+        "in the order of the data, which loses what stands last in a sorted file.", "first")
 
 
 class PrivacyFields(Fields, what="privacy"):

@@ -1,4 +1,8 @@
-"""Specs in plans of format 1: without `other` a column dropped other texts; `bin` was `show`."""
+"""Specs in plans of format 1, in which what is left out meant something else.
+
+A column without `other` dropped other texts, and `bin` was `show`. The first rows of a person were
+counted.
+"""
 
 from dpquery.spec.parsing.yaml_nodes import MapNode, Node, TextNode
 
@@ -7,11 +11,26 @@ def of_first_edition(root: Node) -> Node:
     """Return the nodes of a spec that says the same in today's words."""
     if not isinstance(root, MapNode):
         return root
+    of_section = {"domain": _column, "privacy": _privacy}
     entries = [
-        (key, _column(value) if key.text == "domain" else value) for key, value in root.entries
+        (key, of_section[key.text](value) if key.text in of_section else value)
+        for key, value in root.entries
     ]
     drop = (TextNode(root.place, "other", True), TextNode(root.place, "drop", True))
     return MapNode(root.place, (*entries, drop))
+
+
+def _privacy(node: Node) -> Node:
+    """Return the section with `keep: first` where the unit is a person."""
+    if not isinstance(node, MapNode):
+        return node
+    entries = []
+    for key, value in node.entries:
+        if key.text == "unit" and isinstance(value, MapNode):
+            first = (TextNode(value.place, "keep", True), TextNode(value.place, "first", True))
+            value = MapNode(value.place, (*value.entries, first))
+        entries.append((key, value))
+    return MapNode(node.place, tuple(entries))
 
 
 def _column(node: Node) -> Node:

@@ -74,7 +74,7 @@ def privacy_of(given: PrivacyFields, attributes: Iterable[Attribute]) -> Privacy
             f"column {quoted(unit.person)} tells persons apart, so no table may be made of it; "
             "take it out of the domain"
         )
-    return Privacy(unit.person, unit.max_rows, given.neighbours, given.delta)
+    return Privacy(unit.person, unit.max_rows, given.neighbours, given.delta, unit.keep)
 
 
 def check_public(given: DatasetFields, dataset: Dataset, privacy: Privacy) -> None:

@@ -1,0 +1,131 @@
+"""Keys of persons: ids of any length as 128 bits, in numpy and without one object an id.
+
+White space around an id is stripped; what is left is compared letter by letter. A key is made in
+two steps, with numbers drawn from the operating system anew for every count.
+
+1.  A block of 128 bits. An id of up to 15 bytes is the block itself, with its length in the last
+    byte. A longer one is hashed: bits 32 to 63 of a + b l + c_1 x_1 + c_2 x_2 + ... modulo 2^64,
+    where l is the id's length, x_i are its 32-bit words and a, b, c_i are random 64-bit numbers
+    [LK14]. Of two different ids l or some x_i differ, by d = 2^t (odd) with t < 32. So the sums
+    differ by a number that is uniform on a residue class of 2^t, whatever the one sum is, and that
+    is uniform too, by a: n of these bits are the same with a chance of 2^-n. Four such hashes with
+    numbers of their own fill the block but for its last byte, which is 255: 120 bits.
+2.  Two rounds of a Feistel network, which no two blocks leave alike, spread the block evenly, so
+    that persons may be sorted and parted by the first bits of their keys.
+
+So two persons have the same key never if one of the ids has up to 15 bytes, and otherwise with a
+chance of 2^-120: of P persons with long ids any two, with a chance below P^2 / 2^121, which is
+2^-67 for 10^8 persons. They would share one limit of rows, and one person more could then move a
+table by twice max_rows at most.
+"""
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+RandomBytes = Callable[[int], bytes]
+Words = NDArray[np.unsignedinteger]
+
+_SHORT = 15  # bytes of an id that fit a block beside their number
+_COMMON = 64  # words of an id that are read from all ids at once; what is longer, id by id
+_HASHED = 255  # in place of that number
+_MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
+"""What is left of a little-endian word that holds so many bytes."""
+
+
+class PersonKeys:
+    """The function from ids to keys of one count, which is confidential as the data are."""
+
+    def __init__(self, *, entropy: RandomBytes = os.urandom) -> None:
+        """Draw the numbers of the second step; those of the first are drawn as they are needed."""
+        self._entropy = entropy
+        self._factors = np.zeros((4, 0), np.uint64)
+        self._odd = [int(word) | 1 for word in np.frombuffer(entropy(32), np.uint64)]
+
+    def of(self, ids: pa.Array) -> tuple[Words, NDArray[np.bool_]]:
+        """Return the keys of some ids, (2, n) 64-bit words, and which ids are not blank, (n,).
+
+        Args:
+            ids: binary, of any bytes; a null is blank.
+        """
+        text, starts, lengths = _stripped(ids)
+        block = np.empty((2, lengths.size), np.uint64)
+        words = _words(text, np.dtype("<u8"))
+        for half, place in zip(block, (0, 8), strict=True):
+            masks = _MASKS[np.clip(lengths - place, 0, 8)]
+            np.bitwise_and(words[np.minimum(starts + place, words.size - 1)], masks, out=half)
+        block[1] |= lengths.astype(np.uint64) << np.uint64(56)
+        if (long := np.flatnonzero(lengths > _SHORT)).size:
+            block[:, long] = self._hashed(text, starts[long], lengths[long])
+        high, low = block
+        low ^= self._spread(high, *self._odd[:2])
+        high ^= self._spread(low, *self._odd[2:])
+        return block, lengths > 0
+
+    def _spread(self, words: Words, first: int, second: int) -> Words:
+        """Return a function of each word whose upper bits depend on all bits of the word."""
+        product = words * np.uint64(first)
+        product ^= product >> np.uint64(32)
+        product *= np.uint64(second)
+        product ^= product >> np.uint64(29)
+        return product
+
+    def _hashed(self, text: Words, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Words:
+        """Return the blocks of ids that are too long to be one, (2, n)."""
+        order = np.argsort(-lengths, kind="stable")  # those that have an i-th word come first
+        starts, lengths = starts[order], lengths[order]
+        count = -(-int(lengths[0]) // 4)
+        factors = self._first_factors(2 + count)
+        words = _words(text, np.dtype("<u4"))
+        sums = factors[:, :1] + factors[:, 1:2] * lengths.astype(np.uint64)
+        ends = np.searchsorted(-lengths, -4 * np.arange(count), side="left").tolist()
+        for i, end in enumerate(ends[:_COMMON]):
+            word = words[starts[:end] + 4 * i].astype(np.uint64)
+            word &= _MASKS[np.minimum(lengths[:end] - 4 * i, 4)]
+            for row, factor in zip(sums, factors[:, 2 + i], strict=True):
+                row[:end] += word * factor
+        for k in range(ends[_COMMON] if count > _COMMON else 0):
+            rest = text[starts[k] + 4 * _COMMON : starts[k] + lengths[k]].tobytes()
+            more = np.frombuffer(rest + b"\0" * (-len(rest) % 4), "<u4").astype(np.uint64)
+            sums[:, k] += factors[:, 2 + _COMMON :][:, : more.size] @ more
+        halves = sums >> np.uint64(32)
+        block = np.empty((2, order.size), np.uint64)
+        block[:, order] = halves[::2] << np.uint64(32) | halves[1::2]
+        block[1] = block[1] & _MASKS[7] | np.uint64(_HASHED << 56)
+        return block
+
+    def _first_factors(self, count: int) -> Words:
+        """Return the numbers a, b and the first c_i of each of the four hashes, (4, count)."""
+        more = count - self._factors.shape[1]
+        if more > 0:
+            drawn = np.frombuffer(self._entropy(32 * more), np.uint64).reshape(4, more)
+            self._factors = np.concatenate([self._factors, drawn], axis=1)
+        return self._factors[:, :count]
+
+
+def _stripped(ids: pa.Array) -> tuple[Words, NDArray[np.int64], NDArray[np.int64]]:
+    """Return bytes, and where in them each id without blanks around it starts, and its length."""
+    ids = ids.fill_null(b"").cast(pa.large_binary())
+    # Called text, so that Arrow strips it; nothing looks at its characters.
+    called_text = pa.Array.from_buffers(
+        pa.large_string(), len(ids), ids.buffers(), offset=ids.offset
+    )
+    stripped = pc.ascii_trim_whitespace(called_text)
+    _, offsets, content = stripped.buffers()
+    places = np.frombuffer(offsets, np.int64)[stripped.offset :][: len(stripped) + 1]
+    first, last = (int(places[0]), int(places[-1])) if len(stripped) else (0, 0)
+    # Behind the last byte so many zeros that a word can be read at any place of any id.
+    text = np.zeros(last - first + 16, np.uint8)
+    if last > first:
+        text[: last - first] = np.frombuffer(content, np.uint8)[first:last]
+    return text, places[:-1] - first, np.diff(places)
+
+
+def _words(text: Words, word: np.dtype[np.unsignedinteger]) -> Words:
+    """Return the words that begin at each byte, as a view."""
+    size = text.size - word.itemsize + 1
+    return np.ndarray((size,), word, buffer=text.data, strides=(1,))

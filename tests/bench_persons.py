@@ -1,0 +1,81 @@
+"""What persons cost beside rows: CPU seconds and memory, over one file and in one run.
+
+python tests/bench_persons.py [million rows]    default: 10
+"""
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+
+from dpquery.measurement.counting.tabulate import tabulate
+from dpquery.spec.parsing.spec import parse
+
+SPEC = """\
+dataset: {{id: bench}}
+privacy: {{unit: {unit}}}
+budget: {{epsilon: 1}}
+domain:
+  age: {{range: [0, 99]}}
+  sex: {{values: [F, M]}}
+  region: {{range: [1, 8]}}
+  income: {{bins: [0, 10000, 20000, 50000, 90001]}}
+workload: [{{name: all, product: {{}}}}]
+"""
+UNITS = (
+    "row",
+    "{person: id, max_rows: 3}",
+    "{person: id, max_rows: 1}",
+    "{person: id, max_rows: 3, keep: first}",
+)
+
+
+def write(path, rows, each):
+    """A file of persons with so many rows each on average, in random order."""
+    rng = np.random.default_rng(4)
+    sexes = np.array(["F", "M"])[rng.integers(0, 2, rows)]
+    columns = {
+        "id": rng.integers(0, int(rows / each), rows),
+        "age": rng.integers(0, 100, rows),
+        "sex": pa.array(sexes),
+        "region": rng.integers(1, 9, rows),
+        "income": rng.integers(0, 90_000, rows),
+    }
+    arrow_csv.write_csv(pa.table(columns), path, arrow_csv.WriteOptions(quoting_style="none"))
+
+
+def count(path, unit):
+    """Count a file in this process, and print what that took."""
+    spec = parse(SPEC.format(unit=unit), name="bench", files={})
+    before, start = os.times(), time.perf_counter()
+    tabulate(Path(path), spec=spec, subsets=[(0, 1), (1, 2, 3), ()])
+    after, wall = os.times(), time.perf_counter() - start
+    cpu = after.user + after.system - before.user - before.system
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"| {unit} | {cpu:.1f} | {wall:.1f} | {memory:.2f} |", flush=True)
+
+
+def main():
+    rows = int(float(sys.argv[1]) * 1e6) if len(sys.argv) > 1 else 10_000_000
+    for each in (10, 1.2):
+        print(f"\n{rows:,} rows, {each} of a person\n")
+        print("| unit | CPU s | wall s | GB |\n|---|---|---|---|", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            write(Path(folder) / "data.csv", rows, each)
+            for unit in UNITS:
+                own = (sys.executable, __file__, "--count", str(Path(folder) / "data.csv"), unit)
+                subprocess.run(own, check=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--count"]:
+        count(*sys.argv[2:])
+    else:
+        main()
