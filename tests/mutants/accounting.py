@@ -48,6 +48,22 @@ ACCOUNTING = (
         ("test_sensitivity.py::test_entries_that_would_wrap_64_bits_are_summed_exactly",),
     ),
     Mutant(
+        "a wide hierarchy has the norm of its heaviest level",
+        "a record moves every level and one alone is paid for",
+        "sensitivity._norms",
+        "[sum(weight**power for weight in factor.weights)]",
+        "[max(weight**power for weight in factor.weights)]",
+        ("test_sensitivity.py::test_entries_that_would_wrap_64_bits_are_summed_exactly",),
+    ),
+    Mutant(
+        "a wide p-Identity has the norm of its rows below the diagonal",
+        "the diagonal moves too and is not paid for",
+        "sensitivity._norms",
+        "        return [int(d) ** power + norm for",
+        "        return [max(int(d) ** power, norm) for",
+        ("test_sensitivity.py::test_entries_that_would_wrap_64_bits_are_summed_exactly",),
+    ),
+    Mutant(
         "beyond the search limit the largest part stands for the sum",
         "a union of many parts has too small a sensitivity",
         "sensitivity._largest",
@@ -212,6 +228,14 @@ ACCOUNTING = (
         "math.floor(budget.epsilon * UNIT)",
         "math.ceil(budget.epsilon * UNIT)",
         ("test_accounting.py::test_charges_round_up_and_caps_round_down",),
+    ),
+    Mutant(
+        "a cap is converted at the larger of two deltas",
+        "more can be spent than the budget's own delta allows",
+        "budget_cap",
+        "delta=budget.delta)\n    units",
+        "delta=max(budget.delta, privacy.delta))\n    units",
+        ("test_accounting.py::test_a_cap_is_converted_at_its_own_delta",),
     ),
     Mutant(
         "a cap in rho is rounded up",
