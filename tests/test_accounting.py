@@ -143,6 +143,15 @@ def test_an_approximate_cap_becomes_rho_once():
         budget_cap(Budget(), Privacy())
 
 
+@pytest.mark.parametrize("other", ["0", "1e-30", "1e-9", "1e-3"])
+def test_a_cap_is_converted_at_its_own_delta(other):
+    """Whatever delta the releases ask for, below or above the budget's."""
+    budget = Budget(epsilon=Fraction(4), delta=Fraction("1e-6"))
+    cap = budget_cap(budget, Privacy(delta=Fraction(other)))
+    kept = guarantee("gaussian", epsilon=Fraction(4), delta=Fraction("1e-6"))
+    assert (cap.units, cap.delta) == (charge_units(kept, "rho"), Fraction("1e-6"))
+
+
 def test_zcdp_is_refused_by_a_pure_cap():
     spent = guarantee("gaussian", epsilon=Fraction(1), delta=Fraction(1, 10**6))
     with pytest.raises(BudgetExceededError, match="Laplace"):

@@ -219,8 +219,45 @@ def test_a_running_key_cannot_be_abandoned(path):
 def test_a_key_is_bound_to_its_dataset_and_charge(path):
     with opened(path) as ledger:
         release(ledger)
-        with pytest.raises(PlanConflictError, match="another dataset or charge"):
-            release(ledger, units=2 * UNIT)
+        for units in (UNIT + 1, 2 * UNIT):
+            with pytest.raises(PlanConflictError, match="another dataset or a smaller charge"):
+                release(ledger, units=units)
+        ledger.register("others", CAP)
+        with pytest.raises(PlanConflictError, match="another dataset or a smaller charge"):
+            ledger.lookup("others", key="k1", price=price())
+        assert [status.account.spent for status in ledger.status()] == [UNIT, 0]
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_release_that_would_cost_less_today_keeps_what_it_was_charged(path, finished):
+    with opened(path) as ledger:
+        if finished:
+            before = release(ledger).values
+        else:
+            with ledger.hold("k1"):
+                charge(ledger)
+        after = release(ledger, units=UNIT // 3)
+        assert not finished or (after.values == before).all()
+    assert spent(path) == UNIT
+
+
+def test_an_abandoned_key_is_charged_anew_only_where_there_is_room(path):
+    with opened(path) as ledger:
+        with ledger.hold("k1"):
+            charge(ledger, units=CAP.units)
+        ledger.abandon("k1")
+        with pytest.raises(BudgetExceededError, match="0 of"):
+            release(ledger, units=1)
+    assert spent(path) == CAP.units
+
+
+def test_a_cap_lowered_below_what_is_spent_has_room_for_nothing(path):
+    with opened(path) as ledger:
+        release(ledger, units=UNIT)
+        ledger.change_cap("people", replace(CAP, units=UNIT // 4))
+        with pytest.raises(BudgetExceededError, match=r"and 0 of 0\.25 remain"):
+            release(ledger, key="k2", units=1)
+    assert spent(path) == UNIT
 
 
 def test_steps_out_of_order_are_programming_errors(path):

@@ -96,6 +96,27 @@ def test_noise_is_added_to_each_answer_in_its_place():
     assert not np.shares_memory(noisy, answers)
 
 
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_noise_far_out_in_the_tail_is_added_as_it_was_drawn(noise, monkeypatch):
+    """No sample shows a tail that is cut off at some scales: a source returns it here."""
+    scale, answers = 8.0, np.arange(6, dtype=np.int64)
+    far = np.array([50, -50, 400, -400, 10**9, -(10**9)]) * int(scale)
+
+    class Far:
+        def map(self, d_in):
+            return 1e-9
+
+        def __call__(self, arg):
+            return (arg + far).tolist()
+
+    monkeypatch.setattr(noise_module, "_built", lambda noise, scale: Far())
+    monkeypatch.setattr(BulkSampler, "sample", lambda self, size: far)
+    for most in (10**9, -1):
+        monkeypatch.setattr(noise_module, "BULK_ABOVE", most)
+        noisy = draw(answers, budget=budget_for(noise, scale), sensitivity=1, scale=scale)
+        np.testing.assert_array_equal(noisy, answers + far)
+
+
 @pytest.mark.usefixtures("either")
 def test_big_vectors_are_drawn_in_chunks_with_fresh_noise(monkeypatch):
     monkeypatch.setattr(noise_module, "_CHUNK", 700)
@@ -104,7 +125,7 @@ def test_big_vectors_are_drawn_in_chunks_with_fresh_noise(monkeypatch):
     with reporting(done.append):
         noisy = draw(np.zeros(2000, np.int64), **settings)
     assert done == [f"drawing noise: {percent}%" for percent in (35, 70, 100)]
-    assert np.unique(noisy).size > 1990
+    assert np.unique(np.abs(noisy)).size > 1990  # nor is one chunk minus another
 
 
 @pytest.mark.usefixtures("either")

@@ -7,6 +7,7 @@ from strategies_support import dense_strategy, random_strategies, random_workloa
 import dpquery.strategy.shapes.sensitivity as module
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Dense, Identity, PIdentity
+from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.ranges import Prefix
 from dpquery.strategy.optimize.opt_0_laplace import p_identity
 from dpquery.strategy.search.select import select
@@ -66,8 +67,13 @@ def test_entries_that_would_wrap_64_bits_are_summed_exactly(noise):
     assert sensitivity(strategy.measurements, noise) == brute_force(strategy.measurements, noise)
     rows = np.full((3, 2), 1 << 31)
     tall = PIdentity(np.array([1 << 32, 5]), rows)
-    strategy = ProductStrategy("tall", noise, (tall,))
-    assert sensitivity(strategy.measurements, noise) == brute_force(strategy.measurements, noise)
+    high = PIdentity(np.array([1 << 62, 1 << 61]), np.full((3, 2), 1 << 60))
+    levels = Hierarchy(4, (1, 2, 4), [1 << 61, (1 << 60) + 1, 1 << 62])
+    uneven = Dense(np.array([[(1 << 40) + 3, -(1 << 33) - 5], [1 - (1 << 62), 7], [1 << 31, 9]]))
+    for factor in (tall, high, levels, uneven):
+        strategy = ProductStrategy("tall", noise, (factor,))
+        exact = brute_force(strategy.measurements, noise)
+        assert sensitivity(strategy.measurements, noise) == exact
 
 
 @noises

@@ -102,6 +102,18 @@ def test_a_person_keeps_the_first_rows_inside_the_domain_on_request(tmp_path):
     assert completed[0,].tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 0, 0]
 
 
+def test_persons_whose_names_look_alike_are_different_persons(tmp_path):
+    """Were two taken for one, the limit of the first would drop rows of the second."""
+    names = [b"a1", b"A1", b"\xc3\xa41", b"\xc3\x841", b"a01", b"a1x", b"a 1", b"1", b"01", b"1.0"]
+    body = b"".join(b"%s,%d\n" % (name, k) for k, name in enumerate(names))
+    for max_rows in (1, 2):
+        spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=max_rows)
+        path, header = tmp_path / "f.csv", b"id,age"
+        for lines in (body, b"".join(reversed(body.splitlines(keepends=True)))):
+            counted = run(path, max_rows * lines, spec=spec, header=header, subsets=[(0,)])
+            assert counted[0,].tolist() == [max_rows] * len(names)
+
+
 def test_of_every_person_the_first_rows_count_whoever_stands_between_them(tmp_path):
     body = b"".join(b"%c,%d\n" % (person, k) for k in range(6) for person in b"abc")
     for max_rows in (1, 2, 5):

@@ -78,6 +78,43 @@ NOISE = (
         ("test_noise.py::test_big_vectors_are_drawn_in_chunks_with_fresh_noise",),
     ),
     Mutant(
+        "every second chunk has minus the noise of the one before it",
+        "sums of answers of two chunks are exact",
+        "draw",
+        "        noisy[start : start + chunk.size] = add_noise(chunk)\n",
+        "        if start // _CHUNK % 2 == 0:\n"
+        "            drawn = add_noise(chunk) - chunk\n"
+        "            noisy[start : start + chunk.size] = chunk + drawn\n"
+        "        else:\n"
+        "            noisy[start : start + chunk.size] = chunk - drawn[: chunk.size]\n",
+        (
+            "test_noise.py::test_big_vectors_are_drawn_in_chunks_with_fresh_noise",
+            "audit:sampler",
+        ),
+    ),
+    Mutant(
+        "OpenDP's noise is cut off at six scales",
+        "an answer beyond them is possible for one neighbour alone",
+        "_mechanism",
+        "    return mechanism\n",
+        "    class Cut:\n"
+        "        def __call__(self, chunk):\n"
+        "            reach = int(6 * scale)\n"
+        "            return np.clip(mechanism(chunk), chunk - reach, chunk + reach)\n"
+        "    return Cut()\n",
+        ("test_noise.py::test_noise_far_out_in_the_tail_is_added_as_it_was_drawn",),
+    ),
+    Mutant(
+        "the bulk sampler's noise is cut off at six scales",
+        "an answer beyond them is possible for one neighbour alone",
+        "draw",
+        "partial(_saturated_sum, BulkSampler(budget.noise, scale))",
+        "lambda chunk: chunk + np.clip(\n"
+        "            BulkSampler(budget.noise, scale).sample(chunk.size), -6 * scale, 6 * scale\n"
+        "        ).astype(np.int64)",
+        ("test_noise.py::test_noise_far_out_in_the_tail_is_added_as_it_was_drawn",),
+    ),
+    Mutant(
         "the scale is not held against the budget",
         "a scale from anywhere is drawn at",
         "draw",
@@ -185,6 +222,17 @@ NOISE = (
         "sign = 1 - 2 * (word >> kind(law.bits) & kind(1)).astype(np.int64)",
         "sign = 1 - 2 * ((word >> kind(law.bits) & kind(1)) & (word & kind(1))).astype(np.int64)",
         ("test_bulk_noise.py::test_the_low_bits_are_fair_and_so_is_the_sign", "audit:sampler"),
+    ),
+    Mutant(
+        "a word has no bit left for the sign",
+        "all noise is positive at scales of some widths",
+        "BulkSampler.__init__",
+        "if 8 * w > law.bits",
+        "if 8 * w >= law.bits",
+        (
+            "test_bulk_noise.py::"
+            "test_the_sign_is_fair_where_the_place_takes_all_bits_of_a_word_but_one_or_none",
+        ),
     ),
     Mutant(
         "zero is drawn once for each sign",

@@ -1,4 +1,4 @@
-"""Both sources of noise against the exact law, at small, large and uneven scales."""
+"""Both sources of noise against the exact law, and the chunks of one draw against each other."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpquery.audit.cases.specs_and_records import Size
+from dpquery.audit.checks.dependence import dependence
 from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import ALPHA, Integers, NoiseDistribution, goodness_of_fit
 from dpquery.measurement.accounting import Guarantee
@@ -18,6 +19,7 @@ SCALES: dict[Noise, tuple[float, ...]] = {
     "gaussian": (1.0, 2.0, 3.7, 12.0, 999_983.0),
 }
 _BULK_DRAWS = 4  # times those of the slow source
+_CHUNKED = 200_000  # of one draw: two chunks of `draw`, seven of the bulk sampler
 
 
 def sampler(size: Size) -> Iterator[Finding]:
@@ -26,6 +28,8 @@ def sampler(size: Size) -> Iterator[Finding]:
         for scale in scales:
             for at_once, draws in ((BULK_ABOVE, size.draws), (None, _BULK_DRAWS * size.draws)):
                 yield _checked(noise, scale, at_once=at_once, draws=draws)
+    for noise, scales in SCALES.items():
+        yield _chunks(noise, max(scales))
 
 
 def _checked(noise: Noise, scale: float, *, at_once: int | None, draws: int) -> Finding:
@@ -41,6 +45,21 @@ def _checked(noise: Noise, scale: float, *, at_once: int | None, draws: int) -> 
         p > ALPHA,
         f"p = {p:.2g}, {total:,} draws",
         draws=total,
+        tests=1,
+    )
+
+
+def _chunks(noise: Noise, scale: float) -> Finding:
+    """Test that no chunk of a draw follows from another: all values at all distances."""
+    law = NoiseDistribution(noise, Fraction(scale))
+    p = dependence(_noise(noise, scale, _CHUNKED)[np.newaxis], law)
+    return Finding(
+        "sampler",
+        f"{source(_CHUNKED)}, {noise} noise in chunks",
+        "values at any distance in one draw are independent",
+        p > ALPHA,
+        f"p = {p:.2g}, {_CHUNKED:,} draws",
+        draws=_CHUNKED,
         tests=1,
     )
 

@@ -29,7 +29,7 @@ def admitted(
         BudgetExceededError: its cap or its parent's would be passed, or the key was begun too
             often.
         LedgerError: the dataset is not registered.
-        PlanConflictError: the key is on record with another charge, or a cap is no longer of the
+        PlanConflictError: the key is on record with a smaller charge, or a cap is no longer of the
             price's currency or unit.
     """
     account = account_of(state, dataset, ledger=ledger)
@@ -39,9 +39,10 @@ def admitted(
     if entry is None or entry.state == "abandoned":
         check_funds(account, price.units, parent=parent)
         return None
-    if (entry.dataset, entry.units) != (dataset, price.units):
+    # What an earlier version charged may be more than the price is now, and stands.
+    if entry.dataset != dataset or entry.units < price.units:
         raise PlanConflictError(
-            f"key {key} is on record with another dataset or charge; plan again"
+            f"key {key} is on record with another dataset or a smaller charge; plan again"
         )
     if entry.state == "reserved" and entry.retries >= RETRIES:
         raise BudgetExceededError(

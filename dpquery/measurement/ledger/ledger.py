@@ -204,7 +204,7 @@ class Ledger:
         Raises:
             BudgetExceededError: the cap would be passed, or the key was begun too often.
             LedgerError: the dataset is not registered.
-            PlanConflictError: the key is on record with another charge, or the cap was changed
+            PlanConflictError: the key is on record with a smaller charge, or the cap was changed
                 to another currency or unit since the charge was worked out.
             ValueError: the key is committed already; `lookup` gives its measurement.
         """
