@@ -25,19 +25,19 @@ def tried(record_property):
 @pytest.mark.parametrize(
     ("given", "instead", "place", "message"),
     [
-        ("{age: all}", "{agee: all}", "19:14", "did you mean 'age'"),
-        ("bins: [0, 10, 20.5", "bins: [0, 30, 20.5", "10:26", "20.5"),
-        ("range: [0, 4]", "range: [4, 0]", "5:", "0"),
-        ("values: [F, M]", "values: []", "6:", "at least one"),
-        ("name: ages", "name: pairs", "18:11", "pairs"),
-        ("{age: all}", "{age: [[0, 5]]}", "19:24", "5"),
-        ("weight: 2", "weight: .nan", "15:13", ".nan"),
-        ("weight: 2", "weight: -2", "15:13", "-2"),
-        ("weight: 2", "weight: 0", "15:13", "0"),
-        ("weight: 2", "weight: 1e400", "15:13", "1e400"),
+        ("{age: all}", "{agee: all}", "20:14", "did you mean 'age'"),
+        ("bins: [0, 10, 20.5", "bins: [0, 30, 20.5", "11:26", "20.5"),
+        ("range: [0, 4]", "range: [4, 0]", "6:", "0"),
+        ("values: [F, M]", "values: []", "7:", "at least one"),
+        ("name: ages", "name: pairs", "19:11", "pairs"),
+        ("{age: all}", "{age: [[0, 5]]}", "20:24", "5"),
+        ("weight: 2", "weight: .nan", "16:13", ".nan"),
+        ("weight: 2", "weight: -2", "16:13", "-2"),
+        ("weight: 2", "weight: 0", "16:13", "0"),
+        ("weight: 2", "weight: 1e400", "16:13", "1e400"),
         ("epsilon: 4", "epsilon: 0", "3:19", "0"),
         ("unit: row", "unit: rov", "2:17", "row"),
-        ("workload:", "workload: *all", "11:11", "all"),
+        ("workload:", "workload: *all", "12:11", "all"),
     ],
 )
 def test_a_mistake_in_the_spec_is_named_by_file_line_and_column(
@@ -67,7 +67,7 @@ def test_tables_too_large_to_be_counted_are_named_with_their_size(town, version)
     wide += "  - name: all\n    marginals: {sets: [[age], [sex, age, income]]}\n"
     Path("workload.yaml").write_text(wide)
     said = refused("plan", "workload.yaml", code=2)
-    for place, size in (("20:5: item 'any'", "99,990,000"), ("22:5: item 'all'", "199,980,000")):
+    for place, size in (("21:5: item 'any'", "99,990,000"), ("23:5: item 'all'", "199,980,000")):
         assert f"workload.yaml:{place} has a table over " in said
         assert f"{size} cells to measure, and the limit is 67,108,864" in said
     assert said.count("workload.yaml:") == 2

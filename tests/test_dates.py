@@ -151,7 +151,7 @@ def dates(by, first=date(2012, 12, 5), last=date(2014, 2, 10), text=""):
 @pytest.mark.parametrize("by", PERIOD_KINDS)
 def test_a_day_has_the_code_of_its_period_and_days_outside_have_none(by):
     kind = dates(by)
-    column = Column("day", kind)
+    column = Column("day", kind, "drop")
     code, labels = code_of(column), [column.label(k) for k in range(column.size)]
     assert len(set(labels)) == column.length
     for k in range(-40, 480):
@@ -166,7 +166,7 @@ def test_a_day_has_the_code_of_its_period_and_days_outside_have_none(by):
 def test_ranges_of_dates_count_the_days_between_their_ends(kind_of_set, by, tmp_path):
     last = date(2013, 1, 20) if by == "day" else date(2014, 2, 10)
     kind = dates(by, last=last)
-    attribute = Attribute("day", (Column("day", kind),))
+    attribute = Attribute("day", (Column("day", kind, "drop"),))
     days = [
         kind.first + timedelta(days=int(k))
         for k in np.random.default_rng(1).integers(-20, 500, 900)

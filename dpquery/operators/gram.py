@@ -362,8 +362,8 @@ def is_mixture(V: Matrix) -> bool:
 
 def is_of_values(V: Matrix) -> bool:
     """Return whether V is of single values and totals: a mixture, and cells of some classes."""
-    if isinstance(V, Structured):
-        return all(_inner(factor) is IdentityRows for _, factor in V.terms)
+    if isinstance(V, Structured) and all(_inner(f) is IdentityRows for _, f in V.terms):
+        return True
     return is_mixture(V)
 
 
