@@ -122,7 +122,7 @@ class Histories(RuleBasedStateMachine):
         if known is None or known.state == "abandoned":
             over = self.spent[dataset] + units > self.caps[dataset].units
             return BudgetExceededError if over else None
-        if (known.dataset, known.units) != (dataset, units):
+        if known.dataset != dataset or known.units < units:
             return PlanConflictError
         if known.state == "reserved" and known.retries == RETRIES:
             return BudgetExceededError

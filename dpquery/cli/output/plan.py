@@ -40,7 +40,11 @@ def plan_grids(report: PlanReport) -> list[Grid]:
         f"{count(len(spec.items), 'item')}, "
         f"{_guarantee(report)}"
     )
-    notes = [_chosen(report), *(_cost(selection) for selection in report.priced), *_least(report)]
+    notes = [
+        _chosen(report),
+        *(_cost(selection, report.spec) for selection in report.priced),
+        *_least(report),
+    ]
     if any(
         candidate.stopped for priced in report.priced for candidate in priced.selection.candidates
     ):
@@ -315,11 +319,13 @@ def _chosen(report: PlanReport) -> str:
     return f"{text}; {ratio:.3f} x a lower bound on any strategy ({kind})"
 
 
-def _cost(priced: SelectionAtBudget) -> str:
+def _cost(priced: SelectionAtBudget, spec: Spec) -> str:
     noise = priced.selection.noise.capitalize()
+    # In rho Laplace noise costs less than its epsilon implies; how much, the release works out.
+    most = "at most " if priced.selection.noise == "laplace" and not spec.budget.pure else ""
     if priced.share > 1:
         return f"{noise} noise would take {priced.share:.2g} times the whole budget"
-    return f"a release with {noise} noise takes {_share(priced.share)} of the whole budget"
+    return f"a release with {noise} noise takes {most}{_share(priced.share)} of the whole budget"
 
 
 def _share(share: float) -> str:
