@@ -143,6 +143,7 @@ FIELDS = {
         "amount": THIRD / 2,
         "epsilon": THIRD / 2,
         "delta": Fraction(1, 10**10),
+        "rho": SAME,  # a price: it follows from what is measured, and the proof of it may improve
     },
     RapBudget: {
         "guarantee": replace(ADAPTIVE.guarantee, amount=THIRD),

@@ -6,6 +6,7 @@ from tempfile import gettempdir
 
 from dpquery.audit.cases.planned_cases import private_folder
 from dpquery.audit.cases.specs_and_records import FULL, QUICK, Case, Size
+from dpquery.audit.checks.charges import charges
 from dpquery.audit.checks.end_to_end import independence, lattice, residuals
 from dpquery.audit.checks.neighbours import neighbours
 from dpquery.audit.checks.sampler import sampler
@@ -22,6 +23,7 @@ Part = Callable[[Size], Iterator[Finding]]
 PARTS: dict[str, Part] = {
     "supply": supply,
     "sampler": sampler,
+    "charges": charges,
     "lattice": lattice,
     "residuals": residuals,
     "independence": independence,

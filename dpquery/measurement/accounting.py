@@ -42,12 +42,14 @@ class Guarantee:
         amount: the epsilon or the rho, exactly as it is charged.
         epsilon: the epsilon that was asked for.
         delta: the delta that was asked for; 0 where the guarantee is pure.
+        rho: what pure noise costs in zCDP, where that was worked out for what it is added to.
     """
 
     kind: Literal["pure", "zcdp"]
     amount: Fraction
     epsilon: Fraction
     delta: Fraction
+    rho: Fraction | None = None
 
     @property
     def noise(self) -> Noise:
@@ -199,14 +201,16 @@ def analytic_gaussian_sigma(epsilon: float, delta: float) -> float:
 def charge_units(spent: Guarantee, currency: Currency) -> int:
     """Return what a release costs in units of 1e-18, rounded up.
 
-    Privacy: pure epsilon-DP implies (epsilon^2 / 2)-zCDP [BS16]; both currencies add under
-    adaptive composition.
+    Privacy: Laplace noise costs the rho of `strategy_rho`; where that is not known, epsilon-DP
+    implies (epsilon^2 / 2)-zCDP [BS16]. Both currencies add under adaptive composition.
 
     Raises:
         BudgetExceededError: a zCDP release against a pure epsilon cap.
     """
     if currency == "rho":
-        rho = spent.amount**2 / 2 if spent.kind == "pure" else spent.amount
+        rho = spent.amount
+        if spent.kind == "pure":
+            rho = spent.amount**2 / 2 if spent.rho is None else spent.rho
         return math.ceil(rho * UNIT)
     if spent.kind == "zcdp":
         raise BudgetExceededError(

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from dpquery.audit.cases.planned_cases import PlannedCase, planned_case, private_folder
 from dpquery.audit.cases.specs_and_records import Case, Size, write_csv
+from dpquery.audit.checks.charges import least_rho
 from dpquery.audit.statistics import Integers
 from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, budget_cap
@@ -177,8 +178,8 @@ def units(planned: PlannedCase, manifest: Json) -> tuple[int, int]:
     """Return the least and the most that a release of a case may charge, in units of 1e-18.
 
     The least is what its noise costs, from the scale in the manifest and the recomputed
-    sensitivity; the most is the epsilon or rho of the case. Laplace noise is charged eps^2 / 2
-    where rho adds up.
+    sensitivity; the most is the epsilon or rho of the case. Where rho adds up, Laplace noise costs
+    at least what records of the worst cells do, and at most eps^2 / 2.
     """
     scale = Fraction(float(str(mapping(manifest["noise"])["scale"])))
     exact, amount = Fraction(planned.noise.sensitivity), planned.noise.amount
@@ -187,7 +188,11 @@ def units(planned: PlannedCase, manifest: Json) -> tuple[int, int]:
         return math.ceil(exact / (2 * scale**2) * UNIT), math.ceil(most * UNIT)
     least, most = exact / scale, amount
     if planned.spec.privacy.delta:
-        least, most = least**2 / 2, most**2 / 2
+        put, *taken = (planned.strategy.column(cell) for cell in planned.noise.worst)
+        moves = planned.spec.privacy.max_rows * (put - sum(taken))
+        cost = least_rho(moves.tolist(), shift=planned.strategy.shift, scale=scale)
+        # Worked out in floats.
+        least, most = Fraction(cost) * (1 - Fraction(1, 10**6)), most**2 / 2
     return math.ceil(least * UNIT), math.ceil(most * UNIT)
 
 

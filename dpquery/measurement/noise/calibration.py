@@ -4,16 +4,20 @@ All of it follows from public inputs: the integer strategy, the privacy unit and
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import Guarantee, noise_scale
 from dpquery.measurement.counting.exact_answers import check_width, grid_shift
 from dpquery.measurement.noise.exact_noise import LARGEST_SCALE
+from dpquery.measurement.noise.laplace_cost import Moves, laplace_rho
 from dpquery.spec.model import Privacy
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.shapes.sensitivity import column_support, sensitivity
+from dpquery.strategy.shapes.sensitivity import block_norms, column_support, sensitivity
 from dpquery.strategy.shapes.strategies import Strategy
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class CalibratedNoise:
     """Independent discrete noise of one scale on every measured row.
 
     Attributes:
-        guarantee: the privacy guarantee of all rows together.
+        guarantee: the privacy guarantee of all rows together, with the rho that it costs.
         shift: measured answers are integer strategy answers over 2^shift, floored.
         sensitivity: exact on that grid and for the declared unit: D1, or D2 squared.
         scale: of the noise in grid steps.
@@ -71,7 +75,42 @@ def calibrated_noise(
             f"grid, and 1 to {LARGEST_SCALE:.3g} can be drawn; "
             f"ask for a {'smaller' if scale < 1 else 'larger'} epsilon"
         )
+    if guarantee.kind == "pure":
+        rho = strategy_rho(measurements, shift=shift, steps=steps(privacy), scale=scale)
+        guarantee = replace(guarantee, rho=min(rho, guarantee.amount**2 / 2))
     return CalibratedNoise(guarantee, shift, exact, scale)
+
+
+def strategy_rho(
+    measurements: Sequence[WeightedBlock], *, shift: int, steps: int, scale: float
+) -> Fraction:
+    """Return the rho that Laplace noise of a scale costs a strategy, rounded up.
+
+    Args:
+        measurements: blocks and their integer weights.
+        shift: their answers are measured over 2^shift, floored.
+        steps: single records that are added or removed between neighbours.
+        scale: of the noise in grid steps.
+
+    Privacy: the smaller of two bounds on the costliest column: the sum over blocks, each at its
+    own largest norms, and all blocks together at theirs. `steps` records cost most where they all
+    belong to one class, since the cost is convex in the moves.
+    """
+    totals = block_norms(measurements, "laplace")
+    squares = block_norms(measurements, "gaussian")
+    supports = [column_support([measurement]) for measurement in measurements]
+    totals.append(sensitivity(measurements, "laplace"))
+    squares.append(sensitivity(measurements, "gaussian"))
+    supports.append(column_support(measurements))
+    *apart, together = (
+        Moves(
+            steps * (_on_grid(total, support, shift, True) if shift else total),
+            steps**2 * (_on_grid(squared, support, shift, False) if shift else squared),
+        )
+        for total, squared, support in zip(totals, squares, supports, strict=True)
+        if total  # rows of zeros never move
+    )
+    return min(laplace_rho(apart, scale=scale), laplace_rho([together], scale=scale))
 
 
 def standard_deviation(noise: Noise, *, scale: float, shift: int) -> float:

@@ -87,6 +87,13 @@ def sensitivity(measurements: Sequence[WeightedBlock], noise: Noise) -> int:
     return constant + _largest(varying)
 
 
+def block_norms(measurements: Sequence[WeightedBlock], noise: Noise) -> list[int]:
+    """Return the `sensitivity` of each measurement by itself."""
+    norms = _Norms()
+    power = 1 if noise == "laplace" else 2
+    return [_columns(measurement, power, norms).largest() for measurement in measurements]
+
+
 def column_support(measurements: Sequence[WeightedBlock]) -> int:
     """Return an upper bound on the number of nonzero entries of any column."""
     total, known = 0, dict[Hashable, int]()
