@@ -26,6 +26,7 @@ from dpquery.exceptions import BudgetExceededError, DataError, LedgerError, Spec
 from dpquery.measurement import curator
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.database import Store
+from dpquery.measurement.ledger.files import MeasurementFile
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
 from dpquery.measurement.rap import rounds
@@ -225,6 +226,29 @@ def test_a_sealed_part_that_no_run_of_this_question_could_have_is_refused(
         draft.append(total)
         draft.append(np.array(values))
     refused_and_given_up(data, question, path, monkeypatch)
+
+
+def test_a_draft_that_is_cleared_in_part_has_lost_its_last_parts(data, monkeypatch):
+    """Without the first ones the run would begin anew, and meet what an earlier one drew."""
+    question, path, _, _ = begun(data)
+    with Ledger.open(path, create=False) as ledger, ledger.hold(question.key):
+        draft = ledger.draft(question.key)
+        parts = draft.parts()
+        draft.append(np.arange(3))
+        removed, real = [], MeasurementFile.remove
+
+        def killed(file):
+            if removed:
+                raise KeyboardInterrupt
+            removed.append(file)
+            real(file)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(MeasurementFile, "remove", killed)
+            with pytest.raises(KeyboardInterrupt):
+                draft.clear()
+        left = ledger.draft(question.key).parts()
+        assert [part.tolist() for part in left] == [part.tolist() for part in parts]
 
 
 def test_a_run_that_fails_four_times_is_given_up_and_leaves_no_parts(data):

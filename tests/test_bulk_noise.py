@@ -159,6 +159,16 @@ def test_the_low_bits_are_fair_and_so_is_the_sign(noise, scale):
 
 
 @pytest.mark.statistical
+@pytest.mark.parametrize("bits", [7, 8, 9, 15, 16, 31, 32])
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_sign_is_fair_where_the_place_takes_all_bits_of_a_word_but_one_or_none(noise, bits):
+    sampler = BulkSampler(noise, 1.5 * 2.0 ** (bits + 5))
+    assert sampler.law.bits == bits
+    positive = np.count_nonzero(sampler.sample(20_000) > 0)
+    assert 2 * binom.cdf(min(positive, 20_000 - positive), 20_000, 0.5) > STRICT
+
+
+@pytest.mark.statistical
 @pytest.mark.parametrize("scale", [1.0, 1000.3, 2.0**33])
 @pytest.mark.parametrize("noise", NOISES)
 def test_neighbours_in_a_sample_are_independent(noise, scale):

@@ -10,7 +10,7 @@ import pytest
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.counting.exact_answers import exact_answers
-from dpquery.measurement.noise.calibration import calibrated_noise
+from dpquery.measurement.noise.calibration import _on_grid, calibrated_noise
 from dpquery.measurement.noise.exact_noise import draw
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Dense, PIdentity
@@ -73,6 +73,27 @@ def test_no_neighbour_moves_the_answers_further_than_the_sensitivity(noise, neig
             if neighbours == "replace":
                 after[other] -= rows
             assert moves(strategy, mechanism, before, after) <= mechanism.sensitivity
+
+
+@pytest.mark.parametrize("shift", [1, 2, 5])
+def test_a_column_on_the_grid_is_paid_for_wherever_its_answers_stand(shift):
+    """Small columns of many lengths: a root that is rounded down is not paid for."""
+    rng, step = np.random.default_rng(shift), 1 << shift
+    for _ in range(4_000):
+        size = int(rng.integers(1, 12))
+        alike = int(rng.integers(0, 9)) * step + 1  # moves by a whole step more than its length
+        column = np.full(size, alike) if rng.random() < 0.5 else rng.integers(1, 4 * step, size)
+        moves = [-(-int(entry) // step) for entry in column]
+        total, squared = int(column.sum()), int((column**2).sum())
+        assert sum(moves) <= _on_grid(total, size, shift, True) <= total / step + size + 1
+        length = squared**0.5 / step + size**0.5 + 3
+        assert sum(m * m for m in moves) <= _on_grid(squared, size, shift, False) <= length**2
+
+
+def test_a_grid_of_two_steps_is_in_the_sensitivity_too():
+    strategy = MarginalsStrategy("m", "laplace", (3,), {(0,): 2**25})
+    mechanism = calibrated_noise(strategy, privacy=Privacy(), guarantee=EPSILON)
+    assert (mechanism.shift, mechanism.sensitivity) == (1, 2**24 + 1)
 
 
 def test_the_grid_costs_next_to_nothing():

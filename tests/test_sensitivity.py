@@ -69,7 +69,8 @@ def test_entries_that_would_wrap_64_bits_are_summed_exactly(noise):
     tall = PIdentity(np.array([1 << 32, 5]), rows)
     high = PIdentity(np.array([1 << 62, 1 << 61]), np.full((3, 2), 1 << 60))
     levels = Hierarchy(4, (1, 2, 4), [1 << 61, (1 << 60) + 1, 1 << 62])
-    for factor in (tall, high, levels):
+    uneven = Dense(np.array([[(1 << 40) + 3, -(1 << 33) - 5], [1 - (1 << 62), 7], [1 << 31, 9]]))
+    for factor in (tall, high, levels, uneven):
         strategy = ProductStrategy("tall", noise, (factor,))
         exact = brute_force(strategy.measurements, noise)
         assert sensitivity(strategy.measurements, noise) == exact

@@ -96,6 +96,22 @@ ACCOUNTING = (
         ("test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",),
     ),
     Mutant(
+        "the root of the rows that floors move is rounded down",
+        "flooring costs more than is charged",
+        "calibration._on_grid",
+        "math.isqrt(support) + 1)",
+        "math.isqrt(support))",
+        ("test_mechanism.py::test_a_column_on_the_grid_is_paid_for_wherever_its_answers_stand",),
+    ),
+    Mutant(
+        "squares of wide entries lose half of their middle digit",
+        "wide integers have too small a sensitivity",
+        "_wide_norms",
+        "_HALF_BITS + 1: low * high",
+        "_HALF_BITS: low * high",
+        ("test_sensitivity.py::test_entries_that_would_wrap_64_bits_are_summed_exactly",),
+    ),
+    Mutant(
         "a column's rows are undercounted on the grid",
         "flooring costs more than is charged",
         "column_support",

@@ -135,6 +135,32 @@ LEDGER = (
         ("test_release_protocol.py::test_another_release_number_draws_fresh_noise_and_pays",),
     ),
     Mutant(
+        "a key given up goes on without a look at the cap",
+        "the cap is passed by as many runs as are given up",
+        "admitted",
+        "        check_funds(account, price.units, parent=parent)\n        return None",
+        "        if entry is None:\n"
+        "            check_funds(account, price.units, parent=parent)\n"
+        "        return None",
+        ("test_ledger.py::test_an_abandoned_key_is_charged_anew_only_where_there_is_room",),
+    ),
+    Mutant(
+        "a cap lowered below what is spent has room again",
+        "what was passed can be spent once more",
+        "check_funds",
+        "units > payer.remaining]",
+        "units > abs(payer.remaining)]",
+        ("test_ledger.py::test_a_cap_lowered_below_what_is_spent_has_room_for_nothing",),
+    ),
+    Mutant(
+        "a draft is cleared from its first part on",
+        "a run that was killed there meets what an earlier one drew",
+        "PartialMeasurement.clear",
+        "in reversed(list(numbers))",
+        "in list(numbers)",
+        ("test_adaptive_resumed.py::test_a_draft_that_is_cleared_in_part_has_lost_its_last_parts",),
+    ),
+    Mutant(
         "a key may change its charge",
         "a dear release goes on as a cheap one",
         "admitted",

@@ -224,6 +224,17 @@ NOISE = (
         ("test_bulk_noise.py::test_the_low_bits_are_fair_and_so_is_the_sign", "audit:sampler"),
     ),
     Mutant(
+        "a word has no bit left for the sign",
+        "all noise is positive at scales of some widths",
+        "BulkSampler.__init__",
+        "if 8 * w > law.bits",
+        "if 8 * w >= law.bits",
+        (
+            "test_bulk_noise.py::"
+            "test_the_sign_is_fair_where_the_place_takes_all_bits_of_a_word_but_one_or_none",
+        ),
+    ),
+    Mutant(
         "zero is drawn once for each sign",
         "noise is zero too often: the true answer shows",
         "BlockLaw._ratios",
