@@ -27,6 +27,7 @@ from dpquery.measurement.accounting import (
     sensitivity_bound,
 )
 from dpquery.measurement.noise.calibration import calibrated_noise
+from dpquery.measurement.noise.laplace_cost import Moves, laplace_rho
 from dpquery.measurement.rap.budget import rap_budget
 from dpquery.operators.blocks import Workload, marginal
 from dpquery.plan_file.rap_settings import RapSettings
@@ -398,3 +399,22 @@ def outside_the_range(rho, delta):
 )
 def test_a_planted_mistake_is_found(faults, planted):
     assert next(faults(planted), None) is not None
+
+
+@pytest.mark.parametrize("rows", [1, 5, 40])
+@pytest.mark.parametrize("delta", [Fraction(1, 10**4), Fraction(1, 10**9)])
+def test_a_cap_filled_by_laplace_releases_at_their_own_cost_holds_by_the_exact_accountant(
+    rows, delta, record_property
+):
+    """As many as the cap admits, in each of which a record moves rows by a twentieth of a scale."""
+    whole = Fraction(3)
+    cap = budget_cap(Budget(epsilon=whole, delta=delta), Privacy())
+    cost = laplace_rho([Moves(rows, rows)], scale=20.0)
+    releases = cap.units // math.ceil(cost * UNIT)
+    assert releases >= cap.units // math.ceil(Fraction(rows, 20) ** 2 / 2 * UNIT)
+    row = pld.from_discrete_laplace_mechanism(
+        0.05, 1, value_discretization_interval=1e-3, use_connect_dots=True
+    )
+    assert row.self_compose(rows * releases).get_delta_for_epsilon(float(whole)) <= delta
+    assert row.self_compose(4 * rows * releases).get_delta_for_epsilon(float(whole)) > delta
+    record_property("conversions", 1)
