@@ -152,7 +152,11 @@ CASES = (
     ),
     Case(
         "rectangles",
-        _spec("a: {range: [0, 15]}, b: {range: [0, 15]}", "ranges: {a: all, b: all}"),
+        _spec(
+            "a: {range: [0, 15]}, b: {range: [0, 15]}",
+            "ranges: {a: all, b: all}",
+            privacy=_ROWS,  # Laplace noise where rho adds up
+        ),
         "laplace",
     ),
     Case(
