@@ -232,7 +232,7 @@ def check_changed(count, validator, record_property):
         with suppress(yaml.YAMLError, UnicodeEncodeError):  # what cannot be written down
             read += check_spec(spec, validator)
             tried += 1
-    assert read > count // 10
+    assert read >= count // 10
     record_property("bad inputs", tried)
 
 

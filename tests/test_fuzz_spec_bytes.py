@@ -100,7 +100,7 @@ def test_value_lists_that_are_no_files_are_refused_at_once(town, name):
     before = contents("state")
     said = run("plan", "workload.yaml", "--time-limit", "0")
     assert said.code == 2
-    assert "workload.yaml:6:" in said.err
+    assert "workload.yaml:7:" in said.err
     assert "\x1b" not in said.err
     assert contents("state") == before
 

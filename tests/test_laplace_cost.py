@@ -16,8 +16,11 @@ from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.noise.calibration import calibrated_noise, strategy_rho
 from dpquery.measurement.noise.laplace_cost import Moves, laplace_rho
+from dpquery.operators.blocks import product
+from dpquery.operators.factors import Dense
 from dpquery.spec.model import Privacy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 SCALES = (1.0, 1.3, 2.0, 5.7, 40.0, 1000.5)
 SHIFTS = (1, 2, 3, 7, 20, 150, 2000)
@@ -176,10 +179,6 @@ def test_all_on_one_row_costs_the_cost_of_one_move():
 
 def test_blocks_apart_and_together_are_both_bounds_and_the_smaller_counts():
     """Apart where columns are alike in every block; together where their maxima are elsewhere."""
-    from dpquery.operators.blocks import product
-    from dpquery.operators.factors import Dense
-    from dpquery.strategy.shapes.weighted_block import WeightedBlock
-
     left, right = (Dense(np.array([row], dtype=np.int64)) for row in ([40, 1], [1, 40]))
     blocks = [WeightedBlock(1, product((2,), {0: factor})) for factor in (left, right)]
     rho = float(strategy_rho(blocks, shift=0, steps=1, scale=41.0))
@@ -213,3 +212,14 @@ def test_a_release_of_an_earlier_version_keeps_its_charge_and_is_free(tmp_path):
         assert again.stored
         assert (again.values == first.values).all()
         assert ledger.status()[0].account.spent == UNIT // 2
+
+
+@pytest.mark.parametrize("shift", [0, 3])
+def test_rows_of_zeros_cost_nothing(shift):
+    zeros, ones = (
+        WeightedBlock(8, product((2,), {0: Dense(np.full((1, 2), entry))})) for entry in (0, 1)
+    )
+    costs = [
+        strategy_rho(blocks, shift=shift, steps=1, scale=9.0) for blocks in ([ones], [zeros, ones])
+    ]
+    assert costs[0] == costs[1] > 0

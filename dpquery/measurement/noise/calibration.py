@@ -108,6 +108,7 @@ def strategy_rho(
             steps**2 * (_on_grid(squared, support, shift, False) if shift else squared),
         )
         for total, squared, support in zip(totals, squares, supports, strict=True)
+        if total  # rows of zeros never move
     )
     return min(laplace_rho(apart, scale=scale), laplace_rho([together], scale=scale))
 

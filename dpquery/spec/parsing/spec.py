@@ -112,13 +112,14 @@ def _spec(
     root = read_yaml(text, file=name, problems=problems)
     given = SpecFields.read(of_first_edition(root) if first_edition else root, problems)
     entries = problems.attempt(lambda: given.domain) or ()
-    declared = read_domain(entries, problems, read_file, other=given.other)
+    file = problems.attempt(lambda: file_of(given.file))
+    decimal = file.decimal if file else "."
+    declared = read_domain(entries, problems, read_file, decimal, other=given.other)
     attributes = [attribute for attribute in declared.values() if attribute is not None]
     positions = {name: (i, attribute) for i, (name, attribute) in enumerate(declared.items())}
     dataset = problems.attempt(lambda: dataset_of(given.dataset, problems))
     privacy = problems.attempt(lambda: privacy_of(given.privacy, attributes))
     budget = problems.attempt(lambda: budget_of(given.budget))
-    file = problems.attempt(lambda: file_of(given.file))
     items = problems.attempt(lambda: read_workload(given.workload, Scope(problems, positions)))
     if dataset and privacy:
         with problems.collected():
