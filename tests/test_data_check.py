@@ -401,3 +401,13 @@ def test_a_column_of_texts_alone_is_told(tmp_path):
     spec = spec_of(single("x", Categorical(("b",), ("b",))))
     (column,) = records_of(tmp_path / "d.csv", spec).columns
     assert (column.records, column.absent) == (9, ("b",))
+
+
+def test_a_file_that_seems_otherwise_or_a_column_of_no_declared_value_is_not_as_declared(tmp_path):
+    spec = SURVEY.replace(DROP, "")
+    good = f"id,sex,happy\n{SURVEY_ROWS}"
+    assert checked(tmp_path, spec, good).as_declared
+    sex = good.replace(",M,", ",X,").replace(",F,", ",Y,")
+    assert not checked(tmp_path, spec, sex).as_declared
+    assert not checked(tmp_path, spec, (good + "9,F,schön\n").encode("latin-1")).as_declared
+    assert checked(tmp_path, spec, good + "9,F,schön\n").as_declared

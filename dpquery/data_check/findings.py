@@ -188,9 +188,16 @@ class DataCheck:
 
         It says that of each person `max_rows` rows count at most, so those beyond are no surprise,
         and what becomes of other texts in a column that takes them in. It does not say that
-        records cannot be read, belong to nobody, or hold what a column drops.
+        records cannot be read, belong to nobody, or hold what a column drops; that a column holds
+        no declared value at all; or that the file seems to be laid out otherwise.
         """
         if self.header.refusals or self.failures or self.records is None:
+            return False
+        declared = self.spec.file
+        if self.layout and self.layout.is_text and self.layout.mended(declared) != declared:
+            return False
+        total = self.records.total
+        if any(values.records >= total > 0 for values in self.records.columns):
             return False
         dropped = any(values.records for values in self.records.columns if values.column.drops)
         nobody = self.records.persons is not None and self.records.persons.blank > 0

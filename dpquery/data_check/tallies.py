@@ -64,7 +64,7 @@ class ColumnTally:
             undeclared = (codes < 0) | (codes >= self.column.length)
             self._seen[codes[~undeclared]] = True
             records = np.bincount(index, minlength=len(distinct))
-            for place in np.flatnonzero(undeclared):
+            for place in np.flatnonzero(undeclared & (records > 0)):  # of null, where none is
                 self._texts.add(distinct[place].strip(), int(records[place]))
             parts.append(undeclared[index])
         undeclared = np.concatenate(parts)

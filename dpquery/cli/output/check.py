@@ -183,7 +183,7 @@ def _declared(column: Column) -> str:
 
 
 def _malformed_grid(malformed: Malformed) -> Grid:
-    what = "left out of every table" if malformed.dropped else "counted as `other` in every column"
+    what = "left out of every table" if malformed.dropped else "counted in totals alone"
     rows = tuple((reason, f"{n:,}", first) for reason, n, first in malformed.reasons)
     notes: tuple[str, ...] = ()
     if malformed.looked_at < malformed.records:

@@ -204,7 +204,7 @@ class TextFile:
         """
         if line[:2] in _MARKS:
             return "it begins as UTF-16 does: set `file: {encoding: utf-16}` in the spec"
-        for delimiter, word in _SEPARATED.items():
+        for delimiter, word in _SEPARATED.items() if declared else ():
             names = self._names(line, delimiter) or []
             if delimiter != self.format.delimiter and all(names.count(n) == 1 for n in declared):
                 shown = "tab" if delimiter == "\t" else f'"{delimiter}"'

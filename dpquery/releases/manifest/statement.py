@@ -95,8 +95,8 @@ COLUMN_WORDS = """\
 - `estimate`: the count, plus noise of mean zero.
 - `std_error`: the standard error of that noise, known in advance and the same whatever the data.
 - `ci_low`, `ci_high`: the {level} **noise interval**. In {level} of releases or more it \
-contains the count in the records. It is not a sampling interval: it says nothing about how well \
-the records represent anyone else.
+contains the count of the records that are counted. It is not a sampling interval: it says \
+nothing about how well these represent anyone else, nor about records that are left out.
 - `rel_error`: `std_error` over the size of the estimate; empty where the estimate is zero.
 - `flag`: `noisy` from a relative error of 30 % on, `very noisy` from 50 % on, a common rule in \
 health statistics. It is computed from the noisy estimate, not from the true count."""

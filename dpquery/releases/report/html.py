@@ -37,8 +37,9 @@ GLOSSARY = (
     ),
     (
         "Noise interval",
-        "The range that contains the count in the records in the stated share of releases. It is "
-        "not a sampling interval: it says nothing about people who are not in the records.",
+        "The range that contains the count of the records that are counted, in the stated share of "
+        "releases. It is not a sampling interval: it says nothing about people who are not in the "
+        "records.",
     ),
     (
         "Typical and worst",

@@ -238,6 +238,9 @@ class Delimiter(Word[str]):
     def read(self, node: Node, problems: Problems) -> str:
         if isinstance(node, TextNode) and node.text in {"tab", "\t"}:
             return "\t"
+        if isinstance(node, TextNode) and node.text not in self.known:
+            marks = listed([f"'{mark}'" for mark in self.known])
+            raise node.mistake(f"{quoted(node.text)} is not {self.what}; expected {marks}")
         return super().read(node, problems)
 
     def schema(self) -> Schema:
