@@ -12,8 +12,9 @@ has no seed, and no module of `measurement` may import this one.
 import hashlib
 
 import numpy as np
-from numpy import float64, int64, uint64
-from numpy.typing import NDArray
+from numpy import float64, uint64
+
+from dpquery.arrays import Bits, Floats, Ints
 
 PublicGenerator = np.random.Generator
 """Numpy's generator, where it is public."""
@@ -74,16 +75,16 @@ class PublicChance:
     def __init__(self, seed: int, batch: int) -> None:
         self._start = f"dpquery synthetic {seed} {batch} "
 
-    def bits(self, name: str, size: int) -> NDArray[uint64]:
+    def bits(self, name: str, size: int) -> Bits:
         """Return 64 bits each for so many things. (size,)."""
         digest = hashlib.shake_256(f"{self._start}{name}".encode()).digest(8 * size)
         return np.frombuffer(digest, dtype="<u8").astype(uint64)
 
-    def uniform(self, name: str, size: int) -> NDArray[float64]:
+    def uniform(self, name: str, size: int) -> Floats:
         """Return numbers in [0, 1). (size,)."""
         return (self.bits(name, size) >> uint64(64 - _MANTISSA)).astype(float64) * 2.0**-_MANTISSA
 
-    def order(self, name: str, groups: NDArray[int64]) -> NDArray[int64]:
+    def order(self, name: str, groups: Ints) -> Ints:
         """Return an order that shuffles within groups, whose numbers do not fall. (m,)."""
         keys = self.bits(name, len(groups)) >> uint64(64 - _KEY_BITS)
         return np.argsort(groups.astype(uint64) << uint64(_KEY_BITS) | keys, kind="stable")

@@ -21,11 +21,12 @@ import numpy as np
 import pandas as pd
 from seed_projection import adam
 
+from dpquery.arrays import Floats, Ints
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.rap.budget import rap_budget
 from dpquery.measurement.rap.rounds import run_rounds
 from dpquery.operators.blocks import Block, Workload
-from dpquery.operators.factors import Array, Identity
+from dpquery.operators.factors import Identity
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.planning.rehearsal.seeded_chance import SeededChance
 from dpquery.reconstruction.rap.fit import RapProjection
@@ -43,7 +44,7 @@ class Adult:
 
     workload: Workload
     records: int
-    answers: tuple[Array, ...]
+    answers: tuple[Floats, ...]
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Timed(RapProjection):
 
     fitting = 0.0
 
-    def add(self, places: Array, noisy: Array, std: float) -> None:
+    def add(self, places: Ints, noisy: Floats, std: float) -> None:
         """Fit, and count."""
         begun = time.process_time()
         super().add(places, noisy, std)

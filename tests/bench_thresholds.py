@@ -20,13 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
+from dpquery.arrays import Floats
 from dpquery.measurement.accounting import guarantee, unit_variance
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.noise.calibration import calibrated_noise
 from dpquery.measurement.noise.exact_noise import draw
 from dpquery.operators.compile import CompiledSpec, compile_spec
-from dpquery.operators.factors import Array
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.model import Spec
 from dpquery.spec.parsing.spec import parse
@@ -84,7 +84,7 @@ def plan_seconds(text: str, objective: Objective) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def tables(spec: Spec, compiled: CompiledSpec, strategies: list[Strategy]) -> dict[Subset, Array]:
+def tables(spec: Spec, compiled: CompiledSpec, strategies: list[Strategy]) -> dict[Subset, Floats]:
     """Return the true tables that strategies measure and questions ask for."""
     sets = [block.attributes for block in compiled.workload.blocks]
     measured = [
@@ -94,7 +94,7 @@ def tables(spec: Spec, compiled: CompiledSpec, strategies: list[Strategy]) -> di
     return tabulate(DATA, spec=spec, subsets=subsets, classes=compiled.classes)
 
 
-def errors(spec: Spec, compiled: CompiledSpec, strategy: Strategy, true: dict[Subset, Array]):
+def errors(spec: Spec, compiled: CompiledSpec, strategy: Strategy, true: dict[Subset, Floats]):
     """Yield the largest and the root mean square error of each run, in rows."""
     mechanism = calibrated_noise(
         strategy,

@@ -20,6 +20,7 @@ from sources import Module
 ROOMS = (
     "version",
     "exceptions",
+    "arrays",
     "limits",
     "progress",
     "public_chance",
@@ -90,6 +91,7 @@ SHOWS_RECORDS = {"cli.check", "cli.output.check"}
 """The modules that may ask it."""
 KNOWN_APART = (
     "exceptions",
+    "arrays",
     "limits",
     "progress",
     "spec",

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Floats
 from dpquery.reconstruction.rap.mirror_descent import FitTarget
 
 
-def sparsemax(logits: Array, spans: Sequence[slice]) -> Array:
+def sparsemax(logits: Floats, spans: Sequence[slice]) -> Floats:
     """Return the distributions closest to the logits of each span: (g, n') [MA16].
 
     max(z - tau, 0) with tau found by Newton's method on sum max(z - tau, 0) = 1: it is convex and
@@ -31,7 +31,7 @@ def sparsemax(logits: Array, spans: Sequence[slice]) -> Array:
     return masses
 
 
-def sparsemax_product(masses: Array, gradient: Array, spans: Sequence[slice]) -> Array:
+def sparsemax_product(masses: Floats, gradient: Floats, spans: Sequence[slice]) -> Floats:
     """Return the Jacobian of sparsemax times a gradient: less its mean over what is not zero."""
     product = np.where(masses > 0, gradient, 0)
     for span in spans:
@@ -41,8 +41,8 @@ def sparsemax_product(masses: Array, gradient: Array, spans: Sequence[slice]) ->
 
 
 def adam(
-    target: FitTarget, masses: Array, *, spans: Sequence[slice], rate: float, most: int
-) -> tuple[Array, int]:
+    target: FitTarget, masses: Floats, *, spans: Sequence[slice], rate: float, most: int
+) -> tuple[Floats, int]:
     """Lower the error by Adam; return the masses and the steps taken."""
     logits, first, second = masses.copy(), np.zeros_like(masses), np.zeros_like(masses)
     for step in range(1, most + 1):

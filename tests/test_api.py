@@ -38,7 +38,7 @@ RELEASE_ROOMS = {
     *("commands", "mechanisms", "releases", "reconstruction", "measurement", "plan_file"),
     *("strategy", "operators", "spec", "untrusted", "progress", "limits"),
     "public_chance",
-    *("exceptions", "version", "planning"),
+    *("exceptions", "arrays", "version", "planning"),
 }
 NOT_FOR_A_RELEASE = (
     *("dpquery.strategy.optimize", "dpquery.strategy.search", "dpquery.strategy.bounds"),

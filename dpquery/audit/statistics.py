@@ -11,14 +11,11 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaincc, ndtr
 from scipy.stats import beta
 
+from dpquery.arrays import Floats, Ints
 from dpquery.strategy.noise_kinds import Noise
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 ALPHA = 1e-8
 MOST_TESTS = 95
@@ -41,7 +38,7 @@ class NoiseDistribution:
     noise: Noise
     scale: Fraction
 
-    def below(self, k: Integers) -> Floats:
+    def below(self, k: Ints) -> Floats:
         """Return P(y <= k), good to 1e-11."""
         scale = float(self.scale)
         if self.noise == "laplace":
@@ -60,14 +57,14 @@ class NoiseDistribution:
         return np.asarray(ndtr(z) + z * density / (24 * scale**2))
 
     @cached_property
-    def _masses(self) -> tuple[Integers, Floats]:
+    def _masses(self) -> tuple[Ints, Floats]:
         """All values that have a mass to speak of, and their masses, for small Gaussian scales."""
         reach = math.ceil(12 * float(self.scale)) + 1
         steps = np.arange(-reach, reach + 1)
         weights = np.exp(-(steps**2) / (2 * float(self.scale) ** 2))
         return steps, weights / weights.sum()
 
-    def scores(self, values: Integers) -> Floats:
+    def scores(self, values: Ints) -> Floats:
         """Return values as places in their law, with mean 0 and variance 1: about uniform."""
         places = (self.below(values) + self.below(values - 1)) / 2
         return np.asarray(math.sqrt(12) * (places - 0.5))
@@ -83,7 +80,7 @@ class NoiseDistribution:
         root = math.sqrt(2 * math.pi) * scale
         return float(root ** (1 - size) / math.sqrt(size))
 
-    def log_ratio(self, values: Integers, shifts: Integers) -> Floats:
+    def log_ratio(self, values: Ints, shifts: Ints) -> Floats:
         """Return ln P(values - 0) - ln P(values - shifts), added up along the last axis."""
         scale = float(self.scale)
         here, there = values.astype(np.float64), (values - shifts).astype(np.float64)
@@ -92,7 +89,7 @@ class NoiseDistribution:
         return np.asarray((there**2 - here**2).sum(axis=-1) / (2 * scale**2))
 
 
-def goodness_of_fit(values: Integers, law: NoiseDistribution, *, cells: int = _MOST_CELLS) -> float:
+def goodness_of_fit(values: Ints, law: NoiseDistribution, *, cells: int = _MOST_CELLS) -> float:
     """Return the p-value of values being independent draws of a law: likelihood-ratio chi-square.
 
     The values are counted in cells of about equal mass, each expecting _LEAST_EXPECTED at least.
@@ -108,7 +105,7 @@ def goodness_of_fit(values: Integers, law: NoiseDistribution, *, cells: int = _M
     return chi_square(counted, masses * values.size)
 
 
-def chi_square(counted: Integers, expected: Floats) -> float:
+def chi_square(counted: Ints, expected: Floats) -> float:
     """Return the p-value of counts against their expectations, by the likelihood ratio.
 
     Cells that expect less than _LEAST_EXPECTED are taken together. The p-value is twice that of the
@@ -129,7 +126,7 @@ def chi_square(counted: Integers, expected: Floats) -> float:
     return min(1.0, 2 * tail)
 
 
-def pooled(counted: Integers, expected: Floats) -> tuple[Integers, Floats]:
+def pooled(counted: Ints, expected: Floats) -> tuple[Ints, Floats]:
     """Return counts and expectations of groups of next cells that expect _LEAST_EXPECTED at least.
 
     So there is something left to test where every cell expects little.
@@ -145,7 +142,7 @@ def pooled(counted: Integers, expected: Floats) -> tuple[Integers, Floats]:
     return np.add.reduceat(counted.ravel(), groups), np.add.reduceat(expected.ravel(), groups)
 
 
-def _edges(law: NoiseDistribution, cells: int) -> Integers:
+def _edges(law: NoiseDistribution, cells: int) -> Ints:
     """Return where cells of about equal mass end; the last one never ends."""
     levels = np.arange(1, cells) / cells
     low = np.full(levels.size, -math.ceil(40 * law.scale), dtype=np.int64)

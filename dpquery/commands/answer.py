@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpquery.arrays import Floats
 from dpquery.commands.answerable import check_answerable, check_answers_size
 from dpquery.commands.arguments import FilePath, checked_level
 from dpquery.commands.defaults import ANSWERS_PATH, LEVEL
@@ -28,7 +29,6 @@ from dpquery.operators.compile import (
     compile_spec,
     finer_classes,
 )
-from dpquery.operators.factors import Array
 from dpquery.plan_file.plan import Plan, plan_and_spec
 from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.reconstruction.columns.postprocess import ExtraColumn, parse_columns
@@ -258,7 +258,7 @@ def _noise_std(of: _Release, strategy: Strategy) -> float:
     return standard_deviation(strategy.noise, scale=stated.scale, shift=stated.shift)
 
 
-def _noisy(of: _Release, strategy: Strategy) -> Sequence[Array]:
+def _noisy(of: _Release, strategy: Strategy) -> Sequence[Floats]:
     path, measured = of.directory / MEASUREMENTS_FILE, measurement_labels(of.spec, strategy)
     values = read_measurements(path, measured, digest=of.manifest.measurements)
     return noisy_values(strategy, values, shift=of.manifest.noise.shift)

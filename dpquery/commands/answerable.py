@@ -8,9 +8,9 @@ and not others. A release by RAP has a guess at everything, as long as it fits i
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from dpquery.arrays import Ints
 from dpquery.limits import MAX_RAP_PREDICATES, MAX_RAP_TABLE_QUERIES
 from dpquery.operators.compile import CompiledSpec, compile_questions, merged_codes
-from dpquery.operators.factors import Array
 from dpquery.spec.domain import Domain
 from dpquery.spec.model import Item
 from dpquery.spec.parsing.later_queries import Questions
@@ -23,7 +23,7 @@ MAX_NAMED = 4  # tables of one item, and measured sets, that a message names
 
 
 def check_answerable(
-    questions: Questions, classes: tuple[Array, ...], strategy: Strategy
+    questions: Questions, classes: tuple[Ints, ...], strategy: Strategy
 ) -> CompiledSpec:
     """Return the operators of questions that a release by least squares can answer.
 
@@ -96,7 +96,7 @@ def check_answers_size(questions: Questions, compiled: CompiledSpec, *, relaxed_
     questions.problems.raise_if_any()
 
 
-def _merges(item: Item, place: Place, questions: Questions, classes: tuple[Array, ...]) -> bool:
+def _merges(item: Item, place: Place, questions: Questions, classes: tuple[Ints, ...]) -> bool:
     """Report the codes that an item distinguishes and a release does not; return if any."""
     merged: dict[int, tuple[int, int]] = {}
     for table in item.tables:

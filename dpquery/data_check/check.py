@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpquery.arrays import Bools
 from dpquery.data_check.file_records import FileRecords
 from dpquery.data_check.findings import DataCheck, FileGuess, Malformed, Records
 from dpquery.data_check.layout import guessed_layout
@@ -64,7 +64,7 @@ def _records(file: FileRecords, spec: Spec) -> Records:
     for chunk in file.chunks():
         reasons = np.zeros(chunk.records, np.int32)  # for which a record is left out
         touched = np.zeros(chunk.records, np.bool_)
-        dropping: list[tuple[ColumnTally | PersonTally, NDArray[np.bool_]]] = []
+        dropping: list[tuple[ColumnTally | PersonTally, Bools]] = []
         for tally in tallies:
             undeclared = tally.add(chunk.texts[tally.column.name])
             touched |= undeclared

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpquery.arrays import Bools
 from dpquery.data_check.findings import RowsPerPerson, UndeclaredValues
 from dpquery.measurement.counting.sources import Texts
 from dpquery.measurement.counting.value_codes import coder
@@ -56,7 +56,7 @@ class ColumnTally:
         self._seen = np.zeros(column.length, np.bool_)
         self._records = self._alone = 0
 
-    def add(self, texts: Texts) -> NDArray[np.bool_]:
+    def add(self, texts: Texts) -> Bools:
         """Count one chunk; return for every record whether its value is undeclared."""
         parts = [np.zeros(0, np.bool_)]
         for distinct, index in texts:
@@ -104,7 +104,7 @@ class PersonTally:
         self._mask = 0
         self.blank = self._blank_alone = 0
 
-    def blanks(self, texts: Texts) -> NDArray[np.bool_]:
+    def blanks(self, texts: Texts) -> Bools:
         """Return for every record of a chunk whether it has no id."""
         parts = [np.zeros(0, np.bool_)]
         for distinct, index in texts:
@@ -113,7 +113,7 @@ class PersonTally:
         self.blank += int(blank.sum())
         return blank
 
-    def add(self, texts: Texts, inside: NDArray[np.bool_]) -> None:
+    def add(self, texts: Texts, inside: Bools) -> None:
         """Count the rows of one chunk that are inside."""
         start = 0
         for distinct, index in texts:

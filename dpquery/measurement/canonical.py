@@ -15,7 +15,7 @@ from operator import index
 
 import numpy as np
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Numbers
 
 
 def write_record(tag: str, **fields: str) -> str:
@@ -77,7 +77,7 @@ def write_optional(written: str | None) -> str:
     return "None" if written is None else written
 
 
-def write_integers(array: Array) -> str:
+def write_integers(array: Numbers) -> str:
     """Return the integers of an array, row after row, as little-endian 64-bit ones.
 
     Its shape is not in the text. TypeError if they are not integers: no other array is exact.
@@ -85,7 +85,7 @@ def write_integers(array: Array) -> str:
     return repr(integer_bytes(array))
 
 
-def integer_bytes(array: Array) -> bytes:
+def integer_bytes(array: Numbers) -> bytes:
     """Return the same as bytes, which do not say where they end."""
     if not np.issubdtype(array.dtype, np.integer):
         raise TypeError(f"a key is made of integers, not of {array.dtype}")

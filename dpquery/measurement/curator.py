@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpquery.arrays import Ints
 from dpquery.measurement.accounting import Guarantee, Price, charge_units, unit_of
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.counting.locations import Data
@@ -75,7 +75,7 @@ class LinearQuery:
         """Return the name and version of the noise source."""
         return source(sum(weighted.block.shape[0] for weighted in self.strategy.measurements))
 
-    def noisy(self, tables: Tables, *, draft: PartialMeasurement) -> NDArray[np.int64]:
+    def noisy(self, tables: Tables, *, draft: PartialMeasurement) -> Ints:
         """Return the exact answers with noise, (m,) grid steps; one draw needs no draft."""
         mechanism = self.mechanism
         return draw(
@@ -85,7 +85,7 @@ class LinearQuery:
             scale=mechanism.scale,
         )
 
-    def _exact(self, tables: Tables) -> NDArray[np.int64]:
+    def _exact(self, tables: Tables) -> Ints:
         """Return the exact answers, (m,) grid steps, freeing each table after its last use."""
         measurements, shift = self.strategy.measurements, self.mechanism.shift
         last_use = {weighted.block.attributes: i for i, weighted in enumerate(measurements)}

@@ -3,16 +3,14 @@
 from collections.abc import MutableMapping
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dpquery.arrays import Ints
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
 from dpquery.operators.compile import CompiledSpec
 from dpquery.spec.model import Spec
 from dpquery.strategy.algebra.subsets import Subset
 
-Tables = MutableMapping[Subset, NDArray[np.int64]]
+Tables = MutableMapping[Subset, Ints]
 """The true marginals over attribute subsets: confidential, one axis an attribute."""
 
 
@@ -46,7 +44,7 @@ class Query(Protocol):
     def source(self) -> str:
         """Return the names and versions of the noise sources."""
 
-    def noisy(self, tables: Tables, *, draft: PartialMeasurement) -> NDArray[np.int64]:
+    def noisy(self, tables: Tables, *, draft: PartialMeasurement) -> Ints:
         """Return the noisy values to commit, (m,).
 
         Args:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dpquery.arrays import Floats
 from dpquery.operators.blocks import Block, marginal
-from dpquery.operators.factors import Array
 from dpquery.progress import report_progress
 from dpquery.reconstruction.columns.graphical_model import (
     GraphicalModel,
@@ -44,7 +44,7 @@ def check_columns(columns: Sequence[ExtraColumn], strategy: Strategy) -> None:
 def extra_columns(
     columns: tuple[ExtraColumn, ...],
     strategy: Strategy,
-    noisy: Sequence[Array],
+    noisy: Sequence[Floats],
     estimates: Estimates,
     *,
     noise_std: float,

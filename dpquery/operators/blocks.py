@@ -18,7 +18,8 @@ from itertools import combinations
 
 import numpy as np
 
-from dpquery.operators.factors import Array, Factor, Identity
+from dpquery.arrays import Numbers
+from dpquery.operators.factors import Factor, Identity
 from dpquery.operators.tensors import broadcast_sum, kron_apply, sum_along
 from dpquery.operators.thresholds import node_weights, threshold_nodes
 
@@ -100,15 +101,17 @@ class Block:
     def dtype(self) -> np.dtype[np.generic]:
         return np.result_type(np.int64, *(factor.dtype for factor in self.factors))
 
-    def apply(self, table: Array) -> Array:
+    def apply(self, table: Numbers) -> Numbers:
         """Answer from the marginal over S, which may be the answer. table_shape -> row_shape."""
         return self._sum(table, lambda factor: factor.matmat)
 
-    def adjoint(self, rows: Array) -> Array:
+    def adjoint(self, rows: Numbers) -> Numbers:
         """Return the transpose's product. rows: row_shape -> table_shape."""
         return self._sum(rows, lambda factor: factor.rmatmat)
 
-    def _sum(self, tensor: Array, product: Callable[[Factor], Callable[[Array], Array]]) -> Array:
+    def _sum(
+        self, tensor: Numbers, product: Callable[[Factor], Callable[[Numbers], Numbers]]
+    ) -> Numbers:
         """Return sum_u coef_u of the products of the factors in u with the sums over the others.
 
         Sums over more axes are taken from those over fewer, and are broadcast only at the end.
@@ -129,12 +132,12 @@ class Block:
             parts[u] = coef * part
         return broadcast_sum(parts, [1] * len(every))
 
-    def matvec(self, x: Array) -> Array:
+    def matvec(self, x: Numbers) -> Numbers:
         """Answer from the count vector. x: (N,) -> (m,)."""
         outside = tuple(i for i in range(len(self.shape_of_domain)) if i not in self.attributes)
         return self.apply(x.reshape(self.shape_of_domain).sum(axis=outside)).ravel()
 
-    def rmatvec(self, y: Array) -> Array:
+    def rmatvec(self, y: Numbers) -> Numbers:
         """Return W'y. y: (m,) -> (N,)."""
         table = self.adjoint(y.reshape(self.row_shape))
         where = [slice(None) if i in self.attributes else None for i in self._axes]
@@ -168,11 +171,11 @@ class Workload:
     def dtype(self) -> np.dtype[np.generic]:
         return np.result_type(*(block.dtype for block in self.blocks))
 
-    def matvec(self, x: Array) -> Array:
+    def matvec(self, x: Numbers) -> Numbers:
         """Answer all queries, unweighted. x: (N,) -> (m,)."""
         return np.concatenate([block.matvec(x) for block in self.blocks])
 
-    def rmatvec(self, y: Array) -> Array:
+    def rmatvec(self, y: Numbers) -> Numbers:
         """Return W'y, unweighted. y: (m,) -> (N,)."""
         ends = np.cumsum([block.shape[0] for block in self.blocks])[:-1]
         pieces = np.split(y, ends)

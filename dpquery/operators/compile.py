@@ -13,10 +13,11 @@ from typing import assert_never
 
 import numpy as np
 
+from dpquery.arrays import Ints
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_RANGE_MEMBERS
 from dpquery.operators.blocks import Block, Workload, product
-from dpquery.operators.factors import Array, Factor, Groups, Identity, IdentityRows, Stacked, total
+from dpquery.operators.factors import Factor, Groups, Identity, IdentityRows, Stacked, total
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.spec.model import Spec, Table
 from dpquery.spec.predicates import (
@@ -46,7 +47,7 @@ class CompiledSpec:
     """
 
     workload: Workload
-    classes: tuple[Array, ...]
+    classes: tuple[Ints, ...]
     items: tuple[range, ...]
 
 
@@ -57,7 +58,7 @@ def compile_spec(spec: Spec) -> CompiledSpec:
     return compile_questions(spec, finer_classes(everything, tables))
 
 
-def compile_questions(spec: Spec, classes: tuple[Array, ...]) -> CompiledSpec:
+def compile_questions(spec: Spec, classes: tuple[Ints, ...]) -> CompiledSpec:
     """Build the operators of a spec's workload over classes that none of its queries splits."""
     shape = tuple(int(codes.max()) + 1 for codes in classes)
     cache: dict[tuple[int, PredicateSet], Factor] = {}
@@ -103,7 +104,7 @@ def _asks(factor: Factor) -> bool:
     return m != 1 or int(factor.row_sums[0]) < n
 
 
-def factor(predicates: PredicateSet, classes: Array) -> Factor:
+def factor(predicates: PredicateSet, classes: Ints) -> Factor:
     """Return the query matrix of one predicate set over the classes of its attribute's codes."""
     n = int(classes.max()) + 1
     match predicates:
@@ -128,7 +129,7 @@ def factor(predicates: PredicateSet, classes: Array) -> Factor:
     assert_never(predicates)
 
 
-def _ranges_over_classes(predicates: PredicateSet, classes: Array) -> Factor:
+def _ranges_over_classes(predicates: PredicateSet, classes: Ints) -> Factor:
     n, bounds = int(classes.max()) + 1, list(ranges(predicates))
     if np.all(np.diff(classes) >= 0):
         return ListedRanges(n, [(int(classes[i]), int(classes[j])) for i, j in bounds])
@@ -140,11 +141,11 @@ def _ranges_over_classes(predicates: PredicateSet, classes: Array) -> Factor:
     return Groups.of(tuple(tuple(np.unique(classes[i : j + 1]).tolist()) for i, j in bounds), n)
 
 
-def _members(codes: Iterable[int], classes: Array) -> tuple[int, ...]:
+def _members(codes: Iterable[int], classes: Ints) -> tuple[int, ...]:
     return tuple(sorted({int(classes[code]) for code in codes}))
 
 
-def finer_classes(classes: Sequence[Array], tables: Iterable[Table]) -> tuple[Array, ...]:
+def finer_classes(classes: Sequence[Ints], tables: Iterable[Table]) -> tuple[Ints, ...]:
     """Split classes of codes until no query of some tables distinguishes the codes of one."""
     used: list[dict[PredicateSet, None]] = [{} for _ in classes]
     for table in tables:
@@ -155,7 +156,7 @@ def finer_classes(classes: Sequence[Array], tables: Iterable[Table]) -> tuple[Ar
     )
 
 
-def merged_codes(table: Table, classes: Sequence[Array]) -> Iterator[tuple[int, int, int]]:
+def merged_codes(table: Table, classes: Sequence[Ints]) -> Iterator[tuple[int, int, int]]:
     """Yield (attribute, code, code) for each set of predicates that splits a class: two codes."""
     for i, predicates in (*table.axes, *table.where):
         finer = _refine(classes[i], predicates)
@@ -166,14 +167,14 @@ def merged_codes(table: Table, classes: Sequence[Array]) -> Iterator[tuple[int, 
             yield i, int(first[code]), code
 
 
-def _split_by(classes: Array, used: Iterable[PredicateSet]) -> Array:
+def _split_by(classes: Ints, used: Iterable[PredicateSet]) -> Ints:
     """Number the classes of codes after the predicate sets have split them."""
     for predicates in used:
         classes = _refine(classes, predicates)
     return classes
 
 
-def _refine(classes: Array, predicates: PredicateSet) -> Array:
+def _refine(classes: Ints, predicates: PredicateSet) -> Ints:
     n = len(classes)
     match predicates:
         case IdentitySet():
@@ -204,7 +205,7 @@ def _refine(classes: Array, predicates: PredicateSet) -> Array:
     assert_never(predicates)
 
 
-def _number_by_groups(n: int, groups: Sequence[Sequence[int]]) -> Array:
+def _number_by_groups(n: int, groups: Sequence[Sequence[int]]) -> Ints:
     """Number the codes by which groups hold them."""
     sizes = [len(codes) for codes in groups]
     codes = np.fromiter(chain.from_iterable(groups), np.int64, sum(sizes))
@@ -220,7 +221,7 @@ def _number_by_groups(n: int, groups: Sequence[Sequence[int]]) -> Array:
     return marks
 
 
-def _number_by_ranges(n: int, bounds: Iterable[tuple[int, int]]) -> Array:
+def _number_by_ranges(n: int, bounds: Iterable[tuple[int, int]]) -> Ints:
     """Number the codes by which ranges hold them; one bit of a Python int stands for a range."""
     flips = {0: 0}
     for k, (first, last) in enumerate(bounds):
@@ -233,7 +234,7 @@ def _number_by_ranges(n: int, bounds: Iterable[tuple[int, int]]) -> Array:
     return np.repeat(marks, np.diff([*starts, max(n, starts[-1])]))[:n]
 
 
-def _split(classes: Array, marks: Array) -> Array:
+def _split(classes: Ints, marks: Ints) -> Ints:
     """Split classes by marks and number them by first appearance."""
     pairs = classes * (int(marks.max()) + 1) + marks
     _, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)

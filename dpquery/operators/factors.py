@@ -10,13 +10,12 @@ arrays give exact integers; that is what measurement relies on.
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from dpquery.arrays import Floats, Ints, Numbers
+
 ROW_CHUNK = 1 << 22  # entries of a dense chunk of rows: 32 MB of float64
 
 
@@ -37,46 +36,46 @@ class Factor(ABC):
         """A value equal for equal matrices of one class; Grams are shared by it."""
 
     @abstractmethod
-    def matmat(self, X: Array) -> Array:
+    def matmat(self, X: Numbers) -> Numbers:
         """Return F X. X: (n, k)."""
 
     @abstractmethod
-    def rmatmat(self, Y: Array) -> Array:
+    def rmatmat(self, Y: Numbers) -> Numbers:
         """Return F'Y. Y: (m, k)."""
 
-    def matvec(self, x: Array) -> Array:
+    def matvec(self, x: Numbers) -> Numbers:
         return np.asarray(self.matmat(x.reshape(-1, 1))[:, 0])
 
-    def rmatvec(self, y: Array) -> Array:
+    def rmatvec(self, y: Numbers) -> Numbers:
         return np.asarray(self.rmatmat(y.reshape(-1, 1))[:, 0])
 
-    def row(self, number: int) -> Array:
+    def row(self, number: int) -> Numbers:
         """Return one row of the matrix: (n,)."""
         unit = np.zeros(self.shape[0], dtype=np.int64)
         unit[number] = 1
         return self.rmatvec(unit)
 
-    def dense(self) -> Array:
+    def dense(self) -> Numbers:
         """Return the matrix itself. O(m n)."""
         return self.matmat(np.eye(self.shape[1], dtype=self.dtype))
 
-    def gram(self) -> Array:
+    def gram(self) -> Numbers:
         """Return F'F as an (n, n) array."""
         return self.rmatmat(self.dense())
 
-    def weighted_gram(self, weights: Array) -> Array:
+    def weighted_gram(self, weights: Floats) -> Floats:
         """Return F' diag(weights) F as an (n, n) array. weights: (m,)."""
         return self.rmatmat(weights[:, None] * self.dense())
 
-    def gram_matmat(self, X: Array) -> Array:
+    def gram_matmat(self, X: Numbers) -> Numbers:
         """Return F'F X. X: (n, k)."""
         return self.rmatmat(self.matmat(X))
 
-    def column_norms(self, power: int) -> Array:
+    def column_norms(self, power: int) -> Numbers:
         """Return sum_i |F_ij|^power for every column j: exact for integer factors."""
         return np.asarray((np.abs(self.dense()) ** power).sum(axis=0))
 
-    def column_counts(self) -> Array:
+    def column_counts(self) -> Ints:
         """Return the number of nonzero entries of every column."""
         if self.zero_one:
             return self.column_norms(1)
@@ -86,15 +85,15 @@ class Factor(ABC):
         """Return the largest absolute entry, rounded up to an integer."""
         return int(np.ceil(np.abs(self.dense()).max()))
 
-    def row_power_sums(self, M: Array, power: int) -> Array:
+    def row_power_sums(self, M: Numbers, power: int) -> Numbers:
         """Return sum_c |(F M)_rc|^power for every row r. M: (n, k)."""
         return np.asarray(absolute_power(self.matmat(M), power).sum(axis=1))
 
-    def quadratic(self, M: Array) -> Array:
+    def quadratic(self, M: Floats) -> Floats:
         """Return diag(F M F') for a symmetric M: (n, n)."""
         return np.asarray(np.einsum("ij,ij->i", self.matmat(M), self.dense()))
 
-    def row_powers(self, power: int) -> Array:
+    def row_powers(self, power: int) -> Floats:
         """Return sum_j F_ij^power for every row i; F^0 is all ones."""
         if power == 0:
             return np.full(self.shape[0], float(self.shape[1]))
@@ -103,17 +102,17 @@ class Factor(ABC):
         return np.asarray((self.dense().astype(np.float64) ** power).sum(axis=1))
 
     @cached_property
-    def row_sums(self) -> Array:
+    def row_sums(self) -> Numbers:
         """F 1: (m,)."""
         return self.matvec(np.ones(self.shape[1], dtype=self.dtype))
 
     @cached_property
-    def row_squares(self) -> Array:
+    def row_squares(self) -> Numbers:
         """Squared norms of the rows: (m,)."""
         return self.row_sums if self.zero_one else np.asarray((self.dense() ** 2).sum(axis=1))
 
 
-def absolute_power(X: Array, power: int) -> Array:
+def absolute_power(X: Numbers, power: int) -> Numbers:
     """Return |x|^power of every entry; even powers by multiplication, which is much faster."""
     if power % 2:
         return np.asarray(np.abs(X) ** power)
@@ -136,25 +135,25 @@ class Identity(Factor):
     def key(self) -> Hashable:
         return ("identity", *self.shape)
 
-    def matmat(self, X: Array) -> Array:
+    def matmat(self, X: Numbers) -> Numbers:
         return X
 
-    def rmatmat(self, Y: Array) -> Array:
+    def rmatmat(self, Y: Numbers) -> Numbers:
         return Y
 
-    def gram(self) -> Array:
+    def gram(self) -> Floats:
         return np.eye(self.shape[1])
 
-    def weighted_gram(self, weights: Array) -> Array:
+    def weighted_gram(self, weights: Floats) -> Floats:
         return np.diag(weights)
 
-    def column_norms(self, power: int) -> Array:
+    def column_norms(self, power: int) -> Ints:
         return np.ones(self.shape[1], dtype=np.int64)
 
     def max_abs(self) -> int:
         return 1
 
-    def quadratic(self, M: Array) -> Array:
+    def quadratic(self, M: Floats) -> Floats:
         return np.diagonal(M).copy()
 
 
@@ -163,7 +162,7 @@ class IdentityRows(Factor):
 
     zero_one = True
 
-    def __init__(self, n: int, codes: Array) -> None:
+    def __init__(self, n: int, codes: Ints) -> None:
         self.codes = np.asarray(codes, dtype=np.int64)
         self.shape = (len(self.codes), n)
         if len(np.unique(self.codes)) < len(self.codes):
@@ -173,31 +172,31 @@ class IdentityRows(Factor):
     def key(self) -> Hashable:
         return ("identity-rows", self.shape, self.codes.tobytes())
 
-    def matmat(self, X: Array) -> Array:
+    def matmat(self, X: Numbers) -> Numbers:
         return np.asarray(X[self.codes])
 
-    def rmatmat(self, Y: Array) -> Array:
+    def rmatmat(self, Y: Numbers) -> Numbers:
         out = np.zeros((self.shape[1], *Y.shape[1:]), dtype=Y.dtype)
         out[self.codes] = Y
         return out
 
-    def gram(self) -> Array:
+    def gram(self) -> Floats:
         return np.diag(self.column_norms(2).astype(np.float64))
 
-    def weighted_gram(self, weights: Array) -> Array:
+    def weighted_gram(self, weights: Floats) -> Floats:
         return np.diag(self.rmatmat(weights))
 
-    def column_norms(self, power: int) -> Array:
+    def column_norms(self, power: int) -> Ints:
         return self.rmatmat(np.ones(self.shape[0], dtype=np.int64))
 
     def max_abs(self) -> int:
         return 1
 
     @cached_property
-    def row_sums(self) -> Array:
+    def row_sums(self) -> Ints:
         return np.ones(self.shape[0], dtype=np.int64)
 
-    def quadratic(self, M: Array) -> Array:
+    def quadratic(self, M: Floats) -> Floats:
         return np.asarray(np.diagonal(M)[self.codes])
 
 
@@ -213,22 +212,22 @@ class Ones(Factor):
     def key(self) -> Hashable:
         return ("ones", *self.shape)
 
-    def matmat(self, X: Array) -> Array:
+    def matmat(self, X: Numbers) -> Numbers:
         return np.repeat(X.sum(axis=0, keepdims=True), self.shape[0], axis=0)
 
-    def rmatmat(self, Y: Array) -> Array:
+    def rmatmat(self, Y: Numbers) -> Numbers:
         return np.repeat(Y.sum(axis=0, keepdims=True), self.shape[1], axis=0)
 
-    def gram(self) -> Array:
+    def gram(self) -> Floats:
         return np.full((self.shape[1], self.shape[1]), float(self.shape[0]))
 
-    def column_norms(self, power: int) -> Array:
+    def column_norms(self, power: int) -> Ints:
         return np.full(self.shape[1], self.shape[0], dtype=np.int64)
 
     def max_abs(self) -> int:
         return 1
 
-    def quadratic(self, M: Array) -> Array:
+    def quadratic(self, M: Floats) -> Floats:
         return np.full(self.shape[0], M.sum())
 
 
@@ -247,34 +246,34 @@ class Centered(Factor):
     def key(self) -> Hashable:
         return ("centered", *self.shape)
 
-    def matmat(self, X: Array) -> Array:
+    def matmat(self, X: Numbers) -> Numbers:
         return np.asarray(self.shape[1] * X - X.sum(axis=0, keepdims=True))
 
-    def rmatmat(self, Y: Array) -> Array:
+    def rmatmat(self, Y: Numbers) -> Numbers:
         return self.matmat(Y)
 
-    def gram(self) -> Array:
+    def gram(self) -> Floats:
         return self.shape[1] * self.dense().astype(np.float64)
 
-    def column_norms(self, power: int) -> Array:
+    def column_norms(self, power: int) -> Ints:
         n = self.shape[1]
         return np.full(n, (n - 1) ** power + n - 1, dtype=np.int64)
 
-    def column_counts(self) -> Array:
+    def column_counts(self) -> Ints:
         return np.full(self.shape[1], self.shape[0] if self.shape[0] > 1 else 0)
 
     def max_abs(self) -> int:
         return self.shape[0] - 1
 
     @cached_property
-    def row_sums(self) -> Array:
+    def row_sums(self) -> Ints:
         return np.zeros(self.shape[0], dtype=np.int64)
 
 
 class Dense(Factor):
     """A matrix held as an array; integer arrays stay exact."""
 
-    def __init__(self, matrix: Array) -> None:
+    def __init__(self, matrix: Numbers) -> None:
         self.matrix = np.ascontiguousarray(matrix)
         self.matrix.setflags(write=False)
         self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
@@ -284,16 +283,16 @@ class Dense(Factor):
     def key(self) -> Hashable:
         return ("dense", self.shape, self.dtype.str, self.matrix.tobytes())
 
-    def matmat(self, X: Array) -> Array:
+    def matmat(self, X: Numbers) -> Numbers:
         return self.matrix @ X
 
-    def rmatmat(self, Y: Array) -> Array:
+    def rmatmat(self, Y: Numbers) -> Numbers:
         return self.matrix.T @ Y
 
-    def dense(self) -> Array:
+    def dense(self) -> Numbers:
         return self.matrix
 
-    def gram(self) -> Array:
+    def gram(self) -> Floats:
         A = self.matrix.astype(np.float64)
         return A.T @ A
 
@@ -305,7 +304,7 @@ class PIdentity(Factor):
     B = Theta D. Products with d and B cost O(p n) a column, the inverse Gram O(p n^2).
     """
 
-    def __init__(self, diagonal: Array, rows: Array) -> None:
+    def __init__(self, diagonal: Numbers, rows: Numbers) -> None:
         if rows.shape[1] != diagonal.shape[0]:
             raise ValueError(f"{rows.shape[1]} columns below a diagonal of {diagonal.shape[0]}")
         self.diagonal, self.rows = np.asarray(diagonal), np.ascontiguousarray(rows)
@@ -316,14 +315,14 @@ class PIdentity(Factor):
     def key(self) -> Hashable:
         return ("p-identity", self.shape, self.diagonal.tobytes(), self.rows.tobytes())
 
-    def matmat(self, X: Array) -> Array:
+    def matmat(self, X: Numbers) -> Numbers:
         return np.concatenate([self.diagonal[:, None] * X, self.rows @ X])
 
-    def rmatmat(self, Y: Array) -> Array:
+    def rmatmat(self, Y: Numbers) -> Numbers:
         n = self.shape[1]
         return np.asarray(self.diagonal[:, None] * Y[:n] + self.rows.T @ Y[n:])
 
-    def gram(self) -> Array:
+    def gram(self) -> Floats:
         B = self.rows.astype(np.float64)
         return np.diag(self.diagonal.astype(np.float64) ** 2) + B.T @ B
 
@@ -331,7 +330,7 @@ class PIdentity(Factor):
         peak = max(np.abs(self.diagonal).max(), np.abs(self.rows).max(initial=0))
         return int(np.ceil(peak))
 
-    def column_norms(self, power: int) -> Array:
+    def column_norms(self, power: int) -> Numbers:
         below = (np.abs(self.rows) ** power).sum(axis=0)
         return np.asarray(np.abs(self.diagonal) ** power + below)
 
@@ -349,38 +348,38 @@ class Stacked(Factor):
     def key(self) -> Hashable:
         return ("stacked", *(part.key for part in self.parts))
 
-    def matmat(self, X: Array) -> Array:
+    def matmat(self, X: Numbers) -> Numbers:
         return np.concatenate([part.matmat(X) for part in self.parts])
 
-    def rmatmat(self, Y: Array) -> Array:
+    def rmatmat(self, Y: Numbers) -> Numbers:
         ends = np.cumsum([part.shape[0] for part in self.parts])[:-1]
         pieces = np.split(Y, ends)
         return np.asarray(sum(p.rmatmat(y) for p, y in zip(self.parts, pieces, strict=True)))
 
-    def gram(self) -> Array:
+    def gram(self) -> Numbers:
         return np.asarray(sum(part.gram() for part in self.parts))
 
-    def column_norms(self, power: int) -> Array:
+    def column_norms(self, power: int) -> Numbers:
         return np.asarray(sum(part.column_norms(power) for part in self.parts))
 
     def max_abs(self) -> int:
         return max(part.max_abs() for part in self.parts)
 
-    def row_power_sums(self, M: Array, power: int) -> Array:
+    def row_power_sums(self, M: Numbers, power: int) -> Numbers:
         return np.concatenate([part.row_power_sums(M, power) for part in self.parts])
 
-    def quadratic(self, M: Array) -> Array:
+    def quadratic(self, M: Floats) -> Floats:
         return np.concatenate([part.quadratic(M) for part in self.parts])
 
     @cached_property
-    def row_squares(self) -> Array:
+    def row_squares(self) -> Numbers:
         return np.concatenate([part.row_squares for part in self.parts])
 
 
 class Weighted(Factor):
     """A factor whose rows are scaled by the roots of their weights."""
 
-    def __init__(self, factor: Factor, weights: Array) -> None:
+    def __init__(self, factor: Factor, weights: Floats) -> None:
         self.factor, self.weights = factor, weights
         self.dtype = np.result_type(np.float64)
         self.shape = factor.shape
@@ -390,17 +389,17 @@ class Weighted(Factor):
     def key(self) -> Hashable:
         return ("weighted", self.factor.key, self.weights.tobytes())
 
-    def matmat(self, X: Array) -> Array:
+    def matmat(self, X: Numbers) -> Numbers:
         return np.asarray(self.roots[:, None] * self.factor.matmat(X))
 
-    def rmatmat(self, Y: Array) -> Array:
+    def rmatmat(self, Y: Numbers) -> Numbers:
         return self.factor.rmatmat(self.roots[:, None] * Y)
 
-    def gram(self) -> Array:
+    def gram(self) -> Floats:
         return self.factor.weighted_gram(self.weights)
 
 
-def weighted(factor: Factor, weights: Array) -> Factor:
+def weighted(factor: Factor, weights: Floats) -> Factor:
     """Return diag(weights)^(1/2) F, with the parts of stacked factors weighted one by one."""
     if not isinstance(factor, Stacked):
         return Weighted(factor, weights)
@@ -429,16 +428,16 @@ class Groups(Factor):
     def key(self) -> Hashable:
         return ("groups", self.shape, self.matrix.indices.tobytes(), self.matrix.indptr.tobytes())
 
-    def matmat(self, X: Array) -> Array:
+    def matmat(self, X: Numbers) -> Numbers:
         return np.asarray(self.matrix @ X)
 
-    def rmatmat(self, Y: Array) -> Array:
+    def rmatmat(self, Y: Numbers) -> Numbers:
         return np.asarray(self.matrix.T @ Y)
 
-    def gram(self) -> Array:
+    def gram(self) -> Floats:
         return np.asarray((self.matrix.T @ self.matrix).toarray(), dtype=np.float64)
 
-    def column_norms(self, power: int) -> Array:
+    def column_norms(self, power: int) -> Ints:
         return np.asarray(self.matrix.sum(axis=0), dtype=np.int64)
 
     def max_abs(self) -> int:

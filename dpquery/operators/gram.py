@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_DENSE_CLASSES
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import (
-    Array,
     Dense,
     Factor,
     Identity,
@@ -42,7 +43,7 @@ class Mixture:
     a: float
     b: float
 
-    def array(self) -> Array:
+    def array(self) -> Floats:
         """Return it written out: (n, n)."""
         return np.eye(self.n) * self.a + self.b
 
@@ -64,7 +65,7 @@ class Structured:
         """Number of classes."""
         return self.mixture.n
 
-    def matmat(self, X: Array) -> Array:
+    def matmat(self, X: Floats) -> Floats:
         """Return its product with X: (n, k)."""
         total = self.mixture.a * X + self.mixture.b * X.sum(axis=0)
         for weight, factor in self.terms:
@@ -72,14 +73,14 @@ class Structured:
         return np.asarray(total)
 
     @cached_property
-    def diagonal(self) -> Array:
+    def diagonal(self) -> Floats:
         """(n,)."""
         total = np.full(self.n, self.mixture.a + self.mixture.b)
         for weight, factor in self.terms:
             total += weight * factor.column_norms(2)
         return total
 
-    def array(self) -> Array:
+    def array(self) -> Floats:
         """Return it written out: (n, n)."""
         total = self.mixture.array()
         for weight, factor in self.terms:
@@ -87,7 +88,7 @@ class Structured:
         return total
 
 
-Matrix = Array | Mixture | Structured
+Matrix = Floats | Mixture | Structured
 
 
 def classes(V: Matrix) -> int:
@@ -95,14 +96,14 @@ def classes(V: Matrix) -> int:
     return V.n if isinstance(V, Mixture | Structured) else len(V)
 
 
-def diagonal(V: Matrix) -> Array:
+def diagonal(V: Matrix) -> Floats:
     """Return diag(V): (n,)."""
     if isinstance(V, Mixture):
         return np.full(V.n, V.a + V.b)
     return V.diagonal if isinstance(V, Structured) else np.diagonal(V)
 
 
-def times(V: Matrix, X: Array) -> Array:
+def times(V: Matrix, X: Floats) -> Floats:
     """Return V X. X: (n, k)."""
     if isinstance(V, Mixture):
         return np.asarray(V.a * X + V.b * X.sum(axis=0))
@@ -122,14 +123,14 @@ def total_sum(V: Matrix) -> float:
     return float(times(V, np.ones((classes(V), 1))).sum())
 
 
-def trace_with(M: Array, V: Matrix) -> float:
+def trace_with(M: Floats, V: Matrix) -> float:
     """Return tr(M V) for a symmetric M: (n, n)."""
     if isinstance(V, Mixture):
         return V.a * float(np.trace(M)) + V.b * float(M.sum())
     return float(np.sum(M * array_of(V)))
 
 
-def array_of(V: Matrix) -> Array:
+def array_of(V: Matrix) -> Floats:
     """Return V as an array, if it has at most MAX_CLASSES classes."""
     if not isinstance(V, Mixture | Structured):
         return V
@@ -137,7 +138,7 @@ def array_of(V: Matrix) -> Array:
     return V.array()
 
 
-def weighted_sum(weights: Array, matrices: Sequence[Matrix]) -> Matrix:
+def weighted_sum(weights: Numbers, matrices: Sequence[Matrix]) -> Matrix:
     """Return sum_k weights[k] matrices[k], symmetrised; structure is kept where all have some."""
     n, summands = classes(matrices[0]), list(zip(weights.tolist(), matrices, strict=True))
     a, b, terms = 0.0, 0.0, []
@@ -153,7 +154,7 @@ def weighted_sum(weights: Array, matrices: Sequence[Matrix]) -> Matrix:
     return Structured(Mixture(n, a, b), tuple(terms)) if terms else Mixture(n, a, b)
 
 
-def restricted(V: Matrix, codes: Array) -> Matrix:
+def restricted(V: Matrix, codes: Ints) -> Matrix:
     """Return the rows and columns of V at the codes."""
     if isinstance(V, Mixture):
         return Mixture(len(codes), V.a, V.b)
@@ -163,13 +164,13 @@ def restricted(V: Matrix, codes: Array) -> Matrix:
     return np.asarray(V[np.ix_(codes, codes)])
 
 
-def _columns(factor: Factor, codes: Array) -> Factor:
+def _columns(factor: Factor, codes: Ints) -> Factor:
     if isinstance(factor, Columns):
         return _columns(factor.inner, factor.codes[codes])
     return factor if np.array_equal(codes, np.arange(factor.shape[1])) else Columns(factor, codes)
 
 
-def natural_order(V: Matrix) -> Array:
+def natural_order(V: Matrix) -> Ints:
     """Return the order of the codes in which ranges hold neighbours: (n,)."""
     terms = V.terms if isinstance(V, Structured) else ()
     orders = [factor.codes for _, factor in terms if isinstance(factor, Columns)]
@@ -191,11 +192,11 @@ class Gram:
     """
 
     shape_of_domain: tuple[int, ...]
-    weights: Array
-    index: Array
+    weights: Floats
+    index: NDArray[np.int32]
     matrices: tuple[tuple[Matrix, ...], ...]
 
-    def matvec(self, x: Array) -> Array:
+    def matvec(self, x: Floats) -> Floats:
         """Return V x. x: (N,)."""
         tensor = x.reshape(self.shape_of_domain)
         out = np.zeros(self.shape_of_domain)
@@ -207,7 +208,7 @@ class Gram:
             out += weight * kron_apply([partial(times, V) for V in matrices], tensor)
         return out.ravel()
 
-    def dense(self) -> Array:
+    def dense(self) -> Floats:
         """Return V as an (N, N) array: for small domains."""
         total = np.zeros((1, 1))
         for weight, row in zip(self.weights, self.index, strict=True):
@@ -217,21 +218,21 @@ class Gram:
             total = total + term
         return total
 
-    def traces(self, inverses: list[Array | None]) -> list[Array]:
+    def traces(self, inverses: list[Floats | None]) -> list[Floats]:
         """Return tr(M_i V_iu) for each attribute i and each of its matrices u; None is identity."""
         return [
             np.array([trace(V) if M is None else trace_with(M, V) for V in grams_of_attribute])
             for M, grams_of_attribute in zip(inverses, self.matrices, strict=True)
         ]
 
-    def term_traces(self, traces: list[Array]) -> Array:
+    def term_traces(self, traces: list[Floats]) -> Floats:
         """Return the (k, d) factors of each term's trace from `traces`."""
         return np.stack([by_matrix[self.index[:, i]] for i, by_matrix in enumerate(traces)], axis=1)
 
     @cached_property
     def trace(self) -> float:
         """tr(V): the squared error of the identity strategy at unit noise."""
-        none: list[Array | None] = [None] * len(self.matrices)
+        none: list[Floats | None] = [None] * len(self.matrices)
         return float(self.weights @ self.term_traces(self.traces(none)).prod(axis=1))
 
 
@@ -337,7 +338,7 @@ def _terms(
     return terms
 
 
-def _index(terms: Sequence[Places], d: int) -> Array:
+def _index(terms: Sequence[Places], d: int) -> NDArray[np.int32]:
     index = np.zeros((len(terms), d), dtype=np.int32)
     rows = np.repeat(np.arange(len(terms)), [len(places) for places in terms])
     pairs = np.array([place for places in terms for place in places], dtype=np.int64).reshape(-1, 2)
@@ -371,5 +372,5 @@ def _inner(factor: Factor) -> type[Factor]:
     return type(factor.inner if isinstance(factor, Columns) else factor)
 
 
-def _flat(v: Array) -> bool:
+def _flat(v: Floats) -> bool:
     return bool(np.allclose(v, v[0], rtol=1e-10, atol=0))

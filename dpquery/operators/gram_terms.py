@@ -15,8 +15,9 @@ from itertools import product
 
 import numpy as np
 
+from dpquery.arrays import Floats
 from dpquery.operators.blocks import Block, SplitFactor
-from dpquery.operators.factors import Array, Factor, Identity
+from dpquery.operators.factors import Factor, Identity
 from dpquery.operators.thresholds import differences, node_weights, threshold_nodes
 
 Sides = tuple[SplitFactor, SplitFactor]
@@ -68,7 +69,7 @@ def _with_uneven(
     return coef, tuple(placed)
 
 
-def _pairs(values: Array, beside: int) -> Iterator[tuple[Array, tuple[Sides, ...]]]:
+def _pairs(values: Floats, beside: int) -> Iterator[tuple[Floats, tuple[Sides, ...]]]:
     """Yield what each pair of Kronecker products of the uneven factors weighs: (sets of even,)."""
     if beside <= MAX_PAIRED:
         sets = list(product((False, True), repeat=beside))
@@ -83,19 +84,19 @@ def _pairs(values: Array, beside: int) -> Iterator[tuple[Array, tuple[Sides, ...
             yield left * right, tuple(zip(on_left, on_right, strict=True))
 
 
-def _difference(values: Array, order: int) -> Array:
+def _difference(values: Floats, order: int) -> Floats:
     """Return the differences in so many of the predicates beside, the others missed."""
     signs = [(-1) ** (order - s) * math.comb(order, s) for s in range(order + 1)]
     return np.asarray(values[:, : order + 1] @ np.array(signs, dtype=np.float64))
 
 
-def column_sums(factor: Factor) -> Array:
+def column_sums(factor: Factor) -> Floats:
     """Return how many predicates each class meets: (n,), or one number for them all."""
     if isinstance(factor, Identity):
         return np.ones(1)
     return factor.rmatvec(np.ones(factor.shape[0], dtype=factor.dtype)).astype(np.float64)
 
 
-def is_even(columns: Array) -> bool:
+def is_even(columns: Floats) -> bool:
     """Return whether every class meets equally many predicates."""
     return bool(np.all(columns == columns[0]))

@@ -16,9 +16,9 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
+from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.operators.factors import (
     ROW_CHUNK,
-    Array,
     Factor,
     Groups,
     Identity,
@@ -46,11 +46,11 @@ class Hierarchy(Factor):
     def key(self) -> Hashable:
         return ("hierarchy", self.shape, self.sizes, self.weights)
 
-    def matmat(self, X: Array) -> Array:
+    def matmat(self, X: Numbers) -> Numbers:
         levels = zip(self.weights, _block_sums(X, self.sizes), strict=True)
         return np.concatenate([weight * sums for weight, sums in levels])
 
-    def rmatmat(self, Y: Array) -> Array:
+    def rmatmat(self, Y: Numbers) -> Numbers:
         n = self.shape[1]
         pieces = np.split(Y, np.cumsum(self.counts)[:-1])
         total = np.zeros((n, Y.shape[1]), dtype=np.result_type(Y, np.int64))
@@ -58,19 +58,19 @@ class Hierarchy(Factor):
             total += weight * np.repeat(piece, min(size, n), axis=0)[:n]
         return total
 
-    def gram(self) -> Array:
+    def gram(self) -> Floats:
         return self.rmatmat(self.dense().astype(np.float64))  # squares of weights may pass int64
 
-    def column_norms(self, power: int) -> Array:
+    def column_norms(self, power: int) -> Ints:
         return np.full(self.shape[1], sum(weight**power for weight in self.weights), dtype=np.int64)
 
-    def column_counts(self) -> Array:
+    def column_counts(self) -> Ints:
         return np.full(self.shape[1], len(self.sizes))
 
     def max_abs(self) -> int:
         return max(self.weights)
 
-    def recover(self, answers: Array) -> Array:
+    def recover(self, answers: Numbers) -> Floats:
         """Return the least squares counts from answers to all blocks. answers: (m, k) -> (n, k).
 
         Up the tree every block's total is averaged with its children's by their variances, and down
@@ -81,7 +81,7 @@ class Hierarchy(Factor):
         return self.tree.fitted(scaled)
 
     @cached_property
-    def row_squares(self) -> Array:
+    def row_squares(self) -> Ints:
         weights = np.repeat(np.array(self.weights), self.counts)
         return np.asarray(weights * self.row_sums)
 
@@ -108,14 +108,14 @@ class Haar(Factor):
     def key(self) -> Hashable:
         return ("haar", *self.shape)
 
-    def matmat(self, X: Array) -> Array:
+    def matmat(self, X: Numbers) -> Numbers:
         rows = []
         for sums in _block_sums(X, self.sizes[:-1]):
             even = np.concatenate([sums, np.zeros_like(sums[:1])]) if len(sums) % 2 else sums
             rows.append(even[::2] - even[1::2])
         return np.concatenate([X.sum(axis=0, keepdims=True), *rows])
 
-    def rmatmat(self, Y: Array) -> Array:
+    def rmatmat(self, Y: Numbers) -> Numbers:
         n = self.shape[1]
         total = np.repeat(Y[:1], n, axis=0)
         pieces = np.split(Y[1:], np.cumsum(self.counts)[:-1])
@@ -124,10 +124,10 @@ class Haar(Factor):
             total = total + np.repeat(sides, size, axis=0)[:n]
         return total
 
-    def column_norms(self, power: int) -> Array:
+    def column_norms(self, power: int) -> Ints:
         return np.full(self.shape[1], len(self.sizes), dtype=np.int64)
 
-    def column_counts(self) -> Array:
+    def column_counts(self) -> Ints:
         return self.column_norms(1)
 
     def max_abs(self) -> int:
@@ -145,7 +145,7 @@ class Haar(Factor):
         return TreeInverse(self.shape[1], halves, (2.0, *(1.0 for _ in halves[1:])))
 
     @cached_property
-    def row_squares(self) -> Array:
+    def row_squares(self) -> Ints:
         n = self.shape[1]
         starts = [np.arange(0, n, size) for size in self.sizes[1:]]
         lengths = [
@@ -167,16 +167,16 @@ class TreeInverse:
     def __init__(self, n: int, sizes: Sequence[int], squares: Sequence[float]) -> None:
         _check_sizes(n, tuple(sizes))
         self.n, self.sizes = n, tuple(sizes)
-        self.masses: list[Array] = [np.full(n, 1 / squares[0])]
-        self.added: list[Array] = []
+        self.masses: list[Floats] = [np.full(n, 1 / squares[0])]
+        self.added: list[Floats] = []
         for level, square in enumerate(squares[1:]):
             added = np.add.reduceat(self.masses[-1], self._starts(level))
             self.added.append(added)
             self.masses.append(added / (1 + square * added))
 
-    def matmat(self, X: Array) -> Array:
+    def matmat(self, X: Numbers) -> Floats:
         """Return its product with X: (n, k). O(n k) a level."""
-        contrasts: list[Array] = []
+        contrasts: list[Floats] = []
         mean = np.asarray(X, dtype=np.float64)
         for level, added in enumerate(self.added):
             mass = self.masses[level][:, None]
@@ -189,7 +189,7 @@ class TreeInverse:
             total = share[:, None] * self._below(total, level) + contrasts[level]
         return np.asarray(total)
 
-    def fitted(self, totals: Sequence[Array]) -> Array:
+    def fitted(self, totals: Sequence[Floats]) -> Floats:
         """Return the counts that fit noisy totals of the blocks of every level best: (n, k).
 
         Args:
@@ -206,11 +206,11 @@ class TreeInverse:
             counts = best[level] + share[:, None] * self._below(counts - sums[level], level)
         return np.asarray(counts)
 
-    def array(self) -> Array:
+    def array(self) -> Floats:
         """Return it written out: (n, n)."""
         return self.matmat(np.eye(self.n))
 
-    def trace_with(self, V: Array) -> float:
+    def trace_with(self, V: Floats) -> float:
         """Return tr(G^-1 V). V: (n, n)."""
         total, means = 0.0, np.asarray(V, dtype=np.float64)
         for level, added in enumerate(self.added):
@@ -221,7 +221,7 @@ class TreeInverse:
             total -= float(added @ np.diagonal(means))
         return total + float(self.masses[-1] @ np.diagonal(means))
 
-    def quadratic(self, queries: Factor) -> Array:
+    def quadratic(self, queries: Factor) -> Floats:
         """Return diag(Q G^-1 Q') of a query matrix: (m,)."""
         match queries:
             case Stacked(parts=parts):
@@ -241,12 +241,12 @@ class TreeInverse:
             case _:
                 return self._of_rows(sp.csr_array(queries.dense().astype(np.float64)))
 
-    def _of_rows(self, rows: "sp.csr_array") -> Array:
+    def _of_rows(self, rows: "sp.csr_array") -> Floats:
         step = max(1, ROW_CHUNK // self.n)
         pieces = [self._of_dense(rows[k : k + step]) for k in range(0, rows.shape[0], step)]
         return np.concatenate(pieces)
 
-    def _of_dense(self, rows: "sp.csr_array") -> Array:
+    def _of_dense(self, rows: "sp.csr_array") -> Floats:
         mean = rows.toarray().astype(np.float64).T
         total = np.zeros(mean.shape[1])
         for level, added in enumerate(self.added):
@@ -256,12 +256,12 @@ class TreeInverse:
             mean = above
         return np.asarray(total + self.masses[-1] @ mean**2)
 
-    def _of_ranges(self, first: Array, last: Array) -> Array:
+    def _of_ranges(self, first: Ints, last: Ints) -> Floats:
         pieces = range(0, len(first), RANGES_AT_ONCE)
         spans = [slice(start, start + RANGES_AT_ONCE) for start in pieces]
         return np.concatenate([self._of_some_ranges(first[span], last[span]) for span in spans])
 
-    def _of_some_ranges(self, first: Array, last: Array) -> Array:
+    def _of_some_ranges(self, first: Ints, last: Ints) -> Floats:
         """Add up, level by level, the contrasts in the blocks that hold the two ends of a range.
 
         All other blocks are wholly inside or wholly outside, without contrast. `head` and `tail`
@@ -303,11 +303,11 @@ class TreeInverse:
         total += mass[left] * head**2 + inner
         return np.asarray(total + np.where(left == right, 0.0, mass[right] * tail**2))
 
-    def _starts(self, level: int) -> Array:
+    def _starts(self, level: int) -> Ints:
         """The first child of every block above a level."""
         return np.arange(0, len(self.masses[level]), self.sizes[level + 1] // self.sizes[level])
 
-    def _below(self, above: Array, level: int) -> Array:
+    def _below(self, above: Floats, level: int) -> Floats:
         """Return what stands at the blocks above a level for each of their children."""
         width = self.sizes[level + 1] // self.sizes[level]
         children = len(self.masses[level])
@@ -321,7 +321,7 @@ def equal_blocks(n: int, size: int) -> Factor:
     return ListedRanges(n, [(first, min(first + size, n) - 1) for first in range(0, n, size)])
 
 
-def _block_sums(X: Array, sizes: Sequence[int]) -> Iterator[Array]:
+def _block_sums(X: Numbers, sizes: Sequence[int]) -> Iterator[Numbers]:
     """Yield the sums of X over the blocks of every level, finest first."""
     sums, before = X, 1
     for size in sizes:

@@ -12,7 +12,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 
-from dpquery.operators.factors import Array, Dense, Factor, PIdentity
+from dpquery.arrays import Floats, Numbers
+from dpquery.operators.factors import Dense, Factor, PIdentity
 from dpquery.operators.gram import Matrix, diagonal, times, trace_with
 from dpquery.operators.hierarchies import Haar, Hierarchy, TreeInverse
 
@@ -23,27 +24,27 @@ INVERSE_RESIDUAL = 1e-3  # of a Gram times its inverse, off the identity, on a f
 class DiagonalLessRows:
     """The symmetric matrix diag(diagonal) - rows' rows. diagonal: (n,), rows: (p, n)."""
 
-    diagonal: Array
-    rows: Array
+    diagonal: Floats
+    rows: Floats
 
-    def matmat(self, X: Array) -> Array:
+    def matmat(self, X: Numbers) -> Floats:
         """Return its product with X: (n, k). O(p n k)."""
         return np.asarray(self.diagonal[:, None] * X - self.rows.T @ (self.rows @ X))
 
-    def array(self) -> Array:
+    def array(self) -> Floats:
         """Return it written out: (n, n)."""
         return np.asarray(np.diag(self.diagonal) - self.rows.T @ self.rows)
 
 
-Inverse = Array | DiagonalLessRows | TreeInverse
+Inverse = Floats | DiagonalLessRows | TreeInverse
 
 
-def inverse_array(M: Inverse) -> Array:
+def inverse_array(M: Inverse) -> Floats:
     """Return M written out: (n, n)."""
     return M.array() if isinstance(M, DiagonalLessRows | TreeInverse) else M
 
 
-def inverse_times(M: Inverse, X: Array) -> Array:
+def inverse_times(M: Inverse, X: Numbers) -> Floats:
     """Return M X. X: (n, k)."""
     return M.matmat(X) if isinstance(M, DiagonalLessRows | TreeInverse) else np.asarray(M @ X)
 
@@ -56,7 +57,7 @@ def p_identity_inverse(factor: PIdentity) -> DiagonalLessRows:
     return DiagonalLessRows(d**-2.0, np.linalg.solve(root, C) / d)
 
 
-def least_squares(factor: Factor) -> Callable[[Array], Array]:
+def least_squares(factor: Factor) -> Callable[[Floats], Floats]:
     """Return what solves a factor of full column rank: answers (m, k) -> counts A^+ y (n, k).
 
     No Gram is formed, and counts that fit the answers exactly come back as they are. For a
@@ -73,7 +74,7 @@ def least_squares(factor: Factor) -> Callable[[Array], Array]:
         C = factor.rows / d
         root = cho_factor(np.eye(len(C)) + C @ C.T)
 
-        def recover(answers: Array) -> Array:
+        def recover(answers: Floats) -> Floats:
             above, below = answers[:n], answers[n:]
             return np.asarray((above + C.T @ cho_solve(root, below - C @ above)) / d[:, None])
 
@@ -100,7 +101,7 @@ def inverse_gram(factor: Factor) -> Inverse:
     return M
 
 
-def _dense_inverse(factor: Factor) -> Array:
+def _dense_inverse(factor: Factor) -> Floats:
     """Return R^-1 R'^-1 with A = Q R: the Gram itself is never formed."""
     root, singular = lapack.dtrtri(_orthogonal(factor)[1])
     if singular:
@@ -108,7 +109,7 @@ def _dense_inverse(factor: Factor) -> Array:
     return np.asarray(root @ root.T / float(factor.max_abs()) ** 2)
 
 
-def _orthogonal(factor: Factor) -> tuple[Array | None, Array]:
+def _orthogonal(factor: Factor) -> tuple[Floats | None, Floats]:
     """Return Q and R of a factor over its largest entry; no Q where that is triangular itself.
 
     They are held as long as the factor is: its inverse and its least squares both need them.
@@ -121,7 +122,7 @@ def _orthogonal(factor: Factor) -> tuple[Array | None, Array]:
     return _ORTHOGONAL[factor]
 
 
-_ORTHOGONAL: WeakKeyDictionary[Factor, tuple[Array | None, Array]] = WeakKeyDictionary()
+_ORTHOGONAL: WeakKeyDictionary[Factor, tuple[Floats | None, Floats]] = WeakKeyDictionary()
 
 
 def inverse_trace(M: Inverse, V: Matrix) -> float:
@@ -131,7 +132,7 @@ def inverse_trace(M: Inverse, V: Matrix) -> float:
     return float(M.diagonal @ diagonal(V) - np.sum(M.rows.T * times(V, M.rows.T)))
 
 
-def quadratic(factor: Factor, M: Inverse) -> Array:
+def quadratic(factor: Factor, M: Inverse) -> Floats:
     """Return diag(F M F') of a query matrix F: (m,)."""
     if isinstance(M, TreeInverse):
         return M.quadratic(factor)

@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
-from dpquery.operators.factors import Array, Factor, absolute_power
+from dpquery.arrays import Floats, Ints, Numbers
+from dpquery.operators.factors import Factor, absolute_power
 
 CACHED = 1 << 16  # entries of a chunk of rows that is gone through again and again
 
@@ -21,37 +22,37 @@ class Ranges(Factor):
 
     @property
     @abstractmethod
-    def bounds(self) -> tuple[Array, Array]:
+    def bounds(self) -> tuple[Ints, Ints]:
         """First and last code of every range: two (m,) integer arrays."""
 
-    def matmat(self, X: Array) -> Array:
+    def matmat(self, X: Numbers) -> Numbers:
         (first, last), C = self.bounds, _cumulative(X)
         return np.asarray(C[last + 1] - C[first])
 
-    def rmatmat(self, Y: Array) -> Array:
+    def rmatmat(self, Y: Numbers) -> Numbers:
         (first, last), (m, n) = self.bounds, self.shape
         rows, ones = np.arange(m), np.ones(m, dtype=np.int64)
         starts = sp.csr_array((ones, (first, rows)), shape=(n + 1, m))
         ends = sp.csr_array((ones, (last + 1, rows)), shape=(n + 1, m))
         return np.asarray(np.cumsum(starts @ Y - ends @ Y, axis=0)[:-1])
 
-    def gram(self) -> Array:
+    def gram(self) -> Floats:
         return self.weighted_gram(np.ones(self.shape[0]))
 
-    def weighted_gram(self, weights: Array) -> Array:
+    def weighted_gram(self, weights: Floats) -> Floats:
         """Weigh the ranges that hold both j and k: first <= j and last >= k. O(m + n^2)."""
         count = np.zeros((self.shape[1], self.shape[1]))
         np.add.at(count, self.bounds, weights)
         upper = np.cumsum(np.cumsum(count, axis=0)[:, ::-1], axis=1)[:, ::-1]
         return np.triu(upper) + np.triu(upper, 1).T
 
-    def column_norms(self, power: int) -> Array:
+    def column_norms(self, power: int) -> Ints:
         return self.rmatvec(np.ones(self.shape[0], dtype=np.int64))
 
     def max_abs(self) -> int:
         return 1
 
-    def row_power_sums(self, M: Array, power: int) -> Array:
+    def row_power_sums(self, M: Numbers, power: int) -> Numbers:
         (first, last), C = self.bounds, _cumulative(M)
         step = max(1, CACHED // M.shape[1])
         pieces = [
@@ -60,7 +61,7 @@ class Ranges(Factor):
         ]
         return np.concatenate(pieces)
 
-    def quadratic(self, M: Array) -> Array:
+    def quadratic(self, M: Floats) -> Floats:
         C = _cumulative(_cumulative(M).T)
         (i, last) = self.bounds
         j = last + 1
@@ -75,7 +76,7 @@ class ListedRanges(Ranges):
         self.shape = (len(self.listed), n)
 
     @property
-    def bounds(self) -> tuple[Array, Array]:
+    def bounds(self) -> tuple[Ints, Ints]:
         return self.listed[:, 0], self.listed[:, 1]
 
     @cached_property
@@ -90,7 +91,7 @@ class Prefix(Ranges):
         self.shape = (n if length is None else length, n)
 
     @property
-    def bounds(self) -> tuple[Array, Array]:
+    def bounds(self) -> tuple[Ints, Ints]:
         last = np.arange(self.shape[0])
         return np.zeros_like(last), last
 
@@ -98,15 +99,15 @@ class Prefix(Ranges):
     def key(self) -> Hashable:
         return ("prefix", *self.shape)
 
-    def matmat(self, X: Array) -> Array:
+    def matmat(self, X: Numbers) -> Numbers:
         return np.asarray(np.cumsum(X[: self.shape[0]], axis=0))
 
-    def rmatmat(self, Y: Array) -> Array:
+    def rmatmat(self, Y: Numbers) -> Numbers:
         out = np.zeros((self.shape[1], Y.shape[1]), dtype=Y.dtype)
         np.cumsum(Y[::-1], axis=0, out=out[: self.shape[0]][::-1])
         return out
 
-    def gram(self) -> Array:
+    def gram(self) -> Floats:
         m, n = self.shape
         i = np.arange(n, dtype=np.float64)
         return np.asarray(np.maximum(m - np.maximum(i[:, None], i), 0))
@@ -120,31 +121,31 @@ class AllRanges(Ranges):
         self.shape = (self.length * (self.length + 1) // 2, n)
 
     @property
-    def bounds(self) -> tuple[Array, Array]:
+    def bounds(self) -> tuple[Ints, Ints]:
         return np.triu_indices(self.length)
 
     @property
     def key(self) -> Hashable:
         return ("all-ranges", *self.shape)
 
-    def gram_matmat(self, X: Array) -> Array:
+    def gram_matmat(self, X: Numbers) -> Numbers:
         """Use (F'F)_jk = (min(j, k) + 1) (length - max(j, k)): O(n) a column, never a row."""
         below, above = (side[:, None] for side in self._sides)
         left = np.cumsum(below * X, axis=0)
         right = np.cumsum((above * X)[::-1], axis=0)[::-1] - above * X
         return np.asarray(above * left + below * right)
 
-    def column_norms(self, power: int) -> Array:
+    def column_norms(self, power: int) -> Ints:
         below, above = self._sides
         return np.asarray(below * above)
 
     @property
-    def _sides(self) -> tuple[Array, Array]:
+    def _sides(self) -> tuple[Ints, Ints]:
         """How many ranges start at or before each code, and how many end there or behind it."""
         j = np.arange(self.shape[1])
         return j + 1, np.maximum(self.length - j, 0)
 
-    def gram(self) -> Array:
+    def gram(self) -> Floats:
         i = np.arange(self.shape[1], dtype=np.float64)
         low, high = np.minimum(i[:, None], i), np.maximum(i[:, None], i)
         return np.asarray((low + 1) * np.maximum(self.length - high, 0))
@@ -160,7 +161,7 @@ class WidthRanges(Ranges):
         self.shape = (n - width + 1, n)
 
     @property
-    def bounds(self) -> tuple[Array, Array]:
+    def bounds(self) -> tuple[Ints, Ints]:
         first = np.arange(self.shape[0])
         return first, first + self.width - 1
 
@@ -168,7 +169,7 @@ class WidthRanges(Ranges):
     def key(self) -> Hashable:
         return ("width", *self.shape)
 
-    def gram(self) -> Array:
+    def gram(self) -> Floats:
         m, n = self.shape
         i = np.arange(n)
         low, high = np.minimum(i[:, None], i), np.maximum(i[:, None], i)
@@ -179,7 +180,7 @@ class WidthRanges(Ranges):
 class Columns(Factor):
     """Some columns of a factor, in any order: column j is column codes[j] of `inner`."""
 
-    def __init__(self, inner: Factor, codes: Array) -> None:
+    def __init__(self, inner: Factor, codes: Ints) -> None:
         if len(np.unique(codes)) < len(codes):
             raise ValueError("a column is taken twice")
         self.inner, self.codes = inner, np.asarray(codes, dtype=np.int64)
@@ -190,37 +191,37 @@ class Columns(Factor):
     def key(self) -> Hashable:
         return ("columns", self.inner.key, self.codes.tobytes())
 
-    def _spread(self, X: Array) -> Array:
+    def _spread(self, X: Numbers) -> Numbers:
         out = np.zeros((self.inner.shape[1], X.shape[1]), dtype=X.dtype)
         out[self.codes] = X
         return out
 
-    def matmat(self, X: Array) -> Array:
+    def matmat(self, X: Numbers) -> Numbers:
         return self.inner.matmat(self._spread(X))
 
-    def rmatmat(self, Y: Array) -> Array:
+    def rmatmat(self, Y: Numbers) -> Numbers:
         return np.asarray(self.inner.rmatmat(Y)[self.codes])
 
-    def gram(self) -> Array:
+    def gram(self) -> Floats:
         return self.gram_matmat(np.eye(self.shape[1]))
 
-    def gram_matmat(self, X: Array) -> Array:
+    def gram_matmat(self, X: Numbers) -> Numbers:
         return np.asarray(self.inner.gram_matmat(self._spread(X))[self.codes])
 
-    def column_norms(self, power: int) -> Array:
+    def column_norms(self, power: int) -> Numbers:
         return np.asarray(self.inner.column_norms(power)[self.codes])
 
     def max_abs(self) -> int:
         return 1 if self.zero_one else super().max_abs()
 
-    def row_power_sums(self, M: Array, power: int) -> Array:
+    def row_power_sums(self, M: Numbers, power: int) -> Numbers:
         return self.inner.row_power_sums(self._spread(M), power)
 
-    def quadratic(self, M: Array) -> Array:
+    def quadratic(self, M: Floats) -> Floats:
         return self.inner.quadratic(self._spread(self._spread(M).T))
 
 
-def _cumulative(X: Array) -> Array:
+def _cumulative(X: Numbers) -> Numbers:
     """Return the cumulative sums of the rows with a row of zeros on top: (n + 1, k)."""
     out = np.zeros((X.shape[0] + 1, X.shape[1]), dtype=X.dtype)
     np.cumsum(X, axis=0, out=out[1:])

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Numbers
 
 PIECE = 1 << 16  # numbers: with what a product makes of them they fit a core's cache
 SHORT = 16  # along the last axis: numpy's loops over so few numbers cost more than their work
 Axes = tuple[int, ...]
 
 
-def kron_apply(products: Sequence[Callable[[Array], Array] | None], tensor: Array) -> Array:
+def kron_apply(products: Sequence[Callable[[Numbers], Numbers] | None], tensor: Numbers) -> Numbers:
     """Apply one matrix product along each axis of a tensor; None leaves an axis as it is.
 
     A product takes (n, k) to (m, k), column by column: it is given some columns at a time. Only
@@ -30,7 +30,9 @@ def kron_apply(products: Sequence[Callable[[Array], Array] | None], tensor: Arra
     return tensor
 
 
-def _along(axis: int, apply: Callable[[Array], Array], tensor: Array, *, reuse: bool) -> Array:
+def _along(
+    axis: int, apply: Callable[[Numbers], Numbers], tensor: Numbers, *, reuse: bool
+) -> Numbers:
     """Apply a product along one axis; the result may take the tensor's own memory if it fits."""
     before, (n, *after) = tensor.shape[:axis], tensor.shape[axis:]
     flat = np.ascontiguousarray(tensor).reshape(math.prod(before), n, math.prod(after))
@@ -51,7 +53,7 @@ def _along(axis: int, apply: Callable[[Array], Array], tensor: Array, *, reuse: 
     return out.reshape(*before, out.shape[1], *after)
 
 
-def broadcast_sum(parts: Mapping[Axes, Array], spreads: Sequence[Array | int]) -> Array:
+def broadcast_sum(parts: Mapping[Axes, Numbers], spreads: Sequence[Numbers | int]) -> Numbers:
     """Return sum_b parts[b] kron_{i not in b} spreads[i] as one tensor, using up the parts.
 
     Args:
@@ -72,7 +74,7 @@ def broadcast_sum(parts: Mapping[Axes, Array], spreads: Sequence[Array | int]) -
     return parts[whole]
 
 
-def _add(total: Array, part: Array) -> None:
+def _add(total: Numbers, part: Numbers) -> None:
     """Add to a tensor what is broadcast to it, in place."""
     last = total.shape[-1]
     if total.ndim > 1 and part.shape[-1] == 1 and last < SHORT:
@@ -82,15 +84,15 @@ def _add(total: Array, part: Array) -> None:
         total += part
 
 
-def outer_product(vectors: Sequence[Array]) -> Array:
+def outer_product(vectors: Sequence[Numbers]) -> Numbers:
     """Return the outer product of vectors, one axis each; 1 of none."""
-    product: Array = np.ones(())
+    product: Numbers = np.ones(())
     for vector in vectors:
         product = np.multiply.outer(product, vector)
     return product
 
 
-def sum_along(tensor: Array, axis: int) -> Array:
+def sum_along(tensor: Numbers, axis: int) -> Numbers:
     """Return the sums along one axis, which stays with length 1."""
     if tensor.shape[axis] >= SHORT:
         return np.asarray(tensor.sum(axis=axis, keepdims=True))

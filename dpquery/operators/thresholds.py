@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Floats, Numbers
 
 THRESHOLD_ROUNDING = 1e-13  # relative to what cancelled
 
 
-def threshold_sum(pairs: Sequence[tuple[Array | int, Array | int]], r: int) -> Array:
+def threshold_sum(pairs: Sequence[tuple[Numbers | int, Numbers | int]], r: int) -> Numbers:
     """Return the sum over all ways to hit at least r of the pairs (miss, hit), of the products.
 
     Entries broadcast against each other; Python ints and arrays of them stay exact.
@@ -25,7 +25,7 @@ def threshold_sum(pairs: Sequence[tuple[Array | int, Array | int]], r: int) -> A
     >>> int(threshold_sum([(1, 2), (3, 4), (5, 6)], 2))  # 1*4*6 + 2*3*6 + 2*4*5 + 2*4*6
     148
     """
-    below: list[Array] = [np.asarray(1 if j == 0 else 0, dtype=object) for j in range(r)]
+    below: list[Numbers] = [np.asarray(1 if j == 0 else 0, dtype=object) for j in range(r)]
     reached = np.asarray(int(r == 0), dtype=object)
     for miss, hit in pairs:
         reached = reached * (miss + hit) + (below[-1] * hit if r else 0)
@@ -33,7 +33,7 @@ def threshold_sum(pairs: Sequence[tuple[Array | int, Array | int]], r: int) -> A
     return np.asarray(reached)
 
 
-def differences(levels: Sequence[float], r: int, *, beside: int = 0) -> Array:
+def differences(levels: Sequence[float], r: int, *, beside: int = 0) -> Floats:
     r"""Return the differences of [s >= r] in every set of predicates, with s more that hold.
 
     Entry (a, s) is sum_{u >= a} coef_u prod_{i in u \ a} p_i of the signed terms of a threshold
@@ -64,7 +64,7 @@ def differences(levels: Sequence[float], r: int, *, beside: int = 0) -> Array:
     return np.where(np.abs(sums) > THRESHOLD_ROUNDING * magnitudes, sums, 0.0)
 
 
-def _steps(k: int, w: int, r: int, beside: int) -> Array:
+def _steps(k: int, w: int, r: int, beside: int) -> Floats:
     """Return the w-th difference of [x + s >= r]: (k + 1, beside + 1)."""
     out = np.zeros((k + 1, beside + 1))
     for x in range(k + 1):
@@ -77,12 +77,12 @@ def _steps(k: int, w: int, r: int, beside: int) -> Array:
     return out
 
 
-def threshold_nodes(k: int) -> Array:
+def threshold_nodes(k: int) -> Floats:
     """Return k + 1 nodes, the first of them 1, in which sums of powers are well conditioned."""
     return np.cos(np.pi * np.arange(k + 1) / max(k, 1))
 
 
-def node_weights(values: Array) -> Array:
+def node_weights(values: Floats) -> Floats:
     """Return alpha with sum_j alpha_j x_j^s = values[..., s]. values: (..., k + 1)."""
     k = values.shape[-1] - 1
     powers = threshold_nodes(k)[None, :] ** np.arange(k + 1)[:, None]

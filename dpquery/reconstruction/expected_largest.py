@@ -18,9 +18,9 @@ from functools import cache
 import numpy as np
 from scipy.special import erfc, gammainccinv, gammaincinv, gammaln
 
+from dpquery.arrays import Floats
 from dpquery.limits import MAX_EXPANDED_ROWS
 from dpquery.operators.blocks import Block, Workload
-from dpquery.operators.factors import Array
 from dpquery.strategy.algebra.row_sums import RowSums, expand
 from dpquery.strategy.errors.expected_error import largest_of
 from dpquery.strategy.shapes.strategies import Strategy
@@ -74,7 +74,7 @@ def _count(
     return Counter({divmod(code, LAWS): count * times for code, count in pairs})
 
 
-def _steps(std: Array, peak: float) -> Array:
+def _steps(std: Floats, peak: float) -> Floats:
     """Return how many steps below the peak standard errors lie, rounded towards it."""
     share = np.clip(std / peak, SMALLEST, 1.0)
     return np.asarray(np.floor(-np.log(share) / LOG_ERROR_STEP + 1e-9).astype(np.int64))
@@ -91,14 +91,14 @@ def _largest(laws: Counter[tuple[int, int]]) -> float:
 
 
 @cache
-def _tails() -> tuple[Array, Array]:
+def _tails() -> tuple[Floats, Floats]:
     """Return points, and the log of P(|X| > point) of each law at unit variance."""
     t = np.linspace(0, FARTHEST, POINTS + 1)
     roots = np.arange(LAWS) / (LAWS - 1)
     return t, np.array([_log_tail(t, float(root) ** 2) for root in roots])
 
 
-def _log_tail(t: Array, concentration: float) -> Array:
+def _log_tail(t: Floats, concentration: float) -> Floats:
     """Return log P(|X| > t) for X = sqrt(G) Z, G gamma of mean one and shape 1 / concentration."""
     with np.errstate(divide="ignore"):
         if concentration == 0:

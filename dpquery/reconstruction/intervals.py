@@ -11,8 +11,8 @@ narrower, and up to 38 % wider at level 0.5, 9 % at 0.95, 27 % at 0.99.
 import numpy as np
 from scipy.special import ndtri
 
+from dpquery.arrays import Floats
 from dpquery.operators.blocks import Block
-from dpquery.operators.factors import Array
 from dpquery.reconstruction.laplace_sums import laplace_quantile, largest_quantile
 from dpquery.strategy.algebra.row_sums import expand
 from dpquery.strategy.shapes.strategies import Strategy
@@ -20,7 +20,7 @@ from dpquery.strategy.shapes.strategies import Strategy
 
 def standard_errors(
     strategy: Strategy, block: Block, *, position: int | None, noise_std: float
-) -> Array:
+) -> Floats:
     """Return the standard error of every query of a block, in counts. (m,): see `_over_rows`.
 
     Args:
@@ -34,8 +34,8 @@ def standard_errors(
 
 
 def half_widths(
-    strategy: Strategy, block: Block, std_errors: Array, *, position: int | None, level: float
-) -> Array:
+    strategy: Strategy, block: Block, std_errors: Floats, *, position: int | None, level: float
+) -> Floats:
     """Return the half width of the noise interval of every query at a confidence level. (m,).
 
     Args:
@@ -60,14 +60,14 @@ def half_widths(
     return np.asarray(std_errors * factor)
 
 
-def _over_rows(values: Array, block: Block) -> Array:
+def _over_rows(values: Floats, block: Block) -> Floats:
     """Return values that broadcast to the row shape for every row; a view where all are one."""
     if values.size == 1:
         return np.broadcast_to(values.ravel()[0], (block.queries,))
     return np.ravel(np.broadcast_to(values, block.row_shape))
 
 
-def _times(values: Array, factor: float) -> Array:
+def _times(values: Floats, factor: float) -> Floats:
     """Return the product; one number for all rows stays so."""
     if values.strides == (0,) and len(values):
         return np.broadcast_to(values[0] * factor, values.shape)

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.ndimage import map_coordinates
 from scipy.special import ndtri
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Floats
 
 ROOTS, RESTS = 97, 33  # points of the table: of sqrt(S2), and of the rest in units of the largest
 LAW_SAFETY = 0.004  # added at most; measured, other shares have quantiles up to 0.0033 above
@@ -28,7 +28,7 @@ NEWTON_STEPS = 80  # of Newton's method, which takes about six
 LOOKUP_CHUNK = 1 << 14  # rows looked up at once
 
 
-def laplace_quantile(second: Array, third: Array, level: float) -> Array:
+def laplace_quantile(second: Floats, third: Floats, level: float) -> Floats:
     """Return a two-sided quantile in standard deviations, never below that of any such shares.
 
     Args:
@@ -64,7 +64,7 @@ def largest_quantile(level: float) -> float:
 
 
 @cache
-def _table(level: float) -> Array:
+def _table(level: float) -> Floats:
     """Return the quantile, with its safety, for every root of S2 and every rest: (ROOTS, RESTS)."""
     root = np.linspace(0, 1, ROOTS)[:, None]
     place = np.linspace(0, 1, RESTS)[None, :]
@@ -76,7 +76,7 @@ def _table(level: float) -> Array:
     return values * (1 + INTERPOLATED + np.minimum(safety, LAW_SAFETY))
 
 
-def _quantile(share: Array, rest: Array, level: float) -> Array:
+def _quantile(share: Floats, rest: Floats, level: float) -> Floats:
     """Solve P(|X| > q) = 1 - level by Newton's method on the log of the tail. share, rest: (k,).
 
     The log of the tail of a law with log-concave density is concave: from the left of the root
@@ -92,7 +92,7 @@ def _quantile(share: Array, rest: Array, level: float) -> Array:
     return q
 
 
-def _tail(share: Array, rest: Array, q: Array) -> tuple[Array, Array]:
+def _tail(share: Floats, rest: Floats, q: Floats) -> tuple[Floats, Floats]:
     """Return P(|X| > q) and the density of |X| at q for (1 - rest) / share equal shares.
 
     P(X > q) is 1 / (2 pi i) times the integral of E exp(s X) exp(-s q) / s over a line to the right

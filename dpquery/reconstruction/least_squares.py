@@ -14,8 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
+from dpquery.arrays import Floats
 from dpquery.operators.blocks import Block
-from dpquery.operators.factors import Array
 from dpquery.operators.tensors import broadcast_sum, kron_apply
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.shapes.direct import DirectStrategy
@@ -35,14 +35,14 @@ WIDE = 8  # attributes of a measured table whose subsets are not all read
 class Estimates(Protocol):
     """Unbiased answers to any block that the measurements support."""
 
-    def answer(self, block: Block, position: int | None) -> Array:
+    def answer(self, block: Block, position: int | None) -> Floats:
         """Return the answers of a block, of shape block.row_shape.
 
         The position is its place in the workload; None for one that the workload does not hold.
         """
 
 
-def reconstruct(strategy: Strategy, answers: Sequence[Array]) -> Estimates:
+def reconstruct(strategy: Strategy, answers: Sequence[Floats]) -> Estimates:
     """Return estimates from the noisy answers of each of a strategy's measurements, as floats.
 
     Args:
@@ -59,39 +59,39 @@ class _ProductEstimates:
     """x = kron_i (A_i'A_i)^-1 A_i' y over the measured attributes."""
 
     def __init__(
-        self, strategy: ProductStrategy, answers: Sequence[Array], weight: int | None = None
+        self, strategy: ProductStrategy, answers: Sequence[Floats], weight: int | None = None
     ) -> None:
         self.strategy = strategy
         self.weight = strategy.measurements[0].weight if weight is None else weight
         self.noisy = answers[0].reshape(strategy.measurements[0].block.row_shape)
 
     @cached_property
-    def cells(self) -> Array:
+    def cells(self) -> Floats:
         products = [partial(self.strategy.recover, i) for i in self.strategy.attributes]
         return kron_apply(products, self.noisy / self.weight)
 
-    def answer(self, block: Block, position: int | None) -> Array:
+    def answer(self, block: Block, position: int | None) -> Floats:
         return _answer_from(self.cells, self.strategy.attributes, block)
 
 
 class _SplitEstimates(ABC):
     """Tables as sums over b below S of a component over b, spread over the other attributes."""
 
-    def __init__(self, strategy: SplitStrategy, answers: Sequence[Array]) -> None:
+    def __init__(self, strategy: SplitStrategy, answers: Sequence[Floats]) -> None:
         self.strategy, self.shape, self.answers = strategy, strategy.shape, answers
         self.measurements = strategy.measurements
         self.places = {rows.block.attributes: k for k, rows in enumerate(self.measurements)}
-        self._kept: dict[Subset, Array] = {}
+        self._kept: dict[Subset, Floats] = {}
         self._room = ROOM
 
     @abstractmethod
-    def _component(self, b: Subset) -> Array:
+    def _component(self, b: Subset) -> Floats:
         """Return what the measurements say of b beyond its subsets, as a tensor over b."""
 
-    def answer(self, block: Block, position: int | None) -> Array:
+    def answer(self, block: Block, position: int | None) -> Floats:
         return block.apply(self._table(block.attributes))
 
-    def _table(self, S: Subset) -> Array:
+    def _table(self, S: Subset) -> Floats:
         """Return the estimated table over some attributes."""
         several = tuple(k for k, i in enumerate(S) if self.shape[i] > 1)
         parts = {}
@@ -101,7 +101,7 @@ class _SplitEstimates(ABC):
             parts[axes] = component.reshape(sizes)
         return broadcast_sum(parts, [self._spread(S, k) for k in range(len(S))])
 
-    def _writable_component(self, b: Subset, *, keep: bool) -> Array:
+    def _writable_component(self, b: Subset, *, keep: bool) -> Floats:
         """Return a component that may be written to; small ones are kept, as most tables share."""
         if b in self._kept:
             return self._kept[b].copy()
@@ -111,13 +111,13 @@ class _SplitEstimates(ABC):
             self._kept[b] = component.copy()
         return component
 
-    def _spread(self, S: Subset, k: int) -> Array:
+    def _spread(self, S: Subset, k: int) -> Floats:
         """Return z of an attribute along its axis in a table, or one number where all are equal."""
         split = self.strategy.splits[S[k]]
         z = np.ones(1) if split is None else split.spread(np.ones((1, 1)))
         return z.reshape([-1 if axis == k else 1 for axis in range(len(S))])
 
-    def _noisy(self, a: Subset) -> Array:
+    def _noisy(self, a: Subset) -> Floats:
         """Return the noisy answers of a measured subset as a tensor."""
         place = self.places[a]
         return self.answers[place].reshape(self.measurements[place].block.row_shape)
@@ -128,7 +128,7 @@ class _MarginalEstimates(_SplitEstimates):
 
     strategy: MarginalsStrategy
 
-    def _component(self, b: Subset) -> Array:
+    def _component(self, b: Subset) -> Floats:
         """Return sum_{a >= b} kron_{i in b} H_i A_i' kron_{i in a - b} z_i'A_i' y_a / lambda_b."""
         share = self.strategy.component_variance(b)
         splits, weights = [self.strategy.splits[i] for i in b], self.strategy.weights
@@ -157,12 +157,12 @@ class _MarginalEstimates(_SplitEstimates):
         return [a for a in self.places if len(a) > WIDE]
 
     @cached_property
-    def _readings(self) -> dict[Subset, Array]:
+    def _readings(self) -> dict[Subset, Floats]:
         """Sums over all other measured a > b of what they say of b, for every b of few answers.
 
         Every a is read once: each smaller set from the smallest reading of one more attribute.
         """
-        readings: dict[Subset, Array] = {}
+        readings: dict[Subset, Floats] = {}
         for a, weight in self.strategy.weights.items():
             if len(a) > WIDE:
                 continue
@@ -175,7 +175,7 @@ class _MarginalEstimates(_SplitEstimates):
                     readings[b] = readings[b] + read[b] if b in readings else read[b]
         return readings
 
-    def _read(self, noisy: Array, a: Subset, b: Subset) -> Array:
+    def _read(self, noisy: Floats, a: Subset, b: Subset) -> Floats:
         """Contract the attributes of a that are not in b with their readings, last ones first."""
         for axis in reversed(range(len(a))):
             if a[axis] not in b:
@@ -192,7 +192,7 @@ class _ResidualEstimates(_SplitEstimates):
 
     strategy: ResidualStrategy
 
-    def _component(self, b: Subset) -> Array:
+    def _component(self, b: Subset) -> Floats:
         scale = 1 / self.strategy.weights[b]
         recovered = kron_apply([self.strategy.core(i).recover for i in b], self._noisy(b))
         return np.multiply(recovered, scale, out=recovered if b else None)
@@ -201,13 +201,13 @@ class _ResidualEstimates(_SplitEstimates):
 class _QuadTreeEstimates:
     """x = sum_l shares[l] C_l A'y, C_l the mean over the blocks of level l."""
 
-    def __init__(self, strategy: QuadTreeStrategy, answers: Sequence[Array]) -> None:
+    def __init__(self, strategy: QuadTreeStrategy, answers: Sequence[Floats]) -> None:
         self.strategy, self.answers = strategy, answers
 
     @cached_property
-    def cells(self) -> Array:
+    def cells(self) -> Floats:
         measurements = self.strategy.measurements
-        summed: Array = np.zeros(measurements[0].block.table_shape)
+        summed: Floats = np.zeros(measurements[0].block.table_shape)
         for rows, noisy in zip(measurements, self.answers, strict=True):
             summed += rows.weight * rows.block.adjoint(noisy.reshape(rows.block.row_shape))
         total = np.zeros_like(summed)
@@ -217,17 +217,17 @@ class _QuadTreeEstimates:
             total += share / math.prod(level.sizes) * rows.block.adjoint(rows.block.apply(summed))
         return total
 
-    def answer(self, block: Block, position: int | None) -> Array:
+    def answer(self, block: Block, position: int | None) -> Floats:
         return _answer_from(self.cells, self.strategy.pair, block)
 
 
 class _DirectEstimates:
     """The noisy answers themselves."""
 
-    def __init__(self, strategy: DirectStrategy, answers: Sequence[Array]) -> None:
+    def __init__(self, strategy: DirectStrategy, answers: Sequence[Floats]) -> None:
         self.strategy, self.noisy = strategy, answers
 
-    def answer(self, block: Block, position: int | None) -> Array:
+    def answer(self, block: Block, position: int | None) -> Floats:
         if position is not None:
             return (self.noisy[position] / self.strategy.weights[position]).reshape(block.row_shape)
         combined = self.strategy.combined(block)
@@ -238,7 +238,7 @@ class _DirectEstimates:
 class _UnionEstimates:
     """All parts together where they can be solved as one, else each block from one part."""
 
-    def __init__(self, strategy: UnionStrategy, answers: Sequence[Array]) -> None:
+    def __init__(self, strategy: UnionStrategy, answers: Sequence[Floats]) -> None:
         self.strategy = strategy
         self.parts = [
             _ProductEstimates(part, [noisy], rows.weight)
@@ -248,13 +248,13 @@ class _UnionEstimates:
         ]
 
     @cached_property
-    def projected(self) -> tuple[Array, ...]:
+    def projected(self) -> tuple[Floats, ...]:
         """The noisy answers of all parts on the orthonormal rows of the joint system."""
         if self.strategy.joint is None:
             raise ValueError("the parts are too large to be solved together")
         return self.strategy.joint.project([part.noisy for part in self.parts])
 
-    def answer(self, block: Block, position: int | None) -> Array:
+    def answer(self, block: Block, position: int | None) -> Floats:
         joint = self.strategy.joint_for(block)
         if joint is None:
             part = self.strategy.serving_part(block, position)
@@ -262,7 +262,7 @@ class _UnionEstimates:
         return joint.answer(block, self.projected)
 
 
-def _answer_from(cells: Array, attributes: Subset, block: Block) -> Array:
+def _answer_from(cells: Floats, attributes: Subset, block: Block) -> Floats:
     """Answer a block from the table over more attributes; those of one class have no axis there."""
     beyond = tuple(k for k, i in enumerate(attributes) if i not in block.attributes)
     return block.apply(cells.sum(axis=beyond).reshape(block.table_shape))

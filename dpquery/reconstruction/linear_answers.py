@@ -6,11 +6,9 @@ from itertools import accumulate
 from typing import overload
 
 import numpy as np
-from numpy import int64
-from numpy.typing import NDArray
 
+from dpquery.arrays import Floats, Ints
 from dpquery.operators.blocks import Block
-from dpquery.operators.factors import Array
 from dpquery.reconstruction.intervals import half_widths, standard_errors
 from dpquery.reconstruction.least_squares import Estimates
 from dpquery.reconstruction.table_answers import TableAnswers
@@ -18,13 +16,13 @@ from dpquery.spec.model import Table
 from dpquery.strategy.shapes.strategies import Strategy
 
 
-class NoisyValues(Sequence[Array]):
+class NoisyValues(Sequence[Floats]):
     """The noisy answers of each measurement, in units of the integer strategy, as floats.
 
     A release may have measured 10^8 values: the only copy of them all is the integers.
     """
 
-    def __init__(self, values: NDArray[int64], sizes: Sequence[int], *, shift: int) -> None:
+    def __init__(self, values: Ints, sizes: Sequence[int], *, shift: int) -> None:
         """Take (m,) values in steps of 2^shift, and how many belong to each measurement."""
         self._values, self._step = values, 2.0**shift
         self._ends = [0, *accumulate(sizes)]
@@ -35,17 +33,17 @@ class NoisyValues(Sequence[Array]):
         return len(self._ends) - 1
 
     @overload
-    def __getitem__(self, place: int) -> Array: ...
+    def __getitem__(self, place: int) -> Floats: ...
     @overload
-    def __getitem__(self, place: slice) -> list[Array]: ...
-    def __getitem__(self, place: int | slice) -> Array | list[Array]:
+    def __getitem__(self, place: slice) -> list[Floats]: ...
+    def __getitem__(self, place: int | slice) -> Floats | list[Floats]:
         if isinstance(place, slice):
             return [self[k] for k in range(*place.indices(len(self)))]
         k = range(len(self))[place]
         return np.asarray(self._values[self._ends[k] : self._ends[k + 1]] * self._step)
 
 
-def noisy_values(strategy: Strategy, values: Array, *, shift: int) -> NoisyValues:
+def noisy_values(strategy: Strategy, values: Ints, *, shift: int) -> NoisyValues:
     """Split noisy values by measurement, in units of the integer strategy.
 
     Args:

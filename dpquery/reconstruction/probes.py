@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dpquery.arrays import Floats, Numbers
 from dpquery.operators.blocks import Block
-from dpquery.operators.factors import Array
 from dpquery.public_chance import public_generator, public_seed
 from dpquery.strategy.shapes.strategies import Strategy
 
@@ -31,7 +31,7 @@ class Probes:
         )
         self.counts = self._rng.integers(MOST_RECORDS, size=PROBED_CELLS)
 
-    def table(self, block: Block) -> Array:
+    def table(self, block: Block) -> Numbers:
         """Return the counts over the attributes of a block."""
         cells = np.zeros(PROBED_CELLS, dtype=np.int64)
         for i in block.attributes:
@@ -39,7 +39,7 @@ class Probes:
         sizes = block.table_shape
         return np.bincount(cells, self.counts, minlength=math.prod(sizes)).reshape(sizes)
 
-    def noise(self) -> list[Array]:
+    def noise(self) -> list[Floats]:
         """Return independent normal noise of unit variance for the rows of every measurement."""
         return [self._rng.normal(size=size) for size in self._rows]
 

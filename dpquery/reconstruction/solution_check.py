@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy.special import chdtri, gammaincinv
 
+from dpquery.arrays import Floats
 from dpquery.operators.blocks import Block, Workload
-from dpquery.operators.factors import Array
 from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.reconstruction.probes import Probes
@@ -127,7 +127,7 @@ class _Check:
             return ""
         return f"answers vary {math.sqrt(ratio):.2g} times as much as their standard errors say"
 
-    def _answers(self, measured: Sequence[Array]) -> Iterator[Array]:
+    def _answers(self, measured: Sequence[Floats]) -> Iterator[Floats]:
         estimates = reconstruct(self.strategy, measured)
         for block, position in self.checked:
             yield estimates.answer(block, position).ravel()
@@ -135,7 +135,7 @@ class _Check:
 
 def _standard_errors(
     strategy: Strategy, checked: Sequence[KnownBlock], noise_std: float
-) -> list[Array]:
+) -> list[Floats]:
     """Return the standard errors of every block's answers, as a release states them."""
     uniform = strategy.uniform_variances([block for block, _ in checked])
     return [
@@ -146,7 +146,7 @@ def _standard_errors(
     ]
 
 
-def _unlikely_mean(squares: Array) -> float | None:
+def _unlikely_mean(squares: Floats) -> float | None:
     """Return the mean square of an item that is not 1, chance aside. squares: (draws, items)."""
     draws = len(squares)
     # Quantiles of chi-squared as scipy.stats has them, which takes a second to import.

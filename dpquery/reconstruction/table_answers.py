@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from numpy import float64, int64
-from numpy.typing import NDArray
-
+from dpquery.arrays import Floats, Ints
 from dpquery.spec.model import Table
 
 
@@ -23,7 +21,7 @@ class TableAnswers:
     """
 
     table: Table
-    estimate: NDArray[float64]
-    std_error: NDArray[float64] | None
-    half_width: NDArray[float64] | None
-    extra: tuple[NDArray[float64] | NDArray[int64] | None, ...] = ()
+    estimate: Floats
+    std_error: Floats | None
+    half_width: Floats | None
+    extra: tuple[Floats | Ints | None, ...] = ()

@@ -14,8 +14,8 @@ from itertools import product
 
 import numpy as np
 
+from dpquery.arrays import Numbers
 from dpquery.audit.cases.query_classes import classes_of, predicate_matrices
-from dpquery.operators.factors import Array
 from dpquery.spec.model import Spec
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.untrusted.json_values import Json, JsonValue, list_of, mapping
@@ -40,7 +40,7 @@ class DenseRows:
 
     weight: int
     attributes: tuple[int, ...]
-    matrices: tuple[Array, ...]
+    matrices: tuple[Numbers, ...]
     counted: tuple[bool, ...] = ()
     at_least: int | None = None
 
@@ -49,7 +49,7 @@ class DenseRows:
         """Number of rows."""
         return math.prod(len(matrix) for matrix in self.matrices)
 
-    def column(self, cell: Cell) -> Array:
+    def column(self, cell: Cell) -> Numbers:
         """Return what one record in a cell adds to every row, as Python integers: (rows,)."""
         columns = [M[:, cell[i]] for i, M in zip(self.attributes, self.matrices, strict=True)]
         if self.at_least is None:
@@ -103,11 +103,11 @@ class DenseStrategy:
         """Answers are measured in steps of 2^shift."""
         return max(0, max(block.largest_entry() for block in self.rows).bit_length() - _ENTRY_BITS)
 
-    def column(self, cell: Cell) -> Array:
+    def column(self, cell: Cell) -> Numbers:
         """Return what one record in a cell adds to every row: (length,) Python integers."""
         return np.concatenate([block.column(cell) for block in self.rows])
 
-    def answers(self, counts: Mapping[Cell, int]) -> Array:
+    def answers(self, counts: Mapping[Cell, int]) -> Numbers:
         """Return the exact answers in steps of the grid: (length,) Python integers."""
         total = np.zeros(self.length, dtype=object)
         for cell, count in counts.items():
@@ -164,7 +164,7 @@ def _product_rows(encoded: Json, shape: Sequence[int]) -> DenseRows:
     return DenseRows(1 << max(0, _LEAST_BITS - entry.bit_length()), tuple(attributes), matrices)
 
 
-def _weighted(encoded: Json, matrices: Mapping[int, Array]) -> list[DenseRows]:
+def _weighted(encoded: Json, matrices: Mapping[int, Numbers]) -> list[DenseRows]:
     blocks = []
     for pair in list_of(encoded["weights"]):
         subset, weight = list_of(pair)
@@ -186,7 +186,7 @@ def _workload_rows(encoded: Json, spec: Spec, classes: list[list[int]]) -> list[
     return blocks
 
 
-def _matrix(raw: Json) -> Array:
+def _matrix(raw: Json) -> Numbers:
     """Return the integer matrix of a factor or a core, entry by entry."""
     if "matrix" in raw:
         return _unpacked(raw["matrix"])
@@ -208,13 +208,13 @@ def _matrix(raw: Json) -> Array:
             raise ValueError(f"no factor is of kind {other}")
 
 
-def _blocks(n: int, size: int) -> Array:
+def _blocks(n: int, size: int) -> Numbers:
     """Return the 0/1 matrix of blocks of codes that follow one another."""
     starts = range(0, n, size)
     return np.array([[int(a <= j < a + size) for j in range(n)] for a in starts], dtype=object)
 
 
-def _haar(n: int) -> Array:
+def _haar(n: int) -> Numbers:
     rows = [[1] * n]
     half = 1
     while half < n:
@@ -226,7 +226,7 @@ def _haar(n: int) -> Array:
     return np.array(rows, dtype=object)
 
 
-def _unpacked(raw: JsonValue) -> Array:
+def _unpacked(raw: JsonValue) -> Numbers:
     packed = mapping(raw)
     content = zlib.decompress(base64.b64decode(str(packed["data"])))
     return np.frombuffer(content, dtype="<i8").reshape(_integers(packed["shape"])).astype(object)
@@ -242,16 +242,16 @@ def _norms(rows: DenseRows, power: int) -> list[list[int]]:
     return [[_norm(column, power) for column in M.T] for M in rows.matrices]
 
 
-def _norm(column: Array, power: int) -> int:
+def _norm(column: Numbers, power: int) -> int:
     return sum(abs(int(entry)) ** power for entry in column if entry)
 
 
-def _outer(vectors: Sequence[Array]) -> Array:
+def _outer(vectors: Sequence[Numbers]) -> Numbers:
     """Return the Kronecker product of vectors."""
     one = np.ones(1, dtype=object)
     return reduce(lambda outer, vector: np.multiply.outer(outer, vector).ravel(), vectors, one)
 
 
-def _spread(vectors: Sequence[Array], k: int) -> Array:
+def _spread(vectors: Sequence[Numbers], k: int) -> Numbers:
     """Return vector k, each entry where it stands in the Kronecker product of all of them."""
     return _outer([vector if axis == k else 0 * vector + 1 for axis, vector in enumerate(vectors)])

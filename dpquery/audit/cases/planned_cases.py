@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from dpquery.arrays import Numbers
 from dpquery.audit.cases.dense_strategy import Cell, DenseStrategy, dense_strategy
 from dpquery.audit.cases.expected_noise import ExpectedNoise, cells_of, expected_noise
 from dpquery.audit.cases.query_classes import classes_of
@@ -25,7 +26,6 @@ from dpquery.audit.cases.specs_and_records import (
 )
 from dpquery.commands import plan as plan_command
 from dpquery.exceptions import SpecError
-from dpquery.operators.factors import Array
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.spec.model import Spec
 
@@ -65,7 +65,7 @@ class PlannedCase:
         counts: Counter[Codes] = counted(records, self.spec)
         return cells_of(counts, self.strategy)
 
-    def answers(self, records: list[Record]) -> Array:
+    def answers(self, records: list[Record]) -> Numbers:
         """Return the exact answers in steps of the grid: (rows,) Python integers."""
         return self.strategy.answers(self.cells(records))
 

@@ -8,7 +8,7 @@ from typing import assert_never
 
 import numpy as np
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Numbers
 from dpquery.spec.model import Spec, Table
 from dpquery.spec.predicates import (
     AllRangesSet,
@@ -66,7 +66,7 @@ def classes_of(spec: Spec) -> list[list[int]]:
 
 def predicate_matrices(
     table: Table, classes: Sequence[Sequence[int]]
-) -> list[tuple[int, bool, Array]]:
+) -> list[tuple[int, bool, Numbers]]:
     """Return (attribute, whether it is an axis, 0/1 matrix of queries over classes), in order."""
     axes = {i for i, _ in table.axes}
     matrices = []

@@ -6,14 +6,15 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import poisson
 
-from dpquery.audit.statistics import Floats, Integers, NoiseDistribution, combined
+from dpquery.arrays import Floats, Ints
+from dpquery.audit.statistics import NoiseDistribution, combined
 
 _MOST_PAIRED = 40  # rows of which every pair is looked at
 _LEAST_TERMS = 200  # of a sum, for its law to be normal as far out as ALPHA
 _MOST_EXPECTED = 5.0  # coincidences, for their number to be Poisson
 
 
-def dependence(values: Integers, law: NoiseDistribution) -> float:
+def dependence(values: Ints, law: NoiseDistribution) -> float:
     """Return the p-value of noise being independent. values: (replicates, rows).
 
     Every value is turned into its place in the law, which is about uniform, and so is its distance
@@ -52,7 +53,7 @@ def _lagged(scores: Floats) -> Floats:
     return np.asarray(sums[enough] / np.sqrt(terms[enough]))
 
 
-def repeats(values: Integers, law: NoiseDistribution) -> float:
+def repeats(values: Ints, law: NoiseDistribution) -> float:
     """Return the p-value of the number of repeated values of the noise. values: (releases, rows).
 
     That is: in one row of two releases, in two rows of one release, and in one row of all releases.
@@ -67,7 +68,7 @@ def repeats(values: Integers, law: NoiseDistribution) -> float:
     return combined(p_values)
 
 
-def _coincidences(values: Integers, law: NoiseDistribution) -> float:
+def _coincidences(values: Ints, law: NoiseDistribution) -> float:
     """Return the p-value of the number of values that repeat an earlier one of their column."""
     size, columns = values.shape
     repeated = sum(size - np.unique(column).size for column in values.T)

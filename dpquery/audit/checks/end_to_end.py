@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from dpquery.arrays import Floats, Ints
 from dpquery.audit.cases.dense_strategy import Cell, DenseRows, DenseStrategy
 from dpquery.audit.cases.planned_cases import PlannedCase, cases
 from dpquery.audit.cases.query_classes import predicate_matrices
@@ -16,9 +17,8 @@ from dpquery.audit.checks.processes import two_processes
 from dpquery.audit.checks.repeated_measurements import query_of, repeated_measurements, tables_of
 from dpquery.audit.checks.repeated_releases import RepeatedReleases, repeated_releases, units
 from dpquery.audit.findings import Finding
-from dpquery.audit.statistics import ALPHA, Floats, Integers, combined, goodness_of_fit
+from dpquery.audit.statistics import ALPHA, combined, goodness_of_fit
 from dpquery.measurement.accounting import UNIT, units_text
-from dpquery.operators.factors import Array
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.untrusted.json_values import mapping
 
@@ -95,7 +95,7 @@ def _exactness(planned: PlannedCase) -> Finding:
     )
 
 
-def _table(cells: Counter[Cell], strategy: DenseStrategy, b: Subset) -> Integers:
+def _table(cells: Counter[Cell], strategy: DenseStrategy, b: Subset) -> Ints:
     table = np.zeros([strategy.shape[i] for i in b], dtype=np.int64)
     for cell, count in cells.items():
         table[tuple(cell[i] for i in b)] += count
@@ -199,7 +199,7 @@ def _scale(releases: RepeatedReleases) -> Finding:
     )
 
 
-def _law(planned: PlannedCase, values: Integers, what: str) -> Finding:
+def _law(planned: PlannedCase, values: Ints, what: str) -> Finding:
     """Test residuals against the noise distribution: all together, and in groups of rows."""
     law, groups = planned.noise.law, _groups(planned, values)
     p = combined([goodness_of_fit(group, law) for group in groups])
@@ -218,7 +218,7 @@ def _law(planned: PlannedCase, values: Integers, what: str) -> Finding:
     )
 
 
-def _groups(planned: PlannedCase, values: Integers) -> list[Array]:
+def _groups(planned: PlannedCase, values: Ints) -> list[Ints]:
     """Return all values, and those of each row; of blocks and their pieces if rows have few."""
     if len(values) >= 100:
         return [values, *values.T]
@@ -231,7 +231,7 @@ def _groups(planned: PlannedCase, values: Integers) -> list[Array]:
     return groups
 
 
-def _independent(planned: PlannedCase, values: Integers, what: str) -> Finding:
+def _independent(planned: PlannedCase, values: Ints, what: str) -> Finding:
     """Test the residuals of rows and of releases or replicates for dependence."""
     p = dependence(values, planned.noise.law)
     return Finding(

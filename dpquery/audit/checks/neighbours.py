@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
+from dpquery.arrays import Floats
 from dpquery.audit.cases.planned_cases import cases
 from dpquery.audit.cases.specs_and_records import Size
 from dpquery.audit.checks.persons import rows_of_persons
@@ -19,7 +20,6 @@ from dpquery.audit.checks.repeated_measurements import RepeatedMeasurements, rep
 from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import (
     ALPHA,
-    Floats,
     breaks_pure,
     breaks_zcdp,
     clopper_pearson,

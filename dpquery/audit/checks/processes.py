@@ -11,11 +11,12 @@ from pathlib import Path
 
 from scipy.stats import poisson
 
+from dpquery.arrays import Ints
 from dpquery.audit.cases.planned_cases import PlannedCase, private_folder
 from dpquery.audit.cases.specs_and_records import write_csv
 from dpquery.audit.checks.repeated_releases import register, values_of
 from dpquery.audit.findings import Finding
-from dpquery.audit.statistics import ALPHA, Integers
+from dpquery.audit.statistics import ALPHA
 
 
 def two_processes(planned: PlannedCase) -> Finding:
@@ -42,7 +43,7 @@ def two_processes(planned: PlannedCase) -> Finding:
     )
 
 
-def _released(planned: PlannedCase, folder: Path) -> Integers:
+def _released(planned: PlannedCase, folder: Path) -> Ints:
     case = planned.case
     command = ["release", "data.csv", "--plan", "dpquery.plan", "--noise", case.noise]
     command += ["--epsilon", f"{float(case.epsilon)!r}", "--ledger", "state/ledger.db"]

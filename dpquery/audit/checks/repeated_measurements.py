@@ -11,17 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
+from dpquery.arrays import Ints, Numbers
 from dpquery.audit.cases.dense_strategy import Cell
 from dpquery.audit.cases.planned_cases import PlannedCase, planned_case, private_folder
 from dpquery.audit.cases.specs_and_records import OUTSIDE, Case, Codes, Record, Size, write_csv
-from dpquery.audit.statistics import Integers
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.curator import LinearQuery
 from dpquery.measurement.ledger.files import MeasurementFile
 from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
 from dpquery.mechanisms.linear import linear_mechanism
 from dpquery.mechanisms.release_content import ReleaseRequest
-from dpquery.operators.factors import Array
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.strategy.algebra.subsets import Subset
 
@@ -42,13 +41,13 @@ class RepeatedMeasurements:
     """
 
     planned: PlannedCase
-    values: Integers
-    exact: Array
-    other_values: Integers
-    other_exact: Array
+    values: Ints
+    exact: Numbers
+    other_values: Ints
+    other_exact: Numbers
 
     @property
-    def residuals(self) -> Integers:
+    def residuals(self) -> Ints:
         """Noisy minus exact of both, in steps of the grid: (2 replicates, rows)."""
         residuals = self.values.astype(object) - self.exact
         other_residuals = self.other_values.astype(object) - self.other_exact
@@ -76,7 +75,7 @@ def query_of(planned: PlannedCase) -> LinearQuery:
     return linear_mechanism(plan, spec, request).query
 
 
-def tables_of(query: LinearQuery, records: list[Record]) -> Mapping[Subset, Integers]:
+def tables_of(query: LinearQuery, records: list[Record]) -> Mapping[Subset, Ints]:
     """Return the tables that the curator counts in a file of records."""
     with private_folder() as folder:
         write_csv(folder / "data.csv", records, query.spec)
@@ -115,7 +114,7 @@ def _codes_in(planned: PlannedCase, cell: Cell) -> Codes:
     return tuple(classes.index(number) for classes, number in pairs)
 
 
-def _noisy(query: LinearQuery, tables: Mapping[Subset, Integers], replicates: int) -> Integers:
+def _noisy(query: LinearQuery, tables: Mapping[Subset, Ints], replicates: int) -> Ints:
     draft = PartialMeasurement(Path("no ledger"), _no_file)
     return np.stack([query.noisy(dict(tables), draft=draft) for _ in range(replicates)])
 

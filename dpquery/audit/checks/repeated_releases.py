@@ -11,15 +11,14 @@ from typing import IO
 import numpy as np
 import pyarrow.parquet as pq
 
+from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.audit.cases.planned_cases import PlannedCase, planned_case, private_folder
 from dpquery.audit.cases.specs_and_records import Case, Size, write_csv
 from dpquery.audit.checks.charges import least_rho
-from dpquery.audit.statistics import Integers
 from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, budget_cap
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.registered_caps import parent_cap
-from dpquery.operators.factors import Array
 from dpquery.untrusted.json_values import Json, mapping
 
 _WIDE = 10_000  # rows; of measurements that are wider, fewer releases say as much
@@ -84,15 +83,15 @@ class RepeatedReleases:
     """
 
     planned: PlannedCase
-    values: Integers
-    exact: Array
+    values: Ints
+    exact: Numbers
     manifest: Json
     charge: Charge
-    answers: Array
-    errors: Array
+    answers: Floats
+    errors: Floats
 
     @property
-    def residuals(self) -> Integers:
+    def residuals(self) -> Ints:
         """Noisy minus exact, in steps of the grid: (releases, rows)."""
         return (self.values.astype(object) - self.exact).astype(np.int64)
 
@@ -196,7 +195,7 @@ def units(planned: PlannedCase, manifest: Json) -> tuple[int, int]:
     return math.ceil(least * UNIT), math.ceil(most * UNIT)
 
 
-def values_of(out: Path) -> Integers:
+def values_of(out: Path) -> Ints:
     """Return the noisy values that lie in a release folder, in order."""
     column = pq.read_table(out / "measurements.parquet", columns=["value"])["value"]
     if str(column.type) != "int64" or column.null_count:
@@ -204,11 +203,11 @@ def values_of(out: Path) -> Integers:
     return np.asarray(column.to_numpy())
 
 
-def _answers(planned: PlannedCase, out: Path) -> Array:
+def _answers(planned: PlannedCase, out: Path) -> Floats:
     files = (out / f"{item.name}.parquet" for item in planned.spec.items)
     return np.concatenate([_columns(file, "estimate", "std_error") for file in files])
 
 
-def _columns(file: Path, *names: str) -> Array:
+def _columns(file: Path, *names: str) -> Floats:
     table = pq.read_table(file, columns=list(names))
     return np.stack([table[name].to_numpy() for name in names], axis=1)

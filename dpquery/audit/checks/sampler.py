@@ -5,10 +5,11 @@ from fractions import Fraction
 
 import numpy as np
 
+from dpquery.arrays import Ints
 from dpquery.audit.cases.specs_and_records import Size
 from dpquery.audit.checks.dependence import dependence
 from dpquery.audit.findings import Finding
-from dpquery.audit.statistics import ALPHA, Integers, NoiseDistribution, goodness_of_fit
+from dpquery.audit.statistics import ALPHA, NoiseDistribution, goodness_of_fit
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw, source
 from dpquery.strategy.noise_kinds import Noise
@@ -64,7 +65,7 @@ def _chunks(noise: Noise, scale: float) -> Finding:
     )
 
 
-def _noise(noise: Noise, scale: float, size: int) -> Integers:
+def _noise(noise: Noise, scale: float, size: int) -> Ints:
     ratio = 1 / Fraction(scale)
     amount = ratio if noise == "laplace" else ratio**2 / 2
     # A hair more than the noise costs: OpenDP rounds its own charge up to a float.

@@ -12,7 +12,7 @@ from itertools import product
 
 import numpy as np
 
-from dpquery.audit.statistics import Integers
+from dpquery.arrays import Ints
 from dpquery.plan_file.rap_settings import RapSettings
 
 AgeAndSex = tuple[int, str]
@@ -113,7 +113,7 @@ class Town:
         return [*changed[:place], new, *changed[place + 1 :]]
 
     @property
-    def start(self) -> Integers:
+    def start(self) -> Ints:
         """What the public side answers before the first round, (m,)."""
         return np.asarray(answers_of(self.counted(self.rows)) - self.span * np.array(self.off))
 
@@ -131,7 +131,7 @@ class Town:
         return counts
 
 
-def answers_of(counted: Counter[AgeAndSex]) -> Integers:
+def answers_of(counted: Counter[AgeAndSex]) -> Ints:
     """Return the true answers of all queries, (m,)."""
     return np.asarray(ANSWERED @ np.array([counted[kind] for kind in KINDS]))
 

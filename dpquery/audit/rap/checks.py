@@ -19,6 +19,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import gammainc, gammaincc, ndtri
 from scipy.stats import t as student
 
+from dpquery.arrays import Floats, Ints
 from dpquery.audit.cases.specs_and_records import Size
 from dpquery.audit.findings import Finding
 from dpquery.audit.rap.cases import (
@@ -44,8 +45,6 @@ from dpquery.audit.rap.distribution import (
 from dpquery.audit.rap.runs import Bench, ReleasedRun, released_run
 from dpquery.audit.statistics import (
     ALPHA,
-    Floats,
-    Integers,
     NoiseDistribution,
     breaks_zcdp,
     chi_square,
@@ -98,7 +97,7 @@ def audited(bench: Bench, size: Size) -> Iterator[Finding]:
         yield neighbouring_runs(town, observed.some(slice(runs)), neighbour, split)
 
 
-def truth(town: Town, rows: Sequence[TownRow]) -> tuple[int, Integers]:
+def truth(town: Town, rows: Sequence[TownRow]) -> tuple[int, Ints]:
     """Return the true total and the true answers, counted one record after another."""
     counted = town.counted(rows)
     return counted.total(), answers_of(counted)
@@ -213,7 +212,7 @@ def of_noise(
     )
 
 
-def _shape(values: Integers, scales: Floats) -> float:
+def _shape(values: Ints, scales: Floats) -> float:
     """Return the p-value of values against discrete Gaussian laws, each at its scale."""
     counted, expected = np.zeros(_CELLS, np.int64), np.zeros(_CELLS)
     quantiles = ndtri(np.arange(1, _CELLS) / _CELLS)
@@ -278,7 +277,7 @@ def of_selection(
     )
 
 
-Cells = tuple[Integers, Floats]
+Cells = tuple[Ints, Floats]
 """Counts, and what they are expected to be."""
 
 

@@ -13,8 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
+from dpquery.arrays import Floats, Ints
 from dpquery.audit.rap.cases import ANSWERED, DECLARED, Town
-from dpquery.audit.statistics import Floats, Integers
 
 STEPS_IN_A_COUNT = 1024
 """Steps of the noise's grid in one count."""
@@ -33,10 +33,10 @@ class RapRuns:
         synthetic: (n, T, m) rounded synthetic counts before each round.
     """
 
-    totals: Integers
-    numbers: Integers
-    counts: Integers
-    synthetic: Integers
+    totals: Ints
+    numbers: Ints
+    counts: Ints
+    synthetic: Ints
 
     @classmethod
     def joined(cls, runs: Sequence["RapRuns"]) -> "RapRuns":
@@ -171,9 +171,9 @@ class RunDraws:
         outcome: (n,) the query drawn.
     """
 
-    scores: Integers
+    scores: Ints
     chances: Floats
-    outcome: Integers
+    outcome: Ints
 
     @property
     def chance(self) -> Floats:
@@ -181,7 +181,7 @@ class RunDraws:
         return np.asarray(self.chances[np.arange(len(self.outcome)), self.outcome])
 
 
-def draws_of(runs: RapRuns, answers: Integers, split: RhoSplit) -> list[list[RunDraws]]:
+def draws_of(runs: RapRuns, answers: Ints, split: RhoSplit) -> list[list[RunDraws]]:
     """Return all draws, of each round in order, as they are where the true answers are these."""
     if not split.town.settings.adaptive:
         return []
@@ -202,14 +202,14 @@ def draws_of(runs: RapRuns, answers: Integers, split: RhoSplit) -> list[list[Run
     return rounds
 
 
-def residuals_of(runs: RapRuns, total: int, answers: Integers) -> tuple[Integers, Integers]:
+def residuals_of(runs: RapRuns, total: int, answers: Ints) -> tuple[Ints, Ints]:
     """Return the noise that was added, where the true answers are these: (n,) and (n, T, K)."""
     return runs.totals - STEPS_IN_A_COUNT * total, runs.counts - STEPS_IN_A_COUNT * answers[
         runs.numbers
     ]
 
 
-def log_likelihood(runs: RapRuns, total: int, answers: Integers, split: RhoSplit) -> Floats:
+def log_likelihood(runs: RapRuns, total: int, answers: Ints, split: RhoSplit) -> Floats:
     """Return the log probability of every transcript, (n,), up to what no data changes."""
     of_total, of_counts = residuals_of(runs, total, answers)
     scales = split.scales(runs)[:, :, None]

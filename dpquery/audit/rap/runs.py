@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from dpquery.arrays import Floats, Ints
 from dpquery.audit.checks.repeated_releases import Watched, spent
 from dpquery.audit.rap.cases import ANSWERED, BLOCKS, DELTA, EPSILON, Town, csv_of
 from dpquery.audit.rap.distribution import RapRuns, RhoSplit
-from dpquery.audit.statistics import Floats, Integers
 from dpquery.commands import plan as plan_command
 from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, Price, guarantee, unit_of
@@ -37,7 +37,7 @@ from dpquery.spec.parsing.spec import parse
 class ShiftedProjection:
     """A public side without a fit: what was measured shifts all answers by the same amount."""
 
-    def __init__(self, start: Integers) -> None:
+    def __init__(self, start: Ints) -> None:
         """Begin with some counts, (m,)."""
         self._start, self._moves = start, np.zeros(0)
         self._ends = np.cumsum((0, *BLOCKS))
@@ -47,7 +47,7 @@ class ShiftedProjection:
         moved = self._start + (self._moves.mean() / 2 if self._moves.size else 0.0)
         return np.asarray(moved[self._ends[position] : self._ends[position + 1]])
 
-    def add(self, places: Integers, noisy: Floats, std: float) -> None:
+    def add(self, places: Ints, noisy: Floats, std: float) -> None:
         """Take in the noisy answers of a round."""
         moves = noisy - self._start[self._ends[places[:, 0]] + places[:, 1]]
         self._moves = np.concatenate([self._moves, moves])
@@ -59,11 +59,11 @@ class _Unstored(PartialMeasurement):
     def __init__(self) -> None:
         """Take no folder: there are no files."""
 
-    def parts(self) -> list[Integers]:
+    def parts(self) -> list[Ints]:
         """Return none."""
         return []
 
-    def append(self, values: Integers) -> None:
+    def append(self, values: Ints) -> None:
         """Store nothing."""
 
 
@@ -174,7 +174,7 @@ def released_run(bench: Bench, number: int) -> ReleasedRun:
     return ReleasedRun(facts, run, charged, Fraction(before, UNIT), len(units), whole)
 
 
-def runs_of(values: Integers, town: Town, project: Callable[[float], Projection]) -> RapRuns:
+def runs_of(values: Ints, town: Town, project: Callable[[float], Projection]) -> RapRuns:
     """Read committed vectors as RAP's mechanism lays them out, and play the public side again.
 
     Args:
@@ -196,7 +196,7 @@ def runs_of(values: Integers, town: Town, project: Callable[[float], Projection]
     return RapRuns(totals, numbers, counts, synthetic)
 
 
-def _played(public: Projection, numbers: Integers, noisy: Floats) -> Integers:
+def _played(public: Projection, numbers: Ints, noisy: Floats) -> Ints:
     """Return the rounded answers that a public side has before each round, (T, m)."""
     starts, synthetic = np.cumsum((0, *BLOCKS)), []
     for chosen, counts in zip(numbers, noisy, strict=True):

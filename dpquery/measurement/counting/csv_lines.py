@@ -29,8 +29,8 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
-from numpy.typing import NDArray
 
+from dpquery.arrays import Bools, Ints
 from dpquery.limits import MAX_LINE
 from dpquery.measurement.counting.sources import RecordTexts, Texts, UnfitTextError
 
@@ -113,7 +113,7 @@ class _QuotePairs:
         self._after[_CARRIAGE_RETURN] = True
         self._inside, self._last = False, _LINE_FEED
 
-    def record_ends(self, block: bytes) -> NDArray[np.intp]:
+    def record_ends(self, block: bytes) -> Ints:
         """Return the places of the line feeds out of quotes; UnfitTextError if no writer's."""
         text = np.frombuffer(block, np.uint8)
         quotes = np.flatnonzero(text == self._quote)
@@ -128,7 +128,7 @@ class _QuotePairs:
         ):
             raise _unpaired()
         feeds = np.flatnonzero(text == _LINE_FEED)
-        out: NDArray[np.bool_] = (np.searchsorted(quotes, feeds) + self._inside) % 2 == 0
+        out: Bools = (np.searchsorted(quotes, feeds) + self._inside) % 2 == 0
         self._inside ^= bool(len(quotes) % 2)
         self._last = block[-1]
         return feeds[out]

@@ -11,8 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from dpquery.arrays import Ints
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
-from dpquery.operators.factors import Array, Factor, Ones
+from dpquery.operators.factors import Factor, Ones
 from dpquery.operators.tensors import PIECE
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
@@ -37,7 +38,7 @@ def grid_shift(measurements: tuple[WeightedBlock, ...]) -> int:
     return max(0, widest.bit_length() - ENTRY_BITS)
 
 
-def exact_answers(measurement: WeightedBlock, table: Array, *, shift: int) -> Array:
+def exact_answers(measurement: WeightedBlock, table: Ints, *, shift: int) -> Ints:
     """Return floor(weight * block(table) / 2^shift), exactly.
 
     Args:
@@ -72,7 +73,7 @@ def exact_answers(measurement: WeightedBlock, table: Array, *, shift: int) -> Ar
     return _floor_shift(scaled, shift - twos).ravel()
 
 
-def _scaled(answers: Array, weight: int, shift: int) -> Array:
+def _scaled(answers: Ints, weight: int, shift: int) -> Ints:
     """Return floor(weight * answers / 2^shift), which is known to fit 62 bits, as the answers do.
 
     With answers = 2^shift high + low that is weight * high + floor(weight * low / 2^shift): piece
@@ -107,14 +108,14 @@ def _split(weight: int) -> tuple[int, int]:
     return weight >> twos, twos
 
 
-def _along(factor: Factor, axis: int, tensor: Array) -> Array:
+def _along(factor: Factor, axis: int, tensor: Ints) -> Ints:
     """Return a factor applied along one axis; `check_width` ensures that 62 bits are enough."""
     moved = np.moveaxis(tensor, axis, 0)
     flat = factor.matmat(moved.reshape(moved.shape[0], -1))
     return np.moveaxis(flat.reshape(-1, *moved.shape[1:]), 0, axis)
 
 
-def _carried(digits: list[Array]) -> list[Array]:
+def _carried(digits: list[Ints]) -> list[Ints]:
     """Return the same number in digits of [0, 2^24), all but the last."""
     out, carry = [], np.zeros_like(digits[0])
     for digit in digits[:-1]:
@@ -124,7 +125,7 @@ def _carried(digits: list[Array]) -> list[Array]:
     return [*out, digits[-1] + carry]
 
 
-def _floor_shift(digits: list[Array], shift: int) -> Array:
+def _floor_shift(digits: list[Ints], shift: int) -> Ints:
     """Return floor(sum_k digits[k] 2^(24 k) / 2^shift), which is known to fit 62 bits.
 
     Sums are taken modulo 2^64, as int64 does: a digit 64 places up adds nothing, and the sign

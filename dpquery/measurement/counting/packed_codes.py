@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpquery.measurement.counting.person_keys import Words
+from dpquery.arrays import Bits, Bools, Ints
 
 _ROOM = 2**63  # codes are int64
 
@@ -35,7 +34,7 @@ class PackedCodes:
         """Number of words of a row."""
         return len(self._words)
 
-    def pack(self, codes: Mapping[int, NDArray[np.int64]], rows: NDArray[np.bool_]) -> Words:
+    def pack(self, codes: Mapping[int, Ints], rows: Bools) -> Bits:
         """Return the codes of some rows, given by attribute, as (words, n)."""
         packed = np.zeros((self.words, int(rows.sum())), np.int64)
         for word, attributes in zip(packed, self._words, strict=True):
@@ -44,7 +43,7 @@ class PackedCodes:
                 word += codes[i][rows]
         return packed.view(np.uint64)
 
-    def unpack(self, packed: Words) -> dict[int, NDArray[np.int64]]:
+    def unpack(self, packed: Bits) -> dict[int, Ints]:
         """Return the codes of rows by attribute."""
         codes = {}
         for word, attributes in zip(packed.view(np.int64), self._words, strict=True):

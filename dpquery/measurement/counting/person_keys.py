@@ -25,10 +25,10 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
+
+from dpquery.arrays import Bits, Bools, Ints
 
 RandomBytes = Callable[[int], bytes]
-Words = NDArray[np.unsignedinteger]
 
 _SHORT = 15  # bytes of an id that fit a block beside their number
 _COMMON = 64  # words of an id that are read from all ids at once; what is longer, id by id
@@ -46,7 +46,7 @@ class PersonKeys:
         self._factors = np.zeros((4, 0), np.uint64)
         self._odd = [int(word) | 1 for word in np.frombuffer(entropy(32), np.uint64)]
 
-    def of(self, ids: pa.Array) -> tuple[Words, NDArray[np.bool_]]:
+    def of(self, ids: pa.Array) -> tuple[Bits, Bools]:
         """Return the keys of some ids, (2, n) 64-bit words, and which ids are not blank, (n,).
 
         Args:
@@ -66,7 +66,7 @@ class PersonKeys:
         high ^= self._spread(low, *self._odd[2:])
         return block, lengths > 0
 
-    def _spread(self, words: Words, first: int, second: int) -> Words:
+    def _spread(self, words: Bits, first: int, second: int) -> Bits:
         """Return a function of each word whose upper bits depend on all bits of the word."""
         product = words * np.uint64(first)
         product ^= product >> np.uint64(32)
@@ -74,7 +74,7 @@ class PersonKeys:
         product ^= product >> np.uint64(29)
         return product
 
-    def _hashed(self, text: Words, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Words:
+    def _hashed(self, text: Bits, starts: Ints, lengths: Ints) -> Bits:
         """Return the blocks of ids that are too long to be one, (2, n)."""
         order = np.argsort(-lengths, kind="stable")  # those that have an i-th word come first
         starts, lengths = starts[order], lengths[order]
@@ -98,7 +98,7 @@ class PersonKeys:
         block[1] = block[1] & _MASKS[7] | np.uint64(_HASHED << 56)
         return block
 
-    def _first_factors(self, count: int) -> Words:
+    def _first_factors(self, count: int) -> Bits:
         """Return the numbers a, b and the first c_i of each of the four hashes, (4, count)."""
         more = count - self._factors.shape[1]
         if more > 0:
@@ -107,7 +107,7 @@ class PersonKeys:
         return self._factors[:, :count]
 
 
-def _stripped(ids: pa.Array) -> tuple[Words, NDArray[np.int64], NDArray[np.int64]]:
+def _stripped(ids: pa.Array) -> tuple[Bits, Ints, Ints]:
     """Return bytes, and where in them each id without blanks around it starts, and its length."""
     ids = ids.fill_null(b"").cast(pa.large_binary())
     # Called text, so that Arrow strips it; nothing looks at its characters.
@@ -125,7 +125,7 @@ def _stripped(ids: pa.Array) -> tuple[Words, NDArray[np.int64], NDArray[np.int64
     return text, places[:-1] - first, np.diff(places)
 
 
-def _words(text: Words, word: np.dtype[np.unsignedinteger]) -> Words:
+def _words(text: Bits, word: np.dtype[np.unsignedinteger]) -> Bits:
     """Return the words that begin at each byte, as a view."""
     size = text.size - word.itemsize + 1
     return np.ndarray((size,), word, buffer=text.data, strides=(1,))

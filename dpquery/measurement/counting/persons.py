@@ -34,7 +34,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpquery.measurement.counting.person_keys import RandomBytes, Words
+from dpquery.arrays import Bits
+from dpquery.measurement.counting.person_keys import RandomBytes
 from dpquery.spec.model import Keep
 
 MAX_STATE_BYTES = 2**30
@@ -79,7 +80,7 @@ class KeptRows:
         """Empty the buckets, which part the range of this pass evenly."""
         empty = np.empty((self._height, 0), np.uint64)
         self._kept = [empty] * _BUCKETS
-        self._new: list[list[Words]] = [[] for _ in range(_BUCKETS)]
+        self._new: list[list[Bits]] = [[] for _ in range(_BUCKETS)]
         self._waiting = np.zeros(_BUCKETS, np.int64)  # new rows of each bucket
         self._shift = np.uint64(max(0, self._width.bit_length() - 1 - 8))
         self._seen = 0
@@ -99,7 +100,7 @@ class KeptRows:
         """The share of all persons, about, counted in passes before this one, and in this one."""
         return self._low / 2.0**64, self._width / 2.0**64
 
-    def add(self, keys: Words, content: Words) -> None:
+    def add(self, keys: Bits, content: Bits) -> None:
         """Take rows in the order of the data: keys (2, n) of their persons, content (words, n)."""
         seen, self._seen = self._seen, self._seen + keys.shape[1]
         numbers = np.arange(seen, self._seen, dtype=np.uint64)
@@ -126,7 +127,7 @@ class KeptRows:
         if self._rows() > self._most:
             self._make_room()
 
-    def kept(self) -> Iterator[Words]:
+    def kept(self) -> Iterator[Bits]:
         """Yield the content of all rows that stay, (words, n) at a time, freeing their memory."""
         for i in range(_BUCKETS):
             self._cut_down(i)
@@ -161,14 +162,14 @@ class KeptRows:
         self._new[i], self._waiting[i] = [], 0
 
 
-def _begins(words: Words) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _begins(words: Bits) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return where a word is another than the one before it; the first is."""
     differs = np.ones(words.size, np.bool_)
     np.not_equal(words[1:], words[:-1], out=differs[1:])
     return differs
 
 
-def _sorted(rows: Words) -> Words:
+def _sorted(rows: Bits) -> Bits:
     """Return rows sorted by key, then priority, then place.
 
     They are sorted by one word, most of it the key's first bits and the rest the priority's, which

@@ -16,13 +16,13 @@ from itertools import combinations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from dpquery.arrays import Bits, Bools, Ints
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
 from dpquery.limits import MAX_COUNTED_CELLS
 from dpquery.measurement.counting.locations import Data, sources_of
 from dpquery.measurement.counting.packed_codes import PackedCodes
-from dpquery.measurement.counting.person_keys import PersonKeys, Words
+from dpquery.measurement.counting.person_keys import PersonKeys
 from dpquery.measurement.counting.persons import MAX_STATE_BYTES, KeptRows
 from dpquery.measurement.counting.sources import Piece, RecordTexts, Source, Texts, UnfitTextError
 from dpquery.measurement.counting.value_codes import coder
@@ -61,8 +61,8 @@ def tabulate(
     *,
     spec: Spec,
     subsets: Sequence[Subset],
-    classes: Sequence[NDArray[np.int64]] | None = None,
-) -> dict[Subset, NDArray[np.int64]]:
+    classes: Sequence[Ints] | None = None,
+) -> dict[Subset, Ints]:
     """Return the exact counts of each subset of attributes, as a tensor of one axis an attribute.
 
     Args:
@@ -89,7 +89,7 @@ def _tabulate(
     tally: "_Tally",
     *,
     chunk_bytes: int,
-) -> dict[Subset, NDArray[np.int64]]:
+) -> dict[Subset, Ints]:
     """Return the marginals of a tally after all sources, read in chunks of so many bytes."""
     problem, again = "no source could be read", True
     try:
@@ -145,9 +145,7 @@ def _parsed(
 class _Tally:
     """Running counts of the marginals over all subsets, chunk by chunk; confidential."""
 
-    def __init__(
-        self, spec: Spec, subsets: Sequence[Subset], classes: Sequence[NDArray[np.int64]]
-    ) -> None:
+    def __init__(self, spec: Spec, subsets: Sequence[Subset], classes: Sequence[Ints]) -> None:
         """Choose the tensors to count and the columns that they need, from the spec alone."""
         self.spec = spec
         self._classes = classes
@@ -222,7 +220,7 @@ class _Tally:
         before, now = self._kept.share
         return before + now * of_pass
 
-    def _count(self, codes: Mapping[int, NDArray[np.int64]], rows: int) -> None:
+    def _count(self, codes: Mapping[int, Ints], rows: int) -> None:
         """Count records by the classes of their codes."""
         for group, counts in self._counts.items():
             cell = np.zeros(rows, np.int64)
@@ -230,20 +228,18 @@ class _Tally:
                 cell = cell * self._shape[i] + codes[i]
             _count(counts, cell)
 
-    def marginals(self) -> dict[Subset, NDArray[np.int64]]:
+    def marginals(self) -> dict[Subset, Ints]:
         """Return the tensor of each subset, summed from that of the group it was counted in."""
         of_group: dict[Subset, list[Subset]] = {group: [] for group in self._counts}
         for subset in set(self._subsets):
             of_group[self._homes[subset]].append(subset)
-        tensors: dict[Subset, NDArray[np.int64]] = {}
+        tensors: dict[Subset, Ints] = {}
         for group, subsets in of_group.items():
             tensor = self._counts[group].reshape([self._shape[i] for i in group])
             tensors.update(_sums(tensor, group, subsets))
         return {subset: tensors[subset] for subset in self._subsets}
 
-    def _attribute_codes(
-        self, i: int, texts: Mapping[str, Texts], inside: NDArray[np.bool_]
-    ) -> NDArray[np.int64]:
+    def _attribute_codes(self, i: int, texts: Mapping[str, Texts], inside: Bools) -> Ints:
         """Return the classes of an attribute's codes; clear records without a code in `inside`."""
         codes = np.zeros(inside.size, np.int64)
         for column in self.spec.domain.attributes[i].columns:
@@ -252,13 +248,13 @@ class _Tally:
             codes = codes * column.size + column_codes
         return self._classes[i][np.where(inside, codes, 0)]
 
-    def _column_codes(self, column: Column, texts: Texts) -> NDArray[np.int64]:
+    def _column_codes(self, column: Column, texts: Texts) -> Ints:
         """Return the code of every record in a column, -1 where it has none."""
         code = self._coders[column.name]
         parts = [code(distinct)[index] for distinct, index in texts]
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
-    def _person_keys(self, texts: Texts) -> tuple[Words, NDArray[np.bool_]]:
+    def _person_keys(self, texts: Texts) -> tuple[Bits, Bools]:
         """Return the key of every record's person, (2, n), and where there is one, (n,)."""
         parts = [(*self._keys.of(pa.array(ids, pa.binary())), index) for ids, index in texts]
         return (
@@ -312,9 +308,7 @@ def _merged(
     return {subset: tensors[k] for subset, k in place.items()}
 
 
-def _sums(
-    tensor: NDArray[np.int64], group: Subset, subsets: Sequence[Subset]
-) -> Iterator[tuple[Subset, NDArray[np.int64]]]:
+def _sums(tensor: Ints, group: Subset, subsets: Sequence[Subset]) -> Iterator[tuple[Subset, Ints]]:
     """Yield the marginals of a tensor over some subsets of its attributes, each with its subset.
 
     Attributes are summed over one by one, those of most codes first, and subsets share the sums
@@ -322,8 +316,8 @@ def _sums(
     """
 
     def summed(
-        tensor: NDArray[np.int64], left: Subset, undecided: Subset, wanted: Sequence[Subset]
-    ) -> Iterator[tuple[Subset, NDArray[np.int64]]]:
+        tensor: Ints, left: Subset, undecided: Subset, wanted: Sequence[Subset]
+    ) -> Iterator[tuple[Subset, Ints]]:
         if not undecided:
             yield left, np.asarray(tensor, np.int64)
             return
@@ -344,7 +338,7 @@ def _cells(attributes: Iterable[int], shape: Sequence[int]) -> int:
     return math.prod(shape[i] for i in attributes)
 
 
-def _count(counts: NDArray[np.int64], cells: NDArray[np.int64]) -> None:
+def _count(counts: Ints, cells: Ints) -> None:
     """Add one to the count of each cell index; O(rows) where the table is far larger."""
     if counts.size > 4 * cells.size:
         np.add.at(counts, cells, 1)

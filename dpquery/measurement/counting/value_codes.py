@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import assert_never
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpquery.arrays import Ints
 from dpquery.spec.domain import Bins, Boolean, Categorical, Column, ColumnKind, Dates, Integers
 from dpquery.spec.numbers import ExactNumber, number, of_float, whole
 
@@ -51,12 +51,12 @@ def code_of(column: Column, decimal: str = ".") -> Callable[[bytes], int]:
     return code
 
 
-def coder(column: Column, decimal: str = ".") -> Callable[[list[bytes]], NDArray[np.int64]]:
+def coder(column: Column, decimal: str = ".") -> Callable[[list[bytes]], Ints]:
     """Return the function from distinct texts to their codes; it remembers a bounded number."""
     plain = code_of(column, decimal)
     remembered = lru_cache(_REMEMBERED)(plain)
 
-    def codes(texts: list[bytes]) -> NDArray[np.int64]:
+    def codes(texts: list[bytes]) -> Ints:
         coded = (remembered(t) if len(t) <= _REMEMBERED_BYTES else plain(t) for t in texts)
         return np.fromiter(coded, np.int64, len(texts))
 

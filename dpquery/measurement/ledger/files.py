@@ -14,9 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dpquery.arrays import Ints
 from dpquery.exceptions import LedgerError, LedgerLockedError
 
 # SQLite's write-ahead log and flock both fail silently on these.
@@ -201,7 +199,7 @@ class MeasurementFile:
         """Name the final file, without its folder."""
         return self._final.name
 
-    def write_pending(self, values: NDArray[np.int64]) -> None:
+    def write_pending(self, values: Ints) -> None:
         """Write raw little-endian int64 durably, under the pending name."""
         make_private_folder(self._folder)
         self.remove()

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpquery.arrays import Ints
 from dpquery.exceptions import LedgerError, PlanConflictError
 from dpquery.measurement.accounting import Cap, Currency, Price
 from dpquery.measurement.ledger.charge_checks import account_of, admitted, check_parent, check_unit
@@ -60,7 +60,7 @@ class StoredMeasurement:
         stored: whether the ledger held it already.
     """
 
-    values: NDArray[np.int64]
+    values: Ints
     head: Head
     account: Account
     parent: Account | None
@@ -227,7 +227,7 @@ class Ledger:
                 self._file(entry).remove()
                 self._store.append(state, "retry", {"key": key})
 
-    def commit(self, key: str, values: NDArray[np.int64], *, source: str) -> StoredMeasurement:
+    def commit(self, key: str, values: Ints, *, source: str) -> StoredMeasurement:
         """Store and return the noisy measurement of a reserved key, durably; `hold` locks the key.
 
         What is done here depends on the number of values alone, never on the values. If the key

@@ -18,8 +18,8 @@ from itertools import count, takewhile
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpquery.arrays import Ints
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.ledger.database import scrubbed
 from dpquery.measurement.ledger.files import MeasurementFile
@@ -40,10 +40,10 @@ class PartialMeasurement:
         self._ledger, self._file = ledger, file
         self._count, self._seal = 0, b""
 
-    def parts(self) -> list[NDArray[np.int64]]:
+    def parts(self) -> list[Ints]:
         """Return the parts that are durable; LedgerError where one is not as it was written."""
         self._seal = b""
-        parts: list[NDArray[np.int64]] = []
+        parts: list[Ints] = []
         with scrubbed(self._ledger):
             while (file := self._file(len(parts))).exists():
                 content = file.read()
@@ -60,7 +60,7 @@ class PartialMeasurement:
         self._count = len(parts)
         return parts
 
-    def append(self, values: NDArray[np.int64]) -> None:
+    def append(self, values: Ints) -> None:
         """Write the next part durably, behind those that are there."""
         with scrubbed(self._ledger):
             file, words = self._file(self._count), np.ascontiguousarray(values, dtype="<i8")

@@ -45,13 +45,11 @@ from itertools import accumulate, count
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpquery.arrays import Bits, Bools, Ints
 from dpquery.strategy.noise_kinds import Noise
 
 Entropy = Callable[[int], bytes]
-Ints = NDArray[np.int64]
-Bits = NDArray[np.unsignedinteger]
 
 LARGEST = 2**63 - 1
 _FINENESS = 5  # blocks of at most 2^-5 scales: few proposals are refused, and every d is below 1/4
@@ -192,7 +190,7 @@ class BulkSampler:
             choice[undecided[i]] = self._slow.choice(self.law, int(full[i]))
         return choice
 
-    def _refused(self, choice: Bits, start: Ints, place: Ints) -> NDArray[np.intp]:
+    def _refused(self, choice: Bits, start: Ints, place: Ints) -> Ints:
         """Return the positions of the proposals that step 2 refuses in the blocks, by the A_j."""
         byte = self._draw(choice.size, np.uint8)
         going = np.flatnonzero(byte < self._above.take(choice))
@@ -210,7 +208,7 @@ class BulkSampler:
             u = self._draw(going.size, np.uint64)
         return np.concatenate([*refused, going])
 
-    def _below(self, u: Bits, start: Ints, place: Ints, j: int) -> NDArray[np.bool_]:
+    def _below(self, u: Bits, start: Ints, place: Ints, j: int) -> Bools:
         """Return whether U < d / j, U beginning with the bits u."""
         real = u.astype(np.float64) * 2.0**-64
         lift = 1.0 if self.law.power == 1 else (2 * start + place).astype(np.float64)

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpquery.arrays import Ints
 from dpquery.exceptions import DpqueryError
 from dpquery.measurement.accounting import Guarantee, sensitivity_bound
 from dpquery.measurement.noise.bulk_noise import BulkSampler
@@ -31,17 +31,17 @@ _CHUNK = 100_000
 class _Measurement(Protocol):
     """The part of an OpenDP measurement that is used here."""
 
-    def __call__(self, arg: NDArray[np.int64]) -> list[int]: ...
+    def __call__(self, arg: Ints) -> list[int]: ...
     def map(self, d_in: float) -> float: ...
 
 
 def draw(
-    answers: NDArray[np.int64],
+    answers: Ints,
     *,
     budget: Guarantee,
     sensitivity: int,
     scale: float,
-) -> NDArray[np.int64]:
+) -> Ints:
     """Return the answers, each with fresh noise added.
 
     Args:
@@ -92,7 +92,7 @@ def _cost(noise: Noise, sensitivity: int, scale: float) -> Fraction:
     return sensitivity / exact if noise == "laplace" else sensitivity / (2 * exact**2)
 
 
-def _saturated_sum(sampler: BulkSampler, chunk: NDArray[np.int64]) -> NDArray[np.int64]:
+def _saturated_sum(sampler: BulkSampler, chunk: Ints) -> Ints:
     """Return answers plus noise, clipped to +-2^62 without ever overflowing.
 
     Clipping is post-processing, and noise cut to an int64 is beyond the limits of every answer.
@@ -125,7 +125,7 @@ def _built(noise: Noise, scale: float) -> _Measurement:
     return mechanism
 
 
-def _measure(mechanism: _Measurement, chunk: NDArray[np.int64]) -> NDArray[np.int64]:
+def _measure(mechanism: _Measurement, chunk: Ints) -> Ints:
     """Return one chunk with noise; an error is raised outside the handler, to carry no values."""
     from opendp.mod import OpenDPException
 
@@ -136,7 +136,7 @@ def _measure(mechanism: _Measurement, chunk: NDArray[np.int64]) -> NDArray[np.in
     raise DpqueryError("the noise source failed; nothing was measured")
 
 
-def _within_range(answers: NDArray[np.int64]) -> bool:
+def _within_range(answers: Ints) -> bool:
     """Return whether all answers lie strictly between -2^62 and 2^62."""
     # Two comparisons, not abs(): the absolute value of -2^63 is itself.
     return bool(answers.max() < LARGEST_ANSWER and answers.min() > -LARGEST_ANSWER)

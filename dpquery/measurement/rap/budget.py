@@ -21,6 +21,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from dpquery.arrays import Ints
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.limits import (
     MAX_RAP_AT_ONCE,
@@ -33,7 +34,7 @@ from dpquery.measurement.noise.exact_noise import LARGEST_SCALE
 from dpquery.measurement.rap.selection import ErrorSide
 from dpquery.measurement.rap.sensitivity import family_sizes, squared_move
 from dpquery.operators.blocks import Workload
-from dpquery.operators.factors import Array, Factor
+from dpquery.operators.factors import Factor
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.model import Privacy, Rows
 from dpquery.strategy.shapes.sensitivity import sensitivity
@@ -120,7 +121,7 @@ class RapBudget:
         """Return the scale of noise that costs rho, in the unit of the root of the sensitivity."""
         return noise_scale(self.budget(rho), sensitivity)
 
-    def sensitivity(self, workload: Workload, places: Array) -> int:
+    def sensitivity(self, workload: Workload, places: Ints) -> int:
         """Return the squared L2 sensitivity of selected queries together, in grid steps."""
         sizes = family_sizes(workload, places) if self.whole is None else []
         return self._move(sizes) << 2 * GRID_BITS

@@ -19,11 +19,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
-from dpquery.measurement.noise.bulk_noise import Ints
 from dpquery.measurement.noise.exact_noise import source
 from dpquery.measurement.query import Tables
 from dpquery.measurement.rap.budget import GRID_BITS, STEPS, RapBudget
@@ -33,7 +33,6 @@ from dpquery.measurement.rap.selection import ExactChance, differences_of, selec
 from dpquery.measurement.release_key import rap_key
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.compile import CompiledSpec
-from dpquery.operators.factors import Array
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.progress import report_progress
 from dpquery.spec.model import Rows, Spec
@@ -59,11 +58,11 @@ class Projection(Protocol):
     Privacy: it is given noisy values only, so all it does is post-processing.
     """
 
-    def answers(self, position: int) -> Array:
+    def answers(self, position: int) -> NDArray[np.floating]:
         """Return the synthetic answers of the workload block at a position, (m,) counts, float."""
         ...
 
-    def add(self, places: Array, noisy: Array, std: float) -> None:
+    def add(self, places: Ints, noisy: Floats, std: float) -> None:
         """Add the noisy answers of a round to what is fitted, and fit again.
 
         Args:
@@ -84,8 +83,8 @@ class Round:
         std: standard deviation of their noise, in counts.
     """
 
-    places: Array
-    noisy: Array
+    places: Ints
+    noisy: Floats
     std: float
 
 
@@ -205,7 +204,7 @@ class RapQuery:
         sizes = [self.compiled.workload.shape[0], *([1] if self.mechanism.total is None else [])]
         return " and ".join(dict.fromkeys(source(size) for size in sizes))
 
-    def noisy(self, tables: Tables, *, draft: PartialMeasurement) -> NDArray[np.int64]:
+    def noisy(self, tables: Tables, *, draft: PartialMeasurement) -> Ints:
         """Return the noisy total and rounds, each in the draft before the projection sees it.
 
         Chance is always the exact one.
@@ -251,7 +250,7 @@ class RapQuery:
         return bool(in_workload.all()) and len(np.unique(numbers)) == len(numbers)
 
 
-def rounds_of(query: RapQuery, values: NDArray[np.int64]) -> RapMeasurement:
+def rounds_of(query: RapQuery, values: Ints) -> RapMeasurement:
     """Return the total and rounds that a committed vector holds.
 
     Raises:

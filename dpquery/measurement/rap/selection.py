@@ -40,8 +40,9 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpquery.arrays import Ints
 from dpquery.measurement.accounting import Guarantee
-from dpquery.measurement.noise.bulk_noise import Entropy, Ints, SlowSampler
+from dpquery.measurement.noise.bulk_noise import Entropy, SlowSampler
 from dpquery.measurement.noise.exact_noise import draw
 from dpquery.progress import reporting
 

@@ -23,13 +23,13 @@ from collections.abc import Hashable
 
 import numpy as np
 
+from dpquery.arrays import Bools, Ints, Singles
 from dpquery.operators.blocks import Block, Workload
-from dpquery.operators.factors import Array
 
 _NONE = -1
 
 
-def family_sizes(workload: Workload, places: Array) -> list[int]:
+def family_sizes(workload: Workload, places: Ints) -> list[int]:
     """Return the sizes of families of pairwise disjoint queries that hold each of these once.
 
     Args:
@@ -69,7 +69,7 @@ def _slack(block: Block) -> int:
     return sum(block.counted) - block.at_least
 
 
-def _clashes(workload: Workload, places: Array) -> tuple[Array, Array]:
+def _clashes(workload: Workload, places: Ints) -> tuple[Ints, Bools]:
     """Return h for all pairs of queries, and whether a pair has two uncounted sides: (k, k)."""
     clashes = np.zeros((len(places), len(places)), dtype=np.int64)
     barred = np.zeros((len(places), len(places)), dtype=np.bool_)
@@ -89,7 +89,7 @@ def _counted(block: Block, i: int) -> bool:
     return i in block.attributes and block.counted[block.attributes.index(i)]
 
 
-def _predicates(workload: Workload, places: Array, i: int) -> tuple[Array, Array]:
+def _predicates(workload: Workload, places: Ints, i: int) -> tuple[Ints, Singles]:
     """Return which predicate each query has on attribute i, or -1, and the distinct ones as rows.
 
     The rows are 0/1 over the codes, in floats, which hold the number of shared codes exactly.

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import SpecError
 from dpquery.operators.compile import CompiledSpec, compile_spec
-from dpquery.operators.factors import Array
 from dpquery.plan_file.plan import plan_and_spec, read_plan_file
 from dpquery.planning.rehearsal.prior import sample_rows, sample_tables, spread
 from dpquery.reconstruction.columns.simplex import onto_simplex
@@ -33,7 +33,7 @@ from dpquery.strategy.algebra.subsets import Subset
 from dpquery.untrusted.parquet import UNREADABLE, opened
 
 
-def draw_records(directory: Path, spec: Spec, *, records: int) -> tuple[Array, tuple[str, ...]]:
+def draw_records(directory: Path, spec: Spec, *, records: int) -> tuple[Ints, tuple[str, ...]]:
     """Draw records of a spec's domain from a release of the same attributes.
 
     Returns:
@@ -83,7 +83,7 @@ def _spec_of(directory: Path) -> Spec:
     return spec
 
 
-def _from_relaxed(rows: RelaxedRows, compiled: CompiledSpec, records: int) -> Array:
+def _from_relaxed(rows: RelaxedRows, compiled: CompiledSpec, records: int) -> Ints:
     """Draw records from relaxed rows; the codes of a class are equally likely."""
     distributions = [rows.distribution(i) for i in range(len(rows.shape))]
     drawn = sample_rows(distributions, records=records)
@@ -91,12 +91,12 @@ def _from_relaxed(rows: RelaxedRows, compiled: CompiledSpec, records: int) -> Ar
     return np.stack(columns, axis=1)
 
 
-def _tables(directory: Path, released: Spec, cells: int) -> list[tuple[Subset, Array]]:
+def _tables(directory: Path, released: Spec, cells: int) -> list[tuple[Subset, Floats]]:
     """Return the identity tables of a release, made non-negative: the small ones whole.
 
     Of a table with more than `cells` cells only the one-way marginals are taken.
     """
-    tables: dict[Subset, Array] = {}
+    tables: dict[Subset, Floats] = {}
     for item in released.items:
         estimates = _estimates(directory / f"{item.name}.parquet", item.size)
         ends = np.cumsum([table.size for table in item.tables])[:-1]
@@ -114,7 +114,7 @@ def _tables(directory: Path, released: Spec, cells: int) -> list[tuple[Subset, A
     return list(tables.items())
 
 
-def _every_value(table: Table, estimates: Array) -> tuple[Subset, Array]:
+def _every_value(table: Table, estimates: Floats) -> tuple[Subset, Floats]:
     """Return a table as counts of every value of its attributes; over () where it is not that."""
     subset: list[int] = []
     counts = estimates.reshape(table.shape)
@@ -132,7 +132,7 @@ def _every_value(table: Table, estimates: Array) -> tuple[Subset, Array]:
     return tuple(subset), counts
 
 
-def _values(predicates: PredicateSet, counts: Array) -> Array | None:
+def _values(predicates: PredicateSet, counts: Floats) -> Floats | None:
     """Return the counts of single values along the first axis, where the queries give them."""
     match predicates:
         case IdentitySet():
@@ -152,21 +152,21 @@ def _values(predicates: PredicateSet, counts: Array) -> Array | None:
     return None
 
 
-def _on_codes(predicates: IdentitySet, counts: Array) -> Array:
+def _on_codes(predicates: IdentitySet, counts: Floats) -> Floats:
     """Return the counts along all codes; those that are not shown have none."""
     spread = np.zeros((predicates.size, *counts.shape[1:]))
     spread[np.asarray(predicates.codes)] = counts
     return spread
 
 
-def _not_negative(counts: Array) -> Array:
+def _not_negative(counts: Floats) -> Floats:
     """Return the nearest table of the same total without negative counts."""
     flat = counts.reshape(1, -1)
     total = np.maximum(flat.sum(axis=1), 1.0)
     return onto_simplex(flat, np.ones_like(flat), total).reshape(counts.shape)
 
 
-def _estimates(path: Path, queries: int) -> Array:
+def _estimates(path: Path, queries: int) -> Floats:
     try:
         with opened(path, rows=queries) as file:
             if file.schema_arrow.field("estimate").type == pa.float64():

@@ -11,8 +11,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Floats, Ints
 from dpquery.public_chance import PublicGenerator, public_generator
 from dpquery.strategy.algebra.subsets import Subset
 
@@ -21,7 +22,7 @@ EXPONENTS = (0.5, 1.0, 2.0)
 SEED = 2026
 
 
-def sample_prior(shape: Sequence[int], *, records: int) -> Array:
+def sample_prior(shape: Sequence[int], *, records: int) -> Ints:
     """Draw records of the default prior over a domain of codes. (records, d) int64."""
     rng = public_generator(SEED)
     latent = rng.choice(CLASSES, size=records, p=_zipf(CLASSES, 1.0))
@@ -34,8 +35,8 @@ def sample_prior(shape: Sequence[int], *, records: int) -> Array:
 
 
 def sample_tables(
-    shape: Sequence[int], tables: Sequence[tuple[Subset, Array]], *, records: int
-) -> Array:
+    shape: Sequence[int], tables: Sequence[tuple[Subset, Floats]], *, records: int
+) -> Ints:
     """Draw records that follow tables one after another. (records, d) int64.
 
     The table with the most attributes comes first; then, again and again, the one that shares the
@@ -65,7 +66,7 @@ def sample_tables(
     return codes
 
 
-def sample_rows(distributions: Sequence[Array], *, records: int) -> Array:
+def sample_rows(distributions: Sequence[NDArray[np.floating]], *, records: int) -> Ints:
     """Draw records from relaxed rows: a row uniformly, then each attribute by its distribution.
 
     Args:
@@ -81,7 +82,7 @@ def sample_rows(distributions: Sequence[Array], *, records: int) -> Array:
     return np.stack(columns, axis=1)
 
 
-def spread(values: Array, classes: Array) -> Array:
+def spread(values: Ints, classes: Ints) -> Ints:
     """Draw a code of the class of each value, uniformly within the class. (records,) int64."""
     rng = public_generator(SEED)
     order = np.argsort(classes, kind="stable")
@@ -91,7 +92,7 @@ def spread(values: Array, classes: Array) -> Array:
     return np.asarray(order[places])
 
 
-def _numbers(codes: Array, attributes: Sequence[int], shape: Sequence[int]) -> Array:
+def _numbers(codes: Ints, attributes: Sequence[int], shape: Sequence[int]) -> Ints:
     """Return the C-order number of each record's values of some attributes."""
     number = np.zeros(len(codes), dtype=np.int64)
     for i in attributes:
@@ -99,7 +100,7 @@ def _numbers(codes: Array, attributes: Sequence[int], shape: Sequence[int]) -> A
     return number
 
 
-def _draw_columns(rng: PublicGenerator, rows: Array, row_of: Array) -> Array:
+def _draw_columns(rng: PublicGenerator, rows: NDArray[np.floating], row_of: Ints) -> Ints:
     """Draw a column for each record by the weights of its row, or by their sum if all are zero."""
     everywhere = rows.sum(axis=0)
     everywhere = everywhere if everywhere.any() else np.ones(rows.shape[1])
@@ -114,6 +115,6 @@ def _draw_columns(rng: PublicGenerator, rows: Array, row_of: Array) -> Array:
     return drawn
 
 
-def _zipf(n: int, exponent: float) -> Array:
+def _zipf(n: int, exponent: float) -> Floats:
     weights = np.arange(1, n + 1, dtype=np.float64) ** -exponent
     return np.asarray(weights / weights.sum())

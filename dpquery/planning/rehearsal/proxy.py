@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpquery.arrays import Ints
 from dpquery.exceptions import DataError, SpecError
 from dpquery.measurement.counting.tabulate import check_table_sizes, tabulate
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec
-from dpquery.operators.factors import Array
 from dpquery.planning.rehearsal.earlier_release import draw_records
 from dpquery.planning.rehearsal.prior import sample_prior
 from dpquery.progress import reporting
@@ -43,9 +42,9 @@ class Proxy:
     words: str
     records: int
     rows: int
-    table: Callable[[Subset], Array]
+    table: Callable[[Subset], Ints]
 
-    def answers(self, block: Block) -> NDArray[np.int64]:
+    def answers(self, block: Block) -> Ints:
         """Return the answers of a block, (m,), scaled to the declared rows and rounded."""
         counts = block.apply(self.table(block.attributes)).ravel()
         if self.records == self.rows:
@@ -93,12 +92,12 @@ def _of_csv(
     return Proxy(f"the public file {_printable(path)}", records, rows, tables.__getitem__)
 
 
-def _of_records(words: str, codes: Array, compiled: CompiledSpec, *, rows: int) -> Proxy:
+def _of_records(words: str, codes: Ints, compiled: CompiledSpec, *, rows: int) -> Proxy:
     """Count records in codes, (records, d), table by table on request; no table is stored."""
     classes = [class_of[codes[:, i]] for i, class_of in enumerate(compiled.classes)]
     shape = compiled.workload.shape_of_domain
 
-    def table(subset: Subset) -> Array:
+    def table(subset: Subset) -> Ints:
         sizes = [shape[i] for i in subset]
         counts = np.zeros(sizes, dtype=np.int64)
         np.add.at(counts, tuple(classes[i] for i in subset), 1)

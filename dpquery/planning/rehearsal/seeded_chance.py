@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpquery.arrays import Ints
 from dpquery.public_chance import public_generator
 
 
@@ -31,9 +31,7 @@ class SeededChance:
         """Return a uniform whole number from 0 to below the bound."""
         return int(self._rng.integers(bound))
 
-    def add_noise(
-        self, answers: NDArray[np.int64], *, budget: object, sensitivity: int, scale: float
-    ) -> NDArray[np.int64]:
+    def add_noise(self, answers: Ints, *, budget: object, sensitivity: int, scale: float) -> Ints:
         """Return answers with rounded normal noise of a scale; the budget is not used."""
         noise = self._rng.normal(scale=scale, size=answers.shape)
         return answers + np.rint(noise).astype(np.int64)

@@ -12,14 +12,15 @@ from statistics import fmean, stdev
 from time import process_time
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import OutOfTimeError
 from dpquery.limits import MAX_RAP_MEASURED
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.rap.budget import rap_budget
 from dpquery.measurement.rap.rounds import Projection, noisy_total, run_rounds, scaled_total
 from dpquery.operators.blocks import Workload
-from dpquery.operators.factors import Array
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.planning.rehearsal.proxy import Proxy
 from dpquery.planning.rehearsal.seeded_chance import SeededChance
@@ -183,12 +184,12 @@ class _Timed:
     projection: Projection
     end: float
 
-    def answers(self, position: int) -> Array:
+    def answers(self, position: int) -> NDArray[np.floating]:
         """Return the projection's answers, if there is time left."""
         self._check()
         return self.projection.answers(position)
 
-    def add(self, places: Array, noisy: Array, std: float) -> None:
+    def add(self, places: Ints, noisy: Floats, std: float) -> None:
         """Pass a round on, if there is time left."""
         self._check()
         self.projection.add(places, noisy, std)

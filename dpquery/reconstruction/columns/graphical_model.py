@@ -25,10 +25,11 @@ from typing import Protocol
 
 import numpy as np
 
+from dpquery.arrays import Floats
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.limits import MAX_QUERY_MATRIX_ENTRIES, MAX_TREE_CELLS
 from dpquery.operators.blocks import Block
-from dpquery.operators.factors import Array, Identity
+from dpquery.operators.factors import Identity
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
@@ -43,7 +44,7 @@ FIT_TOLERANCE = 1e-4
 class _Marginal(Protocol):
     """The argument that mbi passes to a query: a table over a subset of attributes."""
 
-    def datavector(self, *, flatten: bool) -> Array: ...
+    def datavector(self, *, flatten: bool) -> Floats: ...
 
 
 class _Model(Protocol):
@@ -124,9 +125,9 @@ class _Query:
     """The queries of one measurement: a matrix for each axis of a table, None for the identity."""
 
     shape: tuple[int, ...]
-    matrices: tuple[Array | None, ...]
+    matrices: tuple[Floats | None, ...]
 
-    def __call__(self, marginal: _Marginal) -> Array:
+    def __call__(self, marginal: _Marginal) -> Floats:
         import jax.numpy as jnp
 
         table = marginal.datavector(flatten=False).reshape(self.shape)
@@ -148,7 +149,7 @@ class GraphicalModel:
         """Take a model of mbi over attributes named by their places."""
         self._model = model
 
-    def answer(self, block: Block) -> Array:
+    def answer(self, block: Block) -> Floats:
         """Return the model's answers to a block, of shape block.row_shape."""
         import jax
 
@@ -158,7 +159,7 @@ class GraphicalModel:
 
 
 def fit_graphical(
-    strategy: Strategy, answers: Sequence[Array], *, noise_std: float, total: float
+    strategy: Strategy, answers: Sequence[Floats], *, noise_std: float, total: float
 ) -> GraphicalModel:
     """Fit the model to the noisy answers of a strategy's measurements.
 
@@ -197,11 +198,11 @@ def fit_graphical(
 
 
 def _scaled(
-    measurement: WeightedBlock, noisy: Array, noise_std: float
-) -> tuple[Array, float, _Query]:
+    measurement: WeightedBlock, noisy: Floats, noise_std: float
+) -> tuple[Floats, float, _Query]:
     """Return values, their standard deviation and their queries, with entries of at most one."""
     block, scale = measurement.block, float(measurement.weight)
-    matrices: list[Array | None] = []
+    matrices: list[Floats | None] = []
     for factor in block.factors:
         if isinstance(factor, Identity):
             matrices.append(None)

@@ -13,8 +13,8 @@ from typing import Literal, assert_never, get_args
 
 import numpy as np
 
+from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.exceptions import SpecError
-from dpquery.operators.factors import Array
 from dpquery.reconstruction.columns.consistency import QueryStructure, query_structure
 from dpquery.reconstruction.columns.simplex import (
     onto_chain,
@@ -97,7 +97,7 @@ def _parse(text: str) -> ExtraColumn:
 
 
 def with_columns(
-    answers: TableAnswers, columns: Sequence[ExtraColumn], *, model: Array | None = None
+    answers: TableAnswers, columns: Sequence[ExtraColumn], *, model: Floats | None = None
 ) -> TableAnswers:
     """Return a table's answers with the columns asked for; the estimates are as they were.
 
@@ -110,7 +110,9 @@ def with_columns(
     return replace(answers, extra=extra)
 
 
-def _values(answers: TableAnswers, column: ExtraColumn, model: Array | None) -> Array | None:
+def _values(
+    answers: TableAnswers, column: ExtraColumn, model: Floats | None
+) -> Floats | Ints | None:
     match column.name:
         case "nonnegative":
             return np.maximum(answers.estimate, 0.0)
@@ -125,7 +127,7 @@ def _values(answers: TableAnswers, column: ExtraColumn, model: Array | None) -> 
     assert_never(column.name)
 
 
-def thresholded(answers: TableAnswers, z: float | None) -> Array:
+def thresholded(answers: TableAnswers, z: float | None) -> Floats:
     """Return the estimates, and zero for those below z standard errors. (m,).
 
     Args:
@@ -140,7 +142,7 @@ def thresholded(answers: TableAnswers, z: float | None) -> Array:
     return np.where(noise, 0.0, answers.estimate)
 
 
-def consistent(answers: TableAnswers) -> Array | None:
+def consistent(answers: TableAnswers) -> Floats | None:
     """Return the consistent answers of a table; None where its queries overlap too much. (m,).
 
     A table of disjoint queries is projected onto the simplex of its size. Where one axis has
@@ -151,7 +153,7 @@ def consistent(answers: TableAnswers) -> Array | None:
     return None if structure.reason else _consistent(answers, structure)
 
 
-def _consistent(answers: TableAnswers, structure: QueryStructure) -> Array:
+def _consistent(answers: TableAnswers, structure: QueryStructure) -> Floats:
     fibres = _Fibres(answers.table.shape, structure)
     y = fibres.split(answers.estimate)
     v = fibres.split(relative_variances(answers.std_error, answers.estimate.shape))
@@ -175,7 +177,7 @@ def _consistent(answers: TableAnswers, structure: QueryStructure) -> Array:
     return fibres.join(fibres.complete(solved, total))
 
 
-def whole_numbers(answers: TableAnswers) -> Array | None:
+def whole_numbers(answers: TableAnswers) -> Ints | None:
     """Return the consistent answers as whole numbers that are consistent again. (m,) int64."""
     structure = query_structure(answers.table)
     if structure.reason:
@@ -207,14 +209,14 @@ class _Fibres:
     shape: tuple[int, ...]
     structure: QueryStructure
 
-    def split(self, values: Array) -> Array:
+    def split(self, values: Floats) -> Floats:
         """Return (fibres, queries of the axis)."""
         if self.structure.kind == "disjoint":
             return values.reshape(-1, 1)
         moved = np.moveaxis(values.reshape(self.shape), self.structure.axis, -1)
         return np.ascontiguousarray(moved).reshape(-1, moved.shape[-1])
 
-    def join(self, fibres: Array) -> Array:
+    def join(self, fibres: Numbers) -> Numbers:
         """Undo split."""
         if self.structure.kind == "disjoint":
             return fibres.ravel()
@@ -223,11 +225,11 @@ class _Fibres:
         moved = np.moveaxis(fibres.reshape(*others, fibres.shape[1]), -1, axis)
         return np.asarray(np.ascontiguousarray(moved).ravel())
 
-    def cells(self, queries: int) -> Array:
+    def cells(self, queries: int) -> Ints:
         """Return the places of the queries that the whole is the sum of."""
         return np.delete(np.arange(queries), self.structure.whole)
 
-    def complete(self, solved: Array, total: Array) -> Array:
+    def complete(self, solved: Numbers, total: Numbers) -> Numbers:
         """Return all queries of each fibre from those solved for."""
         match self.structure.kind:
             case "summed" | "bounded":

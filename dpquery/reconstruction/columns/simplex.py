@@ -6,14 +6,14 @@ is a problem of its own: rows do not see each other.
 
 import numpy as np
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Floats, Ints, Numbers
 
 # A value this close below a whole number is that number: sums of floats are no better.
 _SLACK = 1e-6
 _LEAST = 1e-12  # of the largest variance: what is known exactly hardly moves
 
 
-def relative_variances(std_error: Array | None, shape: tuple[int, ...]) -> Array:
+def relative_variances(std_error: Floats | None, shape: tuple[int, ...]) -> Floats:
     """Return positive variances of a table's answers; equal ones where none are known."""
     if std_error is None or not np.any(std_error):
         return np.ones(shape)
@@ -21,7 +21,7 @@ def relative_variances(std_error: Array | None, shape: tuple[int, ...]) -> Array
     return np.asarray(np.maximum(variance, _LEAST))
 
 
-def onto_simplex(y: Array, variance: Array, total: Array) -> Array:
+def onto_simplex(y: Floats, variance: Floats, total: Floats) -> Floats:
     """Return for each row the x >= 0 of the given total that is nearest to y.
 
     The minimum of sum_i (x_i - y_i)^2 / v_i is x_i = max(0, y_i - tau v_i), with the one tau that
@@ -49,7 +49,7 @@ def onto_simplex(y: Array, variance: Array, total: Array) -> Array:
         positive = still_positive
 
 
-def onto_chain(y: Array, variance: Array, total: Array) -> Array:
+def onto_chain(y: Floats, variance: Floats, total: Floats) -> Floats:
     """Return for each row the 0 <= x_1 <= ... <= x_m = total that is nearest to y.
 
     With bounds that are the same for all, this is isotonic regression cut at them.
@@ -72,7 +72,7 @@ def onto_chain(y: Array, variance: Array, total: Array) -> Array:
     return point
 
 
-def to_whole(x: Array, total: Array) -> Array:
+def to_whole(x: Floats, total: Numbers) -> Ints:
     """Round every row up or down to whole numbers of the given total: largest remainders go up.
 
     Args:

@@ -6,9 +6,9 @@ It sees what was measured and never the data; the same measurements give the sam
 import numpy as np
 from numpy.typing import NDArray
 
+from dpquery.arrays import Floats, Ints, Singles
 from dpquery.measurement.rap.rounds import RapMeasurement
 from dpquery.operators.blocks import Workload
-from dpquery.operators.factors import Array
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.public_chance import public_generator
 from dpquery.reconstruction.rap.measured_queries import MeasuredQueries
@@ -20,7 +20,7 @@ from dpquery.reconstruction.rap.whole_tables import WholeTables
 EVENNESS = 10.0  # the shape of the Gamma weights: their spread is 0.3 of their mean
 
 
-def start_rows(settings: RapSettings, shape: tuple[int, ...]) -> NDArray[np.float32]:
+def start_rows(settings: RapSettings, shape: tuple[int, ...]) -> Singles:
     """Return the distributions that the rows start with, one row a class: (sum of shape, n')."""
     rng = public_generator(settings.seed)
     size = (sum(shape), settings.relaxed_rows)
@@ -60,12 +60,12 @@ class RapProjection:
         """Steps of all projections so far."""
         return self._fit.steps
 
-    def answers(self, position: int) -> Array:
+    def answers(self, position: int) -> NDArray[np.floating]:
         """Return the synthetic answers of the workload block at a position: (m,) counts."""
         answers = self._rows.answer(self.workload.blocks[position]).ravel()
         return answers * np.float32(self.total)
 
-    def add(self, places: Array, noisy: Array, std: float) -> None:
+    def add(self, places: Ints, noisy: Floats, std: float) -> None:
         """Take in the noisy answers of a round, and fit again.
 
         Args:
@@ -84,7 +84,7 @@ class RapProjection:
             rows = self.settings.relaxed_rows
             self._project(finer, self._measured.query_answers(finer, rows=rows).target)
 
-    def _fit_to_all(self, noisy: Array, std: float) -> None:
+    def _fit_to_all(self, noisy: Floats, std: float) -> None:
         """Fit to the answers of all queries, in the order of the blocks and of their rows."""
         ends = np.cumsum([block.queries for block in self.workload.blocks])
         if len(noisy) != ends[-1]:

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dpquery.arrays import Floats
 from dpquery.operators.blocks import Block
-from dpquery.operators.factors import Array, Factor
+from dpquery.operators.factors import Factor
 from dpquery.reconstruction.rap.partition import Partition
 from dpquery.reconstruction.rap.query_answers import QueryAnswers, QueryForm
 
@@ -25,7 +26,7 @@ class MeasuredQueries:
     """All queries measured so far: a few numbers for each, and a vector for each new predicate."""
 
     def __init__(self) -> None:
-        self.predicates: list[tuple[int, Array]] = []
+        self.predicates: list[tuple[int, Floats]] = []
         self._numbers: dict[tuple[int, bytes], int] = {}
         self._forms: dict[tuple[int, int, int], _FormLists] = defaultdict(_FormLists)
 

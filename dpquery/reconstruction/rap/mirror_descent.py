@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpquery.operators.factors import Array
-from dpquery.reconstruction.rap.relaxed_rows import Floats
+from dpquery.arrays import Numbers, Singles
 
 MOST_STEPS = 1000
 WINDOW, PROGRESS = 100, 0.01  # so many steps have to lower the excess by this part of it
@@ -41,7 +40,7 @@ class Misfit:
 
     error: float
     worst: float
-    gradient: Array
+    gradient: Singles
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +53,7 @@ class FitTarget:
         answers: how many there are.
     """
 
-    misfit: Callable[[Floats], Misfit]
+    misfit: Callable[[Singles], Misfit]
     noise: float
     answers: int
 
@@ -82,7 +81,7 @@ class Fit:
         steps: that it tried, and all before it.
     """
 
-    masses: Floats
+    masses: Singles
     pull: float | None
     steps: int
 
@@ -91,8 +90,8 @@ class Fit:
 class _Point:
     """Relaxed rows, how far they are from the answers, and how far from the start."""
 
-    logs: Floats
-    masses: Floats
+    logs: Singles
+    masses: Singles
     misfit: Misfit
     distance: float
 
@@ -101,7 +100,7 @@ class _Point:
 
 
 def project(
-    target: FitTarget, masses: Floats, *, start: Floats, spans: Sequence[slice], last: Fit
+    target: FitTarget, masses: Singles, *, start: Singles, spans: Sequence[slice], last: Fit
 ) -> Fit:
     """Move relaxed rows towards noisy answers until noise explains how far they are from them.
 
@@ -116,10 +115,10 @@ def project(
     Privacy:
         Post-processing: a function of noisy answers and public inputs.
     """
-    anchor: Floats = np.log(start)
+    anchor: Singles = np.log(start)
     point = _point(target, np.log(np.maximum(masses, np.float32(1e-30))), anchor, spans)
     pull = FIRST_PULL * target.excess(point.misfit) if last.pull is None else RETURN * last.pull
-    velocity: Array = np.zeros_like(anchor)
+    velocity: Numbers = np.zeros_like(anchor)
     step, excess_before, tried = 0.0, math.inf, 0
     while not target.is_met(point.misfit) and tried < MOST_STEPS:
         if tried % WINDOW == 0:
@@ -140,7 +139,7 @@ def project(
     return Fit(point.masses, pull, last.steps + tried)
 
 
-def _point(target: FitTarget, logits: Array, anchor: Floats, spans: Sequence[slice]) -> _Point:
+def _point(target: FitTarget, logits: Numbers, anchor: Singles, spans: Sequence[slice]) -> _Point:
     logs, masses = softmax(logits, spans)
     misfit = target.misfit(masses)
     for span in spans:
@@ -152,7 +151,7 @@ def _point(target: FitTarget, logits: Array, anchor: Floats, spans: Sequence[sli
     return _Point(logs, masses, misfit, distance)
 
 
-def softmax(logits: Array, spans: Sequence[slice]) -> tuple[Floats, Floats]:
+def softmax(logits: Singles, spans: Sequence[slice]) -> tuple[Singles, Singles]:
     """Return distributions along each span: their logarithms, bounded, and the masses. (g, n')."""
     logs, masses = np.zeros_like(logits), np.ones_like(logits)
     for span in (span for span in spans if span.stop - span.start > 1):

@@ -13,12 +13,10 @@ from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
-from dpquery.operators.factors import Array
-from dpquery.reconstruction.rap.relaxed_rows import Floats, RelaxedRows
+from dpquery.arrays import Floats, Ints, Singles
+from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 
-Indices = NDArray[np.int64]
 Sparse: TypeAlias = "sp.csr_array[np.float32, tuple[int, int]]"
 
 
@@ -34,16 +32,16 @@ class Partition:
     """
 
     shape: tuple[int, ...]
-    places: Indices
+    places: Ints
 
     @classmethod
     def whole(cls, shape: tuple[int, ...]) -> "Partition":
         """Put all classes of an attribute in one group."""
         return cls(shape, np.repeat(np.arange(len(shape)), shape))
 
-    def refine(self, predicates: Sequence[tuple[int, Array]]) -> "Partition":
+    def refine(self, predicates: Sequence[tuple[int, Floats]]) -> "Partition":
         """Split groups until every predicate, (attribute, (n_i,)), is constant on each."""
-        predicates_of: list[list[Array]] = [[] for _ in self.shape]
+        predicates_of: list[list[Floats]] = [[] for _ in self.shape]
         for attribute, predicate in predicates:
             predicates_of[attribute].append(predicate)
         refined, count = [], 0
@@ -71,7 +69,7 @@ class Partition:
         where = (self.places, np.arange(len(self.places)))
         return sp.csr_array((ones, where), shape=(self.count, len(self.places)))
 
-    def over_groups(self, predicates: Sequence[tuple[int, Array]]) -> Sparse:
+    def over_groups(self, predicates: Sequence[tuple[int, Floats]]) -> Sparse:
         """Return predicates that are constant on groups as a matrix over these: (p, g)."""
         first = np.unique(self.places, return_index=True)[1]
         starts = np.cumsum([0, *self.shape])
@@ -87,7 +85,7 @@ class Partition:
         where = (np.concatenate(rows), np.concatenate(columns))
         return sp.csr_array((entries, where), shape=(len(predicates), self.count))
 
-    def split(self, masses: Floats, finer: "Partition", start: Floats) -> Floats:
+    def split(self, masses: Singles, finer: "Partition", start: Singles) -> Singles:
         """Return the masses of a finer partition's groups: their shares of the old ones.
 
         Args:
@@ -99,11 +97,11 @@ class Partition:
         parents[finer.places] = self.places
         return masses[parents] * (finer.members @ start) / (self.members @ start)[parents]
 
-    def rows(self, masses: Floats) -> RelaxedRows:
+    def rows(self, masses: Singles) -> RelaxedRows:
         """Spread the mass of every group evenly over its classes. masses: (g, n')."""
         sizes = np.bincount(self.places).astype(np.float32)
         values = (masses / sizes[:, None])[self.places]
         return RelaxedRows(self.shape, np.ascontiguousarray(values.T))
 
-    def _by_attribute(self, values: Array) -> list[Array]:
+    def _by_attribute(self, values: Ints) -> list[Ints]:
         return np.split(values, np.cumsum(self.shape)[:-1])

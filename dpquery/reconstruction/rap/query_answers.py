@@ -13,14 +13,11 @@ from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Floats, Ints, Singles
 from dpquery.reconstruction.rap.mirror_descent import FitTarget, Misfit
 from dpquery.reconstruction.rap.partition import Sparse
-from dpquery.reconstruction.rap.relaxed_rows import Floats
 
-Indices = NDArray[np.int64]
 # Of an array over queries and rows: the few that the programme needs at once stay in cache.
 CACHED_ENTRIES = 1 << 15
 
@@ -37,11 +34,11 @@ class QueryForm:
         std: (q,) standard deviations of their noise.
     """
 
-    plain: Indices
-    counted: Indices
+    plain: Ints
+    counted: Ints
     r: int
-    noisy: Array
-    std: Array
+    noisy: Floats
+    std: Floats
 
     def pieces(self, size: int) -> Iterator["QueryForm"]:
         """Split into pieces of at most so many queries."""
@@ -51,7 +48,7 @@ class QueryForm:
             yield QueryForm(plain, counted, self.r, self.noisy[queries], self.std[queries])
 
     @cached_property
-    def uses(self) -> tuple[Indices, Indices, Indices]:
+    def uses(self) -> tuple[Ints, Ints, Ints]:
         """The predicates used; their uses in (k + k', q), one predicate's after another's; ends."""
         used = np.concatenate([self.plain, self.counted]).ravel()
         predicates, counts = np.unique(used, return_counts=True)
@@ -78,7 +75,7 @@ class QueryAnswers:
         count = sum(len(form.noisy) for form in self.queries)
         return FitTarget(self.misfit, count * self._variance, count)
 
-    def misfit(self, masses: Floats) -> Misfit:
+    def misfit(self, masses: Singles) -> Misfit:
         """Compare with the answers; squared errors weigh 1 on average. masses: (g, n').
 
         O((p + k r q) n') time and O((p + g) n') memory.
@@ -108,7 +105,7 @@ class QueryAnswers:
         return tuple(piece for form in self.queries for piece in form.pieces(size))
 
 
-def threshold_probability(p: Floats, r: int) -> tuple[Floats, Floats]:
+def threshold_probability(p: Singles, r: int) -> tuple[Singles, Singles]:
     """Return the probability that at least r of k independent predicates hold, with its gradient.
 
     Args:
@@ -128,10 +125,10 @@ def threshold_probability(p: Floats, r: int) -> tuple[Floats, Floats]:
     return np.asarray(sum(last[1:], start=last[0])), slopes
 
 
-def _exactly(p: Floats, r: int) -> list[dict[int, Array]]:
+def _exactly(p: Singles, r: int) -> list[dict[int, Singles]]:
     """Return for i < k the probability that a of the first i hold, for a that lead to r - 1."""
     k = len(p)
-    states: list[dict[int, Array]] = [{0: np.ones((1,) * (p.ndim - 1), dtype=p.dtype)}]
+    states: list[dict[int, Singles]] = [{0: np.ones((1,) * (p.ndim - 1), dtype=p.dtype)}]
     for i in range(k - 1):
         last, states_of = states[-1], {}
         for a in range(max(0, r - k + i + 1), min(i + 1, r - 1) + 1):
@@ -142,7 +139,7 @@ def _exactly(p: Floats, r: int) -> list[dict[int, Array]]:
     return states
 
 
-def _values(form: QueryForm, probabilities: Floats) -> tuple[Floats, Floats]:
+def _values(form: QueryForm, probabilities: Singles) -> tuple[Singles, Singles]:
     """Return (q, n') values, and (k q, n') derivatives by the plain and the counted predicates."""
     plain, counted = probabilities[form.plain], probabilities[form.counted]
     rows = probabilities.shape[1]

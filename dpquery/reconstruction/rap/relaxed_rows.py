@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpquery.arrays import Ints, Singles
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_FINER_NUMBERS
 from dpquery.operators.blocks import Block
-from dpquery.operators.factors import Array, Factor, Identity, IdentityRows
+from dpquery.operators.factors import Factor, Identity, IdentityRows
 
-Floats = NDArray[np.float32]
 ROWS_AT_ONCE = 1024  # relaxed rows whose half-tables are in memory together: more leave the cache
 
 
@@ -38,11 +37,11 @@ class PredicateProbabilities:
         places: (m,) which of these each predicate is.
     """
 
-    distinct: Floats
-    places: NDArray[np.int64]
+    distinct: Singles
+    places: Ints
 
     @classmethod
-    def of(cls, values: Floats) -> "PredicateProbabilities":
+    def of(cls, values: Singles) -> "PredicateProbabilities":
         """Return probabilities without repeating predicates that agree on all rows. (m, n')."""
         seen: dict[bytes, int] = {}
         places = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in values])
@@ -60,7 +59,7 @@ class RelaxedRows:
     """
 
     shape: tuple[int, ...]
-    values: Floats
+    values: Singles
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.shape[1] != sum(self.shape):
@@ -68,7 +67,7 @@ class RelaxedRows:
         if self.values.dtype != np.float32 or len(self.values) == 0:
             raise ValueError("relaxed rows are of float32, and one at least")
 
-    def answer(self, block: Block) -> Floats:
+    def answer(self, block: Block) -> Singles:
         """Return the answers of a block as fractions of one: row_shape.
 
         Memory: the table, one more of its size, and n' numbers for every distinct predicate.
@@ -92,7 +91,7 @@ class RelaxedRows:
                 table = along(factor, table, axis)
         return table
 
-    def distribution(self, attribute: int) -> Floats:
+    def distribution(self, attribute: int) -> Singles:
         """Return the distributions of one attribute: (n', n_i)."""
         start = sum(self.shape[:attribute])
         return self.values[:, start : start + self.shape[attribute]]
@@ -115,9 +114,7 @@ class RelaxedRows:
         return tuple(PredicateProbabilities.of(values) for values in distributions)
 
 
-def spread_evenly(
-    rows: RelaxedRows, classes: Sequence[Array], finer: Sequence[Array]
-) -> RelaxedRows:
+def spread_evenly(rows: RelaxedRows, classes: Sequence[Ints], finer: Sequence[Ints]) -> RelaxedRows:
     """Return relaxed rows over finer classes: codes of one class share its probability evenly.
 
     Nothing that was measured says how the codes of a class differ, so this is a guess, and the one
@@ -152,12 +149,12 @@ def spread_evenly(
 
 
 def at_least(
-    probabilities: Sequence[Floats],
+    probabilities: Sequence[Singles],
     counted: Sequence[bool],
     r: int,
     *,
     in_term: Sequence[bool] = (),
-) -> Floats:
+) -> Singles:
     """Return the mean probability that at least r of the counted predicates hold, and all others.
 
     The signed sum of [MATH] 5, where every table is first added to the next larger one that holds
@@ -187,14 +184,14 @@ def at_least(
     return table
 
 
-def mean_product(probabilities: Sequence[Floats]) -> Floats:
+def mean_product(probabilities: Sequence[Singles]) -> Singles:
     """Return the mean over rows of prod_i p_i[j_i] for all j: (m_1, ..., m_k).
 
     Args:
         probabilities: for each axis (m_i, n') the probability of every predicate in every row.
     """
     rows = probabilities[0].shape[1]
-    total: Floats | None = None
+    total: Singles | None = None
     for start in range(0, rows, ROWS_AT_ONCE):
         left, right = halves([p[:, start : start + ROWS_AT_ONCE] for p in probabilities])
         product = half_table(left) @ half_table(right).T
@@ -205,7 +202,7 @@ def mean_product(probabilities: Sequence[Floats]) -> Floats:
     return total.reshape([len(p) for p in probabilities])
 
 
-def halves(probabilities: Sequence[Floats]) -> tuple[Sequence[Floats], Sequence[Floats]]:
+def halves(probabilities: Sequence[Singles]) -> tuple[Sequence[Singles], Sequence[Singles]]:
     """Split axes into two groups with as few products of each as can be; one axis has all ones."""
     both = (
         [*probabilities, np.ones_like(probabilities[0][:1])]
@@ -217,7 +214,7 @@ def halves(probabilities: Sequence[Floats]) -> tuple[Sequence[Floats], Sequence[
     return both[:cut], both[cut:]
 
 
-def half_table(probabilities: Sequence[Floats]) -> Floats:
+def half_table(probabilities: Sequence[Singles]) -> Singles:
     """Return the products of several axes in every row: (prod m_i, n')."""
     table = probabilities[0]
     for p in probabilities[1:]:
@@ -225,7 +222,7 @@ def half_table(probabilities: Sequence[Floats]) -> Floats:
     return table
 
 
-def along(factor: Factor, table: Floats, axis: int) -> Floats:
+def along(factor: Factor, table: Singles, axis: int) -> Singles:
     """Apply a factor along one axis of a table."""
     moved = np.moveaxis(table, axis, 0)
     flat = np.asarray(

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpquery.arrays import Singles
 from dpquery.operators.blocks import Workload
-from dpquery.operators.factors import Array
 from dpquery.reconstruction.rap.mirror_descent import FitTarget, Misfit
 from dpquery.reconstruction.rap.partition import Partition
 from dpquery.reconstruction.rap.relaxed_rows import (
     ROWS_AT_ONCE,
-    Floats,
     at_least,
     half_table,
     halves,
@@ -34,7 +33,7 @@ class WholeTables:
     """
 
     workload: Workload
-    noisy: tuple[Array, ...]
+    noisy: tuple[Singles, ...]
     std: float
 
     @property
@@ -49,7 +48,7 @@ class WholeTables:
         shape = self.workload.shape_of_domain
         return Partition(shape, np.arange(sum(shape)))
 
-    def misfit(self, masses: Floats) -> Misfit:
+    def misfit(self, masses: Singles) -> Misfit:
         """Compare with the answers. masses: (sum of shape, n')."""
         total, worst, gradient = 0.0, 0.0, np.zeros_like(masses)
         spans = self.partition.spans
@@ -72,13 +71,13 @@ class WholeTables:
 
 
 def at_least_slopes(
-    probabilities: Sequence[Floats],
+    probabilities: Sequence[Singles],
     counted: Sequence[bool],
     r: int,
-    table: Array,
+    table: Singles,
     *,
     in_term: Sequence[bool] = (),
-) -> list[Array]:
+) -> list[Singles]:
     """Return n' times the gradient of <table, at_least(probabilities, ...)> by the probabilities.
 
     Args:
@@ -95,7 +94,7 @@ def at_least_slopes(
     t = sum(among and also for among, also in zip(in_term, counted, strict=True))
     coef = (-1) ** (t - r) * math.comb(t - 1, t - r) if t > r else 1
     inside = [i for i, among in enumerate(in_term) if among]
-    slopes: list[Array] = [np.zeros_like(p) for p in probabilities]
+    slopes: list[Singles] = [np.zeros_like(p) for p in probabilities]
     flat = table.reshape([len(probabilities[i]) for i in inside])
     if inside:
         of_term = _slopes([probabilities[i] for i in inside], flat)
@@ -111,9 +110,9 @@ def at_least_slopes(
     return slopes
 
 
-def _slopes(probabilities: Sequence[Floats], table: Array) -> list[Array]:
+def _slopes(probabilities: Sequence[Singles], table: Singles) -> list[Singles]:
     """Return n' times the gradient of <table, mean_product(probabilities)> by the probabilities."""
-    slopes: list[list[Array]] = [[] for _ in probabilities]
+    slopes: list[list[Singles]] = [[] for _ in probabilities]
     for start in range(0, probabilities[0].shape[1], ROWS_AT_ONCE):
         left, right = halves([p[:, start : start + ROWS_AT_ONCE] for p in probabilities])
         matrix = table.reshape(-1, math.prod(map(len, right)))
@@ -124,7 +123,7 @@ def _slopes(probabilities: Sequence[Floats], table: Array) -> list[Array]:
     return [np.concatenate(slopes_of_axis, axis=1) for slopes_of_axis in slopes]
 
 
-def _within(probabilities: Sequence[Floats], table: Array) -> list[Array]:
+def _within(probabilities: Sequence[Singles], table: Singles) -> list[Singles]:
     """Return the gradient of sum_rows <table, prod_i p_i> by each p_i. table: (prod m_i, n')."""
     slopes = []
     for i in range(len(probabilities)):

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy import int64
-from numpy.typing import NDArray
 
+from dpquery.arrays import Ints
 from dpquery.exceptions import SpecError
 from dpquery.spec.model import Spec
 from dpquery.strategy.shapes.strategies import Strategy
@@ -57,14 +57,14 @@ def measurement_labels(spec: Spec, strategy: Strategy) -> tuple[MeasurementLabel
     )
 
 
-def values_digest(values: NDArray[int64]) -> str:
+def values_digest(values: Ints) -> str:
     """Return the sha256 of noisy values, as little-endian 64-bit integers. values: (m,)."""
     return hashlib.sha256(np.ascontiguousarray(values, dtype="<i8").data).hexdigest()
 
 
 def write_measurements(
     path: Path,
-    values: NDArray[int64],
+    values: Ints,
     measured: Sequence[MeasurementLabel],
     *,
     metadata: Mapping[str, str],
@@ -106,7 +106,7 @@ def write_measurements(
             )
 
 
-def _repeated(texts: Sequence[str], places: NDArray[int64]) -> pa.Array:
+def _repeated(texts: Sequence[str], places: Ints) -> pa.Array:
     """Return the text at each place."""
     names = {name: k for k, name in enumerate(dict.fromkeys(texts))}
     name_of = np.array([names[text] for text in texts])
@@ -115,9 +115,7 @@ def _repeated(texts: Sequence[str], places: NDArray[int64]) -> pa.Array:
     )
 
 
-def read_measurements(
-    path: Path, measured: Sequence[MeasurementLabel], *, digest: str
-) -> NDArray[int64]:
+def read_measurements(path: Path, measured: Sequence[MeasurementLabel], *, digest: str) -> Ints:
     """Return the noisy values of a release's file: (m,).
 
     Args:
@@ -137,7 +135,7 @@ def read_measurements(
         ) from None
 
 
-def _checked(path: Path, measured: Sequence[MeasurementLabel], digest: str) -> NDArray[int64]:
+def _checked(path: Path, measured: Sequence[MeasurementLabel], digest: str) -> Ints:
     rows = sum(label.rows for label in measured)
     with opened(path, rows=rows) as file:
         if file.schema_arrow.remove_metadata() != SCHEMA:
@@ -148,7 +146,7 @@ def _checked(path: Path, measured: Sequence[MeasurementLabel], digest: str) -> N
     return values
 
 
-def _values(file: pq.ParquetFile, ends: NDArray[int64]) -> NDArray[int64]:
+def _values(file: pq.ParquetFile, ends: Ints) -> Ints:
     rows, start = int(ends[-1]), 0
     values = np.empty(rows, dtype=int64)
     for batch in file.iter_batches(BATCH_VALUES, columns=["measurement", "value"]):
@@ -162,14 +160,14 @@ def _values(file: pq.ParquetFile, ends: NDArray[int64]) -> NDArray[int64]:
     return values
 
 
-def _ends(measured: Sequence[MeasurementLabel], rows: int) -> NDArray[int64]:
+def _ends(measured: Sequence[MeasurementLabel], rows: int) -> Ints:
     ends = np.fromiter(accumulate(label.rows for label in measured), int64)
     if not len(ends) or ends[-1] != rows:
         raise ValueError("rows")
     return ends
 
 
-def _places(ends: NDArray[int64], start: int, count: int) -> NDArray[int64]:
+def _places(ends: Ints, start: int, count: int) -> Ints:
     """Return which measurement each of some rows belongs to."""
     inside = np.clip(ends, start, start + count)
     counts = inside - np.append([start], inside[:-1])

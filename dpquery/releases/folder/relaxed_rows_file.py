@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from dpquery.arrays import Ints, Singles
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_RAP_FIT_NUMBERS
 from dpquery.operators.compile import CompiledSpec
-from dpquery.operators.factors import Array
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.releases.manifest.release_json import RELAXED_ROWS_FILE
 from dpquery.spec.domain import Attribute, Domain
@@ -25,7 +25,7 @@ from dpquery.untrusted.parquet import UNREADABLE, opened
 _SHOWN = 3  # values that the name of a class lists
 
 
-def relaxed_table(rows: RelaxedRows, domain: Domain, classes: Sequence[Array]) -> pa.Table:
+def relaxed_table(rows: RelaxedRows, domain: Domain, classes: Sequence[Ints]) -> pa.Table:
     """Return the content of relaxed_rows.parquet.
 
     Args:
@@ -43,14 +43,14 @@ def relaxed_table(rows: RelaxedRows, domain: Domain, classes: Sequence[Array]) -
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def class_labels(attribute: Attribute, classes: Array) -> list[str]:
+def class_labels(attribute: Attribute, classes: Ints) -> list[str]:
     """Return the label of each class of codes: its value, its range, or a list of its values."""
     order = np.argsort(classes, kind="stable")
     ends = np.cumsum(np.bincount(classes))[:-1]
     return [_class_label(attribute, codes) for codes in np.split(order, ends)]
 
 
-def _class_label(attribute: Attribute, codes: Array) -> str:
+def _class_label(attribute: Attribute, codes: Ints) -> str:
     first, last = int(codes[0]), int(codes[-1])
     if len(codes) == 1:
         return attribute.label(first)
@@ -64,7 +64,7 @@ def _class_label(attribute: Attribute, codes: Array) -> str:
     return listed if more <= 0 else f"{listed} or {more} more"
 
 
-def rows_digest(values: Array) -> str:
+def rows_digest(values: Singles) -> str:
     """Return the sha256 of relaxed rows, as little-endian 32-bit floats. values: (rows, k)."""
     return hashlib.sha256(np.ascontiguousarray(values, dtype="<f4").data).hexdigest()
 
@@ -101,7 +101,7 @@ def read_relaxed(directory: Path, compiled: CompiledSpec, *, digest: str) -> Rel
     )
 
 
-def _read(path: Path, *, columns: int) -> Array:
+def _read(path: Path, *, columns: int) -> Singles:
     """Return the content of a file of so many columns, of no more numbers than RAP allows."""
     with opened(path, rows=None) as file:
         types = file.schema_arrow.types

@@ -2,8 +2,8 @@
 
 The columns are those that the spec declares, in its order: listed values as they stand in the data,
 whole numbers as digits, a bin by its middle, a period by its first day, yes and no by the first
-text of each, the code of other texts by a text that nothing else accepts. Where the unit is a
-person, every record is another person: which records belong together is not known.
+text of each, an `other` bin by a text that nothing else accepts. Where the unit is a person, every
+record is another person: which records belong together is not known.
 """
 
 import csv
@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import assert_never
 
 import numpy as np
-from numpy import int64
-from numpy.typing import NDArray
 
+from dpquery.arrays import Ints
 from dpquery.exceptions import SpecError
 from dpquery.measurement.counting.value_codes import code_of
 from dpquery.operators.compile import CompiledSpec
@@ -80,7 +79,7 @@ def header(spec: Spec) -> list[str]:
 def _lines(
     spec: Spec,
     values: Sequence[Sequence[Sequence[str]]],
-    codes: Sequence[NDArray[int64]],
+    codes: Sequence[Ints],
     *,
     first: int,
 ) -> Iterator[tuple[str, ...]]:
@@ -95,7 +94,7 @@ def _lines(
     return zip(*columns, strict=True)
 
 
-def _column_codes(attribute: Attribute, codes: NDArray[int64]) -> list[NDArray[int64]]:
+def _column_codes(attribute: Attribute, codes: Ints) -> list[Ints]:
     """Split the codes of an attribute into those of its columns; the first is the slowest."""
     by_column = []
     for column in reversed(attribute.columns):

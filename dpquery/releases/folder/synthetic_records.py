@@ -14,16 +14,15 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy import float64, int64, uint64
-from numpy.typing import NDArray
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Floats, Ints, Singles
 from dpquery.public_chance import PublicChance
 from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 
 
 def rounded_records(
-    rows: RelaxedRows, classes: Sequence[Array], *, records: int, chance: PublicChance
-) -> list[NDArray[int64]]:
+    rows: RelaxedRows, classes: Sequence[Ints], *, records: int, chance: PublicChance
+) -> list[Ints]:
     """Return the codes of each attribute in so many records, in shuffled order.
 
     Args:
@@ -55,9 +54,7 @@ def rounded_records(
     return codes
 
 
-def _classes_at(
-    distribution: NDArray[np.float32], row: NDArray[int64], place: NDArray[float64]
-) -> NDArray[int64]:
+def _classes_at(distribution: Singles, row: Ints, place: Floats) -> Ints:
     """Return the class in which each place of [0, 1) of a row's distribution falls. (m,)."""
     n = distribution.shape[1]
     reached = np.cumsum(distribution, axis=1, dtype=float64)
@@ -68,7 +65,7 @@ def _classes_at(
     return np.asarray(np.clip(position, 0, last[row]))  # a sum of floats may fall short of one
 
 
-def _codes_of(classes: Array, drawn: NDArray[int64], uniform: NDArray[float64]) -> NDArray[int64]:
+def _codes_of(classes: Ints, drawn: Ints, uniform: Floats) -> Ints:
     """Return a code of each class, every one of it as likely. (m,)."""
     order, sizes = np.argsort(classes, kind="stable"), np.bincount(classes)
     starts = np.cumsum(sizes) - sizes

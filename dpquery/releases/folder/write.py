@@ -25,9 +25,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy import int64
-from numpy.typing import NDArray
 
+from dpquery.arrays import Ints
 from dpquery.exceptions import DpqueryError, PlanConflictError, SpecError
 from dpquery.measurement.ledger.files import sync_path
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
@@ -65,7 +64,7 @@ class Sources:
     """
 
     plan: bytes
-    values: NDArray[int64]
+    values: Ints
     measured: tuple[MeasurementLabel, ...]
 
 

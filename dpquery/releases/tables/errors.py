@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy import float64, int32, int64
 from numpy.typing import NDArray
 
+from dpquery.arrays import Floats
 from dpquery.spec.model import Item
 
 NOISY, VERY_NOISY = 0.3, 0.5
@@ -46,7 +47,7 @@ UNKNOWN_SCHEMA = pa.schema([field.with_nullable(True) for field in ERRORS_SCHEMA
 """The same where errors are not known: everything but `item`, `queries` and `weight` is null."""
 
 
-def relative_errors(estimate: NDArray[float64], std_error: NDArray[float64]) -> NDArray[float64]:
+def relative_errors(estimate: Floats, std_error: Floats) -> Floats:
     """Return std_error / |estimate|: infinite at an estimate of zero, zero without noise. (m,)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.abs(estimate)
@@ -55,7 +56,7 @@ def relative_errors(estimate: NDArray[float64], std_error: NDArray[float64]) -> 
     return relative
 
 
-def flags(relative: NDArray[float64]) -> NDArray[int32]:
+def flags(relative: Floats) -> NDArray[int32]:
     """Return for each relative error its place in FLAGS. (m,)."""
     return np.add(relative >= NOISY, relative >= VERY_NOISY, dtype=int32)
 
@@ -68,7 +69,7 @@ class Tally:
         self.squares: list[float] = []
         self.std_error, self.relative = _Median(), _Median()
 
-    def add(self, std_error: NDArray[float64], relative: NDArray[float64]) -> None:
+    def add(self, std_error: Floats, relative: Floats) -> None:
         """Add rows: (m,) standard errors and (m,) relative errors."""
         self.rows += len(std_error)
         self.flagged += int((relative >= NOISY).sum())
@@ -115,7 +116,7 @@ class _Median:
         self.counts, self.sums = np.zeros(_BINS, dtype=int64), np.zeros(_BINS)
         self.high = 0.0
 
-    def add(self, values: NDArray[float64]) -> None:
+    def add(self, values: Floats) -> None:
         if not len(values):
             return
         if values.strides == (0,):  # one number for all rows
@@ -123,7 +124,7 @@ class _Median:
             return
         self._add(np.ascontiguousarray(values, dtype=float64), 1)
 
-    def _add(self, values: NDArray[float64], times: int) -> None:
+    def _add(self, values: Floats, times: int) -> None:
         bins = values.view(int64) >> _DROPPED_BITS
         low = int(bins.min())
         bins -= low

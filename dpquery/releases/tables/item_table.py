@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy import float64, int32, int64
-from numpy.typing import NDArray
+from numpy import int32
 
+from dpquery.arrays import Floats, Ints
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.releases.tables.errors import FLAGS, NO_ERROR_BARS, flags, relative_errors
 from dpquery.releases.tables.label_columns import (
@@ -41,7 +41,7 @@ _VALUES = [
 ]
 _WITHOUT_ERRORS = [field.with_nullable(field.name not in ("estimate", "flag")) for field in _VALUES]
 
-Values = NDArray[float64]
+Values = Floats
 
 
 class Batch(NamedTuple):
@@ -236,7 +236,7 @@ def _by_table(texts: Sequence[str], segments: Sequence[_Segment]) -> pa.Array:
     return encoded(np.repeat(numbers, counts), pa.array(list(places), pa.string()))
 
 
-def _part(values: NDArray[float64] | NDArray[int64] | None, segment: _Segment) -> pa.Array:
+def _part(values: Floats | Ints | None, segment: _Segment) -> pa.Array:
     """Return some rows of an extra column; nulls where the table has no such values."""
     if values is None:
         return pa.nulls(segment.stop - segment.start)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy import int32
 from numpy.typing import NDArray
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Bools, Numbers
 from dpquery.releases.tables.labels import NO_RANGE, AttributeColumns
 from dpquery.spec.predicates import PredicateSet
 
@@ -34,7 +34,7 @@ class LabelRuns(NamedTuple):
         return slice(self.begin, self.begin + self.stop - self.start)
 
 
-def repeat_runs(values: Array, runs: LabelRuns, out: Array) -> None:
+def repeat_runs(values: Numbers, runs: LabelRuns, out: Numbers) -> None:
     """Write values[row // length % n] for each row of a table to out. values: (n,)."""
     start, stop, length = runs.start, runs.stop, runs.length
     n, rows = len(values), stop - start
@@ -78,9 +78,9 @@ class FilledColumns:
         """Make room for so many rows."""
         self.columns = columns
         dtype = _DTYPES.get(columns.type, "int64") if columns.dictionary is None else "int32"
-        self.value: Array = np.zeros(rows, dtype=dtype)
+        self.value: Numbers = np.zeros(rows, dtype=dtype)
         if columns.codes is not None:
-            self.code: Array = np.full(rows, NO_RANGE, dtype=int32)
+            self.code: Numbers = np.full(rows, NO_RANGE, dtype=int32)
         if columns.ends is not None:
             dtype = _DTYPES[columns.ends]
             self.low, self.high = np.zeros(rows, dtype=dtype), np.zeros(rows, dtype=dtype)
@@ -115,6 +115,6 @@ def encoded(places: NDArray[int32], dictionary: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(places), dictionary, safe=False)
 
 
-def masked(values: Array, missing: NDArray[np.bool_]) -> pa.Array:
+def masked(values: Numbers, missing: Bools) -> pa.Array:
     """Return a column with nulls where values are missing, without a mask where none is."""
     return pa.array(values, mask=missing) if missing.any() else pa.array(values)

@@ -1,7 +1,7 @@
 """The columns that show the queries on one attribute: labels and, where it is ordered, range ends.
 
 An attribute that an item asks for code by code in every table is one typed column. Any other use
-(ranges, groups, totals, an `other` row, tables without the attribute) is a column of labels, to
+(ranges, groups, totals, an `other` bin, tables without the attribute) is a column of labels, to
 which whole numbers, dates and bins add `_from` and `_to`: first and last whole number or day, or
 the edges of a half-open range of bins; null where the query is no range. Listed values whose labels
 are not their codes add `_code`: the code of a row that is one value, and null elsewhere.
@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy import float64, int64
 from numpy.typing import NDArray
 
+from dpquery.arrays import Bools, Floats, Ints
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Dates, Integers
 from dpquery.spec.model import Item
 from dpquery.spec.predicates import (
@@ -46,8 +47,8 @@ class QueryLabels:
     """
 
     labels: Sequence[str]
-    first: NDArray[int64]
-    last: NDArray[int64]
+    first: Ints
+    last: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +64,11 @@ class ColumnValues:
             the attribute has no such column.
     """
 
-    value: NDArray[int64] | NDArray[np.datetime64]
-    low: NDArray[int64] | NDArray[float64] | NDArray[np.datetime64] | None
-    high: NDArray[int64] | NDArray[float64] | NDArray[np.datetime64] | None
-    is_range: NDArray[np.bool_]
-    code: NDArray[int64] | None = None
+    value: Ints | NDArray[np.datetime64]
+    low: Ints | Floats | NDArray[np.datetime64] | None
+    high: Ints | Floats | NDArray[np.datetime64] | None
+    is_range: Bools
+    code: Ints | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +228,7 @@ def _run(codes: Sequence[int], length: int) -> tuple[int, int]:
 
 def _range_codes(
     predicates: PrefixSet | AllRangesSet | WidthSet | IntervalSet,
-) -> tuple[NDArray[int64], NDArray[int64]]:
+) -> tuple[Ints, Ints]:
     """Return first and last codes as predicates.ranges yields them, without a Python loop."""
     match predicates:
         case PrefixSet(length=length):

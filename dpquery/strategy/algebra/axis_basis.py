@@ -9,9 +9,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, qr, solve_triangular, svd
 
-from dpquery.operators.factors import Array, Factor
+from dpquery.arrays import Floats
+from dpquery.operators.factors import Factor
 
 SHORTEST_LENGTH = 1e-14  # of the lengths of a basis, in proportion to the greatest
 
@@ -29,10 +31,10 @@ class AxisBasis:
         dense: whether the parts have no common basis.
     """
 
-    basis: Array
-    total: Array
-    rows: tuple[Array | None, ...]
-    scales: tuple[Array, ...]
+    basis: Floats
+    total: Floats
+    rows: tuple[Floats | None, ...]
+    scales: tuple[Floats, ...]
     dense: bool
 
     @property
@@ -47,7 +49,7 @@ def axis_basis(n: int, factors: Sequence[Factor | None]) -> AxisBasis:
     distinct = {factor.key: factor for factor in factors if factor is not None}
     tops = {key: float(factor.max_abs()) for key, factor in distinct.items()}
     rows = {key: factor.dense() / tops[key] for key, factor in distinct.items()}
-    split: dict[Hashable, tuple[Array | None, Array]] = {}
+    split: dict[Hashable, tuple[Floats | None, Floats]] = {}
     if len(distinct) == 2 and None not in keys:
         basis, pair = _common_basis(*rows.values())
         for key, (F, lengths) in zip(rows, pair, strict=True):
@@ -68,13 +70,13 @@ def axis_basis(n: int, factors: Sequence[Factor | None]) -> AxisBasis:
 
 
 def _of_parts(
-    basis: Array, total: Array, parts: Sequence[tuple[Array | None, Array]], *, dense: bool
+    basis: Floats, total: Floats, parts: Sequence[tuple[Floats | None, Floats]], *, dense: bool
 ) -> AxisBasis:
     rows, scales = zip(*parts, strict=True)
     return AxisBasis(basis, total, rows, scales, dense)
 
 
-def _common_basis(A: Array, B: Array) -> tuple[Array, list[tuple[Array, Array]]]:
+def _common_basis(A: Floats, B: Floats) -> tuple[Floats, list[tuple[Floats, Floats]]]:
     """Return V for which A V and B V have orthogonal columns: each as columns times lengths.
 
     With [A; B] = Q R and W the singular vectors of the upper part of Q, V = R^-1 W: both parts of
@@ -98,7 +100,7 @@ def _common_basis(A: Array, B: Array) -> tuple[Array, list[tuple[Array, Array]]]
     return solve_triangular(R, W), [(columns, cosines), (below, sines)]
 
 
-def total_first(R: Array) -> tuple[Array, Array, Array]:
+def total_first(R: NDArray[np.floating]) -> tuple[Floats, Floats, Floats]:
     """Return V = R^-1 H, the total 1'V, which is zero but for its first entry, and H.
 
     H is the reflection of R'^-1 1 onto the first axis, so that A V = Q H has orthonormal columns
@@ -114,6 +116,6 @@ def total_first(R: Array) -> tuple[Array, Array, Array]:
     return solve_triangular(R, H), total, H
 
 
-def _check_positive(lengths: Array) -> None:
+def _check_positive(lengths: Floats) -> None:
     if not float(lengths.min()) > SHORTEST_LENGTH * float(lengths.max()):
         raise LinAlgError("a factor without full column rank, in floats")

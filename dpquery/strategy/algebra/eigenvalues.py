@@ -1,17 +1,18 @@
 """Eigenvalues of Grams: cleaned of rounding, and by halves where a Gram allows it."""
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Floats
 
 
-def above_rounding(eigenvalues: Array) -> Array:
+def above_rounding(eigenvalues: NDArray[np.floating]) -> Floats:
     """Set to zero what may be rounding alone: the root of 1e-16 would add 1e-8 to a lower bound."""
     least = len(eigenvalues) * np.finfo(float).eps * np.max(eigenvalues, initial=0.0)
     return np.where(eigenvalues > least, eigenvalues, 0.0)
 
 
-def eigvalsh(A: Array) -> Array:
+def eigvalsh(A: Floats) -> NDArray[np.floating]:
     """Return the eigenvalues of a symmetric A, in no order. (n,)."""
     halves = _halves(A)
     if halves is None:
@@ -19,7 +20,7 @@ def eigvalsh(A: Array) -> Array:
     return np.concatenate([np.linalg.eigvalsh(half) for half in halves])
 
 
-def eigh(A: Array) -> tuple[Array, Array]:
+def eigh(A: Floats) -> tuple[Floats, Floats]:
     """Return eigenvalues, in no order, and eigenvectors of a symmetric A. (n,), (n, n)."""
     halves = _halves(A)
     if halves is None:
@@ -35,7 +36,7 @@ def eigh(A: Array) -> tuple[Array, Array]:
     return np.concatenate([w_even, w_odd]), U
 
 
-def _halves(A: Array) -> tuple[Array, Array] | None:
+def _halves(A: Floats) -> tuple[Floats, Floats] | None:
     """Return what A is on even and on odd vectors, if it is the same from both ends.
 
     Each has half the size, so that both together take a quarter of the work.

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from dpquery.arrays import Floats
 from dpquery.operators.blocks import Block, SplitFactor
-from dpquery.operators.factors import ROW_CHUNK, Array
+from dpquery.operators.factors import ROW_CHUNK
 from dpquery.strategy.algebra.joint_system import JointSystem
 
 POWER_COST = 8  # multiplications that a coefficient takes once it is there, about
-_Step = tuple[Array, Array | None]
+_Step = tuple[Floats, Floats | None]
 """Predicates of an axis in its basis, (m, n), and F of a part, (rows, n): None sums over it."""
 
 
@@ -33,7 +34,7 @@ def joint_power_work(system: JointSystem, block: Block) -> int:
     return work * len(block.summands)
 
 
-def joint_power_sums(system: JointSystem, block: Block) -> tuple[Array, Array]:
+def joint_power_sums(system: JointSystem, block: Block) -> tuple[Floats, Floats]:
     """Return the sums of fourth and of sixth powers of every query's coefficients, on all parts.
 
     Args:
@@ -67,7 +68,7 @@ def _dense_rows(system: JointSystem, k: int) -> int:
     return math.prod(part[i].shape[0] for i in system.dense if i in part)
 
 
-def _on_part(system: JointSystem, block: Block, k: int, coefficients: Sequence[Array]) -> Array:
+def _on_part(system: JointSystem, block: Block, k: int, coefficients: Sequence[Floats]) -> Floats:
     """Return Q t on the rows of a part, F applied on the dense axes alone.
 
     Returns:
@@ -107,8 +108,8 @@ def _steps(system: JointSystem, block: Block, k: int, sides: Sequence[SplitFacto
 
 
 def _written_out(
-    starts: Sequence[Array], steps: Sequence[Sequence[_Step]], coefs: Sequence[float]
-) -> Iterator[tuple[tuple[slice, ...], Array]]:
+    starts: Sequence[Floats], steps: Sequence[Sequence[_Step]], coefs: Sequence[float]
+) -> Iterator[tuple[tuple[slice, ...], Floats]]:
     """Yield the coefficients of all queries of a block on the rows of a part, some at a time.
 
     Args:
@@ -129,12 +130,12 @@ def _written_out(
 
 
 def _next_axis(
-    tensors: Sequence[Array],
+    tensors: Sequence[Floats],
     steps: Sequence[Sequence[_Step]],
     coefs: Sequence[float],
     widths: Sequence[int],
     places: tuple[slice, ...],
-) -> Iterator[tuple[tuple[slice, ...], Array]]:
+) -> Iterator[tuple[tuple[slice, ...], Floats]]:
     """Take the predicates of one axis after the other; a tensor's second axis is the next one."""
     axis = len(places)
     if axis == len(widths):

@@ -21,6 +21,7 @@ from functools import cached_property, reduce
 import numpy as np
 from scipy.linalg import LinAlgError, solve_triangular
 
+from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.limits import (
     MAX_JOINT_CELLS,
     MAX_JOINT_CLASSES,
@@ -30,7 +31,7 @@ from dpquery.limits import (
     MAX_JOINT_WORK,
 )
 from dpquery.operators.blocks import Block, SplitFactor
-from dpquery.operators.factors import ROW_CHUNK, Array, Factor
+from dpquery.operators.factors import ROW_CHUNK, Factor
 from dpquery.operators.tensors import kron_apply, outer_product
 from dpquery.strategy.algebra.axis_basis import AxisBasis, axis_basis
 
@@ -52,11 +53,11 @@ class _Stack:
         R: (p, r, r), upper triangular.
     """
 
-    places: Array
+    places: Ints
     active: tuple[int, ...]
-    columns: Array
-    Q: Array
-    R: Array
+    columns: Ints
+    Q: Floats
+    R: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +95,7 @@ class JointSystem:
         work = squares * self.layout(block)[0] if self.dense else 0
         return block.queries <= MAX_JOINT_ROWS and work <= MAX_JOINT_WORK
 
-    def project(self, answers: Sequence[Array]) -> tuple[Array, ...]:
+    def project(self, answers: Sequence[Floats]) -> tuple[Floats, ...]:
         """Return Q'y of the noisy answers of every part, stack by stack: (p, r) each.
 
         Args:
@@ -110,11 +111,11 @@ class JointSystem:
             for stack in self.stacks
         )
 
-    def _in_basis(self, k: int, noisy: Array) -> Array:
+    def _in_basis(self, k: int, noisy: Floats) -> Floats:
         """Return kron_i F_i'y of a part: (places, its cells on the dense axes)."""
         measured = sorted(self.parts[k])
 
-        def adjoint(i: int) -> Callable[[Array], Array]:
+        def adjoint(i: int) -> Callable[[Floats], Floats]:
             F = self.axes[i].rows[k]
             return lambda Y: Y if F is None else F.T @ Y
 
@@ -126,7 +127,7 @@ class JointSystem:
         wide = np.broadcast_to(tensor.reshape(*lengths, cells), (*self.places, cells))
         return wide.reshape(math.prod(self.places), cells)
 
-    def answer(self, block: Block, projected: Sequence[Array]) -> Array:
+    def answer(self, block: Block, projected: Sequence[Floats]) -> Floats:
         """Return the least squares answers of a block, of shape row_shape.
 
         Args:
@@ -143,7 +144,7 @@ class JointSystem:
                 total[rows] += coef * self._summed(block, self._at_places(inner), (sides,))
         return self.arranged(total, block)
 
-    def variances(self, block: Block) -> Array:
+    def variances(self, block: Block) -> Floats:
         """Return the variance of every query of a block under unit noise, of shape row_shape.
 
         An r-of-k block sums t t' over all pairs of the products that it consists of.
@@ -164,7 +165,7 @@ class JointSystem:
 
     def coefficients(
         self, block: Block, sides: Sequence[SplitFactor]
-    ) -> Iterator[tuple[slice, list[Array]]]:
+    ) -> Iterator[tuple[slice, list[Floats]]]:
         """Yield t of the predicates on the dense axes, some rows at a time: (p, rows, r) a stack.
 
         What is small is kept: it serves variances, answers and every draw of the solution check.
@@ -190,12 +191,12 @@ class JointSystem:
             self._kept_coefficients[key] = pieces
 
     @cached_property
-    def _kept_coefficients(self) -> dict[Hashable, list[tuple[slice, list[Array]]]]:
+    def _kept_coefficients(self) -> dict[Hashable, list[tuple[slice, list[Floats]]]]:
         return {}
 
     def _solve(
         self, block: Block, sides: Sequence[SplitFactor]
-    ) -> Iterator[tuple[slice, list[Array]]]:
+    ) -> Iterator[tuple[slice, list[Floats]]]:
         tables = [self.predicates(block, sides, i, slice(None)) for i in self.dense]
         counts = tuple(len(table) for table in tables)
         rows, numbers = math.prod(counts), sum(s.R.shape[0] * s.R.shape[1] for s in self.stacks)
@@ -211,7 +212,7 @@ class JointSystem:
 
     def predicates(
         self, block: Block, sides: Sequence[SplitFactor], i: int, columns: slice
-    ) -> Array:
+    ) -> Floats:
         """Return q V for every predicate q of a block on one attribute: (m, columns)."""
         axis, total = self.axes[i], self.axes[i].total[None, columns]
         if i not in block.attributes:
@@ -222,7 +223,7 @@ class JointSystem:
             return a * np.repeat(total, factor.shape[0], axis=0)
         return np.asarray(a * total + b * factor.matmat(axis.basis[:, columns]))
 
-    def _at_places(self, values: Iterator[Array]) -> Array:
+    def _at_places(self, values: Iterator[Floats]) -> Floats:
         """Return the values of all stacks where they belong: (rows, *diagonal axes)."""
         pairs = list(zip(self.stacks, values, strict=True))
         out = np.zeros((len(pairs[0][1]), math.prod(self.places)))
@@ -230,7 +231,9 @@ class JointSystem:
             out[:, stack.places] = at
         return out.reshape(-1, *self.places)
 
-    def _summed(self, block: Block, tensor: Array, sides: Sequence[Sequence[SplitFactor]]) -> Array:
+    def _summed(
+        self, block: Block, tensor: Floats, sides: Sequence[Sequence[SplitFactor]]
+    ) -> Floats:
         """Sum over the diagonal axes, times the predicates of one side or of two multiplied.
 
         Args:
@@ -268,7 +271,7 @@ class JointSystem:
         single = (block.row_shape[k] for k in self.single(block))
         return (dense, *(counts.get(i, 1) for i in self.diagonal), *single)
 
-    def arranged(self, values: Array, block: Block) -> Array:
+    def arranged(self, values: Floats, block: Block) -> Floats:
         """Return values laid out by `layout` with one axis an attribute of the block, in order."""
         single = [block.attributes[k] for k in self.single(block)]
         order = (*self.dense, *self.diagonal, *single)
@@ -279,7 +282,7 @@ class JointSystem:
         return moved.reshape(block.row_shape)
 
 
-def _solved(R: Array, q: Array) -> Array:
+def _solved(R: Floats, q: Floats) -> Floats:
     """Return t with t R = q at every place. R: (p, r, r) upper triangular, q: (rows, r).
 
     Raises:
@@ -299,7 +302,7 @@ def _solved(R: Array, q: Array) -> Array:
     return t
 
 
-def _check_residual(product: Array, expected: Array, what: str) -> None:
+def _check_residual(product: Floats, expected: Floats, what: str) -> None:
     """Raise LinAlgError where a product is not what it should be, or not a number."""
     scale = float(np.abs(expected).max(initial=0.0))
     if not float(np.abs(product - expected).max(initial=0.0)) <= SOLVED_RESIDUAL * scale:
@@ -357,9 +360,9 @@ def _stacks(axes: Sequence[AxisBasis], weights: Sequence[float]) -> Iterator[_St
             yield _Stack(places, tuple(active), columns, Q, R)
 
 
-def _alike(values: Sequence[Array]) -> Iterator[tuple[Array, list[int]]]:
+def _alike(values: Sequence[Floats]) -> Iterator[tuple[Ints, list[int]]]:
     """Yield the places at which the same parts see something, and those parts."""
-    marks: Array = np.zeros(len(values[0]), dtype=np.int64)
+    marks: Ints = np.zeros(len(values[0]), dtype=np.int64)
     for value in values:  # renumbered after every part: few patterns however many parts
         marks = np.unique(2 * marks + (value != 0), return_inverse=True)[1].ravel()
     for mark in range(int(marks.max()) + 1):
@@ -369,8 +372,8 @@ def _alike(values: Sequence[Array]) -> Iterator[tuple[Array, list[int]]]:
             yield places, active
 
 
-def _kron(matrices: Sequence[Array]) -> Array:
-    total: Array = np.ones((1, 1))
+def _kron(matrices: Sequence[Floats]) -> Floats:
+    total: Numbers = np.ones((1, 1))
     for matrix in matrices:
         total = np.kron(total, matrix)
     return total

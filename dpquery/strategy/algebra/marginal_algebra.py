@@ -12,8 +12,8 @@ way, with mu_i = 1'(A_i'A_i)^-1 1 for n_i ([MATH] 7).
 
 import numpy as np
 
+from dpquery.arrays import Floats
 from dpquery.limits import MAX_ALGEBRA_ATTRIBUTES
-from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram, total_sum, trace
 from dpquery.strategy.algebra.subset_sums import BlockSums
 from dpquery.strategy.algebra.subsets import Subset
@@ -44,19 +44,19 @@ def workload_eigenvalues(gram: Gram) -> dict[Subset, float]:
     return {blocks.subsets[k]: float(sums[k]) for k in kept}
 
 
-def _difference(x: Array, y: Array) -> Array:
+def _difference(x: Floats, y: Floats) -> Floats:
     """Return x - y, and zero where that is rounding alone."""
     return np.where(np.abs(x - y) > CANCELLATION * np.abs(x), x - y, 0.0)
 
 
-def distinct_or_all(vector: Array) -> Array:
+def distinct_or_all(vector: Floats) -> Floats:
     """Return one entry where all are equal but for rounding: constant axes then cost nothing."""
     if len(vector) and np.ptp(vector) <= CANCELLATION * np.abs(vector).max():
         return vector[:1]
     return vector
 
 
-def polynomial_power(g: Array, order: int) -> Array:
+def polynomial_power(g: Floats, order: int) -> Floats:
     """Return the coefficients of a power of g. g: (2,)*k -> (order + 1,)*k.
 
     >>> polynomial_power(np.array([1.0, 1.0]), 4)

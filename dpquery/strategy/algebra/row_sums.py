@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dpquery.arrays import Floats
 from dpquery.operators.blocks import Block
-from dpquery.operators.factors import Array
 
-RowTerms = list[tuple[float, list[Array]]]
+RowTerms = list[tuple[float, list[Floats]]]
 """sum_t coef_t kron_i vector_ti over the rows of a block; vectors have length m_i or 1."""
-RowSums = RowTerms | Array
+RowSums = RowTerms | Floats
 """A figure for every row of a block: outer products, or the tensor that they would add up to."""
 
 
@@ -27,9 +27,9 @@ def total_of(terms: RowSums, block: Block) -> float:
     return total
 
 
-def expand(terms: RowSums, row_shape: Sequence[int] | None = None) -> Array:
+def expand(terms: RowSums, row_shape: Sequence[int] | None = None) -> Floats:
     """Return the outer products as a tensor; without a row shape axes of length 1 stay so."""
-    total: Array = np.zeros(())
+    total: Floats = np.zeros(())
     if isinstance(terms, np.ndarray):
         total = terms
     else:

@@ -10,10 +10,11 @@ outer product of w pairs, O(2^w).
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_RESIDUAL_ATTRIBUTES
-from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram
 from dpquery.strategy.algebra.subsets import Below, Subset, outer_products
 
@@ -46,22 +47,22 @@ class BlockSums:
         """Return where c(i, matrix, inside) stands in the flat vector."""
         return int(self.offsets[i]) + 2 * int(matrix) + int(inside)
 
-    def sums(self, c: Array) -> Array:
+    def sums(self, c: Floats) -> Floats:
         """Return S_b for every subset. c: (size,) with a one at its end."""
         return self._sums(c, self.weights)
 
-    def magnitudes(self, c: Array) -> Array:
+    def magnitudes(self, c: Floats) -> Floats:
         """Return the same sums of absolute values: what rounding is relative to."""
         return self._sums(np.abs(c), np.abs(self.weights))
 
-    def _sums(self, c: Array, weights: Array) -> Array:
+    def _sums(self, c: Floats, weights: Floats) -> Floats:
         scaled, out = weights * c[self.alone].prod(axis=1), np.zeros(len(self.subsets))
         for group, slots in zip(self.below.groups, self.slots, strict=True):
             products = outer_products(_pairs(c, slots), scaled[group.positions])
             out += np.bincount(group.below.ravel(), products.ravel(), minlength=len(out))
         return out
 
-    def gradient(self, c: Array, by_sums: Array) -> Array:
+    def gradient(self, c: Floats, by_sums: Floats) -> Floats:
         """Return the gradient with respect to c, given that with respect to S."""
         lone = c[self.alone]
         scaled, out = self.weights * lone.prod(axis=1), np.zeros(self.size)
@@ -80,7 +81,7 @@ class BlockSums:
             np.add.at(out, self.alone[:, k], self.weights * others * by_scale)
         return out
 
-    def _alone(self, gram: Gram, single: Array) -> Array:
+    def _alone(self, gram: Gram, single: Ints) -> Ints:
         """Return the slots of each term on attributes of one class, the last slot where none."""
         index = gram.index[:, single]
         slots = self.offsets[single] + 2 * index
@@ -88,12 +89,12 @@ class BlockSums:
         return np.asarray(kept[:, (index > 0).any(axis=0)])
 
 
-def _pairs(c: Array, slots: Array) -> list[Array]:
+def _pairs(c: Floats, slots: NDArray[np.integer]) -> list[Floats]:
     """Return (k, 2) values outside and inside the subset, for each attribute of sets in a row."""
     return [c[slot[:, None] + np.arange(2)] for slot in slots.T]
 
 
-def _used(index: Array) -> list[Subset]:
+def _used(index: NDArray[np.int32]) -> list[Subset]:
     """Return the attributes where each row of a Gram's index is not zero."""
     rows, attributes = np.nonzero(index)
     ends = np.cumsum(np.bincount(rows, minlength=len(index)))

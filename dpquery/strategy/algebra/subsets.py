@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 import scipy.sparse as sp
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Bools, Floats, Ints
 
 Subset = tuple[int, ...]
 FULL_LIMIT = 16  # attributes up to which all 2^d subsets are kept
@@ -27,7 +27,7 @@ def subsets_of(attributes: Subset) -> Iterable[Subset]:
         yield from combinations(attributes, size)
 
 
-def by_size(sets: Sequence[Subset]) -> Iterator[tuple[Array, Array]]:
+def by_size(sets: Sequence[Subset]) -> Iterator[tuple[Ints, Ints]]:
     """Yield the sets of each size: their positions (k,) and their members (k, size)."""
     sizes = np.fromiter(map(len, sets), np.int64, len(sets))
     for size in np.unique(sizes):
@@ -36,7 +36,7 @@ def by_size(sets: Sequence[Subset]) -> Iterator[tuple[Array, Array]]:
         yield positions, members.reshape(len(positions), size)
 
 
-def member_products(sets: Sequence[Subset], values: Array) -> Array:
+def member_products(sets: Sequence[Subset], values: Floats) -> Floats:
     """Return prod_{i in a} values[i] for every set a. values: (d,)."""
     out = np.ones(len(sets))
     for positions, members in by_size(sets):
@@ -44,7 +44,7 @@ def member_products(sets: Sequence[Subset], values: Array) -> Array:
     return out
 
 
-def outer_products(factors: Sequence[Array], scale: Array) -> Array:
+def outer_products(factors: Sequence[Floats], scale: Floats) -> Floats:
     """Return scale_r kron_j factors[j][r] for every row r: (k, m_j) each -> (k, prod_j m_j)."""
     out = scale[:, None]
     for factor in factors:
@@ -65,9 +65,9 @@ class SizedSets:
             (not a member, a member).
     """
 
-    positions: Array
-    members: Array
-    below: Array
+    positions: Ints
+    members: Ints
+    below: Ints
 
 
 class Below:
@@ -113,7 +113,7 @@ class Below:
         return sp.csr_array((np.ones(len(rows)), (rows, columns)), (len(self.subsets), count))
 
 
-def distinct_rows(rows: Array) -> tuple[Array, Array]:
+def distinct_rows(rows: Ints) -> tuple[Ints, Ints]:
     """Return the distinct rows of an array of indices, in lexical order, and the number of each.
 
     rows: (k, w) -> (m, w), (k,). Rows are read as numbers to a base; where those would pass 63
@@ -153,7 +153,7 @@ class Lattice:
         """All of them, in order."""
         return [self.subset(number) for number in range(len(self))]
 
-    def spread(self, values: Mapping[Subset, float]) -> Array:
+    def spread(self, values: Mapping[Subset, float]) -> Floats:
         """Return values by subset as an array over the family, zero where none is given."""
         out = np.zeros(len(self))
         if self.full:
@@ -163,13 +163,13 @@ class Lattice:
             out[:] = [values.get(subset, 0.0) for subset in self._family]
         return out
 
-    def inclusions(self, low: Array, high: Array) -> Array:
+    def inclusions(self, low: Ints, high: Ints) -> Floats:
         """Return 1 where subset low[j] is in subset high[k], else 0: (j, k) for places in order."""
         if not self.full:
             return np.asarray(self._incidence[low][:, high].toarray())
         return np.asarray((low[:, None] & high) == low[:, None], dtype=np.float64)
 
-    def toggled(self, numbers: Array, attributes: Array) -> Array:
+    def toggled(self, numbers: Ints, attributes: Ints) -> Ints:
         """Return the places, if any, of subsets with one attribute more or less each."""
         if self.full:
             return np.asarray(numbers ^ (1 << attributes))
@@ -181,19 +181,19 @@ class Lattice:
     def _place(self) -> dict[Subset, int]:
         return {subset: number for number, subset in enumerate(self._family)}
 
-    def superset_sums(self, values: Array) -> Array:
+    def superset_sums(self, values: Floats) -> Floats:
         """Return sum_{b >= a} values(b) for every a."""
         if not self.full:
             return np.asarray(self._incidence @ values)
         return self._transform(values, source=1)
 
-    def subset_sums(self, values: Array) -> Array:
+    def subset_sums(self, values: Floats) -> Floats:
         """Return sum_{a <= b} values(a) for every b."""
         if not self.full:
             return np.asarray(self._incidence.T @ values)
         return self._transform(values, source=0)
 
-    def _transform(self, values: Array, *, source: int) -> Array:
+    def _transform(self, values: Floats, *, source: int) -> Floats:
         """Add along one attribute after the other; the first few take one matrix product."""
         low = min(self.d, LOW_BITS)
         step = np.array([[1.0, 1.0 - source], [float(source), 1.0]])
@@ -206,14 +206,14 @@ class Lattice:
             pairs[:, 1 - source] += pairs[:, source]
         return out
 
-    def products(self, inside: Sequence[float], outside: Sequence[float]) -> Array:
+    def products(self, inside: Sequence[float], outside: Sequence[float]) -> Floats:
         """Return prod_{i in a} inside[i] prod_{i not in a} outside[i] for every a."""
         out = np.ones(len(self))
         for i, (within, other) in enumerate(zip(inside, outside, strict=True)):
             out *= np.where(self._members(i), within, other)
         return out
 
-    def _members(self, i: int) -> Array:
+    def _members(self, i: int) -> Bools:
         """Return which subsets hold an attribute."""
         if self.full:
             return (np.arange(len(self)) >> i & 1).astype(bool)

@@ -14,8 +14,8 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
+from dpquery.arrays import Floats
 from dpquery.operators.blocks import Block
-from dpquery.operators.factors import Array
 from dpquery.operators.thresholds import differences, node_weights, threshold_nodes
 from dpquery.strategy.algebra.row_sums import RowTerms
 from dpquery.strategy.algebra.subsets import Subset
@@ -29,7 +29,7 @@ class SplitPowers:
     """
 
     def __init__(
-        self, block: Block, levels: Sequence[Array], inside: Mapping[int, Array], *, order: int
+        self, block: Block, levels: Sequence[Floats], inside: Mapping[int, Floats], *, order: int
     ) -> None:
         """Take the levels of all predicates, (m_k,) or one number, and powers of their rests."""
         self.block, self.levels, self.inside, self.order = block, levels, inside, order
@@ -64,7 +64,7 @@ class SplitPowers:
             terms.append((coef, vectors))
         return terms
 
-    def _vector(self, k: int, b: Subset) -> Array:
+    def _vector(self, k: int, b: Subset) -> Floats:
         """Return what the k-th predicate contributes alone."""
         i = self.block.attributes[k]
         if i in b:
@@ -72,7 +72,9 @@ class SplitPowers:
         return np.ones(1) if k in self.even else np.asarray(self.levels[k] ** self.order)
 
 
-def _powers(alphas: Array, points: Array, order: int) -> Iterator[tuple[float, tuple[float, ...]]]:
+def _powers(
+    alphas: Floats, points: Floats, order: int
+) -> Iterator[tuple[float, tuple[float, ...]]]:
     """Yield the terms of (sum_j alpha_j kron(x_j))^order: their coefficient and its points."""
     for chosen in combinations_with_replacement(range(len(points)), order):
         times = math.factorial(order)
@@ -83,7 +85,7 @@ def _powers(alphas: Array, points: Array, order: int) -> Iterator[tuple[float, t
             yield coef, tuple(float(points[j]) for j in chosen)
 
 
-def mixed_powers(block: Block, forms: Sequence[Mapping[int, Array]], order: int) -> RowTerms:
+def mixed_powers(block: Block, forms: Sequence[Mapping[int, Floats]], order: int) -> RowTerms:
     """Return the order-th power of every query, given those of predicates mixed with the total.
 
     Args:
@@ -111,9 +113,9 @@ def mixed_powers(block: Block, forms: Sequence[Mapping[int, Array]], order: int)
     return [*terms, (lone, [np.ones(1)] * len(forms))] if lone else terms
 
 
-def _mixed(form: Mapping[int, Array], shares: Sequence[float]) -> Array:
+def _mixed(form: Mapping[int, Floats], shares: Sequence[float]) -> Floats:
     """Return sum_c shares[c] coefs[c]."""
-    total: Array = np.zeros(1)
+    total: Floats = np.zeros(1)
     for c, share in enumerate(shares):
         if share:
             total = total + share * form[c]

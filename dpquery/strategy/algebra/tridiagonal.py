@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 from scipy.linalg import lapack
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Floats
 from dpquery.operators.gram import Matrix, Structured, times
 from dpquery.operators.ranges import AllRanges, Prefix
 
@@ -34,8 +34,8 @@ class TridiagonalInverse:
     """
 
     V: Structured
-    diagonal: Array
-    beside: Array
+    diagonal: Floats
+    beside: Floats
 
     @classmethod
     def of(cls, V: Matrix) -> Self | None:
@@ -55,7 +55,7 @@ class TridiagonalInverse:
             weight *= m + 1
         return cls(V, main / weight, beside / weight)
 
-    def root(self, v: Array) -> "TridiagonalRoot":
+    def root(self, v: Floats) -> "TridiagonalRoot":
         """Return (D V D)^(1/2) over the first m codes, D = diag(v)^(1/2). v: (m,), positive."""
         d = np.sqrt(v)
         main, beside = self.diagonal / v, self.beside / (d[:-1] * d[1:])
@@ -81,13 +81,13 @@ class TridiagonalRoot:
         error: the sum lies between (1 - error) and (1 + error) times K^(-1/2), as matrices do.
     """
 
-    main: Array
-    beside: Array
-    weights: Array
-    shifts: Array
+    main: Floats
+    beside: Floats
+    weights: Floats
+    shifts: Floats
     error: float
 
-    def diagonal(self) -> Array:
+    def diagonal(self) -> Floats:
         """Return the diagonal of the sum. (m,). O(m) a pole."""
         total = np.zeros(len(self.main))
         for weight, shift in zip(self.weights, self.shifts, strict=True):
@@ -95,14 +95,14 @@ class TridiagonalRoot:
             total += weight / (down + up - self.main - shift)
         return total
 
-    def times(self, X: Array) -> Array:
+    def times(self, X: Floats) -> Floats:
         """Return K X. X: (m, k)."""
         out = self.main[:, None] * X
         out[1:] += self.beside[:, None] * X[:-1]
         out[:-1] += self.beside[:, None] * X[1:]
         return np.asarray(out)
 
-    def array(self) -> Array:
+    def array(self) -> Floats:
         """Return the sum written out: (m, m). O(m^2) a pole.
 
         Behind the diagonal the entries of a row of one inverse fall by known ratios. All poles of
@@ -125,7 +125,7 @@ class TridiagonalRoot:
         upper += np.triu(S, 1).T
         return upper
 
-    def _ratios(self) -> tuple[Array, Array]:
+    def _ratios(self) -> tuple[Floats, Floats]:
         """Return, for every pole, what entry (i, j) is of (i, j - 1), and the weighted diagonal."""
         ratios, corners = (np.zeros((len(self.main), len(self.shifts))) for _ in range(2))
         for k, (weight, shift) in enumerate(zip(self.weights, self.shifts, strict=True)):
@@ -134,7 +134,7 @@ class TridiagonalRoot:
             corners[:, k] = weight / (down + up - self.main - shift)
         return ratios, corners
 
-    def _pivots(self, shift: float) -> tuple[Array, Array]:
+    def _pivots(self, shift: float) -> tuple[Floats, Floats]:
         """Return the pivots of K + shift, eliminated downwards and upwards."""
         main = self.main + shift
         down, _, failed_down = lapack.dpttrf(main, self.beside)
@@ -144,7 +144,7 @@ class TridiagonalRoot:
         return down, up[::-1]
 
 
-def quadrature(least: float, most: float) -> tuple[Array, Array, float]:
+def quadrature(least: float, most: float) -> tuple[Floats, Floats, float]:
     """Return weights, shifts and error of sum_k w_k / (x + s_k) = x^(-1/2) on [least, most].
 
     The error is relative, twice the largest that is seen on a fine grid.
@@ -162,7 +162,7 @@ def quadrature(least: float, most: float) -> tuple[Array, Array, float]:
         poles += poles // 2
 
 
-def _elliptic(shares: Array, complement: float) -> tuple[float, Array, Array, Array]:
+def _elliptic(shares: Floats, complement: float) -> tuple[float, Floats, Floats, Floats]:
     """Return the quarter period K and sn, cn, dn at those shares of it, for m = 1 - complement.
 
     By arithmetic-geometric means from the complement itself: 1 - m loses it where it is small.

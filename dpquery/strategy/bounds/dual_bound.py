@@ -18,7 +18,7 @@ from itertools import product
 
 import numpy as np
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Floats, Numbers
 from dpquery.operators.gram import Gram, is_mixture, is_of_values
 from dpquery.strategy.algebra.eigenvalues import above_rounding
 from dpquery.strategy.bounds.interchangeable_codes import Orbits, WeightedOrbits, orbits_of
@@ -42,7 +42,7 @@ class _Point:
     """The bound at one v, and the masses m_i per code of every attribute."""
 
     loss: float
-    masses: list[Array]
+    masses: list[Floats]
     cost: float
 
 
@@ -76,7 +76,7 @@ def _cost(n: int) -> float:
     return DECOMPOSITION * float(n) ** 3
 
 
-def _climbed(v: Array, mass: Array) -> Array:
+def _climbed(v: Floats, mass: Floats) -> Floats:
     climbed = mass * (mass / v)
     return np.asarray(np.maximum(climbed, DUAL_FLOOR * float(climbed.max())))
 
@@ -88,7 +88,7 @@ def _count_sectors(gram: Gram, orbits: Sequence[Orbits]) -> int:
     return sum(math.prod(row) for row in rows)
 
 
-def _evaluate(gram: Gram, orbits: Sequence[Orbits], vs: Sequence[Array]) -> _Point | None:
+def _evaluate(gram: Gram, orbits: Sequence[Orbits], vs: Sequence[Floats]) -> _Point | None:
     """Return the bound at v = kron_i vs[i]; None where it takes too long."""
     attributes = [WeightedOrbits(orbit_set, v) for orbit_set, v in zip(orbits, vs, strict=True)]
     masses = [np.zeros(len(attribute.sizes)) for attribute in attributes]
@@ -139,7 +139,7 @@ def _sectors(gram: Gram, attributes: Sequence[WeightedOrbits]) -> dict[Sector, K
     return sums
 
 
-def _product_duals(gram: Gram, orbits: Sequence[Orbits]) -> list[Array]:
+def _product_duals(gram: Gram, orbits: Sequence[Orbits]) -> list[Floats]:
     """Return for each attribute the dual of its surrogate Gram, as OPT_x has it.
 
     The other attributes enter as the square of tr((D V D)^(1/2)), the bound on their own loss.
@@ -162,17 +162,17 @@ def _product_duals(gram: Gram, orbits: Sequence[Orbits]) -> list[Array]:
     return vs
 
 
-def _uniform(orbits: Sequence[Orbits]) -> list[Array]:
+def _uniform(orbits: Sequence[Orbits]) -> list[Floats]:
     return [np.full(len(orbit_set.sizes), 1 / float(orbit_set.sizes.sum())) for orbit_set in orbits]
 
 
-def _matrix_bounds(orbits: Orbits, v: Array) -> Array:
+def _matrix_bounds(orbits: Orbits, v: Floats) -> Floats:
     """Return tr((D V D)^(1/2))^2 for each matrix V of an attribute."""
     unit = np.eye(len(orbits.levels))
     return np.array([float(_root_masses(orbits, v, indicator).sum()) ** 2 for indicator in unit])
 
 
-def _root_masses(orbits: Orbits, v: Array, weights: Array) -> Array:
+def _root_masses(orbits: Orbits, v: Floats, weights: Numbers) -> Floats:
     """Return the diagonal of (D V D)^(1/2) by orbit, V a weighted sum of matrices. sum(v) = 1."""
     root = np.sqrt(v)
     S = np.tensordot(weights, orbits.levels, axes=1) * np.outer(root, root)

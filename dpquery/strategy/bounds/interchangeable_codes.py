@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Floats, Ints
 from dpquery.operators.gram import Matrix, Mixture, array_of, is_mixture
 from dpquery.public_chance import public_generator
 
@@ -27,9 +26,9 @@ class Orbits:
         inside: (k, m) the number by which they scale zero-sum vectors of an orbit.
     """
 
-    sizes: NDArray[np.int64]
-    levels: Array
-    inside: Array
+    sizes: Ints
+    levels: Floats
+    inside: Floats
 
 
 def orbits_of(matrices: Sequence[Matrix]) -> Orbits:
@@ -56,7 +55,7 @@ def _mixture(V: Matrix) -> Mixture:
     return Mixture(len(A), float(A[0, 0]) - b, b)
 
 
-def _candidates(arrays: Array) -> NDArray[np.int64]:
+def _candidates(arrays: Floats) -> Ints:
     """Return an orbit number for each code: the hash of V is unmoved by swaps inside an orbit."""
     n = arrays.shape[1]
     x = public_generator(0).integers(1, 1 << 20, n).astype(np.float64)
@@ -68,11 +67,11 @@ def _candidates(arrays: Array) -> NDArray[np.int64]:
             moved = (diagonal[:, None] - M) * np.subtract.outer(x, x)
             same &= np.subtract.outer(M @ x, M @ x) == moved
     np.fill_diagonal(same, val=True)
-    first: NDArray[np.int64] = same.argmax(axis=1)
+    first: Ints = same.argmax(axis=1)
     return np.unique(first, return_inverse=True)[1]
 
 
-def _reduced(arrays: Array, place: NDArray[np.int64]) -> Orbits | None:
+def _reduced(arrays: Floats, place: Ints) -> Orbits | None:
     """Return the matrices on the orbits; None where codes of an orbit are not interchangeable."""
     n, m = len(place), int(place.max()) + 1
     sizes = np.bincount(place)
@@ -100,8 +99,8 @@ class OrbitKind:
         roots: (m,) for each orbit its dimensions times the root of its scale.
     """
 
-    scalars: Array
-    roots: Array
+    scalars: Floats
+    roots: Floats
 
 
 class WeightedOrbits:
@@ -114,7 +113,7 @@ class WeightedOrbits:
         kinds: the zero-sum vectors.
     """
 
-    def __init__(self, orbits: Orbits, v: Array) -> None:
+    def __init__(self, orbits: Orbits, v: Floats) -> None:
         v = v / float(orbits.sizes @ v)
         self.sizes = orbits.sizes
         self.e = np.sqrt(orbits.sizes * v)
@@ -124,7 +123,7 @@ class WeightedOrbits:
         self.kinds = _kinds(orbits, v)
 
 
-def _kinds(orbits: Orbits, v: Array) -> list[OrbitKind]:
+def _kinds(orbits: Orbits, v: Floats) -> list[OrbitKind]:
     kinds: dict[tuple[float, ...], OrbitKind] = {}
     for o, scalars in enumerate(orbits.inside.T):
         scale = float(np.abs(scalars).max())

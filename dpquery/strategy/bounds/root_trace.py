@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Floats, Ints
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.bounds.interchangeable_codes import WeightedOrbits
 from dpquery.strategy.bounds.schur_elimination import POLES, Eliminated, root_nodes
@@ -42,7 +42,7 @@ class RootTrace:
     """
 
     value: float
-    masses: dict[int, Array]
+    masses: dict[int, Floats]
     cost: float
 
 
@@ -73,12 +73,12 @@ def root_trace(
     return RootTrace(scale * trace.value, masses, cost)
 
 
-def _root_diagonal(S: Array) -> Array:
+def _root_diagonal(S: Floats) -> Floats:
     roots, U = _roots(S)
     return np.asarray(U**2 @ roots)
 
 
-def _roots(S: Array) -> tuple[Array, Array]:
+def _roots(S: Floats) -> tuple[Floats, Floats]:
     """Return square roots of the eigenvalues, less what rounding may have added, and vectors."""
     w, U = np.linalg.eigh((S + S.T) / 2)
     least = len(w) * np.finfo(float).eps * float(w.max(initial=0.0))
@@ -146,9 +146,9 @@ class _Coordinates:
         sums = sum(len(row) * 4.0 ** len(row) for row in self.eliminated)
         return POLES * (POLE * n**3 + SUM * sums)
 
-    def _assemble(self) -> Array:
+    def _assemble(self) -> Floats:
         S = np.zeros((self.size, self.size))
-        whole: dict[Subset, Array] = {}
+        whole: dict[Subset, Floats] = {}
         for row, weight in self.terms.items():
             named = tuple(i for i, _ in row)
             if row in self.eliminated:
@@ -166,7 +166,7 @@ class _Coordinates:
             S[at[:, None], at] += term
         return (S + S.T) / 2
 
-    def _numbers(self, named: Subset) -> Array:
+    def _numbers(self, named: Subset) -> Ints:
         """Return where each entry of a term over these attributes stands, in Kronecker order."""
         at = np.zeros([1 + self.ranks[i] for i in named], dtype=np.int64)
         for b in subsets_of(named):
@@ -175,7 +175,7 @@ class _Coordinates:
             at[inside] = np.arange(place.start, place.stop).reshape(at[inside].shape)
         return at.ravel()
 
-    def _block(self, row: Row, weight: float, a: Subset, b: Subset) -> Array:
+    def _block(self, row: Row, weight: float, a: Subset, b: Subset) -> Floats:
         block = np.full((1, 1), weight)
         for i, u in row:
             rows = slice(1, None) if i in a else slice(0, 1)
@@ -184,8 +184,8 @@ class _Coordinates:
         return block
 
     def _eliminate(
-        self, small: Array, trimmed: "_Trimmed", masses: dict[int, Array]
-    ) -> tuple[float, Array]:
+        self, small: Floats, trimmed: "_Trimmed", masses: dict[int, Floats]
+    ) -> tuple[float, Floats]:
         """Return the trace by rational functions, and the root of S on the other blocks."""
         tops = [
             Eliminated(row, self.terms[row], self.local, trimmed.bases, trimmed.places)
@@ -214,7 +214,7 @@ class _Coordinates:
         return value * (1 - ROOT_TRACE_SAFETY), root
 
     def _add_masses(
-        self, block: Callable[[Subset, Subset], Array], masses: dict[int, Array]
+        self, block: Callable[[Subset, Subset], Floats], masses: dict[int, Floats]
     ) -> None:
         for i, basis in self.bases.items():
             r = self.ranks[i]
@@ -238,17 +238,17 @@ class _Coordinates:
 class _Trimmed:
     """A basis of the range of each diagonal block of S: S is zero beside it."""
 
-    def __init__(self, S: Array, blocks: list[Subset], places: dict[Subset, slice]) -> None:
+    def __init__(self, S: Floats, blocks: list[Subset], places: dict[Subset, slice]) -> None:
         least = len(S) * np.finfo(float).eps * float(np.max(np.diagonal(S), initial=0.0))
         self.blocks, self.whole = blocks, places
-        self.bases: dict[Subset, Array] = {}
+        self.bases: dict[Subset, Floats] = {}
         for b in blocks:
             w, U = np.linalg.eigh(S[places[b], places[b]])
             self.bases[b] = U[:, w > least]
         self.places = _places([self.bases[b].shape[1] for b in blocks], blocks)
         self.size = sum(basis.shape[1] for basis in self.bases.values())
 
-    def array(self, S: Array) -> Array:
+    def array(self, S: Floats) -> Floats:
         """Return S in these bases."""
         small = np.zeros((self.size, self.size))
         for a in self.blocks:
@@ -257,7 +257,7 @@ class _Trimmed:
                 small[self.places[a], self.places[b]] = left[:, self.whole[b]] @ self.bases[b]
         return small
 
-    def block(self, small: Array, a: Subset, b: Subset) -> Array:
+    def block(self, small: Floats, a: Subset, b: Subset) -> Floats:
         """Return a block of an array in these bases, in the coordinates they were cut from."""
         return self.bases[a] @ small[self.places[a], self.places[b]] @ self.bases[b].T
 
@@ -267,7 +267,7 @@ def _places(sizes: list[int], blocks: list[Subset]) -> dict[Subset, slice]:
     return {b: slice(*ends[k : k + 2]) for k, b in enumerate(blocks)}
 
 
-def _bases(terms: KroneckerSum, attributes: Sequence[WeightedOrbits]) -> dict[int, Array]:
+def _bases(terms: KroneckerSum, attributes: Sequence[WeightedOrbits]) -> dict[int, Floats]:
     """Return [e, P] for each attribute named, P a basis of what its matrices reach beside e."""
     used: dict[int, set[int]] = {}
     for row in terms:

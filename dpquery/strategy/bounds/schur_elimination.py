@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Floats
 from dpquery.operators.tensors import outer_product
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 
@@ -25,7 +25,7 @@ POLES = (
 LEAST_EIGENVALUE = 1e-11  # relative eigenvalue below which a direction is left out
 
 
-def root_nodes(whole: float) -> tuple[Array, Array, float]:
+def root_nodes(whole: float) -> tuple[Floats, Floats, float]:
     """Return (c, tau, slope) with sum_k c_k x / (x + tau_k) + slope x <= sqrt(x) for x <= whole.
 
     The sum over all nodes is sqrt(x) within a factor 1 +- 2 sum_m sech(pi^2 m / h), which c is
@@ -53,8 +53,8 @@ class Eliminated:
         self,
         row: Sequence[tuple[int, int]],
         weight: float,
-        local: Mapping[tuple[int, int], Array],
-        bases: Mapping[Subset, Array],
+        local: Mapping[tuple[int, int], Floats],
+        bases: Mapping[Subset, Floats],
         places: Mapping[Subset, slice],
     ) -> None:
         self.attributes = tuple(i for i, _ in row)
@@ -81,7 +81,7 @@ class Eliminated:
         self.within = [np.zeros((r, r)) for r in sizes]
         self.beside = [np.zeros(r) for r in sizes]
 
-    def subtract(self, core: Array, tau: float) -> None:
+    def subtract(self, core: Floats, tau: float) -> None:
         """Subtract its Schur complement at a pole from the other blocks, in place."""
         inverse = 1 / (self.values + tau)
         for a in self.below:
@@ -89,7 +89,7 @@ class Eliminated:
                 fill = self._fill(self.coupling[a] * inverse * self.coupling[b], a, b)
                 core[self.places[a], self.places[b]] -= self.turn[a] @ fill @ self.turn[b].T
 
-    def _fill(self, products: Array, a: Subset, b: Subset) -> Array:
+    def _fill(self, products: Floats, a: Subset, b: Subset) -> Floats:
         """Sum over the block: entry (x, y) has all coordinates x of a and y of b, where they agree.
 
         What a and b share is on the diagonal.
@@ -107,7 +107,7 @@ class Eliminated:
     def _letters(self) -> dict[int, str]:
         return {i: chr(ord("a") + k) for k, i in enumerate(self.attributes)}
 
-    def add(self, weight: float, tau: float, core_inverse: Array) -> None:
+    def add(self, weight: float, tau: float, core_inverse: Floats) -> None:
         """Add the pole c x / (x + tau) of r(S), given (S + tau)^-1 on the other blocks."""
         inverse = 1 / (self.values + tau)
         letters = self._letters()
@@ -140,7 +140,7 @@ class Eliminated:
             self.beside[k] += weight * beside
             self.trace += weight * float(np.trace(within)) if k == 0 else 0.0
 
-    def _turned(self, core_inverse: Array) -> dict[tuple[Subset, Subset], Array]:
+    def _turned(self, core_inverse: Floats) -> dict[tuple[Subset, Subset], Floats]:
         sizes = dict(zip(self.attributes, self.values.shape, strict=True))
         blocks = {}
         for a in self.below:
@@ -150,7 +150,7 @@ class Eliminated:
                 blocks[a, b] = block.reshape([sizes[i] for i in (*a, *b)])
         return blocks
 
-    def partial(self) -> dict[int, Array]:
+    def partial(self) -> dict[int, Floats]:
         """Return, for each attribute, the partial trace of r(S) that involves the block."""
         traces = {}
         for i, U, within, beside in zip(

@@ -16,10 +16,10 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import minimize
 
+from dpquery.arrays import Floats, Numbers
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_MINIMAX_COEFFICIENTS
 from dpquery.operators.blocks import Workload
-from dpquery.operators.factors import Array
 from dpquery.progress import report_progress
 from dpquery.strategy.algebra.row_sums import expand
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
@@ -108,7 +108,7 @@ class BudgetProblem:
         if size > MAX_MINIMAX_COEFFICIENTS:
             raise UnsupportedWorkloadError(f"{float(size):.1e} variances to weigh")
 
-    def _tables(self, number: int, k: int) -> Array:
+    def _tables(self, number: int, k: int) -> Numbers:
         """Return the contribution of each term of a block to every class, or to the RMSE."""
         limit, classes = self.goal[number], self.classes[k]
         if limit.figure == "sd":
@@ -143,10 +143,10 @@ class BudgetProblem:
         shares = self._shares(weights)
         return Budgets(self._noise(noise), math.sqrt(value), math.sqrt(bound), shares)
 
-    def _sharpened(self, x: Array, t: float) -> Array:
+    def _sharpened(self, x: Floats, t: float) -> Floats:
         """Minimise the smoothed objective at one sharpness."""
 
-        def fun(point: Array) -> tuple[float, Array]:
+        def fun(point: Floats) -> tuple[float, Floats]:
             report_progress(f"budgets: sharpness {t:g}")
             return self.smoothed(point, t)
 
@@ -159,7 +159,7 @@ class BudgetProblem:
         )
         return np.asarray(result.x)
 
-    def smoothed(self, x: Array, t: float) -> tuple[float, Array]:
+    def smoothed(self, x: Floats, t: float) -> tuple[float, Floats]:
         """Return the smoothed log of the squared score, and its gradient. x: (subsets,)."""
         e = np.exp(x)
         f = self.matrix @ e
@@ -169,7 +169,7 @@ class BudgetProblem:
         slope = e * (self.matrix.T @ (w / f)) / total - 1 / e / cost
         return math.log(cost) + math.log(top) + math.log(total) / t, slope
 
-    def _noise(self, x: Array) -> dict[Subset, float]:
+    def _noise(self, x: Floats) -> dict[Subset, float]:
         """Return s_b of every subset below a table: sqrt(p_b exp(x_b)), for a budget of one.
 
         What the goal says nothing of takes equal parts of REST of the budget, or of SPARE where
@@ -188,7 +188,7 @@ class BudgetProblem:
         whole = sum(budget.values())
         return {b: math.sqrt(self.cost(b) * whole / share) for b, share in budget.items()}
 
-    def _shares(self, weights: Array) -> list[Share]:
+    def _shares(self, weights: Floats) -> list[Share]:
         shares = []
         for number, k, span in self.pieces:
             block, classes, mass = self.workload.blocks[k], self.classes[k], weights[span]

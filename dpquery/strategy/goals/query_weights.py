@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dpquery.arrays import Floats, Ints
 from dpquery.limits import MAX_EXPANDED_ROWS
 from dpquery.operators.blocks import Block, Workload
-from dpquery.operators.factors import Array, Factor, weighted
+from dpquery.operators.factors import Factor, weighted
 from dpquery.strategy.algebra.row_sums import RowSums, expand, total_of
 from dpquery.strategy.errors.expected_error import largest_of, squared_sensitivity
 from dpquery.strategy.goals.goals import Goal, queries
@@ -39,7 +40,7 @@ class Share:
     limit: int
     block: int
     mass: float
-    rows: tuple[Array, ...]
+    rows: tuple[Floats, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +52,7 @@ class RowClasses:
         terms: the terms over classes instead of predicates.
     """
 
-    members: tuple[Array, ...]
+    members: tuple[Ints, ...]
     terms: RowSums
 
     @property
@@ -60,7 +61,7 @@ class RowClasses:
         return tuple(int(classes.max(initial=0)) + 1 for classes in self.members)
 
     @property
-    def counts(self) -> tuple[Array, ...]:
+    def counts(self) -> tuple[Ints, ...]:
         """Number of predicates in each class, axis by axis."""
         return tuple(np.bincount(classes) for classes in self.members)
 
@@ -96,7 +97,7 @@ def even_shares(goal: Goal, workload: Workload) -> list[Share]:
     return shares
 
 
-def share_of(limit: int, position: int, block: Block, classes: RowClasses, mass: Array) -> Share:
+def share_of(limit: int, position: int, block: Block, classes: RowClasses, mass: Floats) -> Share:
     """Return the share with the marginals of a tensor of weights, one entry a class of queries."""
     total = float(mass.sum())
     if total <= 0 or not block.is_product:
@@ -143,7 +144,7 @@ def tuning_workload(workload: Workload, goal: Goal, shares: Sequence[Share]) -> 
     """
     even = even_shares(goal, workload)
     totals = [0.0] * len(workload.blocks)
-    rows: list[list[Array]] = [[np.zeros(m) for m in block.row_shape] for block in workload.blocks]
+    rows: list[list[Floats]] = [[np.zeros(m) for m in block.row_shape] for block in workload.blocks]
     for share in mixed(shares, even, WEIGHT_FLOOR):
         mass = share.mass / goal[share.limit].target ** 2
         totals[share.block] += mass
@@ -230,12 +231,12 @@ def _raised(
     return Share(share.limit, share.block, total, tuple(rows_of)), mean
 
 
-def even_rows(block: Block) -> tuple[Array, ...]:
+def even_rows(block: Block) -> tuple[Floats, ...]:
     """Return equal weights of all predicates on each axis."""
     return tuple(np.full(m, 1 / m) for m in block.row_shape)
 
 
-def _weighted(block: Block, weight: float, rows: Sequence[Array]) -> tuple[Block, float]:
+def _weighted(block: Block, weight: float, rows: Sequence[Floats]) -> tuple[Block, float]:
     """Return a block with queries scaled by the roots of their weights, and the block's weight."""
     factors: list[Factor] = []
     for factor, vector in zip(block.factors, rows, strict=True):

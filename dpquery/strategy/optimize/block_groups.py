@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Floats, Ints
 from dpquery.operators.gram import Gram, Mixture, array_of, is_mixture, trace
 from dpquery.operators.inverses import inverse_trace
 from dpquery.progress import report_progress
@@ -48,7 +49,7 @@ class Palette:
     """
 
     factors: tuple[FactorChoice, ...]
-    traces: Array
+    traces: Floats
 
 
 def palettes(
@@ -93,7 +94,7 @@ class Pricing:
             palette.traces[-len(palette.factors[1:]) :].min(axis=0) for palette in palettes
         ]
 
-    def price(self, index: Array, weights: Array) -> tuple[Array, Array]:
+    def price(self, index: NDArray[np.integer], weights: Floats) -> tuple[Floats, Ints]:
         """Return the losses and choices of groups.
 
         Args:
@@ -119,7 +120,7 @@ class Pricing:
         return (weights * current.prod(axis=0)).sum(axis=1), choices
 
 
-GramPair = tuple[Array, Array]
+GramPair = tuple[NDArray[np.integer], Floats]
 Merged = tuple[tuple[int, ...], tuple[int, ...]]
 """The kinds in a group, and which factor of each palette it takes."""
 

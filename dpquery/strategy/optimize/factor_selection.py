@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from dpquery.operators.factors import Array, Factor
+from dpquery.arrays import Floats
+from dpquery.operators.factors import Factor
 from dpquery.operators.inverses import Inverse
 
 
@@ -23,5 +24,5 @@ class FactorSelection:
     inverse: Inverse
     loss: float
     bound: float
-    state: Array | None
+    state: Floats | None
     converged: bool

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from dpquery.operators.factors import Array, Dense, Factor, PIdentity
+from dpquery.arrays import Floats, Ints
+from dpquery.operators.factors import Dense, Factor, PIdentity
 from dpquery.operators.gram import Matrix, Mixture, classes, natural_order, restricted
 from dpquery.operators.inverses import DiagonalLessRows, Inverse, inverse_array
 from dpquery.public_chance import PublicGenerator
@@ -34,7 +35,7 @@ def opt_0(
     noise: Noise,
     rng: PublicGenerator,
     p: int | None = None,
-    start: Array | None = None,
+    start: Floats | None = None,
     max_iterations: int | None = None,
 ) -> FactorSelection:
     """Select a strategy for the Gram of one attribute. V: (n, n), symmetric.
@@ -72,7 +73,7 @@ def opt_0(
     return _reordered(selection, np.argsort(order))
 
 
-def _reordered(selection: FactorSelection, codes: Array) -> FactorSelection:
+def _reordered(selection: FactorSelection, codes: Ints) -> FactorSelection:
     """Return the selection with the columns of its strategy in another order."""
     if np.array_equal(codes, np.arange(len(codes))):
         return selection
@@ -84,13 +85,13 @@ def _reordered(selection: FactorSelection, codes: Array) -> FactorSelection:
     )
 
 
-def _columns(factor: Factor, codes: Array) -> Factor:
+def _columns(factor: Factor, codes: Ints) -> Factor:
     if isinstance(factor, PIdentity):
         return PIdentity(factor.diagonal[codes], factor.rows[:, codes])
     return Dense(factor.dense()[:, codes])
 
 
-def _both_sides(inverse: Inverse, codes: Array) -> Inverse:
+def _both_sides(inverse: Inverse, codes: Ints) -> Inverse:
     if isinstance(inverse, DiagonalLessRows):
         return DiagonalLessRows(inverse.diagonal[codes], inverse.rows[:, codes])
     return np.asarray(inverse_array(inverse)[np.ix_(codes, codes)])

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_DENSE_CLASSES
-from dpquery.operators.factors import Array, Dense
+from dpquery.operators.factors import Dense
 from dpquery.operators.gram import Matrix, Mixture, array_of, classes
 from dpquery.progress import report_progress
 from dpquery.strategy.algebra.eigenvalues import above_rounding, eigh
@@ -38,13 +39,13 @@ class DualPoint:
         bound: the largest dual value seen.
     """
 
-    v: Array
+    v: Floats
     peak: float
     loss: float
     bound: float
 
 
-def fixed_point(V: Matrix, start: Array | None, max_iterations: int) -> FactorSelection:
+def fixed_point(V: Matrix, start: Floats | None, max_iterations: int) -> FactorSelection:
     """Return the Gaussian strategy of a Gram of at most MAX_DENSE_CLASSES classes."""
     if classes(V) > MAX_DENSE_CLASSES:
         raise UnsupportedWorkloadError(
@@ -63,7 +64,7 @@ def fixed_point(V: Matrix, start: Array | None, max_iterations: int) -> FactorSe
 
 def optimum(
     inverse: TridiagonalInverse,
-    v: Array,
+    v: Floats,
     max_iterations: int,
     gap: float = FINE_GAP,
 ) -> DualPoint:
@@ -117,7 +118,7 @@ def even_root(V: Mixture) -> FactorSelection:
     peak = float(times @ floored) / n
     loss = peak * float(times @ (values / floored))
 
-    def written(alone: float, total: float) -> Array:
+    def written(alone: float, total: float) -> Floats:
         return np.eye(n) * alone + (total - alone) / n
 
     return FactorSelection(
@@ -130,7 +131,7 @@ def even_root(V: Mixture) -> FactorSelection:
     )
 
 
-def _dense(V: Matrix, start: Array | None, max_iterations: int) -> FactorSelection:
+def _dense(V: Matrix, start: Floats | None, max_iterations: int) -> FactorSelection:
     """Return the strategy from eigenvalues of S, floored so that X is invertible where V is not."""
     v = np.ones(classes(V)) if start is None else start
     A = array_of(V)

@@ -13,7 +13,8 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.optimize import OptimizeResult, minimize
 
-from dpquery.operators.factors import Array, PIdentity
+from dpquery.arrays import Floats, Ints
+from dpquery.operators.factors import PIdentity
 from dpquery.operators.gram import (
     Matrix,
     Mixture,
@@ -40,17 +41,17 @@ LARGER_PART_ITERATIONS = (
 )
 WORK = 450 << 20  # iterations times entries of Theta, at most: 450 for 4096 classes
 CORRECTIONS = 8  # pairs of steps and gradients that L-BFGS-B remembers
-Halving = Callable[[int], Array]
+Halving = Callable[[int], Ints]
 """From a number of codes to half of them."""
 
 
-def p_identity(Theta: Array) -> PIdentity:
+def p_identity(Theta: Floats) -> PIdentity:
     """Return [I; Theta] D with D = diag(1 + 1'Theta)^-1: columns of L1 norm 1. Theta: (p, n)."""
     d = 1 / (1 + Theta.sum(axis=0))
     return PIdentity(d, Theta * d)
 
 
-def p_identity_loss(Theta: Array, V: Matrix) -> tuple[float, Array]:
+def p_identity_loss(Theta: Floats, V: Matrix) -> tuple[float, Floats]:
     """Return the loss of p_identity(Theta) on V and its gradient. O(p^2 n) beside V itself.
 
     With s = 1 + 1'Theta, B = Theta diag(s), R = (I + Theta Theta')^-1 (Woodbury):
@@ -92,7 +93,7 @@ def best_p_identity(
     return min(selections, key=lambda selection: selection.loss)
 
 
-def p_identity_from(V: Matrix, start: Array, max_iterations: int) -> FactorSelection:
+def p_identity_from(V: Matrix, start: Floats, max_iterations: int) -> FactorSelection:
     """Return the p-Identity that L-BFGS-B reaches from a start, never worse than the identity."""
     Theta, converged = _descend(V, start, max_iterations)
     return _selection(Theta, V, converged=converged)
@@ -113,7 +114,7 @@ def even_p_identity(V: Mixture) -> FactorSelection:
     return _selection(np.full((1, n), theta), V, converged=True)
 
 
-def _selection(Theta: Array, V: Matrix, *, converged: bool) -> FactorSelection:
+def _selection(Theta: Floats, V: Matrix, *, converged: bool) -> FactorSelection:
     factor = p_identity(Theta)
     inverse = p_identity_inverse(factor)
     return FactorSelection(
@@ -126,13 +127,13 @@ def _selection(Theta: Array, V: Matrix, *, converged: bool) -> FactorSelection:
     )
 
 
-def _descend(V: Matrix, start: Array, max_iterations: int) -> tuple[Array, bool]:
+def _descend(V: Matrix, start: Floats, max_iterations: int) -> tuple[Floats, bool]:
     """Return the Theta that L-BFGS-B reaches, or zeros where that is worse; and if it converged."""
     shape, identity = start.shape, trace(V)
     most = min(max_iterations, max(1, WORK // start.size))
     scale = max(identity, np.finfo(float).tiny)
 
-    def fun(flat: Array) -> tuple[float, Array]:
+    def fun(flat: Floats) -> tuple[float, Floats]:
         loss, gradient = p_identity_loss(flat.reshape(shape), V)
         return loss / scale, (gradient / scale).ravel()
 
@@ -154,7 +155,7 @@ def _descend(V: Matrix, start: Array, max_iterations: int) -> tuple[Array, bool]
     return result.x.reshape(shape), bool(result.success)
 
 
-def _laid_out_twice(V: Matrix, p: int, halve: Halving, rng: PublicGenerator) -> Array:
+def _laid_out_twice(V: Matrix, p: int, halve: Halving, rng: PublicGenerator) -> Floats:
     """Return a start for V: the rows for half as many codes, once for either half."""
     n = classes(V)
     m, rows = (n + 1) // 2, p // 2
@@ -166,7 +167,7 @@ def _laid_out_twice(V: Matrix, p: int, halve: Halving, rng: PublicGenerator) -> 
     return Theta
 
 
-def _rough(V: Matrix, p: int, halve: Halving, rng: PublicGenerator) -> Array:
+def _rough(V: Matrix, p: int, halve: Halving, rng: PublicGenerator) -> Floats:
     """Return the rows for a part of the codes, to start from."""
     n = classes(V)
     if n > BASE and p > 1:
@@ -190,12 +191,12 @@ def halving_of(V: Matrix) -> Halving:
     return _every_other if across > 0.5 * math.sqrt(left * right) else _middle
 
 
-def _middle(n: int) -> Array:
+def _middle(n: int) -> Ints:
     m = (n + 1) // 2
     return (n - m) // 2 + np.arange(m)
 
 
-def _every_other(n: int) -> Array:
+def _every_other(n: int) -> Ints:
     return np.arange(0, n, 2)
 
 
@@ -203,7 +204,7 @@ def _starts(n: int) -> int:
     return min(4 * STARTS, 1024 // n) if n > LEAST_HALVED_CLASSES else STARTS
 
 
-def _inverse(M: Array) -> Array:
+def _inverse(M: Floats) -> Floats:
     """Return the inverse of a positive definite matrix."""
     root, failed = lapack.dpotrf(M, lower=True)
     lower, failed_too = lapack.dpotri(root, lower=True)

@@ -16,11 +16,11 @@ from functools import cache
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
+from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.operators.factors import Array, Dense, Factor, Ones, PIdentity
+from dpquery.operators.factors import Dense, Factor, Ones, PIdentity
 from dpquery.operators.gram import Gram, array_of, is_of_values, total_sum, trace
 from dpquery.progress import report_progress
 from dpquery.public_chance import PublicGenerator
@@ -49,7 +49,7 @@ LISTED = 10  # attributes of the widest set up to which the subsets are listed
 SCOUTING, LONGER_DESCENT, POLISHING = 60, 200, 1500  # iterations
 WORST = 700.0  # log loss of weights that do not support the workload
 Limits = tuple[float | None, float | None]
-Roots = dict[int, NDArray[np.float64]]
+Roots = dict[int, Floats]
 """Theta of a p-Identity (Laplace) or a root C (Gaussian), for the attributes with a factor."""
 
 
@@ -75,7 +75,7 @@ class FactorsPoint:
     """Weights and roots, the log loss they reach, and from what kind of start."""
 
     kind: str
-    theta: Array
+    theta: Floats
     roots: Roots
     value: float = math.inf
     converged: bool = False
@@ -111,21 +111,21 @@ class FactorsProblem:
             self._put(self.base, i, levels, rests)
         self.grams = cache(self._grams)
 
-    def _grams(self, i: int) -> NDArray[np.float64]:
+    def _grams(self, i: int) -> Floats:
         stacked = np.stack([array_of(V) for V in self.gram.matrices[i]])
         return np.asarray((stacked + stacked.transpose(0, 2, 1)) / 2)
 
-    def _put(self, c: Array, i: int, levels: Array, rests: Array) -> None:
+    def _put(self, c: Floats, i: int, levels: Floats, rests: Floats) -> None:
         c[self._slice(i, False)], c[self._slice(i, True)] = levels, rests
 
     def _slice(self, i: int, inside: bool) -> slice:
         return slice(int(self.blocks.offsets[i]) + inside, int(self.blocks.offsets[i + 1]), 2)
 
-    def root(self, root: Array) -> GramRoot:
+    def root(self, root: Floats) -> GramRoot:
         """Return the Gram of an attribute at its root."""
         return PIdentityRoot(root) if self.noise == "laplace" else UnitRoot(root)
 
-    def loss(self, theta: Array, roots: Roots) -> tuple[float, Array, Roots]:
+    def loss(self, theta: Floats, roots: Roots) -> tuple[float, Floats, Roots]:
         """Return log loss (infinite where unsupported) and its gradients by theta and by roots."""
         points = {i: self.root(root) for i, root in roots.items()}
         moments = {i: Moments(point.inverse, self.grams(i)) for i, point in points.items()}
@@ -153,12 +153,12 @@ class FactorsProblem:
         by_theta = 2 * by_norm / norm - 2 * theta * spread
         return 2 * math.log(norm) + math.log(error), by_theta, by_roots
 
-    def _by_inverse(self, i: int, moments: Moments, by_c: Array, by_mu: Array) -> Array:
+    def _by_inverse(self, i: int, moments: Moments, by_c: Floats, by_mu: Floats) -> Floats:
         by_rests = by_c[self._slice(i, True)] / moments.mu
         by_this_mu = float(by_mu[self.attributes.index(i)] - by_rests @ moments.rests / moments.mu)
         return moments.gradient(by_c[self._slice(i, False)], by_rests, by_this_mu)
 
-    def weights(self, real: dict[Subset, float]) -> Array:
+    def weights(self, real: dict[Subset, float]) -> Floats:
         """Return weights of subsets as a vector; those that are not allowed as zeros."""
         theta = np.zeros(len(self.lattice))
         for b, weight in real.items():
@@ -174,12 +174,12 @@ class FactorsProblem:
         order = list(start.roots)
         ends = np.cumsum([len(start.theta), *(start.roots[i].size for i in order)])
 
-        def split(flat: Array) -> tuple[Array, Roots]:
+        def split(flat: Floats) -> tuple[Floats, Roots]:
             theta, *pieces = np.split(flat, ends[:-1])
             pairs = zip(order, pieces, strict=True)
             return theta, {i: piece.reshape(start.roots[i].shape) for i, piece in pairs}
 
-        def fun(flat: Array) -> tuple[float, Array]:
+        def fun(flat: Floats) -> tuple[float, Floats]:
             value, by_theta, by_roots = self.loss(*split(flat))
             gradient = np.concatenate([by_theta, *(by_roots[i].ravel() for i in order)])
             return (value if value < math.inf else WORST), gradient
@@ -326,7 +326,7 @@ def _starts(
 
 
 def _product_starts(
-    problem: FactorsProblem, product: ProductSelection, all_sets: Array
+    problem: FactorsProblem, product: ProductSelection, all_sets: Floats
 ) -> Iterator[FactorsPoint]:
     """Yield OPT_x, alone and with a little of all sets, if it can be optimised here."""
     roots = {}
@@ -349,7 +349,7 @@ def _measured(product: ProductSelection) -> Subset:
     return tuple(i for i, factor in pairs if factor.shape[1] > 1 and not isinstance(factor, Ones))
 
 
-def _real_factor(root: Array, noise: Noise) -> Factor:
+def _real_factor(root: Floats, noise: Noise) -> Factor:
     """Return the factor of a root, with columns of norm one."""
     if noise == "laplace":
         return p_identity(root)

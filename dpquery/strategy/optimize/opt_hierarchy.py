@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Floats, Numbers
 from dpquery.operators.gram import (
     Gram,
     Matrix,
@@ -109,7 +109,7 @@ def branchings(n: int) -> list[int]:
     return sorted({*small, *(b for b in roots if 2 <= b <= n)}) or [2]
 
 
-def level_traces(V: Matrix, sizes: tuple[int, ...]) -> Array:
+def level_traces(V: Matrix, sizes: tuple[int, ...]) -> Floats:
     """Return T_l, the sum over the blocks of each level of 1'V1 over their number of codes.
 
     Of an attribute of more than MAX_DENSE_TREE_CLASSES classes, whose sizes are powers of two, V is
@@ -133,7 +133,7 @@ def level_traces(V: Matrix, sizes: tuple[int, ...]) -> Array:
     return np.concatenate([fine * scale, coarse / SPAN_CODES])
 
 
-def _span_sums(V: Matrix) -> Array:
+def _span_sums(V: Matrix) -> Floats:
     """Return 1'V1 between all pairs of spans of SPAN_CODES codes, a few columns at a time."""
     n = classes(V)
     starts, sums = np.arange(0, n, SPAN_CODES), []
@@ -146,7 +146,7 @@ def _span_sums(V: Matrix) -> Array:
     return np.concatenate(sums, axis=1)
 
 
-def _block_traces(sums: Array, sizes: tuple[int, ...], n: float) -> Array:
+def _block_traces(sums: Floats, sizes: tuple[int, ...], n: float) -> Floats:
     """Return sum_u 1'V1 / codes over the diagonal blocks u of every size."""
     traces, before = [], 1
     for size in sizes:
@@ -158,8 +158,8 @@ def _block_traces(sums: Array, sizes: tuple[int, ...], n: float) -> Array:
 
 
 def best_level_weights(
-    T: Array, sizes: Array, noise: Noise, previous: Array | None = None
-) -> tuple[Array, float]:
+    T: Floats, sizes: Floats, noise: Noise, previous: Floats | None = None
+) -> tuple[Floats, float]:
     """Return the weights that minimise ||w||^2 sum_l D_l / kappa_l, and that loss.
 
     Args:
@@ -173,10 +173,10 @@ def best_level_weights(
     """
     D = np.maximum(T - np.append(T[1:], 0.0), 0.0)
 
-    def fun(x: Array) -> tuple[float, Array]:
+    def fun(x: Floats) -> tuple[float, Floats]:
         return level_loss(x, D, sizes, noise)
 
-    best: tuple[Array, float] | None = None
+    best: tuple[Floats, float] | None = None
     if previous is None:
         starts = list(_starts(len(sizes), 1 if noise == "gaussian" else LARGEST_STRIDE))
     else:
@@ -196,7 +196,7 @@ def best_level_weights(
     return np.exp(best[0] - best[0].max()), math.exp(best[1])
 
 
-def level_loss(x: Array, D: Array, sizes: Array, noise: Noise) -> tuple[float, Array]:
+def level_loss(x: Floats, D: Floats, sizes: Floats, noise: Noise) -> tuple[float, Floats]:
     """Return the log of the loss and its gradient in x, the logs of the weights."""
     u = np.exp(2 * x) * sizes
     kappa = np.cumsum(u)
@@ -211,7 +211,7 @@ def level_loss(x: Array, D: Array, sizes: Array, noise: Noise) -> tuple[float, A
     return power * math.log(cost) + math.log(error), slope
 
 
-def _starts(count: int, largest_stride: int) -> Iterator[Array]:
+def _starts(count: int, largest_stride: int) -> Iterator[Floats]:
     """Yield log weights of every level, every second, third, ... with and without the coarsest."""
     for stride in range(1, min(largest_stride, count) + 1):
         for top in (FAINT, 0.0):
@@ -251,7 +251,7 @@ class _Descent:
 
     def __init__(self, gram: Gram, noise: Noise, *, binary: bool) -> None:
         self.gram, self.noise = gram, noise
-        self.tables: dict[int, dict[tuple[int, ...], Array]] = {}
+        self.tables: dict[int, dict[tuple[int, ...], Floats]] = {}
         self.traces = [np.array([trace(V) for V in matrices]) for matrices in gram.matrices]
         for i in ordered_attributes(gram):
             n = gram.shape_of_domain[i]
@@ -265,7 +265,7 @@ class _Descent:
             if n > 1 and not gram.index[:, i].any():
                 self.traces[i] = np.ones(1)  # the total answers itself
         self.levels: dict[int, Levels] = {}
-        self.known: dict[tuple[int, tuple[int, ...]], Array] = {}
+        self.known: dict[tuple[int, tuple[int, ...]], Floats] = {}
 
     def sweep(self) -> None:
         for i, table in self.tables.items():
@@ -286,14 +286,14 @@ class _Descent:
             best = int(np.argmin([float(share @ result) for result in results]))
             self.levels[i], self.traces[i] = tried[best], results[best]
 
-    def _share(self, i: int) -> Array:
+    def _share(self, i: int) -> Numbers:
         """Return the weight of every matrix of an attribute, given the traces of the others."""
         factors = self.gram.term_traces(self.traces)
         factors[:, i] = 1.0
         weights = self.gram.weights * factors.prod(axis=1)
         return np.bincount(self.gram.index[:, i], weights, minlength=len(self.gram.matrices[i]))
 
-    def _traces_of(self, i: int, levels: Levels) -> Array:
+    def _traces_of(self, i: int, levels: Levels) -> Floats:
         """Return norm^2 tr(X^-1 V) for every matrix V of an attribute."""
         w, n = np.array(levels.weights), self.gram.shape_of_domain[i]
         squared = float(w.sum()) ** 2 if self.noise == "laplace" else float(w @ w)
@@ -310,6 +310,6 @@ class _Descent:
         return float(self.gram.weights @ self.gram.term_traces(self.traces).prod(axis=1))
 
 
-def _mean_sizes(n: int, sizes: tuple[int, ...]) -> Array:
+def _mean_sizes(n: int, sizes: tuple[int, ...]) -> Floats:
     """Return the mean number of codes in the blocks of each level."""
     return np.array([n / -(-n // size) for size in sizes])

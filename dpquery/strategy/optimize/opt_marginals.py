@@ -14,8 +14,8 @@ from itertools import combinations
 import numpy as np
 from scipy.optimize import minimize
 
+from dpquery.arrays import Bools, Floats, Ints
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.operators.factors import Array
 from dpquery.operators.gram import Gram
 from dpquery.progress import report_progress
 from dpquery.public_chance import PublicGenerator
@@ -67,7 +67,7 @@ class MarginalsProblem:
         if not covered[self.target > 0].all():
             raise UnsupportedWorkloadError(f"a marginal has more than {max_cells:.0e} cells")
 
-    def loss(self, theta: Array) -> tuple[float, Array]:
+    def loss(self, theta: Floats) -> tuple[float, Floats]:
         """Return the loss, infinite where unsupported, and its gradient. theta >= 0: (subsets,)."""
         kappa = self.lattice.superset_sums(theta**2 / self.cells)
         needed = self.target > 0
@@ -85,7 +85,7 @@ class MarginalsProblem:
         squared = float(theta @ theta)
         return squared * error, 2 * theta * error + squared * slope
 
-    def step(self, theta: Array) -> Array:
+    def step(self, theta: Floats) -> Floats:
         """Return weights of lower or equal Laplace loss, with sum one ([MATH] 3)."""
         needed = self.target > 0
         ratio, spread = np.zeros_like(theta), np.zeros_like(theta)
@@ -101,7 +101,7 @@ class MarginalsProblem:
         """Whether there are few enough subsets for a local search."""
         return int(np.count_nonzero(self.target)) <= SEARCHED
 
-    def spread(self, weights: Mapping[Subset, float]) -> Array:
+    def spread(self, weights: Mapping[Subset, float]) -> Floats:
         """Return weights by subset of the domain's attributes over the family."""
         place = {i: k for k, i in enumerate(self.attributes)}
         compact = {tuple(place[i] for i in a): float(v) for a, v in weights.items()}
@@ -150,7 +150,7 @@ def opt_marginals(
 
 def _search(
     problem: MarginalsProblem,
-    starts: list[Array],
+    starts: list[Floats],
     hops: int,
     rng: PublicGenerator,
 ) -> MarginalsSelection:
@@ -171,10 +171,10 @@ def _search(
     )
 
 
-def _descend(problem: MarginalsProblem, start: Array) -> MarginalsSelection:
+def _descend(problem: MarginalsProblem, start: Floats) -> MarginalsSelection:
     """Return the weights that minimise log loss: L-BFGS-B then sees no scale of the workload."""
 
-    def fun(theta: Array) -> tuple[float, Array]:
+    def fun(theta: Floats) -> tuple[float, Floats]:
         loss, gradient = problem.loss(theta)
         return (math.log(loss), gradient / loss) if loss < math.inf else (700.0, gradient)
 
@@ -193,7 +193,7 @@ def _descend(problem: MarginalsProblem, start: Array) -> MarginalsSelection:
     return MarginalsSelection(weights, math.exp(result.fun), bool(result.success))
 
 
-def _starts(problem: MarginalsProblem, rng: PublicGenerator, count: int) -> list[Array]:
+def _starts(problem: MarginalsProblem, rng: PublicGenerator, count: int) -> list[Floats]:
     needed = (problem.target > 0) & problem.allowed
     starts = [np.where(needed, 1.0, np.where(problem.allowed, share, 0.0)) for share in (0.01, 0.0)]
     for power in (0.2, 0.5) * (count // 2):
@@ -235,28 +235,28 @@ ADDED = 0.02  # of the median weight: where a hop starts the new ones
 class Support:
     """Weights of some subsets of a family, with sum one, and their loss."""
 
-    subsets: Array
-    theta: Array
+    subsets: Ints
+    theta: Floats
     loss: float
 
 
 class MarginalSearch:
     """The loss of Laplace weights, on the subsets that a workload needs and any columns."""
 
-    def __init__(self, lattice: Lattice, cells: Array, target: Array, allowed: Array) -> None:
+    def __init__(self, lattice: Lattice, cells: Floats, target: Floats, allowed: Bools) -> None:
         self.lattice, self.cells, self.allowed = lattice, cells, allowed
         self.needed = np.flatnonzero(target > 0)
         self.target = target[self.needed]
         self.measurable = self.needed[allowed[self.needed]]
 
-    def thinned(self, subsets: Array, theta: Array) -> tuple[Array, Array]:
+    def thinned(self, subsets: Ints, theta: Floats) -> tuple[Ints, Floats]:
         """Return the weights that have not vanished, or all that are positive if one is needed."""
         remaining = theta > VANISHED * theta.max()
         if not self.lattice.inclusions(self.needed, subsets[remaining]).any(axis=1).all():
             remaining = theta > 0
         return subsets[remaining], theta[remaining]
 
-    def descend(self, subsets: Array, theta: Array, *, below: float) -> Support | None:
+    def descend(self, subsets: Ints, theta: Floats, *, below: float) -> Support | None:
         """Return the support reached from some weights; None if its loss is not near `below`."""
         for rounds in PRUNING_ROUNDS:
             inside = self.lattice.inclusions(self.needed, subsets)
@@ -267,7 +267,9 @@ class MarginalSearch:
             subsets, theta = subsets[remaining], theta[remaining]
         return self.finish(subsets, theta) if loss < PROMISING * below else None
 
-    def _steps(self, inside: Array, rate: Array, theta: Array, rounds: int) -> tuple[Array, float]:
+    def _steps(
+        self, inside: Floats, rate: Floats, theta: Floats, rounds: int
+    ) -> tuple[Floats, float]:
         loss = math.inf
         for _ in range(rounds):
             theta = theta / theta.sum()
@@ -277,12 +279,12 @@ class MarginalSearch:
             theta = theta * (theta * rate * ((ratio / kappa) @ inside) / loss) ** LOG_WEIGHT_STEP
         return theta / theta.sum(), loss
 
-    def finish(self, subsets: Array, theta: Array) -> Support:
+    def finish(self, subsets: Ints, theta: Floats) -> Support:
         """Minimise over the weights of a support to the end."""
         inside = self.lattice.inclusions(self.needed, subsets)
         rate = 1 / self.cells[subsets]
 
-        def fun(theta: Array) -> tuple[float, Array]:
+        def fun(theta: Floats) -> tuple[float, Floats]:
             kappa = inside @ (theta**2 * rate)
             if not kappa.all():
                 return 700.0, np.zeros_like(theta)

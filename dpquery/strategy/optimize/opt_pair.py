@@ -18,7 +18,8 @@ import numpy as np
 from scipy.linalg import cholesky, eigh
 from scipy.optimize import OptimizeResult, minimize
 
-from dpquery.operators.factors import Array, Dense, Factor, Ones
+from dpquery.arrays import Floats, Ints
+from dpquery.operators.factors import Dense, Factor, Ones
 from dpquery.operators.gram import Gram, array_of
 from dpquery.operators.tensors import outer_product
 from dpquery.progress import report_progress
@@ -88,8 +89,8 @@ class PairProblem:
     def __init__(self, gram: Gram, factors: tuple[Factors, Factors]) -> None:
         self.first, self.shape = factors, gram.shape_of_domain
         self.weights = gram.weights
-        self.index: dict[int, Array] = {}
-        self.grams: dict[int, Array] = {}
+        self.index: dict[int, Ints] = {}
+        self.grams: dict[int, Floats] = {}
         self.alike: dict[int, Factor] = {}
         self.aside = 1.0
         for i, n in enumerate(self.shape):
@@ -110,14 +111,14 @@ class PairProblem:
         cells = math.prod(self.shape[i] for i in self.grams)
         self.work = cells * sum(len(grams) * grams.shape[1] for grams in self.grams.values()) + 1
 
-    def start(self, shares: tuple[float, float]) -> Array:
+    def start(self, shares: tuple[float, float]) -> Floats:
         """Flatten the shares and the roots of the factors that the search starts from."""
         roots = [
             np.linalg.cholesky(_ridged(self.first[k][i].gram())).T.ravel() for k, i in self.free
         ]
         return np.concatenate([[math.atan2(shares[1], shares[0])], *roots])
 
-    def _roots(self, flat: Array) -> dict[tuple[int, int], Array]:
+    def _roots(self, flat: Floats) -> dict[tuple[int, int], Floats]:
         roots, begin = {}, 1
         for k, i in self.free:
             n = self.shape[i]
@@ -125,7 +126,7 @@ class PairProblem:
             begin += n * n
         return roots
 
-    def factors_at(self, flat: Array) -> tuple[Factors, Factors]:
+    def factors_at(self, flat: Floats) -> tuple[Factors, Factors]:
         """Return the factors of both parts at a point."""
         roots = self._roots(flat)
 
@@ -138,7 +139,7 @@ class PairProblem:
         first, second = (tuple(factor(k, i) for i in range(len(self.shape))) for k in range(2))
         return first, second
 
-    def loss(self, flat: Array) -> tuple[float, Array]:
+    def loss(self, flat: Floats) -> tuple[float, Floats]:
         """Return log loss, without the attributes left out, and its gradient."""
         roots, angle = self._roots(flat), float(flat[0])
         units = {place: _unit(C) for place, C in roots.items()}
@@ -157,13 +158,13 @@ class PairProblem:
             pieces.append(_by_root(roots[k, i], units[k, i], by_X).ravel())
         return math.log(total), np.concatenate(pieces)
 
-    def _axis(self, i: int, units: Mapping[tuple[int, int], Array]) -> "_Axis":
+    def _axis(self, i: int, units: Mapping[tuple[int, int], Floats]) -> "_Axis":
         X, Y = (_ridged_root(units[k, i]) if (k, i) in units else None for k in range(2))
         basis, values = _shared(X, Y, self.shape[i])
         moved = basis.T @ self.grams[i] @ basis
         return _Axis(basis, values, moved, np.einsum("uee->ue", moved))
 
-    def _diagonal(self, axes: Mapping[int, "_Axis"], terms: Array, over: Sequence[int]) -> Array:
+    def _diagonal(self, axes: Mapping[int, "_Axis"], terms: Ints, over: Sequence[int]) -> Floats:
         """Return sum_j w_j kron_i diag(W_i'V_ijW_i) over some terms and attributes."""
         half = len(over) // 2
         left, right = (
@@ -173,7 +174,7 @@ class PairProblem:
         shape = [self.shape[i] for i in over]
         return np.asarray((left * self.weights[terms, None]).T @ right).reshape(shape)
 
-    def _by_grams(self, i: int, axes: Mapping[int, "_Axis"], D: Array) -> list[Array]:
+    def _by_grams(self, i: int, axes: Mapping[int, "_Axis"], D: Floats) -> list[Floats]:
         """Return W_i H W_i' of both parts."""
         n, place = self.shape[i], list(self.grams).index(i)
         others = [other for other in self.grams if other != i]
@@ -194,13 +195,13 @@ class PairProblem:
 class _Axis:
     """One attribute in the basis of both Grams: their diagonals, and the workload's Grams."""
 
-    basis: Array
-    values: tuple[Array, ...]
-    moved: Array
-    diagonals: Array
+    basis: Floats
+    values: tuple[Floats, ...]
+    moved: Floats
+    diagonals: Floats
 
 
-def _shared(X: Array | None, Y: Array | None, n: int) -> tuple[Array, tuple[Array, Array]]:
+def _shared(X: Floats | None, Y: Floats | None, n: int) -> tuple[Floats, tuple[Floats, Floats]]:
     """Return W and the diagonals of W'XW and W'YW; None is the Gram of the total."""
     if X is not None and Y is not None:
         x, W = eigh(X, Y)
@@ -211,25 +212,25 @@ def _shared(X: Array | None, Y: Array | None, n: int) -> tuple[Array, tuple[Arra
     return W, squares if X is not None else (squares[1], squares[0])
 
 
-def _unit(C: Array) -> Array:
+def _unit(C: Floats) -> Floats:
     return np.asarray(C / np.sqrt((C**2).sum(axis=0)))
 
 
-def _ridged(X: Array) -> Array:
+def _ridged(X: Floats) -> Floats:
     return np.asarray((1 - PAIR_RIDGE) * X + PAIR_RIDGE * np.eye(len(X)))
 
 
-def _ridged_root(B: Array) -> Array:
+def _ridged_root(B: Floats) -> Floats:
     return _ridged(B.T @ B)
 
 
-def _by_root(C: Array, B: Array, by_X: Array) -> Array:
+def _by_root(C: Floats, B: Floats, by_X: Floats) -> Floats:
     """Return the gradient with respect to C, of B'B ridged, B the unit columns of C."""
     by_B = (1 - PAIR_RIDGE) * B @ (by_X + by_X.T)
     return np.asarray((by_B - B * (B * by_B).sum(axis=0)) / np.sqrt((C**2).sum(axis=0)))
 
 
-def _rowwise(rows: int, factors: Sequence[Array]) -> Array:
+def _rowwise(rows: int, factors: Sequence[Floats]) -> Floats:
     """Return the Kronecker product of each row of the factors. (rows, n_i) each -> (rows, N)."""
     total = np.ones((rows, 1))
     for factor in factors:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpquery.operators.factors import Array, Factor, Identity, total
+from dpquery.arrays import Floats
+from dpquery.operators.factors import Factor, Identity, total
 from dpquery.operators.gram import Gram, Matrix, classes, is_mixture, weighted_sum
 from dpquery.operators.inverses import inverse_trace
 from dpquery.progress import report_progress
@@ -91,7 +92,7 @@ class _Descent:
             i for i, n in enumerate(gram.shape_of_domain) if n > 1 and gram.index[:, i].any()
         ]
         self.selected: list[FactorSelection | None] = [None] * len(gram.matrices)
-        none: list[Array | None] = [None] * len(gram.matrices)
+        none: list[Floats | None] = [None] * len(gram.matrices)
         self.traces = gram.traces(none)
         for i, n in enumerate(gram.shape_of_domain):
             if n > 1 and i not in self.active:

@@ -13,10 +13,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Floats
 from dpquery.operators.gram import Gram, array_of, is_mixture, total_sum, trace
 from dpquery.progress import report_progress
 from dpquery.public_chance import public_generator
@@ -43,7 +42,7 @@ class ResidualSelection:
         converged: whether L-BFGS met its tolerance.
     """
 
-    cores: tuple[Array | None, ...]
+    cores: tuple[Floats | None, ...]
     subsets: tuple[Subset, ...]
     loss: float
     converged: bool
@@ -57,7 +56,7 @@ class ResidualProblem:
         self.shape = gram.shape_of_domain
         self.base = np.ones(self.blocks.size)
         self.active: list[int] = []
-        self.grams: dict[int, NDArray[np.float64]] = {}
+        self.grams: dict[int, Floats] = {}
         for i, (n, matrices) in enumerate(zip(self.shape, gram.matrices, strict=True)):
             if 1 < n <= MAX_CORE and not all(is_mixture(V) for V in matrices):
                 stacked = np.stack([array_of(V) for V in matrices])
@@ -68,7 +67,7 @@ class ResidualProblem:
                 self.base[self.blocks.slot(i, u, False)] = level
                 self.base[self.blocks.slot(i, u, True)] = (1 - 1 / n) * (trace(V) - n * level)
 
-    def loss(self, flat: Array) -> tuple[float, Array]:
+    def loss(self, flat: Floats) -> tuple[float, Floats]:
         """Return log loss and its gradient. flat: the square roots C_i of all active cores."""
         roots = {i: UnitRoot(C) for i, C in self.unpack(flat).items()}
         moments = {i: Moments(root.inverse, self.grams[i]) for i, root in roots.items()}
@@ -91,7 +90,7 @@ class ResidualProblem:
             pieces.append(roots[i].gradient(by_inverse).ravel())
         return 2 * math.log(total), np.concatenate(pieces) if pieces else np.zeros(0)
 
-    def unpack(self, flat: Array) -> dict[int, Array]:
+    def unpack(self, flat: Floats) -> dict[int, Floats]:
         """Return the (n_i, n_i) root of each active core."""
         roots, start = {}, 0
         for i in self.active:
@@ -100,7 +99,7 @@ class ResidualProblem:
             start += n * n
         return roots
 
-    def start(self, roots: dict[int, Array]) -> Array:
+    def start(self, roots: dict[int, Floats]) -> Floats:
         """Flatten one root an active attribute."""
         return np.concatenate([roots[i].ravel() for i in self.active])
 
@@ -132,7 +131,7 @@ def opt_residual(gram: Gram) -> ResidualSelection:
     return ResidualSelection(cores, problem.blocks.subsets, math.exp(value), converged)
 
 
-def _starts(problem: ResidualProblem) -> list[tuple[str, Array]]:
+def _starts(problem: ResidualProblem) -> list[tuple[str, Floats]]:
     if not problem.active:
         return []
     identity = problem.start({i: np.eye(problem.shape[i]) for i in problem.active})
@@ -145,7 +144,7 @@ def _starts(problem: ResidualProblem) -> list[tuple[str, Array]]:
     return [("the identity", identity), ("OPT_0", problem.start(roots))]
 
 
-def real_core(C: Array) -> Array:
+def real_core(C: Floats) -> Floats:
     """Return F with F'F = G - 11'/mu and n - 1 rows, from the root of G. (n - 1, n).
 
     The rows are built in the complement of G^-1 1, so that it is their null vector whatever the
@@ -180,7 +179,7 @@ def best_weights(cores: tuple[Core | None, ...], gram: Gram, *, noise: Noise) ->
 LEAST_SHARE = 1e-12  # of the largest share: a measurement of next to no weight is still measured
 
 
-def split_budget(errors: Array, costs: Array, *, noise: Noise) -> list[int]:
+def split_budget(errors: Floats, costs: Floats, *, noise: Noise) -> list[int]:
     """Return the integer weights that minimise sum errors / weight^2 at a fixed total cost.
 
     Args:

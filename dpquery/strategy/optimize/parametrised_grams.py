@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from dpquery.operators.factors import Array
+from dpquery.arrays import Floats, Numbers
 
 RIDGE = 1e-6  # of the identity mixed into every G: it stays invertible where the best is not
 GRAM_ROUNDING = 1e-12
@@ -23,10 +23,10 @@ GRAM_ROUNDING = 1e-12
 class GramRoot(Protocol):
     """The Gram of one attribute at one root."""
 
-    inverse: Array
+    inverse: Numbers
     """M = G^-1: (n, n)."""
 
-    def gradient(self, by_inverse: Array) -> Array:
+    def gradient(self, by_inverse: Floats) -> Floats:
         """Return the gradient with respect to the root, given the symmetric one by M."""
 
 
@@ -37,14 +37,14 @@ class PIdentityRoot:
     M = diag(s) (I - Theta'R) diag(s).
     """
 
-    def __init__(self, Theta: Array) -> None:
+    def __init__(self, Theta: Floats) -> None:
         self.Theta, self.s = Theta, 1 + Theta.sum(axis=0)
         core = cho_factor(np.eye(len(Theta)) + Theta @ Theta.T)
         self.R = cho_solve(core, Theta)
         inner = np.eye(Theta.shape[1]) - Theta.T @ self.R
         self.inverse = np.asarray(inner * self.s[:, None] * self.s)
 
-    def gradient(self, by_inverse: Array) -> Array:
+    def gradient(self, by_inverse: Floats) -> Floats:
         P = by_inverse * self.s[:, None] * self.s
         RP = self.R @ P
         diagonal = np.diagonal(P) - (self.Theta * RP).sum(axis=0)
@@ -54,17 +54,17 @@ class PIdentityRoot:
 class UnitRoot:
     """G = B'B, ridged, with B the normalised columns of C: columns of L2 norm one. C: (n, n)."""
 
-    def __init__(self, C: Array) -> None:
+    def __init__(self, C: Floats) -> None:
         self.norms = np.sqrt((C**2).sum(axis=0))
         self.B = C / self.norms
         self.inverse = np.linalg.inv(ridged(self.B))
 
-    def gradient(self, by_inverse: Array) -> Array:
+    def gradient(self, by_inverse: Floats) -> Floats:
         by_B = -2 * (1 - RIDGE) * self.B @ (self.inverse @ by_inverse @ self.inverse)
         return np.asarray((by_B - self.B * (self.B * by_B).sum(axis=0)) / self.norms)
 
 
-def ridged(B: Array) -> Array:
+def ridged(B: Floats) -> Floats:
     """Return (1 - RIDGE) B'B + RIDGE I: unit diagonal where the columns of B have norm one."""
     return np.asarray((1 - RIDGE) * (B.T @ B) + RIDGE * np.eye(B.shape[1]))
 
@@ -72,7 +72,7 @@ def ridged(B: Array) -> Array:
 class Moments:
     """mu, levels and rests of an attribute's Gram matrices, (u, n, n), at M."""
 
-    def __init__(self, inverse: Array, grams: NDArray[np.float64]) -> None:
+    def __init__(self, inverse: NDArray[np.floating], grams: Floats) -> None:
         g = inverse.sum(axis=0)
         self.grams, self.mu = grams, float(g.sum())
         self.Vg = grams @ g
@@ -82,7 +82,7 @@ class Moments:
         self.levels = self.a / self.mu**2
         self.rests = np.where(np.abs(rests) > GRAM_ROUNDING * np.abs(traces), rests, 0.0)
 
-    def gradient(self, by_levels: Array, by_rests: Array, by_mu: float) -> Array:
+    def gradient(self, by_levels: Floats, by_rests: Floats, by_mu: float) -> Floats:
         """Return the gradient with respect to M, given those by levels, rests and mu."""
         mu, a = self.mu, self.a
         by_a = by_levels / mu**2 - by_rests / mu

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_TABLE_CELLS
 from dpquery.operators.blocks import Workload
-from dpquery.operators.factors import Array, Factor
+from dpquery.operators.factors import Factor
 from dpquery.public_chance import public_generator
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.noise_kinds import Noise
@@ -174,7 +175,7 @@ def _small_product(problem: Problem) -> ProductSelection | None:
         return None
 
 
-def integer_core(n: int, F: Array | None) -> Core | None:
+def integer_core(n: int, F: Floats | None) -> Core | None:
     """Round the real core of an attribute of n classes; None is the centered one."""
     if n == 1:
         return None

@@ -9,10 +9,11 @@ import math
 
 import numpy as np
 
+from dpquery.arrays import Ints
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_RESIDUAL_ATTRIBUTES, MAX_TABLE_CELLS
 from dpquery.operators.blocks import Block
-from dpquery.operators.factors import Array, Identity
+from dpquery.operators.factors import Identity
 from dpquery.operators.thresholds import threshold_sum
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.optimize.opt_residual import best_weights, split_budget
@@ -212,5 +213,5 @@ def _greedy(problem: Problem) -> dict[Subset, Subset]:
         chosen.append(k)
         nearest = np.minimum(nearest, summed[k])
         score = len(chosen) ** 2 * float(nearest.sum())
-    order: Array = np.argmin(summed[chosen], axis=0)
+    order: Ints = np.argmin(summed[chosen], axis=0)
     return {a: tables[chosen[int(k)]] for a, k in zip(tables, order, strict=True)}

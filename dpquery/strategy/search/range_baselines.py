@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_DENSE_CLASSES
-from dpquery.operators.factors import Array, Factor, Identity, total
+from dpquery.operators.factors import Factor, Identity, total
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.strategy.optimize.opt_hierarchy import (
     Levels,
@@ -92,7 +93,7 @@ def _quad_tree(name: str, problem: Problem, *, optimal: bool) -> Proposal:
 def _quad_tree_weights(problem: Problem, chains: dict[int, tuple[int, ...]]) -> list[int]:
     """Return the best weights of all levels; those that vanish are 0, but for the cells."""
     gram = problem.gram
-    none: list[Array | None] = [None] * len(gram.matrices)
+    none: list[Floats | None] = [None] * len(gram.matrices)
     whole = gram.traces(none)
     chain_traces = {
         i: np.stack([level_traces(V, sizes) for V in gram.matrices[i]])

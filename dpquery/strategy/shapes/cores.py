@@ -14,7 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
-from dpquery.operators.factors import Array, Centered, Dense, Factor
+from dpquery.arrays import Floats, Ints
+from dpquery.operators.factors import Centered, Dense, Factor
 from dpquery.operators.gram import Matrix, total_sum, trace, trace_with
 from dpquery.strategy.shapes.splits import DenseSplit, Split, UniformSplit
 
@@ -24,13 +25,13 @@ class Core(Split, Protocol):
 
     factor: Factor
 
-    def power_sums(self, queries: Factor, order: int) -> Array:
+    def power_sums(self, queries: Factor, order: int) -> Floats:
         """Return the sum of even powers of q R of every query: (m,)."""
 
     def traces(self, V: Matrix) -> tuple[float, float]:
         """Return (z'Vz, tr(H V)) for the Gram V of a workload's matrix."""
 
-    def recover(self, answers: Array) -> Array:
+    def recover(self, answers: Floats) -> Floats:
         """Return R times the core's answers. answers: (rows, k) -> (n, k)."""
 
 
@@ -41,7 +42,7 @@ class CenteredCore(UniformSplit):
         super().__init__(n, 1 / n**2)
         self.factor: Factor = Centered(n)
 
-    def power_sums(self, queries: Factor, order: int) -> Array:
+    def power_sums(self, queries: Factor, order: int) -> Floats:
         mean = queries.row_sums / self.n
         sums = [
             math.comb(order, k) * (-mean) ** k * queries.row_powers(order - k)
@@ -53,20 +54,20 @@ class CenteredCore(UniformSplit):
         level = total_sum(V) / self.n**2
         return level, (trace(V) - self.n * level) / self.n**2
 
-    def recover(self, answers: Array) -> Array:
+    def recover(self, answers: Floats) -> Floats:
         return np.asarray((answers - answers.mean(axis=0, keepdims=True)) / self.n)
 
 
 class DenseCore(DenseSplit):
     """An optimised core: an integer matrix of n - 1 rows and full row rank."""
 
-    def __init__(self, matrix: Array) -> None:
+    def __init__(self, matrix: Ints) -> None:
         if matrix.shape[0] != matrix.shape[1] - 1:
             raise ValueError(f"a core of {matrix.shape[1]} classes has {matrix.shape[0]} rows")
         self.factor: Factor = Dense(matrix)
 
     @cached_property
-    def _parts(self) -> tuple[Array, Array]:
+    def _parts(self) -> tuple[Floats, Floats]:
         """(z, R); ValueError where the rows are not independent."""
         F = self.factor.dense().astype(np.float64)
         U, s, Vt = np.linalg.svd(F / np.abs(F).max(), full_matrices=True)
@@ -77,19 +78,19 @@ class DenseCore(DenseSplit):
         return z, plus - np.outer(z, plus.sum(axis=0))
 
     @cached_property
-    def z(self) -> Array:
+    def z(self) -> Floats:
         return self._parts[0]
 
     @cached_property
-    def remainder(self) -> Array:
+    def remainder(self) -> Floats:
         R = self._parts[1]
         return np.asarray(R @ R.T)
 
-    def power_sums(self, queries: Factor, order: int) -> Array:
+    def power_sums(self, queries: Factor, order: int) -> Floats:
         return queries.row_power_sums(self._parts[1], order)
 
     def traces(self, V: Matrix) -> tuple[float, float]:
         return trace_with(np.outer(self.z, self.z), V), trace_with(self.remainder, V)
 
-    def recover(self, answers: Array) -> Array:
+    def recover(self, answers: Floats) -> Floats:
         return np.asarray(self._parts[1] @ answers)

@@ -10,8 +10,9 @@ import zlib
 
 import numpy as np
 
+from dpquery.arrays import Numbers
 from dpquery.limits import LARGEST_INTEGER
-from dpquery.operators.factors import Array, Dense, Factor, Identity, Ones, PIdentity, total
+from dpquery.operators.factors import Dense, Factor, Identity, Ones, PIdentity, total
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.inverses import inverse_gram
 from dpquery.strategy.algebra.subsets import Subset
@@ -97,13 +98,13 @@ def decode_weights(raw: JsonValue, attributes: int) -> dict[Subset, int]:
     return weights
 
 
-def pack(matrix: Array) -> JsonValue:
+def pack(matrix: Numbers) -> JsonValue:
     """Return a matrix of integers as its shape and its compressed bytes."""
     content = zlib.compress(np.ascontiguousarray(matrix, dtype="<i8").tobytes(), 6)
     return {"shape": list(matrix.shape), "data": base64.b64encode(content).decode()}
 
 
-def unpack(raw: JsonValue, n: int) -> Array:
+def unpack(raw: JsonValue, n: int) -> Numbers:
     """Inflate an integer matrix of n columns; its declared shape limits how far."""
     packed = mapping(raw)
     rows, columns = (integer(size, 0) for size in list_of(packed["shape"]))

@@ -10,10 +10,11 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_COEFFICIENT_WORK, MAX_MARGINAL_SETS
 from dpquery.operators.blocks import Block, Workload, product
-from dpquery.operators.factors import ROW_CHUNK, Array, Factor, Identity
+from dpquery.operators.factors import ROW_CHUNK, Factor, Identity
 from dpquery.operators.inverses import inverse_gram
 from dpquery.operators.thresholds import node_weights, threshold_nodes
 from dpquery.strategy.algebra.joint_coefficients import POWER_COST
@@ -191,7 +192,7 @@ class MarginalsStrategy(SplitStrategy):
         return cls(name, noise, shape, weights, factors)
 
 
-def even_powers(strategy: MarginalsStrategy, block: Block, order: int) -> Array | None:
+def even_powers(strategy: MarginalsStrategy, block: Block, order: int) -> Floats | None:
     r"""Return sum_r c_r^order of every query of a block; None if it is signed or very wide.
 
     The order is even; the tensor has one axis an attribute, of length 1 where all rows are equal.
@@ -224,7 +225,7 @@ def even_powers(strategy: MarginalsStrategy, block: Block, order: int) -> Array 
     return np.asarray(np.maximum(total, 0.0))
 
 
-def _alike_as_one(table: Array) -> Array:
+def _alike_as_one(table: Floats) -> Floats:
     """Return the first column where all are equal but for rounding, else all. (c, m)."""
     spread = np.ptp(table, axis=1) <= CANCELLATION * np.abs(table).max(axis=1)
     return table[:, :1] if spread.all() else table
@@ -256,7 +257,7 @@ def beyond_parts(strategy: MarginalsStrategy, S: Subset, order: int) -> dict[Sub
     return exactly
 
 
-def _differences(block: Block, levels: Sequence[Array]) -> Array:
+def _differences(block: Block, levels: Sequence[Floats]) -> Floats:
     """Return D_a of some queries, given their levels: (queries, 2, ..., 2), an axis a predicate."""
     if not levels:
         return np.ones(1)
@@ -281,11 +282,11 @@ def _differences(block: Block, levels: Sequence[Array]) -> Array:
 def _on_part(
     strategy: MarginalsStrategy,
     t: tuple[int, ...],
-    D: Array,
+    D: Floats,
     places: Sequence[int],
     patterns: Sequence[Patterns],
-    chosen: Sequence[Array],
-) -> tuple[Array, Array]:
+    chosen: Sequence[Ints],
+) -> tuple[Floats, Floats]:
     """Return the coefficients on distinct rows over t, and how many rows each is: (queries, r)."""
     inside = tuple(slice(None) if k in places else 0 for k in range(len(patterns)))
     shares = np.zeros((2,) * len(t))

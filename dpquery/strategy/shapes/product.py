@@ -10,10 +10,11 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_FOURTH_POWERS
 from dpquery.operators.blocks import Block, Workload, product
-from dpquery.operators.factors import Array, Factor, Identity, Ones
+from dpquery.operators.factors import Factor, Identity, Ones
 from dpquery.operators.inverses import (
     Inverse,
     inverse_array,
@@ -68,18 +69,18 @@ class ProductStrategy(Strategy):
             if not isinstance(self.factors[i], Identity)
         }
 
-    def recover(self, i: int, answers: Array) -> Array:
+    def recover(self, i: int, answers: Floats) -> Floats:
         """Return A_i^+ times answers. answers: (m_i, k) -> (n_i, k)."""
         if i not in self.inverses:
             return answers
         return self._solvers[i](answers)
 
     @cached_property
-    def _solvers(self) -> dict[int, Callable[[Array], Array]]:
+    def _solvers(self) -> dict[int, Callable[[Floats], Floats]]:
         return {i: least_squares(self.factors[i]) for i in self.inverses}
 
     @cached_property
-    def pseudo_inverses(self) -> dict[int, Array]:
+    def pseudo_inverses(self) -> dict[int, Floats]:
         """A_i^+ of the same attributes, written out: (n_i, m_i)."""
         return {i: self.factors[i].matmat(inverse_array(M)).T for i, M in self.inverses.items()}
 
@@ -122,12 +123,12 @@ class ProductStrategy(Strategy):
             return float(self.shape[i])
         return float((self._of_total(i) ** order).sum())
 
-    def _of_total(self, i: int) -> Array:
+    def _of_total(self, i: int) -> Floats:
         """Return the coefficients A_i (A_i'A_i)^-1 1 of the total query of one attribute."""
         ones = np.ones((self.shape[i], 1))
         return self.factors[i].matmat(inverse_times(self.inverses[i], ones))[:, 0]
 
-    def _forms(self, i: int, factor: Factor, order: int, counts: list[int]) -> dict[int, Array]:
+    def _forms(self, i: int, factor: Factor, order: int, counts: list[int]) -> dict[int, Floats]:
         """Return, for each count c, sum_r f_r^c t_r^(order - c) of every row.
 
         f is the coefficient vector of the row's predicate and t that of the total: the two that an

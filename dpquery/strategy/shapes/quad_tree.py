@@ -11,10 +11,11 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_COEFFICIENT_WORK, MAX_QUADTREE_LEVELS
 from dpquery.operators.blocks import Block, Workload, product
-from dpquery.operators.factors import ROW_CHUNK, Array, Factor
+from dpquery.operators.factors import ROW_CHUNK, Factor
 from dpquery.operators.hierarchies import equal_blocks
 from dpquery.strategy.algebra.joint_coefficients import POWER_COST
 from dpquery.strategy.algebra.marginal_algebra import distinct_or_all
@@ -163,7 +164,7 @@ class QuadTreeStrategy(Strategy):
         return cls(name, noise, workload.shape_of_domain, (first, second), tuple(levels))
 
 
-def _block_forms(factor: Factor, size: int) -> dict[int, Array]:
+def _block_forms(factor: Factor, size: int) -> dict[int, Floats]:
     """Return 1 Q 1', 1 Q q' and q Q q' of every query, Q the mean over blocks of a size."""
     n = factor.shape[1]
     if size == 1:
@@ -176,7 +177,7 @@ def _block_forms(factor: Factor, size: int) -> dict[int, Array]:
     return {c: distinct_or_all(form) for c, form in enumerate(forms)}
 
 
-def _lone_levels(block: Block, others: Sequence[int]) -> Array:
+def _lone_levels(block: Block, others: Sequence[int]) -> Floats:
     """Return coef times what the predicates on attributes of one class are: (summands, rows)."""
     rows = []
     for coef, sides in block.summands:
@@ -190,7 +191,7 @@ def _lone_levels(block: Block, others: Sequence[int]) -> Array:
 
 def _means(
     strategy: QuadTreeStrategy, block: Block, axis: int, place: int | None, number: int
-) -> Array:
+) -> Floats:
     """Return means of one attribute's predicates over the blocks of a level and of those above.
 
     Args:

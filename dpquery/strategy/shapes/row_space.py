@@ -13,8 +13,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from dpquery.arrays import Floats, Ints
 from dpquery.operators.blocks import Block, Workload
-from dpquery.operators.factors import Array, Factor
+from dpquery.operators.factors import Factor
 from dpquery.operators.tensors import kron_apply
 from dpquery.strategy.algebra.row_sums import RowTerms
 from dpquery.strategy.algebra.threshold_powers import mixed_powers
@@ -35,9 +36,9 @@ class BlockRows:
 
     weight: int
     place: int
-    rows: tuple[Array, ...]
+    rows: tuple[Ints, ...]
 
-    def answer(self, noisy: Array, block: Block) -> Array:
+    def answer(self, noisy: Floats, block: Block) -> Floats:
         """Answer a block from the rows of the measurement. noisy: its row shape."""
         if not self.rows:
             return noisy.reshape(block.row_shape) / self.weight
@@ -63,10 +64,10 @@ class Combination:
     weight: int
     place: int
     attributes: tuple[int, ...]
-    totals: Mapping[int, Array]
-    queries: Mapping[int, Array]
+    totals: Mapping[int, Floats]
+    queries: Mapping[int, Floats]
 
-    def answer(self, noisy: Array, block: Block) -> Array:
+    def answer(self, noisy: Floats, block: Block) -> Floats:
         """Answer a block from the rows of the measurement. noisy: its row shape."""
         noisy = noisy.reshape([len(self.totals[i]) for i in self.attributes])
         total = np.zeros(block.row_shape)
@@ -77,7 +78,7 @@ class Combination:
             total += coef * term.reshape(block.row_shape)
         return np.asarray(total / self.weight)
 
-    def _matrix(self, i: int, queried: bool) -> Array:
+    def _matrix(self, i: int, queried: bool) -> Floats:
         if queried:
             return self.queries[i]
         rows = len(self.queries[i]) if i in self.queries else 1
@@ -125,7 +126,7 @@ def _mean_square(combined: Combination, block: Block) -> float:
     return sum(coef * math.prod(float(v.mean()) for v in vectors) for coef, vectors in terms)
 
 
-def _among(measured_block: Block, block: Block) -> tuple[Array, ...] | None:
+def _among(measured_block: Block, block: Block) -> tuple[Ints, ...] | None:
     """Return the positions of a block's predicates in a measured block; None if one is missing."""
     alike = (measured_block.counted, measured_block.at_least) == (block.counted, block.at_least)
     products = measured_block.is_product and block.is_product
@@ -168,7 +169,7 @@ def _combined(measured_block: Block, block: Block, weight: int, place: int) -> C
     return Combination(weight, place, attributes, totals, queries)
 
 
-def _shortest(measured: Factor, wanted: Factor | None, *, needs_total: bool) -> Array | None:
+def _shortest(measured: Factor, wanted: Factor | None, *, needs_total: bool) -> Floats | None:
     """Return C with C F = Q, the total last, of least norm; None where there is none."""
     if not _is_small(measured, *(() if wanted is None else (wanted,))):
         return None
@@ -181,7 +182,7 @@ def _shortest(measured: Factor, wanted: Factor | None, *, needs_total: bool) -> 
 
 
 @lru_cache(maxsize=64)
-def _plus(measured: Factor) -> Array:
+def _plus(measured: Factor) -> Floats:
     return np.linalg.pinv(measured.dense().astype(np.float64))
 
 
@@ -189,5 +190,5 @@ def _is_small(*factors: Factor) -> bool:
     return all(math.prod(factor.shape) <= MAX_FACTOR_ENTRIES for factor in factors)
 
 
-def _dense(factor: Factor) -> Array:
+def _dense(factor: Factor) -> Ints:
     return np.ascontiguousarray(factor.dense(), dtype=np.int64)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpquery.operators.factors import ROW_CHUNK, Array, Factor, PIdentity
+from dpquery.arrays import Ints, Numbers
+from dpquery.operators.factors import ROW_CHUNK, Factor, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.thresholds import threshold_sum
 from dpquery.strategy.noise_kinds import Noise
@@ -48,9 +49,9 @@ class ColumnNorms:
         varying = {i: counts for i, counts in self.counted.items() if len(counts) > 1}
         return self.fixed | varying
 
-    def at(self, codes: Mapping[int, Array]) -> Array:
+    def at(self, codes: Mapping[int, Ints]) -> Numbers:
         """Return the norms where each attribute takes the entries given, as objects."""
-        norms: Array = np.array(self.scale, dtype=object)
+        norms: Numbers = np.array(self.scale, dtype=object)
         for i in self.fixed:
             norms = norms * codes[i]
         if not self.counted:
@@ -155,13 +156,13 @@ def _norms(factor: Factor, power: int) -> list[int]:
     return _wide_norms(factor.dense(), power)
 
 
-def _wide_norms(matrix: Array, power: int) -> list[int]:
+def _wide_norms(matrix: Numbers, power: int) -> list[int]:
     """Return sum_i |F_ij|^power of entries below 2^62, power 1 or 2, for every column.
 
     In digits of 31 bits, the squares of which are added up by their halves: sums of 2^31 rows fit.
     """
     rows, columns = matrix.shape
-    total: Array = np.zeros(columns, dtype=object)
+    total: Numbers = np.zeros(columns, dtype=object)
     step = max(1, ROW_CHUNK // columns)
     for start in range(0, rows, step):
         part = np.abs(matrix[start : start + step])
@@ -182,7 +183,7 @@ def _largest(blocks: Sequence[ColumnNorms]) -> int:
     distinct = {i: _distinct_columns(varying, i) for i in attributes}
     if math.prod(len(columns) for columns in distinct.values()) > SEARCH_LIMIT:
         return sum(block.largest() for block in blocks)
-    total: Array = np.zeros((), dtype=object)
+    total: Numbers = np.zeros((), dtype=object)
     for j, block in enumerate(blocks):
         codes = {}
         for axis, i in enumerate(attributes):

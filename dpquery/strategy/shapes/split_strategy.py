@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from dpquery.arrays import Floats
 from dpquery.operators.blocks import Block
-from dpquery.operators.factors import Array, Factor
+from dpquery.operators.factors import Factor
 from dpquery.strategy.algebra.marginal_algebra import distinct_or_all
 from dpquery.strategy.algebra.row_sums import RowTerms
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
@@ -17,7 +18,7 @@ from dpquery.strategy.shapes.splits import Split
 from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.uniform_variances import uniform_variances
 
-Rest = Callable[[Factor], Array]
+Rest = Callable[[Factor], Floats]
 """q H q' of every query on one attribute, or the sum of higher powers of q R."""
 
 

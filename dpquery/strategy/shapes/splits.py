@@ -17,7 +17,8 @@ from typing import Protocol
 
 import numpy as np
 
-from dpquery.operators.factors import ROW_CHUNK, Array, Factor, Identity
+from dpquery.arrays import Floats, Ints
+from dpquery.operators.factors import ROW_CHUNK, Factor, Identity
 from dpquery.operators.inverses import inverse_array, inverse_gram, least_squares
 
 REFINED = 2  # steps in which (A'A)^-1 1 is refined
@@ -26,13 +27,13 @@ REFINED = 2  # steps in which (A'A)^-1 1 is refined
 class Split(Protocol):
     """Level and remainder of the queries on one attribute."""
 
-    def levels(self, queries: Factor) -> Array:
+    def levels(self, queries: Factor) -> Floats:
         """Return q z of every query: (m,)."""
 
-    def variances(self, queries: Factor) -> Array:
+    def variances(self, queries: Factor) -> Floats:
         """Return q H q' of every query: (m,)."""
 
-    def spread(self, totals: Array) -> Array:
+    def spread(self, totals: Floats) -> Floats:
         """Return z times a row of totals: (1, k) -> (n, k), or one row where all n are equal."""
 
 
@@ -42,13 +43,13 @@ class UniformSplit:
     def __init__(self, n: int, scale: float) -> None:
         self.n, self.scale = n, scale
 
-    def levels(self, queries: Factor) -> Array:
+    def levels(self, queries: Factor) -> Floats:
         return np.asarray(queries.row_sums / self.n)
 
-    def variances(self, queries: Factor) -> Array:
+    def variances(self, queries: Factor) -> Floats:
         return np.asarray((queries.row_squares - queries.row_sums**2 / self.n) * self.scale)
 
-    def spread(self, totals: Array) -> Array:
+    def spread(self, totals: Floats) -> Floats:
         return totals / self.n
 
 
@@ -57,23 +58,23 @@ class DenseSplit(ABC):
 
     @property
     @abstractmethod
-    def z(self) -> Array:
+    def z(self) -> Floats:
         """Spread of the total, 1'z = 1: (n,)."""
 
     @property
     @abstractmethod
-    def remainder(self) -> Array:
+    def remainder(self) -> Floats:
         """H: (n, n)."""
 
-    def levels(self, queries: Factor) -> Array:
+    def levels(self, queries: Factor) -> Floats:
         return queries.matvec(self.z)
 
-    def variances(self, queries: Factor) -> Array:
+    def variances(self, queries: Factor) -> Floats:
         """A predicate that always holds is its level: rounding may leave it no remainder."""
         always = queries.row_sums == queries.shape[1] if queries.zero_one else False
         return np.where(always, 0.0, np.maximum(queries.quadratic(self.remainder), 0.0))
 
-    def spread(self, totals: Array) -> Array:
+    def spread(self, totals: Floats) -> Floats:
         return np.outer(self.z, totals[0])
 
 
@@ -89,11 +90,11 @@ class Patterns:
         numbers: how many rows of A each of them stands for: (k, r), or (1, r) for all queries.
     """
 
-    kinds: Array
-    levels: Array
-    remainders: Array
-    reading: Array
-    numbers: Array
+    kinds: Ints
+    levels: Floats
+    remainders: Floats
+    reading: Floats
+    numbers: Floats
 
 
 class FactorSplit(Split, Protocol):
@@ -107,12 +108,12 @@ class FactorSplit(Split, Protocol):
 
     factor: Factor
     mu: float
-    reading: Array
+    reading: Floats
 
-    def recover(self, answers: Array) -> Array:
+    def recover(self, answers: Floats) -> Floats:
         """Return H A' times the factor's answers. answers: (rows, k) -> (n, k)."""
 
-    def moments(self, queries: Factor, order: int) -> Array:
+    def moments(self, queries: Factor, order: int) -> Floats:
         """Return sum_r (A H q)_r^c (A z q z)_r^(order - c), c = 0..order: (order + 1, m)."""
 
     def patterns(self, queries: Factor) -> "Patterns":
@@ -127,10 +128,10 @@ class CellSplit(UniformSplit):
         self.factor: Factor = Identity(n)
         self.mu, self.reading = float(n), np.full(n, 1 / n)
 
-    def recover(self, answers: Array) -> Array:
+    def recover(self, answers: Floats) -> Floats:
         return np.asarray((answers - answers.mean(axis=0, keepdims=True)) / self.n)
 
-    def moments(self, queries: Factor, order: int) -> Array:
+    def moments(self, queries: Factor, order: int) -> Floats:
         """The same in closed form, for queries that are 0 or 1."""
         s, n = queries.row_sums.astype(np.float64), self.n
         mean = s / n
@@ -163,31 +164,31 @@ class DenseFactorSplit(DenseSplit):
         for _ in range(REFINED):  # rows of the inverse nearly cancel where A hardly sees some codes
             g = g + self._inverse @ (ones - factor.rmatvec(factor.matvec(g)))
         self.mu = float(g.sum())
-        self._z: Array = g / self.mu
+        self._z: Floats = g / self.mu
         self.reading = factor.matvec(self.z)
 
     @property
-    def z(self) -> Array:
+    def z(self) -> Floats:
         return self._z
 
     @cached_property
-    def remainder(self) -> Array:
+    def remainder(self) -> Floats:
         return np.asarray(self._inverse / self.mu - np.outer(self.z, self.z))
 
     @cached_property
-    def _recovery(self) -> Array:
+    def _recovery(self) -> Floats:
         """H A': (n, rows)."""
         return np.asarray(self.factor.matmat(self.remainder).T)
 
-    def recover(self, answers: Array) -> Array:
+    def recover(self, answers: Floats) -> Floats:
         counts = self._solver(answers)
         return np.asarray((counts - np.outer(self.z, counts.sum(axis=0))) / self.mu)
 
     @cached_property
-    def _solver(self) -> Callable[[Array], Array]:
+    def _solver(self) -> Callable[[Floats], Floats]:
         return least_squares(self.factor)
 
-    def moments(self, queries: Factor, order: int) -> Array:
+    def moments(self, queries: Factor, order: int) -> Floats:
         m, rows = queries.shape[0], self.factor.shape[0]
         total, step = np.zeros((order + 1, m)), max(1, ROW_CHUNK // max(m, 1))
         for start in range(0, rows, step):

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpquery.arrays import Floats
 from dpquery.operators.blocks import Block
-from dpquery.operators.factors import Array, Factor
+from dpquery.operators.factors import Factor
 from dpquery.operators.thresholds import differences
 from dpquery.strategy.algebra.marginal_algebra import distinct_or_all
 from dpquery.strategy.algebra.subsets import Below, Subset, outer_products
@@ -60,7 +61,7 @@ class _Table:
 
     attributes: Subset
     pairs: list[Pair]
-    scale: float | Array
+    scale: float | Floats
 
 
 class _Pairs:
@@ -101,7 +102,7 @@ class _Pairs:
             self.known[key] = (float(level[0]), float(variance[0])) if single else None
         return self.known[key]
 
-    def _vectors(self, i: int, factor: Factor) -> tuple[Array, Array]:
+    def _vectors(self, i: int, factor: Factor) -> tuple[Floats, Floats]:
         """Return (u, v) of every predicate."""
         split = self.splits[i]
         if split is None:
@@ -111,7 +112,7 @@ class _Pairs:
 
 def _differences(
     single_levels: Sequence[float], split_levels: Sequence[float | None], r: int
-) -> Array:
+) -> Floats:
     """Return the differences of a threshold in all subsets of the attributes with a level.
 
     Returns:
