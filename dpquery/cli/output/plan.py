@@ -322,9 +322,9 @@ def _chosen(report: PlanReport) -> str:
 def _cost(priced: SelectionAtBudget, spec: Spec) -> str:
     noise = priced.selection.noise.capitalize()
     # In rho Laplace noise costs less than its epsilon implies; how much, the release works out.
-    most = "at most " if priced.selection.noise == "laplace" and not spec.budget.pure else ""
+    most = "up to " if priced.selection.noise == "laplace" and not spec.budget.pure else ""
     if priced.share > 1:
-        return f"{noise} noise would take {priced.share:.2g} times the whole budget"
+        return f"{noise} noise would take {most}{priced.share:.2g} times the whole budget"
     return f"a release with {noise} noise takes {most}{_share(priced.share)} of the whole budget"
 
 
