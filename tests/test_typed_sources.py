@@ -204,7 +204,7 @@ def test_one_row_more_of_a_duckdb_table_is_one_record(tmp_path):
 
 @pytest.mark.parametrize("name", cases(TYPED))
 def test_the_rows_of_a_person_are_limited_in_any_source(tmp_path, name):
-    spec = spec_of(single("age", Integers(0, 9)), person="extra", max_rows=2)
+    spec = spec_of(single("age", Integers(0, 9)), person="extra", max_rows=2, keep="first")
     rows = [("M", age, 0.0, True, "n", person) for age, person in enumerate("ppqp q")]
     found = tabulate(write(name, rows, tmp_path), spec=spec, subsets=[(0,)])
     assert found[0,].tolist() == [1, 1, 1, 0, 0, 1, 0, 0, 0, 0]

@@ -2,8 +2,8 @@
 
 The columns are those that the spec declares, in its order: listed values as they stand in the data,
 whole numbers as digits, a bin by its middle, a period by its first day, yes and no by the first
-text of each, an `other` bin by a text that nothing else accepts. Where the unit is a person, every
-record is another person: which records belong together is not known.
+text of each, the code of other texts by a text that nothing else accepts. Where the unit is a
+person, every record is another person: which records belong together is not known.
 """
 
 import csv

@@ -1,7 +1,7 @@
 """The columns that show the queries on one attribute: labels and, where it is ordered, range ends.
 
 An attribute that an item asks for code by code in every table is one typed column. Any other use
-(ranges, groups, totals, an `other` bin, tables without the attribute) is a column of labels, to
+(ranges, groups, totals, an `other` row, tables without the attribute) is a column of labels, to
 which whole numbers, dates and bins add `_from` and `_to`: first and last whole number or day, or
 the edges of a half-open range of bins; null where the query is no range. Listed values whose labels
 are not their codes add `_code`: the code of a row that is one value, and null elsewhere.
