@@ -14,7 +14,6 @@ digits of the column's own precision, exact decimals, `true`, `2024-02-29`, `202
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
@@ -26,9 +25,9 @@ from dpquery.exceptions import DataError
 from dpquery.measurement.counting.sources import (
     Piece,
     RecordTexts,
+    StoredFile,
     open_regular,
     places_of,
-    size_of,
 )
 
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
@@ -119,31 +118,15 @@ def _names(schema: pa.Schema) -> list[str]:
 
 
 @dataclass(frozen=True)
-class ArrowFile:
+class ArrowFile(StoredFile):
     """A Parquet file, or one of Arrow's IPC formats (Feather is one): by its suffix."""
 
-    path: Path
     decimal: str
-
-    @property
-    def name(self) -> str:
-        """The path."""
-        return str(self.path)
-
-    @property
-    def place(self) -> tuple[Path, str]:
-        """The file."""
-        return self.path, ""
 
     @property
     def remedy(self) -> str:
         """What to do where the file cannot be read to its end."""
         return "check the file with the program that wrote it, the disk and the memory"
-
-    @property
-    def size(self) -> int:
-        """Bytes on disk."""
-        return size_of(self.path)
 
     def check(self, declared: Sequence[str]) -> None:
         """Check the schema."""

@@ -24,23 +24,20 @@ from dpquery.measurement.counting.arrow_files import ROWS_OF_A_PIECE, batch_of, 
 from dpquery.measurement.counting.sources import (
     Piece,
     RecordTexts,
+    StoredFile,
     Texts,
     open_regular,
     places_of,
-    size_of,
 )
 
 if TYPE_CHECKING:
     import duckdb
 
-_REMEDY = "check that the database is whole and that no other program changes it, and the disk"
-
 
 @dataclass(frozen=True)
-class SqliteTable:
-    """A table of an SQLite database."""
+class _DatabaseTable(StoredFile):
+    """A table of a database that is one file."""
 
-    path: Path
     table: str
     decimal: str
 
@@ -57,16 +54,19 @@ class SqliteTable:
     @property
     def remedy(self) -> str:
         """What to do where the table cannot be read to its end."""
-        return _REMEDY
-
-    @property
-    def size(self) -> int:
-        """Bytes of the database."""
-        return size_of(self.path)
+        return "check that the database is whole and that no other program changes it, and the disk"
 
     def check(self, declared: Sequence[str]) -> None:
-        """Check the table and its columns."""
+        """Check the table, its columns and, where they have some, their types."""
         self._located(declared)
+
+    def _located(self, declared: Sequence[str]) -> dict[str, str]:
+        """Return the column that each declared one is."""
+        raise NotImplementedError
+
+
+class SqliteTable(_DatabaseTable):
+    """A table of an SQLite database."""
 
     def pieces(
         self, declared: Sequence[str], wanted: Sequence[str], *, size: int
@@ -135,37 +135,8 @@ def _text(value: object, decimal: str) -> bytes:
             return str(value).encode()
 
 
-@dataclass(frozen=True)
-class DuckdbTable:
+class DuckdbTable(_DatabaseTable):
     """A table of a DuckDB database, which comes as Arrow batches."""
-
-    path: Path
-    table: str
-    decimal: str
-
-    @property
-    def name(self) -> str:
-        """Path and table."""
-        return f"{self.path}, table {self.table}"
-
-    @property
-    def place(self) -> tuple[Path, str]:
-        """The file and the table."""
-        return self.path, self.table
-
-    @property
-    def remedy(self) -> str:
-        """What to do where the table cannot be read to its end."""
-        return _REMEDY
-
-    @property
-    def size(self) -> int:
-        """Bytes of the database."""
-        return size_of(self.path)
-
-    def check(self, declared: Sequence[str]) -> None:
-        """Check the table, its columns and their types."""
-        self._located(declared)
 
     def pieces(
         self, declared: Sequence[str], wanted: Sequence[str], *, size: int

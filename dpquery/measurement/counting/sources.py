@@ -7,6 +7,7 @@ is one record more for the counter, and changes no other.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
@@ -72,16 +73,33 @@ class Source(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class StoredFile:
+    """A source that is a file, or lies in one."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    @property
+    def place(self) -> tuple[Path, str]:
+        """The file."""
+        return self.path, ""
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk; 0 where the file is gone, which opening it reports."""
+        try:
+            return self.path.stat().st_size
+        except (OSError, ValueError):
+            return 0
+
+
 class UnfitTextError(ValueError):
     """A source breaks a promise that its spec makes; says what to do, and nothing of its text."""
-
-
-def size_of(path: Path) -> int:
-    """Return the bytes of a file; 0 where it is gone, which opening it reports."""
-    try:
-        return path.stat().st_size
-    except (OSError, ValueError):
-        return 0
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -20,7 +20,6 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import BinaryIO, Literal
 
 import pyarrow as pa
@@ -31,11 +30,11 @@ from dpquery.measurement.counting.csv_lines import Dialect, chunks, columns
 from dpquery.measurement.counting.sources import (
     Piece,
     RecordTexts,
+    StoredFile,
     Texts,
     UnfitTextError,
     open_regular,
     places_of,
-    size_of,
 )
 from dpquery.spec.model import FileFormat
 
@@ -46,21 +45,10 @@ _SEPARATED = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 
 
 @dataclass(frozen=True)
-class TextFile:
+class TextFile(StoredFile):
     """A file of delimited text with a header line, compressed if its suffix says so."""
 
-    path: Path
     format: FileFormat
-
-    @property
-    def name(self) -> str:
-        """The path."""
-        return str(self.path)
-
-    @property
-    def place(self) -> tuple[Path, str]:
-        """The file."""
-        return self.path, ""
 
     @property
     def remedy(self) -> str:
@@ -68,11 +56,6 @@ class TextFile:
         codec = self._codec
         damaged = f"that it unpacks without an error ({codec}), and " if codec else ""
         return f"check {damaged}the disk and the memory"
-
-    @property
-    def size(self) -> int:
-        """Bytes on disk."""
-        return size_of(self.path)
 
     def header(self) -> list[str] | None:
         """Return the names of all columns; None where the first line is no header."""
