@@ -347,7 +347,7 @@ class ItemFields(PartFields, what="a workload item", choice="an item"):
 
     name = Field(TextForm("the name of the item", NAME,
             "{given} cannot name an item, which becomes a file; use a-z, 0-9, _ and -",
-            taken=_RESERVED, types=("string", "integer")),
+            taken=_RESERVED, types=("string", "integer", "boolean")),
         "Unique; the name of its file in the release.", "age_by_sex")
     description = defaulted(TextForm("a description"), "",
         "What the table shows, for its readers.", "Every year of age by sex")
