@@ -169,7 +169,6 @@ SPECIAL = st.sampled_from(
 LINE = st.one_of(NICE, NICE, BITTEN, NASTY, SPECIAL)
 FUZZ = settings(
     max_examples=150,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -255,7 +255,6 @@ def histories(examples, *, derandomize, phases=tuple(Phase)):
             max_examples=examples,
             derandomize=derandomize,
             stateful_step_count=25,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
             phases=phases,
             database=None,

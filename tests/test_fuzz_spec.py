@@ -210,7 +210,6 @@ def check_specs(examples, validator, record_property):
     @hypothesis.settings(
         derandomize=True,
         max_examples=examples,
-        deadline=None,
         database=None,
         suppress_health_check=list(hypothesis.HealthCheck),
     )

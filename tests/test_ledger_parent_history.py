@@ -132,7 +132,7 @@ STEPS = st.lists(
 def test_any_history_agrees_with_a_brute_model(tmp_path):
     numbers = iter(range(10**6))
 
-    @settings(max_examples=30, deadline=None, derandomize=True)
+    @settings(max_examples=30, derandomize=True)
     @given(STEPS)
     def check(steps):
         path, brute = tmp_path / f"{next(numbers)}" / "ledger.db", Brute()

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -161,6 +163,13 @@ def test_every_mutant_is_named_once_and_has_a_catcher_that_exists():
             file, _, test = catcher.partition("::")
             part = catcher.removeprefix(AUDIT) if catcher.startswith(AUDIT) else None
             assert part in PARTS or test.partition("[")[0] in known.get(file, ()), catcher
+
+
+def test_every_catcher_is_a_test_with_that_parameter():
+    tests = {catcher for mutant in MUTANTS for catcher in mutant.caught_by if "::" in catcher}
+    collect = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", ""]
+    done = subprocess.run([*collect, *sorted(tests)], cwd=TESTS, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def names_in(path: Path) -> set[str]:

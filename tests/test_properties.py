@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("hypothesis")
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpquery.operators.blocks import Block, Workload
@@ -21,12 +21,7 @@ from dpquery.strategy.optimize.opt_marginals import opt_marginals
 from dpquery.strategy.optimize.opt_product import opt_product
 from dpquery.strategy.search.select import select
 
-checked = settings(
-    derandomize=True,
-    deadline=None,
-    max_examples=25,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+checked = settings(max_examples=25)
 
 
 @st.composite

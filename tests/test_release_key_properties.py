@@ -115,7 +115,7 @@ def block_of(attributes, drawn):
 
 
 @given(st.fixed_dictionaries(PARTS), st.data())
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_requests_that_differ_have_keys_that_differ(request, data):
     part = data.draw(st.sampled_from(sorted(PARTS)))
     other = request | {part: data.draw(PARTS[part])}

@@ -302,7 +302,7 @@ def test_any_text_raises_nothing_but_spec_errors() -> None:
     strategies = hypothesis.strategies
     yaml_text = strategies.text(strategies.sampled_from("[]{},:-&*!|>'\"#%@`?\n\t ab1.~<\\\x85"))
 
-    @hypothesis.settings(derandomize=True, max_examples=150, deadline=None, database=None)
+    @hypothesis.settings(derandomize=True, max_examples=150, database=None)
     @hypothesis.given(strategies.one_of(strategies.text(), yaml_text))
     def check(text: str) -> None:
         survives(text)

@@ -187,7 +187,7 @@ NOISE = (
         "    noise = np.rint(real).astype(np.int64)\n",
         (
             "test_architecture.py::test_the_package_keeps_the_rule"
-            "[only_strategy_uses_seedable_generators]",
+            "[only_one_module_makes_generators]",
             "audit:sampler",
         ),
     ),
@@ -212,7 +212,7 @@ NOISE = (
         (
             "test_bulk_noise.py::test_the_product_draws_from_the_operating_system",
             "test_architecture.py::test_the_package_keeps_the_rule"
-            "[only_strategy_uses_seedable_generators]",
+            "[only_one_module_makes_generators]",
         ),
     ),
     Mutant(
