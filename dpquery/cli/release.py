@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 
 def release_command(
     data: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             help="The data: text with a header, Parquet or Arrow files, a folder or quoted glob of "
-            "them, or sqlite:FILE?table=NAME, duckdb:FILE?table=NAME; several are one table."
+            "them, sqlite:FILE?table=NAME, duckdb:FILE?table=NAME, spark:PATH or spark:table=NAME; "
+            "several are one table."
         ),
     ],
     epsilon: Annotated[str, typer.Option(help="What this release may spend.")],
