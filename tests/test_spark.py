@@ -352,10 +352,10 @@ def test_a_table_of_the_catalogue_is_one_of_rows(spark, tmp_path):
     pq.write_table(pa.table({"age": [1, 2, 99]}), tmp_path / "a.parquet")
     rows = spark.read.parquet(str(tmp_path / "a.parquet"))
     spark.sql("CREATE DATABASE town")
-    rows.write.format("parquet").saveAsTable("town.`per sons`")
+    rows.write.format("parquet").saveAsTable("town.persons")
     rows.write.format("csv").saveAsTable("town.texts")
     spark.sql("CREATE VIEW town.twice AS SELECT * FROM town.texts")
-    location = ["spark:table=town.per sons"]
+    location = ["spark:table=town.persons"]
     check_header(location, AGE)
     assert tabulate(location, spec=AGE, subsets=[()])[()] == 2
     assert "would count twice" in refusal(*location, *location)
@@ -441,7 +441,9 @@ def test_a_spark_that_stops_half_way_has_charged_once_and_goes_on_free(spark, to
 
 
 @SPARK
-@pytest.mark.parametrize("spec", [SPEC, PERSON_SPEC], ids=["rows", "persons"])
+@pytest.mark.parametrize(
+    "spec", [SPEC, pytest.param(PERSON_SPEC, marks=pytest.mark.slow)], ids=["rows", "persons"]
+)
 def test_a_command_that_starts_spark_says_and_leaves_nothing_of_the_data(
     tmp_path, monkeypatch, spec
 ):
