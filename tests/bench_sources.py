@@ -79,6 +79,9 @@ def write_all(folder, rows):
         with duckdb.connect(folder / "rows.duckdb") as connection:
             connection.execute(f"CREATE TABLE persons AS FROM '{folder}/rows.parquet'")
         found["duckdb"] = Path(f"duckdb:{folder}/rows.duckdb?table=persons")
+
+    if find_spec("pyspark"):
+        found["spark"] = f"spark:{folder}/rows.parquet"
     return found
 
 
@@ -95,7 +98,8 @@ def write_sqlite(table, path):
 
 
 def ours(location):
-    return int(tabulate(location, spec=SPEC, subsets=SUBSETS)[()])
+    data = [location] if isinstance(location, str) else location
+    return int(tabulate(data, spec=SPEC, subsets=SUBSETS)[()])
 
 
 def by_pyarrow(path):

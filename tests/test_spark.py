@@ -21,11 +21,13 @@ from scipy.stats import chisquare
 from source_support import moved, written
 from spark_support import LOCAL, SPARK, started
 from tabulate_support import FUZZ, assert_equal, attributes, single, spec_of
-from wild_files import CANARY
+from test_stability import SPECS
+from wild_files import CANARY, HEADER, NASTY_LINES, SMALL
 
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting import spark_session
 from dpquery.measurement.counting.arrow_files import batch_of
+from dpquery.measurement.counting.csv_lines import fields
 from dpquery.measurement.counting.locations import sources_of
 from dpquery.measurement.counting.person_keys import ExpandedSecret, PersonKeys
 from dpquery.measurement.counting.tabulate import _Tally, check_header, tabulate
@@ -238,6 +240,21 @@ def test_files_of_several_types_and_a_csv_file_of_the_same_rows_count_alike(spar
     found = tabulate(locations, spec=spec, subsets=ALL)
     assert_equal(found, tabulate(tmp_path / "rows.csv", spec=spec, subsets=ALL))
     assert found[()] == 12
+
+
+@SPARK
+@pytest.mark.parametrize("name", ["closed", "counted", "open"])
+def test_the_fields_of_hostile_lines_count_as_on_one_machine(spark, tmp_path, name):
+    lines = [*NASTY_LINES, *(line for own in SMALL.values() for line in own.split(b"\n"))]
+    rows = [row for line in lines if (row := fields(line, 5)) is not None]
+    columns = zip(*rows, strict=True)
+    names = HEADER.decode().strip().split(",")
+    table = pa.table(
+        {own: pa.array(col, pa.binary()) for own, col in zip(names, columns, strict=True)}
+    )
+    found, expected = both(table, tmp_path / "data", SPECS[name], [(), (0, 1, 2, 3), (2,)])
+    assert_equal(found, expected)
+    assert 50 < found[()] <= len(rows)
 
 
 @SPARK
