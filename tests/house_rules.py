@@ -75,8 +75,13 @@ LONG_FILES = {"fields": "the one table of fields: an entry for every key that a 
 """Files of more than LONG_FILE lines, by name, each with the reason why it is one noun."""
 
 # What a single module may do and no other, by the last part of its name: it may move.
-EXTRAS = {"graphical_model": {"jax", "mbi"}, "databases": {"duckdb"}}
-"""Libraries that may be missing, and the one module that may import them."""
+EXTRAS = {
+    "graphical_model": {"jax", "mbi"},
+    "databases": {"duckdb"},
+    "spark_session": {"pyspark", "py4j"},
+    "spark_tables": {"pyspark"},
+}
+"""Libraries that may be missing, and the modules that may import them."""
 CATCH_ALL = {"app": "the last stop: the unforeseen ends as exit code 70 without a traceback"}
 """Modules that may catch everything and go on, each for the reason given."""
 WITH_A_SEED = {"simulated_runs"}

@@ -1,5 +1,7 @@
 """Whatever a user gets wrong: what, where, the remedy, an exit code; nothing charged or changed."""
 
+import bz2
+import gzip
 import json
 import sqlite3
 from contextlib import closing
@@ -317,6 +319,48 @@ def test_a_release_past_the_budget_is_refused_before_the_data_are_opened(town):
     said = refused("release", "data.csv", "--epsilon", "4.5", code=3)
     assert "asks for epsilon 4.5 and 4 of 4 remain" in said
     assert "nothing was charged" in said
+
+
+def test_a_free_repeat_names_what_was_not_opened(town):
+    ok(*RELEASE)
+    for given, named in (
+        (["dtaa.csv"], "dtaa.csv"),
+        (["a.csv", "b.csv", "c.csv"], "a.csv and 2 more"),
+    ):
+        said = ok("release", *given, "--epsilon", "1").err
+        assert f"nothing was charged: the ledger holds this release, and {named} was not" in said
+
+
+OTHER_KINDS = {
+    "gzip": (gzip.compress(CSV), "it is gzip: give it the suffix .gz"),
+    "bz2": (bz2.compress(CSV), "it is bz2: give it the suffix .bz2"),
+    "zip": (b"PK\x03\x04" + bytes(99), "it is a zip archive, as .xlsx files are"),
+    "Parquet": (b"PAR1" + b"\n" * 99, "it is Parquet: give it the suffix .parquet"),
+    "Arrow": (b"ARROW1\0\0" + bytes(99), "it is Arrow: give it the suffix .arrow"),
+    "SQLite": (b"SQLite format 3\0" + bytes(99), "name a table, 'sqlite:FILE?table=NAME'"),
+    "DuckDB": (bytes(8) + b"DUCK" + bytes(99), "name a table, 'duckdb:FILE?table=NAME'"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_a_file_of_another_kind_is_named_by_its_first_bytes_before_the_charge(town, kind):
+    content, words = OTHER_KINDS[kind]
+    Path("data.csv").write_bytes(content)
+    assert words in refused(*RELEASE, code=6)
+    for name in ("data.csv.gz", "data.parquet"):
+        if kind.lower() not in {"gzip", "parquet"}:
+            Path(name).write_bytes(content)
+            assert words in refused("release", name, "--epsilon", "1", code=6)
+    assert spent() == "0"
+
+
+def test_what_is_packed_is_named_too(town):
+    Path("data.csv.gz").write_bytes(gzip.compress(b"PAR1" + bytes(99)))
+    said = refused("release", "data.csv.gz", "--epsilon", "1", code=6)
+    assert "what is packed in it is Parquet; unpack it" in said
+    Path("data.csv.gz").write_bytes(CSV)
+    said = refused("release", "data.csv.gz", "--epsilon", "1", code=6)
+    assert "it is not gzip, as its suffix says; give it the suffix of what it is" in said
 
 
 def test_the_budget_is_spent_to_its_last_digit_and_no_further(town):

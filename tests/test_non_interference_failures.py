@@ -55,7 +55,9 @@ def failed_alike(content=None, *, charged):
 def test_every_file_without_a_header_is_refused_in_the_same_words(town, record_property):
     messages = {name: failed_alike(own, charged=False) for name, own in NO_HEADERS.items()}
     assert len({own.partition(";")[0] for own in messages.values()}) == 1
-    assert "encoding: utf-16" in messages.pop("UTF-16")  # as its first two bytes say
+    # As their first bytes say, which every file of the kind has.
+    assert "encoding: utf-16" in messages.pop("UTF-16")
+    assert "it is gzip: give it the suffix .gz" in messages.pop("gzip")
     assert len(set(messages.values())) == 1
     record_property("bad inputs", len(NO_HEADERS))
 

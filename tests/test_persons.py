@@ -50,12 +50,12 @@ def test_ids_of_up_to_15_bytes_have_keys_of_their_own():
 
 def test_long_ids_are_hashed_as_the_proof_says():
     entropy = remembered_bytes()
-    keys = PersonKeys(entropy=entropy)
+    keys = PersonKeys(entropy)
     ids = [bytes(range(65, 65 + size)) for size in (16, 22)]
     ids += [b"k" * (size - 1) + b"l" for size in (255, 256, 257, 259, 260, 264, 4_001)]
     found, _ = keys.of(pa.array([b"short", *ids], pa.binary()))
     spread = [int(word) | 1 for word in np.frombuffer(entropy.drawn[0], np.uint64)]
-    drawn = np.frombuffer(entropy.drawn[1], np.uint64).reshape(4, -1)
+    drawn = np.frombuffer(entropy.drawn[1], np.uint64).reshape(-1, 4).T
     for place, text in enumerate(ids, 1):
         words = np.frombuffer(text + b"\0" * (-len(text) % 4), "<u4")
         hashes = []

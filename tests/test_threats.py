@@ -26,6 +26,7 @@ import dpquery
 from dpquery.audit.run import PARTS
 from dpquery.cli import check, release
 from dpquery.cli.app import app
+from dpquery.measurement.counting import spark_session
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw
 from dpquery.spec.parsing.spec import load_spec
@@ -403,3 +404,14 @@ def test_row_43_a_check_says_that_it_is_private_and_has_no_option_to_write():
     assert given == {"data", "spec", "to_pipe"}
     assert check.PRIVATE.startswith("PRIVATE: ")
     assert "check" not in dpquery.__all__
+
+
+def test_row_44_a_session_of_spark_shows_nothing_and_encrypts():
+    assert spark_session._OF_THE_MACHINES == {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.eventLog.enabled": "false",
+        "spark.io.encryption.enabled": "true",
+    }
+    program = inspect.getsource(spark_session._gateway)
+    assert program.count("subprocess.DEVNULL") == 2

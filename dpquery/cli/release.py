@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 
 def release_command(
     data: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             help="The data: text with a header, Parquet or Arrow files, a folder or quoted glob of "
-            "them, or sqlite:FILE?table=NAME, duckdb:FILE?table=NAME; several are one table."
+            "them, sqlite:FILE?table=NAME, duckdb:FILE?table=NAME, spark:PATH or spark:table=NAME; "
+            "several are one table."
         ),
     ],
     epsilon: Annotated[str, typer.Option(help="What this release may spend.")],
@@ -75,11 +76,11 @@ def release_command(
             release_number=release_number,
             replace=replace,
         )
-    _show_release(done, as_json=as_json)
+    _show_release(done, data, as_json=as_json)
     say(f"ledger: {ledger_path(ledger)}")
 
 
-def _show_release(done: "ReleaseReport", *, as_json: bool) -> None:
+def _show_release(done: "ReleaseReport", data: list[str], *, as_json: bool) -> None:
     from dpquery.cli.output import release as summary
 
     if as_json:
@@ -89,4 +90,5 @@ def _show_release(done: "ReleaseReport", *, as_json: bool) -> None:
     if done.remark:
         say(done.remark)
     if done.free:
-        say("nothing was charged: the ledger holds this release, and the data was not opened")
+        unopened = data[0] if len(data) == 1 else f"{data[0]} and {len(data) - 1} more"
+        say(f"nothing was charged: the ledger holds this release, and {unopened} was not opened")

@@ -38,11 +38,13 @@ def as_path(given: FilePath) -> Path:
     return given if isinstance(given, Path) else Path(given)
 
 
-def as_data(given: FilePath | Sequence[FilePath]) -> Path | list[Path]:
+def as_data(given: FilePath | Sequence[FilePath]) -> Path | list[Path | str]:
     """Return where the data lie: one location or several."""
-    if isinstance(given, str | os.PathLike):
+    if isinstance(given, os.PathLike):
         return as_path(given)
-    return [as_path(location) for location in given]
+    several = [given] if isinstance(given, str) else given
+    # No path: `spark:s3a://` has two slashes in a row.
+    return [own if isinstance(own, str) and ":" in own else as_path(own) for own in several]
 
 
 def ledger_place(given: FilePath | None) -> Path:

@@ -14,6 +14,8 @@ from dpquery.data_check.findings import DataCheck, FileGuess, Malformed, Records
 from dpquery.data_check.layout import guessed_layout
 from dpquery.data_check.malformed_lines import malformed_lines
 from dpquery.data_check.remedies import remedies
+from dpquery.data_check.repeated_sources import RepeatedSources
+from dpquery.data_check.row_order import RowOrder
 from dpquery.data_check.tallies import ColumnTally, PersonTally, columns_of
 from dpquery.measurement.counting.locations import Data, sources_of
 from dpquery.measurement.counting.sources import Source
@@ -60,8 +62,16 @@ def _records(file: FileRecords, spec: Spec) -> Records:
     tallies = columns_of(spec.domain.attributes, file.columns, spec.file.decimal)
     name_of_person = spec.privacy.person if spec.privacy.person in file.columns else None
     persons = None if name_of_person is None else PersonTally()
+    order = None
+    if name_of_person is not None and spec.privacy.keep == "first":
+        columns = [tally.column for tally in tallies]
+        order = RowOrder(name_of_person, columns, spec.file.decimal)
+    sources = RepeatedSources()
     total = kept = odd = malformed = 0
     for chunk in file.chunks():
+        sources.add(chunk.source, list(chunk.texts.values()))
+        if order is not None:
+            order.add(chunk.texts)
         reasons = np.zeros(chunk.records, np.int32)  # for which a record is left out
         touched = np.zeros(chunk.records, np.bool_)
         dropping: list[tuple[ColumnTally | PersonTally, Bools]] = []
@@ -83,7 +93,7 @@ def _records(file: FileRecords, spec: Spec) -> Records:
         odd += int(touched.sum())
         malformed += chunk.malformed
     dropped = name_of_person is not None or any(tally.column.drops for tally in tallies)
-    rows = None if persons is None else persons.result()
+    rows = None if persons is None else persons.result(order.result() if order else ())
     kept -= 0 if rows is None else rows.beyond(spec.privacy.max_rows)
     return Records(
         total,
@@ -92,4 +102,5 @@ def _records(file: FileRecords, spec: Spec) -> Records:
         Malformed(malformed, dropped, *malformed_lines(file.readable, malformed)),
         tuple(tally.result() for tally in tallies),
         rows,
+        sources.result(),
     )

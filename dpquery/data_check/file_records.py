@@ -23,11 +23,13 @@ class Chunk:
     """Some records of a source.
 
     Attributes:
+        source: its name.
         texts: the declared columns by name.
         records: how many of them could be split into fields.
         malformed: how many could not.
     """
 
+    source: str
     texts: dict[str, Texts]
     records: int
     malformed: int
@@ -77,7 +79,8 @@ class FileRecords:
                 for piece in source.pieces(self.columns, self.columns, size=_PIECE):
                     texts, malformed = piece.parse()
                     records = sum(index.size for _, index in texts[0])
-                    yield Chunk(dict(zip(self.columns, texts, strict=True)), records, malformed)
+                    by_name = dict(zip(self.columns, texts, strict=True))
+                    yield Chunk(source.name, by_name, records, malformed)
                     share = (done + piece.share * source.size) / total
                     report_progress("reading the data", min(1.0, share))
             except UnfitTextError as error:

@@ -59,6 +59,7 @@ class RowsPerPerson:
         blank: records without an id.
         blank_alone: of those, records that nothing else leaves out.
         busiest: ids of the persons with the most rows, with their rows.
+        sorted_by: columns in whose order the rows of persons come, where the first ones are kept.
     """
 
     persons: tuple[tuple[int, int], ...]
@@ -66,6 +67,7 @@ class RowsPerPerson:
     blank: int
     blank_alone: int
     busiest: tuple[tuple[str, int], ...]
+    sorted_by: tuple[str, ...] = ()
 
     def beyond(self, max_rows: int) -> int:
         """Return how many rows a limit leaves out."""
@@ -103,6 +105,7 @@ class Records:
         kept: those that a release counts in its totals.
         undeclared: those with an undeclared value in one column or more.
         columns: for every declared column what is undeclared in it, in the order of the spec.
+        repeated: sources that hold the same records as an earlier one: both names, and how many.
     """
 
     total: int
@@ -111,6 +114,7 @@ class Records:
     malformed: Malformed
     columns: tuple[UndeclaredValues, ...]
     persons: RowsPerPerson | None
+    repeated: tuple[tuple[str, str, int], ...] = ()
 
     @property
     def left_out(self) -> int:
@@ -189,9 +193,10 @@ class DataCheck:
         It says that of each person `max_rows` rows count at most, so those beyond are no surprise,
         and what becomes of other texts in a column that takes them in. It does not say that
         records cannot be read, belong to nobody, or hold what a column drops; that a column holds
-        no declared value at all; or that the file seems to be laid out otherwise.
+        no declared value at all; that records are there twice; or that the file seems to be laid
+        out otherwise.
         """
-        if self.header.refusals or self.failures or self.records is None:
+        if self.header.refusals or self.failures or self.records is None or self.records.repeated:
             return False
         declared = self.spec.file
         if self.layout and self.layout.is_text and self.layout.mended(declared) != declared:

@@ -12,41 +12,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from dpquery.data_check.findings import FileGuess
-from dpquery.measurement.counting.arrow_files import ARROW_SUFFIXES, PARQUET_SUFFIX
+from dpquery.measurement.counting.file_kinds import SUFFIX_OF_CODEC, kind_of, remedy_for
 from dpquery.measurement.counting.sources import open_regular
-from dpquery.measurement.counting.text_files import CODECS
 
 _HEAD = 2**20
 _LINES = 1000  # that delimiters are tried on
 _DELIMITERS = (",", ";", "\t", "|")
 _NUMBER = re.compile(r"[+-]?\d+([.,]\d*)?([eE][+-]?\d+)?")
 _POINT, _COMMA = re.compile(r"[+-]?\d*\.\d+"), re.compile(r"[+-]?\d+,\d+")
-_CONTAINERS = (
-    (b"\x1f\x8b", "gzip"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
-    (b"BZh", "bz2"),
-    (b"PK\x03\x04", "zip"),
-    (b"PAR1", "Parquet"),
-    (b"ARROW1", "Arrow"),
-    (b"SQLite format 3\0", "SQLite"),
-    (b"\xd0\xcf\x11\xe0", "Office"),
-    (b"<stata_dta>", "Stata"),
-    (b"$FL2", "SPSS"),
-)
-_PACKED = ("gzip", "zstd", "bz2")
-_SUFFIXES = {
-    **{codec: suffix for suffix, codec in CODECS.items()},
-    "Parquet": PARQUET_SUFFIX,
-    "Arrow": ARROW_SUFFIXES[0],
-}
-_HOLDS = {
-    "zip": "it is a zip archive, as .xlsx files are: unpack it, or write the table as CSV",
-    "SQLite": "it is an SQLite database: name a table, 'sqlite:FILE?table=NAME'",
-    "DuckDB": "it is a DuckDB database: name a table, 'duckdb:FILE?table=NAME'",
-    "Office": "it is an old Office file, as .xls files are: write the table as CSV",
-    "Stata": "it is a Stata file: write the table as CSV",
-    "SPSS": "it is an SPSS file: write the table as CSV",
-}
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -62,10 +35,7 @@ def guessed_layout(path: Path, declared: Collection[str]) -> FileGuess:
         declared: names of the columns that the spec declares; they tell delimiters apart.
     """
     head, container = _beginning(path)
-    suffix = _SUFFIXES.get(container, "")
-    remarks = [_HOLDS[container]] if container in _HOLDS else []
-    if suffix and path.suffix.lower() != suffix:
-        remarks.append(f"it is {container}: give it the suffix {suffix}")
+    remarks = [*filter(None, [remedy_for(container, path)])]
     encoding, text = ("", "") if head is None else _decoded(head)
     if head is None or "\0" in text:
         return FileGuess(path.name, container, is_text=False, remarks=tuple(remarks))
@@ -103,12 +73,10 @@ def _beginning(path: Path) -> tuple[bytes | None, str]:
     """Return the first bytes of the text in a file, if there is any, and what holds it."""
     with open_regular(path) as file:
         head = file.read(_HEAD)
-    container = next((name for mark, name in _CONTAINERS if head.startswith(mark)), "")
-    if head[8:12] == b"DUCK":
-        container = "DuckDB"
+    container = kind_of(head)
     if not container:
         return head, ""
-    if container not in _PACKED:
+    if container not in SUFFIX_OF_CODEC:
         return None, container
     try:
         with pa.input_stream(str(path), compression=container) as stream:

@@ -2,9 +2,10 @@
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from itertools import count
 
 from dpquery.data_check.declarations import (
     WRITTEN,
@@ -17,7 +18,12 @@ from dpquery.data_check.declarations import (
     listed_values_of,
     scalar,
 )
-from dpquery.data_check.findings import FileGuess, Records, UndeclaredValues
+from dpquery.data_check.findings import (
+    FileGuess,
+    Records,
+    RowsPerPerson,
+    UndeclaredValues,
+)
 from dpquery.spec.calendar import DateFormat
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.model import FileFormat, Spec
@@ -38,6 +44,7 @@ _FATES = {
 }
 _HALF = re.compile(r"[\ud800-\udfff]")  # for bytes that are no text in this encoding
 _MISSING_CODE = re.compile(r"-\d+|([789])\1*")
+_FARTHEST = 1e15  # number that bins are widened to; beyond it not every whole number is a float
 _LISTED = 12  # new values of one column that are written out
 
 
@@ -73,20 +80,31 @@ def _file_lines(mended: FileFormat, declared: FileFormat) -> list[str]:
 
 
 def _person_lines(spec: Spec, records: Records) -> list[str]:
-    """Return as a comment the least max_rows that leaves out next to nothing, where one does."""
+    """Return as comments what limits would leave out a hundredth and a tenth of all rows."""
     persons, limit = records.persons, spec.privacy.max_rows
     if persons is None or not persons.beyond(limit):
         return []
     rows = sum(number_of_rows * of for number_of_rows, of in persons.persons)
-    enough = next(most for most, _ in persons.persons if 100 * persons.beyond(most) <= rows)
-    if enough <= limit:
-        return []
-    unit = f"{{person: {scalar(spec.privacy.person or '')}, max_rows: {enough}}}"
-    return [
-        f"# privacy: unit: {unit} would leave out "
-        f"{persons.beyond(enough):,} rows, not {persons.beyond(limit):,};",
-        f"# noise grows in proportion: {enough / limit:.3g} times that of max_rows: {limit}",
-    ]
+    lines = []
+    for most in dict.fromkeys((_enough(persons, rows // 10), _enough(persons, rows // 100))):
+        if most > limit:
+            unit = f"{{person: {scalar(spec.privacy.person or '')}, max_rows: {most}}}"
+            beyond = persons.beyond(most)
+            cut = sum(of for number_of_rows, of in persons.persons if number_of_rows > most)
+            lines.append(
+                f"# privacy: unit: {unit} would leave out {beyond:,} of {rows:,} rows, those of "
+                f"{cut:,} persons beyond it; noise: {most / limit:.3g} times"
+            )
+    if lines:
+        now = f"# max_rows: {limit}, as declared, leaves out {persons.beyond(limit):,} rows; noise"
+        lines.append(f"{now} grows with max_rows in proportion")
+    return lines
+
+
+def _enough(persons: RowsPerPerson, rows: int) -> int:
+    """Return the least limit of one digit and zeros that leaves out no more than so many rows."""
+    limits = (int(f"{digit}{'0' * zeros}") for zeros in count() for digit in range(1, 10))
+    return next(limit for limit in limits if persons.beyond(limit) <= rows)
 
 
 def _attribute_lines(
@@ -139,12 +157,12 @@ def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:
         case Bins(edges=edges):
             texts_of_numbers = [text for text in texts if number(text, decimal) is not None]
             values = [float(text.replace(decimal, ".")) for text in texts_of_numbers]
-            new = _believable(values, edges[0], edges[-1])
+            new = _believable(values, edges[0], edges[-1], reach=_FARTHEST)
             below = [value for value in new if value < edges[0]]
             above = [math.floor(value) + 1 for value in new if value >= edges[-1]]
-            more = [float(outwards(min(below), edges[0]))] if below else []
-            end = [float(outwards(max(above), edges[-1]))] if above else []
-            field, taken = flow_edges([*more, *edges, *end]), len(new)
+            low_end = float(outwards(min(below), edges[0])) if below else edges[0]
+            high_end = float(outwards(max(above), edges[-1])) if above else edges[-1]
+            field, taken = flow_edges(_wider_edges(edges, low_end, high_end)), len(new)
         case Boolean(true=true, false=false):
             yes = [text for text in texts if text.casefold() in _YES]
             no = [text for text in texts if text.casefold() in _NO]
@@ -215,9 +233,30 @@ def _wider(dates: Dates, texts: list[str]) -> tuple[Dates, int]:
     return replace(dates, first=first, last=last, format=style), len(days)
 
 
-def _believable(numbers: Collection[float], low: float, high: float) -> list[float]:
+def _wider_edges(edges: Sequence[float], first: float, last: float) -> list[float]:
+    """Return edges that go on to new ends: in powers of ten where an end is far away.
+
+    >>> _wider_edges((0.0, 10.0, 50.0), 0.0, 60.0), _wider_edges((0.0, 10.0, 50.0), -20.0, 3e4)
+    ([0.0, 10.0, 50.0, 60.0], [-20.0, 0.0, 10.0, 50.0, 100.0, 1000.0, 10000.0, 30000.0])
+    """
+    low, high = edges[0], edges[-1]
+    reach = _reach(low, high)
+    powers = [10.0**k for k in range(16)]
+    up = [power for power in powers if high < power < last and last > high + reach]
+    down = [-power for power in powers if first < -power < low and first < low - reach]
+    return sorted({first, *down, *edges, *up, last})
+
+
+def _reach(low: float, high: float) -> float:
+    """Return how far from a range its values may well be."""
+    return 3 * (high - low) + 1
+
+
+def _believable(
+    numbers: Collection[float], low: float, high: float, *, reach: float | None = None
+) -> list[float]:
     """Return the numbers that a range may well be widened to: no codes for a missing answer."""
-    reach = 3 * (high - low) + 1
+    reach = _reach(low, high) if reach is None else reach
     next_to = {high, *numbers}
 
     def is_code(value: float) -> bool:

@@ -137,8 +137,8 @@ class PersonTally:
                 person: n for person, n in self._rows.items() if not hash(person) & self._mask
             }
 
-    def result(self) -> RowsPerPerson:
-        """Return what was found."""
+    def result(self, sorted_by: tuple[str, ...] = ()) -> RowsPerPerson:
+        """Return what was found, here and of the order of rows."""
         scale = self._mask + 1
         numbers = sorted(Counter(self._rows.values()).items())
         busiest = heapq.nlargest(3, self._rows.items(), key=lambda item: item[1])
@@ -148,6 +148,7 @@ class PersonTally:
             self.blank,
             self._blank_alone,
             tuple((readable(person), rows) for person, rows in busiest),
+            sorted_by,
         )
 
 

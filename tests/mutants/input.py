@@ -130,9 +130,9 @@ INPUT = (
     Mutant(
         "rows without an id are kept",
         "rows of nobody have no limit",
-        "_Tally.add",
-        "            inside &= named\n",
-        "            inside &= named | True\n",
+        "_Tally.rows_of_persons",
+        "        inside &= named\n",
+        "        inside &= named | True\n",
         (FIRST_ROWS,),
     ),
     Mutant(
@@ -162,11 +162,11 @@ INPUT = (
     Mutant(
         "a person's rows are limited chunk by chunk",
         "a person of many rows is protected as one of max_rows",
-        "_Tally.add",
-        "            self._kept.add(keys[:, inside], self._packed.pack(codes, inside))\n",
-        "            self._kept.add(keys[:, inside], self._packed.pack(codes, inside))\n"
-        "            for content in self._kept.kept():\n"
-        "                self._count(self._packed.unpack(content), content.shape[1])\n",
+        "_Tally.add_rows_of_persons",
+        "        self._kept.add(rows[:2], rows[2:])\n",
+        "        self._kept.add(rows[:2], rows[2:])\n"
+        "        for content in self._kept.kept():\n"
+        "            self._count(self._packed.unpack(content), content.shape[1])\n",
         (PERSON, MANY_PASSES),
     ),
     Mutant(
@@ -201,11 +201,11 @@ INPUT = (
         "malformed lines are counted on the screen",
         "the number of damaged records is published",
         "_Tally.add",
-        "        by_name = dict(",
+        "        if self.spec.privacy.person is not None:\n",
         "        if malformed:\n"
         "            import sys\n"
         '            sys.stderr.write(f"{malformed} malformed lines\\n")\n'
-        "        by_name = dict(",
+        "        if self.spec.privacy.person is not None:\n",
         (HIDDEN,),
     ),
     Mutant(

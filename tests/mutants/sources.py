@@ -3,6 +3,7 @@
 from mutation import Mutant
 
 TEXT, TYPED = "test_text_sources.py::", "test_typed_sources.py::"
+SPARK = "test_spark.py::"
 RELEASED = "test_non_interference_sources.py::"
 SOURCES = (
     Mutant(
@@ -161,5 +162,73 @@ SOURCES = (
             "test_tabulate.py::"
             "test_of_every_person_the_first_rows_count_whoever_stands_between_them",
         ),
+    ),
+    Mutant(
+        "a table on Spark is counted twice",
+        "every record counts twice",
+        "spark_tables._of_rows",
+        "for own in tables]",
+        "for own in [*tables, tables[0]]]",
+        (f"{SPARK}test_in_any_partitions_all_rows_count_once",),
+    ),
+    Mutant(
+        "the tables of one partition are lost",
+        "records are lost without a word",
+        "count_on_spark",
+        "in tables.to_batches():",
+        "in tables.to_batches()[1:]:",
+        (f"{SPARK}test_in_any_partitions_all_rows_count_once",),
+    ),
+    Mutant(
+        "the rows of a person go to any partition",
+        "a person of many rows is protected as one of max_rows",
+        "spark_tables._of_persons",
+        'repartition(number, "word0", "word1")',
+        "repartition(number)",
+        (f"{SPARK}test_in_any_partitions_a_person_is_one",),
+    ),
+    Mutant(
+        "each machine of Spark makes keys of its own",
+        "a person of many rows is protected as one of max_rows",
+        "tabulate",
+        "memory=sys.maxsize, secret=os.urandom(32))",
+        "memory=sys.maxsize)",
+        (f"{SPARK}test_in_any_partitions_a_person_is_one",),
+    ),
+    Mutant(
+        "which key a person has depends on how many ids are longer",
+        "a person of many rows is protected as one of max_rows",
+        "PersonKeys._first_factors",
+        "reshape(more, 4)\n",
+        "reshape(4, more).T\n",
+        (
+            f"{SPARK}test_keys_of_one_secret_are_the_same_wherever_they_are_made_"
+            "and_other_secrets_give_others",
+        ),
+    ),
+    Mutant(
+        "the key of a person is the id as it is written",
+        "ids lie in the files that Spark shuffles",
+        "PersonKeys.of",
+        "        low ^= self._spread(high, *self._odd[:2])\n"
+        "        high ^= self._spread(low, *self._odd[2:])\n",
+        "",
+        (f"{SPARK}test_what_is_shuffled_of_a_row_holds_neither_an_id_nor_a_value",),
+    ),
+    Mutant(
+        "partial tables replace one another",
+        "records are lost without a word",
+        "_Tally.add_partial_tables",
+        "np.add.at(tensor, numbers[first:last] - start, counts[first:last])",
+        "tensor[numbers[first:last] - start] = counts[first:last]",
+        (f"{SPARK}test_partial_tables_of_any_parts_add_up_to_those_of_the_whole",),
+    ),
+    Mutant(
+        "the first rows of a person are taken where rows have no order",
+        "which rows of a person stay depends on which machine is faster",
+        "check_header",
+        'and spec.privacy.keep == "first"',
+        'and spec.privacy.keep == "last"',
+        (f"{SPARK}test_locations_on_spark_stand_alone_and_keep_their_slashes",),
     ),
 )

@@ -43,14 +43,24 @@ def left_out_grid(checked: DataCheck, name: str) -> Grid:
     refused = "`dpquery release` would refuse this; of the rest " if notes else ""
     if not records.left_out:
         title = f"{name}: {refused}every record is counted, all {records.total:,} of them"
-        return Grid(title, (), (), (*_in_no_value(records), *notes))
+        return Grid(title, (), (), (*_repeated(records), *_in_no_value(records), *notes))
     share = percent(records.left_out / records.total)
     title = (
         f"{name}: {refused}{_about(records)}{records.left_out:,} of "
         f"{count(records.total, 'record')} ({share}) would be left out of every table"
     )
     columns = ("because of", "records", "for this alone")
-    return Grid(title, columns, tuple(_reasons(checked, records)), (*_in_no_value(records), *notes))
+    remarks = (*_repeated(records), *_in_no_value(records), *notes)
+    return Grid(title, columns, tuple(_reasons(checked, records)), remarks)
+
+
+def _repeated(records: Records) -> Iterator[str]:
+    """Yield which sources hold the same records as another."""
+    for name, first, number in records.repeated[:_SOURCES]:
+        yield (
+            f"{name} holds the same {count(number, 'record')} as {first}, in all declared columns "
+            "and in the same order: a release would count them twice"
+        )
 
 
 def _in_no_value(records: Records) -> Iterator[str]:
@@ -222,6 +232,11 @@ def _persons_grid(persons: RowsPerPerson, max_rows: int) -> Grid:
         notes.append(f"{count(persons.blank, 'record')} without an id, which are nobody's")
     if persons.share < 1:
         notes.append(f"of about one person in {round(1 / persons.share):,}, chosen at random")
+    if persons.sorted_by and persons.beyond(max_rows):
+        notes.append(
+            f"`keep: first`, and rows of a person are sorted by {_named(persons.sorted_by)}: those "
+            "that are left out are always the last of it; `keep: random` takes any"
+        )
     title = f"rows per person: {about}{count(persons.number, 'person')}, {about}{total:,} rows"
     columns = ("max_rows", "persons with more", "rows left out", "share", "")
     return Grid(title, columns, tuple(rows), tuple(notes) if persons.busiest else (), strong)

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpquery.exceptions import DataError
+from dpquery.measurement.counting.file_kinds import kind_of_file, remedy_for
 from dpquery.measurement.counting.sources import (
     Piece,
     RecordTexts,
@@ -154,7 +155,10 @@ class ArrowFile(StoredFile):
         schema = self._schema(file)
         if schema is None:
             kind = "a Parquet file" if self._is_parquet else "an Arrow or Feather (version 2) file"
-            raise DataError(f"{self.path} is not {kind}; give it the suffix of what it is")
+            remedy = remedy_for(kind_of_file(self.path), self.path)
+            raise DataError(
+                f"{self.path} is not {kind}; {remedy or 'give it the suffix of what it is'}"
+            )
         places = places_of(declared, _names(schema), where=f"{self.path}: the schema")
         check_types(schema, declared, where=str(self.path))
         return schema, places

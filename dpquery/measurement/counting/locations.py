@@ -14,11 +14,15 @@ from dpquery.exceptions import DataError
 from dpquery.measurement.counting.arrow_files import ARROW_SUFFIXES, PARQUET_SUFFIX, ArrowFile
 from dpquery.measurement.counting.databases import DuckdbTable, SqliteTable
 from dpquery.measurement.counting.sources import Source
+from dpquery.measurement.counting.spark_tables import PREFIX as SPARK
 from dpquery.measurement.counting.text_files import CODECS, TextFile
 from dpquery.spec.model import FileFormat
 
-Data = Path | Sequence[Path]
-"""Where records lie: paths, globs, folders, `sqlite:FILE?table=NAME`, `duckdb:FILE?table=NAME`."""
+Data = Path | Sequence[Path | str]
+"""Where records lie: paths, globs, folders, `sqlite:FILE?table=NAME`, `duckdb:FILE?table=NAME`.
+
+`spark:PATH` and `spark:table=NAME` are texts: `s3a://` is no path of this machine.
+"""
 _DATABASES: dict[str, type[SqliteTable | DuckdbTable]] = {
     "sqlite": SqliteTable,
     "duckdb": DuckdbTable,
@@ -33,14 +37,32 @@ def sources_of(data: Data, file: FileFormat) -> list[Source]:
         file: how the spec says that text is written.
 
     Raises:
-        DataError: no file is there, a folder holds folders, or a source is named twice.
+        DataError: no file is there, a folder holds folders, or a source is named twice; or it is
+            on Spark.
     """
-    given = [data] if isinstance(data, Path) else list(data)
+    if spark_locations(data):
+        raise DataError("rows on Spark are counted by a release alone; name files for all else")
+    given = [data] if isinstance(data, Path) else [Path(location) for location in data]
     sources = [source for location in given for source in _sources_at(location, file)]
     if not sources:
         raise DataError("no data is named; give the path of a file")
     _check_distinct(sources)
     return sources
+
+
+def spark_locations(data: Data) -> list[str]:
+    """Return the locations where they are on Spark; none where they are not.
+
+    Raises:
+        DataError: some are on Spark and some are not.
+    """
+    given = [str(location) for location in ([data] if isinstance(data, Path) else data)]
+    on_spark = [location for location in given if location.startswith(SPARK)]
+    if on_spark and len(on_spark) < len(given):
+        raise DataError(
+            f"{on_spark[0]} is on Spark, and other data is not; one release reads either"
+        )
+    return on_spark
 
 
 def _sources_at(location: Path, file: FileFormat) -> Iterator[Source]:

@@ -21,6 +21,7 @@ table by twice max_rows at most.
 
 import os
 from collections.abc import Callable
+from hashlib import blake2b
 
 import numpy as np
 import pyarrow as pa
@@ -37,14 +38,33 @@ _MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 """What is left of a little-endian word that holds so many bytes."""
 
 
+class ExpandedSecret:
+    """Random bytes that several machines draw alike: keyed BLAKE2b of the numbers 0, 1, 2, ...
+
+    Where the secret has 256 bits of the operating system, nobody tells them from its own.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        """Begin with the first block."""
+        self._secret = secret
+        self._blocks = 0
+
+    def __call__(self, size: int) -> bytes:
+        """Return the next bytes, in blocks of 32."""
+        first, self._blocks = self._blocks, self._blocks - -size // 32
+        numbers = (number.to_bytes(8, "little") for number in range(first, self._blocks))
+        blocks = (blake2b(own, key=self._secret, digest_size=32).digest() for own in numbers)
+        return b"".join(blocks)[:size]
+
+
 class PersonKeys:
     """The function from ids to keys of one count, which is confidential as the data are."""
 
-    def __init__(self, *, entropy: RandomBytes = os.urandom) -> None:
+    def __init__(self, random_bytes: RandomBytes = os.urandom) -> None:
         """Draw the numbers of the second step; those of the first are drawn as they are needed."""
-        self._entropy = entropy
+        self._random_bytes = random_bytes
         self._factors = np.zeros((4, 0), np.uint64)
-        self._odd = [int(word) | 1 for word in np.frombuffer(entropy(32), np.uint64)]
+        self._odd = [int(word) | 1 for word in np.frombuffer(random_bytes(32), np.uint64)]
 
     def of(self, ids: pa.Array) -> tuple[Bits, Bools]:
         """Return the keys of some ids, (2, n) 64-bit words, and which ids are not blank, (n,).
@@ -102,8 +122,9 @@ class PersonKeys:
         """Return the numbers a, b and the first c_i of each of the four hashes, (4, count)."""
         more = count - self._factors.shape[1]
         if more > 0:
-            drawn = np.frombuffer(self._entropy(32 * more), np.uint64).reshape(4, more)
-            self._factors = np.concatenate([self._factors, drawn], axis=1)
+            # By place: which numbers they are does not depend on how many are drawn at once.
+            drawn = np.frombuffer(self._random_bytes(32 * more), np.uint64).reshape(more, 4)
+            self._factors = np.concatenate([self._factors, drawn.T], axis=1)
         return self._factors[:, :count]
 
 

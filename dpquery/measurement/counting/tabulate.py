@@ -8,10 +8,13 @@ those of one and the same table.
 """
 
 import math
+import os
 import sqlite3
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -20,11 +23,12 @@ import pyarrow as pa
 from dpquery.arrays import Bits, Bools, Ints
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
 from dpquery.limits import MAX_COUNTED_CELLS
-from dpquery.measurement.counting.locations import Data, sources_of
+from dpquery.measurement.counting.locations import Data, sources_of, spark_locations
 from dpquery.measurement.counting.packed_codes import PackedCodes
-from dpquery.measurement.counting.person_keys import PersonKeys
+from dpquery.measurement.counting.person_keys import ExpandedSecret, PersonKeys
 from dpquery.measurement.counting.persons import MAX_STATE_BYTES, KeptRows
 from dpquery.measurement.counting.sources import Piece, RecordTexts, Source, Texts, UnfitTextError
+from dpquery.measurement.counting.spark_tables import check_spark, count_on_spark
 from dpquery.measurement.counting.value_codes import coder
 from dpquery.progress import report_progress
 from dpquery.spec.domain import Column
@@ -45,8 +49,16 @@ def check_header(data: Data, spec: Spec) -> None:
 
     Raises:
         DataError: a source cannot be opened, lacks or repeats a declared column, or is named
-            twice; the message names declared columns only.
+            twice; the message names declared columns only. Or tables on Spark have no first rows.
     """
+    if locations := spark_locations(data):
+        if spec.privacy.person is not None and spec.privacy.keep == "first":
+            raise DataError(
+                "rows on Spark have no order, and `keep: first` takes the first of each person; "
+                "set `keep: random` in the spec, or name a file"
+            )
+        check_spark(locations, _declared(spec))
+        return
     for source in sources_of(data, spec.file):
         source.check(_declared(spec))
 
@@ -80,6 +92,21 @@ def tabulate(
     """
     if classes is None:
         classes = [np.arange(n) for n in spec.domain.shape]
+    if locations := spark_locations(data):
+        # On each machine the rows of the persons of one partition are held, as many as there are.
+        counter = partial(_Tally, spec, subsets, classes, memory=sys.maxsize, secret=os.urandom(32))
+        total = counter()
+        report_progress("counting on Spark")
+        cells = count_on_spark(
+            locations,
+            _declared(spec),
+            counter=counter,
+            persons=spec.privacy.person is not None,
+            decimal=spec.file.decimal,
+        )
+        for part in cells:
+            total.add_partial_tables(part)
+        return total.marginals()
     tally = _Tally(spec, subsets, classes)
     return _tabulate(data, tally, chunk_bytes=_CHUNK)
 
@@ -145,8 +172,19 @@ def _parsed(
 class _Tally:
     """Running counts of the marginals over all subsets, chunk by chunk; confidential."""
 
-    def __init__(self, spec: Spec, subsets: Sequence[Subset], classes: Sequence[Ints]) -> None:
-        """Choose the tensors to count and the columns that they need, from the spec alone."""
+    def __init__(
+        self,
+        spec: Spec,
+        subsets: Sequence[Subset],
+        classes: Sequence[Ints],
+        *,
+        memory: int = MAX_STATE_BYTES,
+        secret: bytes | None = None,
+    ) -> None:
+        """Choose the tensors to count and the columns that they need, from the spec alone.
+
+        Tallies of one secret give a person the same key.
+        """
         self.spec = spec
         self._classes = classes
         self._shape = tuple(int(class_of.max()) + 1 for class_of in classes)
@@ -171,28 +209,22 @@ class _Tally:
         if spec.privacy.person is not None:
             self.names.append(spec.privacy.person)
             self._packed = PackedCodes(sorted({i for group in groups for i in group}), self._shape)
-            self._keys = PersonKeys()
+            self._keys = PersonKeys() if secret is None else PersonKeys(ExpandedSecret(secret))
             self._kept = KeptRows(
                 max_rows=spec.privacy.max_rows,
                 words=self._packed.words,
                 keep=spec.privacy.keep,
-                limit=MAX_STATE_BYTES,
+                limit=memory,
             )
         self._counts = {group: np.zeros(_cells(group, self._shape), np.int64) for group in groups}
         self._closed = any(column.drops for column in _domain_columns(spec))
 
     def add(self, texts: Sequence[Texts], malformed: int) -> None:
         """Count the records of one chunk; `texts` in the order of `names`."""
-        by_name = dict(zip(self.names, texts, strict=True))
-        rows = sum(index.size for _, index in texts[0])
-        inside = np.ones(rows, np.bool_)
-        codes = {i: self._attribute_codes(i, by_name, inside) for i in self._needed}
-        person = self.spec.privacy.person
-        if person is not None:
-            keys, named = self._person_keys(by_name[person])
-            inside &= named
-            self._kept.add(keys[:, inside], self._packed.pack(codes, inside))
+        if self.spec.privacy.person is not None:
+            self.add_rows_of_persons(self.rows_of_persons(texts))
             return
+        codes, inside = self._codes(texts)
         if not inside.all():
             codes = {i: attribute_codes[inside] for i, attribute_codes in codes.items()}
         rows = int(inside.sum())
@@ -204,6 +236,34 @@ class _Tally:
                 for i, attribute_codes in codes.items()
             }
         self._count(codes, rows)
+
+    def rows_of_persons(self, texts: Sequence[Texts]) -> Bits:
+        """Return the rows inside the domain as (words, n): the person's key, the packed codes."""
+        codes, inside = self._codes(texts)
+        keys, named = self._person_keys(texts[-1])
+        inside &= named
+        return np.concatenate([keys[:, inside], self._packed.pack(codes, inside)])
+
+    def add_rows_of_persons(self, rows: Bits) -> None:
+        """Take rows of persons, in the order of the data."""
+        self._kept.add(rows[:2], rows[2:])
+
+    def partial_tables(self) -> Iterator[Ints]:
+        """Yield the cells that are not 0 as (2, n): numbers through all tensors, and counts."""
+        start = 0
+        for counts in self._counts.values():
+            cells = np.flatnonzero(counts)
+            yield np.array([start + cells, counts[cells]])
+            start += counts.size
+
+    def add_partial_tables(self, cells: Ints) -> None:
+        """Add cells of another tally of the same tensors."""
+        numbers, counts = cells[:, np.argsort(cells[0])]
+        start = 0
+        for tensor in self._counts.values():
+            first, last = np.searchsorted(numbers, [start, start + tensor.size])
+            np.add.at(tensor, numbers[first:last] - start, counts[first:last])
+            start += tensor.size
 
     def end_pass(self) -> bool:
         """Count the rows that stay of persons; return whether the file must be read again."""
@@ -238,6 +298,12 @@ class _Tally:
             tensor = self._counts[group].reshape([self._shape[i] for i in group])
             tensors.update(_sums(tensor, group, subsets))
         return {subset: tensors[subset] for subset in self._subsets}
+
+    def _codes(self, texts: Sequence[Texts]) -> tuple[dict[int, Ints], Bools]:
+        """Return the classes of the needed attributes, and which records are inside all of them."""
+        by_name = dict(zip(self.names, texts, strict=True))
+        inside = np.ones(sum(index.size for _, index in texts[0]), np.bool_)
+        return {i: self._attribute_codes(i, by_name, inside) for i in self._needed}, inside
 
     def _attribute_codes(self, i: int, texts: Mapping[str, Texts], inside: Bools) -> Ints:
         """Return the classes of an attribute's codes; clear records without a code in `inside`."""

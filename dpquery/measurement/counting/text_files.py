@@ -27,6 +27,12 @@ import pyarrow as pa
 from dpquery.exceptions import DataError
 from dpquery.limits import MAX_LINE
 from dpquery.measurement.counting.csv_lines import Dialect, chunks, columns
+from dpquery.measurement.counting.file_kinds import (
+    SUFFIX_OF_CODEC,
+    kind_of,
+    kind_of_file,
+    remedy_for,
+)
 from dpquery.measurement.counting.sources import (
     Piece,
     RecordTexts,
@@ -38,7 +44,7 @@ from dpquery.measurement.counting.sources import (
 )
 from dpquery.spec.model import FileFormat
 
-CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+CODECS = {suffix: codec for codec, suffix in SUFFIX_OF_CODEC.items()}
 _DECODED = 2**20  # bytes of UTF-16 that are decoded at once
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _SEPARATED = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
@@ -136,7 +142,8 @@ class TextFile(StoredFile):
         """Return the header's number of fields and the place of each declared column."""
         line = self._header_line(text)
         names = self._names(line, self.format.delimiter)
-        hint = self._hint(line, declared)
+        whole = names is not None and all(names.count(name) == 1 for name in declared)
+        hint = "" if whole else self._hint(line, declared)
         if names is None:
             separated, letters = _SEPARATED[self.format.delimiter], self.format.encoding
             if letters.startswith("utf"):
@@ -181,10 +188,12 @@ class TextFile(StoredFile):
         return [name.strip() for name in rows[0]] if text and len(rows) == 1 else None
 
     def _hint(self, line: bytes, declared: Sequence[str]) -> str:
-        """Return what to set in the spec if the header shows that; for messages alone.
+        """Return what to do if the first bytes or the header show that; for messages alone.
 
         It names no column of the file but declared ones, and nothing is read by it.
         """
+        if remedy := self._other_kind(line):
+            return remedy
         if line[:2] in _MARKS:
             return "it begins as UTF-16 does: set `file: {encoding: utf-16}` in the spec"
         for delimiter, word in _SEPARATED.items() if declared else ():
@@ -193,6 +202,17 @@ class TextFile(StoredFile):
                 shown = "tab" if delimiter == "\t" else f'"{delimiter}"'
                 return f"{word}s separate them: set `file: {{delimiter: {shown}}}` in the spec"
         return ""
+
+    def _other_kind(self, line: bytes) -> str:
+        """Return what to do about a file that is no text, or not packed as its suffix says."""
+        kind, codec = kind_of_file(self.path), self._codec
+        if codec is None:
+            return remedy_for(kind, self.path)
+        if kind != codec:
+            is_what = remedy_for(kind, self.path) or "give it the suffix of what it is"
+            return f"it is not {codec}, as its suffix says; {is_what}"
+        inside = kind_of(line)
+        return f"what is packed in it is {inside}; unpack it" if inside else ""
 
 
 class _Utf16AsUtf8(io.RawIOBase):

@@ -178,12 +178,12 @@ class _DomainReader:
                 return _boolean(given.boolean)
             case "values":
                 values = read_values(given.values, self._problems)
-                return categorical(values, self._problems, self._decimal)
+                return categorical(values, self._problems, self._decimal, column=column)
             case "date":
                 return _dates(given.date)
             case _:
                 values = self._file_values(given, column)
-                return categorical(values, self._problems, self._decimal)
+                return categorical(values, self._problems, self._decimal, column=column)
 
     def _file_values(self, given: ColumnFields, column: str) -> list[ListedValue]:
         """Return the values in a file beside the spec."""

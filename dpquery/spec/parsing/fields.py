@@ -20,6 +20,7 @@ from dpquery.spec.parsing.forms import (
     ByName,
     Decimal,
     Delimiter,
+    Encoding,
     Form,
     ListOf,
     PairOf,
@@ -149,7 +150,7 @@ class FileFields(Fields, what="file"):
 
     delimiter = defaulted(Delimiter("a delimiter", DELIMITERS), ",",
         "What stands between two fields: comma, semicolon, tab or pipe.", "';'")
-    encoding = defaulted(Word("an encoding", ENCODINGS), ENCODINGS[0],
+    encoding = defaulted(Encoding("an encoding", ENCODINGS), ENCODINGS[0],
         "How letters are written as bytes; utf-16 stands for a file with a byte order mark.",
         "latin-1")
     decimal = defaulted(Word("a decimal mark", (".", ",")), ".",

@@ -5,6 +5,7 @@ from which the reference page has its words: so a field names its form only once
 """
 # ruff: noqa: D102 (a method of a base class or protocol is described there)
 
+import codecs
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -245,6 +246,28 @@ class Delimiter(Word[str]):
 
     def schema(self) -> Schema:
         return {"enum": [*self.known, "\t"]}
+
+
+class Encoding(Word[str]):
+    """An encoding; another name of a known one, as Python has it, is refused with that one."""
+
+    def read(self, node: Node, problems: Problems) -> str:
+        if isinstance(node, TextNode) and node.text not in self.known:
+            given = _codec(node.text)
+            for word in self.known if given else ():
+                if _codec(word) == given:
+                    hint = f"did you mean {quoted(word)}?"
+                    raise node.mistake(f"{quoted(node.text)} is not {self.what}; {hint}")
+        return super().read(node, problems)
+
+
+def _codec(name: str) -> str:
+    """Return one name for an encoding of many names, ASCII and a mark being UTF-8; or nothing."""
+    try:
+        codec = codecs.lookup(name).name
+    except (LookupError, ValueError):
+        return ""
+    return "utf-8" if codec in {"ascii", "utf-8-sig"} else codec
 
 
 @dataclass(frozen=True)

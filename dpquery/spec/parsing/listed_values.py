@@ -31,13 +31,16 @@ class _Line(NamedTuple):
     cells: list[str]
 
 
-def categorical(values: Iterable[ListedValue], problems: Problems, decimal: str) -> Categorical:
+def categorical(
+    values: Iterable[ListedValue], problems: Problems, decimal: str, *, column: str
+) -> Categorical:
     """Return the kind of column that holds some values; no two may have a text or label in common.
 
     Args:
         values: in the order of their codes.
         problems: takes every mistake in them.
         decimal: the decimal mark of the data.
+        column: its name.
     """
     taken: dict[str, Place] = {}
     numbers: dict[ExactNumber, tuple[int, str, Place]] = {}
@@ -49,13 +52,14 @@ def categorical(values: Iterable[ListedValue], problems: Problems, decimal: str)
             exact = number(text, decimal) or number(text)
             same = numbers.setdefault(exact, (len(kept), text, place)) if exact else None
             if text in taken:
-                problems.add(place, _twice("value", text, taken[text]))
+                problems.add(place, _twice(f"value {quoted(text)}", column, taken[text]))
             elif same is not None and same[0] != len(kept):
                 problems.add(place, _same_number(text, same[1], same[2]))
             else:
                 taken[text] = place
         if value.label in labels and len(taken) > before:
-            problems.add(value.place, _twice("label", value.label, labels[value.label]))
+            label = f"label {quoted(value.label)}"
+            problems.add(value.place, _twice(label, column, labels[value.label]))
         labels.setdefault(value.label, value.place)
         kept.append(value)
     if not kept:
@@ -69,8 +73,9 @@ def categorical(values: Iterable[ListedValue], problems: Problems, decimal: str)
     )
 
 
-def _twice(what: str, name: str, first: Place) -> str:
-    return f"the {what} {quoted(name)} is given twice, first in line {first.line}; keep one"
+def _twice(what: str, column: str, first: Place) -> str:
+    place = f"{first.line}:{first.column}"
+    return f"the {what} of column {quoted(column)} is given twice, first at {place}; keep one"
 
 
 def _same_number(text: str, other: str, first: Place) -> str:
