@@ -20,12 +20,13 @@ import pyarrow as pa
 from dpquery.arrays import Bits, Bools, Ints
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
 from dpquery.limits import MAX_COUNTED_CELLS
+from dpquery.measurement.counting.column_codes import ColumnCodes
 from dpquery.measurement.counting.locations import Data, sources_of
 from dpquery.measurement.counting.packed_codes import PackedCodes
 from dpquery.measurement.counting.person_keys import PersonKeys
 from dpquery.measurement.counting.persons import MAX_STATE_BYTES, KeptRows
 from dpquery.measurement.counting.sources import Piece, RecordTexts, Source, Texts, UnfitTextError
-from dpquery.measurement.counting.value_codes import coder
+from dpquery.measurement.counting.value_texts import texts_of
 from dpquery.progress import report_progress
 from dpquery.spec.domain import Column
 from dpquery.spec.model import Spec
@@ -165,7 +166,7 @@ class _Tally:
             if i in used or any(column.drops for column in attribute.columns)
         ]
         declared = [c for i in self._needed for c in spec.domain.attributes[i].columns]
-        self._coders = {column.name: coder(column, spec.file.decimal) for column in declared}
+        self._codes = {c.name: ColumnCodes(c, spec.file.decimal) for c in declared}
         # Where no column decides anything, one is read all the same: its records are counted.
         self.names = [c.name for c in declared] or [spec.domain.attributes[0].columns[0].name]
         if spec.privacy.person is not None:
@@ -250,13 +251,14 @@ class _Tally:
 
     def _column_codes(self, column: Column, texts: Texts) -> Ints:
         """Return the code of every record in a column, -1 where it has none."""
-        code = self._coders[column.name]
-        parts = [code(distinct)[index] for distinct, index in texts]
+        codes = self._codes[column.name]
+        parts = [codes.of(values)[places] for values, places in texts]
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
     def _person_keys(self, texts: Texts) -> tuple[Bits, Bools]:
         """Return the key of every record's person, (2, n), and where there is one, (n,)."""
-        parts = [(*self._keys.of(pa.array(ids, pa.binary())), index) for ids, index in texts]
+        decimal = self.spec.file.decimal
+        parts = [(*self._keys.of(texts_of(ids, decimal)), index) for ids, index in texts]
         return (
             np.concatenate([np.zeros((2, 0), np.uint64), *(keys[:, i] for keys, _, i in parts)], 1),
             np.concatenate([np.zeros(0, np.bool_), *(named[i] for _, named, i in parts)]),
