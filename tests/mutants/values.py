@@ -93,7 +93,7 @@ VALUES = (
         "ColumnCodes._of_numbers",
         "exact = inside & short &",
         "exact = inside &",
-        (f"{TWIN}test_texts_have_the_codes_of_the_rule_whatever_stands_beside_them",),
+        (f"{TWIN}test_every_way_to_write_a_number_has_the_code_of_the_rule",),
     ),
     Mutant(
         "floats of 17 digits are told apart",
@@ -101,7 +101,7 @@ VALUES = (
         "column_codes._FLOAT_DIGITS",
         "15",
         "17",
-        (f"{TWIN}test_texts_have_the_codes_of_the_rule_whatever_stands_beside_them",),
+        (f"{TWIN}test_every_way_to_write_a_number_has_the_code_of_the_rule",),
     ),
     Mutant(
         "numbers are rounded to single floats",
@@ -119,8 +119,8 @@ VALUES = (
         "1.5 is a number in a long column and none in a short one",
         "_written_numbers",
         "_NUMBERS[decimal]",
-        "_NUMBERS[decimal].replace(',', ',.')",
-        (f"{TWIN}test_texts_have_the_codes_of_the_rule_whatever_stands_beside_them",),
+        "_NUMBERS[decimal].replace('[,]', '[,.]')",
+        (f"{TWIN}test_every_way_to_write_a_number_has_the_code_of_the_rule",),
     ),
     Mutant(
         "a text that ends in a blank is no declared one",
@@ -128,7 +128,7 @@ VALUES = (
         "column_codes._WORD",
         "(?:.*[!-~])?$",
         "(?:.*)?$",
-        (f"{TWIN}test_texts_have_the_codes_of_the_rule_whatever_stands_beside_them",),
+        (f"{TWIN}test_every_way_to_write_a_number_has_the_code_of_the_rule",),
     ),
     Mutant(
         "any hour is set to midnight",
