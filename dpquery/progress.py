@@ -43,6 +43,20 @@ def current_reporter() -> Reporter:
     return _REPORTER.get()
 
 
+class Work:
+    """Work of which shares are reported that never fall, even where more of it turns up."""
+
+    def __init__(self, words: str) -> None:
+        """Begin; `words`, which are public, say what is being done."""
+        self._words = words
+        self._done = 0.0
+
+    def report(self, share: float) -> None:
+        """Report the share of the work that is done, from 0 to 1, about."""
+        self._done = max(self._done, min(share, 1.0))
+        report_progress(self._words, self._done)
+
+
 def report_progress(words: str, share: float | None = None) -> None:
     """Report what is being done.
 

@@ -11,7 +11,7 @@ from dpquery.exceptions import DataError
 from dpquery.measurement.counting.sources import Source, Texts, UnfitTextError, open_regular
 from dpquery.measurement.counting.text_files import TextFile
 from dpquery.measurement.counting.value_texts import texts_of
-from dpquery.progress import report_progress
+from dpquery.progress import Work
 from dpquery.spec.model import Spec
 
 _PIECE = 2**23  # bytes of text that are parsed at once
@@ -73,7 +73,7 @@ class FileRecords:
     def chunks(self) -> Iterator[Chunk]:
         """Yield all records, in order. Where a source breaks in its midst the next one follows."""
         total = max(1, sum(source.size for source in self.readable))
-        done = 0
+        done, reading = 0, Work("reading the data")
         for source in self.readable:
             try:
                 for piece in source.pieces(self.columns, self.columns, size=_PIECE):
@@ -81,8 +81,7 @@ class FileRecords:
                     records = sum(index.size for _, index in texts[0])
                     written = [_distinct_texts(column, self._decimal) for column in texts]
                     yield Chunk(dict(zip(self.columns, written, strict=True)), records, malformed)
-                    share = (done + piece.share * source.size) / total
-                    report_progress("reading the data", min(1.0, share))
+                    reading.report((done + piece.share * source.size) / total)
             except UnfitTextError as error:
                 self.failures.append(f"{source.name} {error}")
             except _UNREADABLE:

@@ -21,6 +21,7 @@ table by twice max_rows at most.
 
 import os
 from collections.abc import Callable
+from threading import Lock
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +45,7 @@ class PersonKeys:
         """Draw the numbers of the second step; those of the first are drawn as they are needed."""
         self._entropy = entropy
         self._factors = np.zeros((4, 0), np.uint64)
+        self._drawing = Lock()  # one id has one key, whichever thread comes upon it first
         self._odd = [int(word) | 1 for word in np.frombuffer(entropy(32), np.uint64)]
 
     def of(self, ids: pa.Array) -> tuple[Bits, Bools]:
@@ -100,11 +102,12 @@ class PersonKeys:
 
     def _first_factors(self, count: int) -> Bits:
         """Return the numbers a, b and the first c_i of each of the four hashes, (4, count)."""
-        more = count - self._factors.shape[1]
-        if more > 0:
-            drawn = np.frombuffer(self._entropy(32 * more), np.uint64).reshape(4, more)
-            self._factors = np.concatenate([self._factors, drawn], axis=1)
-        return self._factors[:, :count]
+        with self._drawing:
+            more = count - self._factors.shape[1]
+            if more > 0:
+                drawn = np.frombuffer(self._entropy(32 * more), np.uint64).reshape(4, more)
+                self._factors = np.concatenate([self._factors, drawn], axis=1)
+            return self._factors[:, :count]
 
 
 def _stripped(ids: pa.Array) -> tuple[Bits, Ints, Ints]:
