@@ -87,6 +87,7 @@ class FileRecords:
             except _UNREADABLE:
                 self.failures.append(f"{source.name} could not be read to its end; {source.remedy}")
             done += source.size
+        reading.report(1.0)
 
 
 def _distinct_texts(column: Texts, decimal: str) -> Texts:
