@@ -14,6 +14,24 @@ Reporter = Callable[[str], None]
 """Takes a line that says what is being done."""
 
 
+class Shares(str):
+    """A line that says what is being done and which share of it is done.
+
+    Attributes:
+        words: what is being done.
+        done: the share, from 0 to 1.
+    """
+
+    words: str
+    done: float
+
+    def __new__(cls, words: str, done: float) -> "Shares":
+        """Return the line of some words and a share."""
+        line = super().__new__(cls, f"{words}: {done:.0%}")
+        line.words, line.done = words, done
+        return line
+
+
 def _show_nothing(line: str) -> None:
     """Let a line go unseen."""
 
@@ -43,6 +61,20 @@ def current_reporter() -> Reporter:
     return _REPORTER.get()
 
 
+class Work:
+    """Work of which shares are reported that never fall, even where more of it turns up."""
+
+    def __init__(self, words: str) -> None:
+        """Begin; `words`, which are public, say what is being done."""
+        self._words = words
+        self._done = 0.0
+
+    def report(self, share: float) -> None:
+        """Report the share of the work that is done, from 0 to 1, about."""
+        self._done = max(self._done, min(share, 1.0))
+        report_progress(self._words, self._done)
+
+
 def report_progress(words: str, share: float | None = None) -> None:
     """Report what is being done.
 
@@ -50,4 +82,4 @@ def report_progress(words: str, share: float | None = None) -> None:
         words: public.
         share: of the work that is done, from 0 to 1; None where it is not known.
     """
-    _REPORTER.get()(words if share is None else f"{words}: {share:.0%}")
+    _REPORTER.get()(words if share is None else Shares(words, share))

@@ -312,7 +312,10 @@ def test_of_too_many_persons_a_part_is_followed_with_all_their_rows():
     tally = PersonTally(most=1000)
     ids = [b"%d" % person for person in range(20_000)]
     for _ in range(3):
-        tally.add([(ids, np.arange(20_000, dtype=np.int32))], np.ones(20_000, np.bool_))
+        tally.add(
+            [(pa.array(ids, pa.binary()), np.arange(20_000, dtype=np.int32))],
+            np.ones(20_000, np.bool_),
+        )
     result = tally.result()
     assert result.share in {1 / 32, 1 / 64}
     ((rows, persons),) = result.persons

@@ -1,13 +1,25 @@
 """Progress: one reporter for a context, whoever has a screen."""
 
+import io
+import re
+import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from source_support import UNPACKED, write_arrow, write_parquet
+from tabulate_support import single, spec_of
 
+from dpquery.cli.output.screen import shown_progress
+from dpquery.data_check.file_records import FileRecords
 from dpquery.exceptions import OutOfTimeError
-from dpquery.progress import current_reporter, report_progress, reporting
+from dpquery.measurement.counting import tabulate
+from dpquery.measurement.counting.locations import sources_of
+from dpquery.progress import Shares, Work, current_reporter, report_progress, reporting
+from dpquery.spec.domain import Integers
 
 
 def test_the_innermost_reporter_alone_is_told_and_the_outer_one_comes_back():
@@ -59,3 +71,83 @@ def test_a_process_of_its_own_reports_to_nobody(capfd):
     ):
         beside.submit(report_progress, "aside").result()
     assert capfd.readouterr() == ("", "")
+
+
+# ------------------------------------------------------------------------------ shares never fall
+
+
+def test_the_share_of_a_work_never_falls_and_is_one_at_most():
+    lines = []
+    with reporting(lines.append):
+        work = Work("reading")
+        for share in (0.0, 0.5, 0.25, 0.75, 2.0, 0.1):
+            work.report(share)
+        Work("reading").report(0.125)
+    assert [line.done for line in lines] == [0.0, 0.5, 0.5, 0.75, 1.0, 1.0, 0.125]
+    assert lines[3] == "reading: 75%"
+    assert all(isinstance(line, Shares) and line.words == "reading" for line in lines)
+
+
+@pytest.fixture
+def parts(tmp_path):
+    """Persons in files of many kinds and sizes, one of them without records."""
+    ids = np.random.default_rng(3).permutation(6000) // 2
+    table = pa.table({"age": ids % 10, "id": ids})
+    body = b"age,id\n" + b"".join(b"%d,%d\n" % (own % 10, own) for own in ids)
+    (tmp_path / "a.csv").write_bytes(body)
+    (tmp_path / "b.csv.gz").write_bytes(UNPACKED[".gz"](body))
+    (tmp_path / "c.csv").write_bytes(b"age,id\n")
+    write_parquet(table, tmp_path / "d.parquet")
+    write_arrow(table.slice(0, 300), tmp_path / "e.arrow")
+    return tmp_path
+
+
+def shares_of(work):
+    lines = []
+    with reporting(lines.append):
+        work()
+    return [line.done for line in lines]
+
+
+@pytest.mark.parametrize("limit", [2**30, 2**16])
+def test_the_share_that_is_read_never_falls_whatever_the_files_and_passes(
+    parts, monkeypatch, limit
+):
+    monkeypatch.setattr(tabulate, "MAX_STATE_BYTES", limit)
+    spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=2)
+    tally = tabulate._Tally(spec, [(0,)], [np.arange(spec.domain.shape[0])])
+    passes = []
+    monkeypatch.setattr(tally, "end_pass", lambda end=tally.end_pass: passes.append(1) or end())
+    shares = shares_of(lambda: tabulate._tabulate(parts, tally, chunk_bytes=4096))
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0.0, 1.0)
+    assert len(set(shares)) > 10
+    assert (len(passes) > 1) == (limit < 2**30)
+
+
+def test_the_share_that_a_check_has_read_never_falls(parts, monkeypatch):
+    monkeypatch.setattr("dpquery.data_check.file_records._PIECE", 4096)
+    spec = spec_of(single("age", Integers(0, 9)), person="id")
+    records = FileRecords(sources_of(parts, spec.file), spec)
+    shares = shares_of(lambda: list(records.chunks()))
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert len(shares) > 10
+
+
+def test_a_terminal_shows_a_bar_and_the_time_left(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with shown_progress():
+        report_progress("[red]compiling")
+        work = Work("reading the data")
+        for share in (0.25, 0.5):
+            work.report(share)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sys.stderr.getvalue())
+    assert re.search(r"reading the data: 50% ━+╺?━+ (0:00:0\d|-:--:--)", text)

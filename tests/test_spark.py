@@ -37,7 +37,7 @@ def by_parts(table, spec, subsets, cuts, *, secret=None):
         part = counter()
         rows = table.slice(low, high - low).combine_chunks()
         for batch in rows.to_batches():
-            part.add(*batch_of([batch.column(name) for name in part.names], decimal="."))
+            part.add(*batch_of([batch.column(name) for name in part.names]))
         part.end_pass()
         for cells in part.partial_tables():
             total.add_partial_tables(cells)
@@ -151,7 +151,7 @@ def test_what_is_shuffled_of_a_row_holds_neither_an_id_nor_a_value():
     spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=2)
     tally = _Tally(spec, [(0,)], [np.arange(10)], secret=b"s" * 32)
     texts = [pa.array([7, 7, 99, 1]), pa.array(["123456789012345", "", CANARY, CANARY * 9])]
-    rows = tally.rows_of_persons(batch_of(texts, decimal=".").columns)
+    rows = tally.rows_of_persons(batch_of(texts).columns)
     assert rows.shape == (3, 2)  # of two rows that are inside and have an id
     content = rows.tobytes() + rows.T.tobytes()
     assert not any(part in content for part in (b"12345678", b"9012345", CANARY[:8].encode()))

@@ -37,7 +37,8 @@ MESSY = MESSY.map(b"".join)
 def records_of(batch):
     """The records of a batch in their order, as tuples of bytes."""
     columns = [
-        [texts[i] for texts, index in column for i in index.tolist()] for column in batch.columns
+        [texts[i].as_py() for texts, index in column for i in index.tolist()]
+        for column in batch.columns
     ]
     return list(zip(*columns, strict=True))
 

@@ -34,7 +34,7 @@ from tabulate_support import (
 )
 
 from dpquery.exceptions import DataError
-from dpquery.measurement.counting import arrow_files
+from dpquery.measurement.counting import arrow_files, value_texts
 from dpquery.measurement.counting.arrow_files import batch_of
 from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.progress import reporting
@@ -77,8 +77,9 @@ TEXTS = [
 
 
 def texts_of(array, mark="."):
-    ((texts, places),) = batch_of([array], decimal=mark).columns[0]
+    ((values, places),) = batch_of([array]).columns[0]
     assert places.dtype == np.int32
+    texts = value_texts.texts_of(values, mark).to_pylist()
     return [texts[i] for i in places.tolist()]
 
 

@@ -10,7 +10,8 @@ from dpquery.data_check.findings import Header
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.sources import Source, Texts, UnfitTextError, open_regular
 from dpquery.measurement.counting.text_files import TextFile
-from dpquery.progress import report_progress
+from dpquery.measurement.counting.value_texts import texts_of
+from dpquery.progress import Work
 from dpquery.spec.model import Spec
 
 _PIECE = 2**23  # bytes of text that are parsed at once
@@ -69,25 +70,37 @@ class FileRecords:
         self.columns = [name for name in self.declared if name not in wrong]
         self.header = _header(sources, self.readable, self.declared, wrong)
         self.failures: list[str] = []
+        self._decimal = spec.file.decimal
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield all records, in order. Where a source breaks in its midst the next one follows."""
         total = max(1, sum(source.size for source in self.readable))
-        done = 0
+        done, reading = 0, Work("reading the data")
         for source in self.readable:
             try:
                 for piece in source.pieces(self.columns, self.columns, size=_PIECE):
                     texts, malformed = piece.parse()
                     records = sum(index.size for _, index in texts[0])
-                    by_name = dict(zip(self.columns, texts, strict=True))
+                    written = [_distinct_texts(column, self._decimal) for column in texts]
+                    by_name = dict(zip(self.columns, written, strict=True))
                     yield Chunk(source.name, by_name, records, malformed)
-                    share = (done + piece.share * source.size) / total
-                    report_progress("reading the data", min(1.0, share))
+                    reading.report((done + piece.share * source.size) / total)
             except UnfitTextError as error:
                 self.failures.append(f"{source.name} {error}")
             except _UNREADABLE:
                 self.failures.append(f"{source.name} could not be read to its end; {source.remedy}")
             done += source.size
+        reading.report(1.0)
+
+
+def _distinct_texts(column: Texts, decimal: str) -> Texts:
+    """Return a column whose typed values are written as texts, each distinct one once."""
+    written: Texts = []
+    for values, places in column:
+        distinct = values.dictionary_encode("encode")
+        texts = texts_of(distinct.dictionary, decimal)
+        written.append((texts, distinct.indices.to_numpy()[places]))
+    return written
 
 
 def _header(

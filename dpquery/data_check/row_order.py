@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from dpquery.arrays import Ints
 from dpquery.data_check.tallies import MAX_PERSONS
+from dpquery.measurement.counting.column_codes import ColumnCodes
 from dpquery.measurement.counting.sources import Texts
-from dpquery.measurement.counting.value_codes import coder
 from dpquery.spec.domain import Column
 
 _STEPS = 8  # in one direction and none in the other: 1 chance in 128 where order means nothing
@@ -24,7 +25,7 @@ class RowOrder:
     ) -> None:
         """Begin before the first row."""
         self._person, self._columns, self._most = person, columns, most
-        self._coders = [coder(column, decimal) for column in columns]
+        self._coders = [ColumnCodes(column, decimal).of for column in columns]
         self._numbers: dict[bytes, int] = {}
         self._last = np.full((len(columns), 0), -1, np.int64)
         self._steps = np.zeros((len(columns), 2), np.int64)
@@ -51,10 +52,10 @@ class RowOrder:
         self._steps[k] += ((step > 0).sum(), (step < 0).sum())
         self._last[k, persons] = codes  # of equal numbers the last one stays
 
-    def _person_numbers(self, texts: list[bytes]) -> Ints:
+    def _person_numbers(self, texts: pa.Array) -> Ints:
         """Return the number of each person; -1 without an id, and of those not followed."""
         numbers = []
-        for text in (text.strip() for text in texts):
+        for text in (text.strip() for text in texts.to_pylist()):
             if text and text not in self._numbers and len(self._numbers) < self._most:
                 self._numbers[text] = len(self._numbers)
             numbers.append(self._numbers.get(text, -1))
@@ -69,6 +70,6 @@ class RowOrder:
         )
 
 
-def _joined(texts: Texts, number_of: Callable[[list[bytes]], Ints]) -> Ints:
+def _joined(texts: Texts, number_of: Callable[[pa.Array], Ints]) -> Ints:
     parts = [number_of(distinct)[index] for distinct, index in texts]
     return np.concatenate([np.zeros(0, np.int64), *parts])

@@ -8,8 +8,8 @@ import numpy as np
 
 from dpquery.arrays import Bools
 from dpquery.data_check.findings import RowsPerPerson, UndeclaredValues
+from dpquery.measurement.counting.column_codes import ColumnCodes
 from dpquery.measurement.counting.sources import Texts
-from dpquery.measurement.counting.value_codes import coder
 from dpquery.spec.domain import Attribute, Categorical, Column
 
 MAX_TEXTS = 10_000
@@ -51,7 +51,7 @@ class ColumnTally:
     def __init__(self, attribute: Attribute, column: Column, decimal: str = ".") -> None:
         self.column = column
         self._attribute = attribute
-        self._codes_of = coder(column, decimal)
+        self._codes = ColumnCodes(column, decimal)
         self._texts = TextCounts()
         self._seen = np.zeros(column.length, np.bool_)
         self._records = self._alone = 0
@@ -60,12 +60,12 @@ class ColumnTally:
         """Count one chunk; return for every record whether its value is undeclared."""
         parts = [np.zeros(0, np.bool_)]
         for distinct, index in texts:
-            codes = self._codes_of(distinct)
+            codes = self._codes.of(distinct)
             undeclared = (codes < 0) | (codes >= self.column.length)
-            self._seen[codes[~undeclared]] = True
             records = np.bincount(index, minlength=len(distinct))
-            for place in np.flatnonzero(undeclared & (records > 0)):  # of null, where none is
-                self._texts.add(distinct[place].strip(), int(records[place]))
+            self._seen[codes[~undeclared & (records > 0)]] = True
+            for place in np.flatnonzero(undeclared & (records > 0)).tolist():
+                self._texts.add(distinct[place].as_py().strip(), int(records[place]))
             parts.append(undeclared[index])
         undeclared = np.concatenate(parts)
         self._records += int(undeclared.sum())
@@ -108,7 +108,9 @@ class PersonTally:
         """Return for every record of a chunk whether it has no id."""
         parts = [np.zeros(0, np.bool_)]
         for distinct, index in texts:
-            parts.append(np.array([not text.strip() for text in distinct], np.bool_)[index])
+            parts.append(
+                np.array([not text.strip() for text in distinct.to_pylist()], np.bool_)[index]
+            )
         blank = np.concatenate(parts)
         self.blank += int(blank.sum())
         return blank
@@ -120,8 +122,9 @@ class PersonTally:
             kept = index[inside[start : start + index.size]]
             start += index.size
             rows = np.bincount(kept, minlength=len(distinct))
-            for place in np.flatnonzero(rows):
-                self._add(_identity(distinct[place].strip()), int(rows[place]))
+            for text, count in zip(distinct.to_pylist(), rows.tolist(), strict=True):
+                if count:
+                    self._add(_identity(text.strip()), count)
 
     def add_alone(self, records: int) -> None:
         """Count records that are left out for want of an id alone."""

@@ -27,11 +27,15 @@ _MONTH_OF = {name[:3]: month for month, name in enumerate(_MONTHS, start=1)}
 _MONTH_OF |= {name: month for month, name in enumerate(_MONTHS, start=1)}
 
 _TIME = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]{1,9})?)?(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?"
+_ISO_TIME = rf"^([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})[T ]{_TIME}$"
 _ISO = re.compile(rf"(?P<Y>[0-9]{{4}})-(?P<m>[0-9]{{2}})-(?P<d>[0-9]{{2}})(?:[T ]{_TIME})?")
 # What a directive matches: its digits, or a pattern where it is no number.
 _DIGITS = {"Y": 4, "y": 2, "m": 2, "d": 2, "H": 2, "I": 2, "M": 2, "S": 2}
 _WORDS = {"b": "[A-Za-z]{3}", "B": "[A-Za-z]{3,9}", "p": "[AaPp][Mm]"}
+_LENGTHS = _DIGITS | {"b": 3, "B": 9, "p": 2}  # characters, at most
 _LIMITS = {"H": (0, 23), "I": (1, 12), "M": (0, 59), "S": (0, 60)}
+_TIMES = {"H": "[01][0-9]|2[0-3]", "I": "0[1-9]|1[0-2]", "M": "[0-5][0-9]", "S": "[0-5][0-9]|60"}
+_MIDNIGHT = {"H": "00", "I": "12", "M": "00", "S": "00", "p": "AM"}
 _OF_A_DATE = {"year": "Yy", "month": "mbB", "day": "d"}
 _NAMED_DATE = re.compile(
     r"(?P<year>[0-9]{4})(?:-(?:(?P<month>[0-9]{2})(?:-(?P<day>[0-9]{2}))?|Q(?P<quarter>[1-4])"
@@ -188,9 +192,36 @@ class DateFormat:
             return day.isoformat()
         name_of_month = _MONTHS[day.month - 1].title()
         written = {"Y": f"{day.year:04}", "y": f"{day.year % 100:02}", "m": f"{day.month:02}"}
-        written |= {"d": f"{day.day:02}", "H": "00", "I": "12", "M": "00", "S": "00", "p": "AM"}
-        written |= {"b": name_of_month[:3], "B": name_of_month}
+        written |= {"d": f"{day.day:02}", "b": name_of_month[:3], "B": name_of_month} | _MIDNIGHT
         return "".join(written[text] if directive else text for directive, text in self._pieces)
+
+    @cached_property
+    def midnight(self) -> tuple[str, str] | None:
+        """A pattern of texts with a time, and what sets their time to midnight.
+
+        Both are for RE2, and None where the format has no time or is not in ASCII. The pattern may
+        miss texts of the format, and matches no other text.
+        """
+        if not self.text:
+            return _ISO_TIME, r"\1"
+        longest = sum(_LENGTHS[text] if named else len(text) for named, text in self._pieces)
+        timed = not _MIDNIGHT.keys().isdisjoint(self._directives)
+        if not timed or longest > _LONGEST or not self.text.isascii():
+            return None
+        pattern = replacement = ""
+        dates = 0
+        for place, (directive, text) in enumerate(self._pieces):
+            if not directive:
+                pattern += re.escape(text)
+                replacement += text.replace("\\", r"\\")
+            elif text in _MIDNIGHT:
+                pattern += f"(?:{self._time(place)})"
+                replacement += _MIDNIGHT[text]
+            else:
+                dates += 1
+                pattern += f"({self._matched(place)})"
+                replacement += f"\\{dates}"
+        return f"^{pattern}$", replacement
 
     @cached_property
     def _pieces(self) -> list[_Piece]:
@@ -212,16 +243,30 @@ class DateFormat:
             return _ISO
         pattern = ""
         for place, (directive, text) in enumerate(self._pieces):
-            if not directive:
-                pattern += re.escape(text)
-            elif text in _WORDS:
-                pattern += f"(?P<{text}>{_WORDS[text]})"
-            else:
-                # A single digit is a day or a month only where no other digit can follow it.
-                most = _DIGITS[text]
-                least = 1 if most == 2 and text != "y" and not self._digits_beside(place) else most
-                pattern += f"(?P<{text}>[0-9]{{{least},{most}}})"
+            pattern += f"(?P<{text}>{self._matched(place)})" if directive else re.escape(text)
         return re.compile(pattern)
+
+    def _matched(self, place: int) -> str:
+        """Return the pattern of a directive: a word, or digits of any value."""
+        text = self._pieces[place].text
+        if text in _WORDS:
+            return _WORDS[text]
+        least = 1 if self._single_digit(place) else _DIGITS[text]
+        return f"[0-9]{{{least},{_DIGITS[text]}}}"
+
+    def _time(self, place: int) -> str:
+        """Return the pattern of a directive of a time, digits within their limits."""
+        text = self._pieces[place].text
+        if text not in _TIMES:
+            return _WORDS[text]
+        return (
+            f"{_TIMES[text]}|[{_LIMITS[text][0]}-9]" if self._single_digit(place) else _TIMES[text]
+        )
+
+    def _single_digit(self, place: int) -> bool:
+        """Return whether a number may have one digit of two: only where no other can follow it."""
+        text = self._pieces[place].text
+        return _DIGITS[text] == 2 and text != "y" and not self._digits_beside(place)
 
     def _digits_beside(self, place: int) -> bool:
         """Return whether a digit may stand directly before or after a piece."""

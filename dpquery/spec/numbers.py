@@ -69,14 +69,30 @@ def whole(value: ExactNumber) -> int | None:
     >>> whole(number("-34.0")), whole(number("0.5")), whole(number("1e18"))
     (-34, None, None)
     """
-    sign, power, digits = value
+    sign, power, digits = _magnitude(value)
     if sign == 0:
         return 0
-    if sign < 0:
-        power, digits = -power, digits.removesuffix(_AFTER_DIGITS).translate(_NINES_LESS)
     if not len(digits) <= power <= 18:
         return None
     return sign * int(digits.ljust(power, "0"))
+
+
+def _magnitude(value: ExactNumber) -> tuple[int, int, str]:
+    """Return (sign, power, digits): the number is sign times 0.digits times 10^power."""
+    sign, power, digits = value
+    if sign < 0:
+        return sign, -power, digits.removesuffix(_AFTER_DIGITS).translate(_NINES_LESS)
+    return value
+
+
+def nearest_float(value: ExactNumber) -> float:
+    """Return the float next to a number, infinite where the number is beyond all floats.
+
+    >>> nearest_float(number("-0.10")), nearest_float(number("1e999999999999"))
+    (-0.1, inf)
+    """
+    sign, power, digits = _magnitude(value)
+    return sign * float(f"0.{digits}e{power}")
 
 
 def of_float(value: float) -> ExactNumber:

@@ -35,6 +35,17 @@ OUTPUT = (
         ("test_non_interference_failures.py::test_a_crash_leaves_no_core_dump",),
     ),
     Mutant(
+        "the share that is done is that of the pass",
+        "the share falls where persons take another pass, and the time left is wrong",
+        "Work.report",
+        "max(self._done, min(share, 1.0))",
+        "min(share, 1.0)",
+        (
+            "test_progress.py::"
+            "test_the_share_that_is_read_never_falls_whatever_the_files_and_passes",
+        ),
+    ),
+    Mutant(
         "progress goes to a pipe",
         "a log holds how far the data were read, and when",
         "shown_progress",

@@ -123,15 +123,15 @@ SOURCES = (
     Mutant(
         "null is what stands first in the batch",
         "what a value is depends on the rows before it",
-        "_texts_of",
-        "fill_null(len(texts))",
+        "arrow_files._block",
+        "fill_null(len(values))",
         "fill_null(0)",
         (f"{TYPED}test_one_row_more_of_any_values_is_one_record_and_rows_count_as_in_csv",),
     ),
     Mutant(
         "floats are written with six digits",
         "a value at the edge of a bin falls into another",
-        "arrow_files._texts",
+        "value_texts._texts",
         "repr(number).replace",
         'f"{number:g}".replace',
         (f"{TYPED}test_a_typed_value_is_the_text_of_a_csv_field",),
@@ -139,7 +139,7 @@ SOURCES = (
     Mutant(
         "a time that no calendar has ends the run",
         "whether there is such a record is published",
-        "arrow_files._texts",
+        "value_texts._texts",
         "        times = values.cast(pa.timestamp(kind.unit)).cast(pa.string()).to_pylist()",
         "        times = [v and str(v) for v in values.to_pylist()]",
         (f"{TYPED}test_no_value_of_any_type_is_an_error",),

@@ -2,6 +2,7 @@
 
 from mutation import Mutant
 
+TWIN = "test_column_codes.py::"
 KINDS = "test_codes.py::test_a_number_is_a_number_in_every_kind"
 AGREE = "test_codes.py::test_what_one_kind_reads_as_a_number_every_kind_does"
 TEXTS = "test_codes.py::test_texts_have_the_documented_codes"
@@ -59,10 +60,99 @@ VALUES = (
     Mutant(
         "a text is remembered by how it begins",
         "its code depends on the texts before it: a record moves the counts of others",
-        "value_codes.coder",
-        "coded = (remembered(t) if",
-        "coded = (remembered(t[:8]) if",
-        ("test_codes.py::test_the_code_of_a_text_depends_on_the_text_alone",),
+        "ColumnCodes._by_rule",
+        "self._remembered(text) if",
+        "self._remembered(text[:8]) if",
+        (f"{TWIN}test_texts_have_the_codes_of_the_rule_whatever_stands_beside_them",),
+    ),
+    Mutant(
+        "a number that is written with an exponent is read without it",
+        "1e3 is counted as 1 in a long column and as 1000 in a short one",
+        "_written_numbers",
+        "    written = texts.filter(plain)\n",
+        "    written = pc.replace_substring_regex(texts.filter(plain), '[eE].*', '')\n",
+        (
+            f"{TWIN}test_texts_have_the_codes_of_the_rule_whatever_stands_beside_them",
+            f"{TWIN}test_every_way_to_write_a_number_has_the_code_of_the_rule",
+        ),
+    ),
+    Mutant(
+        "a float that is the bound decides",
+        "a number that differs from an edge in its twentieth digit is on the other side of it",
+        "ColumnCodes._of_numbers",
+        "np.where(self._bounds[place] == floats, _UNDECIDED, self._between[place])",
+        "self._between[np.searchsorted(self._bounds[:-1], floats, 'right')]",
+        (
+            f"{TWIN}test_texts_have_the_codes_of_the_rule_whatever_stands_beside_them",
+            f"{TWIN}test_every_way_to_write_a_number_has_the_code_of_the_rule",
+        ),
+    ),
+    Mutant(
+        "any float that is whole says which number it is",
+        "one that ends in .000000000000000000001 is counted as whole",
+        "ColumnCodes._of_numbers",
+        "exact = inside & short &",
+        "exact = inside &",
+        (f"{TWIN}test_every_way_to_write_a_number_has_the_code_of_the_rule",),
+    ),
+    Mutant(
+        "floats of 17 digits are told apart",
+        "a whole number past 2^53 is counted as the one beside it",
+        "column_codes._FLOAT_DIGITS",
+        "15",
+        "17",
+        (f"{TWIN}test_every_way_to_write_a_number_has_the_code_of_the_rule",),
+    ),
+    Mutant(
+        "numbers are rounded to single floats",
+        "a value beside the edge of a bin is counted on the other side of it",
+        "_written_numbers",
+        ".cast(pa.float64()).to_numpy()",
+        ".cast(pa.float32()).to_numpy()",
+        (
+            f"{TWIN}test_every_way_to_write_a_number_has_the_code_of_the_rule",
+            f"{TWIN}test_rounding_to_a_float_never_turns_the_order_of_two_numbers_round",
+        ),
+    ),
+    Mutant(
+        "a point is a decimal mark where a comma is",
+        "1.5 is a number in a long column and none in a short one",
+        "_written_numbers",
+        "_NUMBERS[decimal]",
+        "_NUMBERS[decimal].replace('[,]', '[,.]')",
+        (f"{TWIN}test_every_way_to_write_a_number_has_the_code_of_the_rule",),
+    ),
+    Mutant(
+        "a text that ends in a blank is no declared one",
+        "records are counted as other where their column has many texts",
+        "column_codes._WORD",
+        "(?:.*[!-~])?$",
+        "(?:.*)?$",
+        (f"{TWIN}test_every_way_to_write_a_number_has_the_code_of_the_rule",),
+    ),
+    Mutant(
+        "any hour is set to midnight",
+        "a time that there is not is counted where a column has many times",
+        "calendar._TIMES",
+        "[01][0-9]|2[0-3]",
+        "[0-2][0-9]",
+        (f"{TWIN}test_midnight_is_of_the_same_day",),
+    ),
+    Mutant(
+        "the days of times before 1970 are cut towards it",
+        "an evening of 1969 is counted on the next day",
+        "column_codes._days",
+        "// _OF_A_DAY[times.type.unit]",
+        "/ _OF_A_DAY[times.type.unit]",
+        (f"{TWIN}test_times_that_no_calendar_has_are_outside",),
+    ),
+    Mutant(
+        "single floats are taken for the doubles that they are stored as",
+        "0.1 of a narrow column is above the edge 0.1 by its last digit",
+        "doubles",
+        'else numbers.astype("U32")',
+        "else numbers",
+        ("test_typed_sources.py::test_a_typed_value_is_the_text_of_a_csv_field",),
     ),
     Mutant(
         "the key does not hold the other texts of a value",

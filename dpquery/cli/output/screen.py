@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dpquery.progress import reporting
+from dpquery.progress import Shares, reporting
 from dpquery.releases.formatting import OBEYED
 
 if TYPE_CHECKING:
@@ -21,15 +21,35 @@ _HALVES = ("utf-8", "backslashreplace")  # of what stands for bytes in the name 
 
 @contextmanager
 def shown_progress() -> Iterator[None]:
-    """Show what is being done within; nothing where stderr is no terminal."""
+    """Show what is being done within, and the time left; nothing where stderr is no terminal."""
     if not sys.stderr.isatty():
         yield
         return
     from rich.console import Console
-    from rich.markup import escape
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-    status = Console(stderr=True).status("starting")
-    with status, reporting(lambda line: status.update(escape(printable(line)))):
+    said = TextColumn("{task.description}", markup=False)
+    bar = Progress(
+        SpinnerColumn(),
+        said,
+        BarColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task("starting", total=None)
+    measured = ""  # the work whose share is shown
+
+    def report(line: str) -> None:
+        nonlocal measured
+        work = line.words if isinstance(line, Shares) else ""
+        if work != measured:
+            measured = work
+            bar.reset(task, total=1.0 if work else None)
+        done = line.done if isinstance(line, Shares) else 0.0
+        bar.update(task, description=printable(line), completed=done)
+
+    with bar, reporting(report):
         yield
 
 

@@ -1,17 +1,13 @@
-"""Parquet and Arrow (Feather) files as sources, and the text of typed values.
+"""Parquet and Arrow (Feather) files as sources; `value_texts` has the text of a typed value.
 
 A record is a row. What its value becomes depends on that value and on the column's type alone, not
 on pages, dictionaries, row groups or batches: so one row more is one record more, and changes no
 other, while the types stay. Types are part of the schema, which is seen before the charge and taken
 for public. Where a writer makes them up from the rows (one blank more and a column of whole numbers
 is one of floats), every number's text gains a `.0`; numbers are read alike with it and without.
-
-The text of a value is that which a CSV file of the column would hold: `12`, `1.5` by the shortest
-digits of the column's own precision, exact decimals, `true`, `2024-02-29`, `2024-02-29 13:30:00`
-(with a Z where the column has a time zone: in UTC), an empty text for null, `nan` and `inf`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
@@ -36,11 +32,14 @@ PARQUET_SUFFIX = ".parquet"
 ROWS_OF_A_PIECE = 2**17  # of a piece
 _IPC_MAGIC = b"ARROW1"
 _Is = pa.types
-_PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
-    *(_Is.is_null, _Is.is_boolean, _Is.is_integer, _Is.is_floating, _Is.is_decimal, _Is.is_date),
-    *(_Is.is_time, _Is.is_timestamp, _Is.is_string, _Is.is_large_string, _Is.is_string_view),
-    *(_Is.is_binary, _Is.is_large_binary, _Is.is_binary_view, _Is.is_fixed_size_binary),
+_Kinds = tuple[Callable[[pa.DataType], bool], ...]
+_TEXTUAL: _Kinds = (
+    *(_Is.is_string, _Is.is_large_string, _Is.is_string_view, _Is.is_fixed_size_binary),
+    *(_Is.is_binary, _Is.is_large_binary, _Is.is_binary_view),
 )
+# Types that are coded faster than their distinct values are found.
+_MANY: _Kinds = (_Is.is_integer, _Is.is_floating, _Is.is_decimal, _Is.is_timestamp)
+_PLAIN: _Kinds = (*_TEXTUAL, *_MANY, _Is.is_null, _Is.is_boolean, _Is.is_date, _Is.is_time)
 
 
 def check_types(schema: pa.Schema, declared: Sequence[str], *, where: str) -> None:
@@ -55,63 +54,31 @@ def check_types(schema: pa.Schema, declared: Sequence[str], *, where: str) -> No
             )
 
 
-def batch_of(columns: Sequence[pa.Array], *, decimal: str) -> RecordTexts:
-    """Return some rows as texts; `decimal` is the mark that the spec declares for numbers."""
-    return RecordTexts([[_texts_of(column, decimal)] for column in columns])
+def batch_of(columns: Sequence[pa.Array]) -> RecordTexts:
+    """Return some rows as values, texts as bytes."""
+    return RecordTexts([[_block(column)] for column in columns])
 
 
-def _texts_of(column: pa.Array, decimal: str) -> tuple[list[bytes], NDArray[np.int32]]:
-    """Return the texts of a column and the place of each row's among them."""
-    if _Is.is_null(column.type):
-        return [b""], np.zeros(len(column), np.int32)
-    if _Is.is_dictionary(column.type) and len(column.dictionary) > len(column):
+def _block(column: pa.Array) -> tuple[pa.Array, NDArray[np.int32]]:
+    """Return values of a column, texts as bytes, and the place of each row's among them."""
+    kind = column.type
+    if _Is.is_null(kind):
+        return pa.array([b""], pa.binary()), np.zeros(len(column), np.int32)
+    if _Is.is_dictionary(kind) and len(column.dictionary) > len(column):
         column = column.dictionary_decode()  # a slice: most of the values are in other rows
-    if _Is.is_decimal32(column.type) or _Is.is_decimal64(column.type):
-        column = column.cast(pa.decimal128(column.type.precision, column.type.scale))
+    if _Is.is_decimal32(kind) or _Is.is_decimal64(kind):
+        column = column.cast(pa.decimal128(kind.precision, kind.scale))
+    if any(is_one(column.type) for is_one in _MANY):
+        return column, np.arange(len(column), dtype=np.int32)
     if not _Is.is_dictionary(column.type):
         column = column.dictionary_encode()
-    # What stands for no row, and null, is the empty text.
-    texts = [
-        text.encode() if isinstance(text, str) else text or b""
-        for text in _texts(column.dictionary, decimal)
-    ]
-    places = column.indices.cast(pa.int32()).fill_null(len(texts))
-    return [*texts, b""], places.to_numpy()
-
-
-def _texts(values: pa.Array, decimal: str) -> Iterable[str | bytes | None]:
-    """Return the text of each value, as the module says; None for null. No value is refused."""
-    kind = values.type
-    if _Is.is_boolean(kind):
-        return (None if value is None else str(value).lower() for value in values.to_pylist())
-    if _Is.is_integer(kind):
-        return (None if value is None else str(value) for value in values.to_pylist())
-    if _Is.is_floating(kind):
-        missing = values.is_null().to_pylist()
-        # 0.0 is added so that -0.0, which a dictionary may take for 0.0, has the same text.
-        numbers = values.to_numpy(zero_copy_only=False) + kind.to_pandas_dtype()(0)
-        # Narrow ones by their own shortest digits, as a double's: 0.1 is 0.1 in all of them.
-        doubles = numbers if numbers.dtype == np.float64 else numbers.astype("U32").astype(float)
-        return (
-            None if is_missing else repr(number).replace(".", decimal)
-            for number, is_missing in zip(doubles.tolist(), missing, strict=True)
-        )
-    if _Is.is_decimal(kind):
-        exact = values.to_pylist()
-        return (None if v is None else f"{v:f}".replace(".", decimal) for v in exact)
-    if _Is.is_timestamp(kind):
-        zone = "" if kind.tz is None else "Z"
-        times = values.cast(pa.timestamp(kind.unit)).cast(pa.string()).to_pylist()
-        return (None if time is None else _without_zeros(time) + zone for time in times)
-    if _Is.is_date(kind) or _Is.is_time(kind):
-        written = values.cast(pa.string()).to_pylist()
-        return (None if text is None else _without_zeros(text) for text in written)
-    return values.cast(pa.large_binary()).to_pylist()  # type: ignore[no-any-return]
-
-
-def _without_zeros(time: str) -> str:
-    """Return a time without zeros behind its decimal point."""
-    return time.rstrip("0").rstrip(".") if "." in time else time
+    values, places = column.dictionary, column.indices.cast(pa.int32())
+    if any(is_one(values.type) for is_one in _TEXTUAL):
+        values = values.cast(pa.large_binary())
+    if places.null_count:
+        places = places.fill_null(len(values))
+        values = pa.concat_arrays([values, pa.nulls(1, values.type)])
+    return values, places.to_numpy()
 
 
 def _names(schema: pa.Schema) -> list[str]:
@@ -121,8 +88,6 @@ def _names(schema: pa.Schema) -> list[str]:
 @dataclass(frozen=True)
 class ArrowFile(StoredFile):
     """A Parquet file, or one of Arrow's IPC formats (Feather is one): by its suffix."""
-
-    decimal: str
 
     @property
     def remedy(self) -> str:
@@ -144,7 +109,7 @@ class ArrowFile(StoredFile):
             kept = [places[column] for column in wanted]
             batches = self._parquet if self._is_parquet else self._ipc
             for columns, share in batches(file, schema, kept):
-                yield Piece(partial(batch_of, columns, decimal=self.decimal), share)
+                yield Piece(partial(batch_of, columns), share)
 
     @property
     def _is_parquet(self) -> bool:

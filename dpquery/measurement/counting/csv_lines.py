@@ -287,7 +287,7 @@ def _read_whole(
         ),
     )
     return [
-        [(part.dictionary.to_pylist(), part.indices.to_numpy()) for part in column.chunks]
+        [(part.dictionary, part.indices.to_numpy()) for part in column.chunks]
         for column in table.columns
     ]
 
@@ -310,7 +310,7 @@ def _read_by_line(
             index.append(texts.setdefault(record[column], len(texts)))
     return RecordTexts(
         [
-            [(list(texts), np.array(index, np.int32))]
+            [(pa.array([*texts], pa.binary()), np.array(index, np.int32))]
             for texts, index in zip(distinct, indices, strict=True)
         ],
         malformed,

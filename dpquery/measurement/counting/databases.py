@@ -118,7 +118,7 @@ def _batch_of_rows(rows: Sequence[tuple[object, ...]], *, decimal: str) -> Recor
     for column in zip(*rows, strict=True):
         texts: dict[bytes, int] = {}
         index = [texts.setdefault(_text(value, decimal), len(texts)) for value in column]
-        batch.append([(list(texts), np.array(index, np.int32))])
+        batch.append([(pa.array([*texts], pa.large_binary()), np.array(index, np.int32))])
     return RecordTexts(batch)
 
 
@@ -148,7 +148,7 @@ class DuckdbTable(_DatabaseTable):
         with closing(self._connect()) as connection:
             try:
                 for rows in connection.sql(query).to_arrow_reader(ROWS_OF_A_PIECE):
-                    yield Piece(partial(batch_of, rows.columns, decimal=self.decimal), 0.0)
+                    yield Piece(partial(batch_of, rows.columns), 0.0)
             except _duckdb_error():
                 failed = True
         if failed:

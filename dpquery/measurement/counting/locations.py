@@ -106,7 +106,7 @@ def _source(path: Path, file: FileFormat) -> Source:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     typed = (PARQUET_SUFFIX, *ARROW_SUFFIXES)
     if suffixes[-1:] and suffixes[-1] in typed:
-        return ArrowFile(path, file.decimal)
+        return ArrowFile(path)
     if len(suffixes) > 1 and suffixes[-1] in CODECS and suffixes[-2] in typed:
         raise DataError(f"{path} is compressed as a whole; unpack it, {suffixes[-2]} is compact")
     return TextFile(path, file)

@@ -22,6 +22,7 @@ table by twice max_rows at most.
 import os
 from collections.abc import Callable
 from hashlib import blake2b
+from threading import Lock
 
 import numpy as np
 import pyarrow as pa
@@ -64,6 +65,7 @@ class PersonKeys:
         """Draw the numbers of the second step; those of the first are drawn as they are needed."""
         self._random_bytes = random_bytes
         self._factors = np.zeros((4, 0), np.uint64)
+        self._drawing = Lock()  # one id has one key, whichever thread comes upon it first
         self._odd = [int(word) | 1 for word in np.frombuffer(random_bytes(32), np.uint64)]
 
     def of(self, ids: pa.Array) -> tuple[Bits, Bools]:
@@ -120,12 +122,13 @@ class PersonKeys:
 
     def _first_factors(self, count: int) -> Bits:
         """Return the numbers a, b and the first c_i of each of the four hashes, (4, count)."""
-        more = count - self._factors.shape[1]
-        if more > 0:
-            # By place: which numbers they are does not depend on how many are drawn at once.
-            drawn = np.frombuffer(self._random_bytes(32 * more), np.uint64).reshape(more, 4)
-            self._factors = np.concatenate([self._factors, drawn.T], axis=1)
-        return self._factors[:, :count]
+        with self._drawing:
+            more = count - self._factors.shape[1]
+            if more > 0:
+                # By place: which numbers they are does not depend on how many are drawn at once.
+                drawn = np.frombuffer(self._random_bytes(32 * more), np.uint64).reshape(more, 4)
+                self._factors = np.concatenate([self._factors, drawn.T], axis=1)
+            return self._factors[:, :count]
 
 
 def _stripped(ids: pa.Array) -> tuple[Bits, Ints, Ints]:

@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpquery.exceptions import DataError
 
-Texts = list[tuple[list[bytes], NDArray[np.int32]]]
-"""One column of a batch: blocks of (texts, the place of each record's text among them)."""
+Texts = list[tuple[pa.Array, NDArray[np.int32]]]
+"""One column of a batch: blocks of (values, the place of each record's value among them).
+
+Values are texts, as bytes, or typed ones, each of which stands for its text (`value_texts`).
+"""
 
 
 class RecordTexts(NamedTuple):

@@ -96,7 +96,6 @@ def count_on_spark(
     *,
     counter: Callable[[], Counter],
     persons: bool,
-    decimal: str,
 ) -> Iterator[Ints]:
     """Yield the partial tables of all rows of some tables; Spark is stopped then, if it is ours.
 
@@ -105,7 +104,6 @@ def count_on_spark(
         declared: columns that each must have, checked once more.
         counter: makes a counter; it is carried to the machines, with the secret of its keys.
         persons: whether the unit is a person.
-        decimal: the mark of numbers.
 
     Yields:
         Cells that are not 0 and their counts, (2, n).
@@ -117,7 +115,7 @@ def count_on_spark(
     session = spark_session()
     try:
         rows = _tables(session, locations, declared)
-        tables = (_of_persons if persons else _of_rows)(rows, counter, decimal)
+        tables = (_of_persons if persons else _of_rows)(rows, counter)
     except spark_errors():
         pass
     finally:
@@ -132,33 +130,29 @@ def count_on_spark(
         yield np.array([column.to_numpy() for column in batch.columns])
 
 
-def _of_rows(
-    tables: Sequence["DataFrame"], counter: Callable[[], Counter], decimal: str
-) -> pa.Table:
+def _of_rows(tables: Sequence["DataFrame"], counter: Callable[[], Counter]) -> pa.Table:
     """Return the partial tables of all rows."""
 
     def partial_tables(batches: Iterator[pa.RecordBatch]) -> Iterator[Ints]:
         tally = counter()
         for batch in batches:
-            tally.add(*batch_of(batch.columns, decimal=decimal))
+            tally.add(*batch_of(batch.columns))
         yield from tally.partial_tables()
 
     task, names = _numbers(partial_tables), counter().names
-    return _united([_mapped(_wanted(own, names), task, _fields(2)) for own in tables]).toArrow()
+    return _united([_mapped(_wanted(table, names), task, _fields(2)) for table in tables]).toArrow()
 
 
-def _of_persons(
-    tables: Sequence["DataFrame"], counter: Callable[[], Counter], decimal: str
-) -> pa.Table:
+def _of_persons(tables: Sequence["DataFrame"], counter: Callable[[], Counter]) -> pa.Table:
     """Return the partial tables of the rows that stay of each person."""
     names = counter().names
-    nobody = batch_of([pa.nulls(0)] * len(names), decimal=decimal)
+    nobody = batch_of([pa.nulls(0)] * len(names))
     words = len(counter().rows_of_persons(nobody.columns))
 
     def coded(batches: Iterator[pa.RecordBatch]) -> Iterator[Ints]:
         tally = counter()
         for batch in batches:
-            texts = batch_of(batch.columns, decimal=decimal)
+            texts = batch_of(batch.columns)
             yield tally.rows_of_persons(texts.columns).view(np.int64)
 
     def partial_tables(batches: Iterator[pa.RecordBatch]) -> Iterator[Ints]:

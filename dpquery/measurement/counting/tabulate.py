@@ -12,7 +12,7 @@ import os
 import sqlite3
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import combinations
@@ -23,23 +23,25 @@ import pyarrow as pa
 from dpquery.arrays import Bits, Bools, Ints
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
 from dpquery.limits import MAX_COUNTED_CELLS
+from dpquery.measurement.counting.column_codes import ColumnCodes
 from dpquery.measurement.counting.locations import Data, sources_of, spark_locations
 from dpquery.measurement.counting.packed_codes import PackedCodes
 from dpquery.measurement.counting.person_keys import ExpandedSecret, PersonKeys
 from dpquery.measurement.counting.persons import MAX_STATE_BYTES, KeptRows
-from dpquery.measurement.counting.sources import Piece, RecordTexts, Source, Texts, UnfitTextError
+from dpquery.measurement.counting.sources import Piece, Source, Texts, UnfitTextError
 from dpquery.measurement.counting.spark_tables import check_spark, count_on_spark
-from dpquery.measurement.counting.value_codes import coder
-from dpquery.progress import report_progress
+from dpquery.measurement.counting.value_texts import texts_of
+from dpquery.progress import Work, report_progress
 from dpquery.spec.domain import Column
 from dpquery.spec.model import Spec
 from dpquery.strategy.algebra.subsets import Subset
 
 _CHUNK = 2**23
-_PARSERS, _AHEAD = 2, 3  # threads that parse; pieces that are parsed or wait for the counter
+_PARSERS, _AHEAD = 2, 3  # threads that parse and code; pieces that they have, or wait to be counted
 _SMALL = 2**17  # counts that stay in the cache of a core
 _RECENT = 32  # tables that one more is tried to be merged with
 _LISTED = 12  # attributes of a table whose subsets are all looked up
+_Count = Callable[[], None]
 _UNREADABLE: tuple[type[Exception], ...] = (OSError, MemoryError, ValueError, TypeError)
 _UNREADABLE += (LookupError, OverflowError, pa.ArrowException, sqlite3.Error)
 
@@ -102,7 +104,6 @@ def tabulate(
             _declared(spec),
             counter=counter,
             persons=spec.privacy.person is not None,
-            decimal=spec.file.decimal,
         )
         for part in cells:
             total.add_partial_tables(part)
@@ -119,13 +120,14 @@ def _tabulate(
 ) -> dict[Subset, Ints]:
     """Return the marginals of a tally after all sources, read in chunks of so many bytes."""
     problem, again = "no source could be read", True
+    reading = Work("reading the data")
     try:
         while again:
-            for source, batch, share in _batches(data, tally, chunk_bytes):
+            for source, count, share in _counts(data, tally, chunk_bytes):
                 problem = f"{source.name} could not be read to its end; {source.remedy}"
-                if batch is not None:
-                    tally.add(*batch)
-                report_progress("reading the data", tally.share(share))
+                if count is not None:
+                    count()
+                reading.report(tally.share(share))
             again = tally.end_pass()
         return tally.marginals()
     except UnfitTextError as error:
@@ -136,10 +138,10 @@ def _tabulate(
     raise DataError(problem)
 
 
-def _batches(
+def _counts(
     data: Data, tally: "_Tally", chunk_bytes: int
-) -> Iterator[tuple[Source, RecordTexts | None, float]]:
-    """Yield each source with none, before it is read, then its batches; and the share done."""
+) -> Iterator[tuple[Source, _Count | None, float]]:
+    """Yield each source with none, before it is read, then what counts its batches; the share."""
     sources = sources_of(data, tally.spec.file)
     sizes = [source.size for source in sources]
     done, total = 0, max(1, sum(sizes))
@@ -148,25 +150,25 @@ def _batches(
         for source, size in zip(sources, sizes, strict=True):
             yield source, None, done / total
             pieces = source.pieces(declared, tally.names, size=chunk_bytes)
-            for batch, share in _parsed(pieces, pool):
-                yield source, batch, (done + share * size) / total
+            for count, share in _coded(pieces, tally, pool):
+                yield source, count, (done + share * size) / total
             done += size
     yield source, None, 1.0
 
 
-def _parsed(
-    pieces: Iterable[Piece], pool: ThreadPoolExecutor
-) -> Iterator[tuple[RecordTexts, float]]:
-    """Yield batches in the order of their pieces, while the next ones are parsed."""
-    waiting: deque[tuple[Future[RecordTexts], float]] = deque()
+def _coded(
+    pieces: Iterable[Piece], tally: "_Tally", pool: ThreadPoolExecutor
+) -> Iterator[tuple[_Count, float]]:
+    """Yield what counts a batch, in the order of the pieces, while the next ones are coded."""
+    waiting: deque[tuple[Future[_Count], float]] = deque()
     for piece in pieces:
-        waiting.append((pool.submit(piece.parse), piece.share))
+        waiting.append((pool.submit(tally.coded, piece), piece.share))
         if len(waiting) == _AHEAD:
-            batch, share = waiting.popleft()
-            yield batch.result(), share
+            count, share = waiting.popleft()
+            yield count.result(), share
     while waiting:
-        batch, share = waiting.popleft()
-        yield batch.result(), share
+        count, share = waiting.popleft()
+        yield count.result(), share
 
 
 class _Tally:
@@ -203,7 +205,7 @@ class _Tally:
             if i in used or any(column.drops for column in attribute.columns)
         ]
         declared = [c for i in self._needed for c in spec.domain.attributes[i].columns]
-        self._coders = {column.name: coder(column, spec.file.decimal) for column in declared}
+        self._codes_of = {c.name: ColumnCodes(c, spec.file.decimal) for c in declared}
         # Where no column decides anything, one is read all the same: its records are counted.
         self.names = [c.name for c in declared] or [spec.domain.attributes[0].columns[0].name]
         if spec.privacy.person is not None:
@@ -221,9 +223,15 @@ class _Tally:
 
     def add(self, texts: Sequence[Texts], malformed: int) -> None:
         """Count the records of one chunk; `texts` in the order of `names`."""
+        self._coded(texts, malformed)()
+
+    def coded(self, piece: Piece) -> _Count:
+        """Parse a piece and code its records, in any thread; return what counts them, in one."""
+        return self._coded(*piece.parse())
+
+    def _coded(self, texts: Sequence[Texts], malformed: int) -> _Count:
         if self.spec.privacy.person is not None:
-            self.add_rows_of_persons(self.rows_of_persons(texts))
-            return
+            return partial(self.add_rows_of_persons, self.rows_of_persons(texts))
         codes, inside = self._codes(texts)
         if not inside.all():
             codes = {i: attribute_codes[inside] for i, attribute_codes in codes.items()}
@@ -235,7 +243,7 @@ class _Tally:
                 i: np.append(attribute_codes, np.full(malformed, self._classes[i][-1]))
                 for i, attribute_codes in codes.items()
             }
-        self._count(codes, rows)
+        return partial(self._count, codes, rows)
 
     def rows_of_persons(self, texts: Sequence[Texts]) -> Bits:
         """Return the rows inside the domain as (words, n): the person's key, the packed codes."""
@@ -316,13 +324,14 @@ class _Tally:
 
     def _column_codes(self, column: Column, texts: Texts) -> Ints:
         """Return the code of every record in a column, -1 where it has none."""
-        code = self._coders[column.name]
-        parts = [code(distinct)[index] for distinct, index in texts]
+        codes = self._codes_of[column.name]
+        parts = [codes.of(values)[places] for values, places in texts]
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
     def _person_keys(self, texts: Texts) -> tuple[Bits, Bools]:
         """Return the key of every record's person, (2, n), and where there is one, (n,)."""
-        parts = [(*self._keys.of(pa.array(ids, pa.binary())), index) for ids, index in texts]
+        decimal = self.spec.file.decimal
+        parts = [(*self._keys.of(texts_of(ids, decimal)), index) for ids, index in texts]
         return (
             np.concatenate([np.zeros((2, 0), np.uint64), *(keys[:, i] for keys, _, i in parts)], 1),
             np.concatenate([np.zeros(0, np.bool_), *(named[i] for _, named, i in parts)]),

@@ -109,7 +109,10 @@ class TextFile(StoredFile):
         if to_utf8 is None:
             return batch
         recoded: list[Texts] = [
-            [([to_utf8(text) for text in distinct], index) for distinct, index in column]
+            [
+                (pa.array(map(to_utf8, distinct.to_pylist()), pa.binary()), index)
+                for distinct, index in column
+            ]
             for column in batch.columns
         ]
         return RecordTexts(recoded, batch.malformed)

@@ -9,17 +9,11 @@ accepts, and what is not UTF-8, is outside: it gets the column's `other` code, c
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import assert_never
 
-import numpy as np
-
-from dpquery.arrays import Ints
 from dpquery.spec.domain import Bins, Boolean, Categorical, Column, ColumnKind, Dates, Integers
 from dpquery.spec.numbers import ExactNumber, number, of_float, whole
 
-_REMEMBERED = 2**16
-_REMEMBERED_BYTES = 64  # of a text; longer ones would take too much memory together
 _PLAIN_DIGITS = 18  # digits that are surely a whole number of the spec's size
 _OUTSIDE = -1
 
@@ -51,32 +45,19 @@ def code_of(column: Column, decimal: str = ".") -> Callable[[bytes], int]:
     return code
 
 
-def coder(column: Column, decimal: str = ".") -> Callable[[list[bytes]], Ints]:
-    """Return the function from distinct texts to their codes; it remembers a bounded number."""
-    plain = code_of(column, decimal)
-    remembered = lru_cache(_REMEMBERED)(plain)
-
-    def codes(texts: list[bytes]) -> Ints:
-        coded = (remembered(t) if len(t) <= _REMEMBERED_BYTES else plain(t) for t in texts)
-        return np.fromiter(coded, np.int64, len(texts))
-
-    return codes
-
-
 def _position(kind: ColumnKind, decimal: str) -> Callable[[str], int]:
     """Return the function from a stripped text to its code, _OUTSIDE if it has none."""
     match kind:
         case Categorical():
-            known = _known(kind.texts, decimal)
+            known = _known(kind, decimal)
             return lambda text: _listed(text, known, decimal)
         case Integers(low=low, high=high):
             return lambda text: _integer(text, low, high, decimal)
         case Bins(edges=edges):
             exact = tuple(map(of_float, edges))
             return lambda text: _bin(text, edges, exact, decimal)
-        case Boolean(true=true, false=false):
-            both = [[text.casefold() for text in texts] for texts in (false, true)]
-            known = _known(both, decimal)
+        case Boolean():
+            known = _known(kind, decimal)
             return lambda text: _listed(text.casefold(), known, decimal)
         case Dates():
             return lambda text: _period(text, kind)
@@ -84,8 +65,18 @@ def _position(kind: ColumnKind, decimal: str) -> Callable[[str], int]:
             assert_never(kind)
 
 
-def _known(texts_of_code: Iterable[Sequence[str]], decimal: str) -> dict[_Key, int]:
+def declared_numbers(kind: Categorical | Boolean, decimal: str) -> list[ExactNumber]:
+    """Return all numbers that have the code of a declared text."""
+    return [key for key in _known(kind, decimal) if not isinstance(key, str)]
+
+
+def _known(kind: Categorical | Boolean, decimal: str) -> dict[_Key, int]:
     """Return the codes of declared texts, and of the numbers among them, in either writing."""
+    texts_of_code: Iterable[Sequence[str]]
+    if isinstance(kind, Categorical):
+        texts_of_code = kind.texts
+    else:
+        texts_of_code = [[text.casefold() for text in texts] for texts in (kind.false, kind.true)]
     known: dict[_Key, int] = {}
     for code, texts in enumerate(texts_of_code):
         for text in texts:
