@@ -282,8 +282,8 @@ def _of_parquet(session: "SparkSession", files: Sequence[str]) -> "DataFrame":
     except spark_errors():
         pass
     raise DataError(
-        f"{files[0]} is not a Parquet file, or has a column of a type that Spark cannot read; times "
-        "in nanoseconds are one: write them in microseconds"
+        f"{files[0]} is not a Parquet file, or has a column of a type that Spark cannot read; "
+        "times in nanoseconds are one: write them in microseconds"
     )
 
 
