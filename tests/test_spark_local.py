@@ -264,6 +264,9 @@ def test_what_is_no_table_of_rows_is_refused_before_the_charge(spark, tmp_path):
     assert "would count twice" in refusal(good, good)
     assert "would count twice" in refusal(good, f"spark:{tmp_path}/link.parquet")
     assert "does not exist" in refusal("spark:table=nobody")
+    times = pa.array([0], pa.timestamp("ns"))
+    pq.write_table(pa.table({"age": [1], "at": times}), tmp_path / "times.parquet")
+    assert "in nanoseconds are one" in refusal(f"spark:{tmp_path}/times.parquet")
 
 
 @SPARK
@@ -277,7 +280,9 @@ def test_a_table_of_the_catalogue_is_one_of_rows(spark, tmp_path):
     location = ["spark:table=town.persons"]
     check_header(location, AGE)
     assert tabulate(location, spec=AGE, subsets=[()])[()] == 2
-    assert "would count twice" in refusal(*location, *location)
+    (folder,) = {own.rpartition("/")[0] for own in spark.table("town.persons").inputFiles()}
+    for again in (*location, "spark:table=spark_catalog.town.persons", f"spark:{folder}"):
+        assert "would count twice" in refusal(*location, again)
     assert "is not stored as rows" in refusal("spark:table=town.texts")
     assert "is a view" in refusal("spark:table=town.twice")
 

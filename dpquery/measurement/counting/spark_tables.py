@@ -230,8 +230,8 @@ def _tables(
     for location in locations:
         place = location.removeprefix(PREFIX)
         if place.startswith(_TABLE):
-            name = place.removeprefix(_TABLE)
-            files, found = [f"{_TABLE}{name}"], [_catalogued(session, name, declared)]
+            found = [_catalogued(session, place.removeprefix(_TABLE), declared)]
+            files = [place, *map(unquote, found[0].inputFiles())]
         else:
             files = _files(session, place)
             found = _of_files(session, files, declared)
@@ -275,7 +275,10 @@ def _of_parquet(session: "SparkSession", files: Sequence[str]) -> "DataFrame":
         return session.read.parquet(*(re.sub(r"([][{}*?\\])", r"\\\1", own) for own in files))
     except spark_errors():
         pass
-    raise DataError(f"{files[0]} is not a Parquet file that Spark can read; write it again")
+    raise DataError(
+        f"{files[0]} is not a Parquet file, or has a column of a type that Spark cannot read; "
+        "times in nanoseconds are one: write them in microseconds"
+    )
 
 
 def _identity(file: str) -> str:
