@@ -24,6 +24,7 @@ from dpquery.commands.defaults import (
 )
 from dpquery.limits import LARGEST_INTEGER
 from dpquery.measurement import accounting
+from dpquery.measurement.ledger.funds import Funds
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.registered_caps import parent_cap
 from dpquery.plan_file.plan import PLAN_MARK, Plan, write_plan
@@ -102,7 +103,7 @@ def plan(
     at_delta = spec.privacy.delta if named_delta is None else named_delta
     goals, points = parse_targets(targets, spec, minimised), parse_sweep(sweep)
     stage = stage_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=bool(goals))
-    _register(ledger, spec, cap, change=change_cap)
+    funds = _register(ledger, spec, cap, change=change_cap)
     noises = _noises(spec, cap)
     selections = select(
         compiled.workload,
@@ -119,7 +120,9 @@ def plan(
     chosen = tuple(planned(selection, spec, compiled) for selection in selections.values())
     name = Path(spec_path).name
     complete = Plan(__version__, name, spec.text, spec.files, minimised, goals, seed, chosen)
-    report = report_of(complete, spec, epsilon=shown, delta=at_delta, sweep=points)
+    report = report_of(
+        complete, spec, compiled.workload, funds, epsilon=shown, delta=at_delta, sweep=points
+    )
     report = with_rap(report, stage, request=request, time_limit=time_limit)
     replace_file(out, write_plan(report.plan), mark=PLAN_MARK)
     return report
@@ -130,11 +133,13 @@ def _mechanism_request(mechanism: str, proxy: FilePath | None, *, search: bool) 
     return MechanismRequest(choice, None if proxy is None else Path(proxy), search)
 
 
-def _register(ledger_path: Path, spec: Spec, cap: accounting.Cap, *, change: bool) -> None:
+def _register(ledger_path: Path, spec: Spec, cap: accounting.Cap, *, change: bool) -> Funds:
+    """Put the dataset on record; return the accounts that it is charged to."""
     parent = parent_cap(spec.dataset, spec.privacy)
     with Ledger.open(ledger_path, create=True) as ledger:
         put_on_record = ledger.change_cap if change else ledger.register
         put_on_record(spec.dataset.id, cap, parent=parent)
+        return ledger.funds(spec.dataset.id)
 
 
 def _noises(spec: Spec, cap: accounting.Cap) -> tuple[Noise, ...]:

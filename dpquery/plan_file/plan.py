@@ -34,9 +34,13 @@ from dpquery.untrusted.json_values import (
     text_of,
 )
 
-FORMAT = "dpquery.plan/2"
-FIRST_FORMAT = "dpquery.plan/1"
-"""Of plans whose spec text drops records where it does not say `other`."""
+FORMATS = {"dpquery.plan/1": 1, "dpquery.plan/2": 2, "dpquery.plan/3": 3}
+"""The formats that are read, and their editions: what an older plan means never changes.
+
+The spec text of the first drops records where it does not say `other`. Releases by the first two
+take the noise that errs less at an equal epsilon, and their statements have exact budgets.
+"""
+FORMAT = "dpquery.plan/3"
 PLAN_MARK = b'"format": "dpquery.plan/'
 """What stands in the second line of every plan."""
 
@@ -111,7 +115,7 @@ class Plan:
     """All that release needs beside the data: the spec whole and a strategy for each noise.
 
     `relaxed` is RAP as it was rehearsed, in plans that compare it; it is left out of the file of
-    others, which are read as before. `first_edition` is whether the file had format 1.
+    others, which are read as before. `edition` is that of the file's format.
     """
 
     tool: str
@@ -124,7 +128,22 @@ class Plan:
     selections: tuple[PlannedSelection, ...]
     relaxed: PlannedRap | None = None
     digest: str = ""
-    first_edition: bool = False
+    edition: int = FORMATS[FORMAT]
+
+    @property
+    def first_edition(self) -> bool:
+        """Whether its spec is read as the first plans had it."""
+        return self.edition == 1
+
+    @property
+    def exact_words(self) -> bool:
+        """Whether statements of its releases put what is spent in exact numbers."""
+        return self.edition < 3
+
+    @property
+    def equal_shares(self) -> bool:
+        """Whether kinds of noise are compared at an equal share of the budget."""
+        return self.edition >= 3
 
 
 def write_plan(plan: Plan) -> bytes:
@@ -164,7 +183,7 @@ def read_plan(content: bytes) -> Plan:
     """Parse the bytes of a plan file; SpecError if they are not one."""
     try:
         raw = mapping(parsed(content))
-        if raw["format"] not in (FORMAT, FIRST_FORMAT):
+        if raw["format"] not in FORMATS:
             given = text_of(raw["format"])[:40]
             raise SpecError(f"the plan has format {given!r}, not {FORMAT!r}; plan again")
         return _parse(raw, hashlib.sha256(content).hexdigest())
@@ -188,7 +207,7 @@ def _parse(raw: Json, digest: str) -> Plan:
         ),
         relaxed=decode_rap(mapping(raw["relaxed"])) if "relaxed" in raw else None,
         digest=digest,
-        first_edition=raw["format"] == FIRST_FORMAT,
+        edition=FORMATS[text_of(raw["format"])],
     )
 
 

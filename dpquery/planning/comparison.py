@@ -166,7 +166,13 @@ def prefers_rap(simulated: float, linear: float, *, margin: float) -> bool:
 def _compared(
     done: Rehearsed, stage: Stage, best: SelectionAtBudget, *, objective: Objective, margin: float
 ) -> PlannedRap:
-    """Compare by the objective: weighted RMSEs, or largest absolute errors over all queries."""
+    """Compare by the objective: weighted RMSEs, or largest absolute errors over all queries.
+
+    RAP takes what Gaussian noise does. A linear strategy that takes more is set beside it at an
+    equal share of the budget, which is then that of Gaussian noise, the cheapest selection.
+    """
+    if best.selection.noise != "gaussian" and best.equal is not None:
+        best = replace(best, std=best.equal.std)
     largest = linear_largest(best, stage.workload)
     linear = best.weighted_rmse if objective == "rmse" else largest
     return PlannedRap(

@@ -228,8 +228,16 @@ def odds_words(guarantee: GuaranteeFacts, privacy: PrivacyFacts) -> str:
         "In words: whatever an observer concludes from this release, the conclusion is at most "
         f"{_factor(factor)} times as probable with the protected records as {other}, and the other "
         f"way round{extra}. This holds whatever else the observer knows and however much they "
-        "compute. Somebody who thought it even odds that the records are there could become "
-        f"{_percent(factor / (1 + factor))} sure at the very most{aside}; most are moved far less."
+        f"compute. {sure_words(guarantee.epsilon, aside)}."
+    )
+
+
+def sure_words(epsilon: float, aside: str) -> str:
+    """Return the bound of epsilon on what somebody could conclude who thought it even odds."""
+    factor = math.exp(min(epsilon, 700.0))
+    return (
+        "Somebody who thought it even odds that the records are there could become "
+        f"{_percent(factor / (1 + factor))} sure at the very most{aside}; most are moved far less"
     )
 
 
