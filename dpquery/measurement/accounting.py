@@ -24,6 +24,7 @@ from dpquery.spec.model import Budget, Privacy
 from dpquery.strategy.noise_kinds import Noise
 
 Currency = Literal["epsilon", "rho"]
+GuaranteeKind = Literal["pure", "zcdp", "gdp"]
 
 UNIT = 10**18
 EPSILONS = (Fraction(1, 10**6), Fraction(10**6))
@@ -38,14 +39,14 @@ class Guarantee:
     """The privacy guarantee of one release.
 
     Attributes:
-        kind: "pure" for epsilon-DP, "zcdp" for rho-zCDP.
-        amount: the epsilon or the rho, exactly as it is charged.
+        kind: "pure" for epsilon-DP, "zcdp" for rho-zCDP, "gdp" for mu-GDP.
+        amount: the epsilon, the rho or the square of mu, exactly as it is charged.
         epsilon: the epsilon that was asked for.
         delta: the delta that was asked for; 0 where the guarantee is pure.
         rho: what pure noise costs in zCDP, where that was worked out for what it is added to.
     """
 
-    kind: Literal["pure", "zcdp"]
+    kind: GuaranteeKind
     amount: Fraction
     epsilon: Fraction
     delta: Fraction
@@ -149,15 +150,43 @@ def noise_scale(budget: Guarantee, sensitivity: int) -> float:
         sensitivity: exact; the L1 sensitivity D1 for Laplace noise, the square D2^2 of the L2
             sensitivity for Gaussian noise, the rows of a person included.
 
-    Privacy: the charge at this scale, D1 / scale or D2^2 / (2 scale^2), is at most the largest
-    float below the budget, so that a library which rounds its charge up to a float agrees.
+    Privacy: the charge at this scale, see `noise_cost`, is at most the largest float below the
+    budget, so that a library which rounds its charge up to a float agrees.
     """
     step = sensitivity_bound(budget.noise, sensitivity)
+    exact = Fraction(step) if budget.noise == "laplace" else Fraction(step) ** 2
     limit = Fraction(_float_down(budget.amount))
-    scale = step / float(limit) if budget.kind == "pure" else step / math.sqrt(2 * float(limit))
-    while _charge(budget.kind, step, scale) > limit:
+    match budget.kind:
+        case "pure":
+            scale = step / float(limit)
+        case "zcdp":
+            scale = step / math.sqrt(2 * float(limit))
+        case "gdp":
+            scale = step / math.sqrt(float(limit))
+    while noise_cost(budget.kind, exact, scale) > limit:
         scale = math.nextafter(scale, math.inf)
     return scale
+
+
+def noise_cost(kind: GuaranteeKind, sensitivity: Fraction | int, scale: float) -> Fraction:
+    """Return the exact amount of a guarantee that noise of a scale gives.
+
+    Args:
+        kind: of the guarantee: which noise, and what is counted.
+        sensitivity: exact; D1 for a pure guarantee, D2^2 for the others, in grid steps.
+        scale: of the noise in grid steps.
+
+    Returns:
+        The epsilon D1 / scale, the rho D2^2 / (2 scale^2), or the squared mu D2^2 / scale^2.
+    """
+    exact = Fraction(scale)
+    match kind:
+        case "pure":
+            return sensitivity / exact
+        case "zcdp":
+            return sensitivity / (2 * exact**2)
+        case "gdp":
+            return sensitivity / exact**2
 
 
 def sensitivity_bound(noise: Noise, sensitivity: int) -> float:
@@ -202,17 +231,18 @@ def charge_units(spent: Guarantee, currency: Currency) -> int:
     """Return what a release costs in units of 1e-18, rounded up.
 
     Privacy: Laplace noise costs the rho of `strategy_rho`; where that is not known, epsilon-DP
-    implies (epsilon^2 / 2)-zCDP [BS16]. Both currencies add under adaptive composition.
+    implies (epsilon^2 / 2)-zCDP [BS16], and mu-GDP implies (mu^2 / 2)-zCDP [DRS22]. Both currencies
+    add under adaptive composition.
 
     Raises:
-        BudgetExceededError: a zCDP release against a pure epsilon cap.
+        BudgetExceededError: Gaussian noise against a pure epsilon cap.
     """
     if currency == "rho":
-        rho = spent.amount
+        rho = spent.amount if spent.kind == "zcdp" else spent.amount / 2
         if spent.kind == "pure":
             rho = spent.amount**2 / 2 if spent.rho is None else spent.rho
         return math.ceil(rho * UNIT)
-    if spent.kind == "zcdp":
+    if spent.kind != "pure":
         raise BudgetExceededError(
             "the dataset's cap is a pure epsilon, which Gaussian noise cannot be charged to; "
             "use Laplace noise, or declare the budget with a delta"
@@ -322,12 +352,6 @@ def _best_order(objective: Callable[[float], float]) -> float:
         best = max((low + i * step for i in range(65)), key=objective)
         low, high = best - step, best + step
     return math.exp((low + high) / 2)
-
-
-def _charge(kind: Literal["pure", "zcdp"], step: float, scale: float) -> Fraction:
-    """Return the exact epsilon or rho of noise of a scale, for a move of at most `step`."""
-    ratio = Fraction(step) / Fraction(scale)
-    return ratio if kind == "pure" else ratio**2 / 2
 
 
 def _decimal(value: Fraction) -> Decimal:

@@ -7,7 +7,6 @@ as well; it draws one number at a time, and above that the noise is `bulk_noise`
 """
 
 import math
-from fractions import Fraction
 from functools import partial
 from typing import Protocol
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from dpquery.arrays import Ints
 from dpquery.exceptions import DpqueryError
-from dpquery.measurement.accounting import Guarantee, sensitivity_bound
+from dpquery.measurement.accounting import Guarantee, noise_cost, sensitivity_bound
 from dpquery.measurement.noise.bulk_noise import BulkSampler
 from dpquery.measurement.noise.library_versions import check_libraries, installed
 from dpquery.progress import report_progress
@@ -50,9 +49,10 @@ def draw(
         sensitivity: exact D1 for Laplace noise, D2^2 for Gaussian noise, of all m answers together.
         scale: the scale of the noise in grid steps, as `noise_scale` gives it.
 
-    Privacy: the whole vector is epsilon-DP or rho-zCDP with budget.amount, for neighbours that
-    move it by at most the sensitivity. Coordinates are independent, so drawing in chunks changes
-    nothing, and which source draws depends on their number alone. Running time is not protected.
+    Privacy: the whole vector is epsilon-DP, rho-zCDP or mu-GDP with budget.amount, for neighbours
+    that move it by at most the sensitivity. Coordinates are independent, so drawing in chunks
+    changes nothing, and which source draws depends on their number alone. Running time is not
+    protected.
 
     Raises:
         ValueError: a scale that does not meet the budget, or outside [1, 2^52).
@@ -63,8 +63,12 @@ def draw(
         raise TypeError("answers must be a vector of int64")
     if not 1 <= scale < LARGEST_SCALE:
         raise ValueError(f"the noise scale must lie in [1, 2^52) grid steps, not {scale:g}")
-    if sensitivity <= 0 or _cost(budget.noise, sensitivity, scale) > budget.amount:
+    if sensitivity <= 0 or noise_cost(budget.kind, sensitivity, scale) > budget.amount:
         raise ValueError("the noise scale does not meet the budget; take it from noise_scale")
+    if budget.kind == "gdp":
+        raise DpqueryError(
+            "internal error: the rounded Gaussian noise of a gdp guarantee is missing"
+        )
     if answers.size > BULK_ABOVE:
         add_noise = partial(_saturated_sum, BulkSampler(budget.noise, scale))
     else:
@@ -84,12 +88,6 @@ def source(size: int) -> str:
     if size > BULK_ABOVE:
         return f"the bulk sampler of dpquery {__version__}"
     return f"OpenDP {installed('opendp')}"
-
-
-def _cost(noise: Noise, sensitivity: int, scale: float) -> Fraction:
-    """Return the exact epsilon D1 / scale, or the exact rho D2^2 / (2 scale^2)."""
-    exact = Fraction(scale)
-    return sensitivity / exact if noise == "laplace" else sensitivity / (2 * exact**2)
 
 
 def _saturated_sum(sampler: BulkSampler, chunk: Ints) -> Ints:
