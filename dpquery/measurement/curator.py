@@ -13,7 +13,7 @@ import numpy as np
 
 from dpquery.arrays import Ints
 from dpquery.exceptions import BudgetExceededError
-from dpquery.measurement.accounting import Guarantee, Price, charge_units, unit_of
+from dpquery.measurement.accounting import Guarantee, Price, price_of, unit_of
 from dpquery.measurement.accounting import guarantee as guarantee_of
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.counting.locations import Data
@@ -139,8 +139,8 @@ def measure(data: Data, query: Query, *, ledger: Ledger) -> StoredMeasurement:
         UnsupportedWorkloadError: tables too large to count.
 
     Privacy:
-        The values returned are epsilon-DP or rho-zCDP as query.guarantee says, for the unit and
-        neighbours that the spec declares. Between a draw and the commit nothing depends on the
+        The values returned are epsilon-DP, rho-zCDP or mu-GDP as query.guarantee says, for the unit
+        and neighbours that the spec declares. Between a draw and the commit nothing depends on the
         values drawn, unless they are in the draft by then, and so are never drawn again.
     """
     dataset, key = query.spec.dataset.id, query.key
@@ -176,7 +176,7 @@ def _price(query: Query, ledger: Ledger, guarantee: Guarantee) -> Price:
     dataset, unit = query.spec.dataset, unit_of(query.spec.privacy)
     parent = None if dataset.parent is None else dataset.parent.id
     currency = ledger.currency(dataset.id, unit=unit, parent=parent)
-    return Price(charge_units(guarantee, currency), currency, unit)
+    return price_of(guarantee, currency, unit)
 
 
 @contextmanager

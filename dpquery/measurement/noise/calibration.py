@@ -12,7 +12,7 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import Guarantee, noise_scale
 from dpquery.measurement.counting.exact_answers import check_width, grid_shift
 from dpquery.measurement.noise.exact_noise import LARGEST_SCALE
-from dpquery.measurement.noise.laplace_cost import Moves, laplace_rho
+from dpquery.measurement.noise.laplace_cost import Moves, laplace_rho, laplace_squared_mu
 from dpquery.spec.model import Privacy
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.sensitivity import block_norms, column_support, sensitivity
@@ -25,7 +25,7 @@ class CalibratedNoise:
     """Independent discrete noise of one scale on every measured row.
 
     Attributes:
-        guarantee: the privacy guarantee of all rows together, with the rho that it costs.
+        guarantee: the privacy guarantee of all rows together, with what it costs otherwise.
         shift: measured answers are integer strategy answers over 2^shift, floored.
         sensitivity: exact on that grid and for the declared unit: D1, or D2 squared.
         scale: of the noise in grid steps.
@@ -77,7 +77,12 @@ def calibrated_noise(
         )
     if guarantee.kind == "pure":
         rho = strategy_rho(measurements, shift=shift, steps=steps(privacy), scale=scale)
-        guarantee = replace(guarantee, rho=min(rho, guarantee.amount**2 / 2))
+        squared = _norm_squared(measurements, shift=shift) * steps(privacy) ** 2
+        guarantee = replace(
+            guarantee,
+            rho=min(rho, guarantee.amount**2 / 2),
+            squared_mu=laplace_squared_mu(squared, scale=scale),
+        )
     return CalibratedNoise(guarantee, shift, exact, scale)
 
 
@@ -111,6 +116,12 @@ def strategy_rho(
         if total  # rows of zeros never move
     )
     return min(laplace_rho(apart, scale=scale), laplace_rho([together], scale=scale))
+
+
+def _norm_squared(measurements: Sequence[WeightedBlock], *, shift: int) -> int:
+    """Return the largest squared L2 norm of a column on the grid of 2^shift."""
+    exact = sensitivity(measurements, "gaussian")
+    return _on_grid(exact, column_support(measurements), shift, False) if shift else exact
 
 
 def standard_deviation(noise: Noise, *, scale: float, shift: int) -> float:
