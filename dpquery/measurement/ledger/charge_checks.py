@@ -20,15 +20,15 @@ class NoRoomError(BudgetExceededError):
 
     def with_remedy(self, remedy: str) -> str:
         """Return the message with a remedy in it, if there is one."""
-        funds, tighter = self.funds, self.funds.tighter
+        funds, tighter = self.funds, self.funds.tightest(self.price)
         budget = f"the budget of {cap_text(tighter.cap)}"
         if tighter is funds.parent:
             budget += f" of its parent {tighter.dataset!r}, for all of its datasets together"
-        if funds.remaining:
-            times = times_left(self.price.units, funds)
-            text = f"this release takes {times} what is left of {budget}"
-        else:
+        over = tighter.over(self.price.units, self.price.pure)
+        if over is None:
             text = f"nothing is left of {budget}"
+        else:
+            text = f"this release takes {times_left(over)} what is left of {budget}"
         parts = [text, *([remedy] if remedy else []), "nothing was charged"]
         return f"dataset {funds.account.dataset!r}: {'; '.join(parts)}"
 

@@ -29,7 +29,15 @@ from dpquery.exceptions import LedgerError, PlanConflictError
 from dpquery.measurement.accounting import Cap, Currency, Price
 from dpquery.measurement.ledger.charge_checks import account_of, admitted, check_parent, check_unit
 from dpquery.measurement.ledger.database import Store, open_store, scrubbed
-from dpquery.measurement.ledger.events import JSON, Account, Entry, Event, Head, LedgerState
+from dpquery.measurement.ledger.events import (
+    JSON,
+    Account,
+    Entry,
+    Event,
+    Head,
+    LedgerState,
+    pure_units,
+)
 from dpquery.measurement.ledger.files import MeasurementFile, lock_key
 from dpquery.measurement.ledger.funds import Funds
 from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
@@ -215,7 +223,7 @@ class Ledger:
             dataset: the account to charge.
             key: names the measurement and its release number; the same key is charged once.
             price: the charge, and the currency and unit it was worked out for.
-            native: the guarantee as exact text, such as {"pure": "1/2"}.
+            native: the guarantee as exact text, such as {"pure": "1/2"}: that of the price.
             details: public facts to keep with it.
 
         Raises:
@@ -223,9 +231,12 @@ class Ledger:
             LedgerError: the dataset is not registered.
             PlanConflictError: the key is on record with a smaller charge, or the cap was changed
                 to another currency or unit since the charge was worked out.
-            ValueError: the key is committed already; `lookup` gives its measurement.
+            ValueError: the key is committed already; `lookup` gives its measurement. Or the
+                guarantee on record would not be the one that was priced.
         """
         self._check_locked(key)
+        if price.pure is not None and price.pure != pure_units(native):
+            raise ValueError("the guarantee is not that of the price")
         with self._store.writing() as state:
             entry = admitted(state, dataset, key=key, price=price, ledger=self._store.path)
             if entry is None:
