@@ -319,15 +319,12 @@ def charge_units(spent: Guarantee, currency: Currency) -> int:
     return math.ceil(cost * UNIT)
 
 
-def share_of(spent: Guarantee, cap: Cap) -> float:
-    """Return what one release takes of a whole cap, by whichever sum admits more of its kind.
-
-    Raises:
-        BudgetExceededError: noise that cannot be charged in the cap's currency.
-    """
-    price, pure = price_of(spent, cap.currency, cap.unit), cap.pure_units
-    share = price.units / cap.units
-    return share if pure is None or price.pure is None else min(share, price.pure / pure)
+def share_of(price: Price, cap: Cap) -> float:
+    """Return what a price is of a whole cap, by whichever of its sums admits more of its kind."""
+    shares, most = [price.units / max(1, cap.units)], cap.pure_units
+    if most and price.pure is not None:
+        shares.append(price.pure / most)
+    return min(shares)
 
 
 def unit_of(privacy: Privacy) -> str:

@@ -12,6 +12,7 @@ exact result lies. What is searched for is a whole number of units, decided by s
 the same on every machine, and never on the wrong side. The analysis is in docs/accounting.md.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
@@ -91,8 +92,13 @@ def squared_mu_of(epsilon: Fraction, delta: Fraction) -> Fraction:
     if epsilon <= 0 or not 0 < delta < 1:
         raise ValueError("epsilon must be positive and delta in (0, 1)")
     promised = Interval.of(delta).low
-    units = _last(lambda n: _log_ratio(delta_of(epsilon, Fraction(n, UNIT)).high, promised))
-    return Fraction(units, UNIT)
+    least, wanted = float(epsilon), math.log(delta)
+    near = _near(lambda mu: _near_delta(least, mu) - wanted)
+
+    def excess(units: int) -> Decimal:
+        return _log_ratio(delta_of(epsilon, Fraction(units, UNIT)).high, promised)
+
+    return Fraction(_last(excess, UNIT * near**2), UNIT)
 
 
 @lru_cache(maxsize=4096)
@@ -111,7 +117,9 @@ def epsilon_of_gdp(squared_mu: Fraction, delta: Fraction) -> Fraction:
     def shortfall(units: int) -> Decimal:
         return _log_ratio(delta_of(Fraction(units, UNIT), squared_mu).high, promised).copy_negate()
 
-    return Fraction(_last(shortfall) + 1, UNIT)
+    mu, wanted = math.sqrt(squared_mu), math.log(delta)
+    near = _near(lambda epsilon: wanted - _near_delta(epsilon, mu))
+    return Fraction(_last(shortfall, UNIT * near) + 1, UNIT)
 
 
 @lru_cache(maxsize=4096)
@@ -130,7 +138,10 @@ def squared_mu_of_pure(epsilon: Fraction) -> Fraction:
         half = Interval.of(Fraction(units, 4 * UNIT)).sqrt()
         return _UP.ln((_density(half) * mills(half) * odds).high).copy_negate()
 
-    return Fraction(_last(shortfall) + 1, UNIT)
+    least = float(epsilon)
+    wanted = least + math.log1p(math.exp(-least)) - math.log(2 * math.pi) / 2
+    near = _near(lambda half: half * half / 2 - math.log(_near_mills(half)) - wanted)
+    return Fraction(_last(shortfall, 4 * UNIT * near**2) + 1, UNIT)
 
 
 def delta_of(epsilon: Fraction, squared_mu: Fraction) -> Interval:
@@ -201,41 +212,55 @@ def _log_ratio(above: Decimal, below: Decimal) -> Decimal:
     return _UP.ln(_UP.divide(above, below))
 
 
-def _last(excess: Callable[[int], Decimal]) -> int:
+def _last(excess: Callable[[int], Decimal], near: float) -> int:
     """Return the last whole number at which a rising function is not above zero; 0 if none is.
 
-    Where to look is found by Ridders' method, and what is returned is decided by the function at
-    that number and the next.
+    Where to look is a guess, mended by secants; what is returned is decided by the function at that
+    number and the next.
     """
-    low, high = 0, 1
-    while excess(high) <= 0:
-        low, high = high, 256 * high
-    near = _crossing(excess, low, high) if low else 0
+    place = max(1, int(near))
+    for _ in range(2):
+        ahead = place + max(1, place >> 20)
+        here, there = excess(place), excess(ahead)
+        if there > here:
+            place = max(1, place - int(here * (ahead - place) / (there - here)))
     step = 1
-    while low < near and excess(near) > 0:
-        high, near, step = near, max(low, near - step), 2 * step
-    low, step = near, 1
-    while low + step < high and excess(low + step) <= 0:
-        low, step = low + step, 2 * step
-    high = min(high, low + step)
+    if excess(place) <= 0:
+        low = place
+        while excess(low + step) <= 0:
+            low, step = low + step, 2 * step
+        high = low + step
+    else:
+        high = place
+        while high > step and excess(high - step) > 0:
+            high, step = high - step, 2 * step
+        low = max(0, high - step)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if excess(middle) <= 0 else (low, middle)
     return low
 
 
-def _crossing(excess: Callable[[int], Decimal], low: int, high: int) -> int:
-    """Return a number between these, near where a rising function passes zero [Ridders]."""
-    below, above, near, before = excess(low), excess(high), low, high
-    while high - low > 1 and abs(near - before) > 1:
-        middle = (low + high) // 2
-        at_middle = excess(middle)
-        root = _UP.sqrt(at_middle * at_middle - below * above)
-        before, near = near, middle - int((middle - low) * at_middle / root)
-        near = min(max(near, low + 1), high - 1)
-        for place, value in ((middle, at_middle), (near, excess(near))):
-            if value > 0 and place < high:
-                high, above = place, value
-            elif value <= 0 and place > low:
-                low, below = place, value
-    return near
+def _near(rises: Callable[[float], float]) -> float:
+    """Return about where a rising function of floats passes zero, between 1e-12 and 1e6."""
+    low, high = math.log(1e-12), math.log(1e6)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rises(math.exp(middle)) <= 0 else (low, middle)
+    return math.exp(low)
+
+
+def _near_delta(epsilon: float, mu: float) -> float:
+    """Return about the logarithm of the delta of mu at an epsilon."""
+    u = epsilon / mu - mu / 2
+    ratio = _near_mills(u) - _near_mills(u + mu)
+    return -u * u / 2 + math.log(max(ratio, 1e-300) / math.sqrt(2 * math.pi))
+
+
+def _near_mills(x: float) -> float:
+    """Return about Mills' ratio; 1e300 far below zero."""
+    if x > 20:
+        return 1 / (x + 1 / (x + 2 / (x + 3 / (x + 4 / x))))
+    if x < -37:
+        return 1e300
+    return math.sqrt(math.pi / 2) * math.exp(x * x / 2) * math.erfc(x / math.sqrt(2))

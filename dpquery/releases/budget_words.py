@@ -1,8 +1,10 @@
 """What a budget is worth, in the terms that it was declared in: on the screen and in statements."""
 
+import math
 from fractions import Fraction
 
-from dpquery.measurement.accounting import UNIT, epsilon_of, units_text
+from dpquery.measurement import accounting
+from dpquery.measurement.accounting import UNIT, units_text
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.funds import Room, cap_text, epsilon_spent, epsilon_text
 from dpquery.releases.formatting import figure, percent
@@ -59,19 +61,19 @@ def room_words(room: Room, noun: str) -> str:
 
 def spent_share(account: Account) -> str:
     """Return the share of a cap that is spent."""
-    return percent(_share(account.spent, account))
+    return percent(float(account.share_spent))
 
 
 def bar(account: Account, *, width: int = 20) -> str:
     """Return a bar that fills as a cap is spent: never empty then, and full with nothing left."""
-    filled = -(-account.spent * width // max(1, account.cap.units))
-    filled = min(filled, width - 1) if account.remaining > 0 else width
+    spent = account.share_spent
+    filled = min(math.ceil(spent * width), width - 1) if spent < 1 else width
     return f"[{'#' * filled}{'.' * (width - filled)}]"
 
 
 def left_words(account: Account, epsilon: Fraction | None) -> str:
     """Return what is left of a cap, as it was declared: in epsilon, or in rho."""
-    if account.remaining <= 0:
+    if account.share_spent >= 1:
         return "nothing"
     if account.cap.epsilon is None:
         return f"rho {figure(account.remaining / UNIT)}"
@@ -96,6 +98,6 @@ def _exactly(account: Account) -> str:
     cap = account.cap
     amount = f"{cap.currency} {units_text(account.spent)} of {units_text(cap.units)}"
     if cap.delta:
-        epsilon = epsilon_of(Fraction(account.spent, UNIT), cap.delta)
+        epsilon = accounting.epsilon_spent(cap, account.spent)
         amount += f" (epsilon {epsilon:.4g} at delta {float(cap.delta):g})"
     return amount

@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpquery.exceptions import SpecError
+from dpquery.measurement import accounting
 from dpquery.measurement.accounting import (
     EPSILONS,
+    UNIT,
     Cap,
     Guarantee,
     Price,
-    charge_units,
-    guarantee,
+    share_of,
     units_text,
 )
 from dpquery.measurement.ledger.events import Account
+from dpquery.spec.model import Accounting
 from dpquery.strategy.noise_kinds import Noise
 
 DIGITS = 3  # of an epsilon that is offered
@@ -45,11 +47,14 @@ class Funds:
     parent: Account | None = None
 
     @property
+    def payers(self) -> tuple[Account, ...]:
+        """All accounts that a release is charged to."""
+        return (self.account,) if self.parent is None else (self.account, self.parent)
+
+    @property
     def tighter(self) -> Account:
-        """The account with less left: what fits it fits both."""
-        if self.parent is not None and self.parent.remaining < self.account.remaining:
-            return self.parent
-        return self.account
+        """The account with less left, which decides."""
+        return min(self.payers, key=lambda payer: payer.remaining)
 
     @property
     def remaining(self) -> int:
@@ -57,12 +62,22 @@ class Funds:
         return max(0, self.tighter.remaining)
 
     def fits(self, price: Price) -> bool:
-        """Whether a release of this price would be accepted."""
-        return price.units <= self.remaining
+        """Whether a release of this price would be accepted: no account would pass its cap."""
+        return all(payer.admits(price.units, price.pure) for payer in self.payers)
+
+    def tightest(self, price: Price) -> Account:
+        """The account with the least room for a price, by either of its sums."""
+
+        def over(payer: Account) -> tuple[bool, Fraction]:
+            ratio = payer.over(price.units, price.pure)
+            return ratio is None, ratio or Fraction(0)
+
+        return max(self.payers, key=over)
 
     def repetitions(self, price: Price) -> int:
         """Return how many releases of a price would be accepted, one after another."""
-        return self.remaining // price.units
+        over = self.tightest(price).over(price.units, price.pure)
+        return 0 if over is None else int(1 / over)
 
     def room_for(self, price_at: PriceAt, *, epsilon: Fraction) -> "Room":
         """Return what there is room for beside or in place of a release.
@@ -85,7 +100,11 @@ class Funds:
         cap = self.tighter.cap
         if cap.epsilon is None:
             return None
-        return largest_epsilon(lambda at: self.fits(_price_of_cap(cap, at)), near=EPSILONS[1])
+        largest = [self._largest_of(cap, noise) for noise in _noises(cap)]
+        return max((epsilon for epsilon in largest if epsilon is not None), default=None)
+
+    def _largest_of(self, cap: Cap, noise: Noise) -> Fraction | None:
+        return largest_epsilon(lambda at: self.fits(_price_at(cap, noise, at)), near=EPSILONS[1])
 
 
 @dataclass(frozen=True)
@@ -108,7 +127,7 @@ class Room:
     @property
     def share(self) -> float:
         """The price as a share of the whole cap of the account that decides."""
-        return self.price.units / max(1, self.funds.tighter.cap.units)
+        return share_of(self.price, self.funds.tightest(self.price).cap)
 
 
 def price_of(spent: Guarantee, cap: Cap) -> Price:
@@ -117,7 +136,7 @@ def price_of(spent: Guarantee, cap: Cap) -> Price:
     Raises:
         BudgetExceededError: the cap cannot be charged for it at all.
     """
-    return Price(charge_units(spent, cap.currency), cap.currency, cap.unit)
+    return accounting.price_of(spent, cap.currency, cap.unit)
 
 
 def largest_epsilon(fits: Callable[[Fraction], bool], *, near: Fraction) -> Fraction | None:
@@ -135,15 +154,22 @@ def largest_epsilon(fits: Callable[[Fraction], bool], *, near: Fraction) -> Frac
 def epsilon_spent(account: Account) -> Fraction | None:
     """Return the least epsilon of three digits that covers all that is spent, at the cap's delta.
 
-    Privacy: a guarantee of that epsilon is charged no less than was spent. None where the cap has
-    no epsilon, or where none of up to 1e6 covers it.
+    Privacy: a guarantee of that epsilon is charged no less than was spent, or all that was spent is
+    pure and adds up to no more. None where the cap has no epsilon, or where none of up to 1e6
+    covers it.
     """
-    cap, spent = account.cap, account.spent
+    cap, spent, pure = account.cap, account.spent, account.pure
     if cap.epsilon is None:
         return None
     if spent == 0:
         return Fraction(0)
-    return _neighbours(lambda at: _price_of_cap(cap, at).units < spent, near=EPSILONS[1])[1]
+
+    def short_of(epsilon: Fraction) -> bool:
+        if pure is not None and pure <= epsilon * UNIT:
+            return False
+        return _price_at(cap, _noises(cap)[0], epsilon).units < spent
+
+    return _neighbours(short_of, near=EPSILONS[1])[1]
 
 
 def _neighbours(
@@ -167,11 +193,14 @@ def _neighbours(
     return fitting, other
 
 
-def times_left(units: int, funds: Funds) -> str:
-    """Return a charge that does not fit over what is left, with two digits, never rounded down."""
-    ratio = Fraction(units, funds.remaining)
-    step = Fraction(10) ** (math.floor(math.log10(ratio)) - 1)
-    return f"{float(math.ceil(ratio / step) * step):,g} times"
+def times_left(over: Fraction) -> str:
+    """Return a charge over what is left, where it does not fit, in two digits, never rounded down.
+
+    >>> times_left(Fraction(1001, 1000))
+    '1.1 times'
+    """
+    step = Fraction(10) ** (math.floor(math.log10(over)) - 1)
+    return f"{float(math.ceil(over / step) * step):,g} times"
 
 
 def epsilon_text(epsilon: Fraction) -> str:
@@ -188,13 +217,23 @@ def cap_text(cap: Cap) -> str:
     if cap.epsilon is None:
         return f"rho {units_text(cap.units)}"
     delta = f" at delta {float(cap.delta):g}" if cap.delta else ""
-    return f"epsilon {float(cap.epsilon):g}{delta}"
+    counted = ", counted as mu^2 of GDP" if cap.currency == "mu^2" else ""
+    return f"epsilon {float(cap.epsilon):g}{delta}{counted}"
 
 
-def _price_of_cap(cap: Cap, epsilon: Fraction) -> Price:
-    """Return the price of a release that promises what the cap does, at another epsilon."""
-    noise: Noise = "laplace" if cap.delta == 0 else "gaussian"
-    return price_of(guarantee(noise, epsilon=epsilon, delta=cap.delta), cap)
+def _noises(cap: Cap) -> tuple[Noise, ...]:
+    """Return the kinds of noise that a cap can be charged for; first that whose promise is its."""
+    return ("laplace",) if cap.currency == "epsilon" else ("gaussian", "laplace")
+
+
+def _price_at(cap: Cap, noise: Noise, epsilon: Fraction) -> Price:
+    """Return the price of a release at the cap's delta, and at another epsilon.
+
+    Laplace noise is priced by its epsilon alone, which is never less than what it costs.
+    """
+    kind: Accounting = "gdp" if cap.currency == "mu^2" else "zcdp"
+    spent = accounting.guarantee(noise, epsilon=epsilon, delta=cap.delta, accounting=kind)
+    return price_of(spent, cap)
 
 
 def _on_grid(place: int) -> Fraction:

@@ -172,8 +172,7 @@ def _adoption(account: Account, *, parent: Account) -> Change:
             "its datasets together"
         )
         raise BudgetExceededError(
-            f"{spent} is {times_left(over)} what is left of {budget}; nothing was "
-            "changed"
+            f"{spent} is {times_left(over)} what is left of {budget}; nothing was changed"
             if over is not None
             else f"nothing is left of {budget}, to take over {spent}; nothing was changed"
         )
