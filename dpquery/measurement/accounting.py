@@ -152,6 +152,13 @@ def guarantee(
     return Guarantee(kind, amount, epsilon=epsilon, delta=delta)
 
 
+def epsilon_of_mu(mu: float, delta: Fraction, accounting: Accounting) -> float:
+    """Return the epsilon of Gaussian noise of standard deviation 1 / mu at sensitivity 1."""
+    if accounting == "gdp":
+        return _float_up(gaussian_curve.epsilon_of_gdp(Fraction(mu) ** 2, delta))
+    return epsilon_of(Fraction(mu) ** 2 / 2, delta)
+
+
 def epsilon_spent(cap: Cap, units: int) -> float:
     """Return the epsilon that units of a cap's currency imply at its delta, rounded up.
 

@@ -79,7 +79,8 @@ class LinearQuery:
 
     def guarantee_at(self, epsilon: Fraction) -> Guarantee:
         """Return the guarantee of the same query at another epsilon, with what it costs."""
-        asked = guarantee_of(self.strategy.noise, epsilon=epsilon, delta=self.guarantee.delta)
+        noise, delta, kind = self.strategy.noise, self.guarantee.delta, self.guarantee.kind
+        asked = guarantee_of(noise, epsilon=epsilon, delta=delta, accounting=kind)
         privacy = self.spec.privacy
         return calibrated_noise(self.strategy, privacy=privacy, guarantee=asked).guarantee
 

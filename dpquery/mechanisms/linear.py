@@ -174,7 +174,9 @@ def linear_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> LinearM
     kind = priced.selection.noise
     strategy = decode_strategy(priced.selection.strategy, noise=kind, workload=compiled.workload)
     check_figures(priced.selection, strategy, compiled.workload)
-    guarantee = accounting.guarantee(kind, epsilon=epsilon, delta=delta)
+    guarantee = accounting.guarantee(
+        kind, epsilon=epsilon, delta=delta, accounting=spec.budget.counted
+    )
     mechanism = calibrated_noise(strategy, privacy=spec.privacy, guarantee=guarantee)
     remedy = f"run `dpquery plan` again with --epsilon {float(epsilon):g}, which leaves it out"
     check_solution(strategy, compiled, noise_std=mechanism.noise_std, remedy=remedy)

@@ -14,7 +14,7 @@ from typing import cast
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_JSON_BYTES
 from dpquery.plan_file.rap_settings import PlannedRap, decode_rap, encode_rap
-from dpquery.spec.model import Spec
+from dpquery.spec.model import Accounting, Spec
 from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.objectives import Figure, Objective
@@ -115,7 +115,9 @@ class Plan:
     """All that release needs beside the data: the spec whole and a strategy for each noise.
 
     `relaxed` is RAP as it was rehearsed, in plans that compare it; it is left out of the file of
-    others, which are read as before. `edition` is that of the file's format.
+    others, which are read as before. `accounting` is what losses are added up as, where the spec
+    leaves that open; plans of before add up rho, and do not say so. `edition` is that of the file's
+    format.
     """
 
     tool: str
@@ -128,6 +130,7 @@ class Plan:
     selections: tuple[PlannedSelection, ...]
     relaxed: PlannedRap | None = None
     digest: str = ""
+    accounting: Accounting | None = None
     edition: int = FORMATS[FORMAT]
 
     @property
@@ -174,6 +177,8 @@ def write_plan(plan: Plan) -> bytes:
             for selection in plan.selections
         ],
     }
+    if plan.accounting is not None:
+        content["accounting"] = plan.accounting
     if plan.relaxed is not None:
         content["relaxed"] = encode_rap(plan.relaxed)
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
@@ -207,6 +212,7 @@ def _parse(raw: Json, digest: str) -> Plan:
         ),
         relaxed=decode_rap(mapping(raw["relaxed"])) if "relaxed" in raw else None,
         digest=digest,
+        accounting=cast(Accounting | None, decode(Accounting | None, raw.get("accounting"))),
         edition=FORMATS[text_of(raw["format"])],
     )
 
@@ -239,7 +245,7 @@ def read_plan_file(path: Path) -> bytes:
 
 
 def plan_and_spec(content: bytes, path: Path) -> tuple[Plan, Spec]:
-    """Return the plan in the bytes of a file, and its spec.
+    """Return the plan in the bytes of a file, and its spec, whose losses are counted as planned.
 
     Raises:
         SpecError: it is not a plan, or its spec has mistakes; `path` is what messages call it.
@@ -247,4 +253,8 @@ def plan_and_spec(content: bytes, path: Path) -> tuple[Plan, Spec]:
     plan = read_plan(content)
     name = f"{path}, {plan.spec_name}"
     spec = parse(plan.spec_text, name=name, files=plan.spec_files, first_edition=plan.first_edition)
-    return plan, spec
+    fixed = spec.accounting
+    if fixed is not None and plan.accounting is not None:
+        raise SpecError(f"{path} counts losses in two ways: it was changed by hand; plan again")
+    accounting = fixed or plan.accounting
+    return plan, spec if accounting is None else spec.counted_in(accounting)

@@ -104,7 +104,8 @@ class SelectionAtBudget:
 
 def unit_std(noise: Noise, spec: Spec, *, epsilon: Fraction, delta: Fraction) -> float:
     """Return the noise on a query of sensitivity one, for the spec's unit and neighbours."""
-    variance = accounting.unit_variance(noise, epsilon=epsilon, delta=delta)
+    counted = spec.budget.counted
+    variance = accounting.unit_variance(noise, epsilon=epsilon, delta=delta, accounting=counted)
     return steps(spec.privacy) * math.sqrt(variance)
 
 
@@ -178,7 +179,9 @@ class BudgetShares:
             strategy = decode_strategy(encoded, noise=noise, workload=self.workload)
 
         def price_at(epsilon: Fraction) -> accounting.Price:
-            guarantee = accounting.guarantee(noise, epsilon=epsilon, delta=self.delta)
+            guarantee = accounting.guarantee(
+                noise, epsilon=epsilon, delta=self.delta, accounting=self.spec.budget.counted
+            )
             if strategy is not None:
                 privacy = self.spec.privacy
                 guarantee = calibrated_noise(
@@ -190,7 +193,7 @@ class BudgetShares:
 
     def share(self, price: accounting.Price) -> float:
         """Return what a price is of the whole budget."""
-        return price.units / max(1, self.cap.units)
+        return accounting.share_of(price, self.cap)
 
     def share_at(self, selection: PlannedSelection, epsilon: Fraction) -> float:
         """Return what a release takes of the whole budget; infinite where it cannot be drawn."""

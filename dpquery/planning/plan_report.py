@@ -47,6 +47,7 @@ class PlanReport:
         sweep: the selections at each requested epsilon.
         rooms: for each noise that can be drawn what the budget has room for, at this time.
         exchanges: for each other noise what it and the better one buy with each other's share.
+        counted: what losses are added up as and why, where the spec leaves it open.
         remark: what a rehearsal of RAP left unfinished, or why there is none; see plan.relaxed.
     """
 
@@ -60,6 +61,7 @@ class PlanReport:
     sweep: tuple[Sweep, ...]
     rooms: Mapping[Noise, Room]
     exchanges: Mapping[Noise, Exchange]
+    counted: str = ""
     remark: str = ""
 
     @property
@@ -140,17 +142,26 @@ def _errors_in_counts(priced: SelectionAtBudget, figures: CandidateFigures) -> l
     return [None if value is None else priced.std * value for value in unit_noise]
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What a report is asked for.
+
+    Attributes:
+        epsilon: of the guarantee; None for 1, or for the least that meets the plan's targets.
+        delta: of the guarantee.
+        sweep: other epsilons at which errors are wanted.
+    """
+
+    epsilon: Fraction | None
+    delta: Fraction
+    sweep: Sequence[Fraction]
+
+
 def report_of(
-    plan: Plan,
-    spec: Spec,
-    workload: Workload,
-    funds: Funds,
-    *,
-    epsilon: Fraction | None,
-    delta: Fraction,
-    sweep: Sequence[Fraction],
+    plan: Plan, spec: Spec, workload: Workload, funds: Funds, terms: Terms, counted: str
 ) -> PlanReport:
-    """Price a plan at an epsilon; by default at 1, or at the least that meets its targets."""
+    """Price a plan; `counted` is what to say of how its losses are added up."""
+    epsilon, delta = terms.epsilon, terms.delta
     least = least_epsilons(plan, spec, workload, delta=delta) if plan.targets else ()
     if epsilon is None:
         epsilon = least[0].epsilon if least else Fraction(1)
@@ -164,11 +175,12 @@ def report_of(
         priced,
         least,
         reached_targets(priced[0], plan.targets),
-        swept(plan, spec, workload, sweep, delta=delta),
+        swept(plan, spec, workload, terms.sweep, delta=delta),
         {
             one.selection.noise: funds.room_for(shares.pricing(one.selection), epsilon=epsilon)
             for one in priced
             if one.share < math.inf
         },
         exchanges(priced, shares),
+        counted,
     )

@@ -127,19 +127,19 @@ def least_epsilons(
     least, shares = [], BudgetShares(spec, workload, delta)
     for selection in plan.selections:
         if selection.noise == "laplace" or delta > 0:
-            epsilon = _least_epsilon(selection, spec, delta=delta)
+            epsilon = least_epsilon(selection, spec, delta=delta)
             share = shares.share_at(selection, epsilon)
             least.append(LeastEpsilon(selection.noise, epsilon, share))
     return tuple(sorted(least, key=lambda needed: needed.share))
 
 
-def _least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) -> Fraction:
+def least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) -> Fraction:
     """Solve unit_std(epsilon) score = 1 for epsilon, and round up."""
     needed = steps(spec.privacy) * (selection.score or math.inf)
     if selection.noise == "laplace":
         exact = math.sqrt(2) * needed
     else:
-        exact = accounting.epsilon_of(Fraction(needed**2 / 2), delta)
+        exact = accounting.epsilon_of_mu(needed, delta, spec.budget.counted)
     low, high = accounting.EPSILONS
     if exact > high:
         raise SpecError(

@@ -60,8 +60,7 @@ def plan_grids(report: PlanReport) -> list[Grid]:
     notes += _rows_of_persons(spec)
     if spec.dataset.parent is not None:
         notes.append(f"every release is charged to {spec.dataset.parent.id} as well")
-    if report.remark:
-        notes.append(report.remark)
+    notes += [words for words in (report.counted, report.remark) if words]
     if report.epsilon == 1:
         notes.append("figures are counts at epsilon = 1; those of Laplace noise go with 1/epsilon")
     grids = [Grid(title, columns, tuple(rows), tuple(notes), strong), _item_grid(best)]

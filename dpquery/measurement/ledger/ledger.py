@@ -37,6 +37,7 @@ from dpquery.measurement.ledger.events import (
     Head,
     LedgerState,
     pure_units,
+    seal,
 )
 from dpquery.measurement.ledger.files import MeasurementFile, lock_key
 from dpquery.measurement.ledger.funds import Funds
@@ -157,6 +158,29 @@ class Ledger:
             for kind, fields in change(state, dataset, cap, parent, ledger=self._store.path):
                 self._store.append(state, kind, fields)
             check_families(state)
+
+    def check_registration(
+        self, dataset: str, cap: Cap, *, parent: ParentCap | None = None, changes: bool = False
+    ) -> Funds:
+        """Return the accounts that `register`, or `change_cap`, would leave; nothing is written.
+
+        Raises:
+            What they would raise.
+        """
+        state, _ = self._store.read()
+        steps = registration(state, dataset, cap, parent)
+        if changes:
+            steps = change(state, dataset, cap, parent, ledger=self._store.path)
+        for kind, fields in steps:
+            state.apply(seal(state.head, kind=kind, day="", fields=fields)[0])
+        check_families(state)
+        account = state.accounts[dataset]
+        return Funds(account, state.parent_of(account))
+
+    def currencies(self) -> dict[str, Currency]:
+        """Return what the losses of every dataset on record are added up in."""
+        accounts = self._store.read()[0].accounts
+        return {name: account.cap.currency for name, account in accounts.items()}
 
     @contextmanager
     def hold(self, key: str, *, timeout: float = 3600.0) -> Iterator[None]:
