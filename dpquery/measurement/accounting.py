@@ -23,7 +23,7 @@ from typing import Literal
 from dpquery.exceptions import BudgetExceededError, SpecError
 from dpquery.measurement import gaussian_curve
 from dpquery.spec.model import Accounting, Budget, Privacy
-from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.noise_kinds import Law, Noise
 
 Currency = Literal["epsilon", "rho", "mu^2"]
 GuaranteeKind = Accounting
@@ -62,6 +62,11 @@ class Guarantee:
     def noise(self) -> Noise:
         """The noise that gives this kind of guarantee."""
         return "laplace" if self.kind == "pure" else "gaussian"
+
+    @property
+    def law(self) -> Law:
+        """The law that it is drawn from: only rounded Gaussian noise is mu-GDP exactly."""
+        return "rounded" if self.kind == "gdp" else self.noise
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,8 @@ class LinearQuery:
 
     def source(self) -> str:
         """Return the name and version of the noise source."""
-        return source(sum(weighted.block.shape[0] for weighted in self.strategy.measurements))
+        rows = sum(weighted.block.shape[0] for weighted in self.strategy.measurements)
+        return source(rows, self.guarantee.kind)
 
     def noisy(self, tables: Tables, *, draft: PartialMeasurement) -> Ints:
         """Return the exact answers with noise, (m,) grid steps; one draw needs no draft."""

@@ -1,9 +1,12 @@
-"""Exact discrete Laplace or Gaussian noise on integers, from the operating system, unseeded.
+"""Exact Laplace or Gaussian noise on integers, from the operating system, unseeded.
 
 The answers and the noise are whole numbers from end to end, because floating-point noise gives
 away the true answer in its low bits. Before any draw the scale is checked against the budget, in
-fractions [CKS20]. Up to BULK_ABOVE answers the noise is OpenDP's, whose own privacy map must agree
-as well; it draws one number at a time, and above that the noise is `bulk_noise`'s.
+fractions. Pure and zCDP guarantees take discrete noise [CKS20]: up to BULK_ABOVE answers OpenDP's,
+whose own privacy map must agree as well; it draws one number at a time, and above that the noise is
+`bulk_noise`'s. GDP guarantees take rounded Gaussian noise, which OpenDP does not have: it is
+`bulk_noise`'s at every size. A whole answer plus rounded noise is the answer plus continuous noise,
+rounded: the Gaussian mechanism and post-processing.
 """
 
 import math
@@ -14,7 +17,7 @@ import numpy as np
 
 from dpquery.arrays import Ints
 from dpquery.exceptions import DpqueryError
-from dpquery.measurement.accounting import Guarantee, noise_cost, sensitivity_bound
+from dpquery.measurement.accounting import Guarantee, GuaranteeKind, noise_cost, sensitivity_bound
 from dpquery.measurement.noise.bulk_noise import BulkSampler
 from dpquery.measurement.noise.library_versions import check_libraries, installed
 from dpquery.progress import report_progress
@@ -51,8 +54,8 @@ def draw(
 
     Privacy: the whole vector is epsilon-DP, rho-zCDP or mu-GDP with budget.amount, for neighbours
     that move it by at most the sensitivity. Coordinates are independent, so drawing in chunks
-    changes nothing, and which source draws depends on their number alone. Running time is not
-    protected.
+    changes nothing, and which source draws depends on their number and the guarantee's kind alone.
+    Running time is not protected.
 
     Raises:
         ValueError: a scale that does not meet the budget, or outside [1, 2^52).
@@ -65,12 +68,8 @@ def draw(
         raise ValueError(f"the noise scale must lie in [1, 2^52) grid steps, not {scale:g}")
     if sensitivity <= 0 or noise_cost(budget.kind, sensitivity, scale) > budget.amount:
         raise ValueError("the noise scale does not meet the budget; take it from noise_scale")
-    if budget.kind == "gdp":
-        raise DpqueryError(
-            "internal error: the rounded Gaussian noise of a gdp guarantee is missing"
-        )
-    if answers.size > BULK_ABOVE:
-        add_noise = partial(_saturated_sum, BulkSampler(budget.noise, scale))
+    if _in_bulk(answers.size, budget.kind):
+        add_noise = partial(_saturated_sum, BulkSampler(budget.law, scale))
     else:
         add_noise = partial(_measure, _mechanism(budget, sensitivity, scale))
     if answers.size and not _within_range(answers):
@@ -83,11 +82,15 @@ def draw(
     return noisy
 
 
-def source(size: int) -> str:
-    """Return the name and version of the noise source for so many answers."""
-    if size > BULK_ABOVE:
+def source(size: int, kind: GuaranteeKind) -> str:
+    """Return the name and version of the noise source for so many answers and a guarantee."""
+    if _in_bulk(size, kind):
         return f"the bulk sampler of dpquery {__version__}"
     return f"OpenDP {installed('opendp')}"
+
+
+def _in_bulk(size: int, kind: GuaranteeKind) -> bool:
+    return kind == "gdp" or size > BULK_ABOVE
 
 
 def _saturated_sum(sampler: BulkSampler, chunk: Ints) -> Ints:

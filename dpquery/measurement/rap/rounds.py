@@ -215,10 +215,11 @@ class RapQuery:
 
     def source(self) -> str:
         """Return the names and versions of the noise sources."""
+        kind = self.guarantee.kind
         if self.settings.adaptive:
-            return f"{source(self.settings.selected)}, and dpquery {__version__} to select"
+            return f"{source(self.settings.selected, kind)}, and dpquery {__version__} to select"
         sizes = [self.compiled.workload.shape[0], *([1] if self.mechanism.total is None else [])]
-        return " and ".join(dict.fromkeys(source(size) for size in sizes))
+        return " and ".join(dict.fromkeys(source(size, kind) for size in sizes))
 
     def noisy(self, tables: Tables, *, draft: PartialMeasurement) -> Ints:
         """Return the noisy total and rounds, each in the draft before the projection sees it.
