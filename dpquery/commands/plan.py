@@ -1,6 +1,7 @@
 """plan() as a straight line: the best strategy for a workload, without any data."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import get_args
@@ -27,6 +28,7 @@ from dpquery.measurement import accounting
 from dpquery.measurement.ledger.funds import Funds
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.registered_caps import parent_cap
+from dpquery.operators.blocks import Workload
 from dpquery.plan_file.plan import PLAN_MARK, Plan, write_plan
 from dpquery.plan_file.rap_settings import MechanismChoice
 from dpquery.planning.comparison import MechanismRequest, beside_rap, stage_for, with_rap
@@ -123,20 +125,34 @@ def plan(
     chosen = tuple(planned(selection, spec, compiled) for selection in selections.values())
     name = Path(spec_path).name
     complete = Plan(__version__, name, spec.text, spec.files, minimised, goals, seed, chosen)
-    workload, terms = compiled.workload, Terms(shown, at_delta, points)
-    counted = counted or by_noise(complete, spec, workload, terms)
-
-    def reported(counted: Counted, plan: Plan) -> PlanReport:
-        counted_spec = spec.counted_in(counted.accounting)
-        funds = _would_register(ledger, counted_spec, change=change_cap)
-        return report_of(counted.noted(plan), counted_spec, workload, funds, terms, counted.words)
-
-    report = with_rap(reported(counted, complete), stage, request=request, time_limit=time_limit)
+    terms = Terms(shown, at_delta, points)
+    counted = counted or by_noise(complete, spec, compiled.workload, terms)
+    reported = _Reporter(ledger, spec, compiled.workload, terms, change_cap)
+    report = reported(complete, counted)
+    report = with_rap(report, stage, request=request, time_limit=time_limit)
     if (by_rap := counted.given_up_for(report.plan)) is not None:
-        report = beside_rap(reported(by_rap, report.plan), workload)
+        report = beside_rap(reported(report.plan, by_rap), compiled.workload)
     _register(ledger, report.spec, change=change_cap)
     replace_file(out, write_plan(report.plan), mark=PLAN_MARK)
     return report
+
+
+@dataclass(frozen=True)
+class _Reporter:
+    """Reports a plan by what losses are added up as, and by what the ledger has room for then."""
+
+    ledger: Path
+    spec: Spec
+    workload: Workload
+    terms: Terms
+    change: bool
+
+    def __call__(self, plan: Plan, counted: Counted) -> PlanReport:
+        """Return the report."""
+        spec = self.spec.counted_in(counted.accounting)
+        funds = _would_register(self.ledger, spec, change=self.change)
+        noted = counted.noted(plan)
+        return report_of(noted, spec, self.workload, funds, self.terms, counted.words)
 
 
 def _mechanism_request(mechanism: str, proxy: FilePath | None, *, search: bool) -> MechanismRequest:

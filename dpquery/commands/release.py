@@ -30,7 +30,7 @@ from dpquery.commands.defaults import (
 from dpquery.exceptions import SpecError
 from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger.events import Account
-from dpquery.measurement.ledger.funds import Room, price_of
+from dpquery.measurement.ledger.funds import Room, price_against
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.mechanisms.choose import chosen_mechanism, remark_on
 from dpquery.mechanisms.release_content import ReleaseRequest
@@ -156,7 +156,7 @@ def release(
     )
     remark = remark_on(plan, terms, mechanism=choice)
     cap, query = funds.account.cap, chosen.query
-    room = funds.room_for(lambda at: price_of(query.guarantee_at(at), cap), epsilon=budget)
+    room = funds.room_for(lambda at: price_against(query.guarantee_at(at), cap), epsilon=budget)
     return ReleaseReport(directory, spec, chosen, measured, room, remark)
 
 

@@ -30,7 +30,7 @@ GuaranteeKind = Accounting
 CURRENCIES: dict[Accounting, Currency] = {"pure": "epsilon", "zcdp": "rho", "gdp": "mu^2"}
 """What losses are added up in, by the accounting."""
 
-UNIT = gaussian_curve.UNIT
+UNIT = 10**18
 EPSILONS = (Fraction(1, 10**6), Fraction(10**6))
 """The least and the largest epsilon of a release."""
 _DIGITS = 60
@@ -164,7 +164,7 @@ def epsilon_of_mu(mu: float, delta: Fraction, accounting: Accounting) -> float:
     return epsilon_of(Fraction(mu) ** 2 / 2, delta)
 
 
-def epsilon_spent(cap: Cap, units: int) -> float:
+def epsilon_of_units(cap: Cap, units: int) -> float:
     """Return the epsilon that units of a cap's currency imply at its delta, rounded up.
 
     Raises:
@@ -269,21 +269,11 @@ def unit_variance(
 def analytic_gaussian_sigma(epsilon: float, delta: float) -> float:
     """Return the sigma of the analytic Gaussian mechanism [BW18] for sensitivity 1.
 
-    In floats, for comparison with published figures; releases take it from `gaussian_curve`.
-
     >>> round(analytic_gaussian_sigma(1.0, 1e-6), 6)
     4.224679
     """
-    from scipy.optimize import brentq  # slow to import, and a release never needs it
-    from scipy.special import log_ndtr
-
-    def excess(log_sigma: float) -> float:
-        sigma = math.exp(log_sigma)
-        upper = math.exp(log_ndtr(1 / (2 * sigma) - epsilon * sigma))
-        lower = math.exp(epsilon + log_ndtr(-1 / (2 * sigma) - epsilon * sigma))
-        return upper - lower - delta
-
-    return math.exp(brentq(excess, -12.0, 25.0, xtol=1e-14))
+    squared_mu = gaussian_curve.squared_mu_of(Fraction(epsilon), Fraction(delta))
+    return 1 / math.sqrt(squared_mu)
 
 
 def price_of(spent: Guarantee, currency: Currency, unit: str) -> Price:
@@ -331,7 +321,7 @@ def charge_units(spent: Guarantee, currency: Currency) -> int:
     return math.ceil(cost * UNIT)
 
 
-def share_of(price: Price, cap: Cap) -> float:
+def share_of_cap(price: Price, cap: Cap) -> float:
     """Return what a price is of a whole cap, by whichever of its sums admits more of its kind."""
     shares, most = [price.units / max(1, cap.units)], cap.pure_units
     if most and price.pure is not None:

@@ -20,8 +20,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Self
 
-UNIT = 10**18
-"""Amounts are whole numbers of 1 / UNIT."""
+_UNIT = 10**18  # amounts are whole numbers of 1 / _UNIT
 _DOWN = Context(prec=60, rounding=ROUND_FLOOR, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _UP = Context(prec=60, rounding=ROUND_CEILING, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _SERIES_BELOW = 6  # from here on the continued fraction takes fewer terms
@@ -96,9 +95,9 @@ def squared_mu_of(epsilon: Fraction, delta: Fraction) -> Fraction:
     near = _near(lambda mu: _near_delta(least, mu) - wanted)
 
     def excess(units: int) -> Decimal:
-        return _log_ratio(delta_of(epsilon, Fraction(units, UNIT)).high, promised)
+        return _log_ratio(delta_of(epsilon, Fraction(units, _UNIT)).high, promised)
 
-    return Fraction(_last(excess, UNIT * near**2), UNIT)
+    return Fraction(_last(excess, _UNIT * near**2), _UNIT)
 
 
 @lru_cache(maxsize=4096)
@@ -115,11 +114,11 @@ def epsilon_of_gdp(squared_mu: Fraction, delta: Fraction) -> Fraction:
     promised = Interval.of(delta).low
 
     def shortfall(units: int) -> Decimal:
-        return _log_ratio(delta_of(Fraction(units, UNIT), squared_mu).high, promised).copy_negate()
+        return _log_ratio(delta_of(Fraction(units, _UNIT), squared_mu).high, promised).copy_negate()
 
     mu, wanted = math.sqrt(squared_mu), math.log(delta)
     near = _near(lambda epsilon: wanted - _near_delta(epsilon, mu))
-    return Fraction(_last(shortfall, UNIT * near) + 1, UNIT)
+    return Fraction(_last(shortfall, _UNIT * near) + 1, _UNIT)
 
 
 @lru_cache(maxsize=4096)
@@ -135,13 +134,13 @@ def squared_mu_of_pure(epsilon: Fraction) -> Fraction:
     odds = _ONE + Interval.of(epsilon).exp()
 
     def shortfall(units: int) -> Decimal:
-        half = Interval.of(Fraction(units, 4 * UNIT)).sqrt()
+        half = Interval.of(Fraction(units, 4 * _UNIT)).sqrt()
         return _UP.ln((_density(half) * mills(half) * odds).high).copy_negate()
 
     least = float(epsilon)
     wanted = least + math.log1p(math.exp(-least)) - math.log(2 * math.pi) / 2
     near = _near(lambda half: half * half / 2 - math.log(_near_mills(half)) - wanted)
-    return Fraction(_last(shortfall, 4 * UNIT * near**2) + 1, UNIT)
+    return Fraction(_last(shortfall, 4 * _UNIT * near**2) + 1, _UNIT)
 
 
 def delta_of(epsilon: Fraction, squared_mu: Fraction) -> Interval:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement import accounting
-from dpquery.measurement.ledger.funds import PriceAt, largest_epsilon, price_of
+from dpquery.measurement.ledger.funds import PriceAt, largest_epsilon, price_against
 from dpquery.measurement.noise.calibration import calibrated_noise, steps
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
@@ -187,13 +187,13 @@ class BudgetShares:
                 guarantee = calibrated_noise(
                     strategy, privacy=privacy, guarantee=guarantee
                 ).guarantee
-            return price_of(guarantee, self.cap)
+            return price_against(guarantee, self.cap)
 
         return price_at
 
     def share(self, price: accounting.Price) -> float:
         """Return what a price is of the whole budget."""
-        return accounting.share_of(price, self.cap)
+        return accounting.share_of_cap(price, self.cap)
 
     def share_at(self, selection: PlannedSelection, epsilon: Fraction) -> float:
         """Return what a release takes of the whole budget; infinite where it cannot be drawn."""
@@ -240,7 +240,7 @@ def prices(
         share, score = one.share, one.equal_score
         if not plan.equal_shares:
             guarantee = accounting.guarantee(one.selection.noise, epsilon=epsilon, delta=delta)
-            share, score = shares.share(price_of(guarantee, shares.cap)), one.score
+            share, score = shares.share(price_against(guarantee, shares.cap)), one.score
         if plan.targets and (one.score <= 1 or not plan.equal_shares):
             return share > 1, one.score > 1, share
         return share > 1, bool(plan.targets), score

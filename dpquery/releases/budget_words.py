@@ -98,6 +98,6 @@ def _exactly(account: Account) -> str:
     cap = account.cap
     amount = f"{cap.currency} {units_text(account.spent)} of {units_text(cap.units)}"
     if cap.delta:
-        epsilon = accounting.epsilon_spent(cap, account.spent)
+        epsilon = accounting.epsilon_of_units(cap, account.spent)
         amount += f" (epsilon {epsilon:.4g} at delta {float(cap.delta):g})"
     return amount

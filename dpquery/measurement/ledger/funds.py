@@ -19,7 +19,7 @@ from dpquery.measurement.accounting import (
     Cap,
     Guarantee,
     Price,
-    share_of,
+    share_of_cap,
     units_text,
 )
 from dpquery.measurement.ledger.events import Account
@@ -127,10 +127,10 @@ class Room:
     @property
     def share(self) -> float:
         """The price as a share of the whole cap of the account that decides."""
-        return share_of(self.price, self.funds.tightest(self.price).cap)
+        return share_of_cap(self.price, self.funds.tightest(self.price).cap)
 
 
-def price_of(spent: Guarantee, cap: Cap) -> Price:
+def price_against(spent: Guarantee, cap: Cap) -> Price:
     """Return what a guarantee is charged against a cap.
 
     Raises:
@@ -233,7 +233,7 @@ def _price_at(cap: Cap, noise: Noise, epsilon: Fraction) -> Price:
     """
     kind: Accounting = "gdp" if cap.currency == "mu^2" else "zcdp"
     spent = accounting.guarantee(noise, epsilon=epsilon, delta=cap.delta, accounting=kind)
-    return price_of(spent, cap)
+    return price_against(spent, cap)
 
 
 def _on_grid(place: int) -> Fraction:
