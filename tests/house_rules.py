@@ -38,6 +38,7 @@ ROOMS = (
     "strategy.goals",
     "strategy.search",
     "plan_file",
+    "measurement.gaussian_curve",
     "measurement.accounting",
     "measurement.counting",
     "measurement.noise",

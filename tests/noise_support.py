@@ -8,17 +8,22 @@ from scipy.stats import chi2, norm
 
 from dpquery.measurement.accounting import Guarantee
 
+KINDS = {"laplace": "pure", "gaussian": "zcdp", "rounded": "gdp"}
+"""The guarantee for which each law is drawn."""
+
 
 def budget_for(noise, scale):
     """A guarantee that a sensitivity of 1 meets at this scale, with a hair to spare."""
     hair = 1 + Fraction(1, 10**9)
     ratio = hair / Fraction(scale)
-    amount = ratio if noise == "laplace" else ratio**2 / 2
-    return Guarantee("pure" if noise == "laplace" else "zcdp", amount, amount, Fraction(0))
+    amount = {"laplace": ratio, "gaussian": ratio**2 / 2, "rounded": ratio**2}[noise]
+    return Guarantee(KINDS[noise], amount, amount, Fraction(0))
 
 
 def cdf(noise, scale, k):
-    """P(X <= k) of the discrete law, exact but for float rounding."""
+    """P(X <= k), exact but for float rounding."""
+    if noise == "rounded":
+        return norm.cdf((k + 0.5) / scale)
     if noise == "laplace":
         q = math.exp(-1 / scale)
         above = 1 - np.exp(-(np.maximum(k, 0) + 1.0) / scale) / (1 + q)

@@ -158,6 +158,19 @@ def test_zcdp_is_refused_by_a_pure_cap():
         charge_units(spent, "epsilon")
 
 
+@pytest.mark.parametrize("sensitivity", [1, 2, 3, 10**12 + 1, 2**100 + 1])
+@pytest.mark.parametrize("amount", ["1e-9", "0.056", "1", "17.3"])
+def test_the_scale_of_a_gdp_guarantee_meets_its_squared_mu_exactly(amount, sensitivity):
+    budget = accounting.Guarantee("gdp", Fraction(amount), Fraction(1), Fraction(1, 10**9))
+    scale = noise_scale(budget, sensitivity)
+    assert budget.noise == "gaussian"
+    assert Fraction(sensitivity) / Fraction(scale) ** 2 <= budget.amount
+    assert sensitivity / scale**2 == pytest.approx(float(amount), rel=1e-14)
+    assert charge_units(budget, "rho") == math.ceil(budget.amount / 2 * UNIT)
+    with pytest.raises(BudgetExceededError):
+        charge_units(budget, "epsilon")
+
+
 @pytest.mark.parametrize("sensitivity", [1, 2, 3, 7, 10**6 + 3, 2**40 + 1, 3**60])
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])

@@ -1,7 +1,7 @@
 """The bulk sampler: its law is exact, whichever of its paths decides.
 
 Nothing here fixes a seed of the product, which has none: where bytes are scripted, the test passes
-its own source of them. Every statistical claim is tested at 1e-9 and there are fewer than 200, so
+its own source of them. Every statistical claim is tested at 1e-9 and there are fewer than 300, so
 that all of them together fail a sound sampler less often than once in a million runs.
 """
 
@@ -20,13 +20,14 @@ from noise_support import budget_for, cdf, cells, chi_square, counts, p_value
 from scipy.stats import binom, chi2, norm
 
 from dpquery.measurement.noise import bulk_noise
-from dpquery.measurement.noise.bulk_noise import BlockLaw, BulkSampler, SlowSampler
+from dpquery.measurement.noise.bulk_noise import BlockLaw, BulkSampler, SlowSampler, _Proposals
 from dpquery.measurement.noise.exact_noise import BULK_ABOVE, draw
 
-NOISES = ("laplace", "gaussian")
+NOISES = ("laplace", "gaussian", "rounded")
+DISCRETE = ("laplace", "gaussian")
 SCALES = (
     *(1.0, 1.5, 2.0, 2.7, 10.0, 31.999, 63.5, 64.0, 100.1, 1000.3, 999_983.0),
-    *(2**20 + 0.1, 2.0**33, 1.1 * 2.0**33, 1.9 * 2.0**46, 2.0**52 * (1 - 2.0**-53)),
+    *(2**20 + 0.1, 2.0**33, 1.1 * 2.0**33, 2.0**40, 1.9 * 2.0**46, 2.0**52 * (1 - 2.0**-53)),
 )
 STRICT = 1e-9
 
@@ -74,7 +75,7 @@ def exp_bounds(x, bits=320):
 @cache
 def cumulative(law):
     """Bounds on the cumulative weights of step 1, from the docstring of the module."""
-    weights = [(Fraction(1), Fraction(1))]
+    weights = [(Fraction(1), Fraction(1))] * law.first
     for h in range(law.blocks):
         weights.append([2 * 2**law.bits * w for w in exp_bounds(law.exponent(law.start(h)))])
     start = law.start(law.blocks)
@@ -97,11 +98,15 @@ def twin_thresholds(law, bits):
 @pytest.fixture(autouse=True)
 def counted(monkeypatch, record_property):
     """Count the draws."""
-    real, sizes = BulkSampler.sample, []
+    real, sizes, within = BulkSampler.sample, [], []
 
     def sample(self, size):
-        sizes.append(size)
-        return real(self, size)
+        within.append(size)
+        drawn = real(self, size)
+        within.pop()
+        if not within:  # what was refused is drawn again by the sampler itself
+            sizes.append(size)
+        return drawn
 
     monkeypatch.setattr(BulkSampler, "sample", sample)
     yield
@@ -134,7 +139,7 @@ def test_every_single_value_has_its_mass(noise, scale):
 def test_within_a_block_the_law_falls_as_it_should(noise, scale):
     """Blocks are a 33rd of the scale wide: without step 2 each would be flat, and this fails."""
     sampler = BulkSampler(noise, scale)
-    law, size = sampler.law, 1 << sampler.law.bits
+    law, size = sampler.law, 1 << sampler.law.bits >> sampler.law.halvings
     sample = sampler.sample(6_000_000)
     starts = 1 + size * np.arange(law.blocks)[:, None] + size // 4 * np.arange(5)
     mass = np.diff(cdf(noise, scale, starts - 1.0), axis=1).sum(axis=0)
@@ -162,7 +167,7 @@ def test_the_low_bits_are_fair_and_so_is_the_sign(noise, scale):
 @pytest.mark.parametrize("bits", [7, 8, 9, 15, 16, 31, 32])
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_sign_is_fair_where_the_place_takes_all_bits_of_a_word_but_one_or_none(noise, bits):
-    sampler = BulkSampler(noise, 1.5 * 2.0 ** (bits + 5))
+    sampler = BulkSampler(noise, 1.5 * 2.0 ** (bits + 5 - (noise == "rounded")))
     assert sampler.law.bits == bits
     positive = np.count_nonzero(sampler.sample(20_000) > 0)
     assert 2 * binom.cdf(min(positive, 20_000 - positive), 20_000, 0.5) > STRICT
@@ -183,7 +188,7 @@ def test_neighbours_in_a_sample_are_independent(noise, scale):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("scale", [2.7, 1000.3])
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("noise", DISCRETE)
 def test_both_sources_draw_from_one_law(noise, scale):
     sizes = BULK_ABOVE // 2, 12 * BULK_ABOVE
     rare, many = (
@@ -210,7 +215,7 @@ def test_the_thresholds_are_right_to_the_last_bit(noise, scale):
         assert law.thresholds(bits) == twin_thresholds(law, bits)
 
 
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("noise", DISCRETE)
 def test_a_law_whose_blocks_are_single_numbers_has_its_mass_in_the_thresholds(noise):
     law = BlockLaw.of(noise, 7.3)
     assert law.bits == 0
@@ -256,8 +261,14 @@ def test_a_tie_in_64_bits_is_decided_by_further_bits(noise, scale):
             assert not bytes_.left
 
 
+def proposal(start, place, fraction, u):
+    """One proposal in a block: y = start + place + F, F and U beginning with these 64 bits."""
+    numbers = (np.array([number], np.int64) for number in (0, start, place))
+    return _Proposals(*numbers, *(np.array([word], np.uint64) for word in (fraction, u)))
+
+
 @pytest.mark.parametrize("scale", [100.1, 1e9, 2.0**51 + 12345.5])
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("noise", DISCRETE)
 def test_a_real_close_to_its_bound_is_compared_exactly(noise, scale):
     bytes_ = Script()
     sampler = BulkSampler(noise, scale, entropy=bytes_)
@@ -278,22 +289,23 @@ def test_a_real_close_to_its_bound_is_compared_exactly(noise, scale):
                 (near, [2**64 - 1], False),
             ):
                 bytes_.tell(*further)
-                arrays = (np.array([number], np.int64) for number in (start, place))
-                assert sampler._below(np.array([u], np.uint64), *arrays, j).tolist() == [expected]
+                assert sampler._below(proposal(start, place, 0, u), j).tolist() == [expected]
                 assert not bytes_.left
 
 
 @pytest.mark.parametrize("scale", [64.0, 100.1, 999_983.0, 1.9 * 2.0**46])
 @pytest.mark.parametrize("noise", NOISES)
-def test_no_first_byte_accepts_unless_it_is_above_every_bound_of_its_block(noise, scale):
+def test_no_seven_bits_accept_unless_they_are_above_every_bound_of_their_block(noise, scale):
     sampler = BulkSampler(noise, scale)
     law = sampler.law
     for h in range(law.blocks):
-        start, last = law.start(h), law.start(h + 1) - 1
-        power = {"laplace": 1, "gaussian": 2}[noise]
+        ends = law.start(h), law.start(h + 1) - (noise != "rounded")
+        start, last = (Fraction(end, 2**law.halvings) for end in ends)
+        power = 1 if noise == "laplace" else 2
         spread = (last**power - start**power) / (power * Fraction(scale) ** power)
         assert spread < Fraction(1, 4)
-        assert int(sampler._above[h + 1]) - 1 < 256 * spread <= int(sampler._above[h + 1])
+        above = int(sampler._above[h + law.first])
+        assert above - 1 < 128 * spread <= above
 
 
 @pytest.mark.parametrize("scale", [64.0, 100.1, 999_983.0, 1.9 * 2.0**46])
@@ -314,7 +326,7 @@ def test_a_choice_of_the_tail_is_drawn_there_with_either_sign(noise, scale):
     sampler = BulkSampler(noise, scale, entropy=Script(b"\xff" * 80, b"\xff" * 320))
     sample = sampler.sample(40)
     law = sampler.law
-    assert np.count_nonzero(np.abs(sample) >= law.start(law.blocks)) > 20
+    assert np.count_nonzero(np.abs(sample) >= law.start(law.blocks) >> law.halvings) > 20
     assert sample.min() < 0 < sample.max()
 
 
@@ -331,10 +343,20 @@ def test_a_refused_tail_is_drawn_anew_from_the_whole_law(monkeypatch):
 def test_the_tail_accepts_by_the_share_of_the_law_in_its_envelope(noise, above, monkeypatch):
     requests = []
     monkeypatch.setattr(SlowSampler, "geometric", lambda self, rate: above)
-    monkeypatch.setattr(SlowSampler, "accept", lambda self, exponent: requests.append(exponent))
-    assert SlowSampler().from_tail(BlockLaw.of(noise, 1000.3)) is None
-    # The square above the tangent; Laplace's exponent is its own tangent.
-    assert requests == [0 if noise == "laplace" else above**2 / (2 * Fraction(1000.3) ** 2)]
+    monkeypatch.setattr(SlowSampler, "accept_at", lambda self, *request: requests.append(request))
+    law = BlockLaw.of(noise, 1000.3)
+    assert SlowSampler().from_tail(law) is None
+    ((exponent, fraction),) = requests
+    if noise == "rounded":  # in halves; the square above its tangent at the whole step below
+        assert (fraction.low, fraction.width) == (0, 1)
+        start = law.start(law.blocks)
+        for f in (Fraction(0), Fraction(1, 3), Fraction(1)):
+            beyond = (start + above + f) ** 2 - start**2 - 2 * start * above
+            assert exponent(f) == beyond / (8 * Fraction(1000.3) ** 2) >= 0
+    else:  # the square above the tangent; Laplace's exponent is its own tangent
+        assert (fraction.low, fraction.width) == (0, 0)
+        expected = 0 if noise == "laplace" else above**2 / (2 * Fraction(1000.3) ** 2)
+        assert exponent(Fraction(0)) == expected
 
 
 @pytest.mark.statistical
@@ -342,13 +364,16 @@ def test_the_tail_accepts_by_the_share_of_the_law_in_its_envelope(noise, above, 
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_tail_follows_the_law_beyond_the_blocks(noise, scale):
     law, slow = BlockLaw.of(noise, scale), SlowSampler()
-    start = law.start(law.blocks)
+    start = law.start(law.blocks) >> law.halvings
     drawn = np.array([draw for _ in range(2500) if (draw := slow.from_tail(law)) is not None])
-    step = max(1, math.floor(scale / 25)) if noise == "gaussian" else max(1, math.floor(scale / 6))
+    step = max(1, math.floor(scale / (6 if noise == "laplace" else 25)))
     ends = start + step * np.arange(1, 20)
     # Upper tails: differences of the distribution function would lose all their digits.
     if noise == "laplace":
         beyond = np.exp(-(ends - start) / scale)
+    elif noise == "rounded":
+        below = law.start(law.blocks) / 2.0**law.halvings
+        beyond = norm.sf((ends - 0.5) / scale) / norm.sf(below / scale)
     elif scale > 1000:
         beyond = norm.sf((ends - 0.5) / scale) / norm.sf((start - 0.5) / scale)
     else:

@@ -20,6 +20,7 @@ from dpquery.version import __version__
 LAWS = [
     *(("laplace", scale, 40_000) for scale in (1.0, 2.0, 5.0, 3.3, 12.0, 999_983.0)),
     *(("gaussian", scale, 30_000) for scale in (1.0, 2.0, 5.0, 3.3, 12.0, 999_983.0)),
+    *(("rounded", scale, 30_000) for scale in (1.0, 2.0, 5.0, 3.3, 12.0, 999_983.0)),
 ]
 
 
@@ -82,7 +83,7 @@ def test_either_source_draws_at_the_very_scale(noise, monkeypatch):
 def test_no_answer_comes_back_as_it_was(size, monkeypatch):
     monkeypatch.setattr(noise_module, "_CHUNK", 700)
     answers, scale = np.arange(size, dtype=np.int64), 2.0**51
-    for noise in ("laplace", "gaussian"):
+    for noise in ("laplace", "gaussian", "rounded"):
         noisy = draw(answers, budget=budget_for(noise, scale), sensitivity=1, scale=scale)
         assert not np.count_nonzero(noisy == answers)  # a draw of zero: probability 2^-52
 
@@ -96,7 +97,7 @@ def test_noise_is_added_to_each_answer_in_its_place():
     assert not np.shares_memory(noisy, answers)
 
 
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("noise", ["laplace", "gaussian", "rounded"])
 def test_noise_far_out_in_the_tail_is_added_as_it_was_drawn(noise, monkeypatch):
     """No sample shows a tail that is cut off at some scales: a source returns it here."""
     scale, answers = 8.0, np.arange(6, dtype=np.int64)
@@ -118,10 +119,11 @@ def test_noise_far_out_in_the_tail_is_added_as_it_was_drawn(noise, monkeypatch):
 
 
 @pytest.mark.usefixtures("either")
-def test_big_vectors_are_drawn_in_chunks_with_fresh_noise(monkeypatch):
+@pytest.mark.parametrize("noise", ["laplace", "rounded"])
+def test_big_vectors_are_drawn_in_chunks_with_fresh_noise(noise, monkeypatch):
     monkeypatch.setattr(noise_module, "_CHUNK", 700)
     done = []
-    settings = {"budget": budget_for("laplace", 2.0**40), "sensitivity": 1, "scale": 2.0**40}
+    settings = {"budget": budget_for(noise, 2.0**40), "sensitivity": 1, "scale": 2.0**40}
     with reporting(done.append):
         noisy = draw(np.zeros(2000, np.int64), **settings)
     assert done == [f"drawing noise: {percent}%" for percent in (35, 70, 100)]
@@ -129,9 +131,10 @@ def test_big_vectors_are_drawn_in_chunks_with_fresh_noise(monkeypatch):
 
 
 @pytest.mark.usefixtures("either")
-def test_two_draws_never_share_their_noise():
+@pytest.mark.parametrize("noise", ["gaussian", "rounded"])
+def test_two_draws_never_share_their_noise(noise):
     zeros = np.zeros(500, np.int64)
-    settings = {"budget": budget_for("gaussian", 2.0**40), "sensitivity": 1, "scale": 2.0**40}
+    settings = {"budget": budget_for(noise, 2.0**40), "sensitivity": 1, "scale": 2.0**40}
     assert np.count_nonzero(draw(zeros, **settings) == draw(zeros, **settings)) < 5
 
 
@@ -160,20 +163,22 @@ def test_a_scale_outside_the_grid_is_refused(scale):
 
 
 @pytest.mark.usefixtures("either")
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_a_scale_below_the_budget_is_refused(noise):
-    budget = guarantee(noise, epsilon=Fraction(1, 10), delta=Fraction(1, 10**9))
+@pytest.mark.parametrize("kind", ["pure", "zcdp", "gdp"])
+def test_a_scale_below_the_budget_is_refused(kind):
+    budget = Guarantee(kind, Fraction(1, 10), Fraction(1), Fraction(1, 10**9))
     scale = noise_scale(budget, 2**20) * (1 - 1e-12)
     with pytest.raises(ValueError, match="does not meet the budget"):
         draw(np.zeros(1, np.int64), budget=budget, sensitivity=2**20, scale=scale)
 
 
-@pytest.mark.parametrize(("noise", "amount"), [("laplace", (3, 8)), ("gaussian", (3, 128))])
-def test_bulk_noise_is_held_against_the_budget_to_the_last_bit(noise, amount, monkeypatch):
-    """D1 / scale and D2^2 / (2 scale^2) in fractions, where OpenDP's map has to round."""
+@pytest.mark.parametrize(
+    ("kind", "amount"), [("pure", (3, 8)), ("zcdp", (3, 128)), ("gdp", (3, 64))]
+)
+def test_bulk_noise_is_held_against_the_budget_to_the_last_bit(kind, amount, monkeypatch):
+    """D1 / scale, D2^2 / (2 scale^2) and D2^2 / scale^2 in fractions: OpenDP's map has to round."""
     monkeypatch.setattr(noise_module, "BULK_ABOVE", -1)
     exact = Fraction(*amount)
-    budget = Guarantee("pure" if noise == "laplace" else "zcdp", exact, exact, Fraction(0))
+    budget = Guarantee(kind, exact, exact, Fraction(0))
     zeros = np.zeros(3, np.int64)
     assert draw(zeros, budget=budget, sensitivity=3, scale=8.0).shape == (3,)
     for sensitivity, scale in ((3, math.nextafter(8.0, 0)), (4, 8.0), (0, 8.0), (-3, 8.0)):
@@ -262,12 +267,14 @@ def test_the_source_that_is_named_is_the_one_that_draws(monkeypatch):
 
     monkeypatch.setattr(noise_module, "_mechanism", called)
     settings = {"budget": budget_for("laplace", 8.0), "sensitivity": 1, "scale": 8.0}
-    assert source(BULK_ABOVE + 1) == f"the bulk sampler of dpquery {__version__}"
+    bulk = f"the bulk sampler of dpquery {__version__}"
+    assert {source(BULK_ABOVE + 1, kind) for kind in ("pure", "zcdp", "gdp")} == {bulk}
+    assert source(1, "gdp") == bulk
     assert draw(np.zeros(BULK_ABOVE + 1, np.int64), **settings).size == BULK_ABOVE + 1
-    assert "OpenDP" in source(BULK_ABOVE)
+    assert "OpenDP" in source(BULK_ABOVE, "pure")
     with pytest.raises(Called):
         draw(np.zeros(BULK_ABOVE, np.int64), **settings)
 
 
 def test_the_library_is_named_with_its_version():
-    assert source(BULK_ABOVE) == f"OpenDP {importlib.metadata.version('opendp')}"
+    assert source(BULK_ABOVE, "zcdp") == f"OpenDP {importlib.metadata.version('opendp')}"

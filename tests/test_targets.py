@@ -44,6 +44,7 @@ def test_the_least_epsilon_meets_every_target_and_one_per_cent_less_does_not(
     assert all(target["met"] and target["reached"] <= target["target"] for target in named(report))
     plan = read_plan(Path("dpquery.plan").read_bytes())
     spec = parse(plan.spec_text, name="spec", files={})
+    spec = spec if plan.accounting is None else spec.counted_in(plan.accounting)
     compiled = compile_spec(spec)
     goal = goal_of(parse_targets(targets, spec), spec, compiled)
     delta = spec.privacy.delta

@@ -15,7 +15,7 @@ from scipy.special import gammaincc, ndtr
 from scipy.stats import beta
 
 from dpquery.arrays import Floats, Ints
-from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.noise_kinds import Law
 
 ALPHA = 1e-8
 MOST_TESTS = 95
@@ -28,15 +28,23 @@ _ORDERS = 1 + np.exp(np.linspace(-12, 8, 401))
 
 @dataclass(frozen=True)
 class NoiseDistribution:
-    """Discrete noise: P(y) proportional to exp(-|y| / scale), or to exp(-y^2 / (2 scale^2)).
+    """Noise on integers: P(y) proportional to exp(-|y| / scale), or to exp(-y^2 / (2 scale^2)).
+
+    Rounded Gaussian noise has P(y) = Phi((y + 1/2) / scale) - Phi((y - 1/2) / scale).
 
     Attributes:
-        noise: which of the two.
+        noise: which of the three.
         scale: in steps of the grid.
     """
 
-    noise: Noise
+    noise: Law
     scale: Fraction
+
+    @property
+    def std(self) -> float:
+        """The standard deviation, but for the discreteness of discrete laws."""
+        variance = self.scale**2 * (2 if self.noise == "laplace" else 1)
+        return math.sqrt(variance + (Fraction(1, 12) if self.noise == "rounded" else 0))
 
     def below(self, k: Ints) -> Floats:
         """Return P(y <= k), good to 1e-11."""
@@ -47,6 +55,8 @@ class NoiseDistribution:
             upper = share * upper + (1 - share)  # P(y <= k) = 1 - q^(k + 1) / (1 + q)
             lower = share * np.exp(-np.maximum(-k, 0.0) / scale)
             return np.asarray(np.where(k >= 0, upper, lower))
+        if self.noise == "rounded":
+            return np.asarray(ndtr((k + 0.5) / scale))
         if scale <= _SMALL:
             steps, masses = self._masses
             place = np.clip(k - steps[0], -1, len(steps) - 1)
@@ -81,7 +91,10 @@ class NoiseDistribution:
         return float(root ** (1 - size) / math.sqrt(size))
 
     def log_ratio(self, values: Ints, shifts: Ints) -> Floats:
-        """Return ln P(values - 0) - ln P(values - shifts), added up along the last axis."""
+        """Return ln P(values - 0) - ln P(values - shifts), added up along the last axis.
+
+        Of rounded noise that before rounding, which differs by little at the scales of a release.
+        """
         scale = float(self.scale)
         here, there = values.astype(np.float64), (values - shifts).astype(np.float64)
         if self.noise == "laplace":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpquery.cli.options import AsJson, LedgerPath, ledger_path
+from dpquery.cli.options import AsJson, Exact, LedgerPath, ledger_path
 from dpquery.cli.output.screen import print_grids, print_json, say
 
 if TYPE_CHECKING:
@@ -17,30 +17,30 @@ ledger_app = typer.Typer(help="Inspect the ledger of spent privacy budget.", no_
 
 
 @ledger_app.command()
-def status(ledger: LedgerPath = None, as_json: AsJson = False) -> None:
+def status(ledger: LedgerPath = None, exact: Exact = False, as_json: AsJson = False) -> None:
     """Show what every dataset may spend, has spent and has left."""
-    from dpquery.cli.output import release as summary
+    from dpquery.cli.output import budget as summary
 
     with _open_ledger(ledger) as opened:
         statuses = opened.status()
     if as_json:
         print_json(summary.status_json(statuses))
     else:
-        print_grids([summary.status_grid(statuses)])
+        print_grids([summary.status_grid(statuses, exact=exact)])
     say(f"ledger: {ledger_path(ledger)}")
 
 
 @ledger_app.command()
-def history(ledger: LedgerPath = None, as_json: AsJson = False) -> None:
+def history(ledger: LedgerPath = None, exact: Exact = False, as_json: AsJson = False) -> None:
     """List every event, oldest first."""
-    from dpquery.cli.output import release as summary
+    from dpquery.cli.output import budget as summary
 
     with _open_ledger(ledger) as opened:
         events = opened.history()
     if as_json:
         print_json([event.as_json() for event in events])
     else:
-        print_grids([summary.history_grid(events)])
+        print_grids([summary.history_grid(events, exact=exact)])
 
 
 @ledger_app.command()

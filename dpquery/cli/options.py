@@ -9,6 +9,9 @@ from dpquery.commands.defaults import LARGEST_NUMBER, LEVEL, LEVELS, MOST_JOBS
 from dpquery.limits import LARGEST_INTEGER
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Exact = Annotated[
+    bool, typer.Option("--exact", help="Show budgets in their currency, to the last digit.")
+]
 LedgerPath = Annotated[
     Path | None,
     typer.Option(

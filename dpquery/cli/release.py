@@ -10,6 +10,7 @@ from dpquery.cli.options import (
     AsJson,
     Confidence,
     Delta,
+    Exact,
     LedgerPath,
     NoiseOption,
     Number,
@@ -50,6 +51,7 @@ def release_command(
     release_number: Number = RELEASE_NUMBER,
     replace: Replace = False,
     ledger: LedgerPath = None,
+    exact: Exact = False,
     as_json: AsJson = False,
 ) -> None:
     """Carry out a plan: charge, measure, and write every answer.
@@ -76,17 +78,17 @@ def release_command(
             release_number=release_number,
             replace=replace,
         )
-    _show_release(done, data, as_json=as_json)
+    _show_release(done, data, exact=exact, as_json=as_json)
     say(f"ledger: {ledger_path(ledger)}")
 
 
-def _show_release(done: "ReleaseReport", data: list[str], *, as_json: bool) -> None:
+def _show_release(done: "ReleaseReport", data: list[str], *, exact: bool, as_json: bool) -> None:
     from dpquery.cli.output import release as summary
 
     if as_json:
         print_json(summary.release_json(done))
     else:
-        show(summary.release_text(done))
+        show(summary.release_text(done, exact=exact))
     if done.remark:
         say(done.remark)
     if done.free:

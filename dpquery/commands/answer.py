@@ -43,9 +43,9 @@ from dpquery.releases.folder.write import write_release
 from dpquery.releases.manifest.extra_columns import with_extra
 from dpquery.releases.manifest.release_json import (
     MEASUREMENTS_FILE,
-    MECHANISMS,
     PLAN_FILE,
     Manifest,
+    mechanisms_of,
 )
 from dpquery.releases.report.views import PublishedTables
 from dpquery.spec.model import Item, Spec
@@ -225,7 +225,7 @@ def _strategy(of: _Release) -> Strategy:
     manifest = of.manifest
     for selection in of.plan.selections:
         named = digest_of(selection.strategy) == manifest.strategy.sha256
-        if named and MECHANISMS[selection.noise] == manifest.guarantee.mechanism:
+        if named and manifest.guarantee.mechanism in mechanisms_of(selection.noise):
             return decode_strategy(
                 selection.strategy, noise=selection.noise, workload=of.compiled.workload
             )
@@ -246,16 +246,21 @@ def _noise_std(of: _Release, strategy: Strategy) -> float:
         strategy.noise,
         epsilon=parse_epsilon(str(promised.epsilon)),
         delta=parse_delta(str(promised.delta)),
+        accounting=of.spec.budget.counted,
     )
     due = calibrated_noise(strategy, privacy=of.spec.privacy, guarantee=terms)
     exact = (stated.shift, stated.sensitivity) == (due.shift, str(due.sensitivity))
-    if not exact or not math.isclose(stated.scale, due.scale, rel_tol=1e-9):
+    if (
+        promised.kind != terms.kind
+        or not exact
+        or not math.isclose(stated.scale, due.scale, rel_tol=1e-9)
+    ):
         raise SpecError(
             f"{of.directory / MANIFEST_FILE} is damaged: its noise is not what the plan asks for "
             f"at epsilon {promised.epsilon:g}; run `dpquery release` again, which is free: the "
             "ledger holds the measurements"
         )
-    return standard_deviation(strategy.noise, scale=stated.scale, shift=stated.shift)
+    return standard_deviation(terms.law, scale=stated.scale, shift=stated.shift)
 
 
 def _noisy(of: _Release, strategy: Strategy) -> Sequence[Floats]:

@@ -1,6 +1,7 @@
 """plan() as a straight line: the best strategy for a workload, without any data."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import get_args
@@ -24,14 +25,17 @@ from dpquery.commands.defaults import (
 )
 from dpquery.limits import LARGEST_INTEGER
 from dpquery.measurement import accounting
+from dpquery.measurement.ledger.funds import Funds
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.registered_caps import parent_cap
+from dpquery.operators.blocks import Workload
 from dpquery.plan_file.plan import PLAN_MARK, Plan, write_plan
 from dpquery.plan_file.rap_settings import MechanismChoice
-from dpquery.planning.comparison import MechanismRequest, stage_for, with_rap
+from dpquery.planning.comparison import MechanismRequest, beside_rap, stage_for, with_rap
 from dpquery.planning.countable import compile_countable
+from dpquery.planning.counted import Counted, by_noise, settled_accounting
 from dpquery.planning.figures import planned, solution_check
-from dpquery.planning.plan_report import PlanReport, report_of
+from dpquery.planning.plan_report import PlanReport, Terms, report_of
 from dpquery.planning.targets import goal_of, parse_sweep, parse_targets
 from dpquery.spec.model import Spec
 from dpquery.spec.parsing.spec import load_spec
@@ -98,12 +102,14 @@ def plan(
     checked_seconds(time_limit)
     check_place(out, mark=PLAN_MARK)
     spec = load_spec(Path(spec_path))
-    compiled, cap = compile_countable(spec), accounting.budget_cap(spec.budget, spec.privacy)
+    counted = settled_accounting(spec, _currencies(ledger), request.mechanism)
+    spec = spec if counted is None else spec.counted_in(counted.accounting)
+    compiled = compile_countable(spec)
     at_delta = spec.privacy.delta if named_delta is None else named_delta
     goals, points = parse_targets(targets, spec, minimised), parse_sweep(sweep)
     stage = stage_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=bool(goals))
-    _register(ledger, spec, cap, change=change_cap)
-    noises = _noises(spec, cap)
+    _would_register(ledger, spec, change=change_cap)
+    noises = _noises(spec)
     selections = select(
         compiled.workload,
         noises=noises,
@@ -119,10 +125,34 @@ def plan(
     chosen = tuple(planned(selection, spec, compiled) for selection in selections.values())
     name = Path(spec_path).name
     complete = Plan(__version__, name, spec.text, spec.files, minimised, goals, seed, chosen)
-    report = report_of(complete, spec, epsilon=shown, delta=at_delta, sweep=points)
+    terms = Terms(shown, at_delta, points)
+    counted = counted or by_noise(complete, spec, compiled.workload, terms)
+    reported = _Reporter(ledger, spec, compiled.workload, terms, change_cap)
+    report = reported(complete, counted)
     report = with_rap(report, stage, request=request, time_limit=time_limit)
+    if (by_rap := counted.given_up_for(report.plan)) is not None:
+        report = beside_rap(reported(report.plan, by_rap), compiled.workload)
+    _register(ledger, report.spec, change=change_cap)
     replace_file(out, write_plan(report.plan), mark=PLAN_MARK)
     return report
+
+
+@dataclass(frozen=True)
+class _Reporter:
+    """Reports a plan by what losses are added up as, and by what the ledger has room for then."""
+
+    ledger: Path
+    spec: Spec
+    workload: Workload
+    terms: Terms
+    change: bool
+
+    def __call__(self, plan: Plan, counted: Counted) -> PlanReport:
+        """Return the report."""
+        spec = self.spec.counted_in(counted.accounting)
+        funds = _would_register(self.ledger, spec, change=self.change)
+        noted = counted.noted(plan)
+        return report_of(noted, spec, self.workload, funds, self.terms, counted.words)
 
 
 def _mechanism_request(mechanism: str, proxy: FilePath | None, *, search: bool) -> MechanismRequest:
@@ -130,14 +160,30 @@ def _mechanism_request(mechanism: str, proxy: FilePath | None, *, search: bool) 
     return MechanismRequest(choice, None if proxy is None else Path(proxy), search)
 
 
-def _register(ledger_path: Path, spec: Spec, cap: accounting.Cap, *, change: bool) -> None:
+def _currencies(ledger_path: Path) -> dict[str, accounting.Currency]:
+    """Return what the losses of all datasets on record are added up in."""
+    with Ledger.open(ledger_path, create=True) as ledger:
+        return ledger.currencies()
+
+
+def _would_register(ledger_path: Path, spec: Spec, *, change: bool) -> Funds:
+    """Return the accounts that the dataset will be charged to; refused as `_register` would be."""
+    cap = accounting.budget_cap(spec.budget, spec.privacy)
+    parent = parent_cap(spec.dataset, spec.privacy)
+    with Ledger.open(ledger_path, create=True) as ledger:
+        return ledger.check_registration(spec.dataset.id, cap, parent=parent, changes=change)
+
+
+def _register(ledger_path: Path, spec: Spec, *, change: bool) -> None:
+    """Put the dataset on record."""
+    cap = accounting.budget_cap(spec.budget, spec.privacy)
     parent = parent_cap(spec.dataset, spec.privacy)
     with Ledger.open(ledger_path, create=True) as ledger:
         put_on_record = ledger.change_cap if change else ledger.register
         put_on_record(spec.dataset.id, cap, parent=parent)
 
 
-def _noises(spec: Spec, cap: accounting.Cap) -> tuple[Noise, ...]:
+def _noises(spec: Spec) -> tuple[Noise, ...]:
     """Return both kinds where there is a delta and the cap can be charged for Gaussian noise."""
-    both = spec.privacy.delta > 0 and cap.currency == "rho"
+    both = spec.privacy.delta > 0 and spec.budget.counted != "pure"
     return ("laplace", "gaussian") if both else ("laplace",)

@@ -30,7 +30,8 @@ from dpquery.commands.defaults import (
 from dpquery.exceptions import SpecError
 from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger.events import Account
-from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.ledger.funds import Room, price_against
+from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.mechanisms.choose import chosen_mechanism, remark_on
 from dpquery.mechanisms.release_content import ReleaseRequest
 from dpquery.plan_file.plan import plan_and_spec, read_plan_file
@@ -49,19 +50,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReleaseReport(PublishedTables):
-    """What was released: public facts only; `free` where the ledger held it already.
+    """What was released: public facts only.
 
-    `remark` is what to say of the choice between linear strategies and RAP, if anything.
-    `account` is the dataset's and `parent` its parent's, if it has one, as the release left them.
+    Attributes:
+        directory: where it lies.
+        spec: what was asked.
+        mechanism: how it was made.
+        measured: what the ledger holds of it.
+        room: what there is room for after it: now, also where it was released long ago.
+        remark: what to say of the choice between linear strategies and RAP, if anything.
     """
 
     directory: Path
     spec: Spec
     mechanism: "ReleaseMechanism"
-    account: Account
-    parent: Account | None
-    free: bool
+    measured: StoredMeasurement
+    room: Room
     remark: str = ""
+
+    @property
+    def account(self) -> Account:
+        """The dataset's account, as the release left it."""
+        return self.measured.account
+
+    @property
+    def parent(self) -> Account | None:
+        """Its parent's, if it has one, as the release left it."""
+        return self.measured.parent
+
+    @property
+    def free(self) -> bool:
+        """Whether the ledger held it already."""
+        return self.measured.stored
 
 
 def release(
@@ -123,6 +143,7 @@ def release(
     with Ledger.open(ledger_place(ledger_path), create=False) as ledger:
         ledger.check_replaced(directory)
         measured = measure(as_data(data), chosen.query, ledger=ledger)
+        funds = ledger.funds(spec.dataset.id)
     result = chosen.make(measured, level=confidence or LEVEL)
     write_release(
         directory,
@@ -134,9 +155,9 @@ def release(
         relaxed=result.relaxed,
     )
     remark = remark_on(plan, terms, mechanism=choice)
-    return ReleaseReport(
-        directory, spec, chosen, measured.account, measured.parent, measured.stored, remark
-    )
+    cap, query = funds.account.cap, chosen.query
+    room = funds.room_for(lambda at: price_against(query.guarantee_at(at), cap), epsilon=budget)
+    return ReleaseReport(directory, spec, chosen, measured, room, remark)
 
 
 def _bytes_of(plan_path: Path) -> bytes:

@@ -1,9 +1,10 @@
 """Privacy accounting: the guarantee of a release, its charge, and the noise scale that meets it.
 
 Everything that decides is exact: guarantees are fractions, charges and caps are whole numbers of
-1e-18, and every rounding goes against the spender. Laplace noise gives pure epsilon-DP, Gaussian
-noise gives rho-zCDP [BS16], and (epsilon, delta) is turned into rho by the tight conversion of
-[CKS20] Prop. 12: for every order alpha > 1,
+1e-18, and every rounding goes against the spender. Laplace noise gives pure epsilon-DP. Rounded
+Gaussian noise gives mu-GDP [DRS22], and (epsilon, delta) is turned into mu by the exact curve of
+`gaussian_curve`. Discrete Gaussian noise gives rho-zCDP [BS16], and (epsilon, delta) is turned into
+rho by the tight conversion of [CKS20] Prop. 12: for every order alpha > 1,
 
     epsilon <= alpha rho + ln(1 / (alpha delta)) / (alpha - 1) + ln(1 - 1 / alpha).
 
@@ -20,10 +21,14 @@ from fractions import Fraction
 from typing import Literal
 
 from dpquery.exceptions import BudgetExceededError, SpecError
-from dpquery.spec.model import Budget, Privacy
-from dpquery.strategy.noise_kinds import Noise
+from dpquery.measurement import gaussian_curve
+from dpquery.spec.model import Accounting, Budget, Privacy
+from dpquery.strategy.noise_kinds import Law, Noise
 
-Currency = Literal["epsilon", "rho"]
+Currency = Literal["epsilon", "rho", "mu^2"]
+GuaranteeKind = Accounting
+CURRENCIES: dict[Accounting, Currency] = {"pure": "epsilon", "zcdp": "rho", "gdp": "mu^2"}
+"""What losses are added up in, by the accounting."""
 
 UNIT = 10**18
 EPSILONS = (Fraction(1, 10**6), Fraction(10**6))
@@ -38,23 +43,30 @@ class Guarantee:
     """The privacy guarantee of one release.
 
     Attributes:
-        kind: "pure" for epsilon-DP, "zcdp" for rho-zCDP.
-        amount: the epsilon or the rho, exactly as it is charged.
+        kind: "pure" for epsilon-DP, "zcdp" for rho-zCDP, "gdp" for mu-GDP.
+        amount: the epsilon, the rho or the square of mu, exactly as it is charged.
         epsilon: the epsilon that was asked for.
         delta: the delta that was asked for; 0 where the guarantee is pure.
         rho: what pure noise costs in zCDP, where that was worked out for what it is added to.
+        squared_mu: what it costs in GDP, likewise.
     """
 
-    kind: Literal["pure", "zcdp"]
+    kind: GuaranteeKind
     amount: Fraction
     epsilon: Fraction
     delta: Fraction
     rho: Fraction | None = None
+    squared_mu: Fraction | None = None
 
     @property
     def noise(self) -> Noise:
         """The noise that gives this kind of guarantee."""
         return "laplace" if self.kind == "pure" else "gaussian"
+
+    @property
+    def law(self) -> Law:
+        """The law that it is drawn from: only rounded Gaussian noise is mu-GDP exactly."""
+        return "rounded" if self.kind == "gdp" else self.noise
 
 
 @dataclass(frozen=True)
@@ -62,7 +74,7 @@ class Cap:
     """The most a dataset may ever spend, in a currency that is fixed when it is registered.
 
     Attributes:
-        currency: what is added up: epsilon, or rho of zCDP.
+        currency: what is added up: epsilon, rho of zCDP, or the square of mu of GDP.
         units: the cap in units of 1e-18.
         epsilon: the epsilon declared, or None where rho was declared.
         delta: the delta declared with it, 0 if none.
@@ -75,17 +87,27 @@ class Cap:
     delta: Fraction = Fraction(0)
     unit: str = "row, add-remove"
 
+    @property
+    def pure_units(self) -> int | None:
+        """The epsilon up to which pure releases alone may be added up, in units of 1e-18.
+
+        None where no epsilon was declared: a cap on rho promises no epsilon without a delta.
+        """
+        return None if self.epsilon is None else math.floor(self.epsilon * UNIT)
+
 
 @dataclass(frozen=True)
 class Price:
     """What a release is charged: units of 1e-18 of a currency, for the loss of a protected unit.
 
-    Units are worth something else in another currency, so a charge names all three.
+    Units are worth something else in another currency, so a charge names all three. `pure` is the
+    epsilon of a pure release, in units of 1e-18 too; None for any other.
     """
 
     units: int
     currency: Currency
     unit: str
+    pure: int | None = None
 
 
 def parse_epsilon(text: str) -> Fraction:
@@ -101,11 +123,14 @@ def parse_delta(text: str) -> Fraction:
     return value
 
 
-def guarantee(noise: Noise, *, epsilon: Fraction, delta: Fraction) -> Guarantee:
+def guarantee(
+    noise: Noise, *, epsilon: Fraction, delta: Fraction, accounting: Accounting = "zcdp"
+) -> Guarantee:
     """Return the guarantee that a noise gives under (epsilon, delta).
 
-    Privacy: pure epsilon for Laplace noise. For Gaussian noise the largest rho, rounded down to a
-    multiple of 1e-18, such that rho-zCDP implies (epsilon, delta)-DP.
+    Privacy: pure epsilon for Laplace noise. For Gaussian noise the largest rho, or with accounting
+    "gdp" the largest squared mu, rounded down to a multiple of 1e-18, such that rho-zCDP or mu-GDP
+    implies (epsilon, delta)-DP.
 
     Raises:
         SpecError: Gaussian noise without a delta, or an epsilon too small to be counted.
@@ -119,13 +144,36 @@ def guarantee(noise: Noise, *, epsilon: Fraction, delta: Fraction) -> Guarantee:
             "Gaussian noise needs a delta and the spec gives none; "
             "declare `privacy: {delta: 1e-9}` or use Laplace noise"
         )
-    rho = _largest_rho(epsilon, delta)
-    if rho <= 0:
+    if accounting == "gdp":
+        amount = gaussian_curve.squared_mu_of(epsilon, delta)
+    else:
+        amount = _largest_rho(epsilon, delta)
+    if amount <= 0:
         raise SpecError(
             f"epsilon {float(epsilon):g} at delta {float(delta):g} is too small for Gaussian "
             "noise; ask for a larger epsilon"
         )
-    return Guarantee("zcdp", rho, epsilon=epsilon, delta=delta)
+    kind: GuaranteeKind = "gdp" if accounting == "gdp" else "zcdp"
+    return Guarantee(kind, amount, epsilon=epsilon, delta=delta)
+
+
+def epsilon_of_mu(mu: float, delta: Fraction, accounting: Accounting) -> float:
+    """Return the epsilon of Gaussian noise of standard deviation 1 / mu at sensitivity 1."""
+    if accounting == "gdp":
+        return _float_up(gaussian_curve.epsilon_of_gdp(Fraction(mu) ** 2, delta))
+    return epsilon_of(Fraction(mu) ** 2 / 2, delta)
+
+
+def epsilon_of_units(cap: Cap, units: int) -> float:
+    """Return the epsilon that units of a cap's currency imply at its delta, rounded up.
+
+    Raises:
+        ValueError: the cap has no delta.
+    """
+    amount = Fraction(units, UNIT)
+    if cap.currency == "mu^2":
+        return _float_up(gaussian_curve.epsilon_of_gdp(amount, cap.delta))
+    return epsilon_of(amount, cap.delta)
 
 
 def epsilon_of(rho: Fraction, delta: Fraction) -> float:
@@ -149,15 +197,43 @@ def noise_scale(budget: Guarantee, sensitivity: int) -> float:
         sensitivity: exact; the L1 sensitivity D1 for Laplace noise, the square D2^2 of the L2
             sensitivity for Gaussian noise, the rows of a person included.
 
-    Privacy: the charge at this scale, D1 / scale or D2^2 / (2 scale^2), is at most the largest
-    float below the budget, so that a library which rounds its charge up to a float agrees.
+    Privacy: the charge at this scale, see `noise_cost`, is at most the largest float below the
+    budget, so that a library which rounds its charge up to a float agrees.
     """
     step = sensitivity_bound(budget.noise, sensitivity)
+    exact = Fraction(step) if budget.noise == "laplace" else Fraction(step) ** 2
     limit = Fraction(_float_down(budget.amount))
-    scale = step / float(limit) if budget.kind == "pure" else step / math.sqrt(2 * float(limit))
-    while _charge(budget.kind, step, scale) > limit:
+    match budget.kind:
+        case "pure":
+            scale = step / float(limit)
+        case "zcdp":
+            scale = step / math.sqrt(2 * float(limit))
+        case "gdp":
+            scale = step / math.sqrt(float(limit))
+    while noise_cost(budget.kind, exact, scale) > limit:
         scale = math.nextafter(scale, math.inf)
     return scale
+
+
+def noise_cost(kind: GuaranteeKind, sensitivity: Fraction | int, scale: float) -> Fraction:
+    """Return the exact amount of a guarantee that noise of a scale gives.
+
+    Args:
+        kind: of the guarantee: which noise, and what is counted.
+        sensitivity: exact; D1 for a pure guarantee, D2^2 for the others, in grid steps.
+        scale: of the noise in grid steps.
+
+    Returns:
+        The epsilon D1 / scale, the rho D2^2 / (2 scale^2), or the squared mu D2^2 / scale^2.
+    """
+    exact = Fraction(scale)
+    match kind:
+        case "pure":
+            return sensitivity / exact
+        case "zcdp":
+            return sensitivity / (2 * exact**2)
+        case "gdp":
+            return sensitivity / exact**2
 
 
 def sensitivity_bound(noise: Noise, sensitivity: int) -> float:
@@ -172,52 +248,85 @@ def sensitivity_bound(noise: Noise, sensitivity: int) -> float:
     return root
 
 
-def unit_variance(noise: Noise, *, epsilon: Fraction, delta: Fraction) -> float:
-    """Return the noise variance of one query of sensitivity 1: 2 / epsilon^2, or 1 / (2 rho)."""
-    amount = float(guarantee(noise, epsilon=epsilon, delta=delta).amount)
-    return 2 / amount**2 if noise == "laplace" else 1 / (2 * amount)
+def unit_variance(
+    noise: Noise, *, epsilon: Fraction, delta: Fraction, accounting: Accounting = "zcdp"
+) -> float:
+    """Return the noise variance of one query of sensitivity 1.
+
+    That is 2 / epsilon^2 for Laplace noise, and 1 / (2 rho) or 1 / mu^2 for Gaussian noise.
+    """
+    spent = guarantee(noise, epsilon=epsilon, delta=delta, accounting=accounting)
+    amount = float(spent.amount)
+    match spent.kind:
+        case "pure":
+            return 2 / amount**2
+        case "zcdp":
+            return 1 / (2 * amount)
+        case "gdp":
+            return 1 / amount
 
 
 def analytic_gaussian_sigma(epsilon: float, delta: float) -> float:
     """Return the sigma of the analytic Gaussian mechanism [BW18] for sensitivity 1.
 
-    For comparison with published figures only: releases are calibrated through zCDP.
-
     >>> round(analytic_gaussian_sigma(1.0, 1e-6), 6)
     4.224679
     """
-    from scipy.optimize import brentq  # slow to import, and a release never needs it
-    from scipy.special import log_ndtr
+    squared_mu = gaussian_curve.squared_mu_of(Fraction(epsilon), Fraction(delta))
+    return 1 / math.sqrt(squared_mu)
 
-    def excess(log_sigma: float) -> float:
-        sigma = math.exp(log_sigma)
-        upper = math.exp(log_ndtr(1 / (2 * sigma) - epsilon * sigma))
-        lower = math.exp(epsilon + log_ndtr(-1 / (2 * sigma) - epsilon * sigma))
-        return upper - lower - delta
 
-    return math.exp(brentq(excess, -12.0, 25.0, xtol=1e-14))
+def price_of(spent: Guarantee, currency: Currency, unit: str) -> Price:
+    """Return the price of a release: what it costs in a currency, and as a pure epsilon.
+
+    Raises:
+        BudgetExceededError: noise that cannot be charged in this currency.
+    """
+    pure = math.ceil(spent.amount * UNIT) if spent.kind == "pure" else None
+    return Price(charge_units(spent, currency), currency, unit, pure)
 
 
 def charge_units(spent: Guarantee, currency: Currency) -> int:
     """Return what a release costs in units of 1e-18, rounded up.
 
-    Privacy: Laplace noise costs the rho of `strategy_rho`; where that is not known, epsilon-DP
-    implies (epsilon^2 / 2)-zCDP [BS16]. Both currencies add under adaptive composition.
+    Privacy: what Laplace noise costs was worked out with it; where it was not, epsilon-DP implies
+    (epsilon^2 / 2)-zCDP [BS16], and in any case the GDP of `squared_mu_of_pure`. mu-GDP implies
+    (mu^2 / 2)-zCDP [DRS22]; a rho is not turned into a mu. All of them add up under adaptive
+    composition.
 
     Raises:
-        BudgetExceededError: a zCDP release against a pure epsilon cap.
+        BudgetExceededError: noise that cannot be charged in this currency.
     """
-    if currency == "rho":
-        rho = spent.amount
-        if spent.kind == "pure":
-            rho = spent.amount**2 / 2 if spent.rho is None else spent.rho
-        return math.ceil(rho * UNIT)
-    if spent.kind == "zcdp":
-        raise BudgetExceededError(
-            "the dataset's cap is a pure epsilon, which Gaussian noise cannot be charged to; "
-            "use Laplace noise, or declare the budget with a delta"
-        )
-    return math.ceil(spent.amount * UNIT)
+    match currency, spent.kind:
+        case ("epsilon", "pure") | ("rho", "zcdp") | ("mu^2", "gdp"):
+            cost = spent.amount
+        case "rho", "gdp":
+            cost = spent.amount / 2
+        case "rho", "pure":
+            cost = spent.amount**2 / 2 if spent.rho is None else spent.rho
+        case "mu^2", "pure":
+            whole = gaussian_curve.squared_mu_of_pure(spent.amount)
+            cost = whole if spent.squared_mu is None else min(whole, spent.squared_mu)
+        case "mu^2", "zcdp":
+            raise BudgetExceededError(
+                "the dataset's budget adds up mu^2 of GDP, which discrete Gaussian noise and RAP "
+                "cannot be charged to; run `dpquery plan` again and release by a linear strategy, "
+                "or declare `accounting: zcdp` in the budget of a dataset that was not charged yet"
+            )
+        case _:
+            raise BudgetExceededError(
+                "the dataset's cap is a pure epsilon, which Gaussian noise cannot be charged to; "
+                "use Laplace noise, or declare the budget with a delta"
+            )
+    return math.ceil(cost * UNIT)
+
+
+def share_of_cap(price: Price, cap: Cap) -> float:
+    """Return what a price is of a whole cap, by whichever of its sums admits more of its kind."""
+    shares, most = [price.units / max(1, cap.units)], cap.pure_units
+    if most and price.pure is not None:
+        shares.append(price.pure / most)
+    return min(shares)
 
 
 def unit_of(privacy: Privacy) -> str:
@@ -248,23 +357,22 @@ def unit_kind(unit: str) -> str:
 def budget_cap(budget: Budget, privacy: Privacy) -> Cap:
     """Return the cap that a spec declares for its unit, rounded down.
 
-    Privacy: an (epsilon, delta) cap becomes a cap on rho once and for all, because a running sum
-    in one fixed currency stays a valid filter when plans are chosen after seeing releases.
+    Privacy: an (epsilon, delta) cap becomes one on rho or mu^2 once and for all, because a running
+    sum in one fixed currency stays a valid filter when plans are chosen after seeing releases.
 
     Raises:
         SpecError: an (epsilon, delta) too small to be counted.
     """
-    unit = unit_of(privacy)
+    unit, currency = unit_of(privacy), CURRENCIES[budget.counted]
     if budget.rho is not None:
         return Cap("rho", math.floor(budget.rho * UNIT), unit=unit)
-    if budget.epsilon is None:
+    epsilon, delta = budget.epsilon, budget.delta
+    if epsilon is None:
         raise ValueError("a budget declares epsilon or rho")
-    if budget.delta == 0:
-        whole_epsilon = math.floor(budget.epsilon * UNIT)
-        return Cap("epsilon", whole_epsilon, epsilon=budget.epsilon, unit=unit)
-    whole = guarantee("gaussian", epsilon=budget.epsilon, delta=budget.delta)
-    units = math.floor(whole.amount * UNIT)
-    return Cap("rho", units, epsilon=budget.epsilon, delta=budget.delta, unit=unit)
+    if currency == "epsilon":
+        return Cap(currency, math.floor(epsilon * UNIT), epsilon=epsilon, unit=unit)
+    whole = guarantee("gaussian", epsilon=epsilon, delta=delta, accounting=budget.counted)
+    return Cap(currency, math.floor(whole.amount * UNIT), epsilon=epsilon, delta=delta, unit=unit)
 
 
 def units_text(units: int) -> str:
@@ -322,12 +430,6 @@ def _best_order(objective: Callable[[float], float]) -> float:
         best = max((low + i * step for i in range(65)), key=objective)
         low, high = best - step, best + step
     return math.exp((low + high) / 2)
-
-
-def _charge(kind: Literal["pure", "zcdp"], step: float, scale: float) -> Fraction:
-    """Return the exact epsilon or rho of noise of a scale, for a move of at most `step`."""
-    ratio = Fraction(step) / Fraction(scale)
-    return ratio if kind == "pure" else ratio**2 / 2
 
 
 def _decimal(value: Fraction) -> Decimal:

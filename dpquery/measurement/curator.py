@@ -3,19 +3,26 @@
 What leaves this module is the noisy measurement alone. Everything after it is post-processing.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 
 from dpquery.arrays import Ints
-from dpquery.measurement.accounting import Guarantee, Price, charge_units, unit_of
+from dpquery.exceptions import BudgetExceededError
+from dpquery.measurement.accounting import Guarantee, Price, price_of, unit_of
+from dpquery.measurement.accounting import guarantee as guarantee_of
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.counting.locations import Data
 from dpquery.measurement.counting.tabulate import check_header, check_table_sizes, tabulate
+from dpquery.measurement.ledger.charge_checks import NoRoomError
+from dpquery.measurement.ledger.funds import epsilon_text
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
-from dpquery.measurement.noise.calibration import CalibratedNoise
+from dpquery.measurement.noise.calibration import CalibratedNoise, calibrated_noise
 from dpquery.measurement.noise.exact_noise import draw, source
 from dpquery.measurement.noise.library_versions import check_libraries
 from dpquery.measurement.query import Query, Tables
@@ -66,6 +73,18 @@ class LinearQuery:
         return self.mechanism.guarantee
 
     @property
+    def option(self) -> str:
+        """The option of a release that asks for this noise, whatever the plan prefers."""
+        return f"--noise {self.guarantee.noise}"
+
+    def guarantee_at(self, epsilon: Fraction) -> Guarantee:
+        """Return the guarantee of the same query at another epsilon, with what it costs."""
+        noise, delta, kind = self.strategy.noise, self.guarantee.delta, self.guarantee.kind
+        asked = guarantee_of(noise, epsilon=epsilon, delta=delta, accounting=kind)
+        privacy = self.spec.privacy
+        return calibrated_noise(self.strategy, privacy=privacy, guarantee=asked).guarantee
+
+    @property
     def subsets(self) -> list[Subset]:
         """The attribute subsets whose tables are counted."""
         measurements = self.strategy.measurements
@@ -73,7 +92,8 @@ class LinearQuery:
 
     def source(self) -> str:
         """Return the name and version of the noise source."""
-        return source(sum(weighted.block.shape[0] for weighted in self.strategy.measurements))
+        rows = sum(weighted.block.shape[0] for weighted in self.strategy.measurements)
+        return source(rows, self.guarantee.kind)
 
     def noisy(self, tables: Tables, *, draft: PartialMeasurement) -> Ints:
         """Return the exact answers with noise, (m,) grid steps; one draw needs no draft."""
@@ -121,14 +141,14 @@ def measure(data: Data, query: Query, *, ledger: Ledger) -> StoredMeasurement:
         UnsupportedWorkloadError: tables too large to count.
 
     Privacy:
-        The values returned are epsilon-DP or rho-zCDP as query.guarantee says, for the unit and
-        neighbours that the spec declares. Between a draw and the commit nothing depends on the
+        The values returned are epsilon-DP, rho-zCDP or mu-GDP as query.guarantee says, for the unit
+        and neighbours that the spec declares. Between a draw and the commit nothing depends on the
         values drawn, unless they are in the draft by then, and so are never drawn again.
     """
     dataset, key = query.spec.dataset.id, query.key
     guarantee, subsets = query.guarantee, query.subsets
-    with ledger.hold(key):
-        price = _price(query, ledger)
+    with ledger.hold(key), _told_what_fits(query, ledger):
+        price = _price(query, ledger, query.guarantee)
         stored = ledger.lookup(dataset, key=key, price=price)
         if stored is not None:
             ledger.draft(key).clear()  # a run killed after its commit leaves its parts behind
@@ -153,9 +173,26 @@ def measure(data: Data, query: Query, *, ledger: Ledger) -> StoredMeasurement:
         return measurement
 
 
-def _price(query: Query, ledger: Ledger) -> Price:
+def _price(query: Query, ledger: Ledger, guarantee: Guarantee) -> Price:
     """Return the price of a query; PlanConflictError if the record disagrees with its spec."""
     dataset, unit = query.spec.dataset, unit_of(query.spec.privacy)
     parent = None if dataset.parent is None else dataset.parent.id
     currency = ledger.currency(dataset.id, unit=unit, parent=parent)
-    return Price(charge_units(query.guarantee, currency), currency, unit)
+    return price_of(guarantee, currency, unit)
+
+
+@contextmanager
+def _told_what_fits(query: Query, ledger: Ledger) -> Iterator[None]:
+    """Add to a refusal the largest epsilon that would still be accepted, and how to ask for it."""
+    try:
+        yield
+    except NoRoomError as refusal:
+        room = refusal.funds.room_for(
+            lambda epsilon: _price(query, ledger, query.guarantee_at(epsilon)),
+            epsilon=query.guarantee.epsilon,
+        )
+        remedy = "no epsilon is small enough to fit" if refusal.funds.remaining else ""
+        if room.largest is not None:
+            fitting = f"--epsilon {epsilon_text(room.largest)} {query.option}"
+            remedy = f"the largest that still fits is {fitting}"
+        raise BudgetExceededError(refusal.with_remedy(remedy)) from None

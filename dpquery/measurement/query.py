@@ -1,6 +1,7 @@
 """The interface of a query: what the curator needs to charge, count and measure it."""
 
 from collections.abc import MutableMapping
+from fractions import Fraction
 from typing import Protocol
 
 from dpquery.arrays import Ints
@@ -36,6 +37,17 @@ class Query(Protocol):
     @property
     def guarantee(self) -> Guarantee:
         """The privacy guarantee of the whole query, which is charged."""
+
+    @property
+    def option(self) -> str:
+        """The option of a release that asks for this query, whatever the plan prefers."""
+
+    def guarantee_at(self, epsilon: Fraction) -> Guarantee:
+        """Return the guarantee of the same query at another epsilon and the same delta.
+
+        Raises:
+            SpecError: there is no such query.
+        """
 
     @property
     def subsets(self) -> list[Subset]:

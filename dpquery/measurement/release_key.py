@@ -222,13 +222,15 @@ def _guarantee(guarantee: Guarantee) -> str:
 
 
 def _linear_mechanism(mechanism: CalibratedNoise) -> str:
-    """Write the noise of a linear strategy."""
+    """Write the noise of a linear strategy; its law where that is not the first one of its kind."""
+    law = mechanism.guarantee.law
     return write_record(
         "Mechanism",
         guarantee=_guarantee(mechanism.guarantee),
         shift=write_number(mechanism.shift),
         sensitivity=write_number(mechanism.sensitivity),
         scale=write_real(mechanism.scale),
+        **({"law": write_text(law)} if law == "rounded" else {}),
     )
 
 

@@ -13,9 +13,9 @@ from dpquery.mechanisms.extra_columns import ExtraColumns, check_columns, extra_
 from dpquery.mechanisms.release_content import (
     ReleaseContent,
     ReleaseRequest,
+    cumulative_words,
     digest_of,
     ledger_facts,
-    spent_text,
 )
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan
@@ -107,7 +107,7 @@ class LinearMechanism:
             plan=self.plan.digest,
             key=query.key,
             ledger=ledger_facts(measured),
-            cumulative=spent_text(measured.account, parent=measured.parent),
+            cumulative=cumulative_words(measured, self.plan),
             level=level,
             error_by_epsilon=error_curve(self.priced, query.spec, delta=mechanism.guarantee.delta),
             measurements=values_digest(measured.values),
@@ -169,11 +169,14 @@ def linear_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> LinearM
             of the strategy, or the extra columns cannot be made from it.
     """
     compiled, epsilon, delta = compile_spec(spec), request.epsilon, request.delta
-    priced = chosen_price(plan, spec, request.noise, epsilon=epsilon, delta=delta)
+    workload = compiled.workload
+    priced = chosen_price(plan, spec, workload, request.noise, epsilon=epsilon, delta=delta)
     kind = priced.selection.noise
     strategy = decode_strategy(priced.selection.strategy, noise=kind, workload=compiled.workload)
     check_figures(priced.selection, strategy, compiled.workload)
-    guarantee = accounting.guarantee(kind, epsilon=epsilon, delta=delta)
+    guarantee = accounting.guarantee(
+        kind, epsilon=epsilon, delta=delta, accounting=spec.budget.counted
+    )
     mechanism = calibrated_noise(strategy, privacy=spec.privacy, guarantee=guarantee)
     remedy = f"run `dpquery plan` again with --epsilon {float(epsilon):g}, which leaves it out"
     check_solution(strategy, compiled, noise_std=mechanism.noise_std, remedy=remedy)

@@ -15,9 +15,9 @@ from dpquery.measurement.rap.rounds import RapMeasurement, RapQuery, rap_budget,
 from dpquery.mechanisms.release_content import (
     ReleaseContent,
     ReleaseRequest,
+    cumulative_words,
     digest_of,
     ledger_facts,
-    spent_text,
 )
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan
@@ -125,7 +125,7 @@ class RapMechanism:
             plan=self.plan.digest,
             key=self.query.key,
             ledger=ledger_facts(measured),
-            cumulative=spent_text(measured.account, parent=measured.parent),
+            cumulative=cumulative_words(measured, self.plan),
             level=level,
             measurements=values_digest(measured.values),
             rap=facts,

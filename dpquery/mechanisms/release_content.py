@@ -8,11 +8,11 @@ from fractions import Fraction
 
 import pyarrow as pa
 
-from dpquery.measurement import accounting
-from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import StoredMeasurement
+from dpquery.plan_file.plan import Plan
 from dpquery.reconstruction.columns.postprocess import ExtraColumn
 from dpquery.reconstruction.table_answers import TableAnswers
+from dpquery.releases.budget_words import exact_words, taken_words
 from dpquery.releases.manifest.release_json import LedgerFacts, Manifest
 from dpquery.spec.model import Item
 from dpquery.strategy.noise_kinds import Noise
@@ -65,21 +65,9 @@ def digest_of(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def spent_text(account: Account, *, parent: Account | None) -> str:
-    """Return what a dataset and its parent have spent of their caps, in one sentence."""
-    text = f"{_spent(account)} has been spent on dataset {account.dataset} up to this release"
-    if parent is None:
-        return text
-    return f"{text}, and {_spent(parent)} on all datasets of {parent.dataset} together"
-
-
-def _spent(account: Account) -> str:
-    """Return what is spent of a cap: exactly, and as epsilon where the cap has a delta."""
-    cap = account.cap
-    spent, whole = accounting.units_text(account.spent), accounting.units_text(cap.units)
-    amount = f"{cap.currency} {spent} of {whole}"
-    if cap.delta:
-        rho = Fraction(account.spent, accounting.UNIT)
-        epsilon = accounting.epsilon_of(rho, cap.delta)
-        amount += f" (epsilon {epsilon:.4g} at delta {float(cap.delta):g})"
-    return amount
+def cumulative_words(measured: StoredMeasurement, plan: Plan) -> str:
+    """Return what the dataset had spent with a release; older plans keep the words they had."""
+    account, parent = measured.account, measured.parent
+    if plan.exact_words:
+        return exact_words(account, parent=parent)
+    return taken_words(measured.charged, account, parent=parent)

@@ -14,7 +14,7 @@ from typing import cast
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_JSON_BYTES
 from dpquery.plan_file.rap_settings import PlannedRap, decode_rap, encode_rap
-from dpquery.spec.model import Spec
+from dpquery.spec.model import Accounting, Spec
 from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.objectives import Figure, Objective
@@ -34,9 +34,13 @@ from dpquery.untrusted.json_values import (
     text_of,
 )
 
-FORMAT = "dpquery.plan/2"
-FIRST_FORMAT = "dpquery.plan/1"
-"""Of plans whose spec text drops records where it does not say `other`."""
+FORMATS = {"dpquery.plan/1": 1, "dpquery.plan/2": 2, "dpquery.plan/3": 3}
+"""The formats that are read, and their editions: what an older plan means never changes.
+
+The spec text of the first drops records where it does not say `other`. Releases by the first two
+take the noise that errs less at an equal epsilon, and their statements have exact budgets.
+"""
+FORMAT = "dpquery.plan/3"
 PLAN_MARK = b'"format": "dpquery.plan/'
 """What stands in the second line of every plan."""
 
@@ -111,7 +115,9 @@ class Plan:
     """All that release needs beside the data: the spec whole and a strategy for each noise.
 
     `relaxed` is RAP as it was rehearsed, in plans that compare it; it is left out of the file of
-    others, which are read as before. `first_edition` is whether the file had format 1.
+    others, which are read as before. `accounting` is what losses are added up as, where the spec
+    leaves that open; plans of before add up rho, and do not say so. `edition` is that of the file's
+    format.
     """
 
     tool: str
@@ -124,7 +130,23 @@ class Plan:
     selections: tuple[PlannedSelection, ...]
     relaxed: PlannedRap | None = None
     digest: str = ""
-    first_edition: bool = False
+    accounting: Accounting | None = None
+    edition: int = FORMATS[FORMAT]
+
+    @property
+    def first_edition(self) -> bool:
+        """Whether its spec is read as the first plans had it."""
+        return self.edition == 1
+
+    @property
+    def exact_words(self) -> bool:
+        """Whether statements of its releases put what is spent in exact numbers."""
+        return self.edition < 3
+
+    @property
+    def equal_shares(self) -> bool:
+        """Whether kinds of noise are compared at an equal share of the budget."""
+        return self.edition >= 3
 
 
 def write_plan(plan: Plan) -> bytes:
@@ -155,6 +177,8 @@ def write_plan(plan: Plan) -> bytes:
             for selection in plan.selections
         ],
     }
+    if plan.accounting is not None:
+        content["accounting"] = plan.accounting
     if plan.relaxed is not None:
         content["relaxed"] = encode_rap(plan.relaxed)
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
@@ -164,7 +188,7 @@ def read_plan(content: bytes) -> Plan:
     """Parse the bytes of a plan file; SpecError if they are not one."""
     try:
         raw = mapping(parsed(content))
-        if raw["format"] not in (FORMAT, FIRST_FORMAT):
+        if raw["format"] not in FORMATS:
             given = text_of(raw["format"])[:40]
             raise SpecError(f"the plan has format {given!r}, not {FORMAT!r}; plan again")
         return _parse(raw, hashlib.sha256(content).hexdigest())
@@ -188,7 +212,8 @@ def _parse(raw: Json, digest: str) -> Plan:
         ),
         relaxed=decode_rap(mapping(raw["relaxed"])) if "relaxed" in raw else None,
         digest=digest,
-        first_edition=raw["format"] == FIRST_FORMAT,
+        accounting=cast(Accounting | None, decode(Accounting | None, raw.get("accounting"))),
+        edition=FORMATS[text_of(raw["format"])],
     )
 
 
@@ -220,7 +245,7 @@ def read_plan_file(path: Path) -> bytes:
 
 
 def plan_and_spec(content: bytes, path: Path) -> tuple[Plan, Spec]:
-    """Return the plan in the bytes of a file, and its spec.
+    """Return the plan in the bytes of a file, and its spec, whose losses are counted as planned.
 
     Raises:
         SpecError: it is not a plan, or its spec has mistakes; `path` is what messages call it.
@@ -228,4 +253,8 @@ def plan_and_spec(content: bytes, path: Path) -> tuple[Plan, Spec]:
     plan = read_plan(content)
     name = f"{path}, {plan.spec_name}"
     spec = parse(plan.spec_text, name=name, files=plan.spec_files, first_edition=plan.first_edition)
-    return plan, spec
+    fixed = spec.accounting
+    if fixed is not None and plan.accounting is not None:
+        raise SpecError(f"{path} counts losses in two ways: it was changed by hand; plan again")
+    accounting = fixed or plan.accounting
+    return plan, spec if accounting is None else spec.counted_in(accounting)

@@ -167,8 +167,8 @@ def _compared(
     done: Rehearsed, stage: Stage, best: SelectionAtBudget, *, objective: Objective, margin: float
 ) -> PlannedRap:
     """Compare by the objective: weighted RMSEs, or largest absolute errors over all queries."""
-    largest = linear_largest(best, stage.workload)
-    linear = best.weighted_rmse if objective == "rmse" else largest
+    rmse, largest = _linear_errors(best, stage.workload)
+    linear = rmse if objective == "rmse" else largest
     return PlannedRap(
         settings=done.settings,
         epsilon=stage.guarantee.epsilon,
@@ -179,11 +179,36 @@ def _compared(
         rmse_spread=done.rmse[1],
         max_error=done.largest[0],
         max_error_spread=done.largest[1],
-        linear_rmse=best.weighted_rmse,
+        linear_rmse=rmse,
         linear_max_error=largest,
         margin=margin,
         preferred=prefers_rap(done.error(objective), linear, margin=margin),
     )
+
+
+def beside_rap(report: PlanReport, workload: Workload) -> PlanReport:
+    """Return the report of a plan that prefers RAP, with the errors of its linear strategy now.
+
+    What RAP is charged in may be another accounting than that in which the two were compared, and
+    linear strategies take more noise there.
+    """
+    relaxed = report.plan.relaxed
+    if relaxed is None:
+        raise ValueError("the plan compares no RAP")
+    rmse, largest = _linear_errors(report.priced[0], workload)
+    relaxed = replace(relaxed, linear_rmse=rmse, linear_max_error=largest)
+    return replace(report, plan=replace(report.plan, relaxed=relaxed))
+
+
+def _linear_errors(best: SelectionAtBudget, workload: Workload) -> tuple[float, float]:
+    """Return the weighted RMSE and the largest error of a linear selection, to set beside RAP's.
+
+    RAP takes what Gaussian noise does. A linear strategy that takes more is set beside it at an
+    equal share of the budget, which is then that of Gaussian noise, the cheapest selection.
+    """
+    if best.selection.noise != "gaussian" and best.equal is not None:
+        best = replace(best, std=best.equal.std)
+    return best.weighted_rmse, linear_largest(best, workload)
 
 
 def linear_largest(best: SelectionAtBudget, workload: Workload) -> float:
@@ -196,10 +221,14 @@ def linear_largest(best: SelectionAtBudget, workload: Workload) -> float:
 
 def _missing(spec: Spec, delta: Fraction, *, targets: bool) -> str:
     """Return why a rehearsal is impossible, with the remedy; empty where it is possible."""
-    cap = accounting.budget_cap(spec.budget, spec.privacy)
     if targets:
         return "targets bound standard errors, and RAP has none; leave --target out"
-    if delta == 0 or cap.currency != "rho":
+    if spec.budget.counted == "gdp":
+        return (
+            "the dataset's losses are added up as mu^2 of GDP, and RAP's as rho of zCDP; declare "
+            "`accounting: zcdp` in the budget of a dataset that was not charged yet"
+        )
+    if delta == 0 or spec.budget.counted == "pure":
         return "it takes a delta: declare `delta` under `privacy`, and a budget with one or in rho"
     if spec.dataset.rows is None:
         return (

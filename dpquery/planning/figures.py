@@ -6,16 +6,19 @@ a privacy unit price that unit: figures times `unit_std` are standard errors in 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement import accounting
-from dpquery.measurement.noise.calibration import steps
+from dpquery.measurement.ledger.funds import PriceAt, largest_epsilon, price_against
+from dpquery.measurement.noise.calibration import calibrated_noise, steps
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import CandidateFigures, ItemFigures, Plan, PlannedSelection
+from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.reconstruction.solution_check import flaw_of
 from dpquery.spec.model import Spec
 from dpquery.strategy.errors.expected_error import (
@@ -25,6 +28,7 @@ from dpquery.strategy.errors.expected_error import (
     weighted_queries,
 )
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.objectives import Objective
 from dpquery.strategy.shapes.strategies import Strategy
 
 if TYPE_CHECKING:
@@ -33,6 +37,16 @@ if TYPE_CHECKING:
 _ROUNDING = 1e-3  # of figures that another processor worked out
 CURVE = tuple(Fraction(n, 100) for n in (10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000))
 """Epsilons of the error-against-epsilon curve."""
+MUCH_LESS, LITTLE_MORE = 0.7, 0.5
+"""Another objective is pointed to for 30 % less of its figure, at 50 % more of this one at most."""
+
+
+@dataclass(frozen=True)
+class AtShare:
+    """What a kind of noise buys with a share of the budget: an epsilon, and its unit noise."""
+
+    epsilon: Fraction
+    std: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +56,24 @@ class SelectionAtBudget:
     Attributes:
         selection: its figures times `std` are in counts.
         std: see `unit_std`.
-        share: what one such release takes of the whole budget that the spec declares.
+        share: what one such release takes of the whole budget that the spec declares; infinite
+            where its noise cannot be drawn.
+        epsilon: of the guarantee.
+        equal: what it buys with the share that the cheapest selection takes; None where no epsilon
+            costs that little.
     """
 
     selection: PlannedSelection
     std: float
     share: float
+    epsilon: Fraction
+    equal: AtShare | None
+
+    @property
+    def equal_score(self) -> float:
+        """What the plan minimised, at an equal share of the budget."""
+        std = math.inf if self.equal is None else self.equal.std
+        return std * (self.selection.score or math.inf)
 
     @property
     def rmse(self) -> float:
@@ -78,7 +104,8 @@ class SelectionAtBudget:
 
 def unit_std(noise: Noise, spec: Spec, *, epsilon: Fraction, delta: Fraction) -> float:
     """Return the noise on a query of sensitivity one, for the spec's unit and neighbours."""
-    variance = accounting.unit_variance(noise, epsilon=epsilon, delta=delta)
+    counted = spec.budget.counted
+    variance = accounting.unit_variance(noise, epsilon=epsilon, delta=delta, accounting=counted)
     return steps(spec.privacy) * math.sqrt(variance)
 
 
@@ -114,48 +141,199 @@ def solution_check(
     return SolutionCheck(compiled, units)
 
 
+@dataclass(frozen=True, eq=False)
+class BudgetShares:
+    """Prices a plan's selections in the budget that its spec declares.
+
+    What is spent plays no part: the same release asked for again must come out the same.
+
+    Attributes:
+        spec: declares budget and unit.
+        workload: what the strategies answer.
+        delta: of the guarantees.
+    """
+
+    spec: Spec
+    workload: Workload
+    delta: Fraction
+
+    @cached_property
+    def cap(self) -> accounting.Cap:
+        """The dataset's cap or its parent's, whichever is smaller: a release is charged to both."""
+        parent = self.spec.dataset.parent
+        budgets = [self.spec.budget] if parent is None else [self.spec.budget, parent.budget]
+        caps = [accounting.budget_cap(budget, self.spec.privacy) for budget in budgets]
+        return min(caps, key=lambda cap: cap.units)
+
+    def pricing(self, selection: PlannedSelection) -> PriceAt:
+        """Return the function that gives the exact price of a selection at an epsilon.
+
+        Raises:
+            SpecError: its strategy cannot be read; only Laplace noise has a price that depends on
+                the strategy, where it is charged in another currency than its own.
+        """
+        noise, depends = selection.noise, self.cap.currency != "epsilon"
+        strategy = None
+        if noise == "laplace" and depends:
+            encoded = selection.strategy
+            strategy = decode_strategy(encoded, noise=noise, workload=self.workload)
+
+        def price_at(epsilon: Fraction) -> accounting.Price:
+            guarantee = accounting.guarantee(
+                noise, epsilon=epsilon, delta=self.delta, accounting=self.spec.budget.counted
+            )
+            if strategy is not None:
+                privacy = self.spec.privacy
+                guarantee = calibrated_noise(
+                    strategy, privacy=privacy, guarantee=guarantee
+                ).guarantee
+            return price_against(guarantee, self.cap)
+
+        return price_at
+
+    def share(self, price: accounting.Price) -> float:
+        """Return what a price is of the whole budget."""
+        return accounting.share_of_cap(price, self.cap)
+
+    def share_at(self, selection: PlannedSelection, epsilon: Fraction) -> float:
+        """Return what a release takes of the whole budget; infinite where it cannot be drawn."""
+        price = _price_or_none(self.pricing(selection), epsilon)
+        return math.inf if price is None else self.share(price)
+
+    def bought(self, selection: PlannedSelection, units: int, *, near: Fraction) -> AtShare | None:
+        """Return what so many units buy: the largest epsilon of three digits that costs no more."""
+        price_at = self.pricing(selection)
+        epsilon = largest_epsilon(lambda at: price_at(at).units <= units, near=near)
+        return None if epsilon is None else self.at(selection, epsilon)
+
+    def at(self, selection: PlannedSelection, epsilon: Fraction) -> AtShare:
+        """Return an epsilon with the unit noise there."""
+        std = unit_std(selection.noise, self.spec, epsilon=epsilon, delta=self.delta)
+        return AtShare(epsilon, std)
+
+
 def prices(
-    plan: Plan, spec: Spec, *, epsilon: Fraction, delta: Fraction
+    plan: Plan, spec: Spec, workload: Workload, *, epsilon: Fraction, delta: Fraction
 ) -> tuple[SelectionAtBudget, ...]:
     """Return the plan's selections that a guarantee allows, the better one first.
 
     A selection that the declared budget could never pay for comes after those that it could. Of
-    those that meet all targets, where the plan has targets, the cheaper one is the better one. What
-    is spent already plays no part: the same release asked for again must come out the same.
+    those that meet all targets, where the plan has targets, the cheaper one is the better one. Else
+    it is the one that errs less at an equal share of the budget: at that which the cheapest takes,
+    where all of them keep the promise, the others at the largest epsilon of three digits that costs
+    no more. Older plans are compared as they were: at an equal epsilon, and by the price of Laplace
+    noise of any strategy.
     """
-    priced = [
-        SelectionAtBudget(
-            selection,
-            unit_std(selection.noise, spec, epsilon=epsilon, delta=delta),
-            share_of_budget(selection.noise, spec, epsilon=epsilon, delta=delta),
-        )
-        for selection in plan.selections
-        if selection.noise == "laplace" or delta > 0
-    ]
+    shares = BudgetShares(spec, workload, delta)
+    selections = [one for one in plan.selections if one.noise == "laplace" or delta > 0]
+    priced = [_price_or_none(shares.pricing(selection), epsilon) for selection in selections]
+    least = min((price.units for price in priced if price is not None), default=0)
 
-    def order(priced: SelectionAtBudget) -> tuple[bool, bool, float]:
-        if plan.targets:
-            return priced.share > 1, priced.score > 1, priced.share
-        return priced.share > 1, False, priced.score
+    def at_budget(selection: PlannedSelection, price: accounting.Price | None) -> SelectionAtBudget:
+        asked = shares.at(selection, epsilon)
+        cheapest = price is not None and price.units == least
+        equal = asked if cheapest else shares.bought(selection, least, near=epsilon)
+        share = math.inf if price is None else shares.share(price)
+        return SelectionAtBudget(selection, asked.std, share, epsilon, equal)
 
-    return tuple(sorted(priced, key=order))
+    def order(one: SelectionAtBudget) -> tuple[bool, bool, float]:
+        share, score = one.share, one.equal_score
+        if not plan.equal_shares:
+            guarantee = accounting.guarantee(one.selection.noise, epsilon=epsilon, delta=delta)
+            share, score = shares.share(price_against(guarantee, shares.cap)), one.score
+        if plan.targets and (one.score <= 1 or not plan.equal_shares):
+            return share > 1, one.score > 1, share
+        return share > 1, bool(plan.targets), score
+
+    selected = zip(selections, priced, strict=True)
+    return tuple(sorted((at_budget(*one) for one in selected), key=order))
 
 
-def share_of_budget(noise: Noise, spec: Spec, *, epsilon: Fraction, delta: Fraction) -> float:
-    """Return what one release takes of the whole budget that the spec declares.
+@dataclass(frozen=True)
+class Trade:
+    """A compared strategy that another objective prefers, at unit noise.
 
-    Where it declares a parent's too, a release is charged to both, and the smaller one decides.
+    Attributes:
+        name: of the strategy.
+        figure: what the other objective minimises.
+        in_place_of: the same of the chosen strategy.
+        costs: how much larger what the plan minimised is, as a share.
     """
-    parent = spec.dataset.parent
-    budgets = [spec.budget] if parent is None else [spec.budget, parent.budget]
-    caps = [accounting.budget_cap(budget, spec.privacy) for budget in budgets]
-    guarantee = accounting.guarantee(noise, epsilon=epsilon, delta=delta)
-    units = accounting.charge_units(guarantee, caps[0].currency)
-    return units / min(cap.units for cap in caps)
+
+    name: str
+    figure: float
+    in_place_of: float
+    costs: float
+
+
+def trade_of(selection: PlannedSelection, objective: Objective) -> Trade | None:
+    """Return the candidate that the other objective prefers, if it gains more than it costs.
+
+    It was compared for this plan, so that its figures are known; the other objective may find
+    better ones.
+    """
+    chosen = selection.figures
+    if not (chosen.score and chosen.rmse and chosen.max_std_error):
+        return None
+    trades = []
+    for other in selection.candidates:
+        if not (other.score and other.rmse and other.max_std_error):
+            continue
+        pair = (other.max_std_error, chosen.max_std_error)
+        if objective == "max":
+            pair = (other.rmse, chosen.rmse)
+        trades.append(Trade(other.name, *pair, other.score / chosen.score - 1))
+    best = min(trades, key=lambda trade: trade.figure)
+    worth_it = best.figure <= MUCH_LESS * best.in_place_of and best.costs <= LITTLE_MORE
+    return best if worth_it else None
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What two kinds of noise buy with each other's share of the budget.
+
+    Attributes:
+        other: what the other noise buys with the share that the better one takes.
+        better: what the better noise buys with the share that the other one takes; None as well
+            where that is more than the whole budget.
+    """
+
+    other: AtShare | None
+    better: AtShare | None
+
+
+def exchanges(priced: Sequence[SelectionAtBudget], shares: BudgetShares) -> dict[Noise, Exchange]:
+    """Return for each other kind of noise what it and the better one buy for each other's share."""
+    best = priced[0]
+
+    def bought(buyer: SelectionAtBudget, payer: SelectionAtBudget) -> AtShare | None:
+        if payer.share > 1:
+            return None
+        units = shares.pricing(payer.selection)(payer.epsilon).units
+        return shares.bought(buyer.selection, units, near=payer.epsilon)
+
+    return {
+        other.selection.noise: Exchange(bought(other, best), bought(best, other))
+        for other in priced[1:]
+    }
+
+
+def _price_or_none(price_at: PriceAt, epsilon: Fraction) -> accounting.Price | None:
+    """Return a price; None where the noise cannot be drawn: releases say why, plans go on."""
+    try:
+        return price_at(epsilon)
+    except SpecError:
+        return None
 
 
 def chosen_price(
-    plan: Plan, spec: Spec, noise: Noise | None, *, epsilon: Fraction, delta: Fraction
+    plan: Plan,
+    spec: Spec,
+    workload: Workload,
+    noise: Noise | None,
+    *,
+    epsilon: Fraction,
+    delta: Fraction,
 ) -> SelectionAtBudget:
     """Return the better selection by the plan's figures, or the one of the noise asked for.
 
@@ -174,11 +352,11 @@ def chosen_price(
             f"the plan has no strategy for {noise} noise: that takes `delta` under `privacy`, and "
             "a budget with a delta or in rho; change the spec and plan again"
         )
-    priced = prices(plan, spec, epsilon=epsilon, delta=delta)
-    allowed = [candidate for candidate in priced if noise in (None, candidate.selection.noise)]
-    if not allowed:
+    wanted = tuple(one for one in plan.selections if noise in (None, one.noise))
+    priced = prices(replace(plan, selections=wanted), spec, workload, epsilon=epsilon, delta=delta)
+    if not priced:
         raise SpecError("gaussian noise needs a delta above 0; give --delta, or use laplace")
-    return allowed[0]
+    return priced[0]
 
 
 def check_figures(selection: PlannedSelection, strategy: Strategy, workload: Workload) -> None:

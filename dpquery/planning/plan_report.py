@@ -1,12 +1,21 @@
 """A plan with its figures in counts, at one guarantee: what the commands print of it."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from dpquery.measurement.ledger.funds import Funds, Room
+from dpquery.operators.blocks import Workload
 from dpquery.plan_file.plan import CandidateFigures, Plan
-from dpquery.planning.figures import SelectionAtBudget, prices
+from dpquery.planning.figures import (
+    BudgetShares,
+    Exchange,
+    SelectionAtBudget,
+    exchanges,
+    prices,
+)
 from dpquery.planning.targets import (
     LeastEpsilon,
     Reached,
@@ -17,6 +26,7 @@ from dpquery.planning.targets import (
 )
 from dpquery.releases.formatting import count, figure, html_table
 from dpquery.spec.model import Spec
+from dpquery.strategy.noise_kinds import Noise
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +45,9 @@ class PlanReport:
         least: for each noise the least epsilon that meets the targets, if there are any.
         reached: the targets with what the better noise reaches.
         sweep: the selections at each requested epsilon.
+        rooms: for each noise that can be drawn what the budget has room for, at this time.
+        exchanges: for each other noise what it and the better one buy with each other's share.
+        counted: what losses are added up as and why, where the spec leaves it open.
         remark: what a rehearsal of RAP left unfinished, or why there is none; see plan.relaxed.
     """
 
@@ -46,7 +59,17 @@ class PlanReport:
     least: tuple[LeastEpsilon, ...]
     reached: tuple[Reached, ...]
     sweep: tuple[Sweep, ...]
+    rooms: Mapping[Noise, Room]
+    exchanges: Mapping[Noise, Exchange]
+    counted: str = ""
     remark: str = ""
+
+    @property
+    def room(self) -> Room | None:
+        """What the budget has room for, by the preferred mechanism; RAP is priced as Gaussian."""
+        relaxed = self.plan.relaxed
+        by_rap = relaxed is not None and relaxed.preferred
+        return self.rooms.get("gaussian" if by_rap else self.priced[0].selection.noise)
 
     @property
     def errors(self) -> "pd.DataFrame":
@@ -119,15 +142,45 @@ def _errors_in_counts(priced: SelectionAtBudget, figures: CandidateFigures) -> l
     return [None if value is None else priced.std * value for value in unit_noise]
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What a report is asked for.
+
+    Attributes:
+        epsilon: of the guarantee; None for 1, or for the least that meets the plan's targets.
+        delta: of the guarantee.
+        sweep: other epsilons at which errors are wanted.
+    """
+
+    epsilon: Fraction | None
+    delta: Fraction
+    sweep: Sequence[Fraction]
+
+
 def report_of(
-    plan: Plan, spec: Spec, *, epsilon: Fraction | None, delta: Fraction, sweep: Sequence[Fraction]
+    plan: Plan, spec: Spec, workload: Workload, funds: Funds, terms: Terms, counted: str
 ) -> PlanReport:
-    """Price a plan at an epsilon; by default at 1, or at the least that meets its targets."""
-    least = least_epsilons(plan, spec, delta=delta) if plan.targets else ()
+    """Price a plan; `counted` is what to say of how its losses are added up."""
+    epsilon, delta = terms.epsilon, terms.delta
+    least = least_epsilons(plan, spec, workload, delta=delta) if plan.targets else ()
     if epsilon is None:
         epsilon = least[0].epsilon if least else Fraction(1)
-    priced = prices(plan, spec, epsilon=epsilon, delta=delta)
-    met = reached_targets(priced[0], plan.targets)
+    priced = prices(plan, spec, workload, epsilon=epsilon, delta=delta)
+    shares = BudgetShares(spec, workload, delta)
     return PlanReport(
-        spec, plan, epsilon, delta, priced, least, met, swept(plan, spec, sweep, delta=delta)
+        spec,
+        plan,
+        epsilon,
+        delta,
+        priced,
+        least,
+        reached_targets(priced[0], plan.targets),
+        swept(plan, spec, workload, terms.sweep, delta=delta),
+        {
+            one.selection.noise: funds.room_for(shares.pricing(one.selection), epsilon=epsilon)
+            for one in priced
+            if one.share < math.inf
+        },
+        exchanges(priced, shares),
+        counted,
     )

@@ -13,9 +13,10 @@ from fractions import Fraction
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.noise.calibration import steps
+from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import Plan, PlannedSelection, Target
-from dpquery.planning.figures import SelectionAtBudget, prices, share_of_budget, unit_std
+from dpquery.planning.figures import BudgetShares, SelectionAtBudget, prices, unit_std
 from dpquery.spec.model import Spec
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.strategy.goals.goals import Goal, Limit
@@ -119,24 +120,26 @@ def goal_of(targets: Sequence[Target], spec: Spec, compiled: CompiledSpec) -> Go
     return tuple(Limit(target.figure, places[target.item], target.at_most) for target in targets)
 
 
-def least_epsilons(plan: Plan, spec: Spec, *, delta: Fraction) -> tuple[LeastEpsilon, ...]:
+def least_epsilons(
+    plan: Plan, spec: Spec, workload: Workload, *, delta: Fraction
+) -> tuple[LeastEpsilon, ...]:
     """Return what each kind of noise needs to meet the plan's targets, the cheaper one first."""
-    least = []
+    least, shares = [], BudgetShares(spec, workload, delta)
     for selection in plan.selections:
         if selection.noise == "laplace" or delta > 0:
-            epsilon = _least_epsilon(selection, spec, delta=delta)
-            share = share_of_budget(selection.noise, spec, epsilon=epsilon, delta=delta)
+            epsilon = least_epsilon(selection, spec, delta=delta)
+            share = shares.share_at(selection, epsilon)
             least.append(LeastEpsilon(selection.noise, epsilon, share))
     return tuple(sorted(least, key=lambda needed: needed.share))
 
 
-def _least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) -> Fraction:
+def least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) -> Fraction:
     """Solve unit_std(epsilon) score = 1 for epsilon, and round up."""
     needed = steps(spec.privacy) * (selection.score or math.inf)
     if selection.noise == "laplace":
         exact = math.sqrt(2) * needed
     else:
-        exact = accounting.epsilon_of(Fraction(needed**2 / 2), delta)
+        exact = accounting.epsilon_of_mu(needed, delta, spec.budget.counted)
     low, high = accounting.EPSILONS
     if exact > high:
         raise SpecError(
@@ -167,9 +170,10 @@ def reached_targets(priced: SelectionAtBudget, targets: Sequence[Target]) -> tup
 
 
 def swept(
-    plan: Plan, spec: Spec, epsilons: Sequence[Fraction], *, delta: Fraction
+    plan: Plan, spec: Spec, workload: Workload, epsilons: Sequence[Fraction], *, delta: Fraction
 ) -> tuple[Sweep, ...]:
     """Price a plan at several epsilons: the strategies stay, and the better noise may change."""
     return tuple(
-        Sweep(epsilon, prices(plan, spec, epsilon=epsilon, delta=delta)) for epsilon in epsilons
+        Sweep(epsilon, prices(plan, spec, workload, epsilon=epsilon, delta=delta))
+        for epsilon in epsilons
     )

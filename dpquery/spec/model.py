@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -11,6 +11,8 @@ from dpquery.spec.predicates import PredicateSet
 
 Neighbours = Literal["add-remove", "replace"]
 Keep = Literal["random", "first"]
+Accounting = Literal["pure", "zcdp", "gdp"]
+"""What losses are added up as: epsilon, rho of zCDP, or the square of mu of GDP."""
 
 
 @dataclass(frozen=True)
@@ -85,21 +87,35 @@ class Privacy:
 
 @dataclass(frozen=True)
 class Budget:
-    """The cap on all releases of a dataset: pure epsilon, (epsilon, delta), or rho (zCDP)."""
+    """The cap on all releases of a dataset: pure epsilon, (epsilon, delta), or rho (zCDP).
+
+    `accounting` is what losses are added up as; None where the record, or a plan, is to say.
+    """
 
     epsilon: Fraction | None = None
     delta: Fraction = Fraction(0)
     rho: Fraction | None = None
+    accounting: Accounting | None = None
 
     @property
-    def pure(self) -> bool:
-        """Whether losses are added up as epsilon; as rho otherwise."""
-        return self.rho is None and self.delta == 0
+    def fixed(self) -> Accounting | None:
+        """What losses are added up as, where the budget leaves no choice."""
+        if self.accounting is not None:
+            return self.accounting
+        if self.rho is not None:
+            return "zcdp"
+        return "pure" if self.delta == 0 else None
+
+    @property
+    def counted(self) -> Accounting:
+        """The same, and zCDP where there is a choice that was not made: the older way."""
+        return self.fixed or "zcdp"
 
     def __str__(self) -> str:
         if self.epsilon is None:
             return f"rho {float(self.rho or 0):g}"
-        return f"epsilon {float(self.epsilon):g}, delta {float(self.delta):g}"
+        counted = "" if self.accounting is None else f", accounting {self.accounting}"
+        return f"epsilon {float(self.epsilon):g}, delta {float(self.delta):g}{counted}"
 
 
 @dataclass(frozen=True)
@@ -183,6 +199,20 @@ class Spec:
     def queries(self) -> int:
         """Number of queries in the whole workload."""
         return sum(item.size for item in self.items)
+
+    @property
+    def accounting(self) -> Accounting | None:
+        """What losses are added up as; None where neither the budget nor its parent's says."""
+        parent = self.dataset.parent
+        return self.budget.fixed or (None if parent is None else parent.budget.fixed)
+
+    def counted_in(self, accounting: Accounting) -> "Spec":
+        """Return the spec with budgets that add up losses as this."""
+        dataset = self.dataset
+        if dataset.parent is not None:
+            budget = replace(dataset.parent.budget, accounting=accounting)
+            dataset = replace(dataset, parent=replace(dataset.parent, budget=budget))
+        return replace(self, dataset=dataset, budget=replace(self.budget, accounting=accounting))
 
     @property
     def weighted(self) -> bool:

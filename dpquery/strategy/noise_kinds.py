@@ -4,6 +4,9 @@ from typing import Literal, get_args
 
 Noise = Literal["laplace", "gaussian"]
 NoiseChoice = Literal["auto", "laplace", "gaussian"]
+Law = Literal["laplace", "gaussian", "rounded"]
+"""What is drawn: discrete Laplace or Gaussian noise, or continuous Gaussian noise, rounded."""
+
 CHOICES: tuple[NoiseChoice, ...] = get_args(NoiseChoice)
 
 

@@ -38,8 +38,8 @@ class ExpectedNoise:
 
     @property
     def noise_std(self) -> float:
-        """Standard deviation of the noise in steps of the grid, but for the discreteness."""
-        return float(self.law.scale) * (math.sqrt(2) if self.law.noise == "laplace" else 1.0)
+        """Standard deviation of the noise in steps of the grid."""
+        return self.law.std
 
 
 def expected_noise(

@@ -12,7 +12,7 @@ from dpquery.measurement.noise.library_versions import versions
 WHAT_PASSING_SHOWS = {
     "supply": "The installed libraries are of versions that are accepted; the evidence names those "
     "that are not the locked ones, and those whose files could not be checked.",
-    "sampler": "No difference from the exact discrete laws was seen in what both sources of noise "
+    "sampler": "No difference from the exact laws was seen in what all sources of noise "
     "draw at these scales, small and uneven ones too.",
     "charges": "Laplace noise is charged no less rho than its law costs, at these moves, scales "
     "and orders.",

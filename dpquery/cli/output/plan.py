@@ -1,14 +1,19 @@
 """What `plan` prints, as plain rows and JSON values: no terminal, no colours, no data."""
 
+import math
 from collections.abc import Sequence
 
+from dpquery.cli.output.budget import room_json
 from dpquery.cli.output.domain import domain_grid, domain_json
 from dpquery.cli.output.text_table import Grid
+from dpquery.measurement.ledger.funds import cap_text, epsilon_text
 from dpquery.plan_file.plan import CandidateFigures
 from dpquery.plan_file.rap_settings import PlannedRap
-from dpquery.planning.figures import SelectionAtBudget
+from dpquery.planning.figures import AtShare, SelectionAtBudget, trade_of
 from dpquery.planning.plan_report import PlanReport
-from dpquery.releases.formatting import count, figure, rows_counted
+from dpquery.releases.budget_words import room_words, spent_share
+from dpquery.releases.formatting import count, figure, percent, power, rows_counted
+from dpquery.releases.manifest.statement import sure_words
 from dpquery.spec.model import Spec
 from dpquery.strategy.search.candidates import BASELINES
 from dpquery.strategy.search.select import LEFT_OUT
@@ -42,8 +47,11 @@ def plan_grids(report: PlanReport) -> list[Grid]:
     )
     notes = [
         _chosen(report),
-        *(_cost(selection, report.spec) for selection in report.priced),
+        _cost(report),
+        *_otherwise(report),
+        *_other_objective(report),
         *_least(report),
+        _risk(report),
     ]
     if any(
         candidate.stopped for priced in report.priced for candidate in priced.selection.candidates
@@ -52,8 +60,7 @@ def plan_grids(report: PlanReport) -> list[Grid]:
     notes += _rows_of_persons(spec)
     if spec.dataset.parent is not None:
         notes.append(f"every release is charged to {spec.dataset.parent.id} as well")
-    if report.remark:
-        notes.append(report.remark)
+    notes += [words for words in (report.counted, report.remark) if words]
     if report.epsilon == 1:
         notes.append("figures are counts at epsilon = 1; those of Laplace noise go with 1/epsilon")
     grids = [Grid(title, columns, tuple(rows), tuple(notes), strong), _item_grid(best)]
@@ -121,7 +128,7 @@ def _least(report: PlanReport) -> list[str]:
     """Say what each kind of noise needs to meet the targets."""
     return [
         f"all targets are met from epsilon = {float(needed.epsilon):g} with "
-        f"{needed.noise.capitalize()} noise: {_share(needed.share)} of the whole budget"
+        f"{needed.noise.capitalize()} noise: {percent(needed.share)} of the budget"
         + (", which cannot pay for it" if needed.share > 1 else "")
         for needed in report.least
     ]
@@ -140,7 +147,7 @@ def _sweep_grids(report: PlanReport) -> list[Grid]:
                     priced.selection.best,
                     figure(priced.rmse),
                     figure(priced.max_std_error),
-                    _share(priced.share),
+                    percent(priced.share),
                     "better" if place == 0 else "",
                 )
             )
@@ -220,8 +227,10 @@ def plan_json(report: PlanReport) -> dict[str, object]:
             "noise": report.priced[0].selection.noise,
             "strategy": report.priced[0].selection.best,
         },
+        "budget": None if report.room is None else room_json(report.room),
+        "risk": _risk(report).removeprefix("risk: "),
         "objective": "targets" if report.plan.targets else report.plan.objective,
-        "selections": [_priced_json(priced) for priced in report.priced],
+        "selections": [_priced_json(priced, report) for priced in report.priced],
         "targets": [
             vars(reached.target) | {"reached": reached.figure, "met": reached.met}
             for reached in report.reached
@@ -319,17 +328,82 @@ def _chosen(report: PlanReport) -> str:
     return f"{text}; {ratio:.3f} x a lower bound on any strategy ({kind})"
 
 
-def _cost(priced: SelectionAtBudget, spec: Spec) -> str:
-    noise = priced.selection.noise.capitalize()
-    # In rho Laplace noise costs less than its epsilon implies; how much, the release works out.
-    most = "up to " if priced.selection.noise == "laplace" and not spec.budget.pure else ""
-    if priced.share > 1:
-        return f"{noise} noise would take {most}{priced.share:.2g} times the whole budget"
-    return f"a release with {noise} noise takes {most}{_share(priced.share)} of the whole budget"
+def _cost(report: PlanReport) -> str:
+    """Say what a release takes of the budget, what for, and how many fit."""
+    best, relaxed, room = report.priced[0], report.plan.relaxed, report.room
+    by_rap = relaxed is not None and relaxed.preferred
+    if room is None:
+        return f"{_noise(best)} noise cannot be drawn at {_guarantee(report)}"
+    account = room.funds.tighter
+    whose = f" of {account.dataset}" if account is room.funds.parent else ""
+    spent = f", of which {spent_share(account)} is spent" if account.spent else ""
+    verb = "takes" if room.share <= 1 else "would take"
+    return (
+        f"a release {'by RAP' if by_rap else f'with {_noise(best)} noise'} "
+        f"{verb} {percent(room.share)} of the budget{whose} "
+        f"({cap_text(account.cap)}){spent}; {room_words(room, 'of them')}"
+    )
 
 
-def _share(share: float) -> str:
-    return f"{share:.2%}" if share >= 0.0001 else "under 0.01%"
+def _otherwise(report: PlanReport) -> list[str]:
+    """Say what the share buys with other noise, and what the other takes at the same epsilon."""
+    best, lines = report.priced[0], []
+    for other in report.priced[1:]:
+        exchange = report.exchanges[other.selection.noise]
+        if exchange.other is not None:
+            lines.append(f"the same share buys {_bought(report, other, exchange.other)}")
+        asked = f"{_noise(other)} noise at epsilon = {float(other.epsilon):g}"
+        if other.share < math.inf:
+            verb = "takes" if other.share <= 1 else "would take"
+            error = _what(report, other.score)
+            line = f"{asked} {verb} {percent(other.share)} of the budget, for {error}"
+            if exchange.better is not None:
+                line += f"; that buys {_bought(report, best, exchange.better)}"
+            lines.append(line)
+        else:
+            lines.append(f"{asked} cannot be drawn")
+    return lines
+
+
+def _bought(report: PlanReport, priced: SelectionAtBudget, at_share: AtShare) -> str:
+    error = _what(report, at_share.std * (priced.selection.score or math.inf))
+    return f"{error} with {_noise(priced)} noise, at epsilon = {epsilon_text(at_share.epsilon)}"
+
+
+def _what(report: PlanReport, score: float) -> str:
+    """Name a figure that was minimised."""
+    if report.plan.targets:
+        return f"{score:.3f} x the targets"
+    name = "a largest standard error" if report.plan.objective == "max" else f"an {_rmse(report)}"
+    return f"{name.replace('an weighted', 'a weighted')} of {figure(score)}"
+
+
+def _other_objective(report: PlanReport) -> list[str]:
+    """Name a compared strategy that is much better by the other objective and hardly worse."""
+    best = report.priced[0]
+    other = None if report.plan.targets else trade_of(best.selection, report.plan.objective)
+    if other is None:
+        return []
+    largest = "largest standard error"
+    names = (largest, _rmse(report)) if report.plan.objective == "rmse" else ("RMSE", largest)
+    objective = "max" if report.plan.objective == "rmse" else "rmse"
+    return [
+        f"{other.name} has a {names[0]} of {figure(best.std * other.figure)} in place of "
+        f"{figure(best.std * other.in_place_of)}, for {percent(other.costs)} more {names[1]}: "
+        f"--objective {objective} looks for the least"
+    ]
+
+
+def _risk(report: PlanReport) -> str:
+    """Say what the guarantee bounds, in the words of the statement."""
+    noise, relaxed = report.priced[0].selection.noise, report.plan.relaxed
+    pure = noise == "laplace" and not (relaxed is not None and relaxed.preferred)
+    aside = "" if pure else f", an extra probability of {power(float(report.delta))} aside"
+    return f"risk: {sure_words(float(report.epsilon), aside)}".replace("Somebody", "somebody")
+
+
+def _noise(priced: SelectionAtBudget) -> str:
+    return priced.selection.noise.capitalize()
 
 
 def _guarantee(report: PlanReport) -> str:
@@ -337,12 +411,21 @@ def _guarantee(report: PlanReport) -> str:
     return f"epsilon = {float(report.epsilon):g}{delta}"
 
 
-def _priced_json(priced: SelectionAtBudget) -> dict[str, object]:
+def _priced_json(priced: SelectionAtBudget, report: PlanReport) -> dict[str, object]:
     selection, std = priced.selection, priced.std
+    exchange = report.exchanges.get(selection.noise)
+    bought = None if exchange is None else exchange.other
     return {
         "noise": selection.noise,
         "best": selection.best,
         "budget_share": priced.share,
+        "same_share": None
+        if bought is None
+        else {
+            "epsilon": float(bought.epsilon),
+            "rmse": bought.std * (selection.figures.rmse or math.inf),
+            "max_std_error": bought.std * (selection.figures.max_std_error or math.inf),
+        },
         "bound_rmse": _times(selection.bound_rmse, std),
         "bound_kind": selection.bound_kind,
         "bound_score": _times(selection.bound_score, std),

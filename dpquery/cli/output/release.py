@@ -1,15 +1,14 @@
 """What the other commands print, as plain rows and JSON values: no terminal, colours or data."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dpquery.cli.output.budget import room_json
 from dpquery.cli.output.text_table import Grid
 from dpquery.commands.release import ReleaseReport
 from dpquery.measurement.accounting import units_text
-from dpquery.measurement.ledger.events import Account, Event
-from dpquery.measurement.ledger.ledger import Status
+from dpquery.measurement.ledger.events import Account
 from dpquery.mechanisms.linear import LinearMechanism
-from dpquery.mechanisms.release_content import spent_text
+from dpquery.releases.budget_words import exact_words, room_words, taken_words
 from dpquery.releases.formatting import count, figure
 from dpquery.releases.manifest.statement import rmse_name
 
@@ -19,20 +18,27 @@ if TYPE_CHECKING:
     from dpquery.releases.report.error_report import Report
 
 
-def release_text(done: ReleaseReport) -> str:
-    """Return the lines that `release` prints."""
+def release_text(done: ReleaseReport, *, exact: bool) -> str:
+    """Return the lines that `release` prints; with `exact` the budget to the last digit."""
     mechanism, guarantee = done.mechanism, done.mechanism.query.guarantee
     delta = f", delta = {float(guarantee.delta):g}" if guarantee.delta else ""
     if isinstance(mechanism, LinearMechanism):
         worth = _linear_text(mechanism)
     else:
         worth = _rap_text(mechanism)
+    account, parent = done.account, done.parent
+    if exact:
+        budget = exact_words(account, parent=parent)
+    else:
+        budget = taken_words(done.measured.charged, account, parent=parent)
+    when = "now" if done.free else "after it"
     return (
         f"{done.directory}: {count(done.spec.queries, 'answer')} in "
         f"{count(len(done.spec.items), 'item')}, "
         f"epsilon = {float(guarantee.epsilon):g}{delta}\n"
         f"{worth}\n"
-        f"budget: {spent_text(done.account, parent=done.parent)}"
+        f"budget: {budget}\n"
+        f"{when}: {room_words(done.room, 'more like it')}"
     )
 
 
@@ -72,6 +78,8 @@ def release_json(done: ReleaseReport) -> dict[str, object]:
             if isinstance(mechanism, LinearMechanism)
             else _rap_json(mechanism)
         ),
+        "free": done.free,
+        "budget": room_json(done.room),
         "currency": done.account.cap.currency,
         **_account_json(done.account),
         "parent": done.parent and {"dataset": done.parent.dataset, **_account_json(done.parent)},
@@ -127,59 +135,3 @@ def report_grid(report: "Report") -> Grid:
     pairs = zip(to_rows(report), report.items, strict=True)
     rows = tuple((*row[:-1], item.grade) for row, item in pairs)  # the page has room for sentences
     return Grid(title, report.columns, rows, tuple(notes))
-
-
-def status_grid(statuses: Sequence[Status]) -> Grid:
-    """Return the datasets' accounts; parents where there are any."""
-    columns = ["dataset", "currency", "cap", "spent", "left", "releases", "unfinished"]
-    rows: list[tuple[str, ...]] = [
-        (
-            status.account.dataset,
-            status.account.cap.currency,
-            units_text(status.account.cap.units),
-            units_text(status.account.spent),
-            units_text(status.account.remaining),
-            str(status.releases),
-            ", ".join(status.unfinished),
-        )
-        for status in statuses
-    ]
-    if any(status.account.parent for status in statuses):
-        columns.append("parent")
-        pairs = zip(rows, statuses, strict=True)
-        rows = [(*row, status.account.parent or "") for row, status in pairs]
-    return Grid("budget by dataset", tuple(columns), tuple(rows))
-
-
-def status_json(statuses: Sequence[Status]) -> list[dict[str, object]]:
-    """Return the datasets' accounts as JSON values; amounts are exact decimal text."""
-    grid = status_grid(statuses)
-    rows = [dict(zip(grid.columns, row, strict=True)) for row in grid.rows]
-    pairs = zip(rows, statuses, strict=True)
-    return [
-        row
-        | {"releases": status.releases, "unfinished": list(status.unfinished)}
-        | {"parent": status.account.parent}
-        for row, status in pairs
-    ]
-
-
-def history_grid(events: Sequence[Event]) -> Grid:
-    """Return the ledger's events, one a row."""
-    rows = []
-    for event in events:
-        fields = event.as_json()
-        amount, parent = fields.get("units"), fields.get("parent")
-        rows.append(
-            (
-                str(event.head.seq),
-                event.day,
-                event.kind,
-                str(fields.get("dataset", "")) + (f" of {parent}" if parent else ""),
-                units_text(int(str(amount))) if amount is not None else "",
-                str(fields.get("key", ""))[:12],
-                event.head.hash[:12],
-            )
-        )
-    columns = ("seq", "day", "event", "dataset", "amount", "key", "hash")
-    return Grid("ledger events", columns, tuple(rows))

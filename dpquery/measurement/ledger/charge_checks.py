@@ -3,10 +3,34 @@
 from pathlib import Path
 
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
-from dpquery.measurement.accounting import Cap, Price, unit_kind, units_text
+from dpquery.measurement.accounting import Cap, Price, unit_kind
 from dpquery.measurement.ledger.events import Account, Entry, LedgerState
+from dpquery.measurement.ledger.funds import Funds, cap_text, times_left
 
 RETRIES = 3
+
+
+class NoRoomError(BudgetExceededError):
+    """A cap has no room for a charge; whoever can price other epsilons adds what would fit."""
+
+    def __init__(self, funds: Funds, price: Price) -> None:
+        """Keep what was refused."""
+        self.funds, self.price = funds, price
+        super().__init__(self.with_remedy(""))
+
+    def with_remedy(self, remedy: str) -> str:
+        """Return the message with a remedy in it, if there is one."""
+        funds, tighter = self.funds, self.funds.tightest(self.price)
+        budget = f"the budget of {cap_text(tighter.cap)}"
+        if tighter is funds.parent:
+            budget += f" of its parent {tighter.dataset!r}, for all of its datasets together"
+        over = tighter.over(self.price.units, self.price.pure)
+        if over is None:
+            text = f"nothing is left of {budget}"
+        else:
+            text = f"this release takes {times_left(over)} what is left of {budget}"
+        parts = [text, *([remedy] if remedy else []), "nothing was charged"]
+        return f"dataset {funds.account.dataset!r}: {'; '.join(parts)}"
 
 
 def account_of(state: LedgerState, dataset: str, *, ledger: Path) -> Account:
@@ -37,7 +61,7 @@ def admitted(
     check_price(account, price, parent=parent)
     entry = state.entries.get(key)
     if entry is None or entry.state == "abandoned":
-        check_funds(account, price.units, parent=parent)
+        check_funds(Funds(account, parent), price)
         return None
     # What an earlier version charged may be more than the price is now, and stands.
     if entry.dataset != dataset or entry.units < price.units:
@@ -69,21 +93,12 @@ def check_price(account: Account, price: Price, *, parent: Account | None) -> No
         )
 
 
-def check_funds(account: Account, units: int, *, parent: Account | None) -> None:
+def check_funds(funds: Funds, price: Price) -> None:
     """Refuse a charge that the account's cap, or its parent's, has no room for."""
-    if units <= 0:
+    if price.units <= 0:
         raise ValueError("a charge is a positive number of units")
-    short = [payer for payer in (account, parent) if payer is not None and units > payer.remaining]
-    if short:
-        remain = " and ".join(
-            f"{units_text(max(0, payer.remaining))} of {units_text(payer.cap.units)} remain"
-            + (f" for all datasets of its parent {payer.dataset!r} together" * (payer is parent))
-            for payer in short
-        )
-        raise BudgetExceededError(
-            f"dataset {account.dataset!r}: this release asks for {account.cap.currency} "
-            f"{units_text(units)} and {remain}; nothing was charged"
-        )
+    if not funds.fits(price):
+        raise NoRoomError(funds, price)
 
 
 def check_unit(dataset: str, recorded: Cap, unit: str) -> None:
@@ -107,11 +122,3 @@ def check_parent(account: Account, parent: str | None) -> None:
             f"dataset {account.dataset!r} is on record with {recorded} and the spec names "
             f"{parent!r}; run `dpquery plan` with this ledger first"
         )
-
-
-def cap_text(cap: Cap) -> str:
-    """Return a cap in words."""
-    if cap.epsilon is None:
-        return f"rho {units_text(cap.units)}"
-    delta = f" at delta {float(cap.delta):g}" if cap.delta else ""
-    return f"epsilon {float(cap.epsilon):g}{delta}"

@@ -7,15 +7,16 @@ Events hold public facts and no time finer than the day.
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from fractions import Fraction
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 from dpquery.exceptions import LedgerError
-from dpquery.measurement.accounting import Cap, Currency
+from dpquery.measurement.accounting import UNIT, Cap, Currency
 
 _DIGITS = re.compile("[0-9]{1,1000}")
 
@@ -55,17 +56,60 @@ class Account:
         cap: the most that may ever be spent.
         spent: by its own releases, and by those of every dataset whose parent it is.
         parent: whose account every charge goes to as well; None for a dataset of its own.
+        pure: the epsilons of the same releases added up, in units of 1e-18, while all of them are
+            pure; None from the first other one on.
     """
 
     dataset: str
     cap: Cap
     spent: int = 0
     parent: str | None = None
+    pure: int | None = 0
 
     @property
     def remaining(self) -> int:
         """Units that are left; negative where the cap was lowered below what is spent."""
         return self.cap.units - self.spent
+
+    def over(self, units: int, pure: int | None) -> Fraction | None:
+        """Return a charge over what is left, by whichever of two sums leaves more room for it.
+
+        Args:
+            units: the charge in the cap's currency.
+            pure: the epsilon of what is charged for where all of it is pure, in units of 1e-18.
+
+        Returns:
+            1 or less where the charge is admitted; None where nothing is left by either sum.
+        """
+        sums = [(units, self.remaining)]
+        most = self.cap.pure_units
+        if most is not None and self.pure is not None and pure is not None:
+            sums.append((pure, most - self.pure))
+        return min((Fraction(asked, left) for asked, left in sums if left > 0), default=None)
+
+    def admits(self, units: int, pure: int | None) -> bool:
+        """Return whether the cap has room for a charge, by either of its two sums; see `over`.
+
+        Privacy: all releases together are (epsilon, delta)-DP as the cap declares; the proof is in
+        docs/accounting.md. Once a release is not pure, only the sum in the currency counts, also
+        for those before it.
+        """
+        over = self.over(units, pure)
+        return over is not None and over <= 1
+
+    @property
+    def share_spent(self) -> Fraction:
+        """What is spent of the whole cap, by whichever sum leaves more; 1 where nothing is left."""
+        shares = [Fraction(self.spent, max(1, self.cap.units))]
+        most = self.cap.pure_units
+        if most and self.pure is not None:
+            shares.append(Fraction(self.pure, most))
+        return min(shares) if self.cap.units > 0 else Fraction(1)
+
+    def charged(self, units: int, pure: int | None) -> "Account":
+        """Return the account after a charge; see `admits`."""
+        both = None if self.pure is None or pure is None else self.pure + pure
+        return replace(self, spent=self.spent + units, pure=both)
 
 
 @dataclass(frozen=True)
@@ -149,7 +193,7 @@ class LedgerState:
         if child.dataset == parent.dataset or _whole(event.fields["units"]) != child.spent:
             raise ValueError("not what was spent")
         self.accounts[child.dataset] = replace(child, parent=parent.dataset)
-        self.accounts[parent.dataset] = replace(parent, spent=parent.spent + child.spent)
+        self.accounts[parent.dataset] = parent.charged(child.spent, child.pure)
 
     def _reserve(self, event: Event) -> None:
         key, dataset = str(event.fields["key"]), str(event.fields["dataset"])
@@ -160,9 +204,10 @@ class LedgerState:
             raise ValueError("not a new charge")
         if event.fields.get("parent") != account.parent:
             raise ValueError("not charged to its parent")
+        pure = pure_units(event.fields.get("native"))
         for payer in (account, self.parent_of(account)):
             if payer is not None:
-                self.accounts[payer.dataset] = replace(payer, spent=payer.spent + units)
+                self.accounts[payer.dataset] = payer.charged(units, pure)
         self.entries[key] = Entry(key, dataset, units, reserved=event.head.seq)
 
     def _continue(self, event: Event) -> None:
@@ -252,10 +297,20 @@ def cap_fields(dataset: str, cap: Cap) -> dict[str, JSON]:
     }
 
 
+def pure_units(native: JSON) -> int | None:
+    """Return the epsilon of a release from its guarantee on record, in units of 1e-18, rounded up.
+
+    None where the guarantee is not pure, or is not on record.
+    """
+    if not isinstance(native, Mapping) or set(native) != {"pure"}:
+        return None
+    return math.ceil(_exact(native["pure"]) * UNIT)
+
+
 def cap_from(fields: Mapping[str, JSON]) -> Cap:
     """Read back the cap that `cap_fields` wrote."""
     currency, epsilon = fields["currency"], fields["epsilon"]
-    if currency not in {"epsilon", "rho"}:
+    if currency not in get_args(Currency):
         raise ValueError("no such currency")
     return Cap(
         currency=cast(Currency, currency),

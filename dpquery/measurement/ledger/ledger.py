@@ -29,8 +29,18 @@ from dpquery.exceptions import LedgerError, PlanConflictError
 from dpquery.measurement.accounting import Cap, Currency, Price
 from dpquery.measurement.ledger.charge_checks import account_of, admitted, check_parent, check_unit
 from dpquery.measurement.ledger.database import Store, open_store, scrubbed
-from dpquery.measurement.ledger.events import JSON, Account, Entry, Event, Head
+from dpquery.measurement.ledger.events import (
+    JSON,
+    Account,
+    Entry,
+    Event,
+    Head,
+    LedgerState,
+    pure_units,
+    seal,
+)
 from dpquery.measurement.ledger.files import MeasurementFile, lock_key
+from dpquery.measurement.ledger.funds import Funds
 from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
 from dpquery.measurement.ledger.published_releases import (
     MANIFEST_FILE,
@@ -56,6 +66,7 @@ class StoredMeasurement:
         head: the event that committed it, to be named in the release.
         account: the dataset's account at that event; the same at every later run.
         parent: its parent's at that event, if it had one.
+        charged: what it was charged, in units.
         source: what drew the noise.
         stored: whether the ledger held it already.
     """
@@ -64,17 +75,32 @@ class StoredMeasurement:
     head: Head
     account: Account
     parent: Account | None
+    charged: int
     source: str
     stored: bool
 
 
 @dataclass(frozen=True)
 class Status:
-    """One dataset's account, its number of releases, and the keys whose runs never finished."""
+    """One dataset's account, its releases, and the keys whose runs never finished.
 
-    account: Account
+    `last` is what its last release was charged, or the last one of the datasets whose parent it is.
+    """
+
+    funds: Funds
     releases: int
     unfinished: tuple[str, ...]
+    last: Price | None
+
+    @property
+    def account(self) -> Account:
+        """The dataset's own account."""
+        return self.funds.account
+
+    @property
+    def repetitions(self) -> int | None:
+        """How many releases of the price of the last one fit; None where there was none."""
+        return None if self.last is None else self.funds.repetitions(self.last)
 
 
 class Ledger:
@@ -132,6 +158,29 @@ class Ledger:
             for kind, fields in change(state, dataset, cap, parent, ledger=self._store.path):
                 self._store.append(state, kind, fields)
             check_families(state)
+
+    def check_registration(
+        self, dataset: str, cap: Cap, *, parent: ParentCap | None = None, changes: bool = False
+    ) -> Funds:
+        """Return the accounts that `register`, or `change_cap`, would leave; nothing is written.
+
+        Raises:
+            What they would raise.
+        """
+        state, _ = self._store.read()
+        steps = registration(state, dataset, cap, parent)
+        if changes:
+            steps = change(state, dataset, cap, parent, ledger=self._store.path)
+        for kind, fields in steps:
+            state.apply(seal(state.head, kind=kind, day="", fields=fields)[0])
+        check_families(state)
+        account = state.accounts[dataset]
+        return Funds(account, state.parent_of(account))
+
+    def currencies(self) -> dict[str, Currency]:
+        """Return what the losses of every dataset on record are added up in."""
+        accounts = self._store.read()[0].accounts
+        return {name: account.cap.currency for name, account in accounts.items()}
 
     @contextmanager
     def hold(self, key: str, *, timeout: float = 3600.0) -> Iterator[None]:
@@ -198,7 +247,7 @@ class Ledger:
             dataset: the account to charge.
             key: names the measurement and its release number; the same key is charged once.
             price: the charge, and the currency and unit it was worked out for.
-            native: the guarantee as exact text, such as {"pure": "1/2"}.
+            native: the guarantee as exact text, such as {"pure": "1/2"}: that of the price.
             details: public facts to keep with it.
 
         Raises:
@@ -206,9 +255,12 @@ class Ledger:
             LedgerError: the dataset is not registered.
             PlanConflictError: the key is on record with a smaller charge, or the cap was changed
                 to another currency or unit since the charge was worked out.
-            ValueError: the key is committed already; `lookup` gives its measurement.
+            ValueError: the key is committed already; `lookup` gives its measurement. Or the
+                guarantee on record would not be the one that was priced.
         """
         self._check_locked(key)
+        if price.pure is not None and price.pure != pure_units(native):
+            raise ValueError("the guarantee is not that of the price")
         with self._store.writing() as state:
             entry = admitted(state, dataset, key=key, price=price, ledger=self._store.path)
             if entry is None:
@@ -262,7 +314,9 @@ class Ledger:
                 self._store.put(state.head.seq, values.tobytes())
             account = state.accounts[entry.dataset]
             parent = state.parent_of(account)
-            return StoredMeasurement(values, state.head, account, parent, source, stored=False)
+            return StoredMeasurement(
+                values, state.head, account, parent, entry.units, source, stored=False
+            )
 
     def draft(self, key: str) -> PartialMeasurement:
         """Return the partial measurement of a reserved key that `hold` locks."""
@@ -289,20 +343,20 @@ class Ledger:
                 self._file(entry).remove()
             self._draft(entry).clear()
 
+    def funds(self, dataset: str) -> Funds:
+        """Return a dataset's account and its parent's as they are now.
+
+        Raises:
+            LedgerError: the dataset is not registered.
+        """
+        state, _ = self._store.read()
+        account = account_of(state, dataset, ledger=self._store.path)
+        return Funds(account, state.parent_of(account))
+
     def status(self) -> tuple[Status, ...]:
         """Return every dataset's account, in order of registration."""
         state, _ = self._store.read()
-        entries = state.entries.values()
-        return tuple(
-            Status(
-                account,
-                releases=sum(e.dataset == name and e.state == "committed" for e in entries),
-                unfinished=tuple(
-                    e.key for e in entries if e.dataset == name and e.state == "reserved"
-                ),
-            )
-            for name, account in state.accounts.items()
-        )
+        return tuple(_status(state, name) for name in state.accounts)
 
     def history(self) -> list[Event]:
         """Return all events, oldest first."""
@@ -362,7 +416,9 @@ class Ledger:
             )
         values = np.frombuffer(payload, dtype="<i8").astype(np.int64, copy=False)
         head, account, parent = entry.committed, entry.account, entry.parent
-        return StoredMeasurement(values, head, account, parent, entry.source, stored=True)
+        return StoredMeasurement(
+            values, head, account, parent, entry.units, entry.source, stored=True
+        )
 
     def _file(self, entry: Entry) -> MeasurementFile:
         return MeasurementFile(self._store.path, key=entry.key, reserved=entry.reserved)
@@ -376,3 +432,22 @@ class Ledger:
     def _check_locked(self, key: str) -> None:
         if key not in self._locked:
             raise ValueError("hold the key first")
+
+
+def _status(state: LedgerState, name: str) -> Status:
+    """Return the status of one dataset."""
+    entries = [entry for entry in state.entries.values() if entry.dataset == name]
+    family = {name} | {other.dataset for other in state.accounts.values() if other.parent == name}
+    charged = [
+        entry
+        for entry in state.entries.values()
+        if entry.dataset in family and entry.state == "committed"
+    ]
+    last = max(charged, key=lambda entry: entry.committed.seq, default=None)
+    account = state.accounts[name]
+    return Status(
+        Funds(account, state.parent_of(account)),
+        releases=sum(entry.state == "committed" for entry in entries),
+        unfinished=tuple(entry.key for entry in entries if entry.state == "reserved"),
+        last=None if last is None else Price(last.units, account.cap.currency, account.cap.unit),
+    )

@@ -20,9 +20,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpquery.exceptions import BudgetExceededError, PlanConflictError
-from dpquery.measurement.accounting import Cap, budget_cap, unit_kind, units_text
-from dpquery.measurement.ledger.charge_checks import account_of, cap_text, check_unit
+from dpquery.measurement.accounting import Cap, budget_cap, unit_kind
+from dpquery.measurement.ledger.charge_checks import account_of, check_unit
 from dpquery.measurement.ledger.events import JSON, Account, EventKind, LedgerState, cap_fields
+from dpquery.measurement.ledger.funds import cap_text, times_left
 from dpquery.spec.model import Dataset, Privacy
 
 Change = tuple[EventKind, dict[str, JSON]]
@@ -163,12 +164,17 @@ def _changed(state: LedgerState, name: str, cap: Cap) -> Iterator[Change]:
 
 def _adoption(account: Account, *, parent: Account) -> Change:
     """Return the event that puts a dataset under a parent, who takes over what was spent."""
-    if account.spent > max(0, parent.remaining):
+    over = parent.over(account.spent, account.pure)
+    if account.spent and not parent.admits(account.spent, account.pure):
+        spent = f"what was spent on dataset {account.dataset!r}"
+        budget = (
+            f"the budget of {cap_text(parent.cap)} of the parent {parent.dataset!r}, for all of "
+            "its datasets together"
+        )
         raise BudgetExceededError(
-            f"{parent.cap.currency} {units_text(account.spent)} was spent on dataset "
-            f"{account.dataset!r} and {units_text(max(0, parent.remaining))} of "
-            f"{units_text(parent.cap.units)} remain for all datasets of the parent "
-            f"{parent.dataset!r} together; nothing was changed"
+            f"{spent} is {times_left(over)} what is left of {budget}; nothing was changed"
+            if over is not None
+            else f"nothing is left of {budget}, to take over {spent}; nothing was changed"
         )
     fields: dict[str, JSON] = {"dataset": account.dataset, "parent": parent.dataset}
     return "adopt", fields | {"units": str(account.spent)}

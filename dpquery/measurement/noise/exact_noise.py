@@ -1,13 +1,15 @@
-"""Exact discrete Laplace or Gaussian noise on integers, from the operating system, unseeded.
+"""Exact Laplace or Gaussian noise on integers, from the operating system, unseeded.
 
 The answers and the noise are whole numbers from end to end, because floating-point noise gives
 away the true answer in its low bits. Before any draw the scale is checked against the budget, in
-fractions [CKS20]. Up to BULK_ABOVE answers the noise is OpenDP's, whose own privacy map must agree
-as well; it draws one number at a time, and above that the noise is `bulk_noise`'s.
+fractions. Pure and zCDP guarantees take discrete noise [CKS20]: up to BULK_ABOVE answers OpenDP's,
+whose own privacy map must agree as well; it draws one number at a time, and above that the noise is
+`bulk_noise`'s. GDP guarantees take rounded Gaussian noise, which OpenDP does not have: it is
+`bulk_noise`'s at every size. A whole answer plus rounded noise is the answer plus continuous noise,
+rounded: the Gaussian mechanism and post-processing.
 """
 
 import math
-from fractions import Fraction
 from functools import partial
 from typing import Protocol
 
@@ -15,7 +17,7 @@ import numpy as np
 
 from dpquery.arrays import Ints
 from dpquery.exceptions import DpqueryError
-from dpquery.measurement.accounting import Guarantee, sensitivity_bound
+from dpquery.measurement.accounting import Guarantee, GuaranteeKind, noise_cost, sensitivity_bound
 from dpquery.measurement.noise.bulk_noise import BulkSampler
 from dpquery.measurement.noise.library_versions import check_libraries, installed
 from dpquery.progress import report_progress
@@ -50,9 +52,10 @@ def draw(
         sensitivity: exact D1 for Laplace noise, D2^2 for Gaussian noise, of all m answers together.
         scale: the scale of the noise in grid steps, as `noise_scale` gives it.
 
-    Privacy: the whole vector is epsilon-DP or rho-zCDP with budget.amount, for neighbours that
-    move it by at most the sensitivity. Coordinates are independent, so drawing in chunks changes
-    nothing, and which source draws depends on their number alone. Running time is not protected.
+    Privacy: the whole vector is epsilon-DP, rho-zCDP or mu-GDP with budget.amount, for neighbours
+    that move it by at most the sensitivity. Coordinates are independent, so drawing in chunks
+    changes nothing, and which source draws depends on their number and the guarantee's kind alone.
+    Running time is not protected.
 
     Raises:
         ValueError: a scale that does not meet the budget, or outside [1, 2^52).
@@ -63,10 +66,10 @@ def draw(
         raise TypeError("answers must be a vector of int64")
     if not 1 <= scale < LARGEST_SCALE:
         raise ValueError(f"the noise scale must lie in [1, 2^52) grid steps, not {scale:g}")
-    if sensitivity <= 0 or _cost(budget.noise, sensitivity, scale) > budget.amount:
+    if sensitivity <= 0 or noise_cost(budget.kind, sensitivity, scale) > budget.amount:
         raise ValueError("the noise scale does not meet the budget; take it from noise_scale")
-    if answers.size > BULK_ABOVE:
-        add_noise = partial(_saturated_sum, BulkSampler(budget.noise, scale))
+    if _in_bulk(answers.size, budget.kind):
+        add_noise = partial(_saturated_sum, BulkSampler(budget.law, scale))
     else:
         add_noise = partial(_measure, _mechanism(budget, sensitivity, scale))
     if answers.size and not _within_range(answers):
@@ -79,17 +82,15 @@ def draw(
     return noisy
 
 
-def source(size: int) -> str:
-    """Return the name and version of the noise source for so many answers."""
-    if size > BULK_ABOVE:
+def source(size: int, kind: GuaranteeKind) -> str:
+    """Return the name and version of the noise source for so many answers and a guarantee."""
+    if _in_bulk(size, kind):
         return f"the bulk sampler of dpquery {__version__}"
     return f"OpenDP {installed('opendp')}"
 
 
-def _cost(noise: Noise, sensitivity: int, scale: float) -> Fraction:
-    """Return the exact epsilon D1 / scale, or the exact rho D2^2 / (2 scale^2)."""
-    exact = Fraction(scale)
-    return sensitivity / exact if noise == "laplace" else sensitivity / (2 * exact**2)
+def _in_bulk(size: int, kind: GuaranteeKind) -> bool:
+    return kind == "gdp" or size > BULK_ABOVE
 
 
 def _saturated_sum(sampler: BulkSampler, chunk: Ints) -> Ints:

@@ -1,4 +1,4 @@
-"""The rho of discrete Laplace noise: its exact cost in zCDP, bounded from above for a vector.
+"""What discrete Laplace noise costs in zCDP and in GDP, bounded from above for a vector.
 
 Noise of scale t on a whole number that neighbours move by s costs the Kullback-Leibler divergence
 of the two laws, for D_alpha / alpha is largest where alpha tends to 1:
@@ -12,7 +12,10 @@ inequality moves of L1 norm D1 and squared L2 norm Q therefore cost at most
     sum_k kappa(s_k) <= (D1 / t) r(Q / (D1 t)),
 
 with equality where all rows that move do so by the same, and never above kappa(D1). It grows with
-D1 and with Q. The proofs are in docs/accounting.md.
+D1 and with Q.
+
+In GDP noise that is epsilon-DP costs at most the squared mu (pi / 2) epsilon^2, and rows add up: Q
+as above costs (pi / 2) Q / t^2. The proofs are in docs/accounting.md.
 """
 
 from collections.abc import Sequence
@@ -22,6 +25,8 @@ from fractions import Fraction
 
 _DIGITS = 60
 _SLACK = Fraction(1, 10**30)
+HALF_PI_ABOVE = Fraction("1.5707963267948966192313216916397514420986")
+"""A number just above pi / 2."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,18 @@ def laplace_rho(blocks: Sequence[Moves], *, scale: float) -> Fraction:
     0.0005
     """
     return sum((_rho(block, Fraction(scale)) + _SLACK for block in blocks), Fraction(0))
+
+
+def laplace_squared_mu(squared: int, *, scale: float) -> Fraction:
+    """Return a squared mu that noise of a scale gives for moves of a squared L2 norm, rounded up.
+
+    Args:
+        squared: bounds the square of the L2 norm of the moves, in grid steps.
+        scale: of the noise in grid steps.
+
+    Privacy: of a whole mu-GDP, in both directions.
+    """
+    return HALF_PI_ABOVE * squared / Fraction(scale) ** 2
 
 
 def _rho(block: Moves, scale: Fraction) -> Fraction:

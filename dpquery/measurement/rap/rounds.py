@@ -12,6 +12,7 @@ they follow from this, as does the total that they are scaled to (see `scaled_to
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate, islice
 from typing import Protocol
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import LedgerError
 from dpquery.measurement.accounting import Guarantee
+from dpquery.measurement.accounting import guarantee as guarantee_of
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
 from dpquery.measurement.noise.exact_noise import source
@@ -187,8 +189,22 @@ class RapQuery:
         return self.mechanism.guarantee
 
     @property
+    def option(self) -> str:
+        """The option of a release that asks for RAP, whatever the plan prefers."""
+        return "--mechanism rap"
+
+    def guarantee_at(self, epsilon: Fraction) -> Guarantee:
+        """Return the guarantee of the same run at another epsilon and the same delta."""
+        asked = guarantee_of("gaussian", epsilon=epsilon, delta=self.guarantee.delta)
+        workload, rows = self.compiled.workload, self.spec.dataset.rows
+        privacy = self.spec.privacy
+        return rap_budget(
+            workload, self.settings, privacy=privacy, guarantee=asked, rows=rows
+        ).guarantee
+
+    @property
     def subsets(self) -> list[Subset]:
-        """The attribute subsets whose tables are counted: the blocks', and () for the total."""
+        """The attribute subsets whose tables are counted: the blocks, and () for the total."""
         subsets = dict.fromkeys(block.attributes for block in self.compiled.workload.blocks)
         return list(subsets if self.mechanism.total is not None else subsets | {(): None})
 
@@ -199,10 +215,11 @@ class RapQuery:
 
     def source(self) -> str:
         """Return the names and versions of the noise sources."""
+        kind = self.guarantee.kind
         if self.settings.adaptive:
-            return f"{source(self.settings.selected)}, and dpquery {__version__} to select"
+            return f"{source(self.settings.selected, kind)}, and dpquery {__version__} to select"
         sizes = [self.compiled.workload.shape[0], *([1] if self.mechanism.total is None else [])]
-        return " and ".join(dict.fromkeys(source(size) for size in sizes))
+        return " and ".join(dict.fromkeys(source(size, kind) for size in sizes))
 
     def noisy(self, tables: Tables, *, draft: PartialMeasurement) -> Ints:
         """Return the noisy total and rounds, each in the draft before the projection sees it.

@@ -92,7 +92,9 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
         privacy.keep is None or (privacy.keep == "random" and privacy.person is not None),
     )
     yield "mechanism", guarantee.mechanism in (*MECHANISMS.values(), RAP)
-    yield "kind of guarantee", guarantee.kind == ("pure" if guarantee.rho is None else "zcdp")
+    stated = (guarantee.rho is not None, guarantee.mu is not None)
+    kinds = {"pure": (False, False), "zcdp": (True, False), "gdp": (False, True)}
+    yield "kind of guarantee", kinds.get(guarantee.kind) == stated
     yield "charge", _AMOUNT.fullmatch(guarantee.charged) is not None
     yield "delta", 0 <= guarantee.delta < 1
     yield "noise's shift", -WIDEST_SHIFT <= noise.shift <= WIDEST_SHIFT
@@ -124,7 +126,7 @@ def _above_zero(manifest: Manifest) -> Iterator[float]:
     strategy = manifest.strategy
     yield from (manifest.guarantee.epsilon, manifest.noise.scale)
     errors = (strategy.rmse, strategy.max_std_error, strategy.lower_bound, strategy.ratio)
-    for figure in (manifest.guarantee.rho, *errors):
+    for figure in (manifest.guarantee.rho, manifest.guarantee.mu, *errors):
         if figure is not None:
             yield figure
     for point in manifest.error_by_epsilon:

@@ -15,14 +15,25 @@ from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.noise.library_versions import versions
 from dpquery.spec.domain import Domain
 from dpquery.spec.model import Privacy, Spec
+from dpquery.strategy.noise_kinds import Law, Noise
 from dpquery.version import __version__
 
 SCHEMA_VERSION = "dpquery.release/1"
 STATEMENT_FILE, ERRORS_FILE = "statement.md", "errors.parquet"
 MEASUREMENTS_FILE, PLAN_FILE = "measurements.parquet", "release.plan"
 RELAXED_ROWS_FILE = "relaxed_rows.parquet"
-MECHANISMS = {"laplace": "discrete Laplace", "gaussian": "discrete Gaussian"}
+MECHANISMS: dict[Law, str] = {
+    "laplace": "discrete Laplace",
+    "gaussian": "discrete Gaussian",
+    "rounded": "rounded Gaussian",
+}
 RAP = "relaxed adaptive projection"
+
+
+def mechanisms_of(noise: Noise) -> list[str]:
+    """Return the names of the laws of a kind of noise."""
+    laws: tuple[Law, ...] = ("gaussian", "rounded") if noise == "gaussian" else ("laplace",)
+    return [MECHANISMS[law] for law in laws]
 
 
 @dataclass(frozen=True)
@@ -60,14 +71,16 @@ class GuaranteeFacts:
     """The privacy guarantee of a release.
 
     Attributes:
-        mechanism: "discrete Laplace" or "discrete Gaussian" where one noise on fixed measurements
-            is all there is; "relaxed adaptive projection" where measurements were chosen in rounds.
-        kind: "pure" for epsilon-DP, "zcdp" for rho-zCDP.
+        mechanism: "discrete Laplace", "discrete Gaussian" or "rounded Gaussian" where one noise on
+            fixed measurements is all there is; "relaxed adaptive projection" where measurements
+            were chosen in rounds.
+        kind: "pure" for epsilon-DP, "zcdp" for rho-zCDP, "gdp" for mu-GDP.
         epsilon: as asked for.
         delta: as asked for; 0 where the guarantee is pure.
-        rho: of zCDP; None where the guarantee is pure.
-        charged: the epsilon (pure) or the rho (zcdp) in exact decimals.
+        rho: of zCDP; None where the guarantee is of another kind.
+        charged: the epsilon (pure), the rho (zcdp) or the squared mu (gdp) in exact decimals.
         cumulative: one sentence on what the dataset has spent up to this release.
+        mu: of GDP; None, and left out, where the guarantee is of another kind.
     """
 
     mechanism: str
@@ -77,6 +90,7 @@ class GuaranteeFacts:
     rho: float | None
     charged: str
     cumulative: str
+    mu: float | None = None
 
 
 @dataclass(frozen=True)
@@ -403,13 +417,14 @@ def _privacy_facts(privacy: Privacy) -> PrivacyFacts:
 
 def _guarantee_facts(guarantee: Guarantee, cumulative: str, *, adaptive: bool) -> GuaranteeFacts:
     return GuaranteeFacts(
-        mechanism=RAP if adaptive else MECHANISMS[guarantee.noise],
+        mechanism=RAP if adaptive else MECHANISMS[guarantee.law],
         kind=guarantee.kind,
         epsilon=float(guarantee.epsilon),
         delta=float(guarantee.delta),
         rho=float(guarantee.amount) if guarantee.kind == "zcdp" else None,
         charged=units_text(math.ceil(guarantee.amount * UNIT)),
         cumulative=cumulative,
+        mu=math.sqrt(guarantee.amount) if guarantee.kind == "gdp" else None,
     )
 
 
@@ -422,6 +437,8 @@ def manifest_text(manifest: Manifest) -> str:
     for name in ("rap", "extra", "answered", "counted"):
         if not content[name]:
             del content[name]  # only a release that it says something of names it
+    if manifest.guarantee.mu is None:
+        del content["guarantee"]["mu"]
     if manifest.ledger.parent is None:
         del content["ledger"]["parent"]
     return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"

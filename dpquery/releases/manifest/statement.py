@@ -204,14 +204,15 @@ def neighbour_words(privacy: PrivacyFacts) -> str:
 
 
 def guarantee_line(guarantee: GuaranteeFacts) -> str:
-    """Return the guarantee in the field's terms: epsilon, delta, rho and the mechanism."""
+    """Return the guarantee in the field's terms: epsilon, delta, rho or mu, and the mechanism."""
     method = guarantee.mechanism if guarantee.mechanism == RAP else f"{guarantee.mechanism} noise"
-    if guarantee.rho is None:
+    if guarantee.kind == "pure":
         return f"ε = {guarantee.epsilon:g} (pure differential privacy, {method})"
-    return (
-        f"ε = {guarantee.epsilon:g} at δ = {power(guarantee.delta)} "
-        f"(ρ = {guarantee.rho:.6g} of zero-concentrated differential privacy, {method})"
-    )
+    if guarantee.mu is not None:
+        exactly = f"μ = {guarantee.mu:.6g} of Gaussian differential privacy"
+    else:
+        exactly = f"ρ = {guarantee.rho:.6g} of zero-concentrated differential privacy"
+    return f"ε = {guarantee.epsilon:g} at δ = {power(guarantee.delta)} ({exactly}, {method})"
 
 
 def odds_words(guarantee: GuaranteeFacts, privacy: PrivacyFacts) -> str:
@@ -228,8 +229,16 @@ def odds_words(guarantee: GuaranteeFacts, privacy: PrivacyFacts) -> str:
         "In words: whatever an observer concludes from this release, the conclusion is at most "
         f"{_factor(factor)} times as probable with the protected records as {other}, and the other "
         f"way round{extra}. This holds whatever else the observer knows and however much they "
-        "compute. Somebody who thought it even odds that the records are there could become "
-        f"{_percent(factor / (1 + factor))} sure at the very most{aside}; most are moved far less."
+        f"compute. {sure_words(guarantee.epsilon, aside)}."
+    )
+
+
+def sure_words(epsilon: float, aside: str) -> str:
+    """Return the bound of epsilon on what somebody could conclude who thought it even odds."""
+    factor = math.exp(min(epsilon, 700.0))
+    return (
+        "Somebody who thought it even odds that the records are there could become "
+        f"{_percent(factor / (1 + factor))} sure at the very most{aside}; most are moved far less"
     )
 
 
@@ -358,11 +367,14 @@ def _answered_words(manifest: Manifest) -> str:
 def _noise_words(manifest: Manifest) -> str:
     noise = manifest.noise
     taken, steps = (f" taken in steps of 2^{noise.shift},", " steps") if noise.shift else ("", "")
+    rounded = ", that is normal noise rounded to a whole number," * (
+        manifest.guarantee.kind == "gdp"
+    )
     return (
         f"{_tables(manifest)} computed from noisy measurements alone "
         f'(strategy "{_one_line(manifest.strategy.name)}"). To the exact whole-number answer of '
         f"each measurement,{taken} noise of the {manifest.guarantee.mechanism} distribution "
-        f"of scale {noise.scale:.6g}{steps} was added once; the sensitivity it hides is "
+        f"of scale {noise.scale:.6g}{steps}{rounded} was added once; the sensitivity it hides is "
         f"{_sensitivity(manifest)}{steps}. {_in_counts(manifest)}The noise comes from "
         f"{_one_line(noise.source)}, which draws it "
         "exactly, in whole numbers, from a cryptographic random generator: no "
@@ -409,7 +421,7 @@ def _file_line(item: ItemFacts) -> str:
 
 
 def _sensitivity(manifest: Manifest) -> str:
-    if manifest.guarantee.rho is None:
+    if manifest.guarantee.kind == "pure":
         return f"{manifest.noise.sensitivity} (L1)"
     return f"the square root of {manifest.noise.sensitivity} (L2)"
 

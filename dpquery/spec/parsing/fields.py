@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 from dpquery.spec.calendar import PERIOD_KINDS, PeriodKind
 from dpquery.spec.domain import Boolean, Other
-from dpquery.spec.model import Keep, Neighbours
+from dpquery.spec.model import Accounting, Keep, Neighbours
 from dpquery.spec.parsing.forms import (
     ByName,
     Decimal,
@@ -43,6 +43,7 @@ ROWS = r"\s*(about\s+)?([0-9]{1,18})\s*"
 NAME = r"[a-z0-9_][a-z0-9_-]{0,99}"  # becomes a file name
 NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
 KEEP: tuple[Keep, ...] = get_args(Keep)
+ACCOUNTINGS: tuple[Accounting, ...] = get_args(Accounting)
 _RESERVED = ("errors", "measurements", "relaxed_rows")  # a release has files of these names
 
 DELIMITERS = (",", ";", "tab", "|")
@@ -89,6 +90,11 @@ class BudgetFields(Fields, what="budget", choice="the budget"):
     delta = defaulted(_DELTA, Fraction(0),
         "Goes with epsilon: with it, Gaussian noise can be paid.", "1e-9",
     ).without("rho", "a budget in rho has no delta; leave it out")
+    accounting = optional(Word("what losses are added up as", ACCOUNTINGS),
+        "What losses are added up as: gdp takes the least Gaussian noise, zcdp is what RAP takes, "
+        "pure is epsilon alone. Left out, the first plan says, by the mechanism that it chooses.",
+        "zcdp",
+    ).without("rho", "a budget in rho adds up rho; leave `accounting` out")
 
 
 class ParentFields(Fields, what="parent"):

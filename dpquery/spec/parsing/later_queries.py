@@ -112,16 +112,31 @@ def _compare_sections(given: QuestionFields, of: Spec, problems: Problems) -> No
     attributes = of.domain.attributes
     with problems.collected():
         if given.dataset:
-            _compare("dataset", dataset_of(given.dataset, problems), of.dataset, given)
+            dataset = dataset_of(given.dataset, problems)
+            _compare("dataset", dataset, _parent_as_open(of.dataset, dataset), given)
     with problems.collected():
         if given.privacy:
             _compare("privacy", privacy_of(given.privacy, attributes), of.privacy, given)
     with problems.collected():
         if given.budget:
-            _compare("budget", budget_of(given.budget), of.budget, given)
+            budget = budget_of(given.budget)
+            _compare("budget", budget, _as_open(of.budget, budget), given)
     with problems.collected():
         if given.file:
             _compare("file", file_of(given.file), of.file, given)
+
+
+def _as_open(released: Budget, given: Budget) -> Budget:
+    """Return a release's budget, in which a plan may have said what the spec leaves open."""
+    return replace(released, accounting=None) if given.accounting is None else released
+
+
+def _parent_as_open(released: Dataset, given: Dataset) -> Dataset:
+    """Return a release's dataset, with its parent's budget as open as the one given."""
+    if released.parent is None or given.parent is None:
+        return released
+    budget = _as_open(released.parent.budget, given.parent.budget)
+    return replace(released, parent=replace(released.parent, budget=budget))
 
 
 def _compare(name: str, section: _Section, released: _Section, given: QuestionFields) -> None:

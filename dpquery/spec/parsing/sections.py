@@ -46,7 +46,12 @@ def budget_of(given: BudgetFields) -> Budget:
     """Return the cap that a section sets."""
     if given.chosen == "rho":
         return Budget(rho=given.rho)
-    return Budget(epsilon=given.epsilon, delta=given.delta)
+    if given.accounting in {"zcdp", "gdp"} and given.delta == 0:
+        raise given.node("accounting").mistake(
+            f"accounting: {given.accounting} takes a delta and the budget has none; add one, such "
+            "as `delta: 1e-9`, or leave `accounting` out"
+        )
+    return Budget(epsilon=given.epsilon, delta=given.delta, accounting=given.accounting)
 
 
 def file_of(given: FileFields | None) -> FileFormat:
@@ -90,8 +95,10 @@ def check_public(given: DatasetFields, dataset: Dataset, privacy: Privacy) -> No
 def check_currency(given: DatasetFields, dataset: Dataset, budget: Budget) -> None:
     """Refuse budgets that cannot both be charged with one amount."""
     parent = dataset.parent
-    if parent and parent.budget.pure != budget.pure:
+    both = {budget.fixed} if parent is None else {budget.fixed, parent.budget.fixed}
+    if parent and len(both) > 1 and ("pure" in both or None not in both):
         raise given.node("parent").mistake(
             f"the parent's budget is {parent.budget} and the dataset's is {budget}, and what a "
-            "release costs is charged to both; give both a delta (or rho), or neither"
+            "release costs is charged to both; give both a delta (or rho), or neither, and the "
+            "same accounting"
         )

@@ -1,0 +1,119 @@
+"""What commands print of budgets, as plain rows and JSON values: no terminal, colours or data."""
+
+from collections.abc import Sequence
+
+from dpquery.cli.output.text_table import Grid
+from dpquery.measurement.accounting import units_text
+from dpquery.measurement.ledger.events import Event, cap_from
+from dpquery.measurement.ledger.funds import Room, cap_text, epsilon_text
+from dpquery.measurement.ledger.ledger import Status
+from dpquery.releases.budget_words import bar, left_words, spent_share
+from dpquery.releases.formatting import percent
+
+
+def room_json(room: Room) -> dict[str, object]:
+    """Return what there is room for; `largest_epsilon` is exact text, and fits."""
+    return {
+        "account": room.funds.tighter.dataset,
+        "share": room.share,
+        "more_like_it": room.repetitions,
+        "largest_epsilon": None if room.largest is None else epsilon_text(room.largest),
+    }
+
+
+def status_grid(statuses: Sequence[Status], *, exact: bool) -> Grid:
+    """Return the datasets' accounts; with `exact` in their currency, to the last digit."""
+    shown = [(_exact_row if exact else _row)(status) for status in statuses]
+    columns = dict.fromkeys(name for row in shown for name, cell in row.items() if cell)
+    rows = tuple(tuple(row[name] for name in columns) for row in shown)
+    notes = () if exact else _notes(statuses)
+    return Grid("budget by dataset", tuple(columns), rows, notes)
+
+
+def _row(status: Status) -> dict[str, str]:
+    account, decisive = status.account, status.funds.tighter
+    left = left_words(decisive, status.funds.epsilon_left)
+    if decisive is status.funds.parent:
+        left += f" (of {decisive.dataset})"
+    return {
+        "dataset": account.dataset,
+        "budget": cap_text(account.cap),
+        "spent": f"{bar(account)} {spent_share(account)}",
+        "left": left,
+        "more like the last": "" if status.last is None else f"{status.repetitions:,}",
+        "releases": str(status.releases),
+        "unfinished": ", ".join(status.unfinished),
+        "parent": account.parent or "",
+    }
+
+
+def _notes(statuses: Sequence[Status]) -> tuple[str, ...]:
+    """Say what the columns mean where they need it."""
+    caps = [status.account.cap for status in statuses]
+    if not any(cap.delta for cap in caps):
+        return ()
+    return ("left is the largest epsilon, at the delta of the budget, that one release can have",)
+
+
+def _exact_row(status: Status) -> dict[str, str]:
+    account = status.account
+    return {
+        "dataset": account.dataset,
+        "currency": account.cap.currency,
+        "cap": units_text(account.cap.units),
+        "spent": units_text(account.spent),
+        "left": units_text(account.remaining),
+        "releases": str(status.releases),
+        "unfinished": ", ".join(status.unfinished),
+        "parent": account.parent or "",
+    }
+
+
+def status_json(statuses: Sequence[Status]) -> list[dict[str, object]]:
+    """Return the datasets' accounts as JSON values; amounts are exact decimal text.
+
+    `epsilon_left` is at the cap's delta, and like `more_like_the_last` it is what dataset and
+    parent both have room for.
+    """
+    return [
+        _exact_row(status)
+        | {
+            "releases": status.releases,
+            "unfinished": list(status.unfinished),
+            "parent": status.account.parent,
+            "share_spent": status.account.spent / max(1, status.account.cap.units),
+            "epsilon_left": None if left is None else epsilon_text(left),
+            "more_like_the_last": status.repetitions,
+        }
+        for status in statuses
+        for left in [status.funds.epsilon_left]
+    ]
+
+
+def history_grid(events: Sequence[Event], *, exact: bool) -> Grid:
+    """Return the ledger's events, one a row; amounts as shares of the cap of that time."""
+    rows, caps = [], dict[str, int]()
+    for event in events:
+        fields = event.as_json()
+        dataset, parent, units = str(fields.get("dataset", "")), fields.get("parent"), ""
+        if "units" in fields:
+            number = int(str(fields["units"]))
+            if event.kind in ("register", "change-cap"):
+                caps[dataset] = number
+                units = cap_text(cap_from(event.fields))
+            else:
+                units = percent(number / max(1, caps[dataset]))
+            units = units_text(number) if exact else units
+        rows.append(
+            (
+                str(event.head.seq),
+                event.day,
+                event.kind,
+                dataset + (f" of {parent}" if parent else ""),
+                units,
+                str(fields.get("key", ""))[:12],
+                event.head.hash[:12],
+            )
+        )
+    columns = ("seq", "day", "event", "dataset", "amount", "key", "hash")
+    return Grid("ledger events", columns, tuple(rows))

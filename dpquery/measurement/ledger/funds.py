@@ -1,0 +1,243 @@
+"""What a dataset can still be charged, in terms that people ask in: shares, epsilons, repetitions.
+
+All that speaks of a budget takes its figures from here. None of them is computed from data, and
+each is rounded so that it holds: an epsilon that fits is one whose exact price fits, and an epsilon
+that covers what was spent is one whose exact price is no less. A dataset with a parent is charged
+to two accounts; the one with less left is the one that decides.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpquery.exceptions import SpecError
+from dpquery.measurement import accounting
+from dpquery.measurement.accounting import (
+    EPSILONS,
+    UNIT,
+    Cap,
+    Guarantee,
+    Price,
+    share_of_cap,
+    units_text,
+)
+from dpquery.measurement.ledger.events import Account
+from dpquery.spec.model import Accounting
+from dpquery.strategy.noise_kinds import Noise
+
+DIGITS = 3  # of an epsilon that is offered
+_DECADE = 9 * 10 ** (DIGITS - 1)  # numbers of so many digits between two powers of ten
+_LEAST = -6  # the power of ten of the least epsilon
+_STEPS = 12 * _DECADE  # up to the largest one
+PriceAt = Callable[[Fraction], Price]
+"""Returns the price of a release at an epsilon; SpecError where there can be no such release."""
+
+
+@dataclass(frozen=True)
+class Funds:
+    """A dataset's account, and its parent's if it has one.
+
+    Attributes:
+        account: the dataset's.
+        parent: its parent's, which every charge goes to as well.
+    """
+
+    account: Account
+    parent: Account | None = None
+
+    @property
+    def payers(self) -> tuple[Account, ...]:
+        """All accounts that a release is charged to."""
+        return (self.account,) if self.parent is None else (self.account, self.parent)
+
+    @property
+    def tighter(self) -> Account:
+        """The account with less left, which decides."""
+        return min(self.payers, key=lambda payer: payer.remaining)
+
+    @property
+    def remaining(self) -> int:
+        """Units that can still be charged."""
+        return max(0, self.tighter.remaining)
+
+    def fits(self, price: Price) -> bool:
+        """Whether a release of this price would be accepted: no account would pass its cap."""
+        return all(payer.admits(price.units, price.pure) for payer in self.payers)
+
+    def tightest(self, price: Price) -> Account:
+        """The account with the least room for a price, by either of its sums."""
+
+        def over(payer: Account) -> tuple[bool, Fraction]:
+            ratio = payer.over(price.units, price.pure)
+            return ratio is None, ratio or Fraction(0)
+
+        return max(self.payers, key=over)
+
+    def repetitions(self, price: Price) -> int:
+        """Return how many releases of a price would be accepted, one after another."""
+        over = self.tightest(price).over(price.units, price.pure)
+        return 0 if over is None else int(1 / over)
+
+    def room_for(self, price_at: PriceAt, *, epsilon: Fraction) -> "Room":
+        """Return what there is room for beside or in place of a release.
+
+        Args:
+            price_at: the price of releases like it at any epsilon; it never falls as epsilon grows.
+            epsilon: of the release; there is no release at some epsilons that are very far off.
+        """
+        price = price_at(epsilon)
+        return Room(
+            self,
+            price,
+            repetitions=self.repetitions(price),
+            largest=largest_epsilon(lambda at: self.fits(price_at(at)), near=epsilon),
+        )
+
+    @property
+    def epsilon_left(self) -> Fraction | None:
+        """What a release of the cap's own guarantee could still have; None without an epsilon."""
+        cap = self.tighter.cap
+        if cap.epsilon is None:
+            return None
+        largest = [self._largest_of(cap, noise) for noise in _noises(cap)]
+        return max((epsilon for epsilon in largest if epsilon is not None), default=None)
+
+    def _largest_of(self, cap: Cap, noise: Noise) -> Fraction | None:
+        return largest_epsilon(lambda at: self.fits(_price_at(cap, noise, at)), near=EPSILONS[1])
+
+
+@dataclass(frozen=True)
+class Room:
+    """What some funds have room for.
+
+    Attributes:
+        funds: the accounts.
+        price: of one release.
+        repetitions: how many releases of this price would be accepted, one after another.
+        largest: the largest epsilon of three digits at which one release like it would be accepted;
+            it was priced, and fits. None where none does.
+    """
+
+    funds: Funds
+    price: Price
+    repetitions: int
+    largest: Fraction | None
+
+    @property
+    def share(self) -> float:
+        """The price as a share of the whole cap of the account that decides."""
+        return share_of_cap(self.price, self.funds.tightest(self.price).cap)
+
+
+def price_against(spent: Guarantee, cap: Cap) -> Price:
+    """Return what a guarantee is charged against a cap.
+
+    Raises:
+        BudgetExceededError: the cap cannot be charged for it at all.
+    """
+    return accounting.price_of(spent, cap.currency, cap.unit)
+
+
+def largest_epsilon(fits: Callable[[Fraction], bool], *, near: Fraction) -> Fraction | None:
+    """Return the largest epsilon of three digits that fits, or None where none does.
+
+    Args:
+        fits: whether an epsilon fits; where it does, so does every smaller one. SpecError where
+            there can be no release.
+        near: an epsilon at which there can be one. Where there can be none, the epsilon is too
+            small if it is below this, and too large if it is above.
+    """
+    return _neighbours(fits, near=near)[0]
+
+
+def epsilon_spent(account: Account) -> Fraction | None:
+    """Return the least epsilon of three digits that covers all that is spent, at the cap's delta.
+
+    Privacy: a guarantee of that epsilon is charged no less than was spent, or all that was spent is
+    pure and adds up to no more. None where the cap has no epsilon, or where none of up to 1e6
+    covers it.
+    """
+    cap, spent, pure = account.cap, account.spent, account.pure
+    if cap.epsilon is None:
+        return None
+    if spent == 0:
+        return Fraction(0)
+
+    def short_of(epsilon: Fraction) -> bool:
+        if pure is not None and pure <= epsilon * UNIT:
+            return False
+        return _price_at(cap, _noises(cap)[0], epsilon).units < spent
+
+    return _neighbours(short_of, near=EPSILONS[1])[1]
+
+
+def _neighbours(
+    fits: Callable[[Fraction], bool], *, near: Fraction
+) -> tuple[Fraction | None, Fraction | None]:
+    """Return the largest epsilon of three digits that fits, and the least that does not.
+
+    Both were put to `fits` themselves, so that no error of the search can make either untrue.
+    """
+    fitting, other, low, high = None, None, -1, _STEPS + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        epsilon = _on_grid(middle)
+        try:
+            if fits(epsilon):
+                fitting, low = epsilon, middle
+            else:
+                other, high = epsilon, middle
+        except SpecError:
+            low, high = (middle, high) if epsilon < near else (low, middle)
+    return fitting, other
+
+
+def times_left(over: Fraction) -> str:
+    """Return a charge over what is left, where it does not fit, in two digits, never rounded down.
+
+    >>> times_left(Fraction(1001, 1000))
+    '1.1 times'
+    """
+    step = Fraction(10) ** (math.floor(math.log10(over)) - 1)
+    return f"{float(math.ceil(over / step) * step):,g} times"
+
+
+def epsilon_text(epsilon: Fraction) -> str:
+    """Return an epsilon of three digits as it is typed: exactly.
+
+    >>> epsilon_text(Fraction("2.93")), epsilon_text(Fraction("0.00000123"))
+    ('2.93', '1.23e-06')
+    """
+    return f"{float(epsilon):g}"
+
+
+def cap_text(cap: Cap) -> str:
+    """Return a cap in words."""
+    if cap.epsilon is None:
+        return f"rho {units_text(cap.units)}"
+    delta = f" at delta {float(cap.delta):g}" if cap.delta else ""
+    counted = ", counted as mu^2 of GDP" if cap.currency == "mu^2" else ""
+    return f"epsilon {float(cap.epsilon):g}{delta}{counted}"
+
+
+def _noises(cap: Cap) -> tuple[Noise, ...]:
+    """Return the kinds of noise that a cap can be charged for; first that whose promise is its."""
+    return ("laplace",) if cap.currency == "epsilon" else ("gaussian", "laplace")
+
+
+def _price_at(cap: Cap, noise: Noise, epsilon: Fraction) -> Price:
+    """Return the price of a release at the cap's delta, and at another epsilon.
+
+    Laplace noise is priced by its epsilon alone, which is never less than what it costs.
+    """
+    kind: Accounting = "gdp" if cap.currency == "mu^2" else "zcdp"
+    spent = accounting.guarantee(noise, epsilon=epsilon, delta=cap.delta, accounting=kind)
+    return price_against(spent, cap)
+
+
+def _on_grid(place: int) -> Fraction:
+    """Return an epsilon of DIGITS digits by its place among them, 0 for the least."""
+    decade, step = divmod(place, _DECADE)
+    power = decade + _LEAST - DIGITS + 1
+    return Fraction((10 ** (DIGITS - 1) + step) * 10 ** max(power, 0), 10 ** max(-power, 0))

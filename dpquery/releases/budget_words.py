@@ -1,0 +1,103 @@
+"""What a budget is worth, in the terms that it was declared in: on the screen and in statements."""
+
+import math
+from fractions import Fraction
+
+from dpquery.measurement import accounting
+from dpquery.measurement.accounting import UNIT, units_text
+from dpquery.measurement.ledger.events import Account
+from dpquery.measurement.ledger.funds import Room, cap_text, epsilon_spent, epsilon_text
+from dpquery.releases.formatting import figure, percent
+
+
+def taken_words(charged: int, account: Account, *, parent: Account | None) -> str:
+    """Return what a release takes and all that is spent with it, in one sentence.
+
+    Args:
+        charged: to the release, in units.
+        account: the dataset's, as the release left it.
+        parent: its parent's then, if it has one; where less is left there, it has the first word.
+    """
+    decisive, whose = account, ""
+    if parent is not None and parent.remaining < account.remaining:
+        decisive, whose = parent, f" of {parent.dataset}"
+    text = (
+        f"this release takes {percent(_share(charged, decisive))} of the budget{whose}; "
+        f"{_spent(account)} has been spent on dataset {account.dataset} up to this release"
+    )
+    if parent is None:
+        return text
+    return f"{text}, and {_spent(parent)} on all datasets of {parent.dataset} together"
+
+
+def exact_words(account: Account, *, parent: Account | None) -> str:
+    """Return what a dataset and its parent have spent of their caps, to the last digit."""
+    text = f"{_exactly(account)} has been spent on dataset {account.dataset} up to this release"
+    if parent is None:
+        return text
+    return f"{text}, and {_exactly(parent)} on all datasets of {parent.dataset} together"
+
+
+def room_words(room: Room, noun: str) -> str:
+    """Return how many releases like one fit, and the largest epsilon of a single one.
+
+    >>> from dpquery.measurement.accounting import Cap, Price
+    >>> from dpquery.measurement.ledger.funds import Funds
+    >>> price, funds = Price(7, "epsilon", "row"), Funds(Account("town", Cap("epsilon", 30)))
+    >>> room_words(Room(funds, price, 4, Fraction("2.93")), "more like it")
+    '4 more like it fit what is left, or one at epsilon 2.93'
+    """
+    number, largest = room.repetitions, room.largest
+    left = "what is left"
+    if room.funds.tighter is room.funds.parent:
+        left += f" for all datasets of {room.funds.tighter.dataset} together"
+    if largest is None:
+        return f"none fits {left}"
+    one = f"one at epsilon {epsilon_text(largest)}"
+    if number == 0:
+        return f"none fits {left}, but {one} does"
+    return f"{number:,} {noun} {'fits' if number == 1 else 'fit'} {left}, or {one}"
+
+
+def spent_share(account: Account) -> str:
+    """Return the share of a cap that is spent."""
+    return percent(float(account.share_spent))
+
+
+def bar(account: Account, *, width: int = 20) -> str:
+    """Return a bar that fills as a cap is spent: never empty then, and full with nothing left."""
+    spent = account.share_spent
+    filled = min(math.ceil(spent * width), width - 1) if spent < 1 else width
+    return f"[{'#' * filled}{'.' * (width - filled)}]"
+
+
+def left_words(account: Account, epsilon: Fraction | None) -> str:
+    """Return what is left of a cap, as it was declared: in epsilon, or in rho."""
+    if account.share_spent >= 1:
+        return "nothing"
+    if account.cap.epsilon is None:
+        return f"rho {figure(account.remaining / UNIT)}"
+    return "almost nothing" if epsilon is None else f"epsilon {epsilon_text(epsilon)}"
+
+
+def _share(units: int, account: Account) -> float:
+    return units / max(1, account.cap.units)
+
+
+def _spent(account: Account) -> str:
+    """Return what is spent of a cap, as it was declared; an epsilon covers it."""
+    cap, epsilon = account.cap, epsilon_spent(account)
+    if epsilon is None:  # a cap in rho, or nobody could ask for so much
+        return f"{spent_share(account)} of {cap_text(cap)}"
+    amount = f"epsilon {epsilon_text(epsilon)} of {cap_text(cap).removeprefix('epsilon ')}"
+    return f"{amount} ({spent_share(account)})"
+
+
+def _exactly(account: Account) -> str:
+    """Return what is spent of a cap: exactly, and as epsilon where the cap has a delta."""
+    cap = account.cap
+    amount = f"{cap.currency} {units_text(account.spent)} of {units_text(cap.units)}"
+    if cap.delta:
+        epsilon = accounting.epsilon_of_units(cap, account.spent)
+        amount += f" (epsilon {epsilon:.4g} at delta {float(cap.delta):g})"
+    return amount

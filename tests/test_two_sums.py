@@ -1,0 +1,249 @@
+"""No adaptive adversary gets more out of a dataset than its cap promises, by either of its sums.
+
+Mechanisms with two or three outcomes, so that all of it is a sum: the adversary sees every outcome,
+then picks the next mechanism that the account admits, or stops. Its best strategy is found by going
+through all of them, and what it reaches, the sum of (P - exp(epsilon) Q)+ over all transcripts, is
+compared with the cap's delta. The account is the ledger's; filters that are wrong must be caught.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from ledgers import opened
+from scipy.special import logsumexp
+from scipy.stats import norm
+
+from dpquery.exceptions import BudgetExceededError
+from dpquery.measurement.accounting import UNIT, Cap, Price, budget_cap
+from dpquery.measurement.gaussian_curve import squared_mu_of_pure
+from dpquery.measurement.ledger.events import Account
+from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.ledger.registered_caps import ParentCap
+from dpquery.spec.model import Budget, Privacy
+
+EPSILON, DELTA = Fraction(1), Fraction("0.03")
+ORDERS = 1 + np.geomspace(1e-4, 1e4, 400)
+
+
+@dataclass(frozen=True)
+class Coin:
+    """Outcomes with their probabilities under either dataset, and what it is charged."""
+
+    p: tuple[float, ...]
+    q: tuple[float, ...]
+    pure: int | None
+    rho: int
+    squared_mu: int
+
+    def units(self, currency):
+        return self.rho if currency == "rho" else self.squared_mu
+
+    def swapped(self):
+        return replace(self, p=self.q, q=self.p)
+
+
+def randomised_response(epsilon):
+    p = 1 / (1 + math.exp(-float(epsilon)))
+    return Coin(
+        (p, 1 - p),
+        (1 - p, p),
+        math.ceil(epsilon * UNIT),
+        math.ceil(epsilon**2 / 2 * UNIT),
+        math.ceil(squared_mu_of_pure(epsilon) * UNIT),
+    )
+
+
+def bounded_noise(mu):
+    """Gaussian noise of which three ranges are seen: mu-GDP, and so mu^2 / 2-zCDP."""
+    cuts = norm.cdf([-0.5 * mu, 1.8 + mu / 2])
+    moved = norm.cdf([-1.5 * mu, 1.8 - mu / 2])
+    p, q = (np.diff([0, *c, 1]) for c in (cuts, moved))
+    units = math.ceil(Fraction(mu) ** 2 * UNIT)
+    return Coin(tuple(p), tuple(q), None, math.ceil(Fraction(units, 2)), units)
+
+
+MENU = [
+    randomised_response(Fraction(1)),
+    randomised_response(Fraction(1, 2)),
+    randomised_response(Fraction(1, 4)),
+    bounded_noise(0.62),
+    bounded_noise(0.31),
+]
+MENU += [coin.swapped() for coin in MENU]
+
+
+def worst(account, admits, charged, p=1.0, q=1.0, depth=5):
+    """The most that any strategy reaches from here, in so many steps."""
+    best = max(0.0, p - math.exp(EPSILON) * q)
+    if depth:
+        for coin in MENU:
+            units = coin.units(account.cap.currency)
+            if admits(account, units, coin.pure):
+                after = charged(account, units, coin.pure)
+                best = max(
+                    best,
+                    sum(
+                        worst(after, admits, charged, p * a, q * b, depth - 1)
+                        for a, b in zip(coin.p, coin.q, strict=True)
+                    ),
+                )
+    return best
+
+
+def fresh(accounting, epsilon=EPSILON, delta=DELTA):
+    cap = budget_cap(Budget(epsilon=epsilon, delta=delta, accounting=accounting), Privacy())
+    return Account("people", cap)
+
+
+@pytest.mark.parametrize("accounting", ["zcdp", "gdp"])
+def test_no_adversary_reaches_more_than_delta(accounting):
+    account = fresh(accounting)
+    assert 0 < worst(account, Account.admits, Account.charged, depth=4) <= float(DELTA)
+
+
+def test_the_mechanisms_are_what_they_are_charged_for():
+    for coin in MENU:
+        p, q = np.array(coin.p), np.array(coin.q)
+        for a, b in ((p, q), (q, p)):
+            terms = np.outer(ORDERS - 1, np.log(a / b)) + np.log(a)
+            divergence = logsumexp(terms, axis=1) / (ORDERS - 1)
+            assert (divergence <= ORDERS * coin.rho / UNIT * (1 + 1e-9)).all()
+            order = np.argsort(-a / b)  # the corners of the trade-off curve
+            power, level = np.cumsum(a[order])[:-1], np.cumsum(b[order])[:-1]
+            mu = math.sqrt(coin.squared_mu / UNIT)
+            assert (norm.ppf(power) - norm.ppf(level) <= mu * (1 + 1e-9)).all()
+        if coin.pure is not None:
+            assert np.abs(np.log(p / q)).max() <= coin.pure / UNIT * (1 + 1e-9)
+    assert np.abs(np.log(np.array(MENU[3].p) / MENU[3].q)).max() > EPSILON
+
+
+def forgets_that_a_release_was_not_pure(account, units, pure):
+    return replace(account.charged(units, 0), pure=account.pure + (pure or 0))
+
+
+def counts_the_pure_apart(account, units, pure):
+    """Each kind fills a sum of its own."""
+    return replace(
+        account.charged(units if pure is None else 0, 0), pure=account.pure + (pure or 0)
+    )
+
+
+def never_mind_the_pure_sum(account, units, pure):
+    return pure is not None or units <= account.remaining
+
+
+@pytest.mark.parametrize("accounting", ["zcdp", "gdp"])
+@pytest.mark.parametrize(
+    ("admits", "charged"),
+    [
+        (Account.admits, forgets_that_a_release_was_not_pure),
+        (Account.admits, counts_the_pure_apart),
+        (never_mind_the_pure_sum, Account.charged),
+    ],
+)
+def test_a_wrong_filter_is_caught(accounting, admits, charged):
+    assert worst(fresh(accounting), admits, charged, depth=3) > 1.2 * float(DELTA)
+
+
+def test_pure_releases_alone_fill_the_epsilon_of_the_cap_exactly():
+    account, tenth = fresh("zcdp", Fraction(1), Fraction(1, 10**9)), UNIT // 10
+    for _ in range(10):
+        assert account.admits(account.cap.units, tenth)
+        account = account.charged(account.cap.units, tenth)
+    assert not account.admits(1, 1)
+    assert not account.admits(1, None)
+    assert account.share_spent == 1
+
+
+def test_after_a_release_that_is_not_pure_only_the_sum_in_the_currency_counts():
+    account = fresh("zcdp")
+    mixed = account.charged(1, UNIT // 10).charged(1, None)
+    assert not mixed.admits(account.cap.units, 1)
+    assert mixed.admits(account.cap.units - 2, None)
+    assert not mixed.charged(1, 1).admits(account.cap.units - 2, 1)
+
+
+def test_a_cap_in_rho_alone_has_no_sum_of_epsilons():
+    account = Account("people", budget_cap(Budget(rho=Fraction(1)), Privacy()))
+    assert not account.admits(UNIT + 1, 1)
+
+
+def charge(ledger, key, units, *, epsilon=None, dataset="people"):
+    pure = None if epsilon is None else math.ceil(Fraction(epsilon) * UNIT)
+    native = {"zcdp": str(Fraction(units, UNIT))} if epsilon is None else {"pure": epsilon}
+    with ledger.hold(key):
+        price = Price(units, CAP.currency, CAP.unit, pure)
+        ledger.lookup(dataset, key=key, price=price)
+        ledger.reserve(dataset, key=key, price=price, native=native, details={})
+
+
+CAP = Cap("rho", UNIT // 10, epsilon=Fraction(4), delta=Fraction(1, 10**9))
+
+
+def account_of(ledger, dataset="people"):
+    return next(s.account for s in ledger.status() if s.account.dataset == dataset)
+
+
+def test_the_ledger_counts_both_sums_again_when_it_is_opened(tmp_path):
+    path = tmp_path / "state" / "ledger.db"
+    with Ledger.open(path, create=True) as ledger:
+        ledger.register("people", CAP)
+        charge(ledger, "a", UNIT, epsilon="3/2")
+        charge(ledger, "b", UNIT, epsilon="5/2")
+        with pytest.raises(BudgetExceededError):
+            charge(ledger, "c", 1, epsilon="1/1000000")
+        with pytest.raises(BudgetExceededError):
+            charge(ledger, "d", 1)
+        ledger.abandon("a")
+    with opened(path) as ledger:
+        account = account_of(ledger)
+        assert (account.spent, account.pure) == (2 * UNIT, 4 * UNIT)
+        with pytest.raises(BudgetExceededError):
+            charge(ledger, "a", UNIT, epsilon="3/2")
+        charge(ledger, "b", UNIT, epsilon="5/2")  # goes on at no charge
+        assert account_of(ledger) == account
+
+
+def test_one_release_that_is_not_pure_ends_the_sum_of_epsilons_for_good(tmp_path):
+    path = tmp_path / "state" / "ledger.db"
+    with Ledger.open(path, create=True) as ledger:
+        ledger.register("people", CAP)
+        charge(ledger, "gaussian", UNIT // 50)
+        with pytest.raises(BudgetExceededError):
+            charge(ledger, "laplace", UNIT, epsilon="1")
+        ledger.abandon("gaussian")
+        with pytest.raises(BudgetExceededError):
+            charge(ledger, "laplace", UNIT, epsilon="1")
+        charge(ledger, "small", UNIT // 50, epsilon="1/5")
+        assert account_of(ledger).pure is None
+
+
+def test_a_parent_adds_up_the_epsilons_of_all_its_datasets(tmp_path):
+    path = tmp_path / "state" / "ledger.db"
+    panel = ParentCap("panel", replace(CAP, unit="row, add-remove"))
+    with Ledger.open(path, create=True) as ledger:
+        ledger.register("people", CAP)
+        charge(ledger, "before", UNIT, epsilon="1")
+        ledger.register("others", CAP, parent=panel)
+        ledger.change_cap("people", CAP, parent=panel)
+        assert account_of(ledger, "panel").pure == UNIT
+        charge(ledger, "one", UNIT, epsilon="3", dataset="others")
+        with pytest.raises(BudgetExceededError):
+            charge(ledger, "two", UNIT, epsilon="1/10")
+        parent = account_of(ledger, "panel")
+        assert (parent.spent, parent.pure) == (2 * UNIT, 4 * UNIT)
+
+
+def test_the_guarantee_on_record_is_the_one_that_was_priced(tmp_path):
+    path = tmp_path / "state" / "ledger.db"
+    with Ledger.open(path, create=True) as ledger:
+        ledger.register("people", CAP)
+        price = Price(UNIT, CAP.currency, CAP.unit, UNIT // 2)
+        with ledger.hold("k"):
+            for native in ({}, {"zcdp": "1/2"}, {"pure": "1"}, {"pure": "1/2", "zcdp": "1"}):
+                with pytest.raises(ValueError, match="guarantee"):
+                    ledger.reserve("people", key="k", price=price, native=native, details={})
+        assert account_of(ledger).spent == 0
