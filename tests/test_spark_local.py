@@ -251,8 +251,10 @@ def refusal(*locations, spec=AGE):
 @SPARK
 def test_what_is_no_table_of_rows_is_refused_before_the_charge(spark, tmp_path):
     (tmp_path / "a.csv").write_text(f"age\n{CANARY}\n")
-    assert "no Parquet file" in refusal(f"spark:{tmp_path}/a.csv")
-    assert "no Parquet file" in refusal(f"spark:{tmp_path}/none/*.parquet")
+    assert "a.csv is not a Parquet file" in refusal(f"spark:{tmp_path}/a.csv")
+    (tmp_path / "empty").mkdir()
+    for name in ("none/*.parquet", "none", "empty"):
+        assert f"{name} is no file, folder or glob" in refusal(f"spark:{tmp_path}/{name}")
     pq.write_table(pa.table({"age": [1]}), tmp_path / "good.parquet")
     pq.write_table(pa.table({"years": [1]}), tmp_path / "other.parquet")
     message = refusal(f"spark:{tmp_path}/*.parquet")

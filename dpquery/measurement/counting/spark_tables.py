@@ -257,16 +257,20 @@ def _of_files(
 
 
 def _files(session: "SparkSession", place: str) -> list[str]:
-    """Return the Parquet files that a path, a folder or a glob stands for."""
+    """Return the files that a path, a folder or a glob stands for."""
+    files: list[str] = []
     try:
-        reader = session.read.option("recursiveFileLookup", "true")
-        return sorted(map(unquote, reader.parquet(place).inputFiles()))
+        # With any schema, so that no file is opened yet: their names are wanted.
+        reader = session.read.option("recursiveFileLookup", "true").schema("name string")
+        files = sorted(map(unquote, reader.parquet(place).inputFiles()))
     except spark_errors():
         pass
-    raise DataError(
-        f"{PREFIX}{place} is no Parquet file, folder or glob of them that Spark can read, and "
-        f"{PREFIX}{_TABLE}NAME is a table of its catalogue; give one or the other, in quotes"
-    )
+    if not files:
+        raise DataError(
+            f"{PREFIX}{place} is no file, folder or glob of files that Spark can read, and "
+            f"{PREFIX}{_TABLE}NAME is a table of its catalogue; give one or the other, in quotes"
+        )
+    return files
 
 
 def _of_parquet(session: "SparkSession", files: Sequence[str]) -> "DataFrame":
