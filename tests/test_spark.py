@@ -166,6 +166,12 @@ def test_without_the_extra_a_table_on_spark_is_refused_with_the_remedy(monkeypat
         check_header(["spark:x.parquet"], spec_of(single("age", Integers(0, 9))))
 
 
+def test_a_spark_whose_log_is_printed_is_refused(monkeypatch):
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "25333")
+    with pytest.raises(DataError, match="run dpquery without it"):
+        check_header(["spark:x.parquet"], spec_of(single("age", Integers(0, 9))))
+
+
 def test_locations_on_spark_stand_alone_and_keep_their_slashes(tmp_path):
     from dpquery.commands.arguments import as_data
 

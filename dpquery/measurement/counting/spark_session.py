@@ -56,6 +56,11 @@ def spark_session() -> "SparkSession":
 
     The master is that of Spark's own configuration, as all that is not set here.
     """
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        raise DataError(
+            "spark-submit has started Spark, whose log tells of the data; run dpquery without it, "
+            "and set in PYSPARK_SUBMIT_ARGS what spark-submit was given"
+        )
     try:
         from pyspark.sql import SparkSession
     except ImportError:
