@@ -3,7 +3,9 @@
 import inspect
 import itertools
 import os
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +30,17 @@ def keys_of(ids, keys=None):
     words, ok = (keys or PersonKeys()).of(pa.array(ids, pa.binary()))
     assert words.shape == (2, len(ids))
     return [tuple(key) if own else None for key, own in zip(words.T.tolist(), ok, strict=True)]
+
+
+def test_an_id_has_one_key_in_all_threads_that_come_upon_it():
+    def slow(size):
+        time.sleep(0.05)
+        return os.urandom(size)
+
+    keys, ids = PersonKeys(slow), [b"x" * 40, b"y" * 60]
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(lambda _: keys_of(ids, keys), range(2))
+    assert one == other
 
 
 @FUZZ

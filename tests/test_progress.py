@@ -18,7 +18,7 @@ from dpquery.data_check.file_records import FileRecords
 from dpquery.exceptions import OutOfTimeError
 from dpquery.measurement.counting import tabulate
 from dpquery.measurement.counting.locations import sources_of
-from dpquery.progress import Shares, Work, current_reporter, report_progress, reporting
+from dpquery.progress import Share, Work, current_reporter, report_progress, reporting
 from dpquery.spec.domain import Integers
 
 
@@ -85,7 +85,7 @@ def test_the_share_of_a_work_never_falls_and_is_one_at_most():
         Work("reading").report(0.125)
     assert [line.done for line in lines] == [0.0, 0.5, 0.5, 0.75, 1.0, 1.0, 0.125]
     assert lines[3] == "reading: 75%"
-    assert all(isinstance(line, Shares) and line.words == "reading" for line in lines)
+    assert all(isinstance(line, Share) and line.words == "reading" for line in lines)
 
 
 @pytest.fixture
@@ -113,9 +113,9 @@ def shares_of(work):
 def test_the_share_that_is_read_never_falls_whatever_the_files_and_passes(
     parts, monkeypatch, limit
 ):
-    monkeypatch.setattr(tabulate, "MAX_STATE_BYTES", limit)
     spec = spec_of(single("age", Integers(0, 9)), person="id", max_rows=2)
-    tally = tabulate._Tally(spec, [(0,)], [np.arange(spec.domain.shape[0])])
+    classes = [np.arange(spec.domain.shape[0])]
+    tally = tabulate._Tally(spec, [(0,)], classes, memory=limit)
     passes = []
     monkeypatch.setattr(tally, "end_pass", lambda end=tally.end_pass: passes.append(1) or end())
     shares = shares_of(lambda: tabulate._tabulate(parts, tally, chunk_bytes=4096))

@@ -144,6 +144,14 @@ INPUT = (
         (FIRST_ROWS, SAME_KEY),
     ),
     Mutant(
+        "two threads draw the numbers of person keys at once",
+        "a person with a long id is two, and counts twice as often as the rows are limited to",
+        "PersonKeys._first_factors",
+        "with self._drawing:",
+        "with Lock():",
+        ("test_persons.py::test_an_id_has_one_key_in_all_threads_that_come_upon_it",),
+    ),
+    Mutant(
         "ids are compared by their first 16 bytes",
         "persons with long ids share one limit",
         "PersonKeys.of",

@@ -13,6 +13,7 @@ import pyarrow as pa
 from dpquery.arrays import Floats
 
 _Is = pa.types
+_TEXTUAL = (_Is.is_binary, _Is.is_large_binary, _Is.is_large_string)
 
 
 def texts_of(values: pa.Array, decimal: str) -> pa.Array:
@@ -22,12 +23,12 @@ def texts_of(values: pa.Array, decimal: str) -> pa.Array:
         values: of any type that a source may have but a dictionary; texts are themselves.
         decimal: the mark that the spec declares for numbers.
     """
-    if _Is.is_binary(values.type) and not values.null_count:
-        return values
-    written = [
-        text.encode() if isinstance(text, str) else text or b"" for text in _texts(values, decimal)
-    ]
-    return pa.array(written, pa.large_binary())
+    if _Is.is_integer(values.type):
+        values = values.cast(pa.large_string())
+    if any(is_one(values.type) for is_one in _TEXTUAL):
+        return values.cast(pa.large_binary()).fill_null(b"")
+    written = pa.array(_texts(values, decimal), pa.large_string())
+    return written.cast(pa.large_binary()).fill_null(b"")
 
 
 def doubles(values: pa.Array) -> Floats:
@@ -39,13 +40,11 @@ def doubles(values: pa.Array) -> Floats:
     return written.astype(np.float64, copy=False)
 
 
-def _texts(values: pa.Array, decimal: str) -> Iterable[str | bytes | None]:
+def _texts(values: pa.Array, decimal: str) -> Iterable[str | None]:
     """Return the text of each value, as the module says; None for null."""
     kind = values.type
     if _Is.is_boolean(kind):
         return (None if value is None else str(value).lower() for value in values.to_pylist())
-    if _Is.is_integer(kind):
-        return (None if value is None else str(value) for value in values.to_pylist())
     if _Is.is_floating(kind):
         return (
             None if missing else repr(number).replace(".", decimal)
@@ -60,10 +59,8 @@ def _texts(values: pa.Array, decimal: str) -> Iterable[str | bytes | None]:
         zone = "" if kind.tz is None else "Z"
         times = values.cast(pa.timestamp(kind.unit)).cast(pa.string()).to_pylist()
         return (None if time is None else _without_zeros(time) + zone for time in times)
-    if _Is.is_date(kind) or _Is.is_time(kind):
-        written = values.cast(pa.string()).to_pylist()
-        return (None if text is None else _without_zeros(text) for text in written)
-    return values.cast(pa.large_binary()).to_pylist()  # type: ignore[no-any-return]
+    written = values.cast(pa.string()).to_pylist()  # a date, or a time of day
+    return (None if text is None else _without_zeros(text) for text in written)
 
 
 def _without_zeros(time: str) -> str:
