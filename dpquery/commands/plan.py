@@ -1,5 +1,6 @@
 """plan() as a straight line: the best strategy for a workload, without any data."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -162,7 +163,9 @@ def _mechanism_request(mechanism: str, proxy: FilePath | None, *, search: bool) 
 
 def _currencies(ledger_path: Path) -> dict[str, accounting.Currency]:
     """Return what the losses of all datasets on record are added up in."""
-    with Ledger.open(ledger_path, create=True) as ledger:
+    if not os.path.lexists(ledger_path):
+        return {}
+    with Ledger.open(ledger_path, create=False) as ledger:
         return ledger.currencies()
 
 

@@ -90,24 +90,31 @@ class _Offer:
     Attributes:
         selection: the strategy.
         shares: prices it.
-        units: its price at the guarantee.
+        units: its price at the guarantee; None where its noise cannot be drawn there.
         asked: that guarantee's epsilon, and the unit noise there.
-        share: of the whole budget.
     """
 
     selection: PlannedSelection
     shares: BudgetShares
-    units: int
+    units: int | None
     asked: AtShare
-    share: float
 
-    def score_at(self, share: float) -> float:
+    @property
+    def share(self) -> Fraction:
+        """Its price over the whole cap: what is added up, in the accounting that suits it."""
+        whole = max(1, self.shares.cap.units)
+        return Fraction(whole if self.units is None else self.units, whole)
+
+    @property
+    def too_dear(self) -> bool:
+        """Whether the whole budget does not pay for it, by either sum."""
+        return self.shares.share_at(self.selection, self.asked.epsilon) > 1
+
+    def score_at(self, share: Fraction) -> float:
         """Return what the plan minimises where so much of the budget is spent."""
         bought: AtShare | None = self.asked
-        if math.isinf(self.share):
-            return math.inf
         if share < self.share:
-            units = int(self.units * (share / self.share))
+            units = int(share * self.shares.cap.units)
             bought = self.shares.bought(self.selection, units, near=self.asked.epsilon)
         score = self.selection.score
         return math.inf if bought is None or score is None else bought.std * score
@@ -132,9 +139,9 @@ def by_noise(plan: Plan, spec: Spec, workload: Workload, terms: Terms) -> Counte
     ]
     least = min(offer.share for offer in offers)
     if plan.targets and terms.epsilon is None:
-        best = min(offers, key=lambda offer: offer.share)
+        best = min(offers, key=lambda offer: (offer.too_dear, offer.share))
     else:
-        best = min(offers, key=lambda offer: (offer.share > 1, offer.score_at(least)))
+        best = min(offers, key=lambda offer: (offer.too_dear, offer.score_at(least)))
     noise = best.selection.noise
     reason = f"the plan prefers {noise.capitalize()} noise, which takes least in it"
     return Counted(CHEAPEST[noise], reason, settled=False)
@@ -148,6 +155,6 @@ def _offer(
     if epsilon is None and plan.targets:
         epsilon = least_epsilon(selection, counted, delta=terms.delta)
     epsilon = epsilon or Fraction(1)
-    asked, share = shares.at(selection, epsilon), shares.share_at(selection, epsilon)
-    units = 0 if math.isinf(share) else shares.pricing(selection)(epsilon).units
-    return _Offer(selection, shares, units, asked, share)
+    drawn = not math.isinf(shares.share_at(selection, epsilon))
+    units = shares.pricing(selection)(epsilon).units if drawn else None
+    return _Offer(selection, shares, units, shares.at(selection, epsilon))

@@ -8,6 +8,7 @@ adds its rows.
 from mutants.accounting import ACCOUNTING
 from mutants.check import CHECK
 from mutants.counted import COUNTED
+from mutants.currencies import CURRENCIES
 from mutants.input import INPUT
 from mutants.ledger import LEDGER
 from mutants.ledger_storage import LEDGER_STORAGE
@@ -23,6 +24,7 @@ from mutants.values import VALUES
 MUTANTS = (
     *NOISE,
     *ACCOUNTING,
+    *CURRENCIES,
     *INPUT,
     *VALUES,
     *COUNTED,
@@ -40,7 +42,7 @@ MUTANTS = (
 CHEAPEST = (
     "true answers are returned",
     "the bulk sampler's scale is 2 % too small",
-    "a charge in epsilon is rounded down",
+    "a charge is rounded down",
     "the first measurement is free",
     "the chain is not verified",
     "a person's id is not stripped of spaces",

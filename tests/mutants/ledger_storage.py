@@ -192,8 +192,8 @@ LEDGER_STORAGE = (
         "a dataset brings nothing of what it spent to its parent",
         "what was spent before is spent again on the same people",
         "LedgerState._adopt",
-        "replace(parent, spent=parent.spent + child.spent)",
-        "replace(parent, spent=parent.spent)",
+        "parent.charged(child.spent, child.pure)",
+        "parent",
         (
             "test_ledger_parent.py::test_a_dataset_charged_before_brings_what_it_spent_to_its_parent",
         ),
@@ -260,7 +260,7 @@ LEDGER_STORAGE = (
         "a dataset comes under a parent that has no room for what it spent",
         "more than the parent's cap is spent",
         "_adoption",
-        "    if account.spent > max(0, parent.remaining):",
+        "    if account.spent and not parent.admits(account.spent, account.pure):",
         "    if False:",
         (
             "test_ledger_parent.py::"
