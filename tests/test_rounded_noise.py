@@ -105,6 +105,14 @@ def test_every_draw_is_what_its_bytes_make_it_in_fractions(noise, scale):
 
 
 @pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_exponent_is_that_of_the_very_scale(noise, scale):
+    law = BlockLaw.of(noise, scale)
+    for steps in (1, 7, law.start(law.blocks), Fraction(10, 3)):
+        assert law.exponent(steps) == exponent(noise, scale, Fraction(steps) / 2**law.halvings)
+
+
+@pytest.mark.parametrize("scale", SCALES)
 def test_a_step_is_rounded_to_one_integer_whatever_is_drawn_within_it(scale):
     law = BlockLaw.of("rounded", scale)
     steps = {*range(200), *range(law.start(law.blocks) - 50, law.start(law.blocks) + 50)}
