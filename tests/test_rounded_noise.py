@@ -36,6 +36,7 @@ class Tape:
         return drawn
 
     def word(self, size):
+        assert len(self.drawn) >= size
         word, self.drawn = int.from_bytes(self.drawn[:size], "little"), self.drawn[size:]
         return word
 
