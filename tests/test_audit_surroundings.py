@@ -10,7 +10,7 @@ import pytest
 from cli_support import refused
 
 from dpquery.audit import run as audit_run
-from dpquery.audit.cases.expected_noise import rho_of
+from dpquery.audit.cases.expected_noise import mu_of, rho_of
 from dpquery.audit.cases.planned_cases import planned_case
 from dpquery.audit.cases.specs_and_records import CASES, Size
 from dpquery.audit.checks import processes
@@ -58,10 +58,12 @@ def test_measurements_that_are_no_whole_numbers_are_no_measurements(tmp_path, co
 
 @pytest.mark.parametrize("epsilon", ["1e-6", "1e-3", "1", "30", "1e4", "1e6"])
 @pytest.mark.parametrize("delta", ["1e-100", "1e-30", "1e-9", "1e-3", "0.5"])
-def test_rho_worked_out_apart_is_that_of_the_product_at_the_extremes(epsilon, delta):
+def test_rho_and_mu_worked_out_apart_are_those_of_the_product_at_the_extremes(epsilon, delta):
     terms = {"epsilon": Fraction(epsilon), "delta": Fraction(delta)}
     amount = float(guarantee("gaussian", **terms).amount)
     assert rho_of(float(epsilon), float(delta)) == pytest.approx(amount, rel=1e-10)
+    squared = float(guarantee("gaussian", **terms, accounting="gdp").amount)
+    assert mu_of(float(epsilon), float(delta)) ** 2 == pytest.approx(squared, rel=1e-9)
 
 
 @pytest.mark.parametrize("plant", ["network", "missing"])

@@ -36,6 +36,7 @@ class Tape:
         return drawn
 
     def word(self, size):
+        assert len(self.drawn) >= size
         word, self.drawn = int.from_bytes(self.drawn[:size], "little"), self.drawn[size:]
         return word
 
@@ -102,6 +103,14 @@ def test_every_draw_is_what_its_bytes_make_it_in_fractions(noise, scale):
         if abs(value) < far:
             assert one_draw(noise, scale, tape) == value
             assert not tape.drawn
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_exponent_is_that_of_the_very_scale(noise, scale):
+    law = BlockLaw.of(noise, scale)
+    for steps in (1, 7, law.start(law.blocks), Fraction(10, 3)):
+        assert law.exponent(steps) == exponent(noise, scale, Fraction(steps) / 2**law.halvings)
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -93,8 +93,8 @@ OUTPUT = (
         "standard errors are those of noise of half the variance",
         "every number seems better than it is",
         "standard_deviation",
-        "spread = math.sqrt(2) if",
-        "spread = 1.0 if",
+        "return math.sqrt(2) * scale * 2.0**shift",
+        "return scale * 2.0**shift",
         ("test_mechanism.py::test_the_standard_deviation_that_is_stated_is_that_of_what_is_drawn",),
     ),
     Mutant(

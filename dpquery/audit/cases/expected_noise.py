@@ -10,12 +10,15 @@ from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import erfcx, log_ndtr, ndtr
 
 from dpquery.audit.cases.dense_strategy import Cell, DenseStrategy
 from dpquery.audit.statistics import NoiseDistribution
-from dpquery.spec.model import Privacy
+from dpquery.spec.model import Accounting, Privacy
 
+_FAR = 1e4  # deltas below exp(-_FAR) are as good as 0
+_SPAN = 18.0  # mu lies within exp(+-_SPAN) for epsilon from 1e-6 to 1e6, and delta from 1e-100
 MOST_PAIRS = 2_000  # of columns that are compared one by one; of more, their norms are added
 
 
@@ -24,7 +27,7 @@ class ExpectedNoise:
     """The noise that a guarantee takes.
 
     Attributes:
-        amount: the epsilon of pure DP, or the rho of zCDP.
+        amount: the epsilon of pure DP, the rho of zCDP, or the squared mu of GDP.
         sensitivity: in steps of the grid: D1 for Laplace noise, D2^2 for Gaussian noise.
         law: of the noise.
         worst: the cell whose records move the answers furthest; for "replace" also the one that
@@ -43,9 +46,17 @@ class ExpectedNoise:
 
 
 def expected_noise(
-    strategy: DenseStrategy, privacy: Privacy, *, epsilon: Fraction, delta: Fraction
+    strategy: DenseStrategy,
+    privacy: Privacy,
+    *,
+    epsilon: Fraction,
+    delta: Fraction,
+    accounting: Accounting,
 ) -> ExpectedNoise:
-    """Return the noise that (epsilon, delta) takes for a strategy and a protected unit."""
+    """Return the noise that (epsilon, delta) takes for a strategy and a protected unit.
+
+    Gaussian noise is rounded continuous noise where losses are added up as GDP, else discrete.
+    """
     power = 1 if strategy.noise == "laplace" else 2
     norms = {cell: column_norm(strategy, cell, power) for cell in strategy.cells}
     worst = max(norms, key=lambda cell: norms[cell])
@@ -61,6 +72,10 @@ def expected_noise(
             NoiseDistribution("laplace", Fraction(sensitivity) / epsilon),
             pair,
         )
+    if accounting == "gdp":
+        mu = mu_of(float(epsilon), float(delta))
+        law = NoiseDistribution("rounded", Fraction(math.sqrt(sensitivity) / mu))
+        return ExpectedNoise(Fraction(mu) ** 2, sensitivity, law, pair)
     rho = rho_of(float(epsilon), float(delta))
     scale = Fraction(math.sqrt(sensitivity / (2 * rho)))
     return ExpectedNoise(Fraction(rho), sensitivity, NoiseDistribution("gaussian", scale), pair)
@@ -88,6 +103,28 @@ def rho_of(epsilon: float, delta: float) -> float:
     optimum = minimize_scalar(less_rho, bounds=(near - 0.1, near + 0.1), method="bounded",
                             options={"xatol": 1e-10})  # fmt: skip
     return -float(optimum.fun)
+
+
+def mu_of(epsilon: float, delta: float) -> float:
+    """Return the mu at which Gaussian noise is (epsilon, delta)-DP and no better [BW18].
+
+    With u = epsilon / mu - mu / 2 and v = u + mu, and M the ratio of Mills,
+        delta = Phi(-u) - exp(epsilon) Phi(-v) = phi(u) (M(u) - M(v)).
+    """
+
+    def excess(log_mu: float) -> float:
+        mu = math.exp(log_mu)
+        u = epsilon / mu - mu / 2
+        if u < 0:
+            reached = math.log(ndtr(-u) - math.exp(epsilon + float(log_ndtr(-u - mu))))
+        elif u > _FAR:
+            reached = -math.inf
+        else:
+            ratios = erfcx(u / math.sqrt(2)) - erfcx((u + mu) / math.sqrt(2))
+            reached = math.log(ratios / 2) - u**2 / 2
+        return max(reached, -_FAR) - math.log(delta)
+
+    return math.exp(brentq(excess, -_SPAN, _SPAN, xtol=1e-15, rtol=1e-15))
 
 
 def cells_of(counts: Counter[tuple[int, ...]], strategy: DenseStrategy) -> Counter[Cell]:

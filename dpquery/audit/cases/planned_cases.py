@@ -53,7 +53,9 @@ class PlannedCase:
     @property
     def subject(self) -> str:
         """The case, strategy, noise and number of rows in a few words."""
-        return f"{self.case.name}: {self.name}, {self.case.noise}, {self.strategy.length:,} rows"
+        return (
+            f"{self.case.name}: {self.name}, {self.noise.law.noise}, {self.strategy.length:,} rows"
+        )
 
     @property
     def records(self) -> list[Record]:
@@ -84,7 +86,13 @@ def planned_case(case: Case, size: Size) -> PlannedCase:
     selections = (selection for selection in raw["selections"] if selection["noise"] == case.noise)
     (name,) = (selection["best"] for selection in selections)
     strategy = dense_strategy(spec, raw, case.noise)
-    noise = expected_noise(strategy, spec.privacy, epsilon=case.epsilon, delta=spec.privacy.delta)
+    noise = expected_noise(
+        strategy,
+        spec.privacy,
+        epsilon=case.epsilon,
+        delta=spec.privacy.delta,
+        accounting=spec.budget.counted,
+    )
     return PlannedCase(case, spec, content, name, strategy, noise)
 
 

@@ -1,7 +1,7 @@
 """The cases of the audit: specs with their noise and epsilon, and made-up records for them.
 
-There is a case for every family of strategies that the planner has, for both kinds of noise, both
-sources of it, and every kind of protected unit.
+There is a case for every family of strategies that the planner has, for every law of noise, both
+sources of it, every currency, and every kind of protected unit.
 """
 
 import csv
@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Dates, Integers
-from dpquery.spec.model import Spec
+from dpquery.spec.model import Accounting, Spec
 from dpquery.strategy.noise_kinds import Noise
 
 Codes = tuple[int, ...]
@@ -56,8 +56,13 @@ class Record:
     codes: Codes
 
 
-def _spec(domain: str, *items: str, privacy: str = "unit: row, neighbours: add-remove") -> str:
-    delta = ", delta: 1e-6" if "delta" in privacy else ""
+def _spec(
+    domain: str,
+    *items: str,
+    privacy: str = "unit: row, neighbours: add-remove",
+    accounting: Accounting = "zcdp",
+) -> str:
+    delta = f", delta: 1e-6, accounting: {accounting}" if "delta" in privacy else ""
     return (
         "dataset: {id: made-up}\n"
         f"privacy: {{{privacy}}}\n"
@@ -89,6 +94,7 @@ CASES = (
             "product: {b: identity, c: prefix}",
             "product: {}",
             privacy=f"{_PERSONS}, delta: 1e-6",
+            accounting="gdp",
         ),
         "gaussian",
         Fraction(6),
@@ -127,7 +133,12 @@ CASES = (
     ),
     Case(
         "ranges by prefixes",
-        _spec("a: {range: [0, 31]}, b: {range: [0, 2]}", "product: {a: all-ranges, b: prefix}"),
+        _spec(
+            "a: {range: [0, 31]}, b: {range: [0, 2]}",
+            "product: {a: all-ranges, b: prefix}",
+            privacy=_ROWS,  # Laplace noise where the squared mu of GDP adds up
+            accounting="gdp",
+        ),
         "laplace",
     ),
     Case(
@@ -147,6 +158,7 @@ CASES = (
             "product: {a: all-ranges}",
             "product: {b: all-ranges, a: {groups: {low: [0, 1, 2]}}}",
             privacy=_ROWS,
+            accounting="gdp",
         ),
         "gaussian",
     ),
@@ -177,6 +189,7 @@ CASES = (
             "product: {a: identity, b: identity}",
             "product: {a: identity}",
             privacy="unit: row, neighbours: replace, delta: 1e-6",
+            accounting="gdp",
         ),
         "gaussian",
     ),

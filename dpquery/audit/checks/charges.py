@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
+from scipy.special import expit, ndtri
 
 from dpquery.audit.cases.specs_and_records import Size
 from dpquery.audit.findings import Finding
@@ -71,3 +72,17 @@ def laplace_limit(moves: Sequence[int], scale: float) -> float:
 def least_rho(moves: Sequence[int], *, shift: int, scale: Fraction) -> float:
     """Return what moves of the answers cost at least where these are floored to 2^shift."""
     return laplace_limit([abs(move) >> shift for move in moves], float(scale))
+
+
+def least_squared_mu(moves: Sequence[int], *, shift: int, scale: Fraction) -> float:
+    """Return the squared mu of GDP that Laplace noise is charged for such moves at least.
+
+    That is (pi / 2) sum (move / scale)^2; each row has at most the privacy loss of that mu.
+    """
+    steps = (abs(move) >> shift for move in moves)
+    return math.pi / 2 * math.fsum((step / float(scale)) ** 2 for step in steps)
+
+
+def pure_squared_mu(epsilon: float) -> float:
+    """Return the squared mu of GDP that epsilon-DP implies: two laws as far apart as it allows."""
+    return (2 * float(ndtri(expit(-epsilon)))) ** 2

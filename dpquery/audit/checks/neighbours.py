@@ -70,14 +70,17 @@ def _privacy_loss(measurements: RepeatedMeasurements) -> Finding:
     ]
     bounds = event_bounds(*ratios, noise=case.noise)
     amount = float(noise.amount)
-    claim = amount if case.noise == "laplace" else math.sqrt(2 * amount)
+    match noise.law.noise:
+        case "laplace":
+            name, claim = "epsilon", amount
+            broken = breaks_pure(bounds.p_low, bounds.q_high, amount)
+        case "gaussian":
+            name, claim = "mu = sqrt(2 rho)", math.sqrt(2 * amount)
+            broken = breaks_zcdp(bounds.p_low, bounds.q_high, amount)
+        case "rounded":
+            name, claim, broken = "mu", math.sqrt(amount), False
     reached = bounds.loss(case.noise)
-    broken = reached > claim * (1 + 1e-12) or (
-        breaks_pure(bounds.p_low, bounds.q_high, amount)
-        if case.noise == "laplace"
-        else breaks_zcdp(bounds.p_low, bounds.q_high, amount)
-    )
-    name = "epsilon" if case.noise == "laplace" else "mu = sqrt(2 rho)"
+    broken = broken or reached > claim * (1 + 1e-12)
     return Finding(
         "neighbours",
         f"{measurements.planned.subject}, {_unit(measurements)}",

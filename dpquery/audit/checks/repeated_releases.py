@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.audit.cases.planned_cases import PlannedCase, planned_case, private_folder
 from dpquery.audit.cases.specs_and_records import Case, Size, write_csv
-from dpquery.audit.checks.charges import least_rho
+from dpquery.audit.checks.charges import least_rho, least_squared_mu, pure_squared_mu
 from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, budget_cap
 from dpquery.measurement.ledger.ledger import Ledger
@@ -177,21 +177,28 @@ def units(planned: PlannedCase, manifest: Json) -> tuple[int, int]:
     """Return the least and the most that a release of a case may charge, in units of 1e-18.
 
     The least is what its noise costs, from the scale in the manifest and the recomputed
-    sensitivity; the most is the epsilon or rho of the case. Where rho adds up, Laplace noise costs
-    at least what records of the worst cells do, and at most eps^2 / 2.
+    sensitivity; the most is the epsilon, rho or squared mu of the case. Where rho or squared mu
+    adds up, Laplace noise costs at least what records of the worst cells do, and at most what
+    epsilon alone implies.
     """
     scale = Fraction(float(str(mapping(manifest["noise"])["scale"])))
     exact, amount = Fraction(planned.noise.sensitivity), planned.noise.amount
     if planned.case.noise == "gaussian":
         most = amount * (1 + Fraction(1, 10**9))  # worked out in floats, to some twelve digits
-        return math.ceil(exact / (2 * scale**2) * UNIT), math.ceil(most * UNIT)
+        halves = 1 if planned.noise.law.noise == "rounded" else 2
+        return math.ceil(exact / (halves * scale**2) * UNIT), math.ceil(most * UNIT)
     least, most = exact / scale, amount
-    if planned.spec.privacy.delta:
+    counted = planned.spec.budget.counted
+    if counted != "pure":
         put, *taken = (planned.strategy.column(cell) for cell in planned.noise.worst)
-        moves = planned.spec.privacy.max_rows * (put - sum(taken))
-        cost = least_rho(moves.tolist(), shift=planned.strategy.shift, scale=scale)
-        # Worked out in floats.
-        least, most = Fraction(cost) * (1 - Fraction(1, 10**6)), most**2 / 2
+        moves = (planned.spec.privacy.max_rows * (put - sum(taken))).tolist()
+        hair = Fraction(1, 10**6)  # costs are worked out in floats
+        cost, most = least_rho(moves, shift=planned.strategy.shift, scale=scale), most**2 / 2
+        if counted == "gdp":
+            whole = pure_squared_mu(float(amount))
+            squared = least_squared_mu(moves, shift=planned.strategy.shift, scale=scale)
+            cost, most = min(whole, squared), Fraction(whole) * (1 + hair)
+        least = Fraction(cost) * (1 - hair)
     return math.ceil(least * UNIT), math.ceil(most * UNIT)
 
 

@@ -56,7 +56,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from itertools import accumulate, count
 from typing import Literal
 
@@ -181,13 +181,7 @@ class BulkSampler:
             raise ValueError("the scale must lie in [1, 2^52)")
         self.law = blocks = BlockLaw.of(law, scale)
         self._entropy, self._slow = entropy, SlowSampler(entropy)
-        self._thresholds = np.array(blocks.thresholds(64), dtype=np.uint64)
-        coarse = (self._thresholds >> np.uint64(48)).astype(np.intp)
-        self._guide = np.searchsorted(coarse, np.arange(2**16)).astype(np.uint16)
-        self._guide[coarse] = _UNDECIDED
-        spreads = [*map(blocks.spread, range(blocks.blocks)), Fraction(0)]
-        spreads[:0] = [Fraction(0)] * blocks.first
-        self._above = np.array([math.ceil(128 * spread) for spread in spreads], dtype=np.uint8)
+        self._thresholds, self._guide, self._above = _tables(blocks)
         # Room for the place within a block and for the sign, and mostly for the seven bits.
         self._word = np.dtype(f"u{next(w for w in (1, 2, 4, 8) if 8 * w > blocks.bits)}")
 
@@ -286,6 +280,26 @@ class BulkSampler:
     def _draw(self, size: int, kind: np.dtype[np.unsignedinteger] | type) -> Bits:
         dtype = np.dtype(kind)
         return np.frombuffer(self._entropy(size * dtype.itemsize), dtype=dtype)
+
+
+@lru_cache(maxsize=8)
+def _tables(law: BlockLaw) -> tuple[Bits, Bits, Bits]:
+    """Return what decides quickly, from public numbers alone; small draws of one law share it.
+
+    Returns:
+        The thresholds of step 1 in 64 bits; its choice for each 16 bits, or _UNDECIDED; for each
+        choice the least of seven bits of U that accept.
+    """
+    thresholds = np.array(law.thresholds(64), dtype=np.uint64)
+    coarse = (thresholds >> np.uint64(48)).astype(np.intp)
+    guide = np.searchsorted(coarse, np.arange(2**16)).astype(np.uint16)
+    guide[coarse] = _UNDECIDED
+    spreads = [Fraction(0)] * law.first
+    spreads += [*map(law.spread, range(law.blocks)), Fraction(0)]
+    above = np.array([math.ceil(128 * spread) for spread in spreads], dtype=np.uint8)
+    for table in (thresholds, guide, above):
+        table.flags.writeable = False
+    return thresholds, guide, above
 
 
 @dataclass(frozen=True)
