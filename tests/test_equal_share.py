@@ -4,14 +4,17 @@ import json
 import math
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cli_support import ok, refused
 
 from dpquery.cli.output import plan as plan_output
 from dpquery.measurement import accounting
-from dpquery.plan_file.plan import CandidateFigures, PlannedSelection, read_plan
-from dpquery.planning.figures import Trade, trade_of
+from dpquery.operators.compile import compile_spec
+from dpquery.plan_file.plan import CandidateFigures, PlannedSelection, plan_and_spec, read_plan
+from dpquery.planning import comparison
+from dpquery.planning.figures import Trade, prices, trade_of
 from dpquery.releases.formatting import figure
 
 SPEC = """\
@@ -261,3 +264,26 @@ def test_the_screen_names_the_strategy_with_its_own_figures(folder, monkeypatch)
     )
     told = ok("plan", "workload.yaml", "--time-limit", "0", "--target", "*: sd <= 9").out
     assert "Haar has" not in told
+
+
+def test_relaxed_rows_are_compared_with_a_linear_strategy_that_takes_no_more(folder):
+    """At epsilon 40 Laplace noise is the better one, and takes far more than RAP would."""
+    plan()
+    planned, spec = plan_and_spec(Path("dpquery.plan").read_bytes(), Path("dpquery.plan"))
+    workload, epsilon = compile_spec(spec).workload, Fraction(40)
+    best, gaussian = prices(planned, spec, workload, epsilon=epsilon, delta=DELTA)
+    assert best.selection.noise == "laplace"
+    assert best.share > 2 * gaussian.share
+    stage = SimpleNamespace(
+        workload=workload,
+        guarantee=accounting.guarantee("gaussian", epsilon=epsilon, delta=DELTA),
+        proxy=SimpleNamespace(words="some public data"),
+    )
+    done = SimpleNamespace(
+        settings=None, runs=[0], rmse=(1.0, 0.0), largest=(1.0, 0.0), error=lambda objective: 1.0
+    )
+    compared = comparison._compared(done, stage, best, objective="rmse", margin=0.7)
+    assert compared.linear_rmse == pytest.approx(best.weighted_rmse * best.equal.std / best.std)
+    assert compared.linear_rmse > 2 * best.weighted_rmse
+    alone = comparison._compared(done, stage, gaussian, objective="rmse", margin=0.7)
+    assert alone.linear_rmse == gaussian.weighted_rmse

@@ -107,4 +107,12 @@ BUDGETS = (
         '    aside = "" if not pure else',
         (f"{SHARES}::test_a_plan_tells_the_risk_in_the_words_of_the_statement",),
     ),
+    Mutant(
+        "relaxed rows are compared at an equal epsilon",
+        "a linear strategy is preferred for what it errs at many times the price",
+        "comparison._compared",
+        "        best = replace(best, std=best.equal.std)",
+        "        best = replace(best, std=best.std)",
+        (f"{SHARES}::test_relaxed_rows_are_compared_with_a_linear_strategy_that_takes_no_more",),
+    ),
 )
