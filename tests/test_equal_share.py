@@ -287,3 +287,16 @@ def test_relaxed_rows_are_compared_with_a_linear_strategy_that_takes_no_more(fol
     assert compared.linear_rmse > 2 * best.weighted_rmse
     alone = comparison._compared(done, stage, gaussian, objective="rmse", margin=0.7)
     assert alone.linear_rmse == gaussian.weighted_rmse
+
+
+def test_a_refusal_of_relaxed_rows_names_an_epsilon_that_they_are_released_at(small):
+    arguments = ("workload.yaml", "--time-limit", "5", "--mechanism", "rap", "--epsilon", "15")
+    ok("plan", *arguments, "--proxy", "public.csv")
+    release = ("release", "public.csv", "--mechanism", "rap", "--out")
+    ok(*release, "a", "--epsilon", "15")
+    told = refused(*release, "b", "--epsilon", "16", code=3)
+    words = told.partition("the largest that still fits is --epsilon ")[2].split(";")[0].split()
+    assert words[1:] == ["--mechanism", "rap"]
+    more = str(float(Fraction(words[0]) + Fraction(1, 10)))
+    assert words[0] in refused(*release, "b", "--epsilon", more, code=3)
+    ok(*release, "b", "--epsilon", words[0])
