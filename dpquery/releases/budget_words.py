@@ -49,10 +49,10 @@ def room_words(room: Room, noun: str) -> str:
     '4 more like it fit what is left, or one at epsilon 2.93'
     """
     number, largest = room.repetitions, room.largest
-    left = "what is left"
-    if room.funds.tighter is room.funds.parent:
-        left += f" for all datasets of {room.funds.tighter.dataset} together"
-    if room.funds.remaining == 0:
+    left, decisive = "what is left", room.funds.tightest(room.price)
+    if decisive is room.funds.parent:
+        left += f" for all datasets of {decisive.dataset} together"
+    if decisive.share_spent >= 1:
         return left.replace("what", "nothing")
     if largest is None:
         return f"none fits {left}"
