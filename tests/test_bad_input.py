@@ -317,7 +317,8 @@ def test_a_locked_ledger_asks_to_try_again_and_then_works(town, monkeypatch):
 def test_a_release_past_the_budget_is_refused_before_the_data_are_opened(town):
     Path("data.csv").unlink()
     said = refused("release", "data.csv", "--epsilon", "4.5", code=3)
-    assert "asks for epsilon 4.5 and 4 of 4 remain" in said
+    assert "takes 1.2 times what is left of the budget of epsilon 4;" in said
+    assert "the largest that still fits is --epsilon 4 --noise laplace;" in said
     assert "nothing was charged" in said
 
 
@@ -367,7 +368,7 @@ def test_the_budget_is_spent_to_its_last_digit_and_no_further(town):
     ok("release", "data.csv", "--epsilon", "3.9", "--out", "a")
     ok("release", "data.csv", "--epsilon", "0.1", "--out", "b")
     assert spent() == "4"
-    assert "0 of 4 remain" in refused(
+    assert "nothing is left of the budget of epsilon 4" in refused(
         "release", "data.csv", "--epsilon", "0.000001", "--out", "c", code=3
     )
 

@@ -43,7 +43,7 @@ def test_the_three_commands_work_as_typed_in_one_folder_and_twice_give_the_same_
     assert {"dpquery.plan", "release/release.json", "report.html"} <= set(written)
     again = [ok(*command.split()) for command in commands]
     assert outputs(tmp_path) == written
-    assert [done.out for done in again] == [done.out for done in first]
+    assert [without_room(done.out) for done in again] == [without_room(done.out) for done in first]
     assert ["nothing was charged" in done.err for done in (first[1], again[1])] == [False, True]
     assert spent() == "1"
     for done in first:
@@ -51,6 +51,11 @@ def test_the_three_commands_work_as_typed_in_one_folder_and_twice_give_the_same_
         assert ESCAPE not in done.out + done.err
     assert "wrote dpquery.plan" in first[0].err
     assert "wrote" not in first[0].out
+
+
+def without_room(text):
+    """What a command prints, but for what fits the budget by now."""
+    return [line for line in text.splitlines() if "what is left" not in line]
 
 
 def test_a_second_run_makes_every_output_newer_so_that_make_settles(released):

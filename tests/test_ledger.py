@@ -177,17 +177,15 @@ def test_ten_tenths_fit_and_one_unit_more_does_not(tmp_path):
         ledger.register("people", Cap("epsilon", UNIT, epsilon=Fraction(1)))
         for i in range(10):
             assert release(ledger, f"k{i}", UNIT // 10)
-        with pytest.raises(
-            BudgetExceededError, match=r"asks for epsilon 0\.000000000000000001 and"
-        ):
+        with pytest.raises(BudgetExceededError, match="nothing is left of the budget of epsilon 1"):
             release(ledger, "one more", 1)
     assert spent(path) == UNIT
 
 
-def test_a_refusal_says_what_was_asked_and_what_remains_and_charges_nothing(path):
+def test_a_refusal_says_how_far_a_charge_is_from_what_is_left_and_charges_nothing(path):
     with opened(path) as ledger:
         release(ledger, units=4 * UNIT)
-        with pytest.raises(BudgetExceededError, match="epsilon 7 and 6 of 10 remain"):
+        with pytest.raises(BudgetExceededError, match=r"takes 1\.2 times what is left of the b"):
             release(ledger, "k2", 7 * UNIT)
     assert spent(path) == 4 * UNIT
 
@@ -246,7 +244,7 @@ def test_an_abandoned_key_is_charged_anew_only_where_there_is_room(path):
         with ledger.hold("k1"):
             charge(ledger, units=CAP.units)
         ledger.abandon("k1")
-        with pytest.raises(BudgetExceededError, match="0 of"):
+        with pytest.raises(BudgetExceededError, match="nothing is left of the budget"):
             release(ledger, units=1)
     assert spent(path) == CAP.units
 
@@ -255,7 +253,7 @@ def test_a_cap_lowered_below_what_is_spent_has_room_for_nothing(path):
     with opened(path) as ledger:
         release(ledger, units=UNIT)
         ledger.change_cap("people", replace(CAP, units=UNIT // 4))
-        with pytest.raises(BudgetExceededError, match=r"and 0 of 0\.25 remain"):
+        with pytest.raises(BudgetExceededError, match="nothing is left of the budget"):
             release(ledger, key="k2", units=1)
     assert spent(path) == UNIT
 
@@ -311,7 +309,9 @@ def test_a_cap_is_changed_on_record_and_in_its_currency_only(path):
         with pytest.raises(PlanConflictError, match="charged in epsilon"):
             ledger.change_cap("people", Cap("rho", UNIT))
         ledger.change_cap("people", Cap("epsilon", UNIT // 2, epsilon=Fraction(1, 2)))
-        with pytest.raises(BudgetExceededError, match=r"0 of 0\.5 remain"):
+        with pytest.raises(
+            BudgetExceededError, match=r"nothing is left of the budget of epsilon 0\.5"
+        ):
             release(ledger, "k2")
         ledger.register("people", Cap("epsilon", UNIT // 2, epsilon=Fraction(1, 2)))
         kinds = [event.kind for event in ledger.history()]

@@ -42,8 +42,11 @@ def publish(name, epsilon, *more):
 def test_a_release_is_refused_and_told_by_both_caps_and_free_when_made_again(waves):
     first = ok(*publish("wave-1", "2.5"))
     assert first.out.rstrip().endswith(
-        "budget: epsilon 2.5 of 4 has been spent on dataset wave-1 up to this release, and "
-        "epsilon 2.5 of 3 on all datasets of panel together"
+        "budget: this release takes 83 % of the budget of panel; epsilon 2.5 of 4 (62 %) has been "
+        "spent on dataset wave-1 up to this release, and epsilon 2.5 of 3 (83 %) on all datasets "
+        "of panel together\n"
+        "after it: none fits what is left for all datasets of panel together, but one at epsilon "
+        "0.5 does"
     )
     written = contents("wave-1")
     manifest = json.loads(written["release.json"])
@@ -53,7 +56,11 @@ def test_a_release_is_refused_and_told_by_both_caps_and_free_when_made_again(wav
     assert sentence in written["statement.md"].decode()
 
     message = refused(*publish("wave-2", "1"), code=3)
-    assert "0.5 of 3 remain for all datasets of its parent 'panel' together" in message
+    assert (
+        "takes 2 times what is left of the budget of epsilon 3 of its parent 'panel', for all of "
+        "its datasets together; the largest that still fits is --epsilon 0.5 --noise laplace; "
+        "nothing was charged" in message
+    )
     done = json.loads(ok(*publish("wave-2", "0.5", "--json")).out)
     assert (done["spent"], done["cap"]) == ("0.5", "4")
     assert done["parent"] == {"dataset": "panel", "spent": "3", "cap": "3"}
@@ -130,6 +137,8 @@ def test_a_plan_says_what_a_release_takes_of_the_smaller_cap(waves):
         return ok("plan", "wave-1.yaml", "--out", "x.plan", *settings).out
 
     shown = share()
-    assert "takes 33.33% of the whole budget" in shown  # 1 of 3, not of 4
+    assert "takes 33 % of the budget of panel (epsilon 3); 3 of them fit what is left" in shown
     assert "every release is charged to panel as well" in shown
-    assert "would take 1.2 times the whole budget" in share("--epsilon", "3.5")
+    beyond = share("--epsilon", "3.5")
+    assert "would take 117 % of the budget of panel (epsilon 3); none fits" in beyond
+    assert "together, but one at epsilon 3 does" in beyond

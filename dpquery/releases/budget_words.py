@@ -1,13 +1,14 @@
 """What a budget is worth, in the terms that it was declared in: on the screen and in statements."""
 
 import math
+from decimal import ROUND_DOWN, Decimal, localcontext
 from fractions import Fraction
 
 from dpquery.measurement import accounting
 from dpquery.measurement.accounting import UNIT, units_text
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.funds import Room, cap_text, epsilon_spent, epsilon_text
-from dpquery.releases.formatting import figure, percent
+from dpquery.releases.formatting import percent
 
 
 def taken_words(charged: int, account: Account, *, parent: Account | None) -> str:
@@ -48,9 +49,11 @@ def room_words(room: Room, noun: str) -> str:
     '4 more like it fit what is left, or one at epsilon 2.93'
     """
     number, largest = room.repetitions, room.largest
-    left = "what is left"
-    if room.funds.tighter is room.funds.parent:
-        left += f" for all datasets of {room.funds.tighter.dataset} together"
+    left, decisive = "what is left", room.funds.tightest(room.price)
+    if decisive is room.funds.parent:
+        left += f" for all datasets of {decisive.dataset} together"
+    if decisive.share_spent >= 1:
+        return left.replace("what", "nothing")
     if largest is None:
         return f"none fits {left}"
     one = f"one at epsilon {epsilon_text(largest)}"
@@ -64,7 +67,7 @@ def spent_share(account: Account) -> str:
     return percent(float(account.share_spent))
 
 
-def bar(account: Account, *, width: int = 20) -> str:
+def bar(account: Account, *, width: int = 10) -> str:
     """Return a bar that fills as a cap is spent: never empty then, and full with nothing left."""
     spent = account.share_spent
     filled = min(math.ceil(spent * width), width - 1) if spent < 1 else width
@@ -72,12 +75,16 @@ def bar(account: Account, *, width: int = 20) -> str:
 
 
 def left_words(account: Account, epsilon: Fraction | None) -> str:
-    """Return what is left of a cap, as it was declared: in epsilon, or in rho."""
-    if account.share_spent >= 1:
-        return "nothing"
-    if account.cap.epsilon is None:
-        return f"rho {figure(account.remaining / UNIT)}"
-    return "almost nothing" if epsilon is None else f"epsilon {epsilon_text(epsilon)}"
+    """Return what is left of a cap in what it was declared in, epsilon or rho, and the whole."""
+    cap = account.cap
+    if cap.epsilon is None:
+        left = Decimal(max(0, account.remaining)) / UNIT
+        with localcontext(prec=4, rounding=ROUND_DOWN):  # never more than there is
+            return f"rho {float(+left):g} of {float(cap.units / UNIT):g}"
+    whole = f"of {float(cap.epsilon):g}"
+    if epsilon is None:
+        return f"{'almost ' if account.share_spent < 1 else ''}nothing {whole}"
+    return f"epsilon {epsilon_text(epsilon)} {whole}"
 
 
 def _share(units: int, account: Account) -> float:

@@ -6,6 +6,7 @@ adds its rows.
 """
 
 from mutants.accounting import ACCOUNTING
+from mutants.budgets import BUDGETS
 from mutants.check import CHECK
 from mutants.counted import COUNTED
 from mutants.currencies import CURRENCIES
@@ -32,6 +33,7 @@ MUTANTS = (
     *CHECK,
     *LEDGER,
     *LEDGER_STORAGE,
+    *BUDGETS,
     *MEASUREMENT_KEY,
     *RAP,
     *OUTPUT,

@@ -77,25 +77,25 @@ LEDGER = (
     Mutant(
         "the cap is not looked at",
         "the budget is not limited",
-        "check_funds",
-        "payer is not None and units > payer.remaining]",
-        "payer is not None and units > payer.cap.units]",
+        "Funds.fits",
+        "price.units <= payer.remaining for",
+        "price.units <= payer.cap.units for",
         ("test_ledger.py::test_ten_tenths_fit_and_one_unit_more_does_not",),
     ),
     Mutant(
         "the cap is passed by one unit",
         "the budget can be passed",
-        "check_funds",
-        "payer is not None and units > payer.remaining]",
-        "payer is not None and units > payer.remaining + 1]",
+        "Funds.fits",
+        "price.units <= payer.remaining for",
+        "price.units <= payer.remaining + 1 for",
         ("test_ledger.py::test_ten_tenths_fit_and_one_unit_more_does_not",),
     ),
     Mutant(
         "a charge may be nothing",
         "noise is drawn for free",
         "check_funds",
-        "    if units <= 0:",
-        "    if units < 0:",
+        "    if price.units <= 0:",
+        "    if price.units < 0:",
         ("test_ledger.py::test_steps_out_of_order_are_programming_errors",),
     ),
     Mutant(
@@ -138,18 +138,18 @@ LEDGER = (
         "a key given up goes on without a look at the cap",
         "the cap is passed by as many runs as are given up",
         "admitted",
-        "        check_funds(account, price.units, parent=parent)\n        return None",
+        "        check_funds(Funds(account, parent), price)\n        return None",
         "        if entry is None:\n"
-        "            check_funds(account, price.units, parent=parent)\n"
+        "            check_funds(Funds(account, parent), price)\n"
         "        return None",
         ("test_ledger.py::test_an_abandoned_key_is_charged_anew_only_where_there_is_room",),
     ),
     Mutant(
         "a cap lowered below what is spent has room again",
         "what was passed can be spent once more",
-        "check_funds",
-        "units > payer.remaining]",
-        "units > abs(payer.remaining)]",
+        "Funds.fits",
+        "price.units <= payer.remaining for",
+        "price.units <= abs(payer.remaining) for",
         ("test_ledger.py::test_a_cap_lowered_below_what_is_spent_has_room_for_nothing",),
     ),
     Mutant(

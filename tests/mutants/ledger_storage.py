@@ -183,9 +183,9 @@ LEDGER_STORAGE = (
     Mutant(
         "a parent's cap is not looked at",
         "all datasets of the same people together pass the cap",
-        "check_funds",
-        "for payer in (account, parent) if payer",
-        "for payer in (account,) if payer",
+        "Funds.fits",
+        "for payer in self.payers",
+        "for payer in (self.account,)",
         ("test_ledger_parent.py::test_the_message_names_the_cap_that_refuses_and_what_remains",),
     ),
     Mutant(
@@ -229,9 +229,9 @@ LEDGER_STORAGE = (
     Mutant(
         "only the parent's cap is looked at",
         "a dataset spends more than its own cap",
-        "check_funds",
-        "for payer in (account, parent) if payer",
-        "for payer in (parent or account,) if payer",
+        "Funds.fits",
+        "for payer in self.payers",
+        "for payer in self.payers[-1:]",
         ("test_ledger_parent.py::test_the_message_names_the_cap_that_refuses_and_what_remains",),
     ),
     Mutant(
@@ -270,9 +270,9 @@ LEDGER_STORAGE = (
     Mutant(
         "a plan does not look at the parent's cap",
         "a release is called affordable that will be refused",
-        "share_of_budget",
-        "    return units / min(cap.units for cap in caps)",
-        "    return units / caps[0].units",
+        "BudgetShares.cap",
+        "min(caps, key=lambda cap: cap.units)",
+        "caps[0]",
         (
             "test_ledger_parent_commands.py::test_a_plan_says_what_a_release_takes_of_the_smaller_cap",
         ),

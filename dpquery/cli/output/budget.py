@@ -8,7 +8,7 @@ from dpquery.measurement.ledger.events import Event, cap_from
 from dpquery.measurement.ledger.funds import Room, cap_text, epsilon_text
 from dpquery.measurement.ledger.ledger import Status
 from dpquery.releases.budget_words import bar, left_words, spent_share
-from dpquery.releases.formatting import percent
+from dpquery.releases.formatting import percent, power
 
 
 def room_json(room: Room) -> dict[str, object]:
@@ -26,33 +26,29 @@ def status_grid(statuses: Sequence[Status], *, exact: bool) -> Grid:
     shown = [(_exact_row if exact else _row)(status) for status in statuses]
     columns = dict.fromkeys(name for row in shown for name, cell in row.items() if cell)
     rows = tuple(tuple(row[name] for name in columns) for row in shown)
-    notes = () if exact else _notes(statuses)
+    left = "left: the largest epsilon that one release can have"
+    more = "more: how many releases of the price of the last one fit"
+    notes = (
+        ()
+        if exact
+        else tuple(note for name, note in (("left", left), ("more", more)) if name in columns)
+    )
     return Grid("budget by dataset", tuple(columns), rows, notes)
 
 
 def _row(status: Status) -> dict[str, str]:
     account, decisive = status.account, status.funds.tighter
-    left = left_words(decisive, status.funds.epsilon_left)
-    if decisive is status.funds.parent:
-        left += f" (of {decisive.dataset})"
+    whose = f" in {decisive.dataset}" if decisive is status.funds.parent else ""
     return {
         "dataset": account.dataset,
-        "budget": cap_text(account.cap),
         "spent": f"{bar(account)} {spent_share(account)}",
-        "left": left,
-        "more like the last": "" if status.last is None else f"{status.repetitions:,}",
+        "left": left_words(decisive, status.funds.epsilon_left) + whose,
+        "at delta": power(float(decisive.cap.delta)) if decisive.cap.delta else "",
+        "more": "" if status.repetitions is None else f"{status.repetitions:,}",
         "releases": str(status.releases),
         "unfinished": ", ".join(status.unfinished),
         "parent": account.parent or "",
     }
-
-
-def _notes(statuses: Sequence[Status]) -> tuple[str, ...]:
-    """Say what the columns mean where they need it."""
-    caps = [status.account.cap for status in statuses]
-    if not any(cap.delta for cap in caps):
-        return ()
-    return ("left is the largest epsilon, at the delta of the budget, that one release can have",)
 
 
 def _exact_row(status: Status) -> dict[str, str]:

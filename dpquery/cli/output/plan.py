@@ -148,7 +148,7 @@ def _sweep_grids(report: PlanReport) -> list[Grid]:
                     figure(priced.rmse),
                     figure(priced.max_std_error),
                     percent(priced.share),
-                    "better" if place == 0 else "",
+                    "chosen" if place == 0 else "",
                 )
             )
     columns = ("epsilon", "noise", "strategy", "RMSE", "max std error", "of the budget", "")

@@ -26,8 +26,8 @@ from dpquery.measurement.ledger.events import Account
 from dpquery.spec.model import Accounting
 from dpquery.strategy.noise_kinds import Noise
 
-DIGITS = 3  # of an epsilon that is offered
-_DECADE = 9 * 10 ** (DIGITS - 1)  # numbers of so many digits between two powers of ten
+_DIGITS = 3  # of an epsilon that is offered
+_DECADE = 9 * 10 ** (_DIGITS - 1)  # numbers of so many digits between two powers of ten
 _LEAST = -6  # the power of ten of the least epsilon
 _STEPS = 12 * _DECADE  # up to the largest one
 PriceAt = Callable[[Fraction], Price]
@@ -237,7 +237,7 @@ def _price_at(cap: Cap, noise: Noise, epsilon: Fraction) -> Price:
 
 
 def _on_grid(place: int) -> Fraction:
-    """Return an epsilon of DIGITS digits by its place among them, 0 for the least."""
+    """Return an epsilon of _DIGITS digits by its place among them, 0 for the least."""
     decade, step = divmod(place, _DECADE)
-    power = decade + _LEAST - DIGITS + 1
-    return Fraction((10 ** (DIGITS - 1) + step) * 10 ** max(power, 0), 10 ** max(-power, 0))
+    power = decade + _LEAST - _DIGITS + 1
+    return Fraction((10 ** (_DIGITS - 1) + step) * 10 ** max(power, 0), 10 ** max(-power, 0))

@@ -1,0 +1,118 @@
+"""What is said of a budget: figures on which somebody decides what else to release."""
+
+from mutation import Mutant
+
+FUNDS, SHARES = "test_funds.py", "test_equal_share.py"
+
+BUDGETS = (
+    Mutant(
+        "the largest epsilon that fits is rounded up",
+        "an epsilon is offered that the budget cannot pay for",
+        "funds.largest_epsilon",
+        "    return _neighbours(fits, near=near)[0]",
+        "    return _neighbours(fits, near=near)[1]",
+        (
+            f"{FUNDS}::test_the_largest_epsilon_fits_and_the_next_one_does_not",
+            f"{SHARES}::test_the_largest_epsilon_of_a_refusal_is_accepted_and_the_next_one_is_not",
+        ),
+    ),
+    Mutant(
+        "what is said to fit forgets the parent",
+        "budget is offered that all datasets of the same people together do not have",
+        "Funds.tighter",
+        "min(self.payers, key=lambda payer: payer.remaining)",
+        "self.account",
+        (f"{FUNDS}::test_the_tighter_of_both_caps_speaks",),
+    ),
+    Mutant(
+        "the epsilon that was spent is rounded down",
+        "a statement says that less was lost than was",
+        "epsilon_spent",
+        "near=EPSILONS[1])[1]",
+        "near=EPSILONS[1])[0]",
+        (f"{FUNDS}::test_the_epsilon_that_was_spent_covers_it_and_a_smaller_one_would_not",),
+    ),
+    Mutant(
+        "the number of releases that fit is rounded up",
+        "one release more is promised than the budget has room for",
+        "Funds.repetitions",
+        "self.remaining // price.units",
+        "-(-self.remaining // price.units)",
+        (f"{FUNDS}::test_so_many_more_are_accepted_by_the_ledger_as_were_said_to_fit",),
+    ),
+    Mutant(
+        "a bar is rounded down",
+        "a budget that was spent from looks untouched",
+        "budget_words.bar",
+        "    filled = -(-account.spent * width // max(1, account.cap.units))",
+        "    filled = account.spent * width // max(1, account.cap.units)",
+        (
+            f"{FUNDS}::test_a_bar_is_empty_only_where_nothing_and_full_only_where_everything_is_spent",
+        ),
+    ),
+    Mutant(
+        "a bar is full where something is left",
+        "what is left looks spent, and what is spent twice over looks no different",
+        "budget_words.bar",
+        "    filled = min(filled, width - 1) if account.remaining > 0 else width",
+        "    filled = min(filled, width)",
+        (
+            f"{FUNDS}::test_a_bar_is_empty_only_where_nothing_and_full_only_where_everything_is_spent",
+        ),
+    ),
+    Mutant(
+        "a statement leaves out what was spent on the parent",
+        "the loss of people who are in several datasets is told as that of one",
+        "taken_words",
+        "    if parent is None:\n        return text\n",
+        "    return text\n",
+        (
+            f"{FUNDS}::test_the_tighter_of_both_caps_speaks",
+            "test_ledger_parent_commands.py::"
+            "test_a_release_is_refused_and_told_by_both_caps_and_free_when_made_again",
+        ),
+    ),
+    Mutant(
+        "a plan prices Laplace noise as if any strategy cost the same",
+        "a release is called dearer than it is, and the other noise is chosen",
+        "BudgetShares.pricing",
+        "            if strategy is not None:\n",
+        "            if strategy is not None and noise != 'laplace':\n",
+        (f"{SHARES}::test_the_price_of_a_plan_is_what_the_ledger_charges",),
+    ),
+    Mutant(
+        "kinds of noise are compared at an equal epsilon",
+        "a release takes a tenth of the budget where a hundredth would do better",
+        "figures.prices",
+        "share, score = one.share, one.equal_score",
+        "share, score = one.share, one.score",
+        (f"{SHARES}::test_the_choice_is_that_of_a_slow_twin_and_goes_both_ways",),
+    ),
+    Mutant(
+        "an older plan is compared at an equal share",
+        "a release that was paid for has another key, and is charged again",
+        "Plan.equal_shares",
+        "self.edition >= 3",
+        "self.edition >= 1",
+        (
+            f"{SHARES}::"
+            "test_a_release_takes_the_cheaper_noise_where_the_other_errs_less_for_far_more",
+        ),
+    ),
+    Mutant(
+        "a plan tells the risk without the delta",
+        "an extra probability is kept from whoever signs the plan",
+        "plan._risk",
+        '    aside = "" if pure else',
+        '    aside = "" if not pure else',
+        (f"{SHARES}::test_a_plan_tells_the_risk_in_the_words_of_the_statement",),
+    ),
+    Mutant(
+        "relaxed rows are compared at an equal epsilon",
+        "a linear strategy is preferred for what it errs at many times the price",
+        "comparison._compared",
+        "        best = replace(best, std=best.equal.std)",
+        "        best = replace(best, std=best.std)",
+        (f"{SHARES}::test_relaxed_rows_are_compared_with_a_linear_strategy_that_takes_no_more",),
+    ),
+)

@@ -1,0 +1,302 @@
+"""The noise of a release is the one that errs less at an equal share of the budget."""
+
+import json
+import math
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from cli_support import ok, refused
+
+from dpquery.cli.output import plan as plan_output
+from dpquery.measurement import accounting
+from dpquery.operators.compile import compile_spec
+from dpquery.plan_file.plan import CandidateFigures, PlannedSelection, plan_and_spec, read_plan
+from dpquery.planning import comparison
+from dpquery.planning.figures import Trade, prices, trade_of
+from dpquery.releases.formatting import figure
+
+SPEC = """\
+dataset: {id: town, version: 1}
+privacy: {unit: row, delta: 1e-6}
+budget: {epsilon: 100, delta: 1e-6}
+domain:
+  age: {range: [0, 9]}
+  sex: {values: [F, M]}
+workload:
+  - name: ages
+    product: {age: identity}
+"""
+LONG = SPEC.replace("age: identity", "age: prefix").replace("[0, 9]", "[0, 99]")
+DELTA = Fraction("1e-6")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of one's own with a spec and data; the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    Path("workload.yaml").write_text(SPEC)
+    Path("data.csv").write_text("age,sex\n1,F\n2,M\n")
+    return tmp_path
+
+
+def plan(*arguments, text=None):
+    if text is not None:
+        Path("workload.yaml").write_text(text)
+    shown = ok("plan", "workload.yaml", "--time-limit", "0", "--json", *arguments)
+    return json.loads(shown.out)
+
+
+def released(epsilon, out, *arguments):
+    return json.loads(
+        ok("release", "data.csv", "--epsilon", epsilon, "--out", out, "--json", *arguments).out
+    )
+
+
+def cost(epsilon):
+    """The rho of Laplace noise on one answer, in floats."""
+    return epsilon + math.expm1(-epsilon)
+
+
+def noise_of_one_table(epsilon):
+    """A slow twin, in closed forms: one record moves one answer by one."""
+    gaussian = float(accounting.guarantee("gaussian", epsilon=epsilon, delta=DELTA).amount)
+    equal = min(gaussian, cost(float(epsilon)))
+    low, high = 0.0, float(epsilon)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if cost(middle) <= equal else (low, middle)
+    return "laplace" if math.sqrt(2) / low < 1 / math.sqrt(2 * equal) else "gaussian"
+
+
+def test_the_choice_is_that_of_a_slow_twin_and_goes_both_ways(folder):
+    epsilons = ("0.1", "1", "4", "8", "10", "12", "20", "40")
+    sweep = plan("--sweep", ",".join(epsilons))["sweep"]
+    chosen = [point["noises"][0]["noise"] for point in sweep]
+    assert chosen == [noise_of_one_table(Fraction(epsilon)) for epsilon in epsilons]
+    assert (chosen[0], chosen[-1]) == ("gaussian", "laplace")
+
+
+def test_a_release_takes_the_cheaper_noise_where_the_other_errs_less_for_far_more(folder):
+    """At an equal epsilon Laplace noise would have been chosen, and still is by older plans."""
+    plan("--epsilon", "2", text=LONG.replace("epsilon: 100", "epsilon: 20"))
+    done = released("2", "a")
+    assert done["noise"] == "gaussian"
+    laplace = released("2", "b", "--noise", "laplace")
+    assert laplace["rmse"] < done["rmse"]
+    assert laplace["budget"]["share"] > 4 * done["budget"]["share"]
+    content = Path("dpquery.plan").read_bytes()
+    for older in (b"dpquery.plan/1", b"dpquery.plan/2"):
+        Path("dpquery.plan").write_bytes(content.replace(b"dpquery.plan/3", older))
+        assert not read_plan(Path("dpquery.plan").read_bytes()).equal_shares
+    again = released("2", "c")
+    assert (again["noise"], again["free"]) == ("laplace", True)
+
+
+def test_an_older_plan_compares_with_the_price_that_it_knew(folder):
+    """By eps^2/2 Laplace noise was beyond the budget, though its exact price is not."""
+    plan("--epsilon", "2", text=LONG.replace("epsilon: 100", "epsilon: 10"))
+    sweep = plan("--sweep", "2")["sweep"][0]["noises"]
+    cap = float(accounting.guarantee("gaussian", epsilon=Fraction(10), delta=DELTA).amount)
+    shares = {noise["noise"]: noise["budget_share"] for noise in sweep}
+    assert shares["laplace"] < 1 < 2**2 / 2 / cap
+    older = Path("dpquery.plan").read_bytes().replace(b"dpquery.plan/3", b"dpquery.plan/2")
+    Path("dpquery.plan").write_bytes(older)
+    assert released("2", "a")["noise"] == "gaussian"
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "noise"),
+    [
+        (SPEC, ("--delta", "0"), "laplace"),
+        (SPEC, ("--noise", "laplace"), "laplace"),
+        (SPEC, ("--noise", "gaussian"), "gaussian"),
+        (SPEC, (), "gaussian"),
+        (SPEC.replace("100, delta: 1e-6", "100"), (), "laplace"),
+        (SPEC.replace("{epsilon: 100, delta: 1e-6}", "{rho: 2}"), (), "gaussian"),
+    ],
+    ids=["delta 0", "named laplace", "named gaussian", "auto", "a pure budget", "a budget in rho"],
+)
+def test_where_there_is_nothing_to_compare_the_noise_that_is_left_is_taken(
+    folder, text, arguments, noise
+):
+    plan(text=text)
+    assert released("1", "a", *arguments)["noise"] == noise
+
+
+def test_what_the_budget_cannot_pay_for_comes_last(folder):
+    report = plan("--epsilon", "12", text=SPEC.replace("epsilon: 100", "epsilon: 14"))
+    assert report["chosen"]["noise"] == "gaussian"  # Laplace noise at 12 takes more than all of it
+    assert report["selections"][1]["budget_share"] > 1
+
+
+def test_the_price_of_a_plan_is_what_the_ledger_charges(folder):
+    report = plan("--epsilon", "3", text=LONG)
+    for out, selection in enumerate(report["selections"]):
+        before = share_spent()
+        released("3", str(out), "--noise", selection["noise"])
+        assert share_spent() - before == pytest.approx(selection["budget_share"], rel=1e-12)
+
+
+def share_spent():
+    return json.loads(ok("ledger", "status", "--json").out)[0]["share_spent"]
+
+
+def test_what_the_same_share_buys_is_a_release_that_can_be_had(folder):
+    report = plan("--epsilon", "2", text=LONG)
+    best, other = report["selections"]
+    assert (best["noise"], best["same_share"]) == ("gaussian", None)
+    bought = other["same_share"]
+    epsilon = f"{bought['epsilon']:g}"
+    done = released(epsilon, "a", "--noise", "laplace")
+    assert done["rmse"] == pytest.approx(bought["rmse"])
+    assert done["max_std_error"] == pytest.approx(bought["max_std_error"])
+    assert share_spent() <= best["budget_share"]
+    assert share_spent() > 0.98 * best["budget_share"]
+    printed = ok("plan", "workload.yaml", "--time-limit", "0", "--epsilon", "2").out
+    assert f"with Laplace noise, at epsilon = {epsilon}" in printed
+    assert "up to" not in printed
+
+
+@pytest.mark.parametrize(
+    ("text", "noise"),
+    [
+        (LONG, "gaussian"),
+        (LONG, "laplace"),
+        (LONG.replace("{epsilon: 100, delta: 1e-6}", "{rho: 2}"), "laplace"),
+        (LONG.replace("100, delta: 1e-6", "100"), "laplace"),
+    ],
+    ids=["gaussian", "laplace in rho", "a cap in rho", "pure"],
+)
+def test_the_largest_epsilon_of_a_refusal_is_accepted_and_the_next_one_is_not(folder, text, noise):
+    plan(text=text)
+    released("1.5", "first", "--noise", noise)
+    told = refused(
+        "release", "data.csv", "--epsilon", "200", "--out", "x", "--noise", noise, code=3
+    )
+    words = told.partition("the largest that still fits is --epsilon ")[2].split(";")[0].split()
+    assert words[1:] == ["--noise", noise]
+    epsilon = Fraction(words[0])
+    more = epsilon + Fraction(10) ** (math.floor(math.log10(epsilon)) - 2)
+    fails = refused(
+        "release", "data.csv", "--epsilon", str(float(more)), "--out", "y", *words[1:], code=3
+    )
+    assert f"the largest that still fits is --epsilon {words[0]}" in fails
+    done = released(words[0], "second", *words[1:])
+    assert done["budget"]["more_like_it"] == 0
+    assert not {"x", "y"} & {path.name for path in folder.iterdir()}
+
+
+def test_a_plan_tells_the_risk_in_the_words_of_the_statement(folder):
+    plan()
+    printed = ok("plan", "workload.yaml", "--time-limit", "0").out
+    ok("release", "data.csv", "--epsilon", "1")
+    statement = Path("release/statement.md").read_text()
+    words = "could become 73.1 % sure at the very most"
+    assert f"{words}, an extra probability of 1e-6 aside" in " ".join(printed.split())
+    assert words in statement
+
+
+def test_long_numbers_are_shown_where_they_are_asked_for_alone(folder):
+    printed = [ok("plan", "workload.yaml", "--time-limit", "0").out]
+    ok("release", "data.csv", "--epsilon", "1")
+    again = ("release", "data.csv", "--epsilon", "1")
+    printed += [ok(*again).out, ok("ledger", "status").out, ok("ledger", "history").out]
+    printed.append(refused("release", "data.csv", "--epsilon", "200", "--out", "x", code=3))
+    printed.append(Path("release/statement.md").read_text())
+    assert not any("0.028006" in text for text in printed)
+    for command in (again, ("ledger", "status"), ("ledger", "history")):
+        exact = ok(*command, "--exact").out
+        assert any(len(word.partition(".")[2]) == 18 for word in exact.split()), command
+
+
+def test_a_release_made_again_says_what_fits_now(folder):
+    plan()
+    first = released("20", "a", "--noise", "gaussian")
+    released("30", "b", "--noise", "gaussian")
+    again = released("20", "a", "--noise", "gaussian")
+    assert (first["free"], again["free"]) == (False, True)
+    assert first["spent"] == again["spent"]
+    assert again["budget"]["more_like_it"] < first["budget"]["more_like_it"]
+    command = ("release", "data.csv", "--epsilon", "20", "--out", "a", "--noise", "gaussian")
+    assert f"now: {again['budget']['more_like_it']} more like it" in ok(*command).out
+
+
+def selection_of(figures, best="chosen"):
+    """A selection with candidates of these RMSEs, largest errors and scores."""
+    candidates = tuple(
+        CandidateFigures(name, rmse, rmse, largest, score, True, "", False)
+        for name, (rmse, largest, score) in figures.items()
+    )
+    return PlannedSelection("gaussian", best, {}, candidates, (), None, "", None, "")
+
+
+@pytest.mark.parametrize(
+    ("objective", "figures", "expected"),
+    [
+        ("rmse", {"chosen": (10, 116, 10), "flat": (13, 31, 13)}, ("flat", 31, 116, 0.3)),
+        ("rmse", {"chosen": (10, 116, 10), "flat": (16, 31, 16)}, None),
+        ("rmse", {"chosen": (10, 116, 10), "flat": (13, 82, 13)}, None),
+        ("rmse", {"chosen": (10, 116, 10), "none": (None, None, None)}, None),
+        ("max", {"chosen": (10, 20, 20), "mean": (6, 25, 25)}, ("mean", 6, 10, 0.25)),
+        ("max", {"chosen": (10, 20, 20), "mean": (6, 31, 31)}, None),
+    ],
+)
+def test_a_strategy_is_pointed_to_that_gains_far_more_than_it_costs(objective, figures, expected):
+    """Its figures were computed for this plan: nothing is promised of another one."""
+    trade = trade_of(selection_of(figures), objective)
+    found = trade and (trade.name, trade.figure, trade.in_place_of, pytest.approx(trade.costs))
+    assert found == expected
+
+
+def test_the_screen_names_the_strategy_with_its_own_figures(folder, monkeypatch):
+    trade = Trade("Haar", figure=31.0, in_place_of=116.0, costs=0.3)
+    monkeypatch.setattr(plan_output, "trade_of", lambda selection, objective: trade)
+    std = plan("--epsilon", "1")["selections"][0]["candidates"][0]
+    report = read_plan(Path("dpquery.plan").read_bytes()).selections[0]
+    unit = std["rmse"] / report.candidates[0].rmse
+    told = ok("plan", "workload.yaml", "--time-limit", "0", "--epsilon", "1").out
+    assert (
+        f"Haar has a largest standard error of {figure(31 * unit)} in place of "
+        f"{figure(116 * unit)}, for 30 % more RMSE: --objective max looks for the least" in told
+    )
+    told = ok("plan", "workload.yaml", "--time-limit", "0", "--target", "*: sd <= 9").out
+    assert "Haar has" not in told
+
+
+def test_relaxed_rows_are_compared_with_a_linear_strategy_that_takes_no_more(folder):
+    """At epsilon 40 Laplace noise is the better one, and takes far more than RAP would."""
+    plan()
+    planned, spec = plan_and_spec(Path("dpquery.plan").read_bytes(), Path("dpquery.plan"))
+    workload, epsilon = compile_spec(spec).workload, Fraction(40)
+    best, gaussian = prices(planned, spec, workload, epsilon=epsilon, delta=DELTA)
+    assert best.selection.noise == "laplace"
+    assert best.share > 2 * gaussian.share
+    stage = SimpleNamespace(
+        workload=workload,
+        guarantee=accounting.guarantee("gaussian", epsilon=epsilon, delta=DELTA),
+        proxy=SimpleNamespace(words="some public data"),
+    )
+    done = SimpleNamespace(
+        settings=None, runs=[0], rmse=(1.0, 0.0), largest=(1.0, 0.0), error=lambda objective: 1.0
+    )
+    compared = comparison._compared(done, stage, best, objective="rmse", margin=0.7)
+    assert compared.linear_rmse == pytest.approx(best.weighted_rmse * best.equal.std / best.std)
+    assert compared.linear_rmse > 2 * best.weighted_rmse
+    alone = comparison._compared(done, stage, gaussian, objective="rmse", margin=0.7)
+    assert alone.linear_rmse == gaussian.weighted_rmse
+
+
+def test_a_refusal_of_relaxed_rows_names_an_epsilon_that_they_are_released_at(small):
+    arguments = ("workload.yaml", "--time-limit", "5", "--mechanism", "rap", "--epsilon", "15")
+    ok("plan", *arguments, "--proxy", "public.csv")
+    release = ("release", "public.csv", "--mechanism", "rap", "--out")
+    ok(*release, "a", "--epsilon", "15")
+    told = refused(*release, "b", "--epsilon", "16", code=3)
+    words = told.partition("the largest that still fits is --epsilon ")[2].split(";")[0].split()
+    assert words[1:] == ["--mechanism", "rap"]
+    more = str(float(Fraction(words[0]) + Fraction(1, 10)))
+    assert words[0] in refused(*release, "b", "--epsilon", more, code=3)
+    ok(*release, "b", "--epsilon", words[0])
