@@ -33,14 +33,20 @@ def keys_of(ids, keys=None):
 
 
 def test_an_id_has_one_key_in_all_threads_that_come_upon_it():
+    drawing, at_once = [], []
+
     def slow(size):
-        time.sleep(0.05)
+        drawing.append(size)
+        at_once.append(len(drawing))
+        time.sleep(0.3)
+        drawing.pop()
         return os.urandom(size)
 
     keys, ids = PersonKeys(slow), [b"x" * 40, b"y" * 60]
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(lambda _: keys_of(ids, keys), range(2))
     assert one == other
+    assert at_once == [1, 1]  # the second thread finds what the first has drawn
 
 
 @FUZZ
