@@ -14,7 +14,7 @@ Reporter = Callable[[str], None]
 """Takes a line that says what is being done."""
 
 
-class Share(str):
+class LineWithShare(str):
     """A line that says what is being done and which share of it is done.
 
     Attributes:
@@ -25,7 +25,7 @@ class Share(str):
     words: str
     done: float
 
-    def __new__(cls, words: str, done: float) -> "Share":
+    def __new__(cls, words: str, done: float) -> "LineWithShare":
         """Return the line of some words and a share."""
         line = super().__new__(cls, f"{words}: {done:.0%}")
         line.words, line.done = words, done
@@ -82,4 +82,4 @@ def report_progress(words: str, share: float | None = None) -> None:
         words: public.
         share: of the work that is done, from 0 to 1; None where it is not known.
     """
-    _REPORTER.get()(words if share is None else Share(words, share))
+    _REPORTER.get()(words if share is None else LineWithShare(words, share))

@@ -18,7 +18,7 @@ from dpquery.data_check.file_records import FileRecords
 from dpquery.exceptions import OutOfTimeError
 from dpquery.measurement.counting import tabulate
 from dpquery.measurement.counting.locations import sources_of
-from dpquery.progress import Share, Work, current_reporter, report_progress, reporting
+from dpquery.progress import LineWithShare, Work, current_reporter, report_progress, reporting
 from dpquery.spec.domain import Integers
 
 
@@ -85,7 +85,7 @@ def test_the_share_of_a_work_never_falls_and_is_one_at_most():
         Work("reading").report(0.125)
     assert [line.done for line in lines] == [0.0, 0.5, 0.5, 0.75, 1.0, 1.0, 0.125]
     assert lines[3] == "reading: 75%"
-    assert all(isinstance(line, Share) and line.words == "reading" for line in lines)
+    assert all(isinstance(line, LineWithShare) and line.words == "reading" for line in lines)
 
 
 @pytest.fixture

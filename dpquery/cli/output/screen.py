@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dpquery.progress import Share, reporting
+from dpquery.progress import LineWithShare, reporting
 from dpquery.releases.formatting import OBEYED
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ def shown_progress() -> Iterator[None]:
 
     def report(line: str) -> None:
         nonlocal measured
-        work = line.words if isinstance(line, Share) else ""
+        work = line.words if isinstance(line, LineWithShare) else ""
         if work != measured:
             measured = work
             bar.reset(task, total=1.0 if work else None)
-        done = line.done if isinstance(line, Share) else 0.0
+        done = line.done if isinstance(line, LineWithShare) else 0.0
         bar.update(task, description=printable(line), completed=done)
 
     with bar, reporting(report):
