@@ -99,7 +99,7 @@ def errors(spec: Spec, compiled: CompiledSpec, strategy: Strategy, true: dict[Su
     mechanism = calibrated_noise(
         strategy,
         privacy=spec.privacy,
-        guarantee=guarantee("gaussian", epsilon=EPSILON, delta=DELTA),
+        guarantee=guarantee("gaussian", epsilon=EPSILON, delta=DELTA, accounting="gdp"),
     )
     exact = [
         exact_answers(measurement, true[measurement.block.attributes], shift=mechanism.shift)
@@ -123,7 +123,7 @@ def errors(spec: Spec, compiled: CompiledSpec, strategy: Strategy, true: dict[Su
 
 
 def main(sizes: list[int]) -> None:
-    unit = unit_variance("gaussian", epsilon=EPSILON, delta=DELTA) ** 0.5
+    unit = unit_variance("gaussian", epsilon=EPSILON, delta=DELTA, accounting="gdp") ** 0.5
     print(" r objective strategy        select   plan  predicted RMSE  max std | RMSE    largest")
     for r in sizes:
         text = spec_text(r)

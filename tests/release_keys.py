@@ -101,6 +101,7 @@ STRATEGIES = {
 
 PURE = Guarantee("pure", Fraction(1, 3), epsilon=Fraction(1, 3), delta=Fraction(0))
 ZCDP = Guarantee("zcdp", Fraction(7, 10**9), epsilon=Fraction(1), delta=Fraction(1, 10**9))
+GDP = Guarantee("gdp", Fraction(11, 10**9), epsilon=Fraction(1), delta=Fraction(1, 10**9))
 LAPLACE = CalibratedNoise(PURE, 0, 12345, 37035.00000000001)
 GAUSSIAN = CalibratedNoise(ZCDP, 3, 10**20, 1e22)
 ADAPTIVE = RapBudget(
@@ -147,6 +148,7 @@ def rap(mechanism=ADAPTIVE, spec=SPEC, **changes):
 
 RELEASES = {name: linear(strategy) for name, strategy in STRATEGIES.items()} | {
     "gaussian noise": linear(mechanism=GAUSSIAN),
+    "rounded gaussian noise": linear(mechanism=replace(GAUSSIAN, guarantee=GDP)),
     "release 2": linear(release=2),
     "persons": linear(spec=PERSON),
     "persons, any rows": linear(spec=ANY_ROWS),

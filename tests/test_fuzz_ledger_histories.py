@@ -8,7 +8,8 @@ open transactions, locks and logs included, and only the copy goes on.
 import shutil
 import sqlite3
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
@@ -39,6 +40,13 @@ DATASETS = st.sampled_from(["people", "others"])
 KEYS = st.sampled_from(["k1", "k2", "k3"])
 UNITS = st.sampled_from([1, UNIT // 10, 3 * UNIT])
 CAPS = st.sampled_from([0, 1, UNIT, 4 * UNIT, 10 * UNIT])
+CURRENCIES = st.sampled_from(["epsilon", "rho", "mu^2"])
+EPSILONS = st.sampled_from([None, Fraction(1), Fraction(2)])
+
+
+def cap_of(currency, units, epsilon):
+    """A cap with two sums where it has an epsilon; one in epsilon has that sum alone."""
+    return Cap(currency, units, epsilon=None if currency == "epsilon" else epsilon)
 
 
 @dataclass
@@ -63,6 +71,7 @@ class Histories(RuleBasedStateMachine):
         self.copies = 0
         self.path = Path(self.home.name) / "0" / "ledger.db"
         self.caps, self.spent, self.runs, self.events, self.drawn = {}, {}, {}, 0, 0
+        self.epsilons = {}
         self.open()
 
     def open(self):
@@ -88,9 +97,9 @@ class Histories(RuleBasedStateMachine):
     def recorded(self, number=1):
         self.events += number
 
-    @rule(dataset=DATASETS, units=CAPS)
-    def register(self, dataset, units):
-        cap = Cap("epsilon", units)
+    @rule(dataset=DATASETS, units=CAPS, currency=CURRENCIES, epsilon=EPSILONS)
+    def register(self, dataset, units, currency, epsilon):
+        cap = cap_of(currency, units, epsilon)
         if self.caps.get(dataset, cap) != cap:
             with pytest.raises(PlanConflictError):
                 self.ledger.register(dataset, cap)
@@ -99,10 +108,11 @@ class Histories(RuleBasedStateMachine):
             self.recorded(dataset not in self.caps)
             self.caps[dataset] = cap
             self.spent.setdefault(dataset, 0)
+            self.epsilons.setdefault(dataset, [])
 
-    @rule(dataset=DATASETS, units=CAPS, currency=st.sampled_from(["epsilon", "rho"]))
-    def change_cap(self, dataset, units, currency):
-        cap = Cap(currency, units)
+    @rule(dataset=DATASETS, units=CAPS, currency=CURRENCIES, epsilon=EPSILONS)
+    def change_cap(self, dataset, units, currency, epsilon):
+        cap = cap_of(currency, units, epsilon)
         if dataset not in self.caps:
             with pytest.raises(LedgerError):
                 self.ledger.change_cap(dataset, cap)
@@ -114,13 +124,16 @@ class Histories(RuleBasedStateMachine):
             self.recorded(cap != self.caps[dataset])
             self.caps[dataset] = cap
 
-    def refusal(self, dataset, key, units):
+    def refusal(self, dataset, key, units, pure):
         """The error that a charge must end in, or None."""
         known = self.runs.get(key)
         if dataset not in self.caps:
             return LedgerError
         if known is None or known.state == "abandoned":
             over = self.spent[dataset] + units > self.caps[dataset].units
+            epsilons, most = [*self.epsilons[dataset], pure], self.caps[dataset].epsilon
+            if most is not None and None not in epsilons and sum(epsilons) <= most * UNIT:
+                over = False
             return BudgetExceededError if over else None
         if known.dataset != dataset or known.units < units:
             return PlanConflictError
@@ -132,18 +145,20 @@ class Histories(RuleBasedStateMachine):
         dataset=DATASETS,
         key=KEYS,
         units=UNITS,
+        pure=st.sampled_from([None, 1, UNIT // 2, UNIT]),
         ends=st.sampled_from(["well", "well", "killed before", "killed inside", "killed after"])
         | st.sampled_from(["fails before", "disk full", "killed committed"]),
         large=st.booleans(),
     )
-    def release(self, dataset, key, units, ends, large):
-        price = price_under_cap(self.ledger, dataset, units)
-        if (error := self.refusal(dataset, key, units)) is not None:
+    def release(self, dataset, key, units, pure, ends, large):
+        price = replace(price_under_cap(self.ledger, dataset, units), pure=pure)
+        native = {} if pure is None else {"pure": str(Fraction(pure, UNIT))}
+        if (error := self.refusal(dataset, key, units, pure)) is not None:
             with self.ledger.hold(key):
                 with pytest.raises(error):
                     self.ledger.lookup(dataset, key=key, price=price)
                 with pytest.raises(error):
-                    self.ledger.reserve(dataset, key=key, price=price, native={}, details={})
+                    self.ledger.reserve(dataset, key=key, price=price, native=native, details={})
             return
         with self.ledger.hold(key):
             stored = self.ledger.lookup(dataset, key=key, price=price)
@@ -154,20 +169,20 @@ class Histories(RuleBasedStateMachine):
             assert stored is None
             if ends == "killed before":
                 charge = {"dataset": dataset, "key": key, "price": price}
-                self.killed_inside(self.ledger.reserve, **charge, native={}, details={})
+                self.killed_inside(self.ledger.reserve, **charge, native=native, details={})
                 return
-            self.ledger.reserve(dataset, key=key, price=price, native={}, details={})
-            self.charged(dataset, key, units)
+            self.ledger.reserve(dataset, key=key, price=price, native=native, details={})
+            self.charged(dataset, key, units, pure)
             self.drawn += 1
             values = np.array([self.drawn, -self.drawn, 0])
             with mock.patch.object(ledger_module, "LARGE", 0 if large else 100):
                 self.finish(key, values, ends)
 
-    def charged(self, dataset, key, units):
+    def charged(self, dataset, key, units, pure):
         known = self.runs.get(key)
         if known is None or known.state == "abandoned":
             self.spent[dataset] += units
-            assert self.spent[dataset] <= self.caps[dataset].units
+            self.epsilons[dataset].append(pure)
             self.runs[key] = Run(dataset, units)
         else:
             known.retries += 1
@@ -238,6 +253,8 @@ class Histories(RuleBasedStateMachine):
         for dataset, status in statuses.items():
             assert status.account.cap == self.caps[dataset]
             assert status.account.spent == self.spent[dataset]
+            epsilons = self.epsilons[dataset]
+            assert status.account.pure == (None if None in epsilons else sum(epsilons))
             runs = {key: run for key, run in self.runs.items() if run.dataset == dataset}
             assert status.releases == sum(run.state == "committed" for run in runs.values())
             open_runs = {key for key, run in runs.items() if run.state == "reserved"}
@@ -281,16 +298,21 @@ def short_history():
     machine = Histories()
     machine.begin()
     try:
-        machine.register(dataset="people", units=UNIT)
-        release = {"dataset": "people", "units": UNIT // 10}
+        machine.register(dataset="people", units=UNIT, currency="epsilon", epsilon=None)
+        release = {"dataset": "people", "units": UNIT // 10, "pure": None}
         for key, ends, large in (
             *(("k1", "fails before", False), ("k1", "well", False)),
             *(("k2", "well", True), ("k2", "well", True)),
         ):
             machine.release(**release, key=key, ends=ends, large=large)
             machine.agrees()
-        machine.release(dataset="people", key="k3", units=UNIT * 3, ends="well", large=False)
+        release = {"key": "k3", "units": UNIT * 3, "ends": "well", "large": False}
+        machine.release(dataset="people", pure=None, **release)
         machine.agrees()
+        machine.register(dataset="others", units=4 * UNIT, currency="mu^2", epsilon=Fraction(1))
+        for key, pure in (("k4", UNIT // 2), ("k5", UNIT // 2), ("k6", 1), ("k7", None)):
+            machine.release(**release | {"dataset": "others", "key": key, "pure": pure})
+            machine.agrees()
     finally:
         machine.teardown()
 
@@ -305,8 +327,10 @@ MISTAKES = pytest.mark.parametrize(
         ("dpquery.measurement.ledger.charge_checks.RETRIES", 0),
         ("dpquery.measurement.ledger.charge_checks.check_funds", lambda *_, **__: None),
         ("dpquery.measurement.ledger.ledger.MeasurementFile.publish", lambda _: None),
+        ("dpquery.measurement.ledger.events.pure_units", lambda _: None),
+        ("dpquery.measurement.ledger.events.pure_units", lambda _: 0),
     ],
-    ids=["no retry", "no cap", "large files never published"],
+    ids=["no retry", "no cap", "large files never published", "never pure", "pure for nothing"],
 )
 
 

@@ -17,6 +17,7 @@ KEYS = {
     "quad-tree": "ffda96c161640937c67ffbc7123dfbae58438f59ce212779d53fa5079db4d51f",
     "workload": "622b91d938372c637610adefabca515af4b55806b4456e59f7c596c8769a1593",
     "gaussian noise": "a8ad86fe64a386089ef4ae826aac8a2e6901dc40aba2f0d31317e4fff978004f",
+    "rounded gaussian noise": "1b242a918900895d75148d47c8e4f86e0ab7057c786af5c9af0e8770c356e28a",
     "release 2": "2e0e7b31f3e61fced07ba6dff1632e30525cbf47b695d5f46da3a48a8646946b",
     "persons": "9bc93aaf8cade9c02672991e103c89b6b5c373affb1420b482f04aa1c54b55e1",
     "persons, any rows": "472e0752523c1efdb838eee52c9c43e4f3029577d3d80bb968d7f9f459d05a6b",

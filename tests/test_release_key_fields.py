@@ -145,6 +145,7 @@ FIELDS = {
         "epsilon": THIRD / 2,
         "delta": Fraction(1, 10**10),
         "rho": SAME,  # a price: it follows from what is measured, and the proof of it may improve
+        "squared_mu": SAME,
     },
     RapBudget: {
         "guarantee": replace(ADAPTIVE.guarantee, amount=THIRD),

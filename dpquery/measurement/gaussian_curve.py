@@ -178,7 +178,7 @@ def _mills(x: Decimal) -> Interval:
 
 
 def _continued_fraction(x: Decimal) -> Interval:
-    """Return Mills' ratio for x above 0, by 1 / (x + 1 / (x + 2 / (x + 3 / (x + ...)))) [Laplace].
+    """Return Mills' ratio for x above 0, by 1 / (x + 1 / (x + 2 / (x + 3 / (x + ...)))).
 
     It is begun at a tail of which no more is used than that it lies between x and x + n / x.
     """
