@@ -23,7 +23,7 @@ TRIES, SOUND = 10, 60
 
 
 def noise(planned, factor, replicates):
-    sampler = BulkSampler(planned.case.noise, float(planned.noise.law.scale) * factor)
+    sampler = BulkSampler(planned.noise.law.noise, float(planned.noise.law.scale) * factor)
     return sampler.sample(replicates * planned.strategy.length).reshape(replicates, -1)
 
 

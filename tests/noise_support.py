@@ -48,8 +48,13 @@ def counts(edges, sample):
 def p_value(noise, scale, sample):
     """Chi-square of a sample against the law, in cells of about equal mass."""
     edges = cells(scale)
-    expected = np.diff(np.concatenate([[0.0], cdf(noise, scale, edges), [1.0]])) * sample.size
-    return chi_square(counts(edges, sample), expected)
+    return p_of_counts(noise, scale, edges, counts(edges, sample))
+
+
+def p_of_counts(noise, scale, edges, seen):
+    """The same, of draws that were counted in cells."""
+    expected = np.diff(np.concatenate([[0.0], cdf(noise, scale, edges), [1.0]])) * seen.sum()
+    return chi_square(seen, expected)
 
 
 def chi_square(observed, expected):

@@ -227,8 +227,13 @@ def charge_at_the_commit(monkeypatch):
 
 
 def charge_half(monkeypatch):
-    real = curator.charge_units
-    monkeypatch.setattr(curator, "charge_units", lambda *args: real(*args) // 2)
+    real = curator.price_of
+
+    def half(*args):
+        price = real(*args)
+        return replace(price, units=price.units // 2)
+
+    monkeypatch.setattr(curator, "price_of", half)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 PATTERNS = (
     "test_noise.py",
     "test_bulk_noise.py",
+    "test_rounded_noise.py",
     "test_audit*.py",
     "test_mutants.py",
     "test_non_interference*.py",
