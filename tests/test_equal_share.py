@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from cli_support import ok, refused
 
-from dpquery.cli.output import plan as plan_output
+from dpquery.cli.output import plan_notes
 from dpquery.measurement import accounting
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import CandidateFigures, PlannedSelection, plan_and_spec, read_plan
@@ -20,7 +20,7 @@ from dpquery.releases.formatting import figure
 SPEC = """\
 dataset: {id: town, version: 1}
 privacy: {unit: row, delta: 1e-6}
-budget: {epsilon: 100, delta: 1e-6}
+budget: {epsilon: 100, delta: 1e-6, accounting: zcdp}
 domain:
   age: {range: [0, 9]}
   sex: {values: [F, M]}
@@ -28,6 +28,7 @@ workload:
   - name: ages
     product: {age: identity}
 """
+WHOLE = "{epsilon: 100, delta: 1e-6, accounting: zcdp}"
 LONG = SPEC.replace("age: identity", "age: prefix").replace("[0, 9]", "[0, 99]")
 DELTA = Fraction("1e-6")
 
@@ -114,8 +115,8 @@ def test_an_older_plan_compares_with_the_price_that_it_knew(folder):
         (SPEC, ("--noise", "laplace"), "laplace"),
         (SPEC, ("--noise", "gaussian"), "gaussian"),
         (SPEC, (), "gaussian"),
-        (SPEC.replace("100, delta: 1e-6", "100"), (), "laplace"),
-        (SPEC.replace("{epsilon: 100, delta: 1e-6}", "{rho: 2}"), (), "gaussian"),
+        (SPEC.replace(WHOLE, "{epsilon: 100}"), (), "laplace"),
+        (SPEC.replace(WHOLE, "{rho: 2}"), (), "gaussian"),
     ],
     ids=["delta 0", "named laplace", "named gaussian", "auto", "a pure budget", "a budget in rho"],
 )
@@ -127,16 +128,17 @@ def test_where_there_is_nothing_to_compare_the_noise_that_is_left_is_taken(
 
 
 def test_what_the_budget_cannot_pay_for_comes_last(folder):
-    report = plan("--epsilon", "12", text=SPEC.replace("epsilon: 100", "epsilon: 14"))
-    assert report["chosen"]["noise"] == "gaussian"  # Laplace noise at 12 takes more than all of it
-    assert report["selections"][1]["budget_share"] > 1
+    assert noise_of_one_table(Fraction("11.5")) == "laplace"
+    report = plan("--epsilon", "11.5", text=SPEC.replace(WHOLE, "{rho: 2}"))
+    assert report["chosen"]["noise"] == "gaussian"
+    assert report["selections"][1]["budget_share"] > 1 > report["selections"][0]["budget_share"]
 
 
 def test_the_price_of_a_plan_is_what_the_ledger_charges(folder):
-    report = plan("--epsilon", "3", text=LONG)
+    report = plan("--epsilon", "1", text=LONG.replace(WHOLE, "{rho: 2}"))
     for out, selection in enumerate(report["selections"]):
         before = share_spent()
-        released("3", str(out), "--noise", selection["noise"])
+        released("1", str(out), "--noise", selection["noise"])
         assert share_spent() - before == pytest.approx(selection["budget_share"], rel=1e-12)
 
 
@@ -164,11 +166,12 @@ def test_what_the_same_share_buys_is_a_release_that_can_be_had(folder):
     ("text", "noise"),
     [
         (LONG, "gaussian"),
+        (LONG.replace(", accounting: zcdp", ""), "gaussian"),
         (LONG, "laplace"),
-        (LONG.replace("{epsilon: 100, delta: 1e-6}", "{rho: 2}"), "laplace"),
-        (LONG.replace("100, delta: 1e-6", "100"), "laplace"),
+        (LONG.replace(WHOLE, "{rho: 2}"), "laplace"),
+        (LONG.replace(WHOLE, "{epsilon: 100}"), "laplace"),
     ],
-    ids=["gaussian", "laplace in rho", "a cap in rho", "pure"],
+    ids=["gaussian", "mu^2", "laplace in rho", "a cap in rho", "pure"],
 )
 def test_the_largest_epsilon_of_a_refusal_is_accepted_and_the_next_one_is_not(folder, text, noise):
     plan(text=text)
@@ -253,7 +256,7 @@ def test_a_strategy_is_pointed_to_that_gains_far_more_than_it_costs(objective, f
 
 def test_the_screen_names_the_strategy_with_its_own_figures(folder, monkeypatch):
     trade = Trade("Haar", figure=31.0, in_place_of=116.0, costs=0.3)
-    monkeypatch.setattr(plan_output, "trade_of", lambda selection, objective: trade)
+    monkeypatch.setattr(plan_notes, "trade_of", lambda selection, objective: trade)
     std = plan("--epsilon", "1")["selections"][0]["candidates"][0]
     report = read_plan(Path("dpquery.plan").read_bytes()).selections[0]
     unit = std["rmse"] / report.candidates[0].rmse
@@ -273,7 +276,7 @@ def test_relaxed_rows_are_compared_with_a_linear_strategy_that_takes_no_more(fol
     workload, epsilon = compile_spec(spec).workload, Fraction(40)
     best, gaussian = prices(planned, spec, workload, epsilon=epsilon, delta=DELTA)
     assert best.selection.noise == "laplace"
-    assert best.share > 2 * gaussian.share
+    assert best.equal.std > 2 * best.std
     stage = SimpleNamespace(
         workload=workload,
         guarantee=accounting.guarantee("gaussian", epsilon=epsilon, delta=DELTA),

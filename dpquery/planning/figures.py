@@ -240,7 +240,8 @@ def prices(
         share, score = one.share, one.equal_score
         if not plan.equal_shares:
             guarantee = accounting.guarantee(one.selection.noise, epsilon=epsilon, delta=delta)
-            share, score = shares.share(price_against(guarantee, shares.cap)), one.score
+            units = price_against(guarantee, shares.cap).units
+            share, score = units / max(1, shares.cap.units), one.score
         if plan.targets and (one.score <= 1 or not plan.equal_shares):
             return share > 1, one.score > 1, share
         return share > 1, bool(plan.targets), score

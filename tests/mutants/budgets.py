@@ -102,7 +102,7 @@ BUDGETS = (
     Mutant(
         "a plan tells the risk without the delta",
         "an extra probability is kept from whoever signs the plan",
-        "plan._risk",
+        "plan_notes.risk",
         '    aside = "" if pure else',
         '    aside = "" if not pure else',
         (f"{SHARES}::test_a_plan_tells_the_risk_in_the_words_of_the_statement",),

@@ -5,21 +5,27 @@ from collections.abc import Sequence
 
 from dpquery.cli.output.budget import room_json
 from dpquery.cli.output.domain import domain_grid, domain_json
+from dpquery.cli.output.plan_notes import (
+    WEIGHTED,
+    cost,
+    guarantee_text,
+    other_objective,
+    otherwise,
+    risk,
+    rmse_text,
+)
 from dpquery.cli.output.text_table import Grid
-from dpquery.measurement.ledger.funds import cap_text, epsilon_text
 from dpquery.plan_file.plan import CandidateFigures
 from dpquery.plan_file.rap_settings import PlannedRap
-from dpquery.planning.figures import AtShare, SelectionAtBudget, trade_of
+from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.plan_report import PlanReport
-from dpquery.releases.budget_words import room_words, spent_share
-from dpquery.releases.formatting import count, figure, percent, power, rows_counted
-from dpquery.releases.manifest.statement import sure_words
+from dpquery.releases.formatting import count, figure, percent, rows_counted
 from dpquery.spec.model import Spec
 from dpquery.strategy.search.candidates import BASELINES
 from dpquery.strategy.search.select import LEFT_OUT
 
 PUBLISHED = {name for name, _ in BASELINES}
-WEIGHTED, TARGETS = "weighted RMSE", "x targets"
+TARGETS = "x targets"
 FIGURE_NAMES = {"sd": "max std error", "rmse": "RMSE"}
 OPTIMAL = 1.001  # ratio to a proven lower bound up to which a strategy is called optimal
 
@@ -43,15 +49,15 @@ def plan_grids(report: PlanReport) -> list[Grid]:
     title = (
         f"{spec.dataset.id}: {count(spec.queries, 'query')} in "
         f"{count(len(spec.items), 'item')}, "
-        f"{_guarantee(report)}"
+        f"{guarantee_text(report)}"
     )
     notes = [
         _chosen(report),
-        _cost(report),
-        *_otherwise(report),
-        *_other_objective(report),
+        cost(report),
+        *otherwise(report),
+        *other_objective(report),
         *_least(report),
-        _risk(report),
+        risk(report),
     ]
     if any(
         candidate.stopped for priced in report.priced for candidate in priced.selection.candidates
@@ -90,11 +96,6 @@ def _columns(report: PlanReport) -> tuple[str, ...]:
     return ("noise", "strategy", "RMSE", *weighted, "max std error", *targets, "x bound", "remark")
 
 
-def _rmse(report: PlanReport) -> str:
-    """Name the RMSE that is minimised: as the workload weighs its items."""
-    return WEIGHTED if report.spec.weighted else "RMSE"
-
-
 def _item_grid(best: SelectionAtBudget) -> Grid:
     items = tuple(
         (
@@ -120,7 +121,7 @@ def _target_grid(report: PlanReport) -> Grid:
         for reached in report.reached
     )
     noise = report.priced[0].selection.noise.capitalize()
-    title = f"targets, with {noise} noise at {_guarantee(report)}"
+    title = f"targets, with {noise} noise at {guarantee_text(report)}"
     return Grid(title, ("item", "figure", "reached", "target", ""), rows)
 
 
@@ -179,8 +180,8 @@ def _rap_grids(report: PlanReport) -> list[Grid]:
         f"{how}; answers without error bars",
     )
     runs = "once" if rap.repetitions == 1 else f"{rap.repetitions} times"
-    title = f"linear or RAP, {_guarantee(report)}: RAP rehearsed {runs} on {rap.proxy}"
-    columns = ("mechanism", _rmse(report), "", "largest error", "", "remark")
+    title = f"linear or RAP, {guarantee_text(report)}: RAP rehearsed {runs} on {rap.proxy}"
+    columns = ("mechanism", rmse_text(report), "", "largest error", "", "remark")
     return [Grid(title, columns, (linear, simulated), _preference(rap, report), int(rap.preferred))]
 
 
@@ -193,7 +194,7 @@ def _preference(rap: PlannedRap, report: PlanReport) -> tuple[str, ...]:
     )
     if rap.preferred and error >= rap.margin * other:
         return ("preferred: RAP, as it was asked for",)
-    what = _rmse(report) if report.plan.objective == "rmse" else "largest error"
+    what = rmse_text(report) if report.plan.objective == "rmse" else "largest error"
     notes = [
         f"preferred by {what}: {'RAP' if rap.preferred else 'the linear strategy'} "
         f"(RAP is where it is below {rap.margin:g} times the linear one)"
@@ -228,7 +229,7 @@ def plan_json(report: PlanReport) -> dict[str, object]:
             "strategy": report.priced[0].selection.best,
         },
         "budget": None if report.room is None else room_json(report.room),
-        "risk": _risk(report).removeprefix("risk: "),
+        "risk": risk(report).removeprefix("risk: "),
         "objective": "targets" if report.plan.targets else report.plan.objective,
         "selections": [_priced_json(priced, report) for priced in report.priced],
         "targets": [
@@ -292,7 +293,7 @@ def _bound_row(
     priced: SelectionAtBudget, report: PlanReport, columns: Sequence[str]
 ) -> tuple[str, ...]:
     bound = priced.std * (priced.selection.bound_score or 0.0)
-    minimised = "max std error" if report.plan.objective == "max" else _rmse(report)
+    minimised = "max std error" if report.plan.objective == "max" else rmse_text(report)
     cells = {
         "noise": priced.selection.noise,
         "strategy": "(bound)",
@@ -319,96 +320,13 @@ def _chosen(report: PlanReport) -> str:
     chosen = "best linear strategy" if relaxed is not None and relaxed.preferred else "chosen"
     text = f"{chosen}: {candidate.name} with {best.selection.noise.capitalize()} noise"
     ratio, kind = _ratio(best, candidate), best.selection.bound_score_kind
-    what = _rmse(report) if report.plan.objective == "rmse" else "maximum standard error"
+    what = rmse_text(report) if report.plan.objective == "rmse" else "maximum standard error"
     what = "what the targets take" if report.plan.targets else what
     if ratio is None:
         return f"{text}; no lower bound is known for this workload"
     if ratio <= OPTIMAL:
         return f"{text}; proven optimal in {what} within {ratio - 1:.2%} ({kind})"
     return f"{text}; {ratio:.3f} x a lower bound on any strategy ({kind})"
-
-
-def _cost(report: PlanReport) -> str:
-    """Say what a release takes of the budget, what for, and how many fit."""
-    best, relaxed, room = report.priced[0], report.plan.relaxed, report.room
-    by_rap = relaxed is not None and relaxed.preferred
-    if room is None:
-        return f"{_noise(best)} noise cannot be drawn at {_guarantee(report)}"
-    account = room.funds.tighter
-    whose = f" of {account.dataset}" if account is room.funds.parent else ""
-    spent = f", of which {spent_share(account)} is spent" if account.spent else ""
-    verb = "takes" if room.share <= 1 else "would take"
-    return (
-        f"a release {'by RAP' if by_rap else f'with {_noise(best)} noise'} "
-        f"{verb} {percent(room.share)} of the budget{whose} "
-        f"({cap_text(account.cap)}){spent}; {room_words(room, 'of them')}"
-    )
-
-
-def _otherwise(report: PlanReport) -> list[str]:
-    """Say what the share buys with other noise, and what the other takes at the same epsilon."""
-    best, lines = report.priced[0], []
-    for other in report.priced[1:]:
-        exchange = report.exchanges[other.selection.noise]
-        if exchange.other is not None:
-            lines.append(f"the same share buys {_bought(report, other, exchange.other)}")
-        asked = f"{_noise(other)} noise at epsilon = {float(other.epsilon):g}"
-        if other.share < math.inf:
-            verb = "takes" if other.share <= 1 else "would take"
-            error = _what(report, other.score)
-            line = f"{asked} {verb} {percent(other.share)} of the budget, for {error}"
-            if exchange.better is not None:
-                line += f"; that buys {_bought(report, best, exchange.better)}"
-            lines.append(line)
-        else:
-            lines.append(f"{asked} cannot be drawn")
-    return lines
-
-
-def _bought(report: PlanReport, priced: SelectionAtBudget, at_share: AtShare) -> str:
-    error = _what(report, at_share.std * (priced.selection.score or math.inf))
-    return f"{error} with {_noise(priced)} noise, at epsilon = {epsilon_text(at_share.epsilon)}"
-
-
-def _what(report: PlanReport, score: float) -> str:
-    """Name a figure that was minimised."""
-    if report.plan.targets:
-        return f"{score:.3f} x the targets"
-    name = "a largest standard error" if report.plan.objective == "max" else f"an {_rmse(report)}"
-    return f"{name.replace('an weighted', 'a weighted')} of {figure(score)}"
-
-
-def _other_objective(report: PlanReport) -> list[str]:
-    """Name a compared strategy that is much better by the other objective and hardly worse."""
-    best = report.priced[0]
-    other = None if report.plan.targets else trade_of(best.selection, report.plan.objective)
-    if other is None:
-        return []
-    largest = "largest standard error"
-    names = (largest, _rmse(report)) if report.plan.objective == "rmse" else ("RMSE", largest)
-    objective = "max" if report.plan.objective == "rmse" else "rmse"
-    return [
-        f"{other.name} has a {names[0]} of {figure(best.std * other.figure)} in place of "
-        f"{figure(best.std * other.in_place_of)}, for {percent(other.costs)} more {names[1]}: "
-        f"--objective {objective} looks for the least"
-    ]
-
-
-def _risk(report: PlanReport) -> str:
-    """Say what the guarantee bounds, in the words of the statement."""
-    noise, relaxed = report.priced[0].selection.noise, report.plan.relaxed
-    pure = noise == "laplace" and not (relaxed is not None and relaxed.preferred)
-    aside = "" if pure else f", an extra probability of {power(float(report.delta))} aside"
-    return f"risk: {sure_words(float(report.epsilon), aside)}".replace("Somebody", "somebody")
-
-
-def _noise(priced: SelectionAtBudget) -> str:
-    return priced.selection.noise.capitalize()
-
-
-def _guarantee(report: PlanReport) -> str:
-    delta = f", delta = {float(report.delta):g}" if report.delta else ""
-    return f"epsilon = {float(report.epsilon):g}{delta}"
 
 
 def _priced_json(priced: SelectionAtBudget, report: PlanReport) -> dict[str, object]:

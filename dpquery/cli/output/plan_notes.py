@@ -1,0 +1,103 @@
+"""What `plan` says of the budget, of other noise and of the risk, in a line each."""
+
+import math
+
+from dpquery.measurement.ledger.funds import cap_text, epsilon_text
+from dpquery.planning.figures import AtShare, SelectionAtBudget, trade_of
+from dpquery.planning.plan_report import PlanReport
+from dpquery.releases.budget_words import room_words, spent_share
+from dpquery.releases.formatting import figure, percent, power
+from dpquery.releases.manifest.statement import sure_words
+
+WEIGHTED = "weighted RMSE"
+
+
+def rmse_text(report: PlanReport) -> str:
+    """Name the RMSE that is minimised: as the workload weighs its items."""
+    return WEIGHTED if report.spec.weighted else "RMSE"
+
+
+def guarantee_text(report: PlanReport) -> str:
+    """Return the epsilon of a report, and its delta if it has one."""
+    delta = f", delta = {float(report.delta):g}" if report.delta else ""
+    return f"epsilon = {float(report.epsilon):g}{delta}"
+
+
+def cost(report: PlanReport) -> str:
+    """Say what a release takes of the budget, what for, and how many fit."""
+    best, relaxed, room = report.priced[0], report.plan.relaxed, report.room
+    by_rap = relaxed is not None and relaxed.preferred
+    if room is None:
+        return f"{_noise(best)} noise cannot be drawn at {guarantee_text(report)}"
+    account = room.funds.tighter
+    whose = f" of {account.dataset}" if account is room.funds.parent else ""
+    spent = f", of which {spent_share(account)} is spent" if account.spent else ""
+    verb = "takes" if room.share <= 1 else "would take"
+    return (
+        f"a release {'by RAP' if by_rap else f'with {_noise(best)} noise'} "
+        f"{verb} {percent(room.share)} of the budget{whose} "
+        f"({cap_text(account.cap)}){spent}; {room_words(room, 'of them')}"
+    )
+
+
+def otherwise(report: PlanReport) -> list[str]:
+    """Say what the share buys with other noise, and what the other takes at the same epsilon."""
+    best, lines = report.priced[0], []
+    for other in report.priced[1:]:
+        exchange = report.exchanges[other.selection.noise]
+        if exchange.other is not None:
+            lines.append(f"the same share buys {_bought(report, other, exchange.other)}")
+        asked = f"{_noise(other)} noise at epsilon = {float(other.epsilon):g}"
+        if other.share < math.inf:
+            verb = "takes" if other.share <= 1 else "would take"
+            error = _what(report, other.score)
+            line = f"{asked} {verb} {percent(other.share)} of the budget, for {error}"
+            if exchange.better is not None:
+                line += f"; that buys {_bought(report, best, exchange.better)}"
+            lines.append(line)
+        else:
+            lines.append(f"{asked} cannot be drawn")
+    return lines
+
+
+def _bought(report: PlanReport, priced: SelectionAtBudget, at_share: AtShare) -> str:
+    error = _what(report, at_share.std * (priced.selection.score or math.inf))
+    return f"{error} with {_noise(priced)} noise, at epsilon = {epsilon_text(at_share.epsilon)}"
+
+
+def _what(report: PlanReport, score: float) -> str:
+    """Name a figure that was minimised."""
+    if report.plan.targets:
+        return f"{score:.3f} x the targets"
+    name = (
+        "a largest standard error" if report.plan.objective == "max" else f"an {rmse_text(report)}"
+    )
+    return f"{name.replace('an weighted', 'a weighted')} of {figure(score)}"
+
+
+def other_objective(report: PlanReport) -> list[str]:
+    """Name a compared strategy that is much better by the other objective and hardly worse."""
+    best = report.priced[0]
+    other = None if report.plan.targets else trade_of(best.selection, report.plan.objective)
+    if other is None:
+        return []
+    largest = "largest standard error"
+    names = (largest, rmse_text(report)) if report.plan.objective == "rmse" else ("RMSE", largest)
+    objective = "max" if report.plan.objective == "rmse" else "rmse"
+    return [
+        f"{other.name} has a {names[0]} of {figure(best.std * other.figure)} in place of "
+        f"{figure(best.std * other.in_place_of)}, for {percent(other.costs)} more {names[1]}: "
+        f"--objective {objective} looks for the least"
+    ]
+
+
+def risk(report: PlanReport) -> str:
+    """Say what the guarantee bounds, in the words of the statement."""
+    noise, relaxed = report.priced[0].selection.noise, report.plan.relaxed
+    pure = noise == "laplace" and not (relaxed is not None and relaxed.preferred)
+    aside = "" if pure else f", an extra probability of {power(float(report.delta))} aside"
+    return f"risk: {sure_words(float(report.epsilon), aside)}".replace("Somebody", "somebody")
+
+
+def _noise(priced: SelectionAtBudget) -> str:
+    return priced.selection.noise.capitalize()
