@@ -22,6 +22,7 @@ MAX_DESCRIPTIONS = 100_000  # of all descriptions: anchors repeat them
 MAX_LISTED_VALUES = 2**23  # codes that groups and lists of values name: half a gigabyte
 MAX_DECLARED_ROWS = 10**12  # records that a spec says there are
 MAX_CODES = 2**20  # of one attribute; the domain as a whole may be as large as it likes
+MAX_PERSON_ROWS = 10_000  # numbers of rows of a person that are told apart
 MAX_TABLES = 1_000_000  # of all items together
 MAX_TABLE_QUERIES = 2**40  # of one table
 MAX_DRAWN_FROM = 1_000  # attributes of which a threshold draws sets
@@ -57,6 +58,7 @@ MAX_FOURTH_POWERS = 1 << 34  # queries times measured rows of one attribute
 
 # --- counting -------------------------------------------------------------------------------------
 MAX_COUNTED_CELLS = 2**28  # of all tables counted in one pass: 2 GiB
+MAX_STATE_BYTES = 2**30  # of the rows of persons held at a time, unless another limit is named
 
 # --- relaxed adaptive projection ------------------------------------------------------------------
 MAX_RAP_ROUNDS = 1_000

@@ -91,10 +91,11 @@ def neighbouring_records(planned: PlannedCase) -> tuple[list[Record], list[Recor
     """Return two neighbouring data sets whose answers are as far apart as any.
 
     The one person more has many rows, the first of them outside; all others are in the cell whose
-    records move the answers furthest.
+    records move the answers furthest. How many rows persons have is no code of a record.
     """
     records, spec = planned.records, planned.spec
-    cells = [_codes_in(planned, cell) for cell in planned.noise.worst]
+    in_data = len(spec.domain.in_data)
+    cells = [_codes_in(planned, cell)[:in_data] for cell in planned.noise.worst]
     many = 1 if spec.privacy.person is None else _MANY_ROWS
 
     def with_rows_in(codes: Codes) -> list[Record]:
