@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import math
 import os
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from dpquery.measurement.counting.person_keys import PersonKeys
 from dpquery.measurement.counting.persons import KeptRows, _sorted
 
 STRICT = 1e-9
+RNG = np.random.default_rng(8)
 SHORT = st.binary(max_size=4) | st.sampled_from([b"a", b" a", b"a\t", b"\x0ba\x0c", b"", b"  "])
 LONG = st.tuples(st.sampled_from([b"x" * 11, b"x" * 12, b"y" * 30]), SHORT).map(b"".join)
 IDS = st.lists(SHORT | LONG, max_size=40)
@@ -275,6 +277,17 @@ def test_the_memory_is_bounded_and_no_person_is_forgotten_or_counted_twice(max_r
     assert one == 1
     few = every[of_row] <= max_rows
     np.testing.assert_array_equal(np.sort(stay[few[stay]]), np.sort(whole[few[whole]]))
+
+
+@pytest.mark.parametrize("max_rows", [1, 3])
+def test_the_number_of_passes_is_at_most_the_one_documented(max_rows):
+    """The least power of two that is at least twice the bytes that stay over the memory."""
+    keys, of_row = many(1500, RNG.integers(1, 6, 1500), RNG)
+    stay = int(np.minimum(np.bincount(of_row), max_rows).sum())
+    for held in (400, 1000, 9000):
+        _, passes, _ = counted(keys, max_rows=max_rows, limit=32 * held, chunk=100)
+        assert passes <= 2 ** max(0, math.ceil(math.log2(2 * stay / held)))
+        assert passes >= stay / held / 2
 
 
 def test_a_person_of_more_rows_than_fit_is_counted_and_the_passes_end():

@@ -32,6 +32,7 @@ from tabulate_support import (
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee
+from dpquery.measurement.counting import tabulate as tabulating
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.measurement.noise.calibration import calibrated_noise
@@ -295,6 +296,36 @@ def test_a_release_that_did_not_count_them_says_so(folder):
     Path("later.yaml").write_text("workload: [{name: rows, rows_per_person: {up_to: 4}}]")
     message = refused("answer", "release", "later.yaml", code=2)
     assert "1:42: the release has not counted the rows of persons" in message
+
+
+def test_the_memory_that_is_named_is_that_of_the_count(folder, monkeypatch):
+    Path("workload.yaml").write_text(HEAD + ITEMS.split("\n")[1])
+    ok("plan", "workload.yaml", "--time-limit", "1")
+    release = ("release", "panel.csv", "--epsilon", "1")
+    for amount in ("4 potatoes", "-1GB", "15MB", "17TB", "1e9", "4GB8"):
+        message = refused(*release, "--memory", amount, code=2)
+        assert f"memory is {amount!r}; expected an amount such as 4GB, 500MB or 2GiB" in message
+    limits = []
+
+    class Watched(tabulating.KeptRows):
+        def __init__(self, *, limit, **options):
+            limits.append(limit)
+            super().__init__(limit=limit, **options)
+
+    monkeypatch.setattr(tabulating, "KeptRows", Watched)
+    ok(*release, "--memory", "32 MiB")
+    assert limits == [32 * 2**20]
+    assert "nothing was charged" in ok(*release, "--memory", "1.5GB", "--out", "again").err
+    ok(*release, "--release-number", "2", "--out", "two")
+    assert limits == [32 * 2**20, 2**30]
+
+
+def test_memory_is_refused_where_no_rows_of_persons_are_held(folder):
+    spec = (HEAD + ITEMS.split("\n")[0]).replace("{person: nr, max_rows: 3}", "row")
+    Path("workload.yaml").write_text(spec)
+    ok("plan", "workload.yaml", "--time-limit", "1")
+    message = refused("release", "panel.csv", "--epsilon", "1", "--memory", "4GB", code=2)
+    assert "the unit is row, so that no rows of persons are held; leave the memory out" in message
 
 
 def test_synthetic_records_leave_the_number_out(folder):

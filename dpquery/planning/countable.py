@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_TABLE_CELLS
 from dpquery.operators.blocks import Block
@@ -23,14 +25,25 @@ def compile_countable(spec: Spec) -> CompiledSpec:
         widest = max((compiled.workload.blocks[k] for k in places), key=_cells, default=None)
         if widest is not None and _cells(widest) > MAX_TABLE_CELLS:
             names = " x ".join(spec.domain.attributes[i].name for i in widest.attributes)
+            remedy = "ask it of fewer attributes, or of coarser sets of their values"
+            declared = [_declared(compiled, spec, i) for i in widest.attributes]
+            if math.prod(declared) <= MAX_TABLE_CELLS:
+                remedy = f"with `other: drop` it has {math.prod(declared):,}; or {remedy}"
             too_wide.append(
                 f"{item.place}: item {item.name!r} has a table over {names} of {_cells(widest):,} "
-                f"cells to measure, and the limit is {MAX_TABLE_CELLS:,}; "
-                "ask it of fewer attributes, or of coarser sets of their values"
+                f"cells to measure, and the limit is {MAX_TABLE_CELLS:,}; {remedy}"
             )
     if too_wide:
         raise UnsupportedWorkloadError("\n".join(too_wide))
     return compiled
+
+
+def _declared(compiled: CompiledSpec, spec: Spec, i: int) -> int:
+    """Return the number of classes of an attribute's codes, less those of other texts alone."""
+    attribute, classes = spec.domain.attributes[i], compiled.classes[i]
+    if attribute.merged or not attribute.in_data:
+        return int(classes.max()) + 1
+    return len(np.unique(classes[: attribute.length]))
 
 
 def _cells(block: Block) -> int:

@@ -25,8 +25,9 @@ def rows_of_persons() -> Finding:
     """Count a panel that is sorted by year, and compare the years of the rows that count.
 
     Of the two rows of each person one has the number of that person's rows, of any year, and the
-    other the last code: so many persons, and as many rows more, have one number each. The rows of a person are two different years of five, so the counts of the years spread 3/4 as
-    much as those of as many independent rows: they are blown up by that, about their mean.
+    other the last code: so many persons, and as many rows more, have one number each. The rows of a
+    person are two different years of five, so the counts of the years spread 3/4 as much as those
+    of as many independent rows: they are blown up by that, about their mean.
     """
     spec = parse(_SPEC, name="made-up", files={})
     records = [Record(f"p{k}", (year,)) for year in range(_YEARS) for k in range(_PERSONS)]
