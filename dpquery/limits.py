@@ -22,6 +22,7 @@ MAX_DESCRIPTIONS = 100_000  # of all descriptions: anchors repeat them
 MAX_LISTED_VALUES = 2**23  # codes that groups and lists of values name: half a gigabyte
 MAX_DECLARED_ROWS = 10**12  # records that a spec says there are
 MAX_CODES = 2**20  # of one attribute; the domain as a whole may be as large as it likes
+MAX_PERSON_ROWS = 10_000  # numbers of rows of a person that are told apart
 MAX_TABLES = 1_000_000  # of all items together
 MAX_TABLE_QUERIES = 2**40  # of one table
 MAX_DRAWN_FROM = 1_000  # attributes of which a threshold draws sets
@@ -33,6 +34,7 @@ MAX_DRAW_SUM_BITS = 1 << 32  # of these sums together: half a gigabyte
 MAX_DENSE_CLASSES = 8192  # of an attribute whose (n, n) matrices are held as arrays: 512 MB
 MAX_RANGE_MEMBERS = 1 << 25  # of ranges over classes that are not in order, listed one by one
 MAX_TABLE_CELLS = 1 << 26  # of one table that is tabulated and measured
+MAX_THRESHOLD_SUMS = 1 << 31  # numbers of all sums that a threshold takes of its table: 16 GiB
 MAX_STRATEGY_CELLS = 1 << 28  # of all tables of a strategy, and its rows: at most MAX_COUNTED_CELLS
 MAX_MATRIX_BYTES = 1 << 29  # of one matrix: of 8192 codes, whose inverse takes a minute
 MAX_MATRICES_BYTES = 1 << 31  # of all matrices of a strategy
@@ -57,6 +59,7 @@ MAX_FOURTH_POWERS = 1 << 34  # queries times measured rows of one attribute
 
 # --- counting -------------------------------------------------------------------------------------
 MAX_COUNTED_CELLS = 2**28  # of all tables counted in one pass: 2 GiB
+MAX_STATE_BYTES = 2**30  # of the rows of persons held at a time, unless another limit is named
 
 # --- relaxed adaptive projection ------------------------------------------------------------------
 MAX_RAP_ROUNDS = 1_000

@@ -1,6 +1,9 @@
 """What persons cost beside rows: CPU seconds and memory, over one file and in one run.
 
 python tests/bench_persons.py [million rows]    default: 10
+python tests/bench_persons.py --memory [million rows] [million persons] [memory ...]
+
+The second counts a Parquet file of ids that are whole numbers, under each limit of memory.
 """
 
 import os
@@ -14,7 +17,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
 
+from dpquery.commands.arguments import checked_memory
+from dpquery.measurement.counting.persons import KeptRows
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.spec.parsing.spec import parse
 
@@ -28,6 +34,15 @@ domain:
   region: {{range: [1, 8]}}
   income: {{bins: [0, 10000, 20000, 50000, 90001]}}
 workload: [{{name: all, product: {{}}}}]
+"""
+LARGE = """\
+dataset: {id: bench}
+privacy: {unit: {person: id, max_rows: 3}}
+budget: {epsilon: 1}
+domain: {age: {range: [0, 99]}, region: {range: [0, 7]}}
+workload:
+  - {name: all, product: {age: identity, region: identity}}
+  - {name: rows, rows_per_person: {up_to: 20}}
 """
 UNITS = (
     "row",
@@ -62,6 +77,44 @@ def count(path, unit):
     print(f"| {unit} | {cpu:.1f} | {wall:.1f} | {memory:.2f} |", flush=True)
 
 
+def write_large(path, rows, persons):
+    """A Parquet file of persons in random order, made batch by batch."""
+    rng = np.random.default_rng(4)
+    schema = pa.schema({"id": pa.int64(), "age": pa.int8(), "region": pa.int8()})
+    with pq.ParquetWriter(path, schema) as file:
+        for start in range(0, rows, 2**20):
+            size = min(2**20, rows - start)
+            columns = [rng.integers(0, n, size) for n in (persons, 100, 8)]
+            file.write_table(pa.table(columns, names=schema.names).cast(schema))
+
+
+def count_within(path, memory):
+    """Count a file within a limit of memory in this process, and print what that took."""
+    spec = parse(LARGE, name="bench", files={})
+    passes = [0]
+    begin = KeptRows.begin_pass
+    KeptRows.begin_pass = lambda self: [passes.append(0), begin(self)][1]
+    before = os.times()
+    tables = tabulate(Path(path), spec=spec, subsets=[(0, 1), (2,)], memory=checked_memory(memory))
+    after = os.times()
+    cpu = after.user + after.system - before.user - before.system
+    gigabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    kept = int(tables[2,].sum())
+    print(f"| {memory} | {kept:,} | {len(passes) - 1} | {cpu:.0f} | {gigabytes:.2f} |", flush=True)
+
+
+def main_memory(rows=10, persons=1, *memories):
+    rows, persons = int(float(rows) * 1e6), int(float(persons) * 1e6)
+    print(f"\n{rows:,} rows of {persons:,} persons\n")
+    print("| memory | rows that stay | passes | CPU s | GB |\n|---|---|---|---|---|", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "data.parquet"
+        write_large(path, rows, persons)
+        for memory in memories or ("1GiB", "256MB", "64MB"):
+            own = (sys.executable, __file__, "--within", str(path), memory)
+            subprocess.run(own, check=True)
+
+
 def main():
     rows = int(float(sys.argv[1]) * 1e6) if len(sys.argv) > 1 else 10_000_000
     for each in (10, 1.2):
@@ -77,5 +130,9 @@ def main():
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--count"]:
         count(*sys.argv[2:])
+    elif sys.argv[1:2] == ["--within"]:
+        count_within(*sys.argv[2:])
+    elif sys.argv[1:2] == ["--memory"]:
+        main_memory(*sys.argv[2:])
     else:
         main()

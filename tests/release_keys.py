@@ -46,6 +46,7 @@ workload:
 """
 PERSON = SPEC.replace("unit: row", "unit: {person: id, max_rows: 3, keep: first}")
 ANY_ROWS = PERSON.replace("keep: first", "keep: random")
+NUMBERS = ANY_ROWS + "  - {name: rows, rows_per_person: {up_to: 20}}\n"
 REPLACE = SPEC.replace("add-remove", "replace").replace("version: 1}", "version: 1, rows: 48}")
 PARENT = SPEC.replace(
     "version: 1}", "version: 1, parent: {id: panel, budget: {epsilon: 9, delta: 1e-9}}}"
@@ -152,6 +153,7 @@ RELEASES = {name: linear(strategy) for name, strategy in STRATEGIES.items()} | {
     "release 2": linear(release=2),
     "persons": linear(spec=PERSON),
     "persons, any rows": linear(spec=ANY_ROWS),
+    "persons, numbers of rows": linear(spec=NUMBERS),
     "records replaced": linear(spec=REPLACE),
     "a parent": linear(spec=PARENT),
     "RAP": rap(),

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.counting import csv_lines
 from dpquery.measurement.counting import tabulate as module
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Domain, Integers
@@ -45,9 +46,20 @@ WHITE = " \t\r\n\x0b\x0c"
 ALL_SUBSETS = [s for r in range(5) for s in itertools.combinations(range(4), r)]
 
 
-def run(path, body, *, spec, header=HEADER, subsets=ALL_SUBSETS, chunk_bytes=2**24, classes=None):
+def run(
+    path,
+    body,
+    *,
+    spec,
+    header=HEADER,
+    subsets=ALL_SUBSETS,
+    chunk_bytes=2**24,
+    classes=None,
+    memory=MAX_STATE_BYTES,
+):
     path.write_bytes(header + b"\n" + body)
-    tally = module._Tally(spec, subsets, classes or [np.arange(n) for n in spec.domain.shape])
+    classes = classes or [np.arange(n) for n in spec.domain.shape]
+    tally = module._Tally(spec, subsets, classes, memory=memory)
     return module._tabulate(path, tally, chunk_bytes=chunk_bytes)
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import math
 import os
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from dpquery.measurement.counting.person_keys import PersonKeys
 from dpquery.measurement.counting.persons import KeptRows, _sorted
 
 STRICT = 1e-9
+RNG = np.random.default_rng(8)
 SHORT = st.binary(max_size=4) | st.sampled_from([b"a", b" a", b"a\t", b"\x0ba\x0c", b"", b"  "])
 LONG = st.tuples(st.sampled_from([b"x" * 11, b"x" * 12, b"y" * 30]), SHORT).map(b"".join)
 IDS = st.lists(SHORT | LONG, max_size=40)
@@ -138,7 +140,7 @@ NEAR = st.tuples(st.sampled_from([0, 1, 7 << 60, (7 << 60) + 1, 2**64 - 1]), st.
 FAR = st.tuples(st.sampled_from([0, 5 << 60, 7 << 60, 15 << 60]), st.integers(0, 2))
 ROWS = st.lists(st.tuples(NEAR, st.integers(0, 3), SHIFTS))
 OTHERS = st.lists(st.tuples(FAR, st.integers(0, 3), SHIFTS), min_size=5)
-TINY = 4 * 32  # bytes of four rows
+TINY = 4 * 40  # bytes of four rows
 
 
 class RowByRow:
@@ -152,30 +154,32 @@ class RowByRow:
 
 
 def run(rows, *, max_rows, keep="random", limit=2**30, least=1, monkeypatch):
-    """The numbers of the rows that stay, and the most rows held at a time; a row an `add`."""
+    """The rows that stay, each with its person's number of rows or 0; a row an `add`."""
     monkeypatch.setattr(module, "_LEAST", least)
     entropy = RowByRow()
-    kept = KeptRows(max_rows=max_rows, words=1, keep=keep, limit=limit, entropy=entropy)
-    stay, held, again = [], 0, True
+    kept = KeptRows(
+        max_rows=max_rows, words=1, keep=keep, numbered=True, limit=limit, entropy=entropy
+    )
+    stay, again = [], True
     while again:
         for number, (key, *priority) in enumerate(rows):
             entropy.priority = priority[0] << priority[1] if priority else number
             kept.add(np.array([key], np.uint64).T, np.array([[number]], np.uint64))
-            held = max(held, kept._rows())
-        stay += [int(number) for part in kept.kept() for number in part[0]]
+        stay += [tuple(row) for part in kept.kept() for row in part.T.tolist()]
         again = kept.begin_pass()
-    assert len(set(stay)) == len(stay)
-    return set(stay), held
+    assert len(dict(stay)) == len(stay)
+    return dict(stay)
 
 
 def slow(rows, *, max_rows, keep="random"):
     """The same, person by person."""
-    stay = set()
+    stay = {}
     for person in {row[0] for row in rows}:
         theirs = [(p << shift, n) for n, (key, p, shift) in enumerate(rows) if key == person]
         if keep == "first":
             theirs = [(0, n) for _, n in theirs]
-        stay |= {number for _, number in sorted(theirs)[:max_rows]}
+        for rank, (_, number) in enumerate(sorted(theirs)[:max_rows]):
+            stay[number] = len(theirs) if rank == 0 else 0
     return stay
 
 
@@ -184,14 +188,14 @@ def slow(rows, *, max_rows, keep="random"):
     rows=ROWS,
     max_rows=st.integers(1, 3),
     keep=st.sampled_from(["random", "first"]),
-    limit=st.sampled_from([TINY, 8 * 32, 2**30]),
+    limit=st.sampled_from([TINY, 8 * 40, 2**30]),
     least=st.sampled_from([1, 5]),
 )
 def test_the_rows_of_lowest_priority_stay_in_any_number_of_passes(
     rows, max_rows, keep, limit, least, monkeypatch
 ):
     settings = {"max_rows": max_rows, "keep": keep}
-    stay, _ = run(rows, limit=limit, least=least, monkeypatch=monkeypatch, **settings)
+    stay = run(rows, limit=limit, least=least, monkeypatch=monkeypatch, **settings)
     assert stay == slow(rows, **settings)
 
 
@@ -200,20 +204,24 @@ def test_the_rows_of_lowest_priority_stay_in_any_number_of_passes(
     others=OTHERS,
     life=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 3)), max_size=8),
     max_rows=st.integers(1, 3),
-    limits=st.tuples(*[st.sampled_from([24 * 32, 2**30])] * 2),
+    limits=st.tuples(*[st.sampled_from([24 * 40, 2**30])] * 2),
 )
 def test_one_person_more_moves_no_row_of_the_others(others, life, max_rows, limits, monkeypatch):
-    """The others' rows have the priorities that they have without the newcomer."""
+    """The others' rows have the priorities that they have without the newcomer.
+
+    Nor does it move a number of rows: one row of the newcomer comes with one, the others with 0.
+    """
     newcomer = (7 << 60, 9)
     rows = list(enumerate(others))
     for place, priority in life:
         rows.insert(place, (None, (newcomer, priority, 62)))
     settings = {"max_rows": max_rows, "monkeypatch": monkeypatch}
-    with_them, _ = run([row for _, row in rows], limit=limits[0], **settings)
-    without, _ = run(others, limit=limits[1], **settings)
-    numbers = [rows[place][0] for place in with_them]
-    assert {number for number in numbers if number is not None} == without
-    assert numbers.count(None) == min(max_rows, len(life))
+    with_them = run([row for _, row in rows], limit=limits[0], **settings)
+    without = run(others, limit=limits[1], **settings)
+    stay = [(rows[place][0], number) for place, number in with_them.items()]
+    assert {place: number for place, number in stay if place is not None} == without
+    theirs = sorted((number for place, number in stay if place is None), reverse=True)
+    assert theirs == [len(life), *[0] * (min(max_rows, len(life)) - 1)][: len(life)]
 
 
 @FUZZ
@@ -271,9 +279,20 @@ def test_the_memory_is_bounded_and_no_person_is_forgotten_or_counted_twice(max_r
     np.testing.assert_array_equal(np.sort(stay[few[stay]]), np.sort(whole[few[whole]]))
 
 
+@pytest.mark.parametrize("max_rows", [1, 3])
+def test_the_number_of_passes_is_at_most_the_one_documented(max_rows):
+    """The least power of two that is at least twice the bytes that stay over the memory."""
+    keys, of_row = many(1500, RNG.integers(1, 6, 1500), RNG)
+    stay = int(np.minimum(np.bincount(of_row), max_rows).sum())
+    for held in (400, 1000, 9000):
+        _, passes, _ = counted(keys, max_rows=max_rows, limit=32 * held, chunk=100)
+        assert passes <= 2 ** max(0, math.ceil(math.log2(2 * stay / held)))
+        assert passes >= stay / held / 2
+
+
 def test_a_person_of_more_rows_than_fit_is_counted_and_the_passes_end():
     keys = np.array([[3 << 62] * 500 + [1 << 20, 2, 2**64 - 1], [1] * 503], np.uint64)
-    stay, passes, _ = counted(keys, max_rows=400, limit=TINY, chunk=50)
+    stay, passes, _ = counted(keys, max_rows=400, limit=4 * 32, chunk=50)
     assert len(stay) == 403
     assert passes < 300
 

@@ -10,7 +10,7 @@ from strategies_support import MIXED, random_block, random_workload
 
 from dpquery.measurement.rap.rounds import RapMeasurement, Round, all_places
 from dpquery.operators.blocks import Block, Workload, marginal
-from dpquery.operators.factors import Identity
+from dpquery.operators.factors import Identity, IdentityRows
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.reconstruction.rap.fit import RapProjection, replay
 from dpquery.reconstruction.rap.measured_queries import MeasuredQueries
@@ -53,6 +53,20 @@ def test_relaxed_rows_answer_any_block_as_the_records_that_they_stand_for():
             assert answers.shape == block.row_shape
             assert answers.dtype == np.float32
             np.testing.assert_allclose(answers.ravel(), block.matvec(x), atol=2e-5)
+
+
+def test_single_values_that_leave_codes_out_are_answered():
+    """Under `other: count` the last code is in no query; classes may also have one distribution."""
+    rng = np.random.default_rng(4)
+    rows = random_rows(rng, (4, 3), 7)
+    rows.values[:, 2] = rows.values[:, 0]  # two classes alike: 3 distinct ones, and 3 queries
+    x = joint(rows).ravel()
+    for codes in ([0, 1, 2], [1, 2, 3], [3, 0], [0]):
+        factors = (IdentityRows(4, np.array(codes)), Identity(3))
+        block = Block(rows.shape, (0, 1), factors, (False, False), 0)
+        answers = rows.answer(block)
+        assert answers.shape == block.row_shape
+        np.testing.assert_allclose(answers.ravel(), block.matvec(x), atol=2e-5)
 
 
 def test_rows_that_are_records_give_exact_answers():

@@ -21,6 +21,7 @@ KEYS = {
     "release 2": "2e0e7b31f3e61fced07ba6dff1632e30525cbf47b695d5f46da3a48a8646946b",
     "persons": "9bc93aaf8cade9c02672991e103c89b6b5c373affb1420b482f04aa1c54b55e1",
     "persons, any rows": "472e0752523c1efdb838eee52c9c43e4f3029577d3d80bb968d7f9f459d05a6b",
+    "persons, numbers of rows": "f6e511d2efb81299840bd246467001aad382fa4185b7a81cdec5e300c6b23856",
     "records replaced": "1dc0920b64515ef4696bd15672ba98e52bbb8067743daca073ff58c5262c676e",
     "a parent": "c390d13076a7cc3089c4a1472810f4ab42fdc4db79651f593b8e6129402bfcba",
     "RAP": "07a6086f8ff840cfde5480a721ab263c4d2a9cf84c93fa86d41d4fe856085d9f",

@@ -102,7 +102,7 @@ FIELDS = {
     },
     Domain: {"attributes": (Attribute("only", (Column("only", Integers(0, 1)),)),)},
     # An attribute is what its columns are, whatever the tables call it.
-    Attribute: {"name": SAME, "columns": (Column("only", Integers(0, 1)),)},
+    Attribute: {"name": SAME, "columns": (Column("only", Integers(0, 1)),), "in_data": False},
     Column: {"name": "other", "kind": Integers(3, 4), "other": "count"},
     Categorical: {"values": ("male", "female"), "labels": SAME, "also": (("M",), ())},  # as tables
     Dates: {

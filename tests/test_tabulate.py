@@ -139,17 +139,17 @@ BY_PERSON = st.lists(
     other=st.sampled_from(("count", "show", "drop")),
 )
 def test_of_every_person_at_most_max_rows_count_in_any_number_of_passes(
-    tmp_path, rows, max_rows, chunk, limit, other, monkeypatch
+    tmp_path, rows, max_rows, chunk, limit, other
 ):
     """All rows where there are no more; any where there are; the first on request."""
-    monkeypatch.setattr(module, "MAX_STATE_BYTES", 32 * limit)
     columns, header = attributes(other=other), b"id," + HEADER
     body = b"\n".join(b",".join(row) for row in rows)
 
     def counted(most, keep="random"):
         spec = spec_of(*columns, person="id", max_rows=most, keep=keep)
         options = {"spec": spec, "header": header}
-        return run(tmp_path / "f.csv", body, chunk_bytes=chunk, **options), options
+        file = tmp_path / "f.csv"
+        return run(file, body, chunk_bytes=chunk, memory=32 * limit, **options), options
 
     found, options = counted(25)
     every = slow_counts(body, **options)

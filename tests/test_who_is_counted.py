@@ -15,10 +15,11 @@ from cli_support import ok, refused
 from random_specs import random_spec
 from spec_base import BASE, read
 
-from dpquery.exceptions import SpecError
+from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import plan_and_spec
+from dpquery.planning.countable import compile_countable
 from dpquery.spec.parsing.spec import parse
 from dpquery.spec.predicates import IdentitySet
 
@@ -378,3 +379,34 @@ def test_a_plan_names_every_attribute_that_drops_records(folder):
 def test_other_is_named_only_where_it_is_shown(folder):
     (folder / "workload.yaml").write_text(spec_text(SURVEY, "product: {happy: {is: other}}"))
     assert "give it `other: show`" in refused("plan", "workload.yaml", code=2)
+
+
+@pytest.mark.parametrize("number", [13, 16, 20])
+def test_many_columns_merged_have_too_many_codes_only_where_others_are_counted(number):
+    columns = ", ".join(f"b{k}: boolean" for k in range(number))
+    domain = f"  all: {{merge: {{{columns}}}}}\n"
+    with pytest.raises(SpecError, match=rf"with `other: drop` .* has {2**number:,}; or declare"):
+        parse(spec_text(domain, "product: {}"), name="w", files={})
+    spec = parse(spec_text(domain, "product: {}", "drop"), name="w", files={})
+    assert spec.domain.shape == (2**number,)
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (16, r"takes 4,294,967,247 sums of its table.*`other: drop` it takes 43,046,688; or ask"),
+        (18, r"387,420,489 cells .*`other: drop` it has 262,144; or ask"),
+    ],
+)
+def test_a_threshold_over_many_columns_is_too_wide_only_where_others_are_counted(number, message):
+    names = [f"b{k}" for k in range(number)]
+    domain = "".join(f"  {name}: boolean\n" for name in names)
+    targets = ", ".join(f"{name}: yes" for name in names)
+    two = f"threshold: {{r: 2, of: [{', '.join(names)}], targets: {{{targets}}}}}"
+    single = "  - {name: single, marginals: {ways: 1}}\n"  # tells no from other
+    counting, dropping = (spec_text(domain, two, other) + single for other in ("count", "drop"))
+    with pytest.raises(UnsupportedWorkloadError, match=message):
+        compile_countable(parse(counting, name="w", files={}))
+    for text in (dropping, spec_text(domain, two)):
+        compiled = compile_countable(parse(text, name="w", files={}))
+        assert compiled.workload.blocks[0].table_shape == (2,) * number

@@ -50,6 +50,13 @@ def release_command(
     confidence: Confidence = None,
     release_number: Number = RELEASE_NUMBER,
     replace: Replace = False,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="For rows of persons held at a time, such as 4GB; default: 1GiB. Less takes more "
+            "passes over the data."
+        ),
+    ] = None,
     ledger: LedgerPath = None,
     exact: Exact = False,
     as_json: AsJson = False,
@@ -77,6 +84,7 @@ def release_command(
             confidence=confidence,
             release_number=release_number,
             replace=replace,
+            memory=memory,
         )
     _show_release(done, data, exact=exact, as_json=as_json)
     say(f"ledger: {ledger_path(ledger)}")

@@ -118,6 +118,8 @@ def _message(S: Subset, measured: Sequence[Subset], domain: Domain, strategy: St
     names = [attribute.name for attribute in domain.attributes]
     together, listed = _crossed(S, names), ", ".join(names[i] for i in S)
     remedy = f"plan again with `marginals: {{sets: [[{listed}]]}}`"
+    if not all(domain.attributes[i].in_data for i in S):
+        remedy = "plan again with this question in the spec"
     if not strategy.spans_its_sets and any(set(S) <= set(T) for T in measured):
         return (
             f"the release measured its own questions as they stand, and these of {together} are "

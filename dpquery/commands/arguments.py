@@ -2,12 +2,13 @@
 
 import math
 import os
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
-from dpquery.commands.defaults import LARGEST_NUMBER, LEVELS
+from dpquery.commands.defaults import LARGEST_NUMBER, LEVELS, MEMORIES
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import parse_delta, parse_epsilon
 from dpquery.measurement.ledger.files import default_path
@@ -15,6 +16,10 @@ from dpquery.measurement.ledger.files import default_path
 FilePath = str | os.PathLike[str]
 Amount = str | int | float | Decimal | Fraction
 """An epsilon or a delta; a float is what Python prints of it, so that 0.1 is one tenth exactly."""
+
+_MEMORY = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([kmgt]i?b|b)?\s*", re.IGNORECASE)
+_BYTES = {f"{letter}B": 1000**power for power, letter in enumerate(("", *"KMGT"))}
+_BYTES |= {f"{letter}IB": 1024**power for power, letter in enumerate("KMGT", 1)}
 
 
 def exact_epsilon(given: Amount) -> Fraction:
@@ -71,6 +76,22 @@ def checked_seconds(given: float) -> float:
     if math.isnan(given) or given < 0:
         raise SpecError(f"time_limit {given!r} is not a number of seconds from 0 on")
     return given
+
+
+def checked_memory(given: str | int) -> int:
+    """Return an amount of memory in bytes; SpecError unless it is within MEMORIES.
+
+    >>> checked_memory("4GB"), checked_memory("1.5 GiB"), checked_memory(2**30)
+    (4000000000, 1610612736, 1073741824)
+    """
+    match = _MEMORY.fullmatch(str(given))
+    amount = 0 if match is None else int(Fraction(match[1]) * _BYTES[(match[2] or "B").upper()])
+    if not MEMORIES[0] <= amount <= MEMORIES[1]:
+        raise SpecError(
+            f"memory is {str(given)[:40]!r}; expected an amount such as 4GB, 500MB or 2GiB, from "
+            f"{MEMORIES[0] // 10**6} MB to {MEMORIES[1] // 10**12} TB"
+        )
+    return amount
 
 
 def _text(given: Amount) -> str:

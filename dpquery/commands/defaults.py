@@ -26,6 +26,7 @@ NOISE_CHOICE = "auto"
 RELEASE_NUMBER = 1
 LEVEL = 0.95  # of noise intervals
 LEVELS = (0.5, 0.9999)  # that can be had
+MEMORIES = (16 * 10**6, 16 * 10**12)  # bytes for the rows of persons that can be asked for
 LARGEST_NUMBER = 10**9  # of a release, and of synthetic records
 
 # --- the audit ------------------------------------------------------------------------------------

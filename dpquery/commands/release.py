@@ -15,6 +15,7 @@ from dpquery.commands.arguments import (
     as_data,
     checked_count,
     checked_level,
+    checked_memory,
     exact_delta,
     exact_epsilon,
     ledger_place,
@@ -28,6 +29,7 @@ from dpquery.commands.defaults import (
     RELEASE_PATH,
 )
 from dpquery.exceptions import SpecError
+from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.funds import Room, price_against
@@ -98,6 +100,7 @@ def release(
     confidence: float | None = None,
     release_number: int = RELEASE_NUMBER,
     replace: bool = False,
+    memory: str | int | None = None,
 ) -> ReleaseReport:
     """Carry a plan out on data: choose its mechanism, charge and measure, make answers, write.
 
@@ -116,6 +119,9 @@ def release(
         confidence: level of the noise intervals, 0.95 unless said; RAP has none.
         release_number: another number than before draws fresh noise and pays for it.
         replace: whether a different release in `out` is replaced.
+        memory: for the rows of persons that are held at a time, such as "4GB", or bytes; 1 GiB
+            unless said. Less takes more passes over the data; the law of what is released, its key
+            and its price are the same.
 
     Privacy:
         What is written is (epsilon, delta)-DP for the unit and neighbours that the spec declares;
@@ -136,13 +142,14 @@ def release(
     content = _bytes_of(Path(plan_path))
     plan, spec = plan_and_spec(content, Path(plan_path))
     at_delta = spec.privacy.delta if named_delta is None else named_delta
+    rows_bytes = _memory_for_persons(memory, spec)
     columns = parse_columns(also)
     terms = ReleaseRequest(budget, at_delta, kind, columns, release_number, confidence)
     chosen = chosen_mechanism(plan, spec, terms, mechanism=choice)
     check_target(directory, key=chosen.query.key, replace=replace)
     with Ledger.open(ledger_place(ledger_path), create=False) as ledger:
         ledger.check_replaced(directory)
-        measured = measure(as_data(data), chosen.query, ledger=ledger)
+        measured = measure(as_data(data), chosen.query, ledger=ledger, memory=rows_bytes)
         funds = ledger.funds(spec.dataset.id)
     result = chosen.make(measured, level=confidence or LEVEL)
     write_release(
@@ -158,6 +165,16 @@ def release(
     cap, query = funds.account.cap, chosen.query
     room = funds.room_for(lambda at: price_against(query.guarantee_at(at), cap), epsilon=budget)
     return ReleaseReport(directory, spec, chosen, measured, room, remark)
+
+
+def _memory_for_persons(given: str | int | None, spec: Spec) -> int:
+    if given is None:
+        return MAX_STATE_BYTES
+    if spec.privacy.person is None:
+        raise SpecError(
+            "the unit is row, so that no rows of persons are held; leave the memory out"
+        )
+    return checked_memory(given)
 
 
 def _bytes_of(plan_path: Path) -> bytes:

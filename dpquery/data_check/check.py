@@ -59,7 +59,7 @@ def _layout(sources: Sequence[Source], file: FileRecords) -> FileGuess | None:
 
 def _records(file: FileRecords, spec: Spec) -> Records:
     """Return what the records hold, read and coded as a release does."""
-    tallies = columns_of(spec.domain.attributes, file.columns, spec.file.decimal)
+    tallies = columns_of(spec.domain.in_data, file.columns, spec.file.decimal)
     name_of_person = spec.privacy.person if spec.privacy.person in file.columns else None
     persons = None if name_of_person is None else PersonTally()
     order = None

@@ -56,9 +56,7 @@ class FileRecords:
         for source in sources:
             with open_regular(source.place[0]):
                 pass
-        declared = [
-            column.name for attribute in spec.domain.attributes for column in attribute.columns
-        ]
+        declared = [column.name for column in spec.domain.columns]
         self.declared = tuple(dict.fromkeys([*declared, *filter(None, [spec.privacy.person])]))
         self.readable = [source for source in sources if _refusal(source, ()) is None]
         wrong = {

@@ -56,7 +56,7 @@ def remedies(spec: Spec, layout: FileGuess | None, records: Records | None) -> t
     odd = {column.column.name: column for column in records.columns if column.records}
     lines += _person_lines(spec, records)
     domain: list[str] = []
-    for attribute in spec.domain.attributes:
+    for attribute in spec.domain.in_data:
         if any(column.name in odd for column in attribute.columns):
             domain += _attribute_lines(attribute, odd, spec)
     if any(not line.startswith("#") for line in domain):

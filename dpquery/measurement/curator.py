@@ -13,6 +13,7 @@ import numpy as np
 
 from dpquery.arrays import Ints
 from dpquery.exceptions import BudgetExceededError
+from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.accounting import Guarantee, Price, price_of, unit_of
 from dpquery.measurement.accounting import guarantee as guarantee_of
 from dpquery.measurement.counting.exact_answers import exact_answers
@@ -120,7 +121,9 @@ class LinearQuery:
         return exact
 
 
-def measure(data: Data, query: Query, *, ledger: Ledger) -> StoredMeasurement:
+def measure(
+    data: Data, query: Query, *, ledger: Ledger, memory: int = MAX_STATE_BYTES
+) -> StoredMeasurement:
     """Return the noisy measurement of a query, charging the ledger before the data is read.
 
     A query whose measurement is in the ledger is answered from there: free, identical, and without
@@ -132,6 +135,7 @@ def measure(data: Data, query: Query, *, ledger: Ledger) -> StoredMeasurement:
         data: files or tables; see `locations`.
         query: what is measured, and how it is made private.
         ledger: open, with the dataset registered.
+        memory: bytes of rows of persons that are held at a time.
 
     Raises:
         BudgetExceededError: the cap has no room for the charge.
@@ -165,7 +169,8 @@ def measure(data: Data, query: Query, *, ledger: Ledger) -> StoredMeasurement:
             native={guarantee.kind: str(guarantee.amount)},
             details={"version": query.spec.dataset.version, "release": query.release},
         )
-        tables = tabulate(data, spec=query.spec, subsets=subsets, classes=query.compiled.classes)
+        classes = query.compiled.classes
+        tables = tabulate(data, spec=query.spec, subsets=subsets, classes=classes, memory=memory)
         draft = ledger.draft(key)
         values = query.noisy(tables, draft=draft)
         measurement = ledger.commit(key, values, source=noise_source)

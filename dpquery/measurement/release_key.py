@@ -69,7 +69,7 @@ from dpquery.operators.factors import (
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.plan_file.rap_settings import RapSettings
-from dpquery.spec.domain import Bins, Boolean, Categorical, Column, Dates, Integers
+from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.model import Dataset, FileFormat, Privacy, Spec
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
@@ -143,8 +143,7 @@ def _sha256(parts: Iterable[bytes]) -> str:
 
 def _request(spec: Spec, compiled: CompiledSpec, mechanism: str, release: int) -> Iterator[bytes]:
     """Yield the first part of every key: dataset, domain, unit, mechanism, release, classes."""
-    attributes = (map(_column, attribute.columns) for attribute in spec.domain.attributes)
-    domain = ", ".join(f"[{', '.join(columns)}]" for columns in attributes)
+    domain = ", ".join(map(_attribute, spec.domain.attributes))
     dataset, unit = _dataset(spec.dataset), _unit(spec.privacy)
     series = [dataset, f"[{domain}]", unit, mechanism, write_number(release), *_file(spec.file)]
     yield write_series(series).encode()
@@ -177,6 +176,14 @@ def _file(file: FileFormat) -> list[str]:
     if file.newlines_in_quotes:
         texts["newlines_in_quotes"] = write_truth(file.newlines_in_quotes)
     return [f"file={write_record('FileFormat', **texts)}"] if texts else []
+
+
+def _attribute(attribute: Attribute) -> str:
+    """Write the coding of an attribute's columns, or how many rows of persons are told apart."""
+    if attribute.in_data:
+        return f"[{', '.join(map(_column, attribute.columns))}]"
+    # All codes but those of more rows, and of a person's other rows.
+    return write_record("PersonRows", most=write_number(attribute.length - 1))
 
 
 def _column(column: Column) -> str:

@@ -239,10 +239,16 @@ class Attribute:
     """A named axis of the count tensor: one column, or several merged into one (first is slowest).
 
     The code of a merged attribute is the mixed-radix number of its columns' codes.
+
+    Attributes:
+        name: of the axis, and of its column in the release.
+        columns: of the data; of an attribute that is not in them, one of the same form.
+        in_data: whether the codes are read from the columns; not where it is `person_rows`.
     """
 
     name: str
     columns: tuple[Column, ...]
+    in_data: bool = True
 
     @property
     def size(self) -> int:
@@ -284,6 +290,21 @@ class Attribute:
         )
 
 
+PERSON_ROWS = "rows_per_person"
+
+
+def person_rows(most: int) -> Attribute:
+    """Return the attribute that says how many rows the person of a row has.
+
+    One of the rows of each person that are counted has the person's number: 1 to `most`, or more.
+    The others have the last code, which belongs to no single value. So single values count persons,
+    and a row is in one cell, as it is of any attribute.
+    """
+    labels = (*map(str, range(1, most + 1)), "more")
+    column = Column(PERSON_ROWS, Categorical(labels, labels), other="count")
+    return Attribute(PERSON_ROWS, (column,), in_data=False)
+
+
 def _number(value: float) -> str:
     """Return a number's shortest exact text, so that no two edges look alike."""
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
@@ -298,6 +319,16 @@ class Domain:
     def __post_init__(self) -> None:
         if not self.attributes:
             raise SpecError("the domain has no attributes; declare at least one under `domain`")
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the data, in file order."""
+        return tuple(c for attribute in self.in_data for c in attribute.columns)
+
+    @property
+    def in_data(self) -> tuple[Attribute, ...]:
+        """The attributes that are read from the data; they come before any other."""
+        return tuple(attribute for attribute in self.attributes if attribute.in_data)
 
     @property
     def shape(self) -> tuple[int, ...]:

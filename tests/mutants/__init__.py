@@ -16,6 +16,7 @@ from mutants.ledger_storage import LEDGER_STORAGE
 from mutants.measurement_key import MEASUREMENT_KEY
 from mutants.noise import NOISE
 from mutants.output import OUTPUT
+from mutants.persons import PERSONS
 from mutants.rap import RAP
 from mutants.solved import SOLVED
 from mutants.sources import SOURCES
@@ -29,6 +30,7 @@ MUTANTS = (
     *INPUT,
     *VALUES,
     *COUNTED,
+    *PERSONS,
     *SOURCES,
     *CHECK,
     *LEDGER,

@@ -50,7 +50,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Record:
-    """One made-up row: whose it is, and the code of every attribute."""
+    """One made-up row: whose it is, and the code of every attribute of the data."""
 
     person: str
     codes: Codes
@@ -93,6 +93,7 @@ CASES = (
             "product: {a: identity+total}, weight: 9",
             "product: {b: identity, c: prefix}",
             "product: {}",
+            "rows_per_person: {up_to: 4}",
             privacy=f"{_PERSONS}, delta: 1e-6",
             accounting="gdp",
         ),
@@ -207,7 +208,7 @@ def records_for(spec: Spec) -> list[Record]:
         codes = []
         person = k % 37 if k % 5 else 0
         kind = k if spec.privacy.person is None else person
-        for i, attribute in enumerate(spec.domain.attributes):
+        for i, attribute in enumerate(spec.domain.in_data):
             open_ = any(column.drops for column in attribute.columns)
             strange = open_ and k % 13 == 7 + i
             code = (kind * (2 * i + 3) + kind * kind // 11) % min(attribute.size, 40)
@@ -217,23 +218,31 @@ def records_for(spec: Spec) -> list[Record]:
 
 
 def counted(records: Iterable[Record], spec: Spec) -> Counter[Codes]:
-    """Return counts by codes of the records inside the domain, up to max_rows a person."""
-    rows_of: Counter[str] = Counter()
+    """Return counts by codes of the records inside the domain, up to max_rows a person.
+
+    The first record of each person has the person's number of records where that is asked for.
+    """
+    inside = [record for record in records if OUTSIDE not in record.codes]
+    rows_of = Counter(record.person for record in inside)
+    numbered = [a for a in spec.domain.attributes if not a.in_data]
+    seen: Counter[str] = Counter()
     counts: Counter[Codes] = Counter()
-    for record in records:
-        if OUTSIDE in record.codes:
+    for record in inside:
+        seen[record.person] += 1
+        if spec.privacy.person is not None and seen[record.person] > spec.privacy.max_rows:
             continue
-        if spec.privacy.person is not None:
-            rows_of[record.person] += 1
-            if rows_of[record.person] > spec.privacy.max_rows:
-                continue
-        counts[record.codes] += 1
+        codes = list(record.codes)
+        for attribute in numbered:
+            more, further = attribute.size - 2, attribute.size - 1
+            first = seen[record.person] == 1
+            codes.append(min(rows_of[record.person] - 1, more) if first else further)
+        counts[tuple(codes)] += 1
     return counts
 
 
 def write_csv(path: Path, records: Sequence[Record], spec: Spec) -> None:
     """Write records as a CSV file, with the person's column where the spec names one."""
-    columns = [column for attribute in spec.domain.attributes for column in attribute.columns]
+    columns = spec.domain.columns
     person = spec.privacy.person
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

@@ -90,18 +90,20 @@ def tables_of(query: LinearQuery, records: list[Record]) -> Mapping[Subset, Ints
 def neighbouring_records(planned: PlannedCase) -> tuple[list[Record], list[Record]]:
     """Return two neighbouring data sets whose answers are as far apart as any.
 
-    The one person more has many rows, the first of them outside; all others are in the cell whose
-    records move the answers furthest.
+    The one person more has many rows, the first of them outside if it can be; all others are in
+    the cell whose records move the answers furthest. How many rows persons have is no code of a
+    record.
     """
     records, spec = planned.records, planned.spec
-    cells = [_codes_in(planned, cell) for cell in planned.noise.worst]
+    in_data = len(spec.domain.in_data)
+    cells = [_codes_in(planned, cell)[:in_data] for cell in planned.noise.worst]
     many = 1 if spec.privacy.person is None else _MANY_ROWS
 
     def with_rows_in(codes: Codes) -> list[Record]:
         more = [Record("newcomer", codes)] * many
-        outside = tuple(OUTSIDE for _ in codes)
-        return [*records[:50], *([Record("newcomer", outside)] if many > 1 else []), *more,
-                *records[50:]]  # fmt: skip
+        dropped = many > 1 and any(column.drops for column in spec.domain.columns)
+        outside = [Record("newcomer", tuple(OUTSIDE for _ in codes))] * dropped
+        return [*records[:50], *outside, *more, *records[50:]]
 
     if spec.privacy.neighbours == "replace":
         return with_rows_in(cells[0]), with_rows_in(cells[1])

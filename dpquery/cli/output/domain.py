@@ -15,7 +15,7 @@ LISTED_COLUMNS = 50  # lines
 def domain_grid(spec: Spec) -> Grid:
     """Return a line for every column of the domain, and whose records are in no table."""
     rows = []
-    for attribute in spec.domain.attributes:
+    for attribute in spec.domain.in_data:
         for column in attribute.columns:
             name = f"{attribute.name} ({column.name})" if attribute.merged else attribute.name
             rows.append((name, values_text(column), OTHER_WORDS[column.other]))
@@ -32,6 +32,10 @@ def domain_grid(spec: Spec) -> Grid:
         notes.append("no record is left out because of its values")
     if spec.privacy.person is not None:
         notes.append(f"at most {spec.privacy.max_rows} of a person's rows are counted")
+    for attribute in spec.domain.attributes:
+        if not attribute.in_data:
+            most = attribute.label(attribute.length - 2)
+            notes.append(f"{attribute.name} tells up to {most} rows of a person apart, and more")
     columns = ("attribute", "values", "any other value")
     return Grid("who is counted", columns, tuple(rows[:LISTED_COLUMNS]), tuple(notes))
 
@@ -46,6 +50,6 @@ def domain_json(spec: Spec) -> list[dict[str, object]]:
             "count": column.length,
             "other": column.other,
         }
-        for attribute in spec.domain.attributes
+        for attribute in spec.domain.in_data
         for column in attribute.columns
     ]

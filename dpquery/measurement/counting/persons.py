@@ -27,6 +27,11 @@ independent of all others. One person alone is never parted: the limit is the on
 what max_rows rows take where that is more.
 
 With `keep: first` the priority of a row is its number in the data: the same proof, without chance.
+
+**How many rows a person has** is counted on request. The row of the lowest priority of each person
+comes with the number of that person's rows, of those cut off too, and the others come with 0: like
+their priorities, a function of that person's rows alone. So one person more brings at most max_rows
+rows all the same, each with one number, and changes no number of the others.
 """
 
 import os
@@ -35,10 +40,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from dpquery.arrays import Bits
+from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.counting.person_keys import RandomBytes
 from dpquery.spec.model import Keep
 
-MAX_STATE_BYTES = 2**30
 _BUCKETS = 256  # their numbers are bytes, which sort in one step; each is sorted in the cache
 _LEAST = 2**11  # new rows of a bucket that are worth sorting
 _HIGH, _LOW, _PRIORITY, _CONTENT = 0, 1, 2, 3  # rows of a bucket's array; the content is the rest
@@ -58,6 +63,7 @@ class KeptRows:
         max_rows: int,
         words: int,
         keep: Keep = "random",
+        numbered: bool = False,
         limit: int = MAX_STATE_BYTES,
         entropy: RandomBytes = os.urandom,
     ) -> None:
@@ -67,11 +73,13 @@ class KeptRows:
             max_rows: the most rows of a person that stay.
             words: 64-bit words of content that come with each row.
             keep: which rows stay: any, each as likely, or the first of the data.
+            numbered: whether how many rows each person has is counted.
             limit: bytes of rows that may be held at a time.
             entropy: the source of random bytes; another one is for tests.
         """
         self._max_rows, self._keep, self._entropy = max_rows, keep, entropy
-        self._height = _CONTENT + words
+        self._words, self._numbered = words, numbered
+        self._height = _CONTENT + words + numbered  # the number is the last
         self._most = limit // (8 * self._height)
         self._low, self._width = 0, 1 << 64  # of the pass's range of first words of keys
         self._begin()
@@ -115,8 +123,10 @@ class KeptRows:
         order = np.argsort(bucket, kind="stable")
         sizes = np.bincount(bucket, minlength=_BUCKETS)
         rows = np.empty((self._height, order.size), np.uint64)
-        for row, column in zip(rows, (*keys, priorities, *content), strict=True):
+        columns = (*keys, priorities, *content)
+        for row, column in zip(rows[: _CONTENT + self._words], columns, strict=True):
             np.take(column, order, out=row)
+        rows[_CONTENT + self._words :] = 1  # as yet, each row is the only one of its person
         ends = np.cumsum(sizes)
         for i in np.flatnonzero(sizes).tolist():
             self._new[i].append(rows[:, ends[i] - sizes[i] : ends[i]].copy())
@@ -128,7 +138,11 @@ class KeptRows:
             self._make_room()
 
     def kept(self) -> Iterator[Bits]:
-        """Yield the content of all rows that stay, (words, n) at a time, freeing their memory."""
+        """Yield the content of all rows that stay, (words, n) at a time, freeing their memory.
+
+        Where rows are numbered there is one word more: for one row of each person the number of
+        that person's rows, and 0 for the others.
+        """
         for i in range(_BUCKETS):
             self._cut_down(i)
             content, self._kept[i] = self._kept[i][_CONTENT:], self._kept[i][:, :0].copy()
@@ -157,6 +171,9 @@ class KeptRows:
         rows = _sorted(np.concatenate([self._kept[i], *self._new[i]], axis=1))
         first = np.flatnonzero(_begins(rows[_HIGH]) | _begins(rows[_LOW]))
         sizes = np.diff(first, append=rows.shape[1])
+        if self._numbered:
+            numbers, rows[-1] = np.add.reduceat(rows[-1], first), 0
+            rows[-1, first] = numbers
         rank = np.arange(rows.shape[1]) - np.repeat(first, sizes)
         self._kept[i] = rows[:, rank < self._max_rows]
         self._new[i], self._waiting[i] = [], 0

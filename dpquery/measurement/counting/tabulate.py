@@ -22,12 +22,12 @@ import pyarrow as pa
 
 from dpquery.arrays import Bits, Bools, Ints
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
-from dpquery.limits import MAX_COUNTED_CELLS
+from dpquery.limits import MAX_COUNTED_CELLS, MAX_STATE_BYTES
 from dpquery.measurement.counting.column_codes import ColumnCodes
 from dpquery.measurement.counting.locations import Data, sources_of, spark_locations
 from dpquery.measurement.counting.packed_codes import PackedCodes
 from dpquery.measurement.counting.person_keys import ExpandedSecret, PersonKeys
-from dpquery.measurement.counting.persons import MAX_STATE_BYTES, KeptRows
+from dpquery.measurement.counting.persons import KeptRows
 from dpquery.measurement.counting.sources import Piece, Source, Texts, UnfitTextError
 from dpquery.measurement.counting.spark_tables import check_spark, count_on_spark
 from dpquery.measurement.counting.value_texts import texts_of
@@ -76,6 +76,7 @@ def tabulate(
     spec: Spec,
     subsets: Sequence[Subset],
     classes: Sequence[Ints] | None = None,
+    memory: int = MAX_STATE_BYTES,
 ) -> dict[Subset, Ints]:
     """Return the exact counts of each subset of attributes, as a tensor of one axis an attribute.
 
@@ -84,6 +85,8 @@ def tabulate(
         spec: declares the columns, the domain, the protected unit and how text is written.
         subsets: attribute indices, each strictly increasing; () is the total.
         classes: for each attribute the class of every code; tensors then count classes.
+        memory: bytes of rows held at a time where the unit is a person; less takes more passes over
+            the data, and counts the same.
 
     Privacy: one row more or less moves every tensor by at most 1 in L1, and one person by at most
     `spec.privacy.max_rows` where the unit is a person. The result itself is NOT private.
@@ -108,7 +111,7 @@ def tabulate(
         for part in cells:
             total.add_partial_tables(part)
         return total.marginals()
-    tally = _Tally(spec, subsets, classes)
+    tally = _Tally(spec, subsets, classes, memory=memory)
     return _tabulate(data, tally, chunk_bytes=_CHUNK)
 
 
@@ -201,25 +204,27 @@ class _Tally:
         used = {i for subset in subsets for i in subset}
         self._needed = [
             i
-            for i, attribute in enumerate(spec.domain.attributes)
+            for i, attribute in enumerate(spec.domain.in_data)
             if i in used or any(column.drops for column in attribute.columns)
         ]
         declared = [c for i in self._needed for c in spec.domain.attributes[i].columns]
         self._codes_of = {c.name: ColumnCodes(c, spec.file.decimal) for c in declared}
+        self._numbered = [i for i in used if not spec.domain.attributes[i].in_data]
         # Where no column decides anything, one is read all the same: its records are counted.
         self.names = [c.name for c in declared] or [spec.domain.attributes[0].columns[0].name]
         if spec.privacy.person is not None:
             self.names.append(spec.privacy.person)
-            self._packed = PackedCodes(sorted({i for group in groups for i in group}), self._shape)
+            self._packed = PackedCodes(sorted(used.difference(self._numbered)), self._shape)
             self._keys = PersonKeys() if secret is None else PersonKeys(ExpandedSecret(secret))
             self._kept = KeptRows(
                 max_rows=spec.privacy.max_rows,
                 words=self._packed.words,
                 keep=spec.privacy.keep,
+                numbered=bool(self._numbered),
                 limit=memory,
             )
         self._counts = {group: np.zeros(_cells(group, self._shape), np.int64) for group in groups}
-        self._closed = any(column.drops for column in _domain_columns(spec))
+        self._closed = any(column.drops for column in spec.domain.columns)
 
     def add(self, texts: Sequence[Texts], malformed: int) -> None:
         """Count the records of one chunk; `texts` in the order of `names`."""
@@ -243,7 +248,8 @@ class _Tally:
                 i: np.append(attribute_codes, np.full(malformed, self._classes[i][-1]))
                 for i, attribute_codes in codes.items()
             }
-        return partial(self._count, codes, rows)
+        numbers = self._numbers(np.ones(rows, np.uint64))
+        return partial(self._count, codes | numbers, rows)
 
     def rows_of_persons(self, texts: Sequence[Texts]) -> Bits:
         """Return the rows inside the domain as (words, n): the person's key, the packed codes."""
@@ -278,7 +284,8 @@ class _Tally:
         if self.spec.privacy.person is None:
             return False
         for content in self._kept.kept():
-            self._count(self._packed.unpack(content), content.shape[1])
+            codes = self._packed.unpack(content[: self._packed.words])
+            self._count(codes | self._numbers(content[-1]), content.shape[1])
         return self._kept.begin_pass()
 
     def share(self, of_pass: float) -> float:
@@ -321,6 +328,18 @@ class _Tally:
             inside &= column_codes >= 0
             codes = codes * column.size + column_codes
         return self._classes[i][np.where(inside, codes, 0)]
+
+    def _numbers(self, numbers: Bits) -> dict[int, Ints]:
+        """Return the classes of `person_rows`, if it is counted, given each row's number or 0.
+
+        Where the unit is a row, as in a public file, every row is a person's only one.
+        """
+        codes = {}
+        for i in self._numbered:
+            other = self.spec.domain.attributes[i].length
+            known = np.minimum(numbers, np.uint64(other)).astype(np.int64)
+            codes[i] = self._classes[i][np.where(known > 0, known - 1, other)]
+        return codes
 
     def _column_codes(self, column: Column, texts: Texts) -> Ints:
         """Return the code of every record in a column, -1 where it has none."""
@@ -424,8 +443,4 @@ def _count(counts: Ints, cells: Ints) -> None:
 def _declared(spec: Spec) -> list[str]:
     """Return the columns that every source must have once."""
     person = [] if spec.privacy.person is None else [spec.privacy.person]
-    return [column.name for column in _domain_columns(spec)] + person
-
-
-def _domain_columns(spec: Spec) -> list[Column]:
-    return [column for attribute in spec.domain.attributes for column in attribute.columns]
+    return [column.name for column in spec.domain.columns] + person

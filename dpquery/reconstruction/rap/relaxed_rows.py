@@ -83,9 +83,9 @@ class RelaxedRows:
         table = at_least(
             [one_axis.distinct for one_axis in probabilities], block.counted, block.at_least
         )
-        for axis in reversed(range(len(probabilities))):
-            if len(probabilities[axis].places) > len(probabilities[axis].distinct):
-                table = table.take(probabilities[axis].places, axis)
+        for axis, one_axis in reversed(list(enumerate(probabilities))):
+            if not np.array_equal(one_axis.places, np.arange(len(one_axis.distinct))):
+                table = table.take(one_axis.places, axis)
         for axis, factor in enumerate(block.factors):
             if late[axis]:
                 table = along(factor, table, axis)

@@ -3,7 +3,8 @@
 The columns are those that the spec declares, in its order: listed values as they stand in the data,
 whole numbers as digits, a bin by its middle, a period by its first day, yes and no by the first
 text of each, the code of other texts by a text that nothing else accepts. Where the unit is a
-person, every record is another person: which records belong together is not known.
+person, every record is another person: which records belong together is not known, so how many
+rows persons have is not in the records, though tables of the release may say it.
 """
 
 import csv
@@ -57,7 +58,7 @@ def write_synthetic(
         PlanConflictError: a file of another content is in the way.
         DpqueryError: the file cannot be written.
     """
-    attributes = spec.domain.attributes
+    attributes = spec.domain.in_data
     values = [[code_texts(column) for column in attribute.columns] for attribute in attributes]
     with replacing(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -66,13 +67,14 @@ def write_synthetic(
             size = min(BATCH, records - start)
             chance = PublicChance(seed, batch)
             codes = rounded_records(rows, compiled.classes, records=size, chance=chance)
+            codes = codes[: len(attributes)]
             writer.writerows(_lines(spec, values, codes, first=start + 1))
             report_progress("writing records", (start + size) / records)
 
 
 def header(spec: Spec) -> list[str]:
     """Return the columns that a spec declares, in its order; the person's last."""
-    names = [column.name for attribute in spec.domain.attributes for column in attribute.columns]
+    names = [column.name for column in spec.domain.columns]
     return names if spec.privacy.person is None else [*names, spec.privacy.person]
 
 
@@ -84,7 +86,7 @@ def _lines(
     first: int,
 ) -> Iterator[tuple[str, ...]]:
     columns: list[list[str]] = []
-    by_attribute = zip(spec.domain.attributes, values, codes, strict=True)
+    by_attribute = zip(spec.domain.in_data, values, codes, strict=True)
     for attribute, texts_by_column, attribute_codes in by_attribute:
         codes_by_column = _column_codes(attribute, attribute_codes)
         for column_codes, texts in zip(codes_by_column, texts_by_column, strict=True):

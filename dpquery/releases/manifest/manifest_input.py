@@ -91,6 +91,8 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
         "choice of rows",
         privacy.keep is None or (privacy.keep == "random" and privacy.person is not None),
     )
+    rows = 0 if manifest.counted is None else manifest.counted.rows
+    yield "rows of persons", rows == 0 or (rows > 0 and privacy.person is not None)
     yield "mechanism", guarantee.mechanism in (*MECHANISMS.values(), RAP)
     stated = (guarantee.rho is not None, guarantee.mu is not None)
     kinds = {"pure": (False, False), "zcdp": (True, False), "gdp": (False, True)}

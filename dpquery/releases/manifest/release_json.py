@@ -203,11 +203,14 @@ class CountedFacts:
         count: those under which such a record is in totals alone.
         show: those that show it as `other`.
         drop: those that leave the whole record out.
+        rows: the largest number of rows of a person that tables tell from more; 0, and left out of
+            the file, where none counts persons by their rows.
     """
 
     count: tuple[str, ...]
     show: tuple[str, ...]
     drop: tuple[str, ...]
+    rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -402,11 +405,16 @@ def counted_facts(domain: Domain) -> CountedFacts:
     A column of a merged attribute goes by both names.
     """
     names: dict[str, list[str]] = {"count": [], "show": [], "drop": []}
-    for attribute in domain.attributes:
+    for attribute in domain.in_data:
         for column in attribute.columns:
             merged = f"{attribute.name} ({column.name})"
             names[column.other].append(merged if attribute.merged else attribute.name)
-    return CountedFacts(*(tuple(names[mode]) for mode in ("count", "show", "drop")))
+    return CountedFacts(
+        count=tuple(names["count"]),
+        show=tuple(names["show"]),
+        drop=tuple(names["drop"]),
+        rows=sum(a.length - 1 for a in domain.attributes if not a.in_data),
+    )
 
 
 def _privacy_facts(privacy: Privacy) -> PrivacyFacts:
@@ -439,6 +447,8 @@ def manifest_text(manifest: Manifest) -> str:
             del content[name]  # only a release that it says something of names it
     if manifest.guarantee.mu is None:
         del content["guarantee"]["mu"]
+    if manifest.counted is not None and not manifest.counted.rows:
+        del content["counted"]["rows"]
     if manifest.ledger.parent is None:
         del content["ledger"]["parent"]
     return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"

@@ -40,6 +40,10 @@ COUNTED_WORDS = (
 )
 SHOWN_WORDS = "the record is under the value `other`"
 DROPPED_WORDS = "**the whole record is left out of every table**, of the total too"
+ROWS_WORDS = (
+    " `rows_per_person` counts persons by the number of their rows, those beyond that limit "
+    "included: 1 to {rows}, and more."
+)
 
 
 TEMPLATE = """\
@@ -163,6 +167,8 @@ def _counted_words(manifest: Manifest) -> str:
         malformed = "A line that is no record has no person, and is left out of every table."
         verb = "is" if privacy.max_rows == 1 else "are"
         malformed += f" At most {count(privacy.max_rows, 'row')} of each person {verb} counted."
+        if facts.rows:
+            malformed += ROWS_WORDS.format(rows=facts.rows)
     elif facts.drop:
         malformed = "A line that is no record is left out of every table."
     else:

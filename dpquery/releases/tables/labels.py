@@ -2,9 +2,10 @@
 
 An attribute that an item asks for code by code in every table is one typed column. Any other use
 (ranges, groups, totals, an `other` row, tables without the attribute) is a column of labels, to
-which whole numbers, dates and bins add `_from` and `_to`: first and last whole number or day, or
-the edges of a half-open range of bins; null where the query is no range. Listed values whose labels
-are not their codes add `_code`: the code of a row that is one value, and null elsewhere.
+which whole numbers, dates, bins and numbers of rows add `_from` and `_to`: first and last whole
+number or day, or the edges of a half-open range of bins; null where the query is no range. Listed
+values whose labels are not their codes add `_code`: the code of a row that is one value, and null
+elsewhere.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -149,6 +150,9 @@ def _column_values(
 ) -> ColumnValues:
     value = np.array([places[label] for label in queries.labels], dtype=int64)
     is_range = queries.first != NO_RANGE
+    if not attribute.in_data:  # numbers of rows, of which the last ordered code is all greater ones
+        is_range &= queries.last < attribute.length - 1
+        return ColumnValues(value, 1 + queries.first, 1 + queries.last, is_range)
     kind = attribute.columns[0].kind
     if attribute.merged or isinstance(kind, Categorical | Boolean):
         code = np.where(queries.first == queries.last, queries.first, NO_RANGE)
@@ -167,6 +171,8 @@ def _column_values(
 
 
 def _ends_type(attribute: Attribute) -> pa.DataType | None:
+    if not attribute.in_data:
+        return pa.int64()
     if attribute.merged:
         return None
     match attribute.columns[0].kind:

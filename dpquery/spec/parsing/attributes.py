@@ -1,5 +1,6 @@
 """The `domain` section of a spec: attributes, their columns and the values that these may hold."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePosixPath
 
@@ -120,9 +121,16 @@ class _DomainReader:
         else:
             attribute = Attribute(key.text, (self._column(key, node, AttributeFields),))
         if attribute.size > MAX_CODES:
+            remedy = "declare bins or fewer values"
+            declared = math.prod(column.length for column in attribute.columns)
+            if attribute.merged and declared <= MAX_CODES:
+                remedy = (
+                    f"with `other: drop` its columns have no code for other texts, and it has "
+                    f"{declared:,}; or declare them as attributes of their own"
+                )
             raise node.mistake(
                 f"attribute {quoted(key.text)} has {attribute.size:,} values, more than the "
-                f"{MAX_CODES:,} that one may have; declare bins or fewer values"
+                f"{MAX_CODES:,} that one may have; {remedy}"
             )
         return attribute
 

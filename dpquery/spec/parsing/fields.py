@@ -13,6 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Literal, get_args
 
+from dpquery.limits import MAX_PERSON_ROWS
 from dpquery.spec.calendar import PERIOD_KINDS, PeriodKind
 from dpquery.spec.domain import Boolean, Other
 from dpquery.spec.model import Accounting, Keep, Neighbours
@@ -326,6 +327,14 @@ class ThresholdFields(Fields, what="a threshold"):
         "Sets whose table has more cells are not drawn.", "5000").without(*_LISTED)
 
 
+class PersonRowsFields(Fields, what="rows_per_person"):
+    """How many persons have 1, 2, ... rows, from which max_rows is chosen next time."""
+
+    up_to = Field(Whole("the most rows that are told apart", low=1, high=MAX_PERSON_ROWS,
+            refusal=f"up_to is {{value}}; expected 1 to {MAX_PERSON_ROWS:,} rows of one person"),
+        "A query for each number of rows up to this one, and one for more.", "20")
+
+
 class PartFields(Fields, what="a part of a union", choice="an item"):
     """A table, or several."""
 
@@ -347,6 +356,9 @@ class PartFields(Fields, what="a part of a union", choice="an item"):
         "Records that meet at least one of the predicates.", "{sex: {is: Male}, age: {width: 5}}")
     threshold = choice(ThresholdFields,
         "Records that meet at least r of the targets.", "{r: 2, of: [employed, sex, disabled]}")
+    rows_per_person = choice(PersonRowsFields,
+        "How many persons have 1, 2, ... rows, those beyond max_rows too; for a unit of persons. "
+        "`where` looks at one row of each person, any of those counted.", "{up_to: 20}")
 
 
 class ItemFields(PartFields, what="a workload item", choice="an item"):
@@ -459,6 +471,7 @@ MAPPINGS: dict[str, type[Fields]] = {
     "marginals": MarginalFields,
     "ranges": RangeFields,
     "threshold": ThresholdFields,
+    "rows_per_person": PersonRowsFields,
     "distribution": GeometricFields,
     "questions": QuestionFields,
 }

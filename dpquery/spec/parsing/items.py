@@ -9,6 +9,7 @@ from dpquery.spec.domain import Attribute
 from dpquery.spec.model import Item, Table
 from dpquery.spec.parsing.fields import NAME_LIST, ItemFields, MarginalFields, PartFields
 from dpquery.spec.parsing.predicate_sets import read_ranges
+from dpquery.spec.parsing.rows_per_person import row_number_sets
 from dpquery.spec.parsing.scope import Scope, Sets
 from dpquery.spec.parsing.table_limits import limit_tables, table
 from dpquery.spec.parsing.thresholds import read_threshold
@@ -71,6 +72,8 @@ def _tables(given: PartFields, scope: Scope, outer: Sets) -> list[Table]:
         case "any_of":
             axes = scope.sets(given.any_of, fixed=where, read=scope.read_choosing)
             return [table(given.node("any_of"), axes, where, at_least=1)]
+        case "rows_per_person":
+            return [table(given.node(), row_number_sets(given, scope), where)]
         case _:
             return read_threshold(given.threshold, scope, where)
 

@@ -57,7 +57,9 @@ def load_questions(path: Path, *, of: Spec) -> Questions:
         given = QuestionFields.read(root, problems)
         declared = _declared(given, of, problems, read_file)
         _compare_sections(given, of, problems)
-        items = read_workload(given.workload, Scope(problems, declared))
+        places_of_rows = [(i, a) for i, a in enumerate(of.domain.attributes) if not a.in_data]
+        scope = Scope(problems, declared, next(iter(places_of_rows), None))
+        items = read_workload(given.workload, scope)
         places = tuple(node.place for node in given.workload)
     problems.raise_if_any()
     if not items or len(items) != len(places):
@@ -69,7 +71,7 @@ def _declared(
     given: QuestionFields, of: Spec, problems: Problems, read_file: Callable[[str], str]
 ) -> dict[str, tuple[int, Attribute | None]]:
     """Return the release's attributes by name, and those given that are not the release's."""
-    released = {attribute.name: (i, attribute) for i, attribute in enumerate(of.domain.attributes)}
+    released = {attribute.name: (i, attribute) for i, attribute in enumerate(of.domain.in_data)}
     declared: dict[str, tuple[int, Attribute | None]] = {**released}
     with problems.collected():
         entries = given.domain

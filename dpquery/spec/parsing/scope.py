@@ -23,10 +23,22 @@ class Scope:
         problems: takes every mistake.
         declared: position and attribute by name; None where its declaration is at fault. Empty
             where the whole domain is: then no name can be judged.
+        rows: position of `person_rows` and the attribute itself; None where the domain is a
+            release's that does not have it.
     """
 
     problems: Problems
     declared: Mapping[str, tuple[int, Attribute | None]]
+    rows: tuple[int, Attribute] | None = None
+
+    def person_rows(self, node: Node) -> tuple[int, Attribute]:
+        """Return the position and the attribute of the rows of persons, asked for at a node."""
+        if self.rows is None:
+            raise node.mistake(
+                "the release has not counted the rows of persons; ask for them in the spec of a "
+                "release"
+            )
+        return self.rows
 
     def attribute(self, node: Node) -> tuple[int, Attribute]:
         """Return the position and the attribute that a node names."""

@@ -12,6 +12,7 @@ from dpquery.spec.parsing.attributes import read_domain
 from dpquery.spec.parsing.fields import SpecFields
 from dpquery.spec.parsing.first_edition import of_first_edition
 from dpquery.spec.parsing.items import read_workload
+from dpquery.spec.parsing.rows_per_person import read_person_rows
 from dpquery.spec.parsing.scope import Scope
 from dpquery.spec.parsing.sections import (
     budget_of,
@@ -120,7 +121,12 @@ def _spec(
     dataset = problems.attempt(lambda: dataset_of(given.dataset, problems))
     privacy = problems.attempt(lambda: privacy_of(given.privacy, attributes))
     budget = problems.attempt(lambda: budget_of(given.budget))
-    items = problems.attempt(lambda: read_workload(given.workload, Scope(problems, positions)))
+    nodes = problems.attempt(lambda: given.workload) or ()
+    rows = read_person_rows(nodes, entries, privacy, problems)
+    scope = Scope(problems, positions, None if rows is None else (len(positions), rows))
+    items = problems.attempt(lambda: read_workload(given.workload, scope))
+    if rows is not None:
+        attributes.append(rows)
     if dataset and privacy:
         with problems.collected():
             check_public(given.dataset, dataset, privacy)
