@@ -333,7 +333,7 @@ def test_a_free_repeat_names_what_was_not_opened(town):
 
 
 OTHER_KINDS = {
-    "gzip": (gzip.compress(CSV), "it is gzip: give it the suffix .gz"),
+    "gzip": (gzip.compress(CSV, mtime=0), "it is gzip: give it the suffix .gz"),
     "bz2": (bz2.compress(CSV), "it is bz2: give it the suffix .bz2"),
     "zip": (b"PK\x03\x04" + bytes(99), "it is a zip archive, as .xlsx files are"),
     "Parquet": (b"PAR1" + b"\n" * 99, "it is Parquet: give it the suffix .parquet"),
