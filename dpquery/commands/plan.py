@@ -26,6 +26,7 @@ from dpquery.limits import LARGEST_INTEGER
 from dpquery.measurement import accounting
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.registered_caps import parent_cap
+from dpquery.measurement.noise.calibration import record_change
 from dpquery.plan_file.plan import PLAN_MARK, Plan, write_plan
 from dpquery.plan_file.rap_settings import MechanismChoice
 from dpquery.planning.comparison import MechanismRequest, stage_for, with_rap
@@ -112,6 +113,7 @@ def plan(
         seed=seed,
         time_limit=time_limit,
         jobs=jobs,
+        change=record_change(spec),
         flaw_of=solution_check(
             spec, compiled, noises, epsilon=shown or Fraction(1), delta=at_delta
         ),

@@ -15,7 +15,7 @@ from dpquery.measurement import accounting
 from dpquery.measurement.noise.calibration import steps
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import Plan, PlannedSelection, Target
-from dpquery.planning.figures import SelectionAtBudget, prices, share_of_budget, unit_std
+from dpquery.planning.figures import SelectionAtBudget, prices, selection_std, share_of_budget
 from dpquery.spec.model import Spec
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.strategy.goals.goals import Goal, Limit
@@ -131,8 +131,8 @@ def least_epsilons(plan: Plan, spec: Spec, *, delta: Fraction) -> tuple[LeastEps
 
 
 def _least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) -> Fraction:
-    """Solve unit_std(epsilon) score = 1 for epsilon, and round up."""
-    needed = steps(spec.privacy) * (selection.score or math.inf)
+    """Solve selection_std(epsilon) score = 1 for epsilon, and round up."""
+    needed = steps(spec.privacy, selection.change) * (selection.score or math.inf)
     if selection.noise == "laplace":
         exact = math.sqrt(2) * needed
     else:
@@ -146,7 +146,7 @@ def _least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) 
         )
     epsilon = max(low, _rounded_up(max(exact, float(low))))
     score = selection.score or math.inf
-    while unit_std(selection.noise, spec, epsilon=epsilon, delta=delta) * score > 1:
+    while selection_std(selection, spec, epsilon=epsilon, delta=delta) * score > 1:
         epsilon = _rounded_up(float(epsilon) * (1 + 10.0**-DIGITS))
     return epsilon
 

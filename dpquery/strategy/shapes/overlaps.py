@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpquery.arrays import Ints, Numbers
+from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.operators.factors import ROW_CHUNK, Centered, Factor, Identity, Ones, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
 from dpquery.strategy.shapes.factor_norms import factor_norms
@@ -60,6 +60,8 @@ def _overlaps(factor: Factor, power: int) -> Overlaps:
         case Centered():  # n - 2 rows hold -1 twice, two hold n - 1 and -1
             even = -n if power == 2 else n - 2
             return Overlaps(even, even=even)
+        case _:
+            pass
     listed = n <= LISTED_CODES
     if isinstance(factor, Hierarchy):
         matrix = _of_levels(factor, power, np.arange(n) if listed else np.array([0, n - 1]))
@@ -88,9 +90,9 @@ def _fits(entries: Numbers, power: int) -> bool:
     """Return whether the overlaps of a matrix do not take too long."""
     rows, n = entries.shape
     if power == 1:
-        return n * n * rows <= OVERLAP_WORK
+        return bool(n * n * rows <= OVERLAP_WORK)
     digits = -(-int(np.abs(entries).max(initial=1)).bit_length() // _DIGIT)
-    return n * n * rows * digits**2 <= 100 * OVERLAP_WORK
+    return bool(n * n * rows * digits**2 <= 100 * OVERLAP_WORK)
 
 
 def _of_levels(factor: Hierarchy, power: int, codes: Ints) -> Numbers:
@@ -116,7 +118,7 @@ def _of_rows(entries: Numbers, power: int) -> Numbers:
 def _products(entries: Numbers) -> Numbers:
     """Return F'F of at most 2^13 rows, by signed digits of 20 bits in floats, which are exact."""
     signs, rest = np.sign(entries), np.abs(entries)
-    digits = []
+    digits: list[Floats] = []
     while not digits or rest.any():
         digits.append((signs * (rest & ((1 << _DIGIT) - 1))).astype(np.float64))
         rest = rest >> _DIGIT

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
-from dpquery.arrays import Numbers
+from dpquery.arrays import Floats, Numbers
 from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Factor
 from dpquery.operators.thresholds import jointly_met, threshold_sum
@@ -28,6 +28,8 @@ PAIRED_CODES = 256  # codes of an attribute whose pairs are sorted into kinds
 
 Kinds = Mapping[Hashable, Numbers]
 """Factor -> (3, kinds): norms of the first and second code, and overlap, as Python integers."""
+Triple = tuple[Numbers, Numbers, Numbers]
+"""The same three, along the axis of an attribute."""
 _ONE: Numbers = np.array(1, dtype=object)
 
 
@@ -73,21 +75,25 @@ class Distances:
         if len(wide) == 1:
             farthest, alone = self._farthest(wide[0])
             return farthest * (norm // alone) if farthest else 0
-        least = most = scale
+        least, most = scale, scale
         for factor in block.factors:
             high = max(self._norms.of(factor, self.power))
             low = self._overlaps.of(factor, self.power).least if factor.shape[1] > 1 else high
             ends = (low * least, low * most, high * least, high * most)
             least, most = min(ends), max(ends)
-        return 2 * (norm - least)
+        return int(2 * (norm - least))
 
     def _farthest(self, factor: Factor) -> tuple[int, int]:
         """Return the largest distance of two columns of a factor, and its largest norm."""
-        norms, overlaps = (known.of(factor, self.power) for known in (self._norms, self._overlaps))
+        norms, overlaps = (
+            self._norms.of(factor, self.power),
+            self._overlaps.of(factor, self.power),
+        )
         if overlaps.matrix is None:
             return 2 * (max(norms) - overlaps.least), max(norms)
         column = np.array(norms, dtype=object)
-        return int((column[:, None] + column - 2 * overlaps.matrix).max()), max(norms)
+        distances = column[:, None] + column - 2 * overlaps.matrix
+        return int(np.max(distances)), max(norms)
 
     def _kinds_by_attribute(self, measurements: Sequence[WeightedBlock]) -> dict[int, Kinds] | None:
         """Return the kinds of pairs of every attribute; None where there are too many."""
@@ -128,7 +134,9 @@ class Distances:
         return {key: columns[3 * k : 3 * k + 3] for k, key in enumerate(factors)}
 
     def _is_even(self, factor: Factor) -> bool:
-        return factor.shape[1] == 1 or self._overlaps.of(factor, self.power).even is not None
+        if factor.shape[1] == 1:
+            return True
+        return self._overlaps.of(factor, self.power).even is not None
 
     def _matrix(self, factor: Factor, norms: Numbers) -> Numbers:
         """Return the overlap of every two codes, or the least one where that is all there is."""
@@ -142,19 +150,54 @@ class Distances:
 
     def _searched(self, measurements: Sequence[WeightedBlock], kinds: Mapping[int, Kinds]) -> int:
         """Return the largest sum of the blocks' distances over all combinations of kinds."""
-        axes = {i: axis for axis, i in enumerate(kinds)}
-        total: Numbers = np.zeros((1,) * len(axes), dtype=object)
+        total: Numbers = np.zeros((1,) * len(kinds), dtype=object)
         for measurement in measurements:
-            block = measurement.block
-            columns = []
-            for i, factor in zip(block.attributes, block.factors, strict=True):
-                lengths = [-1 if axis == axes[i] else 1 for axis in range(len(axes))]
-                columns.append([row.reshape(lengths) for row in kinds[i][factor.key]])
-            total = total + measurement.weight**self.power * _distance(block, columns)
+            columns = _columns(measurement.block, kinds)
+            scale = measurement.weight**self.power
+            total = total + scale * _distance(measurement.block, columns)
         return int(np.max(total))
 
+    def lengths(
+        self, measurements: Sequence[WeightedBlock], norms: Sequence[int], *, leaves: bool
+    ) -> Floats | None:
+        """Return how far moves change each product, relative to its norm: (moves, measurements).
 
-def _distance(block: Block, columns: Sequence[Sequence[Numbers]]) -> Numbers:
+        Args:
+            measurements: Kronecker products.
+            norms: the largest column norm of each, to the power.
+            leaves: whether records may also enter and leave the domain.
+
+        Returns:
+            None where there are too many kinds of moves.
+        """
+        kinds = self._kinds_by_attribute(measurements)
+        if kinds is None:
+            return None
+        shape = tuple(next(iter(by_factor.values())).shape[1] for by_factor in kinds.values())
+        columns = []
+        for measurement, norm in zip(measurements, norms, strict=True):
+            of_block = _columns(measurement.block, kinds)
+            scale = measurement.weight**self.power
+            moves = [scale * _distance(measurement.block, of_block)]
+            if leaves:
+                moves.append(scale * math.prod((first for first, _, _ in of_block), start=_ONE))
+            parts = [np.broadcast_to(np.asarray(part / norm, float), shape) for part in moves]
+            columns.append(np.concatenate([part.ravel() for part in parts]))
+        return np.unique(np.stack(columns, axis=1), axis=0)
+
+
+def _columns(block: Block, kinds: Mapping[int, Kinds]) -> list[Triple]:
+    """Return the kinds of pairs of a block's attributes, each along an axis of its own."""
+    axes = {i: axis for axis, i in enumerate(kinds)}
+    columns = []
+    for i, factor in zip(block.attributes, block.factors, strict=True):
+        shape = [-1 if axis == axes[i] else 1 for axis in range(len(axes))]
+        first, second, overlap = (row.reshape(shape) for row in kinds[i][factor.key])
+        columns.append((first, second, overlap))
+    return columns
+
+
+def _distance(block: Block, columns: Sequence[Triple]) -> Numbers:
     """Return norm + norm - 2 overlap of a block, for a kind of pairs of each of its attributes."""
     counted = block.counted if not block.is_product else (False,) * len(columns)
     marks = list(zip(columns, block.factors, counted, strict=True))

@@ -126,8 +126,8 @@ def block_norms(
     return distances if change == "moves within" else list(map(max, distances, largest))
 
 
-def column_support(measurements: Sequence[WeightedBlock]) -> int:
-    """Return an upper bound on the number of nonzero entries of any column."""
+def column_support(measurements: Sequence[WeightedBlock], change: RecordChange = "enters") -> int:
+    """Return an upper bound on the number of rows that a record moves: those of its columns."""
     total, known = 0, dict[Hashable, int]()
     for measurement in measurements:
         block = measurement.block
@@ -138,7 +138,9 @@ def column_support(measurements: Sequence[WeightedBlock]) -> int:
             if factor.key not in known:
                 known[factor.key] = int(factor.column_counts().max())
         total += math.prod(known[factor.key] for factor in block.factors)
-    return total
+    if change == "enters":
+        return total
+    return min(2 * total, sum(math.prod(rows.block.row_shape) for rows in measurements))
 
 
 def _columns(measurement: WeightedBlock, power: int, norms: FactorNorms) -> ColumnNorms:
