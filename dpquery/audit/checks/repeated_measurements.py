@@ -103,7 +103,7 @@ def neighbouring_records(planned: PlannedCase) -> tuple[list[Record], list[Recor
         return [*records[:50], *([Record("newcomer", outside)] if many > 1 else []), *more,
                 *records[50:]]  # fmt: skip
 
-    if spec.privacy.neighbours == "replace":
+    if spec.privacy.neighbours == "replace" and len(cells) > 1:
         return with_rows_in(cells[0]), with_rows_in(cells[1])
     return records, with_rows_in(cells[0])
 
