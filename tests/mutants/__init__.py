@@ -15,6 +15,7 @@ from mutants.measurement_key import MEASUREMENT_KEY
 from mutants.noise import NOISE
 from mutants.output import OUTPUT
 from mutants.rap import RAP
+from mutants.replacement import REPLACEMENT
 from mutants.solved import SOLVED
 from mutants.sources import SOURCES
 from mutants.supply import SUPPLY
@@ -32,6 +33,7 @@ MUTANTS = (
     *LEDGER_STORAGE,
     *MEASUREMENT_KEY,
     *RAP,
+    *REPLACEMENT,
     *OUTPUT,
     *SOLVED,
     *SUPPLY,
