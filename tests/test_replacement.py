@@ -482,5 +482,5 @@ def test_a_plan_that_claims_what_its_spec_forbids_is_refused(tmp_path, monkeypat
         selection["record_change"] = "moves within"
     path.write_text(json.dumps(with_true_figures(plan)))
     before = spent()
-    assert "neighbours" in refused("release", "data.csv", "--epsilon", "1", code=2).err
+    assert "neighbours" in refused("release", "data.csv", "--epsilon", "1", code=2)
     assert spent() == before

@@ -26,7 +26,7 @@ REPLACEMENT = (
     Mutant(
         "the root of two whatever the signs of the columns",
         "columns that point away from each other are further apart",
-        "sensitivity.sensitivity",
+        "sensitivity",
         "    distance = Distances(_power(noise)).largest(measurements, norms)\n",
         "    distance = 2 * _largest_norm(measurements, noise)\n",
         (
@@ -57,7 +57,7 @@ REPLACEMENT = (
     Mutant(
         "columns of zeros are forgotten",
         "a record that leaves the domain moves its whole column",
-        "sensitivity.sensitivity",
+        "sensitivity",
         'if change == "moves within" and distance:',
         "if distance:",
         ("test_replacement.py::test_a_record_that_may_leave_moves_more_than_any_that_stays",),
@@ -108,7 +108,7 @@ REPLACEMENT = (
     Mutant(
         "a bound for records that enter is printed for records that stay",
         "a strategy is called optimal, or impossible, by a bound of other neighbours",
-        "lower_bounds.lower_bound",
+        "lower_bound",
         'if change == "enters":',
         'if change != "moves":',
         (
