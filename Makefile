@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all trust audit lock docs check lint types bench-strategies bench-tuning bench-thresholds bench-rap bench-answers bench-postprocess bench-noise bench-persons bench-sources pipeline clean
+.PHONY: help install demo test test-all trust audit lock docs check lint types bench-strategies bench-tuning bench-thresholds bench-rap bench-answers bench-postprocess bench-noise bench-persons bench-sources bench-replace pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -108,6 +108,9 @@ bench-noise: $(READY) ## draws of exact noise a CPU second
 
 bench-sources: $(READY) ## 10 million rows from every kind of source, beside pyarrow, DuckDB and polars
 	$(BIN)/python tests/bench_sources.py
+
+bench-replace: $(READY) ## replace-one neighbours: noise now over what was drawn before, on the shipped workloads
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_replace.py
 
 bench-persons: $(READY) ## what persons cost beside rows, at 10 million rows
 	$(BIN)/python tests/bench_persons.py
