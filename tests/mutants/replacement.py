@@ -29,11 +29,7 @@ REPLACEMENT = (
         "sensitivity",
         "    distance = Distances(_power(noise)).largest(measurements, norms)\n",
         "    distance = 2 * _largest_norm(measurements, noise)\n",
-        (
-            "test_replacement.py::test_columns_of_opposite_signs_cost_twice_their_length",
-            "test_fuzz_sensitivity.py::"
-            "test_no_neighbour_moves_a_hostile_strategy_further_than_its_sensitivity",
-        ),
+        ("test_replacement.py::test_columns_of_opposite_signs_cost_twice_their_length",),
     ),
     Mutant(
         "a record that may be dropped is always inside",
@@ -112,7 +108,7 @@ REPLACEMENT = (
         'if change == "enters":',
         'if change != "moves":',
         (
-            "test_replacement.py::"
+            "test_moves_bound.py::"
             "test_records_that_never_leave_are_bound_apart_from_those_that_enter",
         ),
     ),

@@ -15,7 +15,7 @@ from dpquery.audit.cases.dense_strategy import Cell, DenseRows, DenseStrategy
 
 _TRIED = 1 << 22  # combinations of pairs of codes, times blocks
 _CODES = 256  # of an attribute, unless two different codes always look the same
-Codes = tuple[int, int]
+CodePair = tuple[int, int]
 
 
 def furthest_move(strategy: DenseStrategy, power: int) -> tuple[int, tuple[Cell, Cell]]:
@@ -25,11 +25,11 @@ def furthest_move(strategy: DenseStrategy, power: int) -> tuple[int, tuple[Cell,
     cells are two of the domain's corners.
     """
     shared = [_overlaps(rows, power) for rows in strategy.rows]
-    pairs: list[list[Codes]] = []
+    pairs: list[list[CodePair]] = []
     number = len(strategy.rows)
     for i, n in enumerate(strategy.shape):
         tables = [of_block[i] for of_block in shared if i in of_block]
-        kinds: dict[tuple[tuple[int, int, int], ...], Codes] = {}
+        kinds: dict[tuple[tuple[int, int, int], ...], CodePair] = {}
         for a, b in product(range(n), repeat=2):
             kinds.setdefault(
                 tuple((int(T[a, a]), int(T[b, b]), int(T[a, b])) for T in tables), (a, b)
@@ -71,7 +71,7 @@ def _overlaps(rows: DenseRows, power: int) -> dict[int, Numbers]:
 
 
 def _distance(
-    rows: DenseRows, tables: dict[int, Numbers], codes: Sequence[Codes], power: int
+    rows: DenseRows, tables: dict[int, Numbers], codes: Sequence[CodePair], power: int
 ) -> int:
     if rows.at_least is not None:
         columns = [rows.column(tuple(pair[side] for pair in codes)) for side in (0, 1)]

@@ -16,7 +16,7 @@ from dpquery.arrays import Floats
 
 ROUNDS = 500
 GAP = 1e-5  # relative gap at which the climb stops
-LEAST_SHARE = 1e-12  # of the largest root: a measurement of no error is still measured
+LEAST_ERROR = 1e-12  # of the largest: a measurement of no error is still measured
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ def move_budgets(errors: Floats, lengths: Floats) -> MoveBudgets:
     if not S.any():
         weights[moved] = 1 / np.maximum(Q.sum(axis=1).max(), 1e-300)
         return MoveBudgets(weights, 0.0, 0.0)
-    S_floored = np.maximum(S, LEAST_SHARE * float(S.max()))
+    S_floored = np.maximum(S, LEAST_ERROR * float(S.max()))
     loss, bound, best = np.inf, 0.0, np.zeros(len(S))
     for _ in range(ROUNDS):
         costs = np.maximum(u @ Q, 1e-300)

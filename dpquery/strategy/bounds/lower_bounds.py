@@ -26,13 +26,15 @@ from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
 from dpquery.strategy.algebra.subsets import member_products
 from dpquery.strategy.algebra.tridiagonal import TridiagonalInverse
 from dpquery.strategy.bounds.dual_bound import dual_bound
-from dpquery.strategy.bounds.moves_bound import in_marginal_algebra, moves_bound
+from dpquery.strategy.bounds.moves_bound import (
+    MAX_DECOMPOSED_CELLS,
+    in_marginal_algebra,
+    moves_bound,
+)
 from dpquery.strategy.optimize.opt_0_gaussian import OPTIMALITY_GAP, optimum
 from dpquery.strategy.record_changes import RecordChange
 
 FIXED_POINT_ROUNDS = 300  # of the fixed point
-
-MAX_DECOMPOSED_CELLS = 1200  # cells of a domain whose Gram is decomposed outright
 
 
 @dataclass(frozen=True)

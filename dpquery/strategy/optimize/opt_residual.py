@@ -194,7 +194,7 @@ def best_weights(
     return dict(zip(blocks.subsets, weights, strict=True))
 
 
-FREE_TOTAL = 1e-4  # of all error, left to a total that costs nothing
+TOTAL_ERROR = 1e-4  # of all error, left to a total that costs nothing
 
 
 def _moved_weights(
@@ -229,7 +229,7 @@ def _moved_weights(
     budgets = move_budgets(errors * prices, lengths)
     squares = np.where(budgets.weights > 0, budgets.weights / prices, np.inf)
     free = np.isinf(squares)
-    least = errors[free].max(initial=0.0) / max(FREE_TOTAL * budgets.loss, 1e-300)
+    least = errors[free].max(initial=0.0) / max(TOTAL_ERROR * budgets.loss, 1e-300)
     paid = squares[~free]
     squares[free] = max(least, float(paid.min(initial=1.0))) if paid.size else 1.0
     weights = np.sqrt(squares)
