@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all trust audit lock docs check lint types bench-strategies bench-tuning bench-thresholds bench-rap bench-answers bench-postprocess bench-accounting bench-noise bench-persons bench-sources pipeline clean
+.PHONY: help install demo test test-all trust audit lock docs check lint types bench-strategies bench-tuning bench-thresholds bench-rap bench-answers bench-postprocess bench-accounting bench-noise bench-persons bench-replace bench-sources pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,6 +114,9 @@ bench-noise: $(READY) ## draws of exact noise a CPU second
 
 bench-sources: $(READY) ## 10 million rows from every kind of source, beside pyarrow, DuckDB and polars
 	$(BIN)/python tests/bench_sources.py
+
+bench-replace: $(READY) ## replace-one neighbours: noise now over what was drawn before, on the shipped workloads
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_replace.py
 
 bench-persons: $(READY) ## what persons cost beside rows, at 10 million rows
 	$(BIN)/python tests/bench_persons.py

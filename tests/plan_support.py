@@ -27,7 +27,8 @@ def with_true_figures(plan):
         strategy = decode_strategy(
             selection["strategy"], noise=selection["noise"], workload=compiled.workload
         )
-        error = expected_error(strategy, compiled.workload)
+        change = selection.get("record_change", "enters")
+        error = expected_error(strategy, compiled.workload, change)
         best = next(line for line in selection["candidates"] if line["name"] == selection["best"])
         best |= {"rmse": error.rmse, "weighted_rmse": error.weighted_rmse}
         best |= {"max_std_error": error.max_std_error, "score": error.weighted_rmse}

@@ -148,17 +148,19 @@ def test_float_noise_is_seen_where_the_grid_is_coarse(monkeypatch):
 
 
 def forget_rows_of_a_person(monkeypatch):
-    monkeypatch.setattr(calibration, "steps", lambda privacy: 1)
+    monkeypatch.setattr(calibration, "steps", lambda privacy, change: 1)
 
 
 def take_l2_for_l1(monkeypatch):
     real = calibration.sensitivity
     other = {
-        "laplace": lambda measurements: int(real(measurements, "gaussian") ** 0.5),
-        "gaussian": lambda measurements: real(measurements, "gaussian"),
+        "laplace": lambda *given: int(real(given[0], "gaussian", given[1]) ** 0.5),
+        "gaussian": lambda *given: real(given[0], "gaussian", given[1]),
     }
     monkeypatch.setattr(
-        calibration, "sensitivity", lambda measurements, noise: other[noise](measurements)
+        calibration,
+        "sensitivity",
+        lambda measurements, noise, change: other[noise](measurements, change),
     )
 
 
@@ -167,7 +169,7 @@ def take_a_column_for_the_largest(monkeypatch):
     monkeypatch.setattr(
         calibration,
         "sensitivity",
-        lambda measurements, noise: real(measurements, noise) * 97 // 100,
+        lambda measurements, noise, change: real(measurements, noise, change) * 97 // 100,
     )
 
 

@@ -29,7 +29,6 @@ from rap_support import MIXED_SPEC, rehearse
 from strategies_support import dense_strategy
 
 from dpquery.exceptions import SpecError
-from dpquery.measurement.noise.calibration import steps
 from dpquery.mechanisms.linear import linear_mechanism
 from dpquery.mechanisms.rap import rap_mechanism
 from dpquery.mechanisms.release_content import ReleaseRequest
@@ -99,10 +98,13 @@ def check_private(mechanism):
     query, noise = mechanism.query, mechanism.query.mechanism
     rows = dense_strategy(query.strategy.measurements)
     power = 1 if query.strategy.noise == "laplace" else 2
-    moved = max(sum(abs(int(v)) ** power for v in column) for column in rows.T)
-    moved *= steps(query.spec.privacy) ** power
+    columns = list(rows.T)
+    if query.spec.privacy.neighbours == "replace":
+        columns += [first - second for first in rows.T for second in rows.T]
+    moved = max(sum(abs(int(v)) ** power for v in column) for column in columns)
+    moved *= query.spec.privacy.max_rows**power
     assert noise.sensitivity << power * noise.shift >= moved
-    if noise.shift == 0:
+    if noise.shift == 0 and query.spec.privacy.neighbours == "add-remove":
         assert noise.sensitivity == moved
     if power == 1:
         charged = Fraction(noise.sensitivity) / Fraction(noise.scale)

@@ -120,7 +120,7 @@ def faults(seed, noise, *, measured_ones):
             put, taken = rng.integers(0, cells, 2)
             after[put] += rows
             if neighbours == "replace":
-                after[taken] -= rows
+                after[taken] -= int(rng.integers(0, rows + 1))  # another person may have fewer
             pair = (before, after.reshape(strategy.shape))
             answers = [on_the_grid(A, x, shift) for x in pair]
             if [measured(strategy, x, shift) for x in pair] != answers:

@@ -18,7 +18,7 @@ from dpquery.commands.defaults import ANSWERS_PATH, LEVEL
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import guarantee, parse_delta, parse_epsilon
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
-from dpquery.measurement.noise.calibration import calibrated_noise, standard_deviation
+from dpquery.measurement.noise.calibration import calibrated_noise, sound_change, standard_deviation
 from dpquery.mechanisms.extra_columns import check_columns, extra_columns
 from dpquery.mechanisms.linear import LinearAnswers, check_solution
 from dpquery.mechanisms.rap import NO_COLUMNS, NO_LEVEL, RelaxedAnswers
@@ -52,6 +52,7 @@ from dpquery.spec.model import Item, Spec
 from dpquery.spec.parsing.later_queries import Questions, load_questions
 from dpquery.strategy.algebra.row_sums import total_of
 from dpquery.strategy.errors.expected_error import largest_of
+from dpquery.strategy.record_changes import RecordChange
 from dpquery.strategy.shapes.strategies import Strategy
 
 
@@ -171,10 +172,10 @@ class _Answered:
 def _linear(of: _Release, request: _Request) -> _Answered:
     """Answer by least squares, with exact errors, what the measurements span."""
     new_questions, columns = request.questions, request.columns
-    strategy = _strategy(of)
+    strategy, change = _strategy(of)
     new = check_answerable(new_questions, of.compiled.classes, strategy)
     positions = positions_of(new.workload.blocks, of.compiled.workload.blocks)
-    std = _noise_std(of, strategy)
+    std = _noise_std(of, strategy, change)
     rmse, largest = _errors(new, strategy, positions, std)
     remedy = "ask other questions: what the release holds stays as it is"
     check_solution(strategy, new, noise_std=std, remedy=remedy, positions=positions)
@@ -220,22 +221,26 @@ def _relaxed(of: _Release, request: _Request) -> _Answered:
     return _Answered(answers, guessed=guessed)
 
 
-def _strategy(of: _Release) -> Strategy:
-    """Return what was measured: of the plan's strategies the one that the manifest names."""
+def _strategy(of: _Release) -> tuple[Strategy, RecordChange]:
+    """Return what was measured, and what its noise takes a record to do.
+
+    Of the plan's strategies that is the one that the manifest names.
+    """
     manifest = of.manifest
     for selection in of.plan.selections:
         named = digest_of(selection.strategy) == manifest.strategy.sha256
         if named and manifest.guarantee.mechanism in mechanisms_of(selection.noise):
-            return decode_strategy(
+            strategy = decode_strategy(
                 selection.strategy, noise=selection.noise, workload=of.compiled.workload
             )
+            return strategy, sound_change(selection.change, of.spec)
     raise SpecError(
         f"the release's {PLAN_FILE} does not hold the strategy that its manifest names; run "
         "`dpquery release` again, which is free: the ledger holds the measurements"
     )
 
 
-def _noise_std(of: _Release, strategy: Strategy) -> float:
+def _noise_std(of: _Release, strategy: Strategy, change: RecordChange) -> float:
     """Return the standard deviation of the noise on a row of the integer strategy.
 
     What the manifest says of the noise must be what the plan and the guarantee ask for: errors that
@@ -248,7 +253,7 @@ def _noise_std(of: _Release, strategy: Strategy) -> float:
         delta=parse_delta(str(promised.delta)),
         accounting=of.spec.budget.counted,
     )
-    due = calibrated_noise(strategy, privacy=of.spec.privacy, guarantee=terms)
+    due = calibrated_noise(strategy, privacy=of.spec.privacy, guarantee=terms, change=change)
     exact = (stated.shift, stated.sensitivity) == (due.shift, str(due.sensitivity))
     if (
         promised.kind != terms.kind

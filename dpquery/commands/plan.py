@@ -29,6 +29,7 @@ from dpquery.measurement import accounting
 from dpquery.measurement.ledger.funds import Funds
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.registered_caps import parent_cap
+from dpquery.measurement.noise.calibration import record_change
 from dpquery.operators.blocks import Workload
 from dpquery.plan_file.plan import PLAN_MARK, Plan, write_plan
 from dpquery.plan_file.rap_settings import MechanismChoice
@@ -119,6 +120,7 @@ def plan(
         seed=seed,
         time_limit=time_limit,
         jobs=jobs,
+        change=record_change(spec),
         flaw_of=solution_check(
             spec, compiled, noises, epsilon=shown or Fraction(1), delta=at_delta
         ),

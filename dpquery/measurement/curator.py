@@ -82,8 +82,9 @@ class LinearQuery:
         """Return the guarantee of the same query at another epsilon, with what it costs."""
         noise, delta, kind = self.strategy.noise, self.guarantee.delta, self.guarantee.kind
         asked = guarantee_of(noise, epsilon=epsilon, delta=delta, accounting=kind)
-        privacy = self.spec.privacy
-        return calibrated_noise(self.strategy, privacy=privacy, guarantee=asked).guarantee
+        privacy, change = self.spec.privacy, self.mechanism.change
+        priced = calibrated_noise(self.strategy, privacy=privacy, guarantee=asked, change=change)
+        return priced.guarantee
 
     @property
     def subsets(self) -> list[Subset]:

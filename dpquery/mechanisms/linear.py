@@ -8,7 +8,7 @@ from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import LinearQuery
 from dpquery.measurement.ledger.ledger import StoredMeasurement
-from dpquery.measurement.noise.calibration import calibrated_noise
+from dpquery.measurement.noise.calibration import calibrated_noise, sound_change
 from dpquery.mechanisms.extra_columns import ExtraColumns, check_columns, extra_columns
 from dpquery.mechanisms.release_content import (
     ReleaseContent,
@@ -177,7 +177,12 @@ def linear_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> LinearM
     guarantee = accounting.guarantee(
         kind, epsilon=epsilon, delta=delta, accounting=spec.budget.counted
     )
-    mechanism = calibrated_noise(strategy, privacy=spec.privacy, guarantee=guarantee)
+    mechanism = calibrated_noise(
+        strategy,
+        privacy=spec.privacy,
+        guarantee=guarantee,
+        change=sound_change(priced.selection.change, spec),
+    )
     remedy = f"run `dpquery plan` again with --epsilon {float(epsilon):g}, which leaves it out"
     check_solution(strategy, compiled, noise_std=mechanism.noise_std, remedy=remedy)
     check_columns(request.columns, strategy)

@@ -33,6 +33,30 @@ def threshold_sum(pairs: Sequence[tuple[Numbers | int, Numbers | int]], r: int) 
     return np.asarray(reached)
 
 
+def jointly_met(states: Sequence[tuple[Numbers, Numbers, Numbers, Numbers]], r: int) -> Numbers:
+    """Return the number of ways in which each of two codes hits at least r.
+
+    Args:
+        states: for each counted attribute how many predicates neither code meets, the first alone,
+            the second alone, and both; they broadcast, and Python ints stay exact.
+        r: how many must hold.
+
+    >>> int(jointly_met([(1, 0, 0, 1), (0, 1, 1, 0)], 1))  # both meet the first predicate set
+    2
+    """
+    zero, one = (np.asarray(number, dtype=object) for number in (0, 1))
+    ways = {(0, 0): one}
+    for states_of_attribute in states:
+        after: dict[tuple[int, int], Numbers] = {}
+        for (a, b), count in ways.items():
+            steps = ((a, b), (a + 1, b), (a, b + 1), (a + 1, b + 1))
+            for (x, y), number in zip(steps, states_of_attribute, strict=True):
+                place = min(x, r), min(y, r)
+                after[place] = after.get(place, zero) + count * number
+        ways = after
+    return ways.get((r, r), zero)
+
+
 def differences(levels: Sequence[float], r: int, *, beside: int = 0) -> Floats:
     r"""Return the differences of [s >= r] in every set of predicates, with s more that hold.
 

@@ -18,6 +18,7 @@ from dpquery.spec.model import Accounting, Spec
 from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.objectives import Figure, Objective
+from dpquery.strategy.record_changes import RecordChange
 from dpquery.untrusted.files import read_outside
 from dpquery.untrusted.json_values import (
     Count,
@@ -86,7 +87,9 @@ class ItemFigures:
 class PlannedSelection:
     """The outcome for one kind of noise; `strategy` is kept encoded until the spec is compiled.
 
-    No strategy has a weighted RMSE below `bound_rmse`, nor a score below `bound_score`.
+    No strategy has a weighted RMSE below `bound_rmse`, nor a score below `bound_score`. Figures
+    and noise are for one record that changes as `change` says. Plans that do not say it, as all
+    once did, take a replaced record for two, one that leaves and one that enters.
     """
 
     noise: Noise
@@ -98,6 +101,7 @@ class PlannedSelection:
     bound_kind: str
     bound_score: float | None
     bound_score_kind: str
+    change: RecordChange = "enters"
 
     @property
     def figures(self) -> CandidateFigures:
@@ -174,6 +178,7 @@ def write_plan(plan: Plan) -> bytes:
                 "items": [vars(figures) for figures in selection.items],
                 "strategy": selection.strategy,
             }
+            | ({} if selection.change == "enters" else {"record_change": selection.change})
             for selection in plan.selections
         ],
     }
@@ -228,6 +233,7 @@ def _parse_selection(raw: Json) -> PlannedSelection:
         bound_kind=text_of(raw["bound_kind"]),
         bound_score=_bound(raw["bound_score"]),
         bound_score_kind=text_of(raw["bound_score_kind"]),
+        change=cast(RecordChange, decode(RecordChange, raw.get("record_change", "enters"))),
     )
     best = selection.figures
     if None in (best.rmse, best.weighted_rmse, best.max_std_error, best.score):

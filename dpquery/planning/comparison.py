@@ -215,7 +215,7 @@ def linear_largest(best: SelectionAtBudget, workload: Workload) -> float:
     """Return the expected largest absolute error of a linear selection, in counts."""
     selection = best.selection
     strategy = decode_strategy(selection.strategy, noise=selection.noise, workload=workload)
-    noise_std = best.std * math.sqrt(squared_sensitivity(strategy))
+    noise_std = best.std * math.sqrt(squared_sensitivity(strategy, selection.change))
     return expected_largest(strategy, workload, noise_std=noise_std)
 
 

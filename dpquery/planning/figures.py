@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement import accounting
 from dpquery.measurement.ledger.funds import PriceAt, largest_epsilon, price_against
-from dpquery.measurement.noise.calibration import calibrated_noise, steps
+from dpquery.measurement.noise.calibration import (
+    calibrated_noise,
+    record_change,
+    sound_change,
+    steps,
+)
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import CandidateFigures, ItemFigures, Plan, PlannedSelection
@@ -29,6 +34,7 @@ from dpquery.strategy.errors.expected_error import (
 )
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.objectives import Objective
+from dpquery.strategy.record_changes import RecordChange
 from dpquery.strategy.shapes.strategies import Strategy
 
 if TYPE_CHECKING:
@@ -102,11 +108,24 @@ class SelectionAtBudget:
         return None if bound is None else self.std * bound
 
 
-def unit_std(noise: Noise, spec: Spec, *, epsilon: Fraction, delta: Fraction) -> float:
-    """Return the noise on a query of sensitivity one, for the spec's unit and neighbours."""
+def unit_std(
+    noise: Noise, spec: Spec, *, epsilon: Fraction, delta: Fraction, change: RecordChange
+) -> float:
+    """Return the noise on a query of sensitivity one, for the spec's unit and neighbours.
+
+    A sensitivity is that of one record, which changes as `change` says.
+    """
     counted = spec.budget.counted
     variance = accounting.unit_variance(noise, epsilon=epsilon, delta=delta, accounting=counted)
-    return steps(spec.privacy) * math.sqrt(variance)
+    return steps(spec.privacy, change) * math.sqrt(variance)
+
+
+def selection_std(
+    selection: PlannedSelection, spec: Spec, *, epsilon: Fraction, delta: Fraction
+) -> float:
+    """Return the `unit_std` by which a planned selection's figures are in counts."""
+    change = selection.change
+    return unit_std(selection.noise, spec, epsilon=epsilon, delta=delta, change=change)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,14 +135,17 @@ class SolutionCheck:
     Attributes:
         compiled: the workload.
         units: for each kind of noise see `unit_std`.
+        change: what a record does between neighbours.
     """
 
     compiled: CompiledSpec
     units: Mapping[Noise, float]
+    change: RecordChange
 
     def __call__(self, strategy: Strategy) -> str:
         """Return what is wrong, in words; nothing where the strategy is sound."""
-        std = self.units[strategy.noise] * math.sqrt(squared_sensitivity(strategy))
+        square = squared_sensitivity(strategy, self.change)
+        std = self.units[strategy.noise] * math.sqrt(square)
         workload, items = self.compiled.workload, self.compiled.items
         return flaw_of(strategy, workload, items=items, noise_std=std)
 
@@ -137,8 +159,12 @@ def solution_check(
     delta: Fraction,
 ) -> SolutionCheck:
     """Return the check of strategies for a spec, under a guarantee."""
-    units = {noise: unit_std(noise, spec, epsilon=epsilon, delta=delta) for noise in noises}
-    return SolutionCheck(compiled, units)
+    change = record_change(spec)
+    units = {
+        noise: unit_std(noise, spec, epsilon=epsilon, delta=delta, change=change)
+        for noise in noises
+    }
+    return SolutionCheck(compiled, units, change)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,9 +209,11 @@ class BudgetShares:
                 noise, epsilon=epsilon, delta=self.delta, accounting=self.spec.budget.counted
             )
             if strategy is not None:
-                privacy = self.spec.privacy
                 guarantee = calibrated_noise(
-                    strategy, privacy=privacy, guarantee=guarantee
+                    strategy,
+                    privacy=self.spec.privacy,
+                    guarantee=guarantee,
+                    change=sound_change(selection.change, self.spec),
                 ).guarantee
             return price_against(guarantee, self.cap)
 
@@ -208,7 +236,7 @@ class BudgetShares:
 
     def at(self, selection: PlannedSelection, epsilon: Fraction) -> AtShare:
         """Return an epsilon with the unit noise there."""
-        std = unit_std(selection.noise, self.spec, epsilon=epsilon, delta=self.delta)
+        std = selection_std(selection, self.spec, epsilon=epsilon, delta=self.delta)
         return AtShare(epsilon, std)
 
 
@@ -370,7 +398,7 @@ def check_figures(selection: PlannedSelection, strategy: Strategy, workload: Wor
     """
     figures = selection.figures
     try:
-        expected = expected_error(strategy, workload)
+        expected = expected_error(strategy, workload, selection.change)
         means, (low, high) = (expected.rmse, expected.weighted_rmse), expected.max_between
     except (ArithmeticError, ValueError, UnsupportedWorkloadError):
         means, (low, high) = (math.nan, math.nan), (math.nan, math.nan)
@@ -398,7 +426,7 @@ def error_curve(
     selection = priced.selection
     rmse = selection.figures.rmse or math.inf
     return [
-        (float(epsilon), rmse * unit_std(selection.noise, spec, epsilon=epsilon, delta=delta))
+        (float(epsilon), rmse * selection_std(selection, spec, epsilon=epsilon, delta=delta))
         for epsilon in CURVE
     ]
 
@@ -420,6 +448,7 @@ def planned(selection: "Selection", spec: Spec, compiled: CompiledSpec) -> Plann
         bound_kind="" if bound is None else bound.kind,
         bound_score=None if of_score is None else math.sqrt(of_score.loss),
         bound_score_kind="" if of_score is None else of_score.kind,
+        change=selection.change,
     )
 
 

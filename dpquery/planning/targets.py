@@ -16,7 +16,7 @@ from dpquery.measurement.noise.calibration import steps
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import Plan, PlannedSelection, Target
-from dpquery.planning.figures import BudgetShares, SelectionAtBudget, prices, unit_std
+from dpquery.planning.figures import BudgetShares, SelectionAtBudget, prices, selection_std
 from dpquery.spec.model import Spec
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.strategy.goals.goals import Goal, Limit
@@ -134,8 +134,8 @@ def least_epsilons(
 
 
 def least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) -> Fraction:
-    """Solve unit_std(epsilon) score = 1 for epsilon, and round up."""
-    needed = steps(spec.privacy) * (selection.score or math.inf)
+    """Solve selection_std(epsilon) score = 1 for epsilon, and round up."""
+    needed = steps(spec.privacy, selection.change) * (selection.score or math.inf)
     if selection.noise == "laplace":
         exact = math.sqrt(2) * needed
     else:
@@ -149,7 +149,7 @@ def least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) -
         )
     epsilon = max(low, _rounded_up(max(exact, float(low))))
     score = selection.score or math.inf
-    while unit_std(selection.noise, spec, epsilon=epsilon, delta=delta) * score > 1:
+    while selection_std(selection, spec, epsilon=epsilon, delta=delta) * score > 1:
         epsilon = _rounded_up(float(epsilon) * (1 + 10.0**-DIGITS))
     return epsilon
 

@@ -18,6 +18,7 @@ from mutants.noise import NOISE
 from mutants.output import OUTPUT
 from mutants.persons import PERSONS
 from mutants.rap import RAP
+from mutants.replacement import REPLACEMENT
 from mutants.solved import SOLVED
 from mutants.sources import SOURCES
 from mutants.supply import SUPPLY
@@ -38,6 +39,7 @@ MUTANTS = (
     *BUDGETS,
     *MEASUREMENT_KEY,
     *RAP,
+    *REPLACEMENT,
     *OUTPUT,
     *SOLVED,
     *SUPPLY,

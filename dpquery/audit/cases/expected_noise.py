@@ -7,15 +7,15 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
 
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import erfcx, log_ndtr, ndtr
 
 from dpquery.audit.cases.dense_strategy import Cell, DenseStrategy
+from dpquery.audit.cases.record_moves import furthest_move
 from dpquery.audit.statistics import NoiseDistribution
-from dpquery.spec.model import Accounting, Privacy
+from dpquery.spec.model import Accounting, Spec
 
 _FAR = 1e4  # deltas below exp(-_FAR) are as good as 0
 _SPAN = 18.0  # mu lies within exp(+-_SPAN) for epsilon from 1e-6 to 1e6, and delta from 1e-100
@@ -30,8 +30,8 @@ class ExpectedNoise:
         amount: the epsilon of pure DP, the rho of zCDP, or the squared mu of GDP.
         sensitivity: in steps of the grid: D1 for Laplace noise, D2^2 for Gaussian noise.
         law: of the noise.
-        worst: the cell whose records move the answers furthest; for "replace" also the one that
-            they then move to.
+        worst: the cell whose records move the answers furthest where they leave it; or two cells,
+            from one of which they move to the other.
     """
 
     amount: Fraction
@@ -47,24 +47,43 @@ class ExpectedNoise:
 
 def expected_noise(
     strategy: DenseStrategy,
-    privacy: Privacy,
+    spec: Spec,
     *,
     epsilon: Fraction,
     delta: Fraction,
     accounting: Accounting,
+    pairs: bool,
 ) -> ExpectedNoise:
     """Return the noise that (epsilon, delta) takes for a strategy and a protected unit.
 
     Gaussian noise is rounded continuous noise where losses are added up as GDP, else discrete.
+
+    Args:
+        strategy: what is measured.
+        spec: its unit and neighbours, and whether a column drops records.
+        epsilon: of the guarantee.
+        delta: of the guarantee.
+        accounting: what losses are added up as.
+        pairs: whether a plan counts a replaced record as one move, as plans once did not.
     """
-    power = 1 if strategy.noise == "laplace" else 2
+    power, privacy = 1 if strategy.noise == "laplace" else 2, spec.privacy
     norms = {cell: column_norm(strategy, cell, power) for cell in strategy.cells}
     worst = max(norms, key=lambda cell: norms[cell])
-    steps = privacy.max_rows * (2 if privacy.neighbours == "replace" else 1)
-    sensitivity = _on_grid(strategy, norms[worst], power) * steps**power
+    largest, records, moved = norms[worst], privacy.max_rows, 1
     pair: tuple[Cell, ...] = (worst,)
     if privacy.neighbours == "replace":
-        pair = _furthest_pair(strategy, norms, power)
+        distance, pair = furthest_move(strategy, power)
+        columns = [column for attribute in spec.domain.attributes for column in attribute.columns]
+        outside = privacy.person is not None or any(column.other == "drop" for column in columns)
+        if not pairs:
+            records *= 2
+        elif distance and not (outside and largest > distance):
+            largest, moved = distance, 2
+        elif outside:
+            pair, moved = (worst,), 2
+        else:
+            moved = 2
+    sensitivity = _on_grid(strategy, largest, power, columns=moved) * records**power
     if power == 1:
         return ExpectedNoise(
             epsilon,
@@ -136,31 +155,19 @@ def cells_of(counts: Counter[tuple[int, ...]], strategy: DenseStrategy) -> Count
     return by_class
 
 
-def _on_grid(strategy: DenseStrategy, exact: int, power: int) -> int:
+def _on_grid(strategy: DenseStrategy, exact: int, power: int, *, columns: int) -> int:
     """Return the sensitivity where answers are floored to steps of 2^shift.
 
-    Each nonzero entry of a column can then move its row by one step more.
+    Each nonzero entry of one column, or of two, can then move its row by one step more.
     """
     shift = strategy.shift
     if not shift:
         return exact
     rows = strategy.rows
     support = sum(max(block.column_norm(cell, 0) for cell in strategy.cells) for block in rows)
+    if columns > 1:
+        support = min(columns * support, strategy.length)
     if power == 1:
         return -(-exact // (1 << shift)) + support
     length = -(-(math.isqrt(exact - 1) + 1) // (1 << shift))
     return (length + math.isqrt(support) + 1) ** 2
-
-
-def _furthest_pair(strategy: DenseStrategy, norms: dict[Cell, int], power: int) -> tuple[Cell, ...]:
-    """Return two cells between which a record moves the answers furthest."""
-    if len(norms) * (len(norms) - 1) // 2 > MOST_PAIRS:
-        first, second = sorted(norms, key=lambda cell: -norms[cell])[:2]
-        return first, second
-    columns = {cell: strategy.column(cell) for cell in norms}
-
-    def distance(pair: tuple[Cell, Cell]) -> int:
-        first, second = pair
-        return int((abs(columns[first] - columns[second]) ** power).sum())
-
-    return max(combinations(norms, 2), key=distance)

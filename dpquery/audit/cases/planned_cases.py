@@ -84,14 +84,17 @@ def planned_case(case: Case, size: Size) -> PlannedCase:
     _, spec = plan_and_spec(content, Path("dpquery.plan"))
     raw = json.loads(content)
     selections = (selection for selection in raw["selections"] if selection["noise"] == case.noise)
-    (name,) = (selection["best"] for selection in selections)
+    ((name, pairs),) = (
+        (selection["best"], "record_change" in selection) for selection in selections
+    )
     strategy = dense_strategy(spec, raw, case.noise)
     noise = expected_noise(
         strategy,
-        spec.privacy,
+        spec,
         epsilon=case.epsilon,
         delta=spec.privacy.delta,
         accounting=spec.budget.counted,
+        pairs=pairs,
     )
     return PlannedCase(case, spec, content, name, strategy, noise)
 
@@ -117,6 +120,7 @@ def private_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+MOST_REPLACED = 512  # classes of an attribute: pairs of them are compared in Python integers
 MOST_CELLS = 100_000  # of the domain: all columns of a strategy are looked at one by one
 
 
@@ -131,7 +135,14 @@ def cases_of(path: Path, *, epsilon: Fraction) -> tuple[Case, ...]:
     except OSError:
         raise SpecError(f"{path} cannot be read; name a plan that `dpquery plan` wrote") from None
     plan, spec = plan_and_spec(content, path)
-    cells = math.prod(max(classes) + 1 for classes in classes_of(spec))
+    sizes = [max(classes) + 1 for classes in classes_of(spec)]
+    if spec.privacy.neighbours == "replace" and max(sizes) > MOST_REPLACED:
+        raise SpecError(
+            f"{path} has an attribute of {max(sizes):,} classes, and where records are replaced "
+            f"the audit compares up to {MOST_REPLACED} in pairs; run `dpquery audit` without "
+            "--plan, which takes strategies of the same families"
+        )
+    cells = math.prod(sizes)
     if cells > MOST_CELLS:
         raise SpecError(
             f"{path} has {cells:,} cells, and the audit looks at up to {MOST_CELLS:,} one by one; "

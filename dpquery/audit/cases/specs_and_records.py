@@ -194,6 +194,29 @@ CASES = (
         ),
         "gaussian",
     ),
+    Case(
+        "prefixes of rows that are replaced",
+        _spec(
+            "a: {range: [0, 15]}, b: {range: [0, 2]}",
+            "product: {a: prefix, b: identity}",
+            privacy="unit: row, neighbours: replace, delta: 1e-6",
+        ).replace("other: drop", "other: count"),
+        "gaussian",
+        Fraction(3),
+        repeated=True,
+        quick=True,
+    ),
+    Case(
+        "rows that are replaced and may be dropped",
+        _spec(
+            "a: {range: [0, 11]}",
+            "product: {a: prefix}",
+            privacy="unit: row, neighbours: replace, delta: 1e-6",
+        ),
+        "gaussian",
+        Fraction(3),
+        repeated=True,
+    ),
 )
 
 

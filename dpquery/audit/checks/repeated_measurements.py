@@ -105,7 +105,7 @@ def neighbouring_records(planned: PlannedCase) -> tuple[list[Record], list[Recor
         outside = [Record("newcomer", tuple(OUTSIDE for _ in codes))] * dropped
         return [*records[:50], *outside, *more, *records[50:]]
 
-    if spec.privacy.neighbours == "replace":
+    if spec.privacy.neighbours == "replace" and len(cells) > 1:
         return with_rows_in(cells[0]), with_rows_in(cells[1])
     return records, with_rows_in(cells[0])
 

@@ -13,8 +13,9 @@ from dpquery.measurement.accounting import Guarantee, noise_scale
 from dpquery.measurement.counting.exact_answers import check_width, grid_shift
 from dpquery.measurement.noise.exact_noise import LARGEST_SCALE
 from dpquery.measurement.noise.laplace_cost import Moves, laplace_rho, laplace_squared_mu
-from dpquery.spec.model import Privacy
+from dpquery.spec.model import Privacy, Spec
 from dpquery.strategy.noise_kinds import Law
+from dpquery.strategy.record_changes import RecordChange
 from dpquery.strategy.shapes.sensitivity import block_norms, column_support, sensitivity
 from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
@@ -29,12 +30,14 @@ class CalibratedNoise:
         shift: measured answers are integer strategy answers over 2^shift, floored.
         sensitivity: exact on that grid and for the declared unit: D1, or D2 squared.
         scale: of the noise in grid steps.
+        change: what a record does between neighbours, which the sensitivity is for.
     """
 
     guarantee: Guarantee
     shift: int
     sensitivity: int
     scale: float
+    change: RecordChange = "enters"
 
     @property
     def noise_std(self) -> float:
@@ -42,8 +45,44 @@ class CalibratedNoise:
         return standard_deviation(self.guarantee.law, scale=self.scale, shift=self.shift)
 
 
+def record_change(spec: Spec) -> RecordChange:
+    """Return what a record of the protected unit does between neighbours.
+
+    Privacy:
+        A replaced row stays inside the domain where no column drops records: what is not declared
+        is then a class of its own. A person may have fewer rows than the one in whose place they
+        are, or none, so that rows enter and leave.
+    """
+    if spec.privacy.neighbours == "add-remove":
+        return "enters"
+    columns = (column for attribute in spec.domain.attributes for column in attribute.columns)
+    if spec.privacy.person is not None or any(column.drops for column in columns):
+        return "moves"
+    return "moves within"
+
+
+def sound_change(planned: RecordChange, spec: Spec) -> RecordChange:
+    """Return what a plan takes a record to do, if the spec's neighbours do no more than that.
+
+    Plans that say nothing take a replacement for a removal and an addition, which is more.
+
+    Raises:
+        SpecError: they do.
+    """
+    if planned not in ("enters", record_change(spec)):
+        raise SpecError(
+            "the plan's figures are for other neighbours than those of its spec: it was changed "
+            "by hand; run `dpquery plan` again"
+        )
+    return planned
+
+
 def calibrated_noise(
-    strategy: Strategy, *, privacy: Privacy, guarantee: Guarantee
+    strategy: Strategy,
+    *,
+    privacy: Privacy,
+    guarantee: Guarantee,
+    change: RecordChange | None = None,
 ) -> CalibratedNoise:
     """Return the noise that meets a guarantee for a strategy.
 
@@ -51,10 +90,14 @@ def calibrated_noise(
         strategy: its blocks and integer weights.
         privacy: the protected unit and its neighbours.
         guarantee: to meet; of the strategy's kind of noise.
+        change: what a record does between neighbours, of `sound_change`; default: the most that
+            the unit allows.
 
     Privacy:
         Neighbours differ in at most `max_rows` records of one person, added or removed; or, under
-        "replace", in one person's records for other ones, which is a removal and an addition.
+        "replace", in one person's records for other ones. These are `max_rows` moves at most, each
+        of a record to another cell, into the domain or out of it ([MATH] 11); with the change
+        "enters" they are counted as removals and additions.
 
     Raises:
         SpecError: the noise would be too fine or too coarse for the grid, or the integers of the
@@ -63,10 +106,14 @@ def calibrated_noise(
     measurements = strategy.measurements
     check_width(measurements)
     shift = grid_shift(measurements)
-    exact = sensitivity(measurements, strategy.noise)
+    if change is None:
+        change = "enters" if privacy.neighbours == "add-remove" else "moves"
+    records = steps(privacy, change)
+    exact = sensitivity(measurements, strategy.noise, change)
     if shift:
-        exact = _on_grid(exact, column_support(measurements), shift, strategy.noise == "laplace")
-    exact *= steps(privacy) if strategy.noise == "laplace" else steps(privacy) ** 2
+        support = column_support(measurements, change)
+        exact = _on_grid(exact, support, shift, strategy.noise == "laplace")
+    exact *= records if strategy.noise == "laplace" else records**2
     scale = noise_scale(guarantee, exact)
     if not 1 <= scale < LARGEST_SCALE:
         # Refused here, from public inputs, and not by the draw, which comes after the charge.
@@ -76,37 +123,43 @@ def calibrated_noise(
             f"ask for a {'smaller' if scale < 1 else 'larger'} epsilon"
         )
     if guarantee.kind == "pure":
-        rho = strategy_rho(measurements, shift=shift, steps=steps(privacy), scale=scale)
-        squared = _norm_squared(measurements, shift=shift) * steps(privacy) ** 2
+        rho = strategy_rho(measurements, shift=shift, steps=records, scale=scale, change=change)
+        squared = _norm_squared(measurements, shift=shift, change=change) * records**2
         guarantee = replace(
             guarantee,
             rho=min(rho, guarantee.amount**2 / 2),
             squared_mu=laplace_squared_mu(squared, scale=scale),
         )
-    return CalibratedNoise(guarantee, shift, exact, scale)
+    return CalibratedNoise(guarantee, shift, exact, scale, change)
 
 
 def strategy_rho(
-    measurements: Sequence[WeightedBlock], *, shift: int, steps: int, scale: float
+    measurements: Sequence[WeightedBlock],
+    *,
+    shift: int,
+    steps: int,
+    scale: float,
+    change: RecordChange = "enters",
 ) -> Fraction:
     """Return the rho that Laplace noise of a scale costs a strategy, rounded up.
 
     Args:
         measurements: blocks and their integer weights.
         shift: their answers are measured over 2^shift, floored.
-        steps: single records that are added or removed between neighbours.
+        steps: single records that change between neighbours.
         scale: of the noise in grid steps.
+        change: what each of them does.
 
-    Privacy: the smaller of two bounds on the costliest column: the sum over blocks, each at its
-    own largest norms, and all blocks together at theirs. `steps` records cost most where they all
-    belong to one class, since the cost is convex in the moves.
+    Privacy: the smaller of two bounds on the costliest column, or difference of two columns: the
+    sum over blocks, each at its own largest norms, and all blocks together at theirs. `steps`
+    records cost most where they all do the same, since the cost is convex in the moves.
     """
-    totals = block_norms(measurements, "laplace")
-    squares = block_norms(measurements, "gaussian")
-    supports = [column_support([measurement]) for measurement in measurements]
-    totals.append(sensitivity(measurements, "laplace"))
-    squares.append(sensitivity(measurements, "gaussian"))
-    supports.append(column_support(measurements))
+    totals = block_norms(measurements, "laplace", change)
+    squares = block_norms(measurements, "gaussian", change)
+    supports = [column_support([measurement], change) for measurement in measurements]
+    totals.append(sensitivity(measurements, "laplace", change))
+    squares.append(sensitivity(measurements, "gaussian", change))
+    supports.append(column_support(measurements, change))
     *apart, together = (
         Moves(
             steps * (_on_grid(total, support, shift, True) if shift else total),
@@ -115,13 +168,15 @@ def strategy_rho(
         for total, squared, support in zip(totals, squares, supports, strict=True)
         if total  # rows of zeros never move
     )
-    return min(laplace_rho(apart, scale=scale), laplace_rho([together], scale=scale))
+    return min(laplace_rho(apart or [together], scale=scale), laplace_rho([together], scale=scale))
 
 
-def _norm_squared(measurements: Sequence[WeightedBlock], *, shift: int) -> int:
-    """Return the largest squared L2 norm of a column on the grid of 2^shift."""
-    exact = sensitivity(measurements, "gaussian")
-    return _on_grid(exact, column_support(measurements), shift, False) if shift else exact
+def _norm_squared(
+    measurements: Sequence[WeightedBlock], *, shift: int, change: RecordChange
+) -> int:
+    """Return the largest squared L2 norm of what a record changes on the grid of 2^shift."""
+    exact = sensitivity(measurements, "gaussian", change)
+    return _on_grid(exact, column_support(measurements, change), shift, False) if shift else exact
 
 
 def standard_deviation(law: Law, *, scale: float, shift: int) -> float:
@@ -140,9 +195,12 @@ def standard_deviation(law: Law, *, scale: float, shift: int) -> float:
             return math.hypot(scale, math.sqrt(1 / 12)) * 2.0**shift
 
 
-def steps(privacy: Privacy) -> int:
-    """Return how many single records are added or removed between neighbours."""
-    return privacy.max_rows * (2 if privacy.neighbours == "replace" else 1)
+def steps(privacy: Privacy, change: RecordChange) -> int:
+    """Return how many single records change between neighbours, each as `change` says."""
+    replaced = privacy.neighbours == "replace"
+    if change != "enters" and not replaced:
+        raise ValueError("records that are added or removed enter or leave the domain")
+    return privacy.max_rows * (2 if replaced and change == "enters" else 1)
 
 
 def _on_grid(exact: int, support: int, shift: int, laplace: bool) -> int:

@@ -146,7 +146,7 @@ class PrivacyFields(Fields, what="privacy"):
         "{person: person_id, max_rows: 3}")
     neighbours = defaulted(Word("a kind of neighbours", NEIGHBOURS), NEIGHBOURS[0],
         "How a unit is hidden: by adding or removing it, or with replace, which keeps the number "
-        "of rows public and costs double.", "replace")
+        "of rows public and takes mostly 1.4 times the noise, at most twice.", "replace")
     delta = defaulted(_DELTA, Fraction(0),
         "Chance that the guarantee fails: well below 1 / rows. 0 allows Laplace noise only.",
         "1e-9")

@@ -17,7 +17,6 @@ from dpquery.operators.gram import (
     Mixture,
     array_of,
     classes,
-    is_mixture,
     natural_order,
     restricted,
 )
@@ -27,11 +26,15 @@ from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
 from dpquery.strategy.algebra.subsets import member_products
 from dpquery.strategy.algebra.tridiagonal import TridiagonalInverse
 from dpquery.strategy.bounds.dual_bound import dual_bound
+from dpquery.strategy.bounds.moves_bound import (
+    MAX_DECOMPOSED_CELLS,
+    in_marginal_algebra,
+    moves_bound,
+)
 from dpquery.strategy.optimize.opt_0_gaussian import OPTIMALITY_GAP, optimum
+from dpquery.strategy.record_changes import RecordChange
 
 FIXED_POINT_ROUNDS = 300  # of the fixed point
-
-MAX_DECOMPOSED_CELLS = 1200  # cells of a domain whose Gram is decomposed outright
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,27 @@ class Bound:
     kind: str
 
 
-def lower_bound(gram: Gram) -> Bound | None:
+def lower_bound(gram: Gram, change: RecordChange = "enters") -> Bound | None:
+    """Return the best bound on the loss of every strategy; None where none is known.
+
+    Args:
+        gram: of the workload.
+        change: what one record does between neighbours: the loss has its sensitivity. One that may
+            leave, and move besides, is bound by what holds for one that leaves.
+    """
+    if change == "enters":
+        return _entering_bound(gram)
+    moving = moves_bound(gram, change)
+    known = [None if moving is None else Bound(moving, "dual bound")]
+    if change == "moves":
+        known.append(_entering_bound(gram))
+    return max((bound for bound in known if bound), key=lambda b: b.loss, default=None)
+
+
+def _entering_bound(gram: Gram) -> Bound | None:
     """Return the better of the SVD bound and the dual bound, where one is known."""
     svd = svd_bound(gram)
-    if _in_marginal_algebra(gram):
+    if in_marginal_algebra(gram):
         return svd  # [MATH] 4: a strategy attains it
     loss = solved_dual_bound(gram) or dual_bound(gram)
     if loss is None or (svd is not None and svd.loss >= loss):
@@ -83,7 +103,7 @@ def svd_bound(gram: Gram) -> Bound | None:
             roots = [_root_trace(V) ** 2 / classes(V) for V in named]
             return Bound(float(gram.weights[0]) * math.prod(roots), "SVD bound")
     widest = int(np.count_nonzero(gram.index, axis=1).max())
-    if widest <= MAX_ALGEBRA_ATTRIBUTES and _in_marginal_algebra(gram):
+    if widest <= MAX_ALGEBRA_ATTRIBUTES and in_marginal_algebra(gram):
         return Bound(_marginal_bound(gram), "SVD bound")
     if math.prod(gram.shape_of_domain) <= MAX_DECOMPOSED_CELLS:
         V = gram.dense()
@@ -97,11 +117,6 @@ def _marginal_bound(gram: Gram) -> float:
     beyond = np.array(gram.shape_of_domain, dtype=np.float64) - 1
     multiplicities = member_products(list(eigenvalues), beyond)
     return float(np.sqrt(np.array(list(eigenvalues.values())) * multiplicities).sum()) ** 2
-
-
-def _in_marginal_algebra(gram: Gram) -> bool:
-    """Return whether every matrix is a mixture of identity and ones."""
-    return all(is_mixture(V) for matrices in gram.matrices for V in matrices)
 
 
 def _tridiagonal(V: Matrix) -> TridiagonalInverse | None:

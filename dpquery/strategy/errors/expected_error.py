@@ -14,6 +14,7 @@ import numpy as np
 from dpquery.limits import MAX_EXPANDED_ROWS
 from dpquery.operators.blocks import Workload
 from dpquery.strategy.algebra.row_sums import RowSums, expand, total_of
+from dpquery.strategy.record_changes import RecordChange
 from dpquery.strategy.shapes.sensitivity import sensitivity
 from dpquery.strategy.shapes.strategies import Strategy
 
@@ -52,15 +53,17 @@ class ExpectedError:
     blocks: tuple[BlockError, ...]
 
 
-def squared_sensitivity(strategy: Strategy) -> float:
-    """Return the square of the sensitivity that the noise is scaled to."""
-    exact = sensitivity(strategy.measurements, strategy.noise)
+def squared_sensitivity(strategy: Strategy, change: RecordChange = "enters") -> float:
+    """Return the square of the sensitivity that the noise is scaled to, for one record."""
+    exact = sensitivity(strategy.measurements, strategy.noise, change)
     return float(exact**2) if strategy.noise == "laplace" else float(exact)
 
 
-def block_errors(strategy: Strategy, workload: Workload) -> list[BlockError]:
+def block_errors(
+    strategy: Strategy, workload: Workload, change: RecordChange = "enters"
+) -> list[BlockError]:
     """Return the error of every block of a workload."""
-    scale, errors = squared_sensitivity(strategy), []
+    scale, errors = squared_sensitivity(strategy, change), []
     uniform = strategy.uniform_variances(workload.blocks)
     for position, block in enumerate(workload.blocks):
         if position in uniform:
@@ -78,9 +81,17 @@ def block_errors(strategy: Strategy, workload: Workload) -> list[BlockError]:
     return errors
 
 
-def expected_error(strategy: Strategy, workload: Workload) -> ExpectedError:
-    """Return the expected error of a strategy on every query of a workload."""
-    errors = block_errors(strategy, workload)
+def expected_error(
+    strategy: Strategy, workload: Workload, change: RecordChange = "enters"
+) -> ExpectedError:
+    """Return the expected error of a strategy on every query of a workload.
+
+    Args:
+        strategy: what is measured.
+        workload: the queries.
+        change: what one record does between neighbours.
+    """
+    errors = block_errors(strategy, workload, change)
     total = sum(error.total_squared for error in errors)
     pairs = list(zip(workload.weights, errors, strict=True))
     weighted = sum(weight * error.total_squared for weight, error in pairs)

@@ -20,6 +20,7 @@ from dpquery.operators.factors import Factor, weighted
 from dpquery.strategy.algebra.row_sums import RowSums, expand, total_of
 from dpquery.strategy.errors.expected_error import largest_of, squared_sensitivity
 from dpquery.strategy.goals.goals import Goal, queries
+from dpquery.strategy.record_changes import RecordChange
 from dpquery.strategy.shapes.strategies import Strategy
 
 REST = 1e-4  # of all weight, for the blocks that a goal says nothing of: about 1 % of the budget
@@ -162,7 +163,13 @@ def tuning_workload(workload: Workload, goal: Goal, shares: Sequence[Share]) -> 
 
 
 def raised(
-    shares: Sequence[Share], goal: Goal, workload: Workload, strategy: Strategy, *, power: float
+    shares: Sequence[Share],
+    goal: Goal,
+    workload: Workload,
+    strategy: Strategy,
+    *,
+    power: float,
+    change: RecordChange = "enters",
 ) -> tuple[list[Share], float]:
     """Return shares with more weight on badly answered queries: a multiplicative update.
 
@@ -172,12 +179,13 @@ def raised(
         workload: the queries.
         strategy: what was selected for the old weights.
         power: of a query's squared figure, by which its weight grows.
+        change: what one record does between neighbours.
 
     Returns:
         The new shares, and the weighted mean of the squared figures over squared targets under the
         old ones: at the optimum it is the square of the score.
     """
-    scale = squared_sensitivity(strategy)
+    scale = squared_sensitivity(strategy, change)
     terms = {
         k: strategy.variances(workload.blocks[k], position=k)
         for k in sorted({share.block for share in shares})

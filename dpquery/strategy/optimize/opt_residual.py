@@ -10,22 +10,28 @@ and S_b = sum_j w_j prod_{i in b} c_1 prod_{i not in b} c_0. G = I gives the opt
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
 
 from dpquery.arrays import Floats
+from dpquery.operators.blocks import product
 from dpquery.operators.gram import Gram, array_of, is_mixture, total_sum, trace
 from dpquery.progress import report_progress
 from dpquery.public_chance import public_generator
+from dpquery.strategy.algebra.move_budgets import move_budgets
 from dpquery.strategy.algebra.subset_sums import BlockSums
 from dpquery.strategy.algebra.subsets import Subset, member_products
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.opt_0 import opt_0
 from dpquery.strategy.optimize.parametrised_grams import RIDGE, Moments, UnitRoot, ridged
+from dpquery.strategy.record_changes import RecordChange
 from dpquery.strategy.shapes.cores import Core
-from dpquery.strategy.shapes.weighted_block import BITS, significant
+from dpquery.strategy.shapes.replacement import Distances
+from dpquery.strategy.shapes.sensitivity import block_norms
+from dpquery.strategy.shapes.weighted_block import BITS, WeightedBlock, significant
 
 MAX_CORE = 512  # classes of an attribute whose core is optimised; G = I beyond
 RESIDUAL_ITERATIONS = 400
@@ -51,8 +57,9 @@ class ResidualSelection:
 class ResidualProblem:
     """log of the loss as a function of all cores that are worth optimising."""
 
-    def __init__(self, gram: Gram) -> None:
+    def __init__(self, gram: Gram, *, total_free: bool = False) -> None:
         self.blocks = BlockSums(gram)
+        self.paid = np.array([bool(b) or not total_free for b in self.blocks.subsets])
         self.shape = gram.shape_of_domain
         self.base = np.ones(self.blocks.size)
         self.active: list[int] = []
@@ -76,7 +83,7 @@ class ResidualProblem:
             start, stop = int(self.blocks.offsets[i]), int(self.blocks.offsets[i + 1])
             c[start:stop:2] = moments_i.levels
             c[start + 1 : stop : 2] = (1 - 1 / moments_i.mu) * moments_i.rests
-        S = np.maximum(self.blocks.sums(c), 0.0)
+        S = np.maximum(self.blocks.sums(c), 0.0) * self.paid
         root = np.sqrt(S)
         total = float(root.sum())
         by_sums = np.divide(1.0, root * total, out=np.zeros_like(root), where=root > 0)
@@ -104,13 +111,17 @@ class ResidualProblem:
         return np.concatenate([roots[i].ravel() for i in self.active])
 
 
-def opt_residual(gram: Gram) -> ResidualSelection:
+def opt_residual(gram: Gram, *, total_free: bool = False) -> ResidualSelection:
     """Select cores by L-BFGS, from the identity and from OPT_0's strategies; keep the better.
+
+    Args:
+        gram: of the workload.
+        total_free: whether the total costs nothing, as where records never leave the domain.
 
     Raises:
         UnsupportedWorkloadError: a table looks at more than MAX_RESIDUAL_ATTRIBUTES attributes.
     """
-    problem = ResidualProblem(gram)
+    problem = ResidualProblem(gram, total_free=total_free)
     value, flat = problem.loss(np.zeros(0))[0] if not problem.active else math.inf, np.zeros(0)
     converged = not problem.active
     for name, start in _starts(problem):
@@ -157,11 +168,14 @@ def real_core(C: Floats) -> Floats:
     return np.asarray(np.sqrt(np.maximum(w, RIDGE * w.mean()))[:, None] * (U.T @ beside))
 
 
-def best_weights(cores: tuple[Core | None, ...], gram: Gram, *, noise: Noise) -> dict[Subset, int]:
+def best_weights(
+    cores: tuple[Core | None, ...], gram: Gram, *, noise: Noise, change: RecordChange = "enters"
+) -> dict[Subset, int]:
     """Return the integer weight of every subset's block, for integer cores.
 
     Under Gaussian noise a block of cost p_b and variance v_b takes weight^2 in proportion to
-    sqrt(v_b / p_b): then the loss is (sum_b sqrt(p_b v_b))^2, the least there is.
+    sqrt(v_b / p_b): then the loss is (sum_b sqrt(p_b v_b))^2, the least there is. Where records
+    move under Gaussian noise, `move_budgets` finds the weights.
     """
     blocks, power = BlockSums(gram), 1 if noise == "laplace" else 2
     c, costs = np.ones(blocks.size), np.ones(len(cores))
@@ -172,8 +186,55 @@ def best_weights(cores: tuple[Core | None, ...], gram: Gram, *, noise: Noise) ->
             level, residual = (total_sum(V), 0.0) if core is None else core.traces(V)
             c[blocks.slot(i, u, False)], c[blocks.slot(i, u, True)] = level, residual
     price = member_products(blocks.subsets, costs)
-    weights = split_budget(np.maximum(blocks.sums(c), 0.0), price, noise=noise)
+    errors = np.maximum(blocks.sums(c), 0.0)
+    if change != "enters" and noise == "gaussian":
+        weights = _moved_weights(cores, blocks.subsets, errors, price, change)
+    else:
+        weights = split_budget(errors, price, noise=noise)
     return dict(zip(blocks.subsets, weights, strict=True))
+
+
+TOTAL_ERROR = 1e-4  # of all error, left to a total that costs nothing
+
+
+def _moved_weights(
+    cores: tuple[Core | None, ...],
+    subsets: Sequence[Subset],
+    errors: Floats,
+    prices: Floats,
+    change: RecordChange,
+) -> list[int]:
+    """Return the integer weights where records move; the total is free where they never leave.
+
+    Args:
+        cores: integer ones.
+        subsets: whose blocks are measured.
+        errors: of every block, at unit noise and weight.
+        prices: squared L2 norm of every block.
+        change: what a record does.
+    """
+    shape = tuple(1 if core is None else core.factor.shape[1] for core in cores)
+    factors = [None if core is None else core.factor for core in cores]
+    blocks = [
+        WeightedBlock(1, product(shape, {i: F for i in b if (F := factors[i]) is not None}))
+        for b in subsets
+    ]
+    norms, distances = block_norms(blocks, "gaussian"), Distances(2)
+    leaves = change == "moves"
+    lengths = distances.lengths(blocks, norms, leaves=leaves)
+    if lengths is None:
+        bounds = distances.bounds(blocks, norms)
+        ratios = [bound / norm for bound, norm in zip(bounds, norms, strict=True)]
+        lengths = np.maximum(np.array([ratios]), 1.0 if leaves else 0.0)
+    budgets = move_budgets(errors * prices, lengths)
+    squares = np.where(budgets.weights > 0, budgets.weights / prices, np.inf)
+    free = np.isinf(squares)
+    least = errors[free].max(initial=0.0) / max(TOTAL_ERROR * budgets.loss, 1e-300)
+    paid = squares[~free]
+    squares[free] = max(least, float(paid.min(initial=1.0))) if paid.size else 1.0
+    weights = np.sqrt(squares)
+    scale = float(1 << BITS) / float(weights.min())
+    return [significant(float(weight) * scale) for weight in weights]
 
 
 LEAST_SHARE = 1e-12  # of the largest share: a measurement of next to no weight is still measured

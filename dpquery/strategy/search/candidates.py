@@ -13,10 +13,13 @@ from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_TABLE_CELLS
 from dpquery.operators.blocks import Workload
-from dpquery.operators.factors import Factor
+from dpquery.operators.factors import Dense, Factor, Ones
+from dpquery.operators.gram import array_of
 from dpquery.public_chance import public_generator
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
+from dpquery.strategy.errors.expected_error import expected_error
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.optimize.opt_0_moves import MOST_MOVED, MOVES_GAP, moves_optimum
 from dpquery.strategy.optimize.opt_factors import check_optimisable, opt_factors
 from dpquery.strategy.optimize.opt_product import ProductSelection
 from dpquery.strategy.optimize.opt_residual import best_weights, opt_residual
@@ -31,6 +34,7 @@ from dpquery.strategy.shapes.sensitivity import sensitivity
 from dpquery.strategy.shapes.union import UnionStrategy
 from dpquery.strategy.shapes.weighted_block import BITS, integer_factor, significant
 
+FREE_TOTAL = 16.0  # times the weight by which all else says something of the total
 MAX_FACTOR_BITS = (
     224  # of the widest product of factors of OPT_F: its powers stay in the range of floats
 )
@@ -40,6 +44,9 @@ def product_candidate(problem: Problem) -> Proposal:
     """OPT_x (OPT_0 where there is one attribute), the better of two numbers of rows."""
     shape = problem.workload.shape_of_domain
     check_cells(shape)
+    moved = _moved_product(problem)
+    if moved is not None:
+        return moved
     best = problem.product
     name = "OPT_x" if sum(n > 1 for n in shape) > 1 else "OPT_0"
     return Proposal(_integer_product(name, best.factors, problem.noise), best.converged, best.bound)
@@ -77,6 +84,8 @@ def marginals_candidate(problem: Problem) -> Proposal:
     shape = problem.workload.shape_of_domain
     selection = problem.marginals
     weights = _integer_weights(selection.weights, problem.workload)
+    if problem.change == "moves within":
+        weights = with_free_total(weights, shape)
     return Proposal(MarginalsStrategy("OPT_M", problem.noise, shape, weights), selection.converged)
 
 
@@ -84,16 +93,57 @@ def residual_candidate(problem: Problem) -> Proposal:
     """OPT_R: cores and totals of attribute subsets, for Gaussian noise."""
     if problem.noise != "gaussian":
         raise UnsupportedWorkloadError("for Gaussian noise only")
-    selection = opt_residual(problem.gram)
+    change = problem.change
+    selection = opt_residual(problem.gram, total_free=change == "moves within")
     shape = problem.workload.shape_of_domain
     for b in selection.subsets:
         check_cells([shape[i] for i in b])
+    choices = [selection.cores]
+    if change != "enters":
+        choices.append(_moved_cores(problem, selection.cores))
     try:
-        cores = tuple(integer_core(n, F) for n, F in zip(shape, selection.cores, strict=True))
-        weights = best_weights(cores, problem.gram, noise=problem.noise)
+        strategies = [_residual(problem, real) for real in choices]
     except ValueError as reason:
         raise UnsupportedWorkloadError(f"rounded to integers, {reason}") from None
-    return Proposal(ResidualStrategy("OPT_R", problem.noise, cores, weights), selection.converged)
+    if len(strategies) > 1:
+        strategies.sort(key=lambda s: expected_error(s, problem.workload, change).weighted_rmse)
+    return Proposal(strategies[0], selection.converged)
+
+
+def _residual(problem: Problem, real: Sequence[Floats | None]) -> ResidualStrategy:
+    """Return rounded cores with their best weights."""
+    shape, noise = problem.workload.shape_of_domain, problem.noise
+    cores = tuple(integer_core(n, F) for n, F in zip(shape, real, strict=True))
+    weights = best_weights(cores, problem.gram, noise=noise, change=problem.change)
+    return ResidualStrategy("OPT_R", noise, cores, weights)
+
+
+def _moved_cores(problem: Problem, cores: Sequence[Floats | None]) -> tuple[Floats | None, ...]:
+    """Return the cores with those of `moves_optimum` where an attribute is small enough.
+
+    An attribute's Gram is the sum of its matrices but for the total.
+    """
+    chosen = list(cores)
+    for i, (core, matrices) in enumerate(zip(cores, problem.gram.matrices, strict=True)):
+        if core is not None and core.shape[1] <= MOST_MOVED:
+            V = sum((array_of(V) for V in matrices[1:]), np.zeros(1))
+            chosen[i] = moves_optimum(V, "moves within").rows
+    return tuple(chosen)
+
+
+def _moved_product(problem: Problem) -> Proposal | None:
+    """Return the optimum of one attribute whose records may leave, for Gaussian noise."""
+    shape = problem.workload.shape_of_domain
+    wide = [i for i, n in enumerate(shape) if n > 1]
+    if problem.change != "moves" or problem.noise != "gaussian" or len(wide) != 1:
+        return None
+    if shape[wide[0]] > MOST_MOVED:
+        return None
+    optimum = moves_optimum(problem.gram.dense(), problem.change)
+    factors: list[Factor] = [Ones(1, 1) for _ in shape]
+    factors[wide[0]] = Dense(optimum.rows)
+    strategy = _integer_product("OPT_0", factors, problem.noise)
+    return Proposal(strategy, optimum.loss <= optimum.bound * (1 + MOVES_GAP), optimum.bound)
 
 
 def factors_candidate(problem: Problem) -> Proposal:
@@ -116,6 +166,8 @@ def factors_candidate(problem: Problem) -> Proposal:
         i: integer_factor(real, noise=noise, bits=bits) for i, real in selection.factors.items()
     }
     scaled = {b: weight << bits * (widest - counts[b]) for b, weight in weights.items()}
+    if problem.change == "moves within":
+        scaled = with_free_total(scaled, shape)
     return Proposal(MarginalsStrategy("OPT_F", noise, shape, scaled, rounded), selection.converged)
 
 
@@ -146,6 +198,15 @@ CANDIDATES: tuple[tuple[str, Callable[[Problem], Proposal]], ...] = (
     ("OPT_+", union_candidate),
 )
 """Cheapest first. A new optimiser is one function here and one line in this table."""
+
+
+def with_free_total(weights: dict[Subset, int], shape: Sequence[int]) -> dict[Subset, int]:
+    """Return weights with one of the total at which it adds next to nothing to any error.
+
+    For records that never leave the domain: they do not move the total, so that it costs nothing.
+    """
+    known = sum((weight**2 / math.prod(shape[i] for i in b) for b, weight in weights.items()), 0.0)
+    return weights | {(): significant(max(1.0, FREE_TOTAL * math.sqrt(known)))}
 
 
 def _integer_weights(real: dict[Subset, float], workload: Workload) -> dict[Subset, int]:

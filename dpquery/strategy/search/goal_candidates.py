@@ -32,6 +32,7 @@ from dpquery.strategy.search.candidates import (
     marginals_candidate,
     product_candidate,
     union_candidate,
+    with_free_total,
 )
 from dpquery.strategy.search.problem import Problem, Proposal, check_cells
 from dpquery.strategy.shapes.cores import CenteredCore, Core
@@ -75,8 +76,8 @@ def goal_bound(problem: Problem, goal: Goal) -> Bound | None:
     """Return a proven lower bound on the square of the score of every strategy, if there is one."""
     workload = problem.workload
     V = gram(bounding_workload(workload, goal, even_shares(goal, workload)))
-    known = [lower_bound(V)]
-    if svd_bound(V) is not None:
+    known = [lower_bound(V, problem.change)]
+    if problem.change == "enters" and svd_bound(V) is not None:
         shares = starting_shares(problem, goal)
         known.append(svd_bound(gram(bounding_workload(workload, goal, shares))))
     return max((bound for bound in known if bound), key=lambda bound: bound.loss, default=None)
@@ -100,8 +101,11 @@ def residual_minimax(goal: Goal, problem: Problem) -> Proposal:
             break
     if best is None:
         raise ValueError("no cores")
+    weights = _integer_weights(best[0])
+    if problem.change == "moves within":
+        weights = with_free_total(weights, workload.shape_of_domain)
     return Proposal(
-        ResidualStrategy("OPT_R minimax", problem.noise, best[1], _integer_weights(best[0])),
+        ResidualStrategy("OPT_R minimax", problem.noise, best[1], weights),
         converged=best[0].score <= best[0].bound * (1 + SETTLED),
     )
 
@@ -115,14 +119,22 @@ def reweighted(goal: Goal, build: Build, problem: Problem) -> Proposal:
         tuned = tuning_workload(workload, goal, shares)
         candidate = build(replace(problem, workload=tuned, gram=gram(tuned), before=strategy))
         strategy = candidate.strategy
-        reached = score(goal, expected_error(candidate.strategy, workload), workload)
+        error = expected_error(candidate.strategy, workload, problem.change)
+        reached = score(goal, error, workload)
         report_progress(f"{candidate.strategy.name} minimax round {turn + 1}: score {reached:.6g}")
         settled = least * (1 - WORTH) < reached < least
         if reached < least:
             best, least, latest = candidate, reached, turn
         if settled:
             break
-        shares, mean = raised(shares, goal, workload, candidate.strategy, power=1 / (1 + turn))
+        shares, mean = raised(
+            shares,
+            goal,
+            workload,
+            candidate.strategy,
+            power=1 / (1 + turn),
+            change=problem.change,
+        )
         if reached**2 <= mean * (1 + SETTLED) or turn - latest >= PATIENCE:
             break
         if (

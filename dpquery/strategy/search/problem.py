@@ -13,6 +13,7 @@ from dpquery.public_chance import public_generator
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.opt_marginals import MarginalsSelection, opt_marginals
 from dpquery.strategy.optimize.opt_product import ProductSelection, opt_product
+from dpquery.strategy.record_changes import RecordChange
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.strategies import Strategy
 
@@ -37,6 +38,7 @@ class Problem:
         seed: of the starting points; every optimiser starts its own generator from it.
         least_score: the least score of a goal that a candidate has reached so far.
         before: what was selected for other weights of the same questions, to start from.
+        change: what one record does between neighbours.
     """
 
     workload: Workload
@@ -45,6 +47,7 @@ class Problem:
     seed: int
     least_score: float = math.inf
     before: Strategy | None = None
+    change: RecordChange = "enters"
 
     @cached_property
     def product(self) -> ProductSelection:

@@ -23,6 +23,7 @@ from dpquery.strategy.errors.expected_error import ExpectedError, expected_error
 from dpquery.strategy.goals.goals import Goal, largest_standard_error, score
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.objectives import Objective
+from dpquery.strategy.record_changes import RecordChange
 from dpquery.strategy.search.candidates import CANDIDATES
 from dpquery.strategy.search.goal_candidates import SETTLED, goal_bound, goal_candidates
 from dpquery.strategy.search.problem import Problem, Proposal
@@ -67,6 +68,7 @@ class Selection:
         best: the one with the least objective.
         bound: a proven lower bound on the weighted loss, where one is known.
         score_bound: a proven lower bound on the square of any score, where one is known.
+        change: what one record does between neighbours: sensitivities are of that.
     """
 
     noise: Noise
@@ -74,6 +76,7 @@ class Selection:
     best: Candidate
     bound: Bound | None
     score_bound: Bound | None
+    change: RecordChange = "enters"
 
 
 def select(
@@ -86,6 +89,7 @@ def select(
     time_limit: float = math.inf,
     jobs: int = 1,
     flaw_of: Flaw = unchecked,
+    change: RecordChange = "enters",
 ) -> Mapping[Noise, Selection]:
     """Select the best strategy for each kind of noise.
 
@@ -99,11 +103,12 @@ def select(
         jobs: processes to use; each kind of noise takes one at most.
         flaw_of: put to the best candidate; where it finds a flaw the next one is the best. A
             function that another process can be given.
+        change: what one record does between neighbours.
     """
     order = sorted(noises)  # Gaussian first: it is the quicker one, and stays in this process
     goal = targets or (largest_standard_error(workload) if objective == "max" else ())
     V = gram(workload)
-    search = _Search(workload, V, goal, seed, time_limit, lower_bound(V), flaw_of)
+    search = _Search(workload, V, goal, seed, time_limit, lower_bound(V, change), flaw_of, change)
     if jobs < 2 or len(order) < 2 or not _takes_long(workload):
         selections = [search(noise) for noise in order]
     else:
@@ -133,6 +138,7 @@ class _Search:
     time_limit: float
     bound: Bound | None
     flaw_of: Flaw
+    change: RecordChange
 
     def __call__(self, noise: Noise) -> Selection:
         end, reporter = time.process_time() + self.time_limit, current_reporter()
@@ -149,7 +155,7 @@ class _Search:
             return self._selected(noise, tell)
 
     def _selected(self, noise: Noise, tell: Reporter) -> Selection:
-        problem = Problem(self.workload, self.gram, noise, self.seed)
+        problem = Problem(self.workload, self.gram, noise, self.seed, change=self.change)
         candidates: list[Candidate] = []
         for name, build in CANDIDATES:
             tell(
@@ -157,7 +163,7 @@ class _Search:
             )  # a cheap candidate is tried after the time limit too: it never reads the clock
             candidates.append(_try(name, build, problem, self.goal))
         candidates = _sound(candidates, self.flaw_of)
-        bound = _best_bound(candidates, self.bound)
+        bound = _best_bound(candidates, self.bound, self.change)
         score_bound = _score_bound(problem, self.goal, bound)
         for name, build in goal_candidates(self.goal):
             tell(name)
@@ -177,7 +183,7 @@ def _try(
     try:
         proposal = build(problem)
         check_strategy_size(proposal.strategy)
-        error = expected_error(proposal.strategy, problem.workload)
+        error = expected_error(proposal.strategy, problem.workload, problem.change)
     except UnsupportedWorkloadError as reason:
         return Candidate(name, None, None, str(reason))
     except OutOfTimeError as reason:
@@ -211,10 +217,15 @@ def _best(
     if best.proposal is None:
         reasons = "; ".join(f"{candidate.name}: {candidate.reason}" for candidate in candidates)
         raise UnsupportedWorkloadError(f"no strategy fits this workload ({reasons})")
-    return Selection(problem.noise, tuple(candidates), best, bound, score_bound)
+    return Selection(problem.noise, tuple(candidates), best, bound, score_bound, problem.change)
 
 
-def _best_bound(candidates: Sequence[Candidate], bound: Bound | None) -> Bound | None:
+def _best_bound(
+    candidates: Sequence[Candidate], bound: Bound | None, change: RecordChange
+) -> Bound | None:
+    """Return the best bound; those of candidates are for records that enter or leave."""
+    if change == "moves within":
+        return bound
     bounds = [bound] + [
         Bound(candidate.proposal.bound, "dual bound")
         for candidate in candidates

@@ -1,6 +1,7 @@
-"""Exact sensitivity of integer strategies: the largest column norm, as a Python int.
+"""Exact sensitivity of integer strategies, as a Python int: how far one record moves the answers.
 
-Adding one record to class j of the domain moves the answers by column j. For a union of Kronecker
+Adding one record to class j of the domain moves the answers by column j, and replacing it by one of
+class i by the difference of two columns (replacement.py). For a union of Kronecker
 products the squared (or absolute) column norms are a sum of Kronecker products of per-attribute
 vectors; classes of codes with equal vectors are merged before the maximum is searched. The entries
 of an r-of-k block are 0 or 1, so that its columns are counted: the rows of which at least r of the
@@ -14,14 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpquery.arrays import Ints, Numbers
-from dpquery.operators.factors import ROW_CHUNK, Factor, PIdentity
-from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.thresholds import threshold_sum
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.record_changes import RecordChange
+from dpquery.strategy.shapes.factor_norms import FactorNorms
+from dpquery.strategy.shapes.replacement import Distances
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
-_HALF_BITS = 31
-_HALF = (1 << _HALF_BITS) - 1
 SEARCH_LIMIT = 200_000  # column classes searched exactly; beyond, a sum of maxima bounds it
 
 
@@ -66,19 +66,45 @@ class ColumnNorms:
         return int(self.at(most))
 
 
-def sensitivity(measurements: Sequence[WeightedBlock], noise: Noise) -> int:
-    """Return the largest L1 column norm ("laplace") or squared L2 column norm ("gaussian").
+def sensitivity(
+    measurements: Sequence[WeightedBlock], noise: Noise, change: RecordChange = "enters"
+) -> int:
+    """Return how far one record moves the answers: L1 ("laplace"), or squared L2 ("gaussian").
+
+    Never 0: where a record that moves within the domain changes no answer, that of one that leaves.
+
+    Args:
+        measurements: blocks and their integer weights.
+        noise: chooses the norm.
+        change: what the record does. "enters" is the largest column norm, "moves within" the
+            largest distance of two columns, "moves" the larger of both: a record outside of the
+            domain is a column of zeros.
+
+    Privacy:
+        Holds for one record that changes so ([MATH] 11). [HDMM18] Thm 3 for a single product.
+    """
+    if change == "enters":
+        return _largest_norm(measurements, noise)
+    norms = block_norms(measurements, noise)
+    distance = Distances(_power(noise)).largest(measurements, norms)
+    if change == "moves within" and distance:
+        return distance
+    return max(distance, _largest_norm(measurements, noise))
+
+
+def _power(noise: Noise) -> int:
+    return 1 if noise == "laplace" else 2
+
+
+def _largest_norm(measurements: Sequence[WeightedBlock], noise: Noise) -> int:
+    """Return the largest column norm, to the power.
 
     Exact for one product and wherever the distinct columns can be searched; else an upper bound,
     the sum over measurements of each one's own maximum.
-
-    Privacy:
-        Holds for adding or removing one record. [HDMM18] Thm 3 for a single product.
     """
-    power = 1 if noise == "laplace" else 2
-    constant, varying, norms = 0, [], _Norms()
+    constant, varying, norms = 0, [], FactorNorms()
     for measurement in measurements:
-        columns = _columns(measurement, power, norms)
+        columns = _columns(measurement, _power(noise), norms)
         if columns.vectors:
             varying.append(columns)
         else:
@@ -88,15 +114,20 @@ def sensitivity(measurements: Sequence[WeightedBlock], noise: Noise) -> int:
     return constant + _largest(varying)
 
 
-def block_norms(measurements: Sequence[WeightedBlock], noise: Noise) -> list[int]:
-    """Return the `sensitivity` of each measurement by itself."""
-    norms = _Norms()
-    power = 1 if noise == "laplace" else 2
-    return [_columns(measurement, power, norms).largest() for measurement in measurements]
+def block_norms(
+    measurements: Sequence[WeightedBlock], noise: Noise, change: RecordChange = "enters"
+) -> list[int]:
+    """Return how far one record moves each measurement by itself, or a bound on it; 0 where not."""
+    norms, power = FactorNorms(), _power(noise)
+    largest = [_columns(measurement, power, norms).largest() for measurement in measurements]
+    if change == "enters":
+        return largest
+    distances = Distances(power).bounds(measurements, largest)
+    return distances if change == "moves within" else list(map(max, distances, largest))
 
 
-def column_support(measurements: Sequence[WeightedBlock]) -> int:
-    """Return an upper bound on the number of nonzero entries of any column."""
+def column_support(measurements: Sequence[WeightedBlock], change: RecordChange = "enters") -> int:
+    """Return an upper bound on the number of rows that a record moves: those of its columns."""
     total, known = 0, dict[Hashable, int]()
     for measurement in measurements:
         block = measurement.block
@@ -107,10 +138,12 @@ def column_support(measurements: Sequence[WeightedBlock]) -> int:
             if factor.key not in known:
                 known[factor.key] = int(factor.column_counts().max())
         total += math.prod(known[factor.key] for factor in block.factors)
-    return total
+    if change == "enters":
+        return total
+    return min(2 * total, sum(math.prod(rows.block.row_shape) for rows in measurements))
 
 
-def _columns(measurement: WeightedBlock, power: int, norms: "_Norms") -> ColumnNorms:
+def _columns(measurement: WeightedBlock, power: int, norms: FactorNorms) -> ColumnNorms:
     """Return the column norms of a measurement, with those that are one number in the scale."""
     block, scale = measurement.block, measurement.weight**power
     fixed, counted, rows = {}, {}, {}
@@ -124,57 +157,6 @@ def _columns(measurement: WeightedBlock, power: int, norms: "_Norms") -> ColumnN
         else:
             fixed[i] = columns
     return ColumnNorms(scale, fixed, counted, rows, block.at_least if counted else 0)
-
-
-class _Norms:
-    """The column norms of factors, computed once for equal ones: marginals share theirs."""
-
-    def __init__(self) -> None:
-        self.known: dict[Hashable, list[int]] = {}
-
-    def of(self, factor: Factor, power: int) -> list[int]:
-        """Return sum_i |F_ij|^power for every column, or once where all columns have the same."""
-        key = (factor.key, power)
-        if key not in self.known:
-            norms = _norms(factor, power)
-            self.known[key] = norms if min(norms) < max(norms) else norms[:1]
-        return self.known[key]
-
-
-def _norms(factor: Factor, power: int) -> list[int]:
-    """Return sum_i |F_ij|^power in Python ints, exact where int64 would wrap.
-
-    For every column; once for a hierarchy, all of whose columns have the same.
-    """
-    if factor.max_abs() ** power * factor.shape[0] < 1 << 63:
-        return [int(v) for v in factor.column_norms(power)]
-    if isinstance(factor, Hierarchy):
-        return [sum(weight**power for weight in factor.weights)]
-    if isinstance(factor, PIdentity):
-        below = _wide_norms(factor.rows, power)
-        return [int(d) ** power + norm for d, norm in zip(factor.diagonal, below, strict=True)]
-    return _wide_norms(factor.dense(), power)
-
-
-def _wide_norms(matrix: Numbers, power: int) -> list[int]:
-    """Return sum_i |F_ij|^power of entries below 2^62, power 1 or 2, for every column.
-
-    In digits of 31 bits, the squares of which are added up by their halves: sums of 2^31 rows fit.
-    """
-    rows, columns = matrix.shape
-    total: Numbers = np.zeros(columns, dtype=object)
-    step = max(1, ROW_CHUNK // columns)
-    for start in range(0, rows, step):
-        part = np.abs(matrix[start : start + step])
-        low, high = part & _HALF, part >> _HALF_BITS
-        if power == 1:
-            digits = {0: low, _HALF_BITS: high}
-        else:
-            digits = {0: low * low, _HALF_BITS + 1: low * high, 2 * _HALF_BITS: high * high}
-        for place, digit in digits.items():
-            for half, shift in ((digit & _HALF, place), (digit >> _HALF_BITS, place + _HALF_BITS)):
-                total = total + half.sum(axis=0).astype(object) * (1 << shift)
-    return [int(norm) for norm in total]
 
 
 def _largest(blocks: Sequence[ColumnNorms]) -> int:
