@@ -150,7 +150,7 @@ ACCOUNTING = (
         "the scale is rounded down",
         "the charge passes the budget in the last digit",
         "noise_scale",
-        "    while _charge(budget.kind, step, scale) > limit:",
+        "    while noise_cost(budget.kind, exact, scale) > limit:",
         "    while False:",
         ("test_accounting.py::test_scale_meets_the_budget_exactly_and_wastes_nothing",),
     ),

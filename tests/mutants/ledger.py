@@ -38,8 +38,9 @@ LEDGER = (
         "a refusal comes after the header is read",
         "whether a release can be paid for depends on the file",
         "measure",
-        "    with ledger.hold(key):\n",
-        "    check_header(data, query.spec)\n    with ledger.hold(key):\n",
+        "    with ledger.hold(key), _told_what_fits(query, ledger):\n",
+        "    check_header(data, query.spec)\n"
+        "    with ledger.hold(key), _told_what_fits(query, ledger):\n",
         (
             "test_bad_input.py::test_a_release_past_the_budget_is_refused_before_the_data_are_opened",
             "test_release_protocol.py::test_the_same_release_needs_neither_the_data_nor_money",
@@ -77,17 +78,17 @@ LEDGER = (
     Mutant(
         "the cap is not looked at",
         "the budget is not limited",
-        "Funds.fits",
-        "price.units <= payer.remaining for",
-        "price.units <= payer.cap.units for",
+        "Account.over",
+        "(units, self.remaining)",
+        "(units, self.cap.units)",
         ("test_ledger.py::test_ten_tenths_fit_and_one_unit_more_does_not",),
     ),
     Mutant(
         "the cap is passed by one unit",
         "the budget can be passed",
-        "Funds.fits",
-        "price.units <= payer.remaining for",
-        "price.units <= payer.remaining + 1 for",
+        "Account.over",
+        "(units, self.remaining)",
+        "(units, self.remaining + 1)",
         ("test_ledger.py::test_ten_tenths_fit_and_one_unit_more_does_not",),
     ),
     Mutant(
@@ -147,9 +148,9 @@ LEDGER = (
     Mutant(
         "a cap lowered below what is spent has room again",
         "what was passed can be spent once more",
-        "Funds.fits",
-        "price.units <= payer.remaining for",
-        "price.units <= abs(payer.remaining) for",
+        "Account.over",
+        "(units, self.remaining)",
+        "(units, abs(self.remaining))",
         ("test_ledger.py::test_a_cap_lowered_below_what_is_spent_has_room_for_nothing",),
     ),
     Mutant(

@@ -122,8 +122,8 @@ LEDGER_STORAGE = (
         "a twin is told that it was charged",
         "whoever adds up what was said finds more than the ledger",
         "Ledger._stored",
-        "entry.source, stored=True)",
-        "entry.source, stored=False)",
+        "entry.source, stored=True",
+        "entry.source, stored=False",
         ("test_ledger_races.py::test_six_twins_are_one_charge_and_the_same_bytes",),
     ),
     Mutant(
