@@ -178,9 +178,13 @@ class Ledger:
         return Funds(account, state.parent_of(account))
 
     def currencies(self) -> dict[str, Currency]:
-        """Return what the losses of every dataset on record are added up in."""
-        accounts = self._store.read()[0].accounts
-        return {name: account.cap.currency for name, account in accounts.items()}
+        """Return what losses are added up in, for every dataset of which that is settled.
+
+        A dataset in mu^2 that was not charged can still be counted in rho, which RAP needs.
+        """
+        accounts = self._store.read()[0].accounts.values()
+        settled = [one for one in accounts if one.spent or one.cap.currency != "mu^2"]
+        return {account.dataset: account.cap.currency for account in settled}
 
     @contextmanager
     def hold(self, key: str, *, timeout: float = 3600.0) -> Iterator[None]:

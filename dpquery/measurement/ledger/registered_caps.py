@@ -131,6 +131,10 @@ def _registered(state: LedgerState, name: str, cap: Cap, *, whose: str) -> Itera
     recorded, declared = account.cap, _with_column(cap, recorded=account.cap)
     if recorded == declared:
         return
+    in_rho = replace(declared, currency=recorded.currency, units=recorded.units) == recorded
+    if in_rho and not account.spent and (recorded.currency, declared.currency) == ("mu^2", "rho"):
+        yield "change-cap", cap_fields(name, declared)  # whatever was planned can be charged in rho
+        return
     if _names_column_first(declared, recorded=recorded):
         recorded = replace(recorded, unit=declared.unit)  # only the budget can still differ
         if recorded == declared:
