@@ -203,8 +203,7 @@ class CountedFacts:
         count: those under which such a record is in totals alone.
         show: those that show it as `other`.
         drop: those that leave the whole record out.
-        rows: the largest number of rows of a person that tables tell from more; 0, and left out of
-            the file, where none counts persons by their rows.
+        rows: most rows of a person that a table tells from more; left out of the file if 0.
     """
 
     count: tuple[str, ...]
@@ -409,12 +408,9 @@ def counted_facts(domain: Domain) -> CountedFacts:
         for column in attribute.columns:
             merged = f"{attribute.name} ({column.name})"
             names[column.other].append(merged if attribute.merged else attribute.name)
-    return CountedFacts(
-        count=tuple(names["count"]),
-        show=tuple(names["show"]),
-        drop=tuple(names["drop"]),
-        rows=sum(a.length - 1 for a in domain.attributes if not a.in_data),
-    )
+    rows = sum(attribute.length - 1 for attribute in domain.attributes if not attribute.in_data)
+    count, show, drop = (tuple(names[mode]) for mode in ("count", "show", "drop"))
+    return CountedFacts(count, show, drop, rows)
 
 
 def _privacy_facts(privacy: Privacy) -> PrivacyFacts:
