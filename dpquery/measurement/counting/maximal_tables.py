@@ -24,7 +24,7 @@ def homes_of(subsets: Sequence[Subset], shape: Sequence[int]) -> dict[Subset, Su
     """
     homes = _merged(subsets, shape, _SMALL) or _merged(subsets, shape, 0)
     if homes is None:
-        total = sum(cells_of(subset, shape) for subset in set(subsets))
+        total = sum(count_of_cells(subset, shape) for subset in set(subsets))
         raise UnsupportedWorkloadError(
             f"the strategy measures tables of {total:,} cells in all, and the limit is "
             f"{MAX_COUNTED_CELLS:,}; ask for marginals over fewer attributes or declare wider bins"
@@ -39,13 +39,13 @@ def _merged(
     groups: list[set[int]] = []
     place = dict.fromkeys(subsets, -1)
     total = 0
-    for subset in sorted(place, key=lambda subset: (-cells_of(subset, shape), subset)):
+    for subset in sorted(place, key=lambda subset: (-count_of_cells(subset, shape), subset)):
         if place[subset] >= 0:
             continue
         for k in range(max(0, len(groups) - _RECENT), len(groups)):
             union = groups[k].union(subset)
-            if len(union) == len(groups[k]) or cells_of(union, shape) <= small:
-                total += cells_of(union, shape) - cells_of(groups[k], shape)
+            if len(union) == len(groups[k]) or count_of_cells(union, shape) <= small:
+                total += count_of_cells(union, shape) - count_of_cells(groups[k], shape)
                 groups[k], place[subset] = union, k
                 break
         else:
@@ -54,7 +54,7 @@ def _merged(
                 place.update((u, len(groups)) for u in smaller if place.get(u) == -1)
             place[subset] = len(groups)
             groups.append(set(subset))
-            total += cells_of(subset, shape)
+            total += count_of_cells(subset, shape)
         if total > MAX_COUNTED_CELLS:
             return None
     tensors = [tuple(sorted(group)) for group in groups]
@@ -89,6 +89,6 @@ def marginal_sums(
     return summed(tensor, group, order, subsets) if subsets else iter(())
 
 
-def cells_of(attributes: Iterable[int], shape: Sequence[int]) -> int:
+def count_of_cells(attributes: Iterable[int], shape: Sequence[int]) -> int:
     """Return the number of cells of a table over some attributes."""
     return math.prod(shape[i] for i in attributes)

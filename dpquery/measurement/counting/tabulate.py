@@ -22,7 +22,7 @@ from dpquery.arrays import Bits, Bools, Ints
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.column_codes import ColumnCodes
 from dpquery.measurement.counting.locations import Data, sources_of, spark_locations, table_in_place
-from dpquery.measurement.counting.maximal_tables import cells_of, homes_of, marginal_sums
+from dpquery.measurement.counting.maximal_tables import count_of_cells, homes_of, marginal_sums
 from dpquery.measurement.counting.packed_codes import PackedCodes
 from dpquery.measurement.counting.person_keys import ExpandedSecret, PersonKeys
 from dpquery.measurement.counting.persons import MAX_STATE_BYTES, KeptRows
@@ -242,7 +242,9 @@ class _Tally:
                 keep=spec.privacy.keep,
                 limit=memory,
             )
-        self._counts = {group: np.zeros(cells_of(group, self._shape), np.int64) for group in groups}
+        self._counts = {
+            group: np.zeros(count_of_cells(group, self._shape), np.int64) for group in groups
+        }
         self._closed = any(column.drops for column in _domain_columns(spec))
 
     def add(self, texts: Sequence[Texts], malformed: int) -> None:
