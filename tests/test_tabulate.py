@@ -406,4 +406,4 @@ def test_tables_are_merged_only_while_all_of_them_fit(monkeypatch):
 
 
 def test_what_is_planned_can_be_counted():
-    assert MAX_STRATEGY_CELLS <= module.MAX_COUNTED_CELLS
+    assert MAX_STRATEGY_CELLS <= maximal_tables.MAX_COUNTED_CELLS

@@ -78,7 +78,7 @@ SOURCES = (
         "a file that is named twice is read twice",
         "every record counts twice",
         "locations._check_distinct",
-        "if inode in names:",
+        "if place in names:",
         "if False:",
         (f"{TEXT}test_a_file_that_is_named_twice_is_refused_however_it_is_named",),
     ),
@@ -158,9 +158,9 @@ SOURCES = (
     Mutant(
         "batches are counted in the order in which they are parsed",
         "which rows of a person stay depends on other people's",
-        "tabulate._parsed",
-        "batch, share = waiting.popleft()\n            yield batch.result(), share\n    while",
-        "batch, share = waiting.pop()\n            yield batch.result(), share\n    while",
+        "tabulate._coded",
+        "count, share = waiting.popleft()\n            yield count.result(), share\n    while",
+        "count, share = waiting.pop()\n            yield count.result(), share\n    while",
         (
             "test_tabulate.py::"
             "test_of_every_person_the_first_rows_count_whoever_stands_between_them",
