@@ -102,6 +102,11 @@ def write_all(folder, rows):
         with duckdb.connect(folder / "rows.duckdb") as connection:
             connection.execute(f"CREATE TABLE persons AS FROM '{folder}/rows.parquet'")
         found["duckdb"] = Path(f"duckdb:{folder}/rows.duckdb?table=persons")
+        if find_spec("adbc_driver_manager"):
+            os.environ["BENCH_ADBC"] = f"duckdb:{folder}/rows.duckdb"
+            found["adbc, duckdb"] = Path("adbc:BENCH_ADBC?table=persons")
+        if find_spec("ibis"):
+            found["in place"] = Path(f"ibis:duckdb:{folder}/rows.duckdb?table=persons")
 
     if find_spec("pyspark"):
         found["spark"] = f"spark:{folder}/rows.parquet"

@@ -81,6 +81,12 @@ EXTRAS = {
     "databases": {"duckdb"},
     "spark_session": {"pyspark", "py4j"},
     "spark_tables": {"pyspark"},
+    "connections": {"adbc_driver_manager", "arrow_odbc"},
+    "warehouses": {"ibis", "duckdb", "psycopg"},
+    "pushed_codes": {"ibis"},  # types alone, as those below
+    "pushed_query": {"ibis"},
+    "pushed_texts": {"ibis"},
+    "coder_cases": {"ibis"},
 }
 """Libraries that may be missing, and the modules that may import them."""
 CATCH_ALL = {"app": "the last stop: the unforeseen ends as exit code 70 without a traceback"}

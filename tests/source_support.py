@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import os
 import sqlite3
 from importlib.util import find_spec
 from pathlib import Path
@@ -97,21 +98,47 @@ def write_duckdb(table, path):
     return Path(f"duckdb:{path}?table=persons")
 
 
+def write_adbc(table, path):
+    """Write a DuckDB database that is read by ADBC; an environment variable says where it is."""
+    write_duckdb(table, path)
+    os.environ[ADBC] = f"duckdb:{path}"
+    return Path(f"adbc:{ADBC}?table=persons")
+
+
+def write_in_place(table, path):
+    write_duckdb(table, path)
+    return Path(f"ibis:duckdb:{path}?table=persons")
+
+
+ADBC = "DPQUERY_TEST_ADBC"
+IN_PLACE = {"rows.place": write_in_place}
 TYPED = {
     "rows.parquet": write_parquet,
     "rows.arrow": write_arrow,
     "stream.arrow": write_stream,
     "rows.db": write_sqlite,
     "rows.duckdb": write_duckdb,
+    "rows.adbc": write_adbc,
 }
 
 
-DUCKDB = pytest.mark.skipif(find_spec("duckdb") is None, reason="the extra duckdb is missing")
+def needs(*libraries):
+    """Skip a test where a library of an extra is missing."""
+    missing = [name for name in libraries if find_spec(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
+
+
+DUCKDB = needs("duckdb")
+TAKES = {
+    "rows.duckdb": DUCKDB,
+    "rows.adbc": needs("duckdb", "adbc_driver_manager"),
+    "rows.place": needs("duckdb", "ibis"),
+}
 
 
 def cases(names):
-    """Return names of sources as parameters, those of DuckDB only where it is installed."""
-    return [pytest.param(own, marks=DUCKDB if own == "rows.duckdb" else ()) for own in names]
+    """Return names of sources as parameters, those of extras only where they are installed."""
+    return [pytest.param(own, marks=TAKES.get(own, ())) for own in names]
 
 
 def counted(location, spec, subsets):

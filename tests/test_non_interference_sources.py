@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from cli_support import CSV, SPEC, kinds, ok, plan_town, renew, run, spent
 from interference_support import FIXED, Step, observe
-from source_support import TYPED, UNPACKED, cases, written
+from source_support import ADBC, IN_PLACE, TYPED, UNPACKED, cases, written
 from wild_files import CANARY
 
 from dpquery.exceptions import DataError
@@ -44,7 +44,14 @@ FORMATS = {
         "cp1252",
     ),
     "zst": ("data.csv.zst", FileFormat(), "utf-8"),
-    **{name: (name, FileFormat(), "") for name in TYPED},
+    **{name: (name, FileFormat(), "") for name in (*TYPED, *IN_PLACE)},
+}
+WRITERS = TYPED | IN_PLACE
+LOCATIONS = {
+    "rows.db": "sqlite:rows.db?table=persons",
+    "rows.duckdb": "duckdb:rows.duckdb?table=persons",
+    "rows.adbc": f"adbc:{ADBC}?table=persons",
+    "rows.place": "ibis:duckdb:rows.place?table=persons",
 }
 
 
@@ -61,13 +68,14 @@ def spec_text(file):
 def content_of(form, rows, folder):
     """Return the bytes of a source of some rows."""
     name, file, encoding = FORMATS[form]
-    if form in TYPED:
+    if form in WRITERS:
         columns = list(zip(*rows, strict=True)) or [()] * len(NAMES)
         table = pa.table(
             {own: pa.array(column, pa.string()) for own, column in zip(NAMES, columns, strict=True)}
         )
         folder.mkdir(exist_ok=True)
-        TYPED[form](table, folder / form)
+        WRITERS[form](table, folder / form)
+        os.environ[ADBC] = f"duckdb:{form}"  # in the town
         return (folder / form).read_bytes()
     text = written(rows, file, names=NAMES)
     suffix = Path(name).suffix
@@ -75,8 +83,7 @@ def content_of(form, rows, folder):
 
 
 def location_of(form):
-    kind = {"rows.db": "sqlite", "rows.duckdb": "duckdb"}.get(form)
-    return f"{kind}:{form}?table=persons" if kind else FORMATS[form][0]
+    return LOCATIONS.get(form, FORMATS[form][0])
 
 
 @pytest.fixture(scope="module")

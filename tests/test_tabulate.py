@@ -27,7 +27,7 @@ from tabulate_support import (
 
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
 from dpquery.limits import MAX_STRATEGY_CELLS
-from dpquery.measurement.counting import csv_lines, text_files
+from dpquery.measurement.counting import csv_lines, maximal_tables, text_files
 from dpquery.measurement.counting import tabulate as module
 from dpquery.measurement.counting.packed_codes import PackedCodes
 from dpquery.measurement.counting.tabulate import check_header, tabulate
@@ -365,10 +365,10 @@ def subsets_up_to(d, size):
 
 @pytest.mark.parametrize("small", [0, 20, 10**6])
 def test_every_subset_is_counted_in_a_table_that_holds_it(small, monkeypatch):
-    monkeypatch.setattr(module, "_SMALL", small)
+    monkeypatch.setattr(maximal_tables, "_SMALL", small)
     shape = (3, 1, 4, 2, 5, 2)
     subsets = [*subsets_up_to(6, 3), (0, 1, 2, 3, 4), (0, 2)]
-    homes = module._homes(subsets, shape)
+    homes = maximal_tables.homes_of(subsets, shape)
     assert set(homes) == set(subsets)
     assert all(set(subset) <= set(home) for subset, home in homes.items())
     largest = max(math.prod(shape[i] for i in subset) for subset in subsets)
@@ -377,7 +377,7 @@ def test_every_subset_is_counted_in_a_table_that_holds_it(small, monkeypatch):
 
 @pytest.mark.parametrize("small", [0, 20, 10**6])
 def test_a_table_is_the_sum_of_any_larger_one(tmp_path, monkeypatch, small):
-    monkeypatch.setattr(module, "_SMALL", small)
+    monkeypatch.setattr(maximal_tables, "_SMALL", small)
     generator = np.random.default_rng(3)
     sizes = (3, 1, 4, 2, 5)
     spec = spec_of(*(single(c, Integers(0, n - 1)) for c, n in zip("abcde", sizes, strict=True)))
@@ -394,14 +394,16 @@ def test_a_table_is_the_sum_of_any_larger_one(tmp_path, monkeypatch, small):
 
 def test_tables_are_merged_only_while_all_of_them_fit(monkeypatch):
     subsets, shape = subsets_up_to(30, 2), (10,) * 30
-    merged = set(module._homes(subsets, shape).values())
+    merged = set(maximal_tables.homes_of(subsets, shape).values())
     assert len(merged) < len(subsets) / 4
-    monkeypatch.setattr(module, "MAX_COUNTED_CELLS", 435 * 100)
-    assert set(module._homes(subsets, shape).values()) == set(itertools.combinations(range(30), 2))
-    monkeypatch.setattr(module, "MAX_COUNTED_CELLS", 435 * 100 - 1)
+    monkeypatch.setattr(maximal_tables, "MAX_COUNTED_CELLS", 435 * 100)
+    assert set(maximal_tables.homes_of(subsets, shape).values()) == set(
+        itertools.combinations(range(30), 2)
+    )
+    monkeypatch.setattr(maximal_tables, "MAX_COUNTED_CELLS", 435 * 100 - 1)
     with pytest.raises(UnsupportedWorkloadError, match=r"the limit is 43,499"):
         module.check_table_sizes(subsets, shape)
 
 
 def test_what_is_planned_can_be_counted():
-    assert MAX_STRATEGY_CELLS <= module.MAX_COUNTED_CELLS
+    assert MAX_STRATEGY_CELLS <= maximal_tables.MAX_COUNTED_CELLS

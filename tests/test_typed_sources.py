@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from source_support import (
     DUCKDB,
+    TAKES,
     TYPED,
     as_csv,
     cases,
@@ -124,7 +125,7 @@ ROW = st.tuples(
     st.sampled_from(["Ä", "ä", "n", "", None]),
     FREE | st.just("x" * 2000),
 )
-SOURCES = [name for name in TYPED if name != "rows.duckdb"]
+SOURCES = [name for name in TYPED if name not in TAKES]  # those make a database for each
 
 
 def fields(row):
@@ -229,7 +230,7 @@ def test_a_table_in_parts_of_every_kind_is_one_table(tmp_path):
     rows = [("M", age, 1.0, True, "n", "x") for age in (-1, 0, 1)]
     csv = tmp_path / "rows.csv"
     csv.write_bytes(as_csv([fields(row) for row in rows]))
-    locations = [csv, *(write(name, rows, tmp_path) for name in TYPED)]
+    locations = [csv, *(write(name, rows, tmp_path) for name in TYPED if name != "rows.adbc")]
     spec = spec_of(single("age", Integers(-1, 1)))
     assert tabulate(locations, spec=spec, subsets=[(0,)])[0,].tolist() == [len(locations)] * 3
     with pytest.raises(DataError, match="named twice"):

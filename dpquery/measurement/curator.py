@@ -162,7 +162,7 @@ def measure(
         check_libraries()
         noise_source = query.source()
         check_table_sizes(subsets, query.compiled.workload.shape_of_domain)
-        check_header(data, query.spec)
+        check_header(data, query.spec, query.compiled.classes)
         ledger.reserve(
             dataset,
             key=key,

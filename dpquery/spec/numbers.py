@@ -101,3 +101,18 @@ def of_float(value: float) -> ExactNumber:
     if exact is None:
         raise ValueError(f"{value} is no number")
     return exact
+
+
+def decimal_text(value: ExactNumber) -> str:
+    """Return a text that writes a number, with a point.
+
+    >>> number(decimal_text(number("-0012.50"))) == number("-12.5")
+    True
+    """
+    sign, power, digits = value
+    if sign == 0:
+        return "0"
+    if sign < 0:
+        digits = digits.removesuffix(_AFTER_DIGITS).translate(_NINES_LESS)
+        return f"-0.{digits}e{-power}"
+    return f"0.{digits}e{power}"

@@ -4,6 +4,9 @@ from mutation import Mutant
 
 TEXT, TYPED = "test_text_sources.py::", "test_typed_sources.py::"
 SPARK = "test_spark.py::"
+PLACED, CONNECTED = "test_in_place.py::", "test_connections.py::"
+TRIED = "test_the_backend_is_tried_before_the_charge_and_refused_if_it_codes_otherwise"
+CODES = f"{PLACED}test_the_codes_of_an_engine_are_those_of_our_coder"
 RELEASED = "test_non_interference_sources.py::"
 SOURCES = (
     Mutant(
@@ -75,7 +78,7 @@ SOURCES = (
         "a file that is named twice is read twice",
         "every record counts twice",
         "locations._check_distinct",
-        "if inode in names:",
+        "if place in names:",
         "if False:",
         (f"{TEXT}test_a_file_that_is_named_twice_is_refused_however_it_is_named",),
     ),
@@ -147,7 +150,7 @@ SOURCES = (
     Mutant(
         "a view is read as a table",
         "one row below a view is many records",
-        "_check_kind",
+        "check_kind",
         'if "table" not in kinds:',
         "if not kinds:",
         (f"{TYPED}test_a_database_names_a_table_that_is_one",),
@@ -155,9 +158,9 @@ SOURCES = (
     Mutant(
         "batches are counted in the order in which they are parsed",
         "which rows of a person stay depends on other people's",
-        "tabulate._parsed",
-        "batch, share = waiting.popleft()\n            yield batch.result(), share\n    while",
-        "batch, share = waiting.pop()\n            yield batch.result(), share\n    while",
+        "tabulate._coded",
+        "count, share = waiting.popleft()\n            yield count.result(), share\n    while",
+        "count, share = waiting.pop()\n            yield count.result(), share\n    while",
         (
             "test_tabulate.py::"
             "test_of_every_person_the_first_rows_count_whoever_stands_between_them",
@@ -230,5 +233,119 @@ SOURCES = (
         'and spec.privacy.keep == "first"',
         'and spec.privacy.keep == "last"',
         (f"{SPARK}test_locations_on_spark_stand_alone_and_keep_their_slashes",),
+    ),
+    Mutant(
+        "an engine drops rows with a null where it groups",
+        "records are lost without a word",
+        "pushed_query._coded",
+        "rows = rows.select(**values)",
+        "rows = rows.select(**values).drop_null()",
+        (f"{CODES}[whole-whole]",),
+    ),
+    Mutant(
+        "a cast rounds a double to a whole number",
+        "0.5 and 0.3 are counted as 0",
+        "CodeWriter._of_number",
+        "inside &= (value == value.floor()) & ~value.isnan()",
+        "inside &= ~value.isnan()",
+        (f"{CODES}[doubles-whole]",),
+    ),
+    Mutant(
+        "a cast of the engine says what a number is",
+        "3.7 is 4 and 0x10 is 16",
+        "CodeWriter._of_text",
+        "whole = parts.whole()",
+        'whole = text.try_cast("int64")',
+        (f"{PLACED}test_casts_of_engines_read_what_is_no_number_and_we_do_not",),
+    ),
+    Mutant(
+        "the list that is pushed down lacks a text",
+        "a declared value is counted as another",
+        "CodeWriter._of_listed_text",
+        "texts.setdefault(code, []).append(key)",
+        "texts.setdefault(code, [key])",
+        (f"{CODES}[texts-texts]",),
+    ),
+    Mutant(
+        "a person's rows stay in the order of the table",
+        "which rows stay depends on where the rows of others stand",
+        "pushed_query._limited",
+        'group_by="person", order_by="priority"',
+        'group_by="person"',
+        (f"{PLACED}test_which_rows_stay_does_not_depend_on_where_they_stand",),
+    ),
+    Mutant(
+        "a person's rows are ordered by the engine's own chance",
+        "who else has rows moves which of them stay",
+        "pushed_query._limited",
+        'writer.digest(text + "|" + alike["person"])',
+        "ibis.random()",
+        (f"{PLACED}test_one_person_more_changes_no_row_that_stays_of_the_others",),
+    ),
+    Mutant(
+        "rows of the same cells have one priority",
+        "a person's rows are not as likely to stay as each other",
+        "pushed_query._limited",
+        'text = text + "|" + alike[name].cast("string")',
+        'text = text + "|" + (alike[name] if name != "copy" else ibis.literal(0)).cast("string")',
+        (f"{PLACED}test_every_row_of_a_person_is_as_likely_to_stay",),
+    ),
+    Mutant(
+        "a column's collation says which texts are equal",
+        "a text is counted as another, and two persons are one",
+        "warehouses._writer",
+        "lambda text: decode(encode(text))",
+        "lambda text: text",
+        (f"{PLACED}test_a_collation_of_a_column_has_no_say",),
+    ),
+    Mutant(
+        "a backend is not tried",
+        "what an engine reads otherwise is published",
+        "InPlaceTable._codes_alike",
+        "return answer == {",
+        "return True or answer == {",
+        (f"{PLACED}{TRIED}",),
+    ),
+    Mutant(
+        "what does not fit the memory is spilled beside the database",
+        "ids lie on a disk in plain text, and nobody was told",
+        "warehouses._open_duckdb",
+        "        temp_directory=table.spill,\n",
+        "",
+        (f"{PLACED}test_nothing_is_spilled_unless_a_folder_is_named_and_then_it_is_said",),
+    ),
+    Mutant(
+        "a view behind ADBC is read as a table",
+        "one row below a view is many records",
+        "connections._TABLES",
+        '_TABLES = {"table",',
+        '_TABLES = {"table", "view",',
+        (f"{CONNECTED}test_what_is_no_base_table_of_the_declared_columns_is_refused",),
+    ),
+    Mutant(
+        "SQLite is read by ADBC",
+        "one row more turns the whole numbers of others into doubles",
+        "AdbcTable._columns",
+        '.get("vendor_name") == "SQLite"',
+        '.get("vendor_name") == "sqlite"',
+        (
+            f"{CONNECTED}test_sqlite_behind_adbc_is_refused_since_its_types_come_from_the_first_rows",
+        ),
+    ),
+    Mutant(
+        "a message shows what a variable holds",
+        "a password is in a log",
+        "_ConnectionTable.check",
+        'f"{self.at} holds no connection',
+        'f"{self.at} holds no connection {variable(self.at)}',
+        (f"{CONNECTED}test_a_location_names_a_variable_and_no_message_shows_what_it_holds",),
+    ),
+    Mutant(
+        "types that come with the rows are taken as they come",
+        "what a value is depends on the rows",
+        "_ConnectionTable.pieces",
+        "failed = schema.types != [types[column] for column in wanted]",
+        "failed = False",
+        (f"{CONNECTED}test_a_column_whose_type_changes_after_the_check_is_not_read",),
     ),
 )

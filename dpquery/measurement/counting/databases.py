@@ -26,8 +26,10 @@ from dpquery.measurement.counting.sources import (
     RecordTexts,
     StoredFile,
     Texts,
+    check_kind,
     open_regular,
     places_of,
+    sql_name,
 )
 
 if TYPE_CHECKING:
@@ -73,9 +75,9 @@ class SqliteTable(_DatabaseTable):
     ) -> Iterator[Piece]:
         """Yield the rows in the order of the table, of the wanted columns alone."""
         names = self._located(declared)
-        listed = ", ".join(_quoted(names[column]) for column in wanted)
+        listed = ", ".join(sql_name(names[column]) for column in wanted)
         # An index would put the rows in another order.
-        query = f"SELECT {listed} FROM main.{_quoted(self.table)} NOT INDEXED"  # noqa: S608
+        query = f"SELECT {listed} FROM main.{sql_name(self.table)} NOT INDEXED"  # noqa: S608
         with closing(self._connect()) as connection:
             cursor = connection.execute(query)
             while rows := cursor.fetchmany(ROWS_OF_A_PIECE):
@@ -98,7 +100,7 @@ class SqliteTable(_DatabaseTable):
                 kinds = connection.execute(
                     "SELECT type FROM main.sqlite_master WHERE name = ?", [self.table]
                 ).fetchall()
-                described = connection.execute(f"PRAGMA main.table_xinfo({_quoted(self.table)})")
+                described = connection.execute(f"PRAGMA main.table_xinfo({sql_name(self.table)})")
                 columns = [row[1].decode("utf-8", "replace") for row in described]
         except sqlite3.Error:
             pass
@@ -106,7 +108,7 @@ class SqliteTable(_DatabaseTable):
             raise DataError(
                 f"{self.path} is not an SQLite database that can be read; give the path of one"
             )
-        _check_kind([kind.decode() for (kind,) in kinds], where=self.name)
+        check_kind([kind.decode() for (kind,) in kinds], where=self.name)
         names = [column.strip() for column in columns]
         places = places_of(declared, names, where=self.name)
         return {column: columns[place] for column, place in places.items()}
@@ -155,8 +157,8 @@ class DuckdbTable(_DatabaseTable):
             raise OSError("the database")
 
     def _select(self, columns: Sequence[str]) -> str:
-        listed = ", ".join(map(_quoted, columns))
-        return f"SELECT {listed} FROM main.{_quoted(self.table)}"  # noqa: S608
+        listed = ", ".join(map(sql_name, columns))
+        return f"SELECT {listed} FROM main.{sql_name(self.table)}"  # noqa: S608
 
     def _connect(self) -> "duckdb.DuckDBPyConnection":
         with open_regular(self.path):
@@ -186,7 +188,7 @@ class DuckdbTable(_DatabaseTable):
                     [self.table],
                 ).fetchall()
                 if kinds:
-                    none = f"SELECT * FROM main.{_quoted(self.table)} LIMIT 0"  # noqa: S608
+                    none = f"SELECT * FROM main.{sql_name(self.table)} LIMIT 0"  # noqa: S608
                     schema = connection.sql(none).to_arrow_table().schema
         except _duckdb_error():
             pass
@@ -195,7 +197,7 @@ class DuckdbTable(_DatabaseTable):
                 f"{self.path} is not a DuckDB database that this version can read; give the path "
                 "of one, or write the table to Parquet"
             )
-        _check_kind(
+        check_kind(
             ["table" if kind == "BASE TABLE" else kind for (kind,) in kinds], where=self.name
         )
         if schema is None:
@@ -203,17 +205,6 @@ class DuckdbTable(_DatabaseTable):
         places = places_of(declared, [name.strip() for name in schema.names], where=self.name)
         check_types(schema, declared, where=self.name)
         return {column: schema.names[place] for column, place in places.items()}
-
-
-def _check_kind(kinds: Sequence[str], *, where: str) -> None:
-    """Refuse what is no table."""
-    if "table" not in kinds:
-        what = "is a view, in which one row may come to be many" if kinds else "does not exist"
-        raise DataError(f"{where} {what}; name a table of the database")
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _duckdb() -> ModuleType:

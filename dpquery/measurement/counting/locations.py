@@ -12,21 +12,29 @@ from urllib.parse import parse_qs
 
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.arrow_files import ARROW_SUFFIXES, PARQUET_SUFFIX, ArrowFile
+from dpquery.measurement.counting.connections import AdbcTable, OdbcTable
 from dpquery.measurement.counting.databases import DuckdbTable, SqliteTable
 from dpquery.measurement.counting.sources import Source
 from dpquery.measurement.counting.spark_tables import PREFIX as SPARK
 from dpquery.measurement.counting.text_files import CODECS, TextFile
+from dpquery.measurement.counting.warehouses import BACKENDS, InPlaceTable
 from dpquery.spec.model import FileFormat
 
 Data = Path | Sequence[Path | str]
-"""Where records lie: paths, globs, folders, `sqlite:FILE?table=NAME`, `duckdb:FILE?table=NAME`.
+"""Where records lie: paths, globs and folders, or a table of a database, as `SYNTAX` says.
 
 `spark:PATH` and `spark:table=NAME` are texts: `s3a://` is no path of this machine.
 """
-_DATABASES: dict[str, type[SqliteTable | DuckdbTable]] = {
-    "sqlite": SqliteTable,
-    "duckdb": DuckdbTable,
+SYNTAX = {
+    "sqlite": "sqlite:FILE?table=NAME",
+    "duckdb": "duckdb:FILE?table=NAME",
+    "adbc": "adbc:VARIABLE?table=NAME",
+    "odbc": "odbc:VARIABLE?table=NAME",
+    "ibis": "ibis:duckdb:FILE?table=NAME or ibis:postgres:VARIABLE?table=NAME",
 }
+"""How a table is named, by what stands before the first colon."""
+_OPTIONS = {"adbc": {"schema"}, "odbc": {"schema"}, "ibis": {"schema", "spill"}}
+_IN_PLACE = "ibis"
 
 
 def sources_of(data: Data, file: FileFormat) -> list[Source]:
@@ -42,7 +50,12 @@ def sources_of(data: Data, file: FileFormat) -> list[Source]:
     """
     if spark_locations(data):
         raise DataError("rows on Spark are counted by a release alone; name files for all else")
-    given = [data] if isinstance(data, Path) else [Path(location) for location in data]
+    given = _given(data)
+    if any(_kind(location) == _IN_PLACE for location in given):
+        raise DataError(
+            "a table that is counted in place (ibis:) shows no rows and takes no others beside it: "
+            "name it alone, and to a release"
+        )
     sources = [source for location in given for source in _sources_at(location, file)]
     if not sources:
         raise DataError("no data is named; give the path of a file")
@@ -65,10 +78,48 @@ def spark_locations(data: Data) -> list[str]:
     return on_spark
 
 
+def table_in_place(data: Data, file: FileFormat) -> InPlaceTable | None:
+    """Return the table that a location names to be counted in place; None for sources of rows.
+
+    Raises:
+        DataError: it names no table, or no backend that tests run on.
+    """
+    given = _given(data)
+    if len(given) != 1 or _kind(given[0]) != _IN_PLACE:
+        return None
+    at, options = _table_options(_IN_PLACE, given[0])
+    backend, separator, place = at.partition(":")
+    if not separator or not place or backend not in BACKENDS:
+        raise DataError(
+            f"ibis: counts in one of {', '.join(BACKENDS)}, which are tested for it; write "
+            f"{SYNTAX[_IN_PLACE]}, in quotes"
+        )
+    if "spill" in options and backend != "duckdb":
+        raise DataError("&spill= is for DuckDB; a server has its own folder for what it spills")
+    schema = {"duckdb": "main", "postgres": "public"}[backend]
+    return InPlaceTable(
+        backend=backend,
+        at=place,
+        table=options["table"],
+        schema=options.get("schema", schema),
+        decimal=file.decimal,
+        spill=options.get("spill", ""),
+    )
+
+
+def _given(data: Data) -> list[Path]:
+    return [data] if isinstance(data, Path) else [Path(location) for location in data]
+
+
+def _kind(location: Path) -> str:
+    """Return what says how a table is named, or "" for files."""
+    kind, separator, _ = str(location).partition(":")
+    return kind if separator and kind in SYNTAX else ""
+
+
 def _sources_at(location: Path, file: FileFormat) -> Iterator[Source]:
-    kind, separator, rest = str(location).partition(":")
-    if separator and kind in _DATABASES:
-        yield _table(kind, rest, file)
+    if kind := _kind(location):
+        yield _table(kind, location, file)
         return
     for path in _files_at(location):
         yield _source(path, file)
@@ -112,29 +163,53 @@ def _source(path: Path, file: FileFormat) -> Source:
     return TextFile(path, file)
 
 
-def _table(kind: str, rest: str, file: FileFormat) -> Source:
-    path, separator, query = rest.rpartition("?")
-    named = parse_qs(query)
-    if not (separator and path and named.keys() == {"table"} and len(named["table"]) == 1):
+def _table(kind: str, location: Path, file: FileFormat) -> Source:
+    at, options = _table_options(kind, location)
+    table, schema = options["table"], options.get("schema", "")
+    match kind:
+        case "sqlite":
+            return SqliteTable(Path(at), table, file.decimal)
+        case "duckdb":
+            return DuckdbTable(Path(at), table, file.decimal)
+        case "adbc":
+            return AdbcTable(at, table, schema)
+        case _:
+            return OdbcTable(at, table, schema)
+
+
+def _table_options(kind: str, location: Path) -> tuple[str, dict[str, str]]:
+    """Return where a table lies, and what is said of it behind the question mark."""
+    at, separator, query = str(location).partition(":")[2].rpartition("?")
+    options = parse_qs(query)
+    names = {"table"} | _OPTIONS.get(kind, set())
+    if not (
+        separator
+        and at
+        and "table" in options
+        and options.keys() <= names
+        and all(len(values) == 1 for values in options.values())
+    ):
+        # Not shown: it may be a URI with a password.
         raise DataError(
-            f"{kind}:{rest} does not name a table; write {kind}:FILE?table=NAME, in quotes"
+            f"what begins with {kind}: does not name a table; write {SYNTAX[kind]}, in quotes"
         )
-    return _DATABASES[kind](Path(path), named["table"][0], file.decimal)
+    return at, {name: values[0] for name, values in options.items()}
 
 
 def _check_distinct(sources: Sequence[Source]) -> None:
     """Refuse a source that is named twice; links to one file are that file."""
-    names: dict[tuple[int, int, str], str] = {}
+    names: dict[tuple[object, ...], str] = {}
     for source in sources:
         path, table = source.place
         try:
             status = path.stat()
-        except (OSError, ValueError):
-            continue  # refused where it is opened
-        inode = (status.st_dev, status.st_ino, table)
-        if inode in names:
+        except (OSError, ValueError):  # a connection; or a file that is refused where it is opened
+            place: tuple[object, ...] = (path, table)
+        else:
+            place = (status.st_dev, status.st_ino, table)
+        if place in names:
             raise DataError(
-                f"{source.name} is named twice, first as {names[inode]}, so that its records would "
+                f"{source.name} is named twice, first as {names[place]}, so that its records would "
                 "count twice; name each file once"
             )
-        names[inode] = source.name
+        names[place] = source.name

@@ -1,9 +1,10 @@
 """What the counter asks of a place where records lie: columns of texts, batch by batch.
 
-A kind of source is one file beside this one: text (`text_files`), Arrow (`arrow_files`) and
-databases (`databases`). All of them end in the same texts, so that there is one counter, and what a
-value means does not depend on where it was stored. Each says in its docstring why one record more
-is one record more for the counter, and changes no other.
+A kind of source is one file beside this one: text (`text_files`), Arrow (`arrow_files`), databases
+(`databases`) and connections to some (`connections`). All of them end in the same texts, so that
+there is one counter, and what a value means does not depend on where it was stored. Each says in
+its docstring why one record more is one record more for the counter, and changes no other. Tables
+that are counted where they lie (`warehouses`) are no source: no record comes from them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -135,3 +136,15 @@ def places_of(
             f"{', '.join(wrong)}; {remedy}"
         )
     return {name: names.index(name) for name in declared}
+
+
+def check_kind(kinds: Sequence[str], *, where: str) -> None:
+    """Refuse what is no table."""
+    if "table" not in kinds:
+        what = "is a view, in which one row may come to be many" if kinds else "does not exist"
+        raise DataError(f"{where} {what}; name a table of the database")
+
+
+def sql_name(name: str) -> str:
+    """Return a name as SQL writes it where it may be any."""
+    return '"' + name.replace('"', '""') + '"'

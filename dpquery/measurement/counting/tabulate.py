@@ -7,7 +7,6 @@ column that drops such values takes the record out of every marginal, so that al
 those of one and the same table.
 """
 
-import math
 import os
 import sqlite3
 import sys
@@ -15,22 +14,24 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from itertools import combinations
 
 import numpy as np
 import pyarrow as pa
 
 from dpquery.arrays import Bits, Bools, Ints
-from dpquery.exceptions import DataError, UnsupportedWorkloadError
-from dpquery.limits import MAX_COUNTED_CELLS, MAX_STATE_BYTES
+from dpquery.exceptions import DataError
+from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.counting.column_codes import ColumnCodes
-from dpquery.measurement.counting.locations import Data, sources_of, spark_locations
+from dpquery.measurement.counting.locations import Data, sources_of, spark_locations, table_in_place
+from dpquery.measurement.counting.maximal_tables import count_of_cells, homes_of, marginal_sums
 from dpquery.measurement.counting.packed_codes import PackedCodes
 from dpquery.measurement.counting.person_keys import ExpandedSecret, PersonKeys
 from dpquery.measurement.counting.persons import KeptRows
+from dpquery.measurement.counting.pushed_query import CountedTables
 from dpquery.measurement.counting.sources import Piece, Source, Texts, UnfitTextError
 from dpquery.measurement.counting.spark_tables import check_spark, count_on_spark
 from dpquery.measurement.counting.value_texts import texts_of
+from dpquery.measurement.counting.warehouses import InPlaceTable
 from dpquery.progress import Work, report_progress
 from dpquery.spec.domain import Column
 from dpquery.spec.model import Spec
@@ -38,16 +39,20 @@ from dpquery.strategy.algebra.subsets import Subset
 
 _CHUNK = 2**23
 _PARSERS, _AHEAD = 2, 3  # threads that parse and code; pieces that they have, or wait to be counted
-_SMALL = 2**17  # counts that stay in the cache of a core
-_RECENT = 32  # tables that one more is tried to be merged with
-_LISTED = 12  # attributes of a table whose subsets are all looked up
 _Count = Callable[[], None]
 _UNREADABLE: tuple[type[Exception], ...] = (OSError, MemoryError, ValueError, TypeError)
 _UNREADABLE += (LookupError, OverflowError, pa.ArrowException, sqlite3.Error)
 
 
-def check_header(data: Data, spec: Spec) -> None:
+def check_header(data: Data, spec: Spec, classes: Sequence[Ints] | None = None) -> None:
     """Check, from headers and schemas alone, that all sources have every declared column once.
+
+    A table that is to be counted in place is also checked to be coded there as it would be here.
+
+    Args:
+        data: see `locations`.
+        spec: declares the columns.
+        classes: those that `tabulate` will be given.
 
     Raises:
         DataError: a source cannot be opened, lacks or repeats a declared column, or is named
@@ -61,13 +66,22 @@ def check_header(data: Data, spec: Spec) -> None:
             )
         check_spark(locations, _declared(spec))
         return
+    table = table_in_place(data, spec.file)
+    if table is not None:
+        if not all(attribute.in_data for attribute in spec.domain.attributes):
+            raise DataError(
+                "rows_per_person is not counted in place; leave the item out of the spec, or name "
+                "a file"
+            )
+        table.check(spec, classes)
+        return
     for source in sources_of(data, spec.file):
         source.check(_declared(spec))
 
 
 def check_table_sizes(subsets: Sequence[Subset], shape: Sequence[int]) -> None:
     """Check that the tables of some subsets can be counted; UnsupportedWorkloadError if not."""
-    _homes(subsets, shape)
+    homes_of(subsets, shape)
 
 
 def tabulate(
@@ -112,6 +126,9 @@ def tabulate(
             total.add_partial_tables(part)
         return total.marginals()
     tally = _Tally(spec, subsets, classes, memory=memory)
+    table = table_in_place(data, spec.file)
+    if table is not None:
+        return _tabulate_in_place(table, tally)
     return _tabulate(data, tally, chunk_bytes=_CHUNK)
 
 
@@ -139,6 +156,19 @@ def _tabulate(
         pass
     # Raised outside the handler: the cause's text may hold a line of the file.
     raise DataError(problem)
+
+
+def _tabulate_in_place(table: InPlaceTable, tally: "_Tally") -> dict[Subset, Ints]:
+    """Return the marginals of a tally after the counts that a warehouse makes."""
+    problem = f"{table.name} could not be counted to its end; {table.remedy}"
+    report_progress(f"counting the data in place{table.notice}")
+    try:
+        for k, cells, records in table.counts(tally.counted_tables()):
+            tally.add_counts(k, cells, records)
+        return tally.marginals()
+    except _UNREADABLE:
+        pass
+    raise DataError(problem)  # outside the handler, as below
 
 
 def _counts(
@@ -199,7 +229,7 @@ class _Tally:
             ):
                 raise ValueError(f"{subset} is not an increasing tuple of attribute indices")
         self._subsets = tuple(subsets)
-        self._homes = _homes(subsets, self._shape)
+        self._homes = homes_of(subsets, self._shape)
         groups = sorted(set(self._homes.values()))
         used = {i for subset in subsets for i in subset}
         self._needed = [
@@ -223,7 +253,9 @@ class _Tally:
                 numbered=bool(self._numbered),
                 limit=memory,
             )
-        self._counts = {group: np.zeros(_cells(group, self._shape), np.int64) for group in groups}
+        self._counts = {
+            group: np.zeros(count_of_cells(group, self._shape), np.int64) for group in groups
+        }
         self._closed = any(column.drops for column in spec.domain.columns)
 
     def add(self, texts: Sequence[Texts], malformed: int) -> None:
@@ -279,6 +311,14 @@ class _Tally:
             np.add.at(tensor, numbers[first:last] - start, counts[first:last])
             start += tensor.size
 
+    def counted_tables(self) -> CountedTables:
+        """Return what is counted, for those who count it elsewhere."""
+        return CountedTables(self.spec, self._needed, self._classes, list(self._counts))
+
+    def add_counts(self, table: int, cells: Ints, records: Ints) -> None:
+        """Add records that were counted elsewhere to cells of a table, each named once."""
+        list(self._counts.values())[table][cells] += records
+
     def end_pass(self) -> bool:
         """Count the rows that stay of persons; return whether the file must be read again."""
         if self.spec.privacy.person is None:
@@ -311,7 +351,7 @@ class _Tally:
         tensors: dict[Subset, Ints] = {}
         for group, subsets in of_group.items():
             tensor = self._counts[group].reshape([self._shape[i] for i in group])
-            tensors.update(_sums(tensor, group, subsets))
+            tensors.update(marginal_sums(tensor, group, subsets))
         return {subset: tensors[subset] for subset in self._subsets}
 
     def _codes(self, texts: Sequence[Texts]) -> tuple[dict[int, Ints], Bools]:
@@ -355,81 +395,6 @@ class _Tally:
             np.concatenate([np.zeros((2, 0), np.uint64), *(keys[:, i] for keys, _, i in parts)], 1),
             np.concatenate([np.zeros(0, np.bool_), *(named[i] for _, named, i in parts)]),
         )
-
-
-def _homes(subsets: Sequence[Subset], shape: Sequence[int]) -> dict[Subset, Subset]:
-    """Return, for every subset, the superset whose tensor it is summed from.
-
-    Counting rows costs most, so subsets are merged while their tensor fits a cache; not,
-    though, where the merged tensors would be too large in all.
-    """
-    homes = _merged(subsets, shape, _SMALL) or _merged(subsets, shape, 0)
-    if homes is None:
-        total = sum(_cells(subset, shape) for subset in set(subsets))
-        raise UnsupportedWorkloadError(
-            f"the strategy measures tables of {total:,} cells in all, and the limit is "
-            f"{MAX_COUNTED_CELLS:,}; ask for marginals over fewer attributes or declare wider bins"
-        )
-    return homes
-
-
-def _merged(
-    subsets: Sequence[Subset], shape: Sequence[int], small: int
-) -> dict[Subset, Subset] | None:
-    """Return the same with tensors of up to `small` cells merged; None where all are too large."""
-    groups: list[set[int]] = []
-    place = dict.fromkeys(subsets, -1)
-    total = 0
-    for subset in sorted(place, key=lambda subset: (-_cells(subset, shape), subset)):
-        if place[subset] >= 0:
-            continue
-        for k in range(max(0, len(groups) - _RECENT), len(groups)):
-            union = groups[k].union(subset)
-            if len(union) == len(groups[k]) or _cells(union, shape) <= small:
-                total += _cells(union, shape) - _cells(groups[k], shape)
-                groups[k], place[subset] = union, k
-                break
-        else:
-            if len(subset) <= _LISTED:
-                smaller = (u for size in range(len(subset)) for u in combinations(subset, size))
-                place.update((u, len(groups)) for u in smaller if place.get(u) == -1)
-            place[subset] = len(groups)
-            groups.append(set(subset))
-            total += _cells(subset, shape)
-        if total > MAX_COUNTED_CELLS:
-            return None
-    tensors = [tuple(sorted(group)) for group in groups]
-    return {subset: tensors[k] for subset, k in place.items()}
-
-
-def _sums(tensor: Ints, group: Subset, subsets: Sequence[Subset]) -> Iterator[tuple[Subset, Ints]]:
-    """Yield the marginals of a tensor over some subsets of its attributes, each with its subset.
-
-    Attributes are summed over one by one, those of most codes first, and subsets share the sums
-    that they have in common; no more than two tensors of the size of the first are alive.
-    """
-
-    def summed(
-        tensor: Ints, left: Subset, undecided: Subset, wanted: Sequence[Subset]
-    ) -> Iterator[tuple[Subset, Ints]]:
-        if not undecided:
-            yield left, np.asarray(tensor, np.int64)
-            return
-        i, later = undecided[0], undecided[1:]
-        if keeping := [subset for subset in wanted if i in subset]:
-            yield from summed(tensor, left, later, keeping)
-        if dropping := [subset for subset in wanted if i not in subset]:
-            axis = left.index(i)
-            rest = left[:axis] + left[axis + 1 :]
-            yield from summed(tensor.sum(axis=axis, dtype=np.int64), rest, later, dropping)
-
-    sizes = dict(zip(group, tensor.shape, strict=True))
-    order = tuple(sorted(group, key=lambda i: -sizes[i]))
-    return summed(tensor, group, order, subsets) if subsets else iter(())
-
-
-def _cells(attributes: Iterable[int], shape: Sequence[int]) -> int:
-    return math.prod(shape[i] for i in attributes)
 
 
 def _count(counts: Ints, cells: Ints) -> None:

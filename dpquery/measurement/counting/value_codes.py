@@ -17,7 +17,8 @@ from dpquery.spec.numbers import ExactNumber, number, of_float, whole
 _PLAIN_DIGITS = 18  # digits that are surely a whole number of the spec's size
 _OUTSIDE = -1
 
-_Key = str | ExactNumber
+Known = dict[str | ExactNumber, int]
+"""The codes of declared texts, and of the numbers among them."""
 
 
 def code_of(column: Column, decimal: str = ".") -> Callable[[bytes], int]:
@@ -49,16 +50,16 @@ def _position(kind: ColumnKind, decimal: str) -> Callable[[str], int]:
     """Return the function from a stripped text to its code, _OUTSIDE if it has none."""
     match kind:
         case Categorical():
-            known = _known(kind, decimal)
-            return lambda text: _listed(text, known, decimal)
+            listed = known_codes(kind, decimal)
+            return lambda text: _listed(text, listed, decimal)
         case Integers(low=low, high=high):
             return lambda text: _integer(text, low, high, decimal)
         case Bins(edges=edges):
             exact = tuple(map(of_float, edges))
             return lambda text: _bin(text, edges, exact, decimal)
         case Boolean():
-            known = _known(kind, decimal)
-            return lambda text: _listed(text.casefold(), known, decimal)
+            folded = known_codes(kind, decimal)
+            return lambda text: _listed(text.casefold(), folded, decimal)
         case Dates():
             return lambda text: _period(text, kind)
         case _:
@@ -67,17 +68,21 @@ def _position(kind: ColumnKind, decimal: str) -> Callable[[str], int]:
 
 def declared_numbers(kind: Categorical | Boolean, decimal: str) -> list[ExactNumber]:
     """Return all numbers that have the code of a declared text."""
-    return [key for key in _known(kind, decimal) if not isinstance(key, str)]
+    return [key for key in known_codes(kind, decimal) if not isinstance(key, str)]
 
 
-def _known(kind: Categorical | Boolean, decimal: str) -> dict[_Key, int]:
-    """Return the codes of declared texts, and of the numbers among them, in either writing."""
+def known_codes(kind: Categorical | Boolean, decimal: str) -> Known:
+    """Return the codes of declared texts, and of the numbers among them, in either writing.
+
+    Those of yes and no are casefolded, as what is looked up must be.
+    """
     texts_of_code: Iterable[Sequence[str]]
-    if isinstance(kind, Categorical):
-        texts_of_code = kind.texts
-    else:
-        texts_of_code = [[text.casefold() for text in texts] for texts in (kind.false, kind.true)]
-    known: dict[_Key, int] = {}
+    match kind:
+        case Categorical():
+            texts_of_code = kind.texts
+        case Boolean(true=true, false=false):
+            texts_of_code = [[text.casefold() for text in texts] for texts in (false, true)]
+    known: Known = {}
     for code, texts in enumerate(texts_of_code):
         for text in texts:
             for key in (text, number(text, decimal), number(text)):
@@ -86,7 +91,7 @@ def _known(kind: Categorical | Boolean, decimal: str) -> dict[_Key, int]:
     return known
 
 
-def _listed(text: str, known: Mapping[_Key, int], decimal: str) -> int:
+def _listed(text: str, known: Mapping[str | ExactNumber, int], decimal: str) -> int:
     code = known.get(text)
     if code is not None:
         return code

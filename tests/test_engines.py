@@ -1,0 +1,151 @@
+"""One table has the same counts, bit for bit, wherever it lies and whoever counts it."""
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from engines import (
+    DAYS,
+    ENGINES,
+    IN_POSTGRES,
+    SERVER_MARKS,
+    as_csv,
+    attributes,
+    engines,
+    in_postgres,
+    rows_by,
+    table_of,
+)
+from postgres_server import running
+from tabulate_support import assert_equal, single, spec_of
+
+from dpquery.exceptions import DataError
+from dpquery.measurement.counting.tabulate import check_header, tabulate
+from dpquery.spec.domain import Bins, Categorical
+
+SUBSETS = [(), *((i,) for i in range(10)), (0, 1), (2, 3), (4, 7), (0, 3, 5), (6, 8, 9)]
+SPECS = {
+    "rows": spec_of(*attributes()),
+    "rows, some left out": spec_of(*attributes(other="drop")[:5], *attributes(other="show")[5:]),
+    "persons": spec_of(*attributes(), person="id", max_rows=2),
+    "one row a person": spec_of(*attributes(other="show")[:2], person="id", max_rows=1),
+}
+
+
+@lru_cache
+def made():
+    return table_of(rows_by(np.random.default_rng(11), 300))
+
+
+def counted(location, name):
+    spec = SPECS[name]
+    check_header(location, spec)
+    subsets = [own for own in SUBSETS if max(own, default=0) < len(spec.domain.shape)]
+    return tabulate(location, spec=spec, subsets=subsets)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    """The counts of the CSV file, whose reader has an oracle of its own."""
+    csv = as_csv(made(), tmp_path_factory.mktemp("csv"))
+    tables = {name: counted(csv, name) for name in SPECS}
+    assert all(int(own[()]) > 0 for own in tables.values())
+    return tables
+
+
+def check_alike(location, expected):
+    for name, tables in expected.items():
+        if name == "one row a person":  # which one is a matter of chance; how many is not
+            assert int(counted(location, name)[()]) == int(tables[()])
+        else:
+            assert_equal(counted(location, name), tables)
+
+
+@pytest.mark.parametrize("name", engines())
+def test_one_table_has_the_same_counts_in_every_place(name, expected, tmp_path):
+    check_alike(ENGINES[name](made(), tmp_path), expected)
+
+
+# ------------------------------------------------------------------------------------ a server
+
+
+@pytest.fixture(scope="module")
+def server():
+    with running() as uri:
+        in_postgres(made(), uri)
+        yield uri
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(own, marks=SERVER_MARKS.get(own, ())) for own in IN_POSTGRES]
+)
+def test_a_table_of_a_server_has_the_same_counts_by_every_way(name, expected, server):
+    check_alike(IN_POSTGRES[name](server), expected)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(own, marks=SERVER_MARKS.get(own, ())) for own in IN_POSTGRES]
+)
+def test_a_view_of_a_server_or_a_table_of_two_schemas_is_refused(name, server):
+    import psycopg
+
+    location = str(IN_POSTGRES[name](server)).removesuffix("persons")
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute("CREATE OR REPLACE VIEW twice AS SELECT * FROM persons")
+        connection.execute("CREATE SCHEMA IF NOT EXISTS other")
+        connection.execute("CREATE TABLE IF NOT EXISTS other.doubled (id text)")
+        connection.execute("CREATE TABLE IF NOT EXISTS doubled (id text)")
+    spec = SPECS["rows"]
+
+    def refusal(rest):
+        with pytest.raises(DataError) as caught:
+            check_header(Path(location + rest), spec)
+        return str(caught.value)
+
+    assert "is a view" in refusal("twice")
+    assert "does not exist" in refusal("nobody")
+    assert "exactly once" in refusal("doubled&schema=other")
+    if name != "in place":  # which has the schema public
+        assert "several schemas" in refusal("doubled")
+
+
+def test_dates_without_end_and_types_that_only_the_server_knows(server):
+    psycopg = pytest.importorskip("psycopg")
+    pytest.importorskip("ibis")
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS odd; DROP TYPE IF EXISTS mood")
+        connection.execute("CREATE TYPE mood AS ENUM ('M', 'F')")
+        connection.execute("CREATE TABLE odd (d date, t timestamp, m mood, c char(4))")
+        rows = "('infinity', '-infinity', 'M', 'M'), ('2024-02-29', '2024-02-29 23:59', 'F', 'F')"
+        connection.execute(f"INSERT INTO odd VALUES {rows}")  # noqa: S608
+    place = Path("ibis:postgres:DPQUERY_TEST_PG?table=odd")
+    sexes = Categorical(("M", "F"), ("M", "F"))
+    for name, kind in (("d", DAYS), ("t", DAYS), ("c", sexes)):
+        spec = spec_of(single(name, kind, other="show"))
+        check_header(place, spec)
+        found = tabulate(place, spec=spec, subsets=[(0,)])[0,]
+        assert sorted(found.tolist())[-2:] == [1, 1]
+        assert found[-1] == (kind is DAYS)
+    with pytest.raises(DataError, match=r"types that its engine cannot code|has the type"):
+        check_header(place, spec_of(single("m", sexes)))
+
+
+def test_decimals_of_a_server_are_numbers_however_many_digits_they_have(server):
+    pytest.importorskip("adbc_driver_postgresql")
+    import psycopg
+
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS amounts")
+        connection.execute("CREATE TABLE amounts (free numeric, cents numeric(9, 2))")
+        connection.execute(
+            "INSERT INTO amounts VALUES (0.29999999999999999999, 0.30), (0.3, 0.29), ('NaN', NULL)"
+        )
+    for column in ("free", "cents"):
+        spec = spec_of(single(column, Bins((0.0, 0.3, 1.0)), other="show"))
+        tables = []
+        for kind in ("adbc", "ibis:postgres"):
+            location = Path(f"{kind}:DPQUERY_TEST_PG?table=amounts")
+            check_header(location, spec)
+            tables.append(tabulate(location, spec=spec, subsets=[(0,)])[0,].tolist())
+        assert tables == [[1, 1, 1]] * 2
