@@ -20,7 +20,8 @@ MIXED = """\
     threshold: {r: 2, of: [age, sex, region]}
 """
 ROW_SPEC = SPEC.replace("neighbours: add-remove", "neighbours: add-remove, delta: 1e-6").replace(
-    "{epsilon: 4}", "{epsilon: 4, delta: 1e-6}"
+    "{epsilon: 4}",
+    "{epsilon: 4, delta: 1e-6, accounting: zcdp}",  # as a plan that prefers RAP says
 )
 MIXED_SPEC = ROW_SPEC + MIXED
 PERSON_SPEC = MIXED_SPEC.replace("unit: row", "unit: {person: name, max_rows: 2}")

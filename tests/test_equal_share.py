@@ -14,7 +14,8 @@ from dpquery.measurement import accounting
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import CandidateFigures, PlannedSelection, plan_and_spec, read_plan
 from dpquery.planning import comparison
-from dpquery.planning.figures import Trade, prices, trade_of
+from dpquery.planning.figures import prices
+from dpquery.planning.trades import Trade, trade_of
 from dpquery.releases.formatting import figure
 
 SPEC = """\

@@ -138,6 +138,7 @@ FIELDS = {
         "shift": 1,
         "sensitivity": 12346,
         "scale": 37035.0,
+        "change": SAME,  # what the sensitivity is for
     },
     Guarantee: {
         "kind": "other",

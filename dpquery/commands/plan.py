@@ -111,7 +111,7 @@ def plan(
     goals, points = parse_targets(targets, spec, minimised), parse_sweep(sweep)
     stage = stage_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=bool(goals))
     _would_register(ledger, spec, change=change_cap)
-    noises = _noises(spec)
+    noises, at_epsilon = _noises(spec), shown or Fraction(1)
     selections = select(
         compiled.workload,
         noises=noises,
@@ -121,9 +121,7 @@ def plan(
         time_limit=time_limit,
         jobs=jobs,
         change=record_change(spec),
-        flaw_of=solution_check(
-            spec, compiled, noises, epsilon=shown or Fraction(1), delta=at_delta
-        ),
+        flaw_of=solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta),
     )
     chosen = tuple(planned(selection, spec, compiled) for selection in selections.values())
     name = Path(spec_path).name

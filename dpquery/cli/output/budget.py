@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from dpquery.cli.output.text_table import Grid
 from dpquery.measurement.accounting import units_text
+from dpquery.measurement.ledger.dataset_status import Status
 from dpquery.measurement.ledger.events import Event, cap_from
 from dpquery.measurement.ledger.funds import Room, cap_text, epsilon_text
-from dpquery.measurement.ledger.ledger import Status
 from dpquery.releases.budget_words import bar, left_words, spent_share
 from dpquery.releases.formatting import percent, power
 

@@ -3,8 +3,9 @@
 import math
 
 from dpquery.measurement.ledger.funds import cap_text, epsilon_text
-from dpquery.planning.figures import AtShare, SelectionAtBudget, trade_of
+from dpquery.planning.figures import AtShare, SelectionAtBudget
 from dpquery.planning.plan_report import PlanReport
+from dpquery.planning.trades import trade_of
 from dpquery.releases.budget_words import room_words, spent_share
 from dpquery.releases.formatting import figure, percent, power
 from dpquery.releases.manifest.statement import sure_words

@@ -128,6 +128,7 @@ class Entry:
         account: the dataset's account at that event.
         parent: its parent's then, if it had one.
         source: what drew its noise.
+        pure: the epsilon of a pure guarantee, in units of 1e-18; None for any other.
     """
 
     key: str
@@ -141,6 +142,7 @@ class Entry:
     account: Account | None = None
     parent: Account | None = None
     source: str = ""
+    pure: int | None = None
 
 
 @dataclass
@@ -208,7 +210,7 @@ class LedgerState:
         for payer in (account, self.parent_of(account)):
             if payer is not None:
                 self.accounts[payer.dataset] = payer.charged(units, pure)
-        self.entries[key] = Entry(key, dataset, units, reserved=event.head.seq)
+        self.entries[key] = Entry(key, dataset, units, reserved=event.head.seq, pure=pure)
 
     def _continue(self, event: Event) -> None:
         entry = self.entries[str(event.fields["key"])]

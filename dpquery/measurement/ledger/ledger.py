@@ -29,13 +29,13 @@ from dpquery.exceptions import LedgerError, PlanConflictError
 from dpquery.measurement.accounting import Cap, Currency, Price
 from dpquery.measurement.ledger.charge_checks import account_of, admitted, check_parent, check_unit
 from dpquery.measurement.ledger.database import Store, open_store, scrubbed
+from dpquery.measurement.ledger.dataset_status import Status, status_of
 from dpquery.measurement.ledger.events import (
     JSON,
     Account,
     Entry,
     Event,
     Head,
-    LedgerState,
     pure_units,
     seal,
 )
@@ -78,29 +78,6 @@ class StoredMeasurement:
     charged: int
     source: str
     stored: bool
-
-
-@dataclass(frozen=True)
-class Status:
-    """One dataset's account, its releases, and the keys whose runs never finished.
-
-    `last` is what its last release was charged, or the last one of the datasets whose parent it is.
-    """
-
-    funds: Funds
-    releases: int
-    unfinished: tuple[str, ...]
-    last: Price | None
-
-    @property
-    def account(self) -> Account:
-        """The dataset's own account."""
-        return self.funds.account
-
-    @property
-    def repetitions(self) -> int | None:
-        """How many releases of the price of the last one fit; None where there was none."""
-        return None if self.last is None else self.funds.repetitions(self.last)
 
 
 class Ledger:
@@ -360,7 +337,7 @@ class Ledger:
     def status(self) -> tuple[Status, ...]:
         """Return every dataset's account, in order of registration."""
         state, _ = self._store.read()
-        return tuple(_status(state, name) for name in state.accounts)
+        return tuple(status_of(state, name) for name in state.accounts)
 
     def history(self) -> list[Event]:
         """Return all events, oldest first."""
@@ -436,22 +413,3 @@ class Ledger:
     def _check_locked(self, key: str) -> None:
         if key not in self._locked:
             raise ValueError("hold the key first")
-
-
-def _status(state: LedgerState, name: str) -> Status:
-    """Return the status of one dataset."""
-    entries = [entry for entry in state.entries.values() if entry.dataset == name]
-    family = {name} | {other.dataset for other in state.accounts.values() if other.parent == name}
-    charged = [
-        entry
-        for entry in state.entries.values()
-        if entry.dataset in family and entry.state == "committed"
-    ]
-    last = max(charged, key=lambda entry: entry.committed.seq, default=None)
-    account = state.accounts[name]
-    return Status(
-        Funds(account, state.parent_of(account)),
-        releases=sum(entry.state == "committed" for entry in entries),
-        unfinished=tuple(entry.key for entry in entries if entry.state == "reserved"),
-        last=None if last is None else Price(last.units, account.cap.currency, account.cap.unit),
-    )
