@@ -208,7 +208,7 @@ INPUT = (
     Mutant(
         "malformed lines are counted on the screen",
         "the number of damaged records is published",
-        "_Tally.add",
+        "_Tally._coded",
         "        if self.spec.privacy.person is not None:\n",
         "        if malformed:\n"
         "            import sys\n"
@@ -219,7 +219,7 @@ INPUT = (
     Mutant(
         "values outside the domain are warned of",
         "that there is such a record is published",
-        "_Tally.add",
+        "_Tally._coded",
         "        if not inside.all():\n",
         "        if not inside.all():\n"
         "            import warnings\n"

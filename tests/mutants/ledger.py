@@ -15,10 +15,12 @@ LEDGER = (
         '            details={"version": query.spec.dataset.version, '
         '"release": query.release},\n'
         "        )\n"
-        "        tables = tabulate(data, spec=query.spec, subsets=subsets, "
-        "classes=query.compiled.classes)\n",
-        "        tables = tabulate(data, spec=query.spec, subsets=subsets, "
-        "classes=query.compiled.classes)\n"
+        "        classes = query.compiled.classes\n"
+        "        tables = tabulate(data, spec=query.spec, subsets=subsets, classes=classes, "
+        "memory=memory)\n",
+        "        classes = query.compiled.classes\n"
+        "        tables = tabulate(data, spec=query.spec, subsets=subsets, classes=classes, "
+        "memory=memory)\n"
         "        ledger.reserve(\n"
         "            dataset,\n"
         "            key=key,\n"
@@ -50,7 +52,7 @@ LEDGER = (
         "the header is not looked at before the charge",
         "a file without the columns costs a charge",
         "measure",
-        "        check_header(data, query.spec)\n",
+        "        check_header(data, query.spec, query.compiled.classes)\n",
         "",
         (
             "test_bad_input.py::"

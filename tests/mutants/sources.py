@@ -120,7 +120,7 @@ SOURCES = (
         "records are lost without a word",
         "SqliteTable.pieces",
         'NOT INDEXED"',
-        'NOT INDEXED WHERE {_quoted(names[wanted[0]])} IS NOT NULL"',
+        'NOT INDEXED WHERE {sql_name(names[wanted[0]])} IS NOT NULL"',
         (f"{TYPED}test_one_row_more_of_any_values_is_one_record_and_rows_count_as_in_csv",),
     ),
     Mutant(
@@ -170,8 +170,8 @@ SOURCES = (
         "a table on Spark is counted twice",
         "every record counts twice",
         "spark_tables._of_rows",
-        "for own in tables]",
-        "for own in [*tables, tables[0]]]",
+        "for table in tables]",
+        "for table in [*tables, tables[0]]]",
         (f"{SPARK}test_in_any_partitions_all_rows_count_once",),
     ),
     Mutant(

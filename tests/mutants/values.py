@@ -12,8 +12,8 @@ VALUES = (
         "1.0 is no 1 where a column holds yes and no",
         "records of one export count and those of another are left out",
         "_position",
-        "return lambda text: _listed(text.casefold(), known, decimal)",
-        "return lambda text: known.get(text.casefold(), _OUTSIDE)",
+        "return lambda text: _listed(text.casefold(), folded, decimal)",
+        "return lambda text: folded.get(text.casefold(), _OUTSIDE)",
         (KINDS, AGREE),
     ),
     Mutant(
@@ -36,7 +36,7 @@ VALUES = (
     Mutant(
         "only the first of a value's texts is read",
         "records with its other texts are left out",
-        "_known",
+        "known_codes",
         "for text in texts:",
         "for text in texts[:1]:",
         (SEVERAL,),
