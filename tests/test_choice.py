@@ -57,6 +57,10 @@ def test_low_signal_picks_rap_and_high_signal_the_linear_strategy(
 @pytest.mark.parametrize("objective", ["rmse", "max"])
 @pytest.mark.parametrize(("proxy", "margin"), [((), 0.7), (("--proxy", "public.csv"), 0.9)])
 def test_rap_is_preferred_by_a_margin_only(small, monkeypatch, objective, proxy, margin):
+    # In one currency throughout: a plan that prefers RAP puts an uncharged dataset into rho.
+    Path("workload.yaml").write_text(
+        SPEC.replace("20, delta: 1e-9", "20, delta: 1e-9, accounting: zcdp")
+    )
     linear = plan("--epsilon", "1", "--objective", objective)["rap"]
     figure = linear["linear_rmse" if objective == "rmse" else "linear_max_error"]
 
