@@ -231,6 +231,12 @@ class BudgetShares:
         epsilon = largest_epsilon(lambda at: price_at(at).units <= units, near=near)
         return None if epsilon is None else self.at(selection, epsilon)
 
+    def worth(self, selection: PlannedSelection, share: float, *, near: Fraction) -> AtShare | None:
+        """Return what a share buys, by the same sum that `share` goes by; see `bought`."""
+        price_at = self.pricing(selection)
+        epsilon = largest_epsilon(lambda at: self.share(price_at(at)) <= share, near=near)
+        return None if epsilon is None else self.at(selection, epsilon)
+
     def at(self, selection: PlannedSelection, epsilon: Fraction) -> AtShare:
         """Return an epsilon with the unit noise there."""
         std = selection_std(selection, self.spec, epsilon=epsilon, delta=self.delta)
@@ -296,8 +302,7 @@ def exchanges(priced: Sequence[SelectionAtBudget], shares: BudgetShares) -> dict
     def bought(buyer: SelectionAtBudget, payer: SelectionAtBudget) -> AtShare | None:
         if payer.share > 1:
             return None
-        units = shares.pricing(payer.selection)(payer.epsilon).units
-        return shares.bought(buyer.selection, units, near=payer.epsilon)
+        return shares.worth(buyer.selection, payer.share, near=payer.epsilon)
 
     return {
         other.selection.noise: Exchange(bought(other, best), bought(best, other))
