@@ -24,6 +24,8 @@ from dpquery.measurement.accounting import (
     unit_variance,
     units_text,
 )
+from dpquery.measurement.gaussian_curve import squared_mu_of, squared_mu_of_pure
+from dpquery.measurement.noise.laplace_cost import laplace_squared_mu
 from dpquery.spec.model import Budget, Privacy
 
 EPSILONS = [Fraction(1, 100), Fraction(1, 10), Fraction(1), Fraction(4), Fraction(20)]
@@ -247,3 +249,25 @@ def test_a_long_text_is_not_repeated_whole():
     with pytest.raises(SpecError) as caught:
         accounting.parse_epsilon("9" * 10_000)
     assert len(str(caught.value)) < 200
+
+
+def test_squared_mu_is_to_the_last_unit_what_it_was_worked_out_to_be():
+    """The values are those of test_gaussian_curve, which needs other libraries to judge them."""
+    of_a_promise = {
+        ("0.1", "1e-6"): 758_707_757_054_792,
+        ("1", "1e-6"): 56_028_963_825_260_677,
+        ("1", "1e-9"): 33_114_830_490_173_312,
+        ("4", "1e-9"): 451_761_008_810_889_997,
+    }
+    for (epsilon, delta), units in of_a_promise.items():
+        assert squared_mu_of(Fraction(epsilon), Fraction(delta)) == Fraction(units, UNIT)
+    of_pure = {
+        "0.1": 15_702_348_541_448_818,
+        "1": 1_517_911_190_741_958_631,
+        "4": 17_593_646_410_245_938_126,
+    }
+    for epsilon, units in of_pure.items():
+        assert squared_mu_of_pure(Fraction(epsilon)) == Fraction(units, UNIT)
+    # Moves of squared norm 3 at scale 2: (pi / 2) 3 / 4, and hardly more.
+    above = laplace_squared_mu(3, scale=2.0) - Fraction(math.pi) * 3 / 8
+    assert 0 < above < Fraction(1, 10**15)

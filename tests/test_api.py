@@ -116,7 +116,7 @@ RENAMED = {
     "target": "targets",
     "rows": "records",
 }
-OF_THE_SCREEN = {"as_json"}
+OF_THE_SCREEN = {"as_json", "exact"}
 PAIRS = [
     (plan_command, plan),
     (release_command, release),

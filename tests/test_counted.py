@@ -35,7 +35,8 @@ def planned(*options, budget="{epsilon: 4, delta: 1e-6}", parent=""):
 
 def currencies():
     with Ledger.open(Path("state/ledger.db"), create=False) as ledger:
-        return ledger.currencies()
+        accounts = [status.account for status in ledger.status()]
+    return {account.dataset: account.cap.currency for account in accounts}
 
 
 def released(noise, out="release", epsilon=1):

@@ -196,8 +196,8 @@ def in_another_order(answers, **_):
     return np.roll(fixed_draw(answers), int(answers.sum()))
 
 
-def named_after(size):
-    return f"OpenDP {size} {Path('data.csv').stat().st_size}"
+def named_after(size, kind):
+    return f"{kind} {size} {Path('data.csv').stat().st_size}"
 
 
 WRITE, ADAPTIVE = "dpquery.releases.folder.write", "dpquery.measurement.rap.rounds"

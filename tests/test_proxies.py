@@ -121,6 +121,8 @@ def test_a_file_s_name_is_one_line_that_no_terminal_obeys(small):
 def released(small):
     """A linear release of 3,000 records of the same town, with hardly any noise."""
     write_csv(Path("data.csv"), records(3000, seed=5))
+    in_rho = SPEC.replace("20, delta: 1e-9", "20, delta: 1e-9, accounting: zcdp")  # as RAP is
+    Path("workload.yaml").write_text(in_rho)
     ok("plan", "workload.yaml", "--mechanism", "linear")
     ok("release", "data.csv", "--epsilon", "10")
     return Path("release")

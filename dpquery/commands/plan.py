@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import get_args
@@ -132,7 +132,8 @@ def plan(
     report = reported(complete, counted)
     report = with_rap(report, stage, request=request, time_limit=time_limit)
     if (by_rap := counted.given_up_for(report.plan)) is not None:
-        report = beside_rap(reported(report.plan, by_rap), compiled.workload)
+        by_rap_now = replace(reported(report.plan, by_rap), remark=report.remark)
+        report = beside_rap(by_rap_now, compiled.workload)
     _register(ledger, report.spec, change=change_cap)
     replace_file(out, write_plan(report.plan), mark=PLAN_MARK)
     return report

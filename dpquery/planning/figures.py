@@ -121,7 +121,7 @@ def selection_std(
     selection: PlannedSelection, spec: Spec, *, epsilon: Fraction, delta: Fraction
 ) -> float:
     """Return the `unit_std` by which a planned selection's figures are in counts."""
-    change = selection.change
+    change = sound_change(selection.change, spec)
     return unit_std(selection.noise, spec, epsilon=epsilon, delta=delta, change=change)
 
 

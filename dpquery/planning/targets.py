@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
-from dpquery.measurement.noise.calibration import steps
+from dpquery.measurement.noise.calibration import sound_change, steps
 from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import Plan, PlannedSelection, Target
@@ -135,7 +135,8 @@ def least_epsilons(
 
 def least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) -> Fraction:
     """Solve selection_std(epsilon) score = 1 for epsilon, and round up."""
-    needed = steps(spec.privacy, selection.change) * (selection.score or math.inf)
+    change = sound_change(selection.change, spec)
+    needed = steps(spec.privacy, change) * (selection.score or math.inf)
     if selection.noise == "laplace":
         exact = math.sqrt(2) * needed
     else:

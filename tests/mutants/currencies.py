@@ -9,10 +9,7 @@ CURRENCIES = (
         "squared_mu_of",
         "    return Fraction(_last(excess, _UNIT * near**2), _UNIT)",
         "    return Fraction(_last(excess, _UNIT * near**2) + 1, _UNIT)",
-        (
-            "test_gaussian_curve.py::test_mu_is_the_largest_whole_number_of_units_that_keeps"
-            "_the_promise",
-        ),
+        ("test_accounting.py::test_squared_mu_is_to_the_last_unit_what_it_was_worked_out_to_be",),
     ),
     Mutant(
         "the curve of GDP loses its second term",
@@ -20,10 +17,7 @@ CURRENCIES = (
         "delta_of",
         "mills(u) - mills(v)",
         "mills(v) - mills(u)",
-        (
-            "test_gaussian_curve.py::test_mu_is_the_largest_whole_number_of_units_that_keeps"
-            "_the_promise",
-        ),
+        ("test_accounting.py::test_squared_mu_is_to_the_last_unit_what_it_was_worked_out_to_be",),
     ),
     Mutant(
         "Gaussian noise of a GDP guarantee has the scale of one in rho",
@@ -58,7 +52,7 @@ CURRENCIES = (
         "laplace_squared_mu",
         "HALF_PI_ABOVE * squared",
         "squared",
-        ("test_gaussian_curve.py::test_laplace_noise_is_gdp_for_what_it_is_charged",),
+        ("test_accounting.py::test_squared_mu_is_to_the_last_unit_what_it_was_worked_out_to_be",),
     ),
     Mutant(
         "a pure epsilon costs half of its mu",
@@ -66,10 +60,7 @@ CURRENCIES = (
         "squared_mu_of_pure",
         "    return Fraction(_last(shortfall, 4 * _UNIT * near**2) + 1, _UNIT)",
         "    return Fraction(_last(shortfall, 4 * _UNIT * near**2) // 4 + 1, _UNIT)",
-        (
-            "test_gaussian_curve.py::test_pure_noise_costs_the_least_mu_whose_curve_lies_below"
-            "_randomised_response",
-        ),
+        ("test_accounting.py::test_squared_mu_is_to_the_last_unit_what_it_was_worked_out_to_be",),
     ),
     Mutant(
         "discrete Gaussian noise is charged in mu^2 as twice its rho",

@@ -40,13 +40,13 @@ def rows_of_persons() -> Finding:
     mean = 2 * _PERSONS / _YEARS
     spread = np.rint(mean + (years - mean) * np.sqrt((_YEARS - 1) / (_YEARS - 2))).astype(np.int64)
     p_value = chi_square(spread, np.full(_YEARS, mean))
-    of_numbered = table[:, _YEARS - 1]
-    p_numbered = chi_square(of_numbered, np.full(_YEARS, of_numbered.sum() / _YEARS))
+    whole, of_numbered = bool((numbers == expected).all()), table[:, _YEARS - 1]
+    p_numbered = chi_square(of_numbered, np.full(_YEARS, _PERSONS / _YEARS)) if whole else 0.0
     return Finding(
         "neighbours",
         f"{_PERSONS:,} persons of {_YEARS} rows, sorted by year, at most 2 of each",
         "of a person max_rows rows count, each as likely as the others, and one has their number",
-        bool((numbers == expected).all() and min(p_value, p_numbered) >= ALPHA),
+        whole and min(p_value, p_numbered) >= ALPHA,
         f"{years.sum():,} rows count, and their years are even with a p-value of {p_value:.2g}; "
         f"{numbers[_YEARS - 1]:,} have the number {_YEARS}, evenly with {p_numbered:.2g}",
         tests=2,
