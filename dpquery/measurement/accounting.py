@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal
 
 from dpquery.exceptions import BudgetExceededError, SpecError
@@ -402,6 +403,7 @@ def _parse(text: str, *, name: str, low: Fraction, high: Fraction) -> Fraction:
     )
 
 
+@lru_cache(2**12)
 def _largest_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Solve the bound for rho: the best over alpha of (epsilon - excess(alpha)) / alpha."""
     order = _best_order(lambda u: (float(epsilon) - _excess(u, delta)) / (1 + math.exp(u)))
