@@ -49,7 +49,7 @@ def as_data(given: FilePath | Sequence[FilePath]) -> Path | list[Path | str]:
         return as_path(given)
     several = [given] if isinstance(given, str) else given
     # No path: `spark:s3a://` has two slashes in a row.
-    return [own if isinstance(own, str) and ":" in own else as_path(own) for own in several]
+    return [at if isinstance(at, str) and ":" in at else as_path(at) for at in several]
 
 
 def ledger_place(given: FilePath | None) -> Path:

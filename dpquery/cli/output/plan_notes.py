@@ -48,16 +48,16 @@ def otherwise(report: PlanReport) -> list[str]:
         exchange = report.exchanges[other.selection.noise]
         if exchange.other is not None:
             lines.append(f"the same share buys {_bought(report, other, exchange.other)}")
-        asked = f"{_noise(other)} noise at epsilon = {float(other.epsilon):g}"
+        noise = f"{_noise(other)} noise at epsilon = {float(other.epsilon):g}"
         if other.share < math.inf:
             verb = "takes" if other.share <= 1 else "would take"
             error = _what(report, other.score)
-            line = f"{asked} {verb} {percent(other.share)} of the budget, for {error}"
+            line = f"{noise} {verb} {percent(other.share)} of the budget, for {error}"
             if exchange.better is not None:
                 line += f"; that buys {_bought(report, best, exchange.better)}"
             lines.append(line)
         else:
-            lines.append(f"{asked} cannot be drawn")
+            lines.append(f"{noise} cannot be drawn")
     return lines
 
 

@@ -149,8 +149,8 @@ def expected_counts(
             elif inside[k]:
                 seen[person] = seen.get(person, 0) + 1
                 weights[k] = seen[person] <= privacy.max_rows
-    found = classes[codes[inside]]
-    return np.bincount(found, weights[inside], minlength=int(classes.max()) + 1).astype(np.int64)
+    counted = classes[codes[inside]]
+    return np.bincount(counted, weights[inside], minlength=int(classes.max()) + 1).astype(np.int64)
 
 
 def _cases(column: Column, kind: "DataType") -> "Iterator[CaseValue | None]":

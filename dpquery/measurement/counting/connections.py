@@ -306,7 +306,8 @@ class OdbcTable(_ConnectionTable):
 def _with_doubles(schema: pa.Schema) -> pa.Schema:
     """Return a schema whose narrow floats are doubles."""
     return pa.schema(
-        own.with_type(pa.float64()) if pa.types.is_float32(own.type) else own for own in schema
+        field.with_type(pa.float64()) if pa.types.is_float32(field.type) else field
+        for field in schema
     )
 
 

@@ -41,7 +41,6 @@ class _DatabaseTable(StoredFile):
     """A table of a database that is one file."""
 
     table: str
-    decimal: str
 
     @property
     def name(self) -> str:
@@ -67,8 +66,11 @@ class _DatabaseTable(StoredFile):
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
 class SqliteTable(_DatabaseTable):
     """A table of an SQLite database."""
+
+    decimal: str
 
     def pieces(
         self, declared: Sequence[str], wanted: Sequence[str], *, size: int

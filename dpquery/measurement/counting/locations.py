@@ -170,7 +170,7 @@ def _table(kind: str, location: Path, file: FileFormat) -> Source:
         case "sqlite":
             return SqliteTable(Path(at), table, file.decimal)
         case "duckdb":
-            return DuckdbTable(Path(at), table, file.decimal)
+            return DuckdbTable(Path(at), table)
         case "adbc":
             return AdbcTable(at, table, schema)
         case _:

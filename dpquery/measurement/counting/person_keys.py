@@ -54,7 +54,7 @@ class ExpandedSecret:
         """Return the next bytes, in blocks of 32."""
         first, self._blocks = self._blocks, self._blocks - -size // 32
         numbers = (number.to_bytes(8, "little") for number in range(first, self._blocks))
-        blocks = (blake2b(own, key=self._secret, digest_size=32).digest() for own in numbers)
+        blocks = (blake2b(number, key=self._secret, digest_size=32).digest() for number in numbers)
         return b"".join(blocks)[:size]
 
 

@@ -276,7 +276,7 @@ def _files(session: "SparkSession", place: str) -> list[str]:
 def _of_parquet(session: "SparkSession", files: Sequence[str]) -> "DataFrame":
     try:
         # A name is no pattern.
-        return session.read.parquet(*(re.sub(r"([][{}*?\\])", r"\\\1", own) for own in files))
+        return session.read.parquet(*(re.sub(r"([][{}*?\\])", r"\\\1", file) for file in files))
     except spark_errors():
         pass
     raise DataError(

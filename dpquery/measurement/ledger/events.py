@@ -85,7 +85,7 @@ class Account:
         most = self.cap.pure_units
         if most is not None and self.pure is not None and pure is not None:
             sums.append((pure, most - self.pure))
-        return min((Fraction(asked, left) for asked, left in sums if left > 0), default=None)
+        return min((Fraction(charge, left) for charge, left in sums if left > 0), default=None)
 
     def admits(self, units: int, pure: int | None) -> bool:
         """Return whether the cap has room for a charge, by either of its two sums; see `over`.

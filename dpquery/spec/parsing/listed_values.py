@@ -195,10 +195,10 @@ def _header(lines: Sequence[_Line], column: str) -> tuple[int, int] | None:
     if codes and len(heads) == 1:
         return 0, 0
     if codes or labels:
-        found = ",".join(cells)
+        header = ",".join(cells)
         raise UnreadableError(
             place,
-            f"{quoted(found)} looks like a header, and one is `code`, or has one column `code` "
+            f"{quoted(header)} looks like a header, and one is `code`, or has one column `code` "
             f"and one `label`; rename its columns{_NOT_A_HEADER}",
         )
     others = [line.cells[0] for line in lines[1:]]

@@ -31,8 +31,8 @@ def read_person_rows(
         privacy: the protected unit; None where it could not be read.
         problems: takes what forbids such an item: rows as units, or a name that is taken.
     """
-    asked = [node for item in workload for node in _asked(item)]
-    for node in asked:
+    items = [node for item in workload for node in _items_of(item)]
+    for node in items:
         if privacy is not None and privacy.person is None:
             problems.add(
                 node.place,
@@ -40,7 +40,7 @@ def read_person_rows(
                 "`privacy: {unit: {person: column, max_rows: n}}`, or leave this item out",
             )
     for key, _ in domain:
-        if asked and key.text in _COLUMNS:
+        if items and key.text in _COLUMNS:
             problems.add(
                 key.place,
                 f"{quoted(key.text)} is the name of a column that the release adds for "
@@ -49,20 +49,20 @@ def read_person_rows(
             )
     noted_later = Problems("")
     numbers = []
-    for node in asked:
+    for node in items:
         with noted_later.collected():
             numbers.append(PersonRowsFields.read(node, noted_later).up_to)
     return person_rows(max(numbers)) if numbers else None
 
 
-def _asked(item: Node) -> Iterator[Node]:
+def _items_of(item: Node) -> Iterator[Node]:
     """Yield what an item, or the parts of a union, say under `rows_per_person`."""
     for key, value in item.entries if isinstance(item, MapNode) else ():
         if key.text == PERSON_ROWS:
             yield value
         elif key.text == "union" and isinstance(value, ListNode):
             for part in value.items:
-                yield from _asked(part)
+                yield from _items_of(part)
 
 
 def row_number_sets(given: PartFields, scope: Scope) -> Sets:

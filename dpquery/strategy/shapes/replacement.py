@@ -105,11 +105,11 @@ class Distances:
         kinds: dict[int, Kinds] = {}
         room = SEARCHED_PAIRS // max(1, len(measurements))
         for i, distinct in sorted(factors.items()):
-            found = self._kinds(distinct) if room else None
-            if found is None:
+            of_part = self._kinds(distinct) if room else None
+            if of_part is None:
                 return None
-            kinds[i] = found
-            room //= next(iter(found.values())).shape[1]
+            kinds[i] = of_part
+            room //= next(iter(of_part.values())).shape[1]
         return kinds if room else None
 
     def _kinds(self, factors: Mapping[Hashable, Factor]) -> Kinds | None:
