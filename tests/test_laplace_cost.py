@@ -14,7 +14,7 @@ from test_mechanism import wide_product
 from dpquery.measurement.accounting import UNIT, budget_cap, charge_units, guarantee
 from dpquery.measurement.curator import measure
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.noise.calibration import calibrated_noise, strategy_rho
+from dpquery.measurement.noise.calibration import Calibration, calibrated_noise
 from dpquery.measurement.noise.laplace_cost import Moves, laplace_rho
 from dpquery.operators.blocks import product
 from dpquery.operators.factors import Dense
@@ -186,7 +186,7 @@ def test_blocks_apart_and_together_are_both_bounds_and_the_smaller_counts():
     """Apart where columns are alike in every block; together where their maxima are elsewhere."""
     left, right = (Dense(np.array([row], dtype=np.int64)) for row in ([40, 1], [1, 40]))
     blocks = [WeightedBlock(1, product((2,), {0: factor})) for factor in (left, right)]
-    rho = float(strategy_rho(blocks, shift=0, steps=1, scale=41.0))
+    rho = float(Calibration(tuple(blocks), "laplace", 0, 1, "enters").rho(41.0))
     assert kappa(40, 41.0) + kappa(1, 41.0) <= rho < 1.9 * kappa(40, 41.0)
 
 
@@ -225,6 +225,7 @@ def test_rows_of_zeros_cost_nothing(shift):
         WeightedBlock(8, product((2,), {0: Dense(np.full((1, 2), entry))})) for entry in (0, 1)
     )
     costs = [
-        strategy_rho(blocks, shift=shift, steps=1, scale=9.0) for blocks in ([ones], [zeros, ones])
+        Calibration(blocks, "laplace", shift, 1, "enters").rho(9.0)
+        for blocks in ((ones,), (zeros, ones))
     ]
     assert costs[0] == costs[1] > 0

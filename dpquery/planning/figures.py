@@ -15,7 +15,7 @@ from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement import accounting
 from dpquery.measurement.ledger.funds import PriceAt, largest_epsilon, price_against
 from dpquery.measurement.noise.calibration import (
-    calibrated_noise,
+    calibration,
     record_change,
     sound_change,
     steps,
@@ -195,23 +195,18 @@ class BudgetShares:
             SpecError: its strategy cannot be read; only Laplace noise has a price that depends on
                 the strategy, where it is charged in another currency than its own.
         """
-        noise, depends = selection.noise, self.cap.currency != "epsilon"
-        strategy = None
-        if noise == "laplace" and depends:
-            encoded = selection.strategy
-            strategy = decode_strategy(encoded, noise=noise, workload=self.workload)
+        noise, calibrated = selection.noise, None
+        if noise == "laplace" and self.cap.currency != "epsilon":
+            strategy = decode_strategy(selection.strategy, noise=noise, workload=self.workload)
+            change = sound_change(selection.change, self.spec)
+            calibrated = calibration(strategy, privacy=self.spec.privacy, change=change)
 
         def price_at(epsilon: Fraction) -> accounting.Price:
             guarantee = accounting.guarantee(
                 noise, epsilon=epsilon, delta=self.delta, accounting=self.spec.budget.counted
             )
-            if strategy is not None:
-                guarantee = calibrated_noise(
-                    strategy,
-                    privacy=self.spec.privacy,
-                    guarantee=guarantee,
-                    change=sound_change(selection.change, self.spec),
-                ).guarantee
+            if calibrated is not None:
+                guarantee = calibrated.noise_for(guarantee).guarantee
             return price_against(guarantee, self.cap)
 
         return price_at

@@ -6,10 +6,10 @@ ACCOUNTING = (
     Mutant(
         "Laplace noise for the L2 norm",
         "noise is too small by the root of the rows that a record moves",
-        "calibrated_noise",
-        "    exact = sensitivity(measurements, strategy.noise, change)\n",
-        '    exact = math.isqrt(sensitivity(measurements, "gaussian", change) - 1) + 1\n'
-        '    exact = exact if strategy.noise == "laplace" else exact**2\n',
+        "Calibration.sensitivity",
+        "        exact = sensitivity(self.measurements, self.noise, self.change)\n",
+        '        exact = sensitivity(self.measurements, "gaussian", self.change)\n'
+        "        exact = math.isqrt(exact - 1) + 1 if laplace else exact\n",
         (
             "test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",
             "audit:residuals",
@@ -141,9 +141,9 @@ ACCOUNTING = (
     Mutant(
         "max_rows counts once and not squared under Gaussian noise",
         "a person of several rows is protected too little",
-        "calibrated_noise",
-        "records**2\n    scale",
-        "records\n    scale",
+        "Calibration._moved",
+        "self.records if laplace else self.records**2",
+        "self.records",
         ("test_mechanism.py::test_no_neighbour_moves_the_answers_further_than_the_sensitivity",),
     ),
     Mutant(
@@ -257,17 +257,17 @@ ACCOUNTING = (
     Mutant(
         "Laplace noise in rho is charged for one record of a person",
         "a person of several rows is charged as one row is",
-        "calibrated_noise",
-        "steps=records, scale=scale",
-        "steps=1, scale=scale",
+        "Calibration._moves",
+        "self._moved(total, support, laplace=True)",
+        "self._moved(total, support, laplace=True) // self.records",
         ("test_laplace_cost.py::test_no_column_costs_more_than_is_charged",),
     ),
     Mutant(
         "the squared norm of several records is that of one",
         "a person of several rows costs more than is charged",
-        "strategy_rho",
-        "steps**2 * (",
-        "steps * (",
+        "Calibration._moves",
+        "self._moved(squared, support, laplace=False)",
+        "self._moved(squared, support, laplace=False) // self.records",
         ("test_laplace_cost.py::test_no_column_costs_more_than_is_charged",),
     ),
     Mutant(

@@ -76,8 +76,8 @@ BUDGETS = (
         "a plan prices Laplace noise as if any strategy cost the same",
         "a release is called dearer than it is, and the other noise is chosen",
         "BudgetShares.pricing",
-        "            if strategy is not None:\n",
-        "            if strategy is not None and noise != 'laplace':\n",
+        "            if calibrated is not None:\n",
+        "            if calibrated is not None and noise != 'laplace':\n",
         (f"{SHARES}::test_the_price_of_a_plan_is_what_the_ledger_charges",),
     ),
     Mutant(

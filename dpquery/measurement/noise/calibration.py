@@ -4,9 +4,9 @@ All of it follows from public inputs: the integer strategy, the privacy unit and
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement.accounting import Guarantee, noise_scale
@@ -14,7 +14,7 @@ from dpquery.measurement.counting.exact_answers import check_width, grid_shift
 from dpquery.measurement.noise.exact_noise import LARGEST_SCALE
 from dpquery.measurement.noise.laplace_cost import Moves, laplace_rho, laplace_squared_mu
 from dpquery.spec.model import Privacy, Spec
-from dpquery.strategy.noise_kinds import Law
+from dpquery.strategy.noise_kinds import Law, Noise
 from dpquery.strategy.record_changes import RecordChange
 from dpquery.strategy.shapes.sensitivity import block_norms, column_support, sensitivity
 from dpquery.strategy.shapes.strategies import Strategy
@@ -77,19 +77,106 @@ def sound_change(planned: RecordChange, spec: Spec) -> RecordChange:
     return planned
 
 
-def calibrated_noise(
-    strategy: Strategy,
-    *,
-    privacy: Privacy,
-    guarantee: Guarantee,
-    change: RecordChange | None = None,
-) -> CalibratedNoise:
-    """Return the noise that meets a guarantee for a strategy.
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """What the noise of a strategy is calibrated to: how far neighbours move its answers.
+
+    All but the scale is the same for every guarantee, and worked out once.
+
+    Attributes:
+        measurements: blocks and their integer weights.
+        noise: the kind of noise on every row.
+        shift: their answers are measured over 2^shift, floored.
+        records: single records that change between neighbours.
+        change: what each of them does.
+    """
+
+    measurements: tuple[WeightedBlock, ...]
+    noise: Noise
+    shift: int
+    records: int
+    change: RecordChange
+
+    def noise_for(self, guarantee: Guarantee) -> CalibratedNoise:
+        """Return the noise that meets a guarantee, with what it costs in other currencies.
+
+        Raises:
+            SpecError: the noise would be too fine or too coarse for the grid.
+        """
+        scale = noise_scale(guarantee, self.sensitivity)
+        if not 1 <= scale < LARGEST_SCALE:
+            # Refused here, from public inputs, and not by the draw, which comes after the charge.
+            raise SpecError(
+                f"epsilon {float(guarantee.epsilon):g} asks for noise of {scale:.3g} steps of the "
+                f"grid, and 1 to {LARGEST_SCALE:.3g} can be drawn; "
+                f"ask for a {'smaller' if scale < 1 else 'larger'} epsilon"
+            )
+        if guarantee.kind == "pure":
+            guarantee = replace(
+                guarantee,
+                rho=min(self.rho(scale), guarantee.amount**2 / 2),
+                squared_mu=laplace_squared_mu(self._together.squared, scale=scale),
+            )
+        return CalibratedNoise(guarantee, self.shift, self.sensitivity, scale, self.change)
+
+    @cached_property
+    def sensitivity(self) -> int:
+        """Return how far neighbours move the answers in grid steps: D1, or D2 squared."""
+        laplace = self.noise == "laplace"
+        exact = sensitivity(self.measurements, self.noise, self.change)
+        return self._moved(exact, column_support(self.measurements, self.change), laplace=laplace)
+
+    def rho(self, scale: float) -> Fraction:
+        """Return the rho that Laplace noise of a scale costs, rounded up.
+
+        Privacy: the smaller of two bounds on the costliest column, or difference of two columns:
+        the sum over blocks, each at its own largest norms, and all blocks together at theirs.
+        """
+        together = laplace_rho([self._together], scale=scale)
+        return min(laplace_rho(self._apart, scale=scale), together) if self._apart else together
+
+    @cached_property
+    def _apart(self) -> list[Moves]:
+        """How far each block moves by itself; rows of zeros never move."""
+        totals = block_norms(self.measurements, "laplace", self.change)
+        squares = block_norms(self.measurements, "gaussian", self.change)
+        supports = [column_support([one], self.change) for one in self.measurements]
+        return [
+            self._moves(total, squared, support)
+            for total, squared, support in zip(totals, squares, supports, strict=True)
+            if total
+        ]
+
+    @cached_property
+    def _together(self) -> Moves:
+        """How far all blocks move."""
+        total = sensitivity(self.measurements, "laplace", self.change)
+        squared = sensitivity(self.measurements, "gaussian", self.change)
+        return self._moves(total, squared, column_support(self.measurements, self.change))
+
+    def _moves(self, total: int, squared: int, support: int) -> Moves:
+        return Moves(
+            self._moved(total, support, laplace=True), self._moved(squared, support, laplace=False)
+        )
+
+    def _moved(self, exact: int, support: int, *, laplace: bool) -> int:
+        """Return a norm of what one record changes as that of all records on the grid.
+
+        Privacy: several records cost most where they all do the same, since the cost is convex in
+        the moves.
+        """
+        moved = _on_grid(exact, support, self.shift, laplace) if self.shift else exact
+        return moved * (self.records if laplace else self.records**2)
+
+
+def calibration(
+    strategy: Strategy, *, privacy: Privacy, change: RecordChange | None = None
+) -> Calibration:
+    """Return what noise for a strategy is calibrated to.
 
     Args:
         strategy: its blocks and integer weights.
         privacy: the protected unit and its neighbours.
-        guarantee: to meet; of the strategy's kind of noise.
         change: what a record does between neighbours, of `sound_change`; default: the most that
             the unit allows.
 
@@ -100,83 +187,30 @@ def calibrated_noise(
         "enters" they are counted as removals and additions.
 
     Raises:
-        SpecError: the noise would be too fine or too coarse for the grid, or the integers of the
-            strategy too wide for it.
+        SpecError: the integers of the strategy are too wide for the grid.
     """
     measurements = strategy.measurements
     check_width(measurements)
     shift = grid_shift(measurements)
     if change is None:
         change = "enters" if privacy.neighbours == "add-remove" else "moves"
-    records = steps(privacy, change)
-    exact = sensitivity(measurements, strategy.noise, change)
-    if shift:
-        support = column_support(measurements, change)
-        exact = _on_grid(exact, support, shift, strategy.noise == "laplace")
-    exact *= records if strategy.noise == "laplace" else records**2
-    scale = noise_scale(guarantee, exact)
-    if not 1 <= scale < LARGEST_SCALE:
-        # Refused here, from public inputs, and not by the draw, which comes after the charge.
-        raise SpecError(
-            f"epsilon {float(guarantee.epsilon):g} asks for noise of {scale:.3g} steps of the "
-            f"grid, and 1 to {LARGEST_SCALE:.3g} can be drawn; "
-            f"ask for a {'smaller' if scale < 1 else 'larger'} epsilon"
-        )
-    if guarantee.kind == "pure":
-        rho = strategy_rho(measurements, shift=shift, steps=records, scale=scale, change=change)
-        squared = _norm_squared(measurements, shift=shift, change=change) * records**2
-        guarantee = replace(
-            guarantee,
-            rho=min(rho, guarantee.amount**2 / 2),
-            squared_mu=laplace_squared_mu(squared, scale=scale),
-        )
-    return CalibratedNoise(guarantee, shift, exact, scale, change)
+    return Calibration(measurements, strategy.noise, shift, steps(privacy, change), change)
 
 
-def strategy_rho(
-    measurements: Sequence[WeightedBlock],
+def calibrated_noise(
+    strategy: Strategy,
     *,
-    shift: int,
-    steps: int,
-    scale: float,
-    change: RecordChange = "enters",
-) -> Fraction:
-    """Return the rho that Laplace noise of a scale costs a strategy, rounded up.
+    privacy: Privacy,
+    guarantee: Guarantee,
+    change: RecordChange | None = None,
+) -> CalibratedNoise:
+    """Return the noise that meets a guarantee of the strategy's kind; see `calibration`.
 
-    Args:
-        measurements: blocks and their integer weights.
-        shift: their answers are measured over 2^shift, floored.
-        steps: single records that change between neighbours.
-        scale: of the noise in grid steps.
-        change: what each of them does.
-
-    Privacy: the smaller of two bounds on the costliest column, or difference of two columns: the
-    sum over blocks, each at its own largest norms, and all blocks together at theirs. `steps`
-    records cost most where they all do the same, since the cost is convex in the moves.
+    Raises:
+        SpecError: the noise would be too fine or too coarse for the grid, or the integers of the
+            strategy too wide for it.
     """
-    totals = block_norms(measurements, "laplace", change)
-    squares = block_norms(measurements, "gaussian", change)
-    supports = [column_support([measurement], change) for measurement in measurements]
-    totals.append(sensitivity(measurements, "laplace", change))
-    squares.append(sensitivity(measurements, "gaussian", change))
-    supports.append(column_support(measurements, change))
-    *apart, together = (
-        Moves(
-            steps * (_on_grid(total, support, shift, True) if shift else total),
-            steps**2 * (_on_grid(squared, support, shift, False) if shift else squared),
-        )
-        for total, squared, support in zip(totals, squares, supports, strict=True)
-        if total  # rows of zeros never move
-    )
-    return min(laplace_rho(apart or [together], scale=scale), laplace_rho([together], scale=scale))
-
-
-def _norm_squared(
-    measurements: Sequence[WeightedBlock], *, shift: int, change: RecordChange
-) -> int:
-    """Return the largest squared L2 norm of what a record changes on the grid of 2^shift."""
-    exact = sensitivity(measurements, "gaussian", change)
-    return _on_grid(exact, column_support(measurements, change), shift, False) if shift else exact
+    return calibration(strategy, privacy=privacy, change=change).noise_for(guarantee)
 
 
 def standard_deviation(law: Law, *, scale: float, shift: int) -> float:

@@ -8,7 +8,7 @@ workload needs.
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -196,11 +196,7 @@ class Lattice:
     def _transform(self, values: Floats, *, source: int) -> Floats:
         """Add along one attribute after the other; the first few take one matrix product."""
         low = min(self.d, LOW_BITS)
-        step = np.array([[1.0, 1.0 - source], [float(source), 1.0]])
-        matrix = np.ones((1, 1))
-        for _ in range(low):
-            matrix = np.kron(matrix, step)
-        out = (values.reshape(-1, 1 << low) @ matrix).ravel()
+        out = (values.reshape(-1, 1 << low) @ _sums_along(low, source)).ravel()
         for axis in range(low, self.d):
             pairs = out.reshape(-1, 2, 1 << axis)
             pairs[:, 1 - source] += pairs[:, source]
@@ -225,3 +221,16 @@ class Lattice:
         below = Below(self._family)
         place = {subset: k for k, subset in enumerate(below.subsets)}
         return below.incidence[[place[subset] for subset in self._family]]
+
+
+@lru_cache
+def _sums_along(d: int, source: int) -> Floats:
+    """Return the 0/1 matrix that adds values over all supersets (1) or subsets (0) of d attributes.
+
+    (2^d, 2^d); values stand to its left.
+    """
+    step = np.array([[1.0, 1.0 - source], [float(source), 1.0]])
+    matrix = np.ones((1, 1))
+    for _ in range(d):
+        matrix = np.kron(matrix, step)
+    return matrix
