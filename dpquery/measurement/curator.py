@@ -23,7 +23,7 @@ from dpquery.measurement.ledger.charge_checks import NoRoomError
 from dpquery.measurement.ledger.funds import epsilon_text
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
-from dpquery.measurement.noise.calibration import CalibratedNoise, calibrated_noise
+from dpquery.measurement.noise.calibration import CalibratedNoise, Calibration, calibration
 from dpquery.measurement.noise.exact_noise import draw, source
 from dpquery.measurement.noise.library_versions import check_libraries
 from dpquery.measurement.query import Query, Tables
@@ -82,9 +82,12 @@ class LinearQuery:
         """Return the guarantee of the same query at another epsilon, with what it costs."""
         noise, delta, kind = self.strategy.noise, self.guarantee.delta, self.guarantee.kind
         asked = guarantee_of(noise, epsilon=epsilon, delta=delta, accounting=kind)
-        privacy, change = self.spec.privacy, self.mechanism.change
-        priced = calibrated_noise(self.strategy, privacy=privacy, guarantee=asked, change=change)
-        return priced.guarantee
+        return self._calibration.noise_for(asked).guarantee
+
+    @cached_property
+    def _calibration(self) -> Calibration:
+        """What the noise is calibrated to at every epsilon."""
+        return calibration(self.strategy, privacy=self.spec.privacy, change=self.mechanism.change)
 
     @property
     def subsets(self) -> list[Subset]:
