@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Literal
 
 from dpquery.spec.domain import Domain
@@ -65,7 +66,7 @@ class Item:
     description: str = ""
     place: str = field(default="", compare=False)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of queries."""
         return sum(table.size for table in self.tables)

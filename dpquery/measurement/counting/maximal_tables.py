@@ -37,16 +37,21 @@ def _merged(
 ) -> dict[Subset, Subset] | None:
     """Return the same with tensors of up to `small` cells merged; None where all are too large."""
     groups: list[set[int]] = []
+    cells: list[int] = []  # of each group's tensor
     place = dict.fromkeys(subsets, -1)
+    of_subset = {subset: count_of_cells(subset, shape) for subset in place}
     total = 0
-    for subset in sorted(place, key=lambda subset: (-count_of_cells(subset, shape), subset)):
+    for subset in sorted(place, key=lambda subset: (-of_subset[subset], subset)):
         if place[subset] >= 0:
             continue
         for k in range(max(0, len(groups) - _RECENT), len(groups)):
-            union = groups[k].union(subset)
-            if len(union) == len(groups[k]) or count_of_cells(union, shape) <= small:
-                total += count_of_cells(union, shape) - count_of_cells(groups[k], shape)
-                groups[k], place[subset] = union, k
+            added = [i for i in subset if i not in groups[k]]
+            times = count_of_cells(added, shape)
+            if not added or cells[k] * times <= small:
+                total += cells[k] * (times - 1)
+                groups[k].update(added)
+                cells[k] *= times
+                place[subset] = k
                 break
         else:
             if len(subset) <= _LISTED:
@@ -54,7 +59,8 @@ def _merged(
                 place.update((u, len(groups)) for u in smaller if place.get(u) == -1)
             place[subset] = len(groups)
             groups.append(set(subset))
-            total += count_of_cells(subset, shape)
+            cells.append(of_subset[subset])
+            total += of_subset[subset]
         if total > MAX_COUNTED_CELLS:
             return None
     tensors = [tuple(sorted(group)) for group in groups]

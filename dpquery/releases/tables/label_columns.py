@@ -44,7 +44,8 @@ def repeat_runs(values: Numbers, runs: LabelRuns, out: Numbers) -> None:
         out[:] = np.repeat(repeated, length)[start - first * length :][:rows]
         return
     cycle = np.tile(np.repeat(values, length), -(-_LONG // (n * length)))
-    cycle = np.roll(cycle, -(start % len(cycle)))
+    if begun := start % len(cycle):
+        cycle = np.roll(cycle, -begun)
     whole = rows - rows % len(cycle)
     out[:whole].reshape(-1, len(cycle))[:] = cycle
     out[whole:] = cycle[: rows - whole]
