@@ -46,8 +46,8 @@ build/report.html: build/release/release.json
 
 # --- development -----------------------------------------------------------------------------------
 
-# Files of tests are shared out over at most four cores.
-CORES := -n auto --maxprocesses 4 --dist loadfile
+# Tests are shared out over at most four cores; one that has none left takes some of another one's.
+CORES := -n auto --maxprocesses 4 --dist worksteal
 
 test: $(READY) ## the tests of every day: some eight minutes of two cores
 	$(BIN)/pytest -q $(CORES)
