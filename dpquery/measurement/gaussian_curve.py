@@ -82,7 +82,6 @@ _HALF_ROOT = (PI / _TWO).sqrt()  # 1 / (2 phi(0))
 _DENSITY = _ONE / (_TWO * PI).sqrt()
 
 
-@lru_cache(maxsize=4096)
 @lru_cache(_REMEMBERED)
 def squared_mu_of(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Return the largest squared mu, in whole units, with which mu-GDP implies (epsilon, delta)-DP.
@@ -102,7 +101,6 @@ def squared_mu_of(epsilon: Fraction, delta: Fraction) -> Fraction:
     return Fraction(_last(excess, _UNIT * near**2), _UNIT)
 
 
-@lru_cache(maxsize=4096)
 @lru_cache(_REMEMBERED)
 def epsilon_of_gdp(squared_mu: Fraction, delta: Fraction) -> Fraction:
     """Return the epsilon that mu-GDP implies at a delta, rounded up to whole units.
@@ -124,7 +122,6 @@ def epsilon_of_gdp(squared_mu: Fraction, delta: Fraction) -> Fraction:
     return Fraction(_last(shortfall, _UNIT * near) + 1, _UNIT)
 
 
-@lru_cache(maxsize=4096)
 @lru_cache(_REMEMBERED)
 def squared_mu_of_pure(epsilon: Fraction) -> Fraction:
     """Return the least squared mu, in whole units, such that epsilon-DP implies mu-GDP.
