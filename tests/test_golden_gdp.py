@@ -76,12 +76,16 @@ def test_the_release_is_made_again_for_free_without_the_data(ledger):
 
 
 def test_it_goes_on_at_the_charges_of_before(ledger):
-    release = "release town.csv --ledger".split()
-    laplace = "--epsilon 0.5 --noise laplace --out laplace".split()
+    release = ["release", "town.csv", "--ledger"]
+    laplace = ["--epsilon", "0.5", "--noise", "laplace", "--out", "laplace"]
     # What is abandoned stays spent, and is paid again.
-    assert GAUSSIAN + 2 * LAPLACE > CAPS["town-2026"]
+    assert CAPS["town-2026"] < GAUSSIAN + 2 * LAPLACE
     assert "the budget of epsilon 4 at delta 1e-06" in refused(*release, ledger, *laplace, code=3)
-    ok(*release, ledger, *"--epsilon 1 --release-number 2 --noise gaussian --out more".split())
+    ok(
+        *release,
+        ledger,
+        *["--epsilon", "1", "--release-number", "2", "--noise", "gaussian", "--out", "more"],
+    )
     spent = 2 * GAUSSIAN + LAPLACE
     assert {account.spent for account in accounts(ledger).values()} == {spent}
     with opened(ledger) as record:
