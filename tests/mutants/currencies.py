@@ -129,8 +129,8 @@ CURRENCIES = (
         "a budget of mu^2 is that of twice its epsilon",
         "releases together pass the promise",
         "budget_cap",
-        'whole = guarantee("gaussian", epsilon=epsilon,',
-        'whole = guarantee("gaussian", epsilon=2 * epsilon,',
+        "Cap(currency, 0, epsilon=epsilon,",
+        "Cap(currency, 0, epsilon=2 * epsilon,",
         ("test_accounting.py::test_a_cap_is_converted_at_its_own_delta", "audit:charges"),
     ),
     Mutant(
@@ -140,8 +140,30 @@ CURRENCIES = (
         "for payer in self.payers)",
         "for payer in self.payers[:1])",
         (
-            "test_ledger_parent_history.py::test_any_history_agrees_with_a_brute_model",
+            "test_two_sums.py::test_a_parent_adds_up_the_epsilons_of_all_its_datasets",
             "audit:charges",
+        ),
+    ),
+    Mutant(
+        "a dataset that was charged moves to what the next plan prefers",
+        "a sum of unlike currencies bounds nothing",
+        "registered_caps._registered",
+        "    if not account.spent and cap_counted_in",
+        "    if cap_counted_in",
+        (
+            "test_counted.py::"
+            "test_a_dataset_that_was_not_charged_moves_to_what_the_next_plan_says[alone]",
+        ),
+    ),
+    Mutant(
+        "a parent's other datasets keep their caps where it moves",
+        "charges of one dataset are refused by its parent, or added up in another currency",
+        "registered_caps._registered",
+        "            if other.parent == name:\n",
+        '            if other.parent == name and other.cap.currency == "epsilon":\n',
+        (
+            "test_counted.py::test_a_dataset_that_was_not_charged_moves_to_what_the_next_plan_says"
+            "[with a parent]",
         ),
     ),
 )
