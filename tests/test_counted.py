@@ -2,17 +2,18 @@
 
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from cli_support import CSV, GAUSSIAN_SPEC, ok, refused
 
-from dpquery.measurement.accounting import UNIT, Guarantee, charge_units, guarantee
+from dpquery.measurement.accounting import UNIT, Guarantee, budget_cap, charge_units, guarantee
 from dpquery.measurement.gaussian_curve import epsilon_of_gdp, squared_mu_of
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.plan_file.plan import plan_and_spec, read_plan
-from dpquery.spec.model import Budget, Dataset, Parent
+from dpquery.spec.model import Budget, Dataset, Parent, Privacy
 
 SPEC = GAUSSIAN_SPEC.replace("neighbours: replace", "neighbours: add-remove")
 OPEN = "budget: {epsilon: 4, delta: 1e-6}"
@@ -27,8 +28,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def planned(*options, budget="{epsilon: 4, delta: 1e-6}", parent=""):
+def planned(*options, budget="{epsilon: 4, delta: 1e-6}", parent="", name="town"):
     spec = SPEC.replace("{epsilon: 4, delta: 1e-6}", budget).replace(", version: 1", parent)
+    spec = spec.replace("id: town", f"id: {name}")
     Path("workload.yaml").write_text(spec)
     return ok("plan", "workload.yaml", "--epsilon", 1, *options).out
 
@@ -105,11 +107,58 @@ def test_a_record_in_epsilon_takes_laplace_noise_alone(folder):
 
 def test_a_dataset_on_record_keeps_its_currency(folder):
     planned(budget="{epsilon: 4, delta: 1e-6, accounting: zcdp}")
+    released("gaussian", out="before")
     said = planned()
     assert "losses are added up as rho of zCDP: town is on record so" in " ".join(said.split())
     assert read_plan(Path("dpquery.plan").read_bytes()).accounting == "zcdp"
     assert currencies() == {"town": "rho"}
     assert released("gaussian")["guarantee"]["mechanism"] == "discrete Gaussian"
+
+
+PARENT = ", parent: {id: panel, budget: {epsilon: 8, delta: 1e-6}}"
+
+
+@pytest.mark.parametrize("parent", ["", PARENT], ids=["alone", "with a parent"])
+def test_a_dataset_that_was_not_charged_moves_to_what_the_next_plan_says(folder, parent):
+    """To and fro, its parent and that one's other datasets with it, at caps worked out anew."""
+    family = {"town"}
+    if parent:
+        planned("--time-limit", 0, parent=parent, name="other")
+        family = {"town", "other", "panel"}
+    for accounting, currency in (("zcdp", "rho"), ("gdp", "mu^2"), ("zcdp", "rho")):
+        fixed = f"{{epsilon: 4, delta: 1e-6, accounting: {accounting}}}"
+        planned("--time-limit", 0, budget=fixed, parent=parent)
+        assert currencies() == dict.fromkeys(family, currency)
+        with Ledger.open(Path("state/ledger.db"), create=False) as ledger:
+            caps = {one.account.dataset: one.account.cap for one in ledger.status()}
+        for name in family:
+            promise = Budget(epsilon=Fraction(8 if name == "panel" else 4), delta=DELTA)
+            budget = replace(promise, accounting=accounting)
+            assert caps[name].units == budget_cap(budget, Privacy()).units
+    said = planned("--time-limit", 0, parent=parent)
+    assert "mu^2 of GDP: the plan prefers Gaussian noise" in " ".join(said.split())
+    assert currencies() == dict.fromkeys(family, "mu^2")
+    released("gaussian")
+    fixed = "{epsilon: 4, delta: 1e-6, accounting: zcdp}"
+    Path("workload.yaml").write_text(
+        Path("workload.yaml").read_text().replace("{epsilon: 4, delta: 1e-6}", fixed)
+    )
+    refused("plan", "workload.yaml", code=5)
+
+
+def test_a_plan_looks_at_the_ledger_once_before_it_searches(folder, monkeypatch):
+    opened, real = [], Ledger.open.__func__
+
+    def counting(cls, path, *, create, **terms):
+        opened.append(create)
+        return real(cls, path, create=create, **terms)
+
+    monkeypatch.setattr(Ledger, "open", classmethod(counting))
+    planned("--time-limit", 0)
+    assert opened == [True, True]  # what registration would say, and registration
+    opened.clear()
+    planned("--time-limit", 0)
+    assert opened == [False, True, True]  # what is on record
 
 
 def test_a_dataset_takes_the_currency_of_its_parent(folder):

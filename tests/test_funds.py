@@ -162,7 +162,7 @@ def test_the_tighter_of_both_caps_speaks(own, parents):
     told = room_words(room, "more like it")
     whose = "" if own < parents else " for all datasets of panel together"
     assert told == f"2 more like it fit what is left{whose}, or one at epsilon 1"
-    sentence = taken_words(UNIT // 2, account, parent=parent)
+    sentence = taken_words(UNIT // 2, account, pure=None, parent=parent)
     assert ("of the budget of panel;" in sentence) is (own > parents)
     assert "on dataset wave up to this release, and epsilon" in sentence
     assert "on all datasets of panel together" in sentence

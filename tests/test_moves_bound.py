@@ -13,7 +13,7 @@ from dpquery.operators.factors import Identity
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import Prefix
 from dpquery.strategy.algebra.move_budgets import move_budgets
-from dpquery.strategy.bounds.lower_bounds import lower_bound
+from dpquery.strategy.bounds.lower_bounds import lower_bound, moved_bound
 from dpquery.strategy.errors.expected_error import expected_error, weighted_queries
 from dpquery.strategy.goals.goals import largest_standard_error
 from dpquery.strategy.optimize.opt_0_moves import moves_optimum
@@ -130,11 +130,28 @@ def test_records_that_never_leave_are_bound_apart_from_those_that_enter():
     assert lower_bound(V, "moves").loss >= lower_bound(V).loss
 
 
-def test_where_no_bound_is_known_none_is_claimed():
+@changes
+@pytest.mark.parametrize("seed", range(6))
+def test_a_bound_for_records_that_enter_gives_one_for_those_that_move(seed, change):
+    """Never above the optimum, and near it where a record is a small part of the workload."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 9))
+    factor = Prefix(n) if seed % 2 else Identity(n)
+    G = gram(Workload((n,), (product((n,), {0: factor}),), (float(rng.uniform(0.1, 9)),)))
+    optimum = moves_optimum(G.dense(), change).loss
+    moved = moved_bound(lower_bound(G), G)
+    assert moved is None or moved.loss <= optimum * (1 + 1e-6)
+    wide = gram(Workload((64,), (product((64,), {0: Identity(64)}),), (1.0,)))
+    moved, entering = moved_bound(lower_bound(wide), wide), lower_bound(wide)
+    assert moved.loss > 0.9 * entering.loss
+
+
+def test_a_wide_domain_is_bound_by_what_holds_for_records_that_enter():
     shape = (40, 40)
-    workload = Workload(shape, (product(shape, {0: Prefix(40), 1: Prefix(40)}),), (1.0,))
-    assert lower_bound(gram(workload), "moves within") is None
-    assert lower_bound(gram(workload), "moves") is not None
+    V = gram(Workload(shape, (product(shape, {0: Prefix(40), 1: Prefix(40)}),), (1.0,)))
+    entering = lower_bound(V).loss
+    for change in ("moves", "moves within"):
+        assert 1.3 * entering < lower_bound(V, change).loss < 2 * entering
 
 
 @changes

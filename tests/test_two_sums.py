@@ -4,10 +4,11 @@ Mechanisms with two or three outcomes, so that all of it is a sum: the adversary
 then picks the next mechanism that the account admits, or stops. Its best strategy is found by going
 through all of them, and what it reaches, the sum of (P - exp(epsilon) Q)+ over all transcripts, is
 compared with the cap's delta. The account is the ledger's; filters that are wrong must be caught.
+The adversary is the audit's, a step longer.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -16,108 +17,38 @@ from ledgers import opened
 from scipy.special import logsumexp
 from scipy.stats import norm
 
+from dpquery.audit.checks.both_sums import COINS, DELTA, EPSILON, fresh_account, worst
 from dpquery.exceptions import BudgetExceededError
-from dpquery.measurement.accounting import UNIT, Cap, Price, budget_cap
-from dpquery.measurement.gaussian_curve import squared_mu_of_pure
+from dpquery.measurement.accounting import UNIT, Cap, Price, budget_cap, charge_units
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.registered_caps import ParentCap
 from dpquery.spec.model import Budget, Privacy
 
-EPSILON, DELTA = Fraction(1), Fraction("0.03")
 ORDERS = 1 + np.geomspace(1e-4, 1e4, 400)
-
-
-@dataclass(frozen=True)
-class Coin:
-    """Outcomes with their probabilities under either dataset, and what it is charged."""
-
-    p: tuple[float, ...]
-    q: tuple[float, ...]
-    pure: int | None
-    rho: int
-    squared_mu: int
-
-    def units(self, currency):
-        return self.rho if currency == "rho" else self.squared_mu
-
-    def swapped(self):
-        return replace(self, p=self.q, q=self.p)
-
-
-def randomised_response(epsilon):
-    p = 1 / (1 + math.exp(-float(epsilon)))
-    return Coin(
-        (p, 1 - p),
-        (1 - p, p),
-        math.ceil(epsilon * UNIT),
-        math.ceil(epsilon**2 / 2 * UNIT),
-        math.ceil(squared_mu_of_pure(epsilon) * UNIT),
-    )
-
-
-def bounded_noise(mu):
-    """Gaussian noise of which three ranges are seen: mu-GDP, and so mu^2 / 2-zCDP."""
-    cuts = norm.cdf([-0.5 * mu, 1.8 + mu / 2])
-    moved = norm.cdf([-1.5 * mu, 1.8 - mu / 2])
-    p, q = (np.diff([0, *c, 1]) for c in (cuts, moved))
-    units = math.ceil(Fraction(mu) ** 2 * UNIT)
-    return Coin(tuple(p), tuple(q), None, math.ceil(Fraction(units, 2)), units)
-
-
-MENU = [
-    randomised_response(Fraction(1)),
-    randomised_response(Fraction(1, 2)),
-    randomised_response(Fraction(1, 4)),
-    bounded_noise(0.62),
-    bounded_noise(0.31),
-]
-MENU += [coin.swapped() for coin in MENU]
-
-
-def worst(account, admits, charged, p=1.0, q=1.0, depth=5):
-    """The most that any strategy reaches from here, in so many steps."""
-    best = max(0.0, p - math.exp(EPSILON) * q)
-    if depth:
-        for coin in MENU:
-            units = coin.units(account.cap.currency)
-            if admits(account, units, coin.pure):
-                after = charged(account, units, coin.pure)
-                best = max(
-                    best,
-                    sum(
-                        worst(after, admits, charged, p * a, q * b, depth - 1)
-                        for a, b in zip(coin.p, coin.q, strict=True)
-                    ),
-                )
-    return best
-
-
-def fresh(accounting, epsilon=EPSILON, delta=DELTA):
-    cap = budget_cap(Budget(epsilon=epsilon, delta=delta, accounting=accounting), Privacy())
-    return Account("people", cap)
 
 
 @pytest.mark.parametrize("accounting", ["zcdp", "gdp"])
 def test_no_adversary_reaches_more_than_delta(accounting):
-    account = fresh(accounting)
-    assert 0 < worst(account, Account.admits, Account.charged, depth=4) <= float(DELTA)
+    account = fresh_account(accounting)
+    assert 0 < worst(account, Account.admits, Account.charged, steps=4) <= float(DELTA)
 
 
 def test_the_mechanisms_are_what_they_are_charged_for():
-    for coin in MENU:
+    for coin in COINS:
         p, q = np.array(coin.p), np.array(coin.q)
+        rho, squared_mu = (charge_units(coin.spent, sum_of) / UNIT for sum_of in ("rho", "mu^2"))
         for a, b in ((p, q), (q, p)):
             terms = np.outer(ORDERS - 1, np.log(a / b)) + np.log(a)
             divergence = logsumexp(terms, axis=1) / (ORDERS - 1)
-            assert (divergence <= ORDERS * coin.rho / UNIT * (1 + 1e-9)).all()
+            assert (divergence <= ORDERS * rho * (1 + 1e-9)).all()
             order = np.argsort(-a / b)  # the corners of the trade-off curve
             power, level = np.cumsum(a[order])[:-1], np.cumsum(b[order])[:-1]
-            mu = math.sqrt(coin.squared_mu / UNIT)
+            mu = math.sqrt(squared_mu)
             assert (norm.ppf(power) - norm.ppf(level) <= mu * (1 + 1e-9)).all()
-        if coin.pure is not None:
-            assert np.abs(np.log(p / q)).max() <= coin.pure / UNIT * (1 + 1e-9)
-    assert np.abs(np.log(np.array(MENU[3].p) / MENU[3].q)).max() > EPSILON
+        if coin.spent.kind == "pure":
+            assert np.abs(np.log(p / q)).max() <= coin.spent.amount * (1 + 1e-9)
+    assert np.abs(np.log(np.array(COINS[3].p) / COINS[3].q)).max() > EPSILON
 
 
 def forgets_that_a_release_was_not_pure(account, units, pure):
@@ -145,11 +76,11 @@ def never_mind_the_pure_sum(account, units, pure):
     ],
 )
 def test_a_wrong_filter_is_caught(accounting, admits, charged):
-    assert worst(fresh(accounting), admits, charged, depth=3) > 1.2 * float(DELTA)
+    assert worst(fresh_account(accounting), admits, charged, steps=3) > 1.2 * float(DELTA)
 
 
 def test_pure_releases_alone_fill_the_epsilon_of_the_cap_exactly():
-    account, tenth = fresh("zcdp", Fraction(1), Fraction(1, 10**9)), UNIT // 10
+    account, tenth = fresh_account("zcdp"), UNIT // 10
     for _ in range(10):
         assert account.admits(account.cap.units, tenth)
         account = account.charged(account.cap.units, tenth)
@@ -159,7 +90,7 @@ def test_pure_releases_alone_fill_the_epsilon_of_the_cap_exactly():
 
 
 def test_after_a_release_that_is_not_pure_only_the_sum_in_the_currency_counts():
-    account = fresh("zcdp")
+    account = fresh_account("zcdp")
     mixed = account.charged(1, UNIT // 10).charged(1, None)
     assert not mixed.admits(account.cap.units, 1)
     assert mixed.admits(account.cap.units - 2, None)

@@ -1,7 +1,7 @@
 """plan() as a straight line: the best strategy for a workload, without any data."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -35,11 +35,11 @@ from dpquery.plan_file.plan import PLAN_MARK, Plan, write_plan
 from dpquery.plan_file.rap_settings import MechanismChoice
 from dpquery.planning.comparison import MechanismRequest, beside_rap, stage_for, with_rap
 from dpquery.planning.countable import compile_countable
-from dpquery.planning.counted import Counted, by_noise, settled_accounting
+from dpquery.planning.counted import SUMS, Counted, by_noise, settled_accounting
 from dpquery.planning.figures import planned, solution_check
 from dpquery.planning.plan_report import PlanReport, Terms, report_of
 from dpquery.planning.targets import goal_of, parse_sweep, parse_targets
-from dpquery.spec.model import Spec
+from dpquery.spec.model import Accounting, Spec
 from dpquery.spec.parsing.spec import load_spec
 from dpquery.spec.problems import one_of
 from dpquery.strategy.noise_kinds import Noise
@@ -110,7 +110,8 @@ def plan(
     at_delta = spec.privacy.delta if named_delta is None else named_delta
     goals, points = parse_targets(targets, spec, minimised), parse_sweep(sweep)
     stage = stage_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=bool(goals))
-    _would_register(ledger, spec, change=change_cap)
+    possible = tuple(SUMS) if counted is None else (counted.accounting,)
+    funds = _would_register(ledger, spec, possible, change=change_cap)
     noises, at_epsilon = _noises(spec), shown or Fraction(1)
     selections = select(
         compiled.workload,
@@ -128,7 +129,7 @@ def plan(
     complete = Plan(__version__, name, spec.text, spec.files, minimised, goals, seed, chosen)
     terms = Terms(shown, at_delta, points)
     counted = counted or by_noise(complete, spec, compiled.workload, terms)
-    reported = _Reporter(ledger, spec, compiled.workload, terms, change_cap)
+    reported = _Reporter(funds, spec, compiled.workload, terms)
     report = reported(complete, counted)
     report = with_rap(report, stage, request=request, time_limit=time_limit)
     if (by_rap := counted.given_up_for(report.plan)) is not None:
@@ -143,17 +144,15 @@ def plan(
 class _Reporter:
     """Reports a plan by what losses are added up as, and by what the ledger has room for then."""
 
-    ledger: Path
+    funds: Mapping[Accounting, Funds]
     spec: Spec
     workload: Workload
     terms: Terms
-    change: bool
 
     def __call__(self, plan: Plan, counted: Counted) -> PlanReport:
         """Return the report."""
         spec = self.spec.counted_in(counted.accounting)
-        funds = _would_register(self.ledger, spec, change=self.change)
-        noted = counted.noted(plan)
+        funds, noted = self.funds[counted.accounting], counted.noted(plan)
         return report_of(noted, spec, self.workload, funds, self.terms, counted.words)
 
 
@@ -170,12 +169,24 @@ def _currencies(ledger_path: Path) -> dict[str, accounting.Currency]:
         return ledger.currencies()
 
 
-def _would_register(ledger_path: Path, spec: Spec, *, change: bool) -> Funds:
-    """Return the accounts that the dataset will be charged to; refused as `_register` would be."""
-    cap = accounting.budget_cap(spec.budget, spec.privacy)
-    parent = parent_cap(spec.dataset, spec.privacy)
+def _would_register(
+    ledger_path: Path, spec: Spec, possible: Sequence[Accounting], *, change: bool
+) -> dict[Accounting, Funds]:
+    """Return the accounts that the dataset will be charged to, by what losses are added up as.
+
+    Refused as `_register` would be.
+    """
+    funds = {}
     with Ledger.open(ledger_path, create=True) as ledger:
-        return ledger.check_registration(spec.dataset.id, cap, parent=parent, changes=change)
+        for kind in possible:
+            counted = spec.counted_in(kind)
+            funds[kind] = ledger.check_registration(
+                spec.dataset.id,
+                accounting.budget_cap(counted.budget, spec.privacy),
+                parent=parent_cap(counted.dataset, spec.privacy),
+                changes=change,
+            )
+    return funds
 
 
 def _register(ledger_path: Path, spec: Spec, *, change: bool) -> None:

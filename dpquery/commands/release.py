@@ -35,6 +35,7 @@ from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.funds import Room, price_against
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.mechanisms.choose import chosen_mechanism, remark_on
+from dpquery.mechanisms.linear import linear_queries
 from dpquery.mechanisms.release_content import ReleaseRequest
 from dpquery.plan_file.plan import plan_and_spec, read_plan_file
 from dpquery.plan_file.rap_settings import MechanismChoice
@@ -149,7 +150,13 @@ def release(
     check_target(directory, key=chosen.query.key, replace=replace)
     with Ledger.open(ledger_place(ledger_path), create=False) as ledger:
         ledger.check_replaced(directory)
-        measured = measure(as_data(data), chosen.query, ledger=ledger, memory=rows_bytes)
+        measured = measure(
+            as_data(data),
+            chosen.query,
+            ledger=ledger,
+            memory=rows_bytes,
+            others=linear_queries(plan, spec, terms, other_than=chosen.query),
+        )
         funds = ledger.funds(spec.dataset.id)
     result = chosen.make(measured, level=confidence or LEVEL)
     write_release(

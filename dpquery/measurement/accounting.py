@@ -15,7 +15,7 @@ evaluates the bound there: no rounding in the search can make a result unsafe.
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
@@ -372,8 +372,19 @@ def budget_cap(budget: Budget, privacy: Privacy) -> Cap:
         raise ValueError("a budget declares epsilon or rho")
     if currency == "epsilon":
         return Cap(currency, math.floor(epsilon * UNIT), epsilon=epsilon, unit=unit)
-    whole = guarantee("gaussian", epsilon=epsilon, delta=delta, accounting=budget.counted)
-    return Cap(currency, math.floor(whole.amount * UNIT), epsilon=epsilon, delta=delta, unit=unit)
+    return cap_counted_in(Cap(currency, 0, epsilon=epsilon, delta=delta, unit=unit), currency)
+
+
+def cap_counted_in(cap: Cap, currency: Currency) -> Cap:
+    """Return the cap of the same promise in another currency, rounded down.
+
+    A cap without an epsilon or a delta is of one currency alone, and returned as it is.
+    """
+    if cap.epsilon is None or not cap.delta or currency == "epsilon":
+        return cap
+    kind: Accounting = "gdp" if currency == "mu^2" else "zcdp"
+    whole = guarantee("gaussian", epsilon=cap.epsilon, delta=cap.delta, accounting=kind)
+    return replace(cap, currency=currency, units=math.floor(whole.amount * UNIT))
 
 
 def units_text(units: int) -> str:

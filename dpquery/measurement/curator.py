@@ -3,7 +3,7 @@
 What leaves this module is the noisy measurement alone. Everything after it is post-processing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,7 +20,7 @@ from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.counting.locations import Data
 from dpquery.measurement.counting.tabulate import check_header, check_table_sizes, tabulate
 from dpquery.measurement.ledger.charge_checks import NoRoomError
-from dpquery.measurement.ledger.funds import epsilon_text
+from dpquery.measurement.ledger.funds import Funds, epsilon_text
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
 from dpquery.measurement.noise.calibration import CalibratedNoise, Calibration, calibration
@@ -126,7 +126,12 @@ class LinearQuery:
 
 
 def measure(
-    data: Data, query: Query, *, ledger: Ledger, memory: int = MAX_STATE_BYTES
+    data: Data,
+    query: Query,
+    *,
+    ledger: Ledger,
+    memory: int = MAX_STATE_BYTES,
+    others: Iterable[Query] = (),
 ) -> StoredMeasurement:
     """Return the noisy measurement of a query, charging the ledger before the data is read.
 
@@ -140,9 +145,10 @@ def measure(
         query: what is measured, and how it is made private.
         ledger: open, with the dataset registered.
         memory: bytes of rows of persons that are held at a time.
+        others: what could be released in its place, looked at where the charge is refused.
 
     Raises:
-        BudgetExceededError: the cap has no room for the charge.
+        BudgetExceededError: the cap has no room for the charge; what fits is named.
         DataError: the file cannot be read, or lacks a declared column.
         LedgerError: the dataset is not registered, or the ledger cannot be used.
         PlanConflictError: the record has another cap, unit, parent or charge than the query.
@@ -155,7 +161,7 @@ def measure(
     """
     dataset, key = query.spec.dataset.id, query.key
     guarantee, subsets = query.guarantee, query.subsets
-    with ledger.hold(key), _told_what_fits(query, ledger):
+    with ledger.hold(key), _told_what_fits(query, others, ledger):
         price = _price(query, ledger, query.guarantee)
         stored = ledger.lookup(dataset, key=key, price=price)
         if stored is not None:
@@ -191,17 +197,31 @@ def _price(query: Query, ledger: Ledger, guarantee: Guarantee) -> Price:
 
 
 @contextmanager
-def _told_what_fits(query: Query, ledger: Ledger) -> Iterator[None]:
-    """Add to a refusal the largest epsilon that would still be accepted, and how to ask for it."""
+def _told_what_fits(query: Query, others: Iterable[Query], ledger: Ledger) -> Iterator[None]:
+    """Add to a refusal the largest epsilons that would still be accepted, and how to ask for them.
+
+    One kind of noise may fit where another does not: they are charged by different sums.
+    """
     try:
         yield
     except NoRoomError as refusal:
-        room = refusal.funds.room_for(
-            lambda epsilon: _price(query, ledger, query.guarantee_at(epsilon)),
-            epsilon=query.guarantee.epsilon,
-        )
-        remedy = "no epsilon is small enough to fit" if refusal.funds.remaining else ""
-        if room.largest is not None:
-            fitting = f"--epsilon {epsilon_text(room.largest)} {query.option}"
-            remedy = f"the largest that still fits is {fitting}"
+        fitting = [_fitting(one, refusal.funds, ledger) for one in (query, *others)]
+        remedy = "; so does ".join(options for options in fitting if options)
+        if remedy:
+            remedy = f"the largest that still fits is {remedy}"
+        elif refusal.funds.remaining:
+            remedy = "no epsilon is small enough to fit"
         raise BudgetExceededError(refusal.with_remedy(remedy)) from None
+
+
+def _fitting(query: Query, funds: Funds, ledger: Ledger) -> str:
+    """Return the options of the largest release like a query that fits; nothing if none does."""
+
+    def price_at(epsilon: Fraction) -> Price:
+        return _price(query, ledger, query.guarantee_at(epsilon))
+
+    try:
+        room = funds.room_for(price_at, epsilon=query.guarantee.epsilon)
+    except BudgetExceededError:  # of a kind that the cap is never charged for
+        return ""
+    return "" if room.largest is None else f"--epsilon {epsilon_text(room.largest)} {query.option}"

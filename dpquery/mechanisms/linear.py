@@ -1,7 +1,7 @@
 """Carry out a linear strategy: least squares, and an exact standard error on every answer."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dpquery.exceptions import SpecError
@@ -9,6 +9,7 @@ from dpquery.measurement import accounting
 from dpquery.measurement.curator import LinearQuery
 from dpquery.measurement.ledger.ledger import StoredMeasurement
 from dpquery.measurement.noise.calibration import calibrated_noise, sound_change
+from dpquery.measurement.query import Query
 from dpquery.mechanisms.extra_columns import ExtraColumns, check_columns, extra_columns
 from dpquery.mechanisms.release_content import (
     ReleaseContent,
@@ -188,6 +189,23 @@ def linear_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> LinearM
     check_columns(request.columns, strategy)
     query = LinearQuery(spec, compiled, strategy, mechanism, request.release)
     return LinearMechanism(plan, priced, query, request.columns)
+
+
+def linear_queries(
+    plan: Plan, spec: Spec, request: ReleaseRequest, *, other_than: Query
+) -> Iterator[LinearQuery]:
+    """Yield what the plan's linear strategies would measure for a request, with either noise.
+
+    What has the option of the query that is left out, or cannot be drawn, is left out too.
+    """
+    for selection in plan.selections:
+        try:
+            wanted = replace(request, noise=selection.noise, columns=())
+            query = linear_mechanism(plan, spec, wanted).query
+        except SpecError:
+            continue
+        if query.option != other_than.option:
+            yield query
 
 
 def check_solution(

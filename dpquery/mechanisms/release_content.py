@@ -70,4 +70,4 @@ def cumulative_words(measured: StoredMeasurement, plan: Plan) -> str:
     account, parent = measured.account, measured.parent
     if plan.exact_words:
         return exact_words(account, parent=parent)
-    return taken_words(measured.charged, account, parent=parent)
+    return taken_words(measured.charged, account, pure=measured.pure, parent=parent)

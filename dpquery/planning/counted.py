@@ -22,7 +22,8 @@ from dpquery.strategy.noise_kinds import Noise
 
 CHEAPEST: dict[Noise, Accounting] = {"laplace": "zcdp", "gaussian": "gdp"}
 """In what each kind of noise takes the least of a budget with a delta."""
-_SUMS: dict[Accounting, str] = {"zcdp": "rho of zCDP", "gdp": "mu^2 of GDP"}
+SUMS: dict[Accounting, str] = {"zcdp": "rho of zCDP", "gdp": "mu^2 of GDP"}
+"""What losses are added up as where a plan is free to choose, in words."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Counted:
         """What to say of it; nothing where the spec says it."""
         if not self.reason:
             return ""
-        return f"losses are added up as {_SUMS[self.accounting]}: {self.reason}"
+        return f"losses are added up as {SUMS[self.accounting]}: {self.reason}"
 
     def noted(self, plan: Plan) -> Plan:
         """Return a plan that keeps it, where its spec does not say it."""
@@ -74,7 +75,7 @@ def settled_accounting(
     if spec.accounting is not None:
         return Counted(spec.accounting)
     parent = spec.dataset.parent
-    kinds: dict[Currency, Accounting] = {CURRENCIES[kind]: kind for kind in _SUMS}
+    kinds: dict[Currency, Accounting] = {CURRENCIES[kind]: kind for kind in SUMS}
     for name in [spec.dataset.id, *([] if parent is None else [parent.id])]:
         if name in currencies and (kind := kinds.get(currencies[name])) is not None:
             return Counted(kind, f"{name} is on record so")
@@ -90,32 +91,20 @@ class _Offer:
     Attributes:
         selection: the strategy.
         shares: prices it.
-        units: its price at the guarantee; None where its noise cannot be drawn there.
-        asked: that guarantee's epsilon, and the unit noise there.
+        asked: the guarantee's epsilon, and the unit noise there.
+        share: what it takes of the whole budget there; infinite where its noise cannot be drawn.
     """
 
     selection: PlannedSelection
     shares: BudgetShares
-    units: int | None
     asked: AtShare
+    share: float
 
-    @property
-    def share(self) -> Fraction:
-        """Its price over the whole cap: what is added up, in the accounting that suits it."""
-        whole = max(1, self.shares.cap.units)
-        return Fraction(whole if self.units is None else self.units, whole)
-
-    @property
-    def too_dear(self) -> bool:
-        """Whether the whole budget does not pay for it, by either sum."""
-        return self.shares.share_at(self.selection, self.asked.epsilon) > 1
-
-    def score_at(self, share: Fraction) -> float:
+    def score_at(self, share: float) -> float:
         """Return what the plan minimises where so much of the budget is spent."""
         bought: AtShare | None = self.asked
         if share < self.share:
-            units = int(share * self.shares.cap.units)
-            bought = self.shares.bought(self.selection, units, near=self.asked.epsilon)
+            bought = self.shares.bought(self.selection, share, near=self.asked.epsilon)
         score = self.selection.score
         return math.inf if bought is None or score is None else bought.std * score
 
@@ -139,9 +128,9 @@ def by_noise(plan: Plan, spec: Spec, workload: Workload, terms: Terms) -> Counte
     ]
     least = min(offer.share for offer in offers)
     if plan.targets and terms.epsilon is None:
-        best = min(offers, key=lambda offer: (offer.too_dear, offer.share))
+        best = min(offers, key=lambda offer: (offer.share > 1, offer.share))
     else:
-        best = min(offers, key=lambda offer: (offer.too_dear, offer.score_at(least)))
+        best = min(offers, key=lambda offer: (offer.share > 1, offer.score_at(least)))
     noise = best.selection.noise
     reason = f"the plan prefers {noise.capitalize()} noise, which takes least in it"
     return Counted(CHEAPEST[noise], reason, settled=False)
@@ -155,6 +144,5 @@ def _offer(
     if epsilon is None and plan.targets:
         epsilon = least_epsilon(selection, counted, delta=terms.delta)
     epsilon = epsilon or Fraction(1)
-    drawn = not math.isinf(shares.share_at(selection, epsilon))
-    units = shares.pricing(selection)(epsilon).units if drawn else None
-    return _Offer(selection, shares, units, shares.at(selection, epsilon))
+    share = shares.share_at(selection, epsilon)
+    return _Offer(selection, shares, shares.at(selection, epsilon), share)

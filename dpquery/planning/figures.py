@@ -212,7 +212,7 @@ class BudgetShares:
         return price_at
 
     def share(self, price: accounting.Price) -> float:
-        """Return what a price is of the whole budget."""
+        """Return what a price is of the whole budget, by the sum of which it takes less."""
         return accounting.share_of_cap(price, self.cap)
 
     def share_at(self, selection: PlannedSelection, epsilon: Fraction) -> float:
@@ -220,14 +220,10 @@ class BudgetShares:
         price = _price_or_none(self.pricing(selection), epsilon)
         return math.inf if price is None else self.share(price)
 
-    def bought(self, selection: PlannedSelection, units: int, *, near: Fraction) -> AtShare | None:
-        """Return what so many units buy: the largest epsilon of three digits that costs no more."""
-        price_at = self.pricing(selection)
-        epsilon = largest_epsilon(lambda at: price_at(at).units <= units, near=near)
-        return None if epsilon is None else self.at(selection, epsilon)
-
-    def worth(self, selection: PlannedSelection, share: float, *, near: Fraction) -> AtShare | None:
-        """Return what a share buys, by the same sum that `share` goes by; see `bought`."""
+    def bought(
+        self, selection: PlannedSelection, share: float, *, near: Fraction
+    ) -> AtShare | None:
+        """Return what a share of the budget buys: the largest epsilon of three digits within it."""
         price_at = self.pricing(selection)
         epsilon = largest_epsilon(lambda at: self.share(price_at(at)) <= share, near=near)
         return None if epsilon is None else self.at(selection, epsilon)
@@ -253,13 +249,13 @@ def prices(
     shares = BudgetShares(spec, workload, delta)
     selections = [one for one in plan.selections if one.noise == "laplace" or delta > 0]
     priced = [_price_or_none(shares.pricing(selection), epsilon) for selection in selections]
-    least = min((price.units for price in priced if price is not None), default=0)
+    least = min((shares.share(price) for price in priced if price is not None), default=0.0)
 
     def at_budget(selection: PlannedSelection, price: accounting.Price | None) -> SelectionAtBudget:
-        asked = shares.at(selection, epsilon)
-        cheapest = price is not None and price.units == least
-        equal = asked if cheapest else shares.bought(selection, least, near=epsilon)
-        share = math.inf if price is None else shares.share(price)
+        asked, share = shares.at(selection, epsilon), math.inf
+        if price is not None:
+            share = shares.share(price)
+        equal = asked if share == least else shares.bought(selection, least, near=epsilon)
         return SelectionAtBudget(selection, asked.std, share, epsilon, equal)
 
     def order(one: SelectionAtBudget) -> tuple[bool, bool, float]:
@@ -297,7 +293,7 @@ def exchanges(priced: Sequence[SelectionAtBudget], shares: BudgetShares) -> dict
     def bought(buyer: SelectionAtBudget, payer: SelectionAtBudget) -> AtShare | None:
         if payer.share > 1:
             return None
-        return shares.worth(buyer.selection, payer.share, near=payer.epsilon)
+        return shares.bought(buyer.selection, payer.share, near=payer.epsilon)
 
     return {
         other.selection.noise: Exchange(bought(other, best), bought(best, other))

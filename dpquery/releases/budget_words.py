@@ -11,11 +11,12 @@ from dpquery.measurement.ledger.funds import Room, cap_text, epsilon_spent, epsi
 from dpquery.releases.formatting import percent
 
 
-def taken_words(charged: int, account: Account, *, parent: Account | None) -> str:
+def taken_words(charged: int, account: Account, *, pure: int | None, parent: Account | None) -> str:
     """Return what a release takes and all that is spent with it, in one sentence.
 
     Args:
         charged: to the release, in units.
+        pure: its epsilon where its guarantee is pure, in units of 1e-18.
         account: the dataset's, as the release left it.
         parent: its parent's then, if it has one; where less is left there, it has the first word.
     """
@@ -23,7 +24,7 @@ def taken_words(charged: int, account: Account, *, parent: Account | None) -> st
     if parent is not None and parent.remaining < account.remaining:
         decisive, whose = parent, f" of {parent.dataset}"
     text = (
-        f"this release takes {percent(_share(charged, decisive))} of the budget{whose}; "
+        f"this release takes {percent(float(decisive.share(charged, pure)))} of the budget{whose}; "
         f"{_spent(account)} has been spent on dataset {account.dataset} up to this release"
     )
     if parent is None:
@@ -85,10 +86,6 @@ def left_words(account: Account, epsilon: Fraction | None) -> str:
     if epsilon is None:
         return f"{'almost ' if account.share_spent < 1 else ''}nothing {whole}"
     return f"epsilon {epsilon_text(epsilon)} {whole}"
-
-
-def _share(units: int, account: Account) -> float:
-    return units / max(1, account.cap.units)
 
 
 def _spent(account: Account) -> str:

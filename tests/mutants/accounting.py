@@ -306,8 +306,8 @@ ACCOUNTING = (
         "a cap is converted at the larger of two deltas",
         "more can be spent than the budget's own delta allows",
         "budget_cap",
-        "epsilon=epsilon, delta=delta, accounting",
-        "epsilon=epsilon, delta=max(delta, privacy.delta), accounting",
+        "epsilon=epsilon, delta=delta, unit",
+        "epsilon=epsilon, delta=max(delta, privacy.delta), unit",
         ("test_accounting.py::test_a_cap_is_converted_at_its_own_delta",),
     ),
     Mutant(

@@ -44,6 +44,7 @@ CURRENCIES = (
         (
             "test_counted.py::test_amounts_of_one_kind_are_charged_in_the_others_only_as_far_as"
             "_is_proven",
+            "audit:charges",
         ),
     ),
     Mutant(
@@ -52,7 +53,10 @@ CURRENCIES = (
         "laplace_squared_mu",
         "HALF_PI_ABOVE * squared",
         "squared",
-        ("test_accounting.py::test_squared_mu_is_to_the_last_unit_what_it_was_worked_out_to_be",),
+        (
+            "test_accounting.py::test_squared_mu_is_to_the_last_unit_what_it_was_worked_out_to_be",
+            "audit:charges",
+        ),
     ),
     Mutant(
         "a pure epsilon costs half of its mu",
@@ -60,7 +64,10 @@ CURRENCIES = (
         "squared_mu_of_pure",
         "    return Fraction(_last(shortfall, 4 * _UNIT * near**2) + 1, _UNIT)",
         "    return Fraction(_last(shortfall, 4 * _UNIT * near**2) // 4 + 1, _UNIT)",
-        ("test_accounting.py::test_squared_mu_is_to_the_last_unit_what_it_was_worked_out_to_be",),
+        (
+            "test_accounting.py::test_squared_mu_is_to_the_last_unit_what_it_was_worked_out_to_be",
+            "audit:charges",
+        ),
     ),
     Mutant(
         "discrete Gaussian noise is charged in mu^2 as twice its rho",
@@ -80,6 +87,7 @@ CURRENCIES = (
         (
             "test_two_sums.py::test_no_adversary_reaches_more_than_delta",
             "test_two_sums.py::test_one_release_that_is_not_pure_ends_the_sum_of_epsilons_for_good",
+            "audit:charges",
         ),
     ),
     Mutant(
@@ -88,7 +96,10 @@ CURRENCIES = (
         "Account.over",
         "            sums.append((pure, most - self.pure))\n",
         "            sums.append((pure, most))\n",
-        ("test_two_sums.py::test_pure_releases_alone_fill_the_epsilon_of_the_cap_exactly",),
+        (
+            "test_two_sums.py::test_pure_releases_alone_fill_the_epsilon_of_the_cap_exactly",
+            "audit:charges",
+        ),
     ),
     Mutant(
         "a parent takes over no sum of epsilons",
@@ -113,5 +124,46 @@ CURRENCIES = (
         "        if name in currencies and",
         "        if not name and name in currencies and",
         ("test_counted.py::test_a_dataset_on_record_keeps_its_currency",),
+    ),
+    Mutant(
+        "a budget of mu^2 is that of twice its epsilon",
+        "releases together pass the promise",
+        "budget_cap",
+        "Cap(currency, 0, epsilon=epsilon,",
+        "Cap(currency, 0, epsilon=2 * epsilon,",
+        ("test_accounting.py::test_a_cap_is_converted_at_its_own_delta", "audit:charges"),
+    ),
+    Mutant(
+        "a dataset is charged to itself and not to its parent where the parent is short",
+        "several datasets spend one budget each on the same people",
+        "Funds.fits",
+        "for payer in self.payers)",
+        "for payer in self.payers[:1])",
+        (
+            "test_two_sums.py::test_a_parent_adds_up_the_epsilons_of_all_its_datasets",
+            "audit:charges",
+        ),
+    ),
+    Mutant(
+        "a dataset that was charged moves to what the next plan prefers",
+        "a sum of unlike currencies bounds nothing",
+        "registered_caps._registered",
+        "    if not account.spent and cap_counted_in",
+        "    if cap_counted_in",
+        (
+            "test_counted.py::"
+            "test_a_dataset_that_was_not_charged_moves_to_what_the_next_plan_says[alone]",
+        ),
+    ),
+    Mutant(
+        "a parent's other datasets keep their caps where it moves",
+        "charges of one dataset are refused by its parent, or added up in another currency",
+        "registered_caps._registered",
+        "            if other.parent == name:\n",
+        '            if other.parent == name and other.cap.currency == "epsilon":\n',
+        (
+            "test_counted.py::test_a_dataset_that_was_not_charged_moves_to_what_the_next_plan_says"
+            "[with a parent]",
+        ),
     ),
 )

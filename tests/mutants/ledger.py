@@ -40,9 +40,9 @@ LEDGER = (
         "a refusal comes after the header is read",
         "whether a release can be paid for depends on the file",
         "measure",
-        "    with ledger.hold(key), _told_what_fits(query, ledger):\n",
+        "    with ledger.hold(key), _told_what_fits(query, others, ledger):\n",
         "    check_header(data, query.spec)\n"
-        "    with ledger.hold(key), _told_what_fits(query, ledger):\n",
+        "    with ledger.hold(key), _told_what_fits(query, others, ledger):\n",
         (
             "test_bad_input.py::test_a_release_past_the_budget_is_refused_before_the_data_are_opened",
             "test_release_protocol.py::test_the_same_release_needs_neither_the_data_nor_money",

@@ -138,11 +138,11 @@ LEDGER_STORAGE = (
         "a dataset takes another cap when it is planned again",
         "editing the spec gives budget back",
         "_registered",
-        "    if recorded == declared:\n        return\n    in_rho",
+        "    if recorded == declared:\n        return\n    if not account.spent",
         "    if recorded != declared and recorded.currency == declared.currency:\n"
         '        yield "change-cap", cap_fields(name, declared)\n'
         "        return\n"
-        "    if recorded == declared:\n        return\n    in_rho",
+        "    if recorded == declared:\n        return\n    if not account.spent",
         (
             "test_bad_input.py::"
             "test_a_cap_changed_in_the_spec_is_refused_until_it_is_changed_on_record",

@@ -114,4 +114,12 @@ REPLACEMENT = (
         "between = [] if n else",
         (EXACT, "test_replacement.py::test_cells_cost_the_root_of_two_and_no_more"),
     ),
+    Mutant(
+        "a bound for records that move leaves out what the mean cell takes",
+        "a strategy is called further from the optimum than it is, or a bound is passed",
+        "moved_bound",
+        " - math.sqrt(largest) * (1 + SAFETY)",
+        "",
+        ("test_moves_bound.py::test_a_bound_for_records_that_enter_gives_one_for_those_that_move",),
+    ),
 )

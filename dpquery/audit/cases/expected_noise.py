@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
-from scipy.special import erfcx, log_ndtr, ndtr
+from scipy.special import erfcx, expit, log_ndtr, ndtr, ndtri
 
 from dpquery.audit.cases.dense_strategy import Cell, DenseStrategy
 from dpquery.audit.cases.record_moves import furthest_move
@@ -144,6 +144,11 @@ def mu_of(epsilon: float, delta: float) -> float:
         return max(reached, -_FAR) - math.log(delta)
 
     return math.exp(brentq(excess, -_SPAN, _SPAN, xtol=1e-15, rtol=1e-15))
+
+
+def pure_squared_mu(epsilon: float) -> float:
+    """Return the squared mu of GDP that epsilon-DP implies: two laws as far apart as it allows."""
+    return (2 * float(ndtri(expit(-epsilon)))) ** 2
 
 
 def cells_of(counts: Counter[tuple[int, ...]], strategy: DenseStrategy) -> Counter[Cell]:

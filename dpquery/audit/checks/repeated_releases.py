@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from dpquery.arrays import Floats, Ints, Numbers
+from dpquery.audit.cases.expected_noise import pure_squared_mu
 from dpquery.audit.cases.planned_cases import PlannedCase, planned_case, private_folder
 from dpquery.audit.cases.specs_and_records import Case, Size, write_csv
-from dpquery.audit.checks.charges import least_rho, least_squared_mu, pure_squared_mu
+from dpquery.audit.checks.charges import least_rho, least_squared_mu
 from dpquery.commands import release as release_command
 from dpquery.measurement.accounting import UNIT, budget_cap
 from dpquery.measurement.ledger.ledger import Ledger

@@ -14,8 +14,9 @@ WHAT_PASSING_SHOWS = {
     "that are not the locked ones, and those whose files could not be checked.",
     "sampler": "No difference from the exact laws was seen in what all sources of noise "
     "draw at these scales, small and uneven ones too.",
-    "charges": "Laplace noise is charged no less rho than its law costs, at these moves, scales "
-    "and orders.",
+    "charges": "Noise is charged no less than its law costs, at these moves, scales, orders and "
+    "events, and a ledger accepts what its two sums allow, which no adversary of so few steps gets "
+    "past.",
     "lattice": "Records are counted and answered exactly, in whole numbers. What is published lies "
     "on the grid and, where it was worked out apart, follows to six digits from noisy whole "
     "numbers alone. The ledger is charged in full before the records are read, and once.",

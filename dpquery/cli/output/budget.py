@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dpquery.cli.output.text_table import Grid
 from dpquery.measurement.accounting import units_text
 from dpquery.measurement.ledger.dataset_status import Status
-from dpquery.measurement.ledger.events import Event, cap_from
+from dpquery.measurement.ledger.events import Event, LedgerState, pure_units
 from dpquery.measurement.ledger.funds import Room, cap_text, epsilon_text
 from dpquery.releases.budget_words import bar, left_words, spent_share
 from dpquery.releases.formatting import percent, power
@@ -77,7 +77,7 @@ def status_json(statuses: Sequence[Status]) -> list[dict[str, object]]:
             "releases": status.releases,
             "unfinished": list(status.unfinished),
             "parent": status.account.parent,
-            "share_spent": status.account.spent / max(1, status.account.cap.units),
+            "share_spent": float(status.account.share_spent),
             "epsilon_left": None if left is None else epsilon_text(left),
             "more_like_the_last": status.repetitions,
         }
@@ -88,18 +88,20 @@ def status_json(statuses: Sequence[Status]) -> list[dict[str, object]]:
 
 def history_grid(events: Sequence[Event], *, exact: bool) -> Grid:
     """Return the ledger's events, one a row; amounts as shares of the cap of that time."""
-    rows, caps = [], dict[str, int]()
+    rows, state = [], LedgerState()
     for event in events:
+        state.apply(event)
         fields = event.as_json()
         dataset, parent, units = str(fields.get("dataset", "")), fields.get("parent"), ""
         if "units" in fields:
-            number = int(str(fields["units"]))
-            if event.kind in ("register", "change-cap"):
-                caps[dataset] = number
-                units = cap_text(cap_from(event.fields))
+            number, account = int(str(fields["units"])), state.accounts[dataset]
+            pure = account.pure if event.kind == "adopt" else pure_units(fields.get("native"))
+            if exact:
+                units = units_text(number)
+            elif event.kind in ("register", "change-cap"):
+                units = cap_text(account.cap)
             else:
-                units = percent(number / max(1, caps[dataset]))
-            units = units_text(number) if exact else units
+                units = percent(float(account.share(number, pure)))
         rows.append(
             (
                 str(event.head.seq),

@@ -30,7 +30,8 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
     if exact:
         budget = exact_words(account, parent=parent)
     else:
-        budget = taken_words(done.measured.charged, account, parent=parent)
+        measured = done.measured
+        budget = taken_words(measured.charged, account, pure=measured.pure, parent=parent)
     when = "now" if done.free else "after it"
     return (
         f"{done.directory}: {count(done.spec.queries, 'answer')} in "

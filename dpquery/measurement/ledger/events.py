@@ -97,14 +97,20 @@ class Account:
         over = self.over(units, pure)
         return over is not None and over <= 1
 
+    def share(self, units: int, pure: int | None) -> Fraction:
+        """Return what a charge is of the whole cap, by whichever sum it takes less of; see `over`.
+
+        Once a release is not pure, that is the sum in the currency.
+        """
+        shares, most = [Fraction(units, max(1, self.cap.units))], self.cap.pure_units
+        if most and self.pure is not None and pure is not None:
+            shares.append(Fraction(pure, most))
+        return min(shares)
+
     @property
     def share_spent(self) -> Fraction:
         """What is spent of the whole cap, by whichever sum leaves more; 1 where nothing is left."""
-        shares = [Fraction(self.spent, max(1, self.cap.units))]
-        most = self.cap.pure_units
-        if most and self.pure is not None:
-            shares.append(Fraction(self.pure, most))
-        return min(shares) if self.cap.units > 0 else Fraction(1)
+        return self.share(self.spent, self.pure) if self.cap.units > 0 else Fraction(1)
 
     def charged(self, units: int, pure: int | None) -> "Account":
         """Return the account after a charge; see `admits`."""

@@ -19,7 +19,6 @@ from dpquery.measurement.accounting import (
     Cap,
     Guarantee,
     Price,
-    share_of_cap,
     units_text,
 )
 from dpquery.measurement.ledger.events import Account
@@ -127,7 +126,8 @@ class Room:
     @property
     def share(self) -> float:
         """The price as a share of the whole cap of the account that decides."""
-        return share_of_cap(self.price, self.funds.tightest(self.price).cap)
+        price = self.price
+        return float(self.funds.tightest(price).share(price.units, price.pure))
 
 
 def price_against(spent: Guarantee, cap: Cap) -> Price:

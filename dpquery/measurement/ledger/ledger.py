@@ -67,6 +67,7 @@ class StoredMeasurement:
         account: the dataset's account at that event; the same at every later run.
         parent: its parent's at that event, if it had one.
         charged: what it was charged, in units.
+        pure: the epsilon of a pure guarantee, in units of 1e-18; None for any other.
         source: what drew the noise.
         stored: whether the ledger held it already.
     """
@@ -76,6 +77,7 @@ class StoredMeasurement:
     account: Account
     parent: Account | None
     charged: int
+    pure: int | None
     source: str
     stored: bool
 
@@ -155,13 +157,12 @@ class Ledger:
         return Funds(account, state.parent_of(account))
 
     def currencies(self) -> dict[str, Currency]:
-        """Return what losses are added up in, for every dataset of which that is settled.
+        """Return what losses are added up in, for every dataset that was charged.
 
-        A dataset in mu^2 that was not charged can still be counted in rho, which RAP needs.
+        The next plan says it again of one that was not.
         """
         accounts = self._store.read()[0].accounts.values()
-        settled = [one for one in accounts if one.spent or one.cap.currency != "mu^2"]
-        return {account.dataset: account.cap.currency for account in settled}
+        return {account.dataset: account.cap.currency for account in accounts if account.spent}
 
     @contextmanager
     def hold(self, key: str, *, timeout: float = 3600.0) -> Iterator[None]:
@@ -296,7 +297,7 @@ class Ledger:
             account = state.accounts[entry.dataset]
             parent = state.parent_of(account)
             return StoredMeasurement(
-                values, state.head, account, parent, entry.units, source, stored=False
+                values, state.head, account, parent, entry.units, entry.pure, source, stored=False
             )
 
     def draft(self, key: str) -> PartialMeasurement:
@@ -398,7 +399,7 @@ class Ledger:
         values = np.frombuffer(payload, dtype="<i8").astype(np.int64, copy=False)
         head, account, parent = entry.committed, entry.account, entry.parent
         return StoredMeasurement(
-            values, head, account, parent, entry.units, entry.source, stored=True
+            values, head, account, parent, entry.units, entry.pure, entry.source, stored=True
         )
 
     def _file(self, entry: Entry) -> MeasurementFile:

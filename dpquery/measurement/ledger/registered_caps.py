@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpquery.exceptions import BudgetExceededError, PlanConflictError
-from dpquery.measurement.accounting import Cap, budget_cap, unit_kind
+from dpquery.measurement.accounting import Cap, budget_cap, cap_counted_in, unit_kind
 from dpquery.measurement.ledger.charge_checks import account_of, check_unit
 from dpquery.measurement.ledger.events import JSON, Account, EventKind, LedgerState, cap_fields
 from dpquery.measurement.ledger.funds import cap_text, times_left
@@ -131,9 +131,12 @@ def _registered(state: LedgerState, name: str, cap: Cap, *, whose: str) -> Itera
     recorded, declared = account.cap, _with_column(cap, recorded=account.cap)
     if recorded == declared:
         return
-    in_rho = replace(declared, currency=recorded.currency, units=recorded.units) == recorded
-    if in_rho and not account.spent and (recorded.currency, declared.currency) == ("mu^2", "rho"):
-        yield "change-cap", cap_fields(name, declared)  # whatever was planned can be charged in rho
+    if not account.spent and cap_counted_in(recorded, declared.currency) == declared:
+        yield "change-cap", cap_fields(name, declared)
+        for other in list(state.accounts.values()):  # none was charged, as their parent was not
+            if other.parent == name:
+                moved = cap_counted_in(other.cap, declared.currency)
+                yield "change-cap", cap_fields(other.dataset, moved)
         return
     if _names_column_first(declared, recorded=recorded):
         recorded = replace(recorded, unit=declared.unit)  # only the budget can still differ

@@ -73,6 +73,7 @@ _FINENESS = 5  # blocks of at most 2^-5 scales: few proposals are refused, and e
 _CHUNK = 1 << 15  # the arrays of a chunk stay in the processor's cache
 _UNDECIDED = 2**16 - 1
 _MARGIN = 2.0**-40
+_TABLED = 4  # of the bits of a block: fewer than 2^13 integers are looked up, and not computed
 _DRAWN_ON = 64  # bits of a real at once
 
 
@@ -181,7 +182,7 @@ class BulkSampler:
             raise ValueError("the scale must lie in [1, 2^52)")
         self.law = blocks = BlockLaw.of(law, scale)
         self._entropy, self._slow = entropy, SlowSampler(entropy)
-        self._thresholds, self._guide, self._above = _tables(blocks)
+        self._thresholds, self._guide, self._above, self._integers = _tables(blocks)
         # Room for the place within a block and for the sign, and mostly for the seven bits.
         self._word = np.dtype(f"u{next(w for w in (1, 2, 4, 8) if 8 * w > blocks.bits)}")
 
@@ -202,12 +203,40 @@ class BulkSampler:
             noise: to be filled.
             first: where it begins in the sample.
         """
-        law, kind, choice = self.law, self._word.type, self._choices(noise.size)
+        law, choice = self.law, self._choices(noise.size)
         word = self._draw(noise.size, self._word)
-        place = (word & kind((1 << law.bits) - 1)).astype(np.int64)
+        self._write(noise, choice, word)
+        for i in np.flatnonzero(choice == len(self._thresholds)):
+            drawn = self._slow.from_tail(law)
+            sign = 1 - 2 * (int(word[i]) >> law.bits & 1)
+            noise[i] = self.sample(1)[0] if drawn is None else sign * min(drawn, LARGEST)
+        seven = self._seven_bits(word)
+        going = np.flatnonzero(seven < self._above.max())  # a few more than of each block
+        going = going[seven[going] < self._above.take(choice[going])]
+        start = ((choice[going].astype(np.int64) - law.first) << law.bits) + law.first
+        place = (word[going] & word.dtype.type((1 << law.bits) - 1)).astype(np.int64)
+        u = seven[going].astype(np.uint64) << np.uint64(57)
+        u |= self._draw(going.size, np.uint64) >> np.uint64(7)
+        fraction = self._draw(going.size, np.uint64) if law.halvings else np.zeros_like(u)
+        return _Proposals(going + first, start, place, fraction, u)
+
+    def _write(self, noise: Ints, choice: Bits, word: Bits) -> None:
+        """Write the integers of step 1's choices; those of the tail are not looked at.
+
+        Args:
+            noise: to be filled.
+            choice: c is block c - first, or zero.
+            word: the place within the block, and the sign above it.
+        """
+        law, kind = self.law, word.dtype.type
+        if law.bits <= _TABLED:
+            index = choice << np.uint16(law.bits + 1)
+            index |= word & kind((2 << law.bits) - 1)
+            self._integers.take(index, out=noise, mode="clip")
+            return
         np.left_shift(choice, law.bits, out=noise, dtype=np.int64)
-        noise += place
-        noise += law.start(-law.first) + law.half  # choice c is block c - first
+        noise += (word & kind((1 << law.bits) - 1)).astype(np.int64)
+        noise += law.start(-law.first) + law.half
         noise >>= law.halvings
         if law.first:
             noise *= choice != 0
@@ -215,17 +244,6 @@ class BulkSampler:
         sign *= -2
         sign += 1
         noise *= sign
-        for i in np.flatnonzero(choice == len(self._thresholds)):
-            drawn = self._slow.from_tail(law)
-            noise[i] = self.sample(1)[0] if drawn is None else sign[i] * min(drawn, LARGEST)
-        seven = self._seven_bits(word)
-        going = np.flatnonzero(seven < self._above.max())  # a few more than of each block
-        going = going[seven[going] < self._above.take(choice[going])]
-        start = ((choice[going].astype(np.int64) - law.first) << law.bits) + law.first
-        u = seven[going].astype(np.uint64) << np.uint64(57)
-        u |= self._draw(going.size, np.uint64) >> np.uint64(7)
-        fraction = self._draw(going.size, np.uint64) if law.halvings else np.zeros_like(u)
-        return _Proposals(going + first, start, place[going], fraction, u)
 
     def _seven_bits(self, word: Bits) -> Bits:
         """Return the first bits of every U: those above the sign, or others if these are too few.
@@ -283,12 +301,13 @@ class BulkSampler:
 
 
 @lru_cache(maxsize=8)
-def _tables(law: BlockLaw) -> tuple[Bits, Bits, Bits]:
+def _tables(law: BlockLaw) -> tuple[Bits, Bits, Bits, Ints]:
     """Return what decides quickly, from public numbers alone; small draws of one law share it.
 
     Returns:
         The thresholds of step 1 in 64 bits; its choice for each 16 bits, or _UNDECIDED; for each
-        choice the least of seven bits of U that accept.
+        choice the least of seven bits of U that accept; where blocks are short, the integer of each
+        choice, sign and place, the first of which varies least.
     """
     thresholds = np.array(law.thresholds(64), dtype=np.uint64)
     coarse = (thresholds >> np.uint64(48)).astype(np.intp)
@@ -297,9 +316,20 @@ def _tables(law: BlockLaw) -> tuple[Bits, Bits, Bits]:
     spreads = [Fraction(0)] * law.first
     spreads += [*map(law.spread, range(law.blocks)), Fraction(0)]
     above = np.array([math.ceil(128 * spread) for spread in spreads], dtype=np.uint8)
-    for table in (thresholds, guide, above):
+    integers = _integers(law) if law.bits <= _TABLED else np.zeros(0, dtype=np.int64)
+    for table in (thresholds, guide, above, integers):
         table.flags.writeable = False
-    return thresholds, guide, above
+    return thresholds, guide, above, integers
+
+
+def _integers(law: BlockLaw) -> Ints:
+    """Return what each choice, sign and place is rounded to; 0 for zero, and for the tail."""
+    places = np.arange(1 << law.bits)
+    table = np.zeros((law.first + law.blocks + 1, 2, places.size), dtype=np.int64)
+    for block in range(law.blocks):
+        magnitudes = (law.start(block) + places + law.half) >> law.halvings
+        table[law.first + block] = magnitudes, -magnitudes
+    return table.ravel()
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from dpquery.operators.gram import (
     Mixture,
     array_of,
     classes,
+    diagonal,
     natural_order,
     restricted,
 )
@@ -28,6 +29,7 @@ from dpquery.strategy.algebra.tridiagonal import TridiagonalInverse
 from dpquery.strategy.bounds.dual_bound import dual_bound
 from dpquery.strategy.bounds.moves_bound import (
     MAX_DECOMPOSED_CELLS,
+    SAFETY,
     in_marginal_algebra,
     moves_bound,
 )
@@ -53,13 +55,29 @@ def lower_bound(gram: Gram, change: RecordChange = "enters") -> Bound | None:
         change: what one record does between neighbours: the loss has its sensitivity. One that may
             leave, and move besides, is bound by what holds for one that leaves.
     """
+    entering = _entering_bound(gram)
     if change == "enters":
-        return _entering_bound(gram)
+        return entering
     moving = moves_bound(gram, change)
     known = [None if moving is None else Bound(moving, "dual bound")]
+    if entering is not None:
+        known.append(moved_bound(entering, gram))
     if change == "moves":
-        known.append(_entering_bound(gram))
+        known.append(entering)
     return max((bound for bound in known if bound), key=lambda b: b.loss, default=None)
+
+
+def moved_bound(entering: Bound, gram: Gram) -> Bound | None:
+    """Return a bound where a record moves, from one where it enters; None if it says nothing.
+
+    That is 2 (root of the loss - root of the largest diagonal entry)^2 ([MATH] 13.3).
+    """
+    largest = 0.0
+    for weight, places in zip(gram.weights, gram.index, strict=True):
+        named = (matrices[j] for matrices, j in zip(gram.matrices, places, strict=True))
+        largest += float(weight) * math.prod(float(diagonal(V).max()) for V in named)
+    length = math.sqrt(entering.loss) * (1 - SAFETY) - math.sqrt(largest) * (1 + SAFETY)
+    return Bound(2 * length**2, "dual bound") if length > 0 else None
 
 
 def _entering_bound(gram: Gram) -> Bound | None:
