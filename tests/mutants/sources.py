@@ -333,6 +333,14 @@ SOURCES = (
         ),
     ),
     Mutant(
+        "rows of a database that are alike are one",
+        "records are lost, and one more changes nothing where its like is there",
+        "SqliteTable.pieces",
+        'f"SELECT {listed} FROM',
+        'f"SELECT DISTINCT {listed} FROM',
+        ("test_audit.py::test_every_kind_of_source_is_read_record_by_record", "audit:neighbours"),
+    ),
+    Mutant(
         "a message shows what a variable holds",
         "a password is in a log",
         "_ConnectionTable.check",
