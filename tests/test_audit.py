@@ -3,8 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +18,6 @@ from dpquery.audit.checks import processes
 from dpquery.audit.checks.neighbours import event_bounds
 from dpquery.audit.checks.persons import rows_of_persons
 from dpquery.audit.checks.processes import two_processes
-from dpquery.audit.checks.readers import readers
 from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import ALPHA, MOST_TESTS
 from dpquery.exceptions import SpecError
@@ -260,34 +257,6 @@ def test_rows_of_a_person_that_are_the_first_of_the_file_are_seen(monkeypatch):
     monkeypatch.setattr(tabulate, "KeptRows", real)
     keep_all_rows(monkeypatch)
     assert failed([rows_of_persons()])
-
-
-def test_every_kind_of_source_is_read_record_by_record():
-    assert not failed(readers())
-
-
-@pytest.mark.parametrize(
-    ("place", "kinds"),
-    [
-        ("arrow_files.batch_of", {"Parquet", "Arrow"}),
-        ("databases.batch_of", {"DuckDB"} if find_spec("duckdb") else set()),
-        ("databases._batch_of_rows", {"SQLite"}),
-        ("text_files.columns", {"CSV"}),
-    ],
-)
-def test_a_reader_that_loses_a_record_of_a_batch_is_seen(place, kinds, monkeypatch):
-    module, _, name = place.rpartition(".")
-    module = import_module(f"dpquery.measurement.counting.{module}")
-    real = getattr(module, name)
-
-    def loses_the_first(given, *others, **named):
-        records = real(given, *others, **named)
-        return records._replace(
-            columns=[[(values, places[1:]) for values, places in own] for own in records.columns]
-        )
-
-    monkeypatch.setattr(module, name, loses_the_first)
-    assert {finding.subject.partition(":")[0] for finding in failed(readers())} == kinds
 
 
 @pytest.mark.slow

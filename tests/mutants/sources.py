@@ -338,7 +338,10 @@ SOURCES = (
         "SqliteTable.pieces",
         'f"SELECT {listed} FROM',
         'f"SELECT DISTINCT {listed} FROM',
-        ("test_audit.py::test_every_kind_of_source_is_read_record_by_record", "audit:neighbours"),
+        (
+            "test_audit_readers.py::test_every_kind_of_source_is_read_record_by_record",
+            "audit:neighbours",
+        ),
     ),
     Mutant(
         "a message shows what a variable holds",
