@@ -1,4 +1,4 @@
-"""The audit's look at every kind of source: it passes on sound readers, and sees one that is not."""
+"""The audit's look at every kind of source passes on sound readers, and sees one that is not."""
 
 from importlib import import_module
 from importlib.util import find_spec

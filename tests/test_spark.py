@@ -68,6 +68,13 @@ def test_partial_tables_of_any_parts_add_up_to_those_of_the_whole(tmp_path):
     adds_up()
 
 
+@pytest.mark.parametrize("number", [-1, 4])
+def test_a_count_of_no_cell_is_never_left_out_without_a_word(number):
+    tally = _Tally(spec_of(single("a", Integers(0, 3))), [(0,)], [np.arange(4)])
+    with pytest.raises(IndexError):
+        tally.add_partial_tables(np.array([[0, number], [1, 1]]))
+
+
 PARTS = st.lists(st.integers(0, 12), max_size=4)
 AGAIN = st.lists(st.integers(0, 4), max_size=2)
 MARKS = ("M", "F", None, "x")
