@@ -34,7 +34,6 @@ MAX_DRAW_SUM_BITS = 1 << 32  # of these sums together: half a gigabyte
 MAX_DENSE_CLASSES = 8192  # of an attribute whose (n, n) matrices are held as arrays: 512 MB
 MAX_RANGE_MEMBERS = 1 << 25  # of ranges over classes that are not in order, listed one by one
 MAX_TABLE_CELLS = 1 << 26  # of one table that is tabulated and measured
-MAX_THRESHOLD_SUMS = 1 << 31  # numbers of all sums that a threshold takes of its table: 16 GiB
 MAX_STRATEGY_CELLS = 1 << 28  # of all tables of a strategy, and its rows: at most MAX_COUNTED_CELLS
 MAX_MATRIX_BYTES = 1 << 29  # of one matrix: of 8192 codes, whose inverse takes a minute
 MAX_MATRICES_BYTES = 1 << 31  # of all matrices of a strategy

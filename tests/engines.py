@@ -23,6 +23,7 @@ from source_support import (
     write_sqlite,
     written,
 )
+from spark_support import SPARK
 from tabulate_support import single
 
 from dpquery.measurement.counting.arrow_files import batch_of
@@ -130,6 +131,14 @@ def as_gzip(table, folder):
     return path
 
 
+def as_parts_on_spark(table, folder):
+    """Three Parquet files of several row groups, so that Spark reads partitions of them."""
+    (folder / "parts").mkdir()
+    for k in range(3):
+        write_parquet(table.slice(k * 100, 100), folder / "parts" / f"{k}.parquet")
+    return [f"spark:{folder}/parts/*.parquet"]
+
+
 def as_sqlite(table, folder):
     """SQLite has whole numbers, doubles and texts."""
     columns = {}
@@ -191,11 +200,13 @@ ENGINES = {
     "DuckDB": lambda table, folder: write_duckdb(table, folder / "rows.duckdb"),
     "ADBC": lambda table, folder: write_adbc(table, folder / "rows.adbc"),
     "in place, DuckDB": lambda table, folder: write_in_place(table, folder / "rows.place"),
+    "Spark": as_parts_on_spark,
 }
 MARKS = {
     "DuckDB": TAKES["rows.duckdb"],
     "ADBC": TAKES["rows.adbc"],
     "in place, DuckDB": TAKES["rows.place"],
+    "Spark": (SPARK, pytest.mark.slow),
 }
 IN_POSTGRES = {
     "ADBC": lambda _: Path("adbc:DPQUERY_TEST_PG?table=persons"),

@@ -79,6 +79,7 @@ LONG_FILES = {"fields": "the one table of fields: an entry for every key that a 
 EXTRAS = {
     "graphical_model": {"jax", "mbi"},
     "databases": {"duckdb"},
+    "data_sources": {"duckdb"},
     "spark_session": {"pyspark", "py4j"},
     "spark_tables": {"pyspark"},
     "connections": {"adbc_driver_manager", "arrow_odbc"},

@@ -3,6 +3,7 @@
 import itertools
 import os
 import shutil
+from contextlib import contextmanager
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -38,6 +39,17 @@ def started(folder):
     conf.set("spark.local.dir", str(folder / "local"))
     conf.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
     return SparkSession(SparkContext(conf=conf, gateway=spark_session._gateway()))
+
+
+@contextmanager
+def running(folder):
+    """Yield such a session; what it shuffles can be read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(spark_session._OF_THE_MACHINES, "spark.io.encryption.enabled", "false")
+        session = started(folder)
+        session.folder = folder
+        yield session
+        session.stop()
 
 
 class Partitions:

@@ -5,8 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from cli_support import contents, ended, refused, run, start
+from source_support import ADBC, TAKES, write_adbc, write_duckdb
 from test_data_check import CENSUS, PANEL, PANEL_ROWS, SURVEY, SURVEY_ROWS
 from wild_files import CANARY, LARGE, NO_HEADERS, SMALL
 
@@ -184,3 +186,30 @@ def test_a_check_loads_neither_ledger_nor_noise_and_a_release_loads_no_check(tow
     assert "dpquery.measurement.curator" in released
     assert [name for name in released if name.startswith("dpquery.data_check")] == []
     assert Path("release", "release.json").exists()
+
+
+@pytest.mark.parametrize(
+    "write", [pytest.param(own, marks=TAKES["rows.adbc"]) for own in (write_adbc, write_duckdb)]
+)
+def test_a_table_behind_a_connection_is_checked_as_one_of_a_file(here, write):
+    names, *lines = Path("data.csv").read_text().splitlines()
+    columns = zip(*(line.split(",") for line in lines), strict=True)
+    table = pa.table(dict(zip(names.split(","), columns, strict=True)))
+    done = run("check", str(write(table, here / "rows.duckdb")), "workload.yaml", "--to-pipe")
+    assert (done.code, done.err) == (1, "")
+    assert "5 of 8 records (62 %) would be left out of every table\n" in done.out
+    assert re.search(r"undeclared values in `happy` +4 +4", done.out)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [f"postgresql://{CANARY}@127.0.0.1:1/x", f"duckdb:{CANARY}"],
+    ids=["a server", "a file"],
+)
+def test_what_a_variable_holds_is_in_no_message_of_a_check(here, uri, monkeypatch):
+    pytest.importorskip("adbc_driver_manager")
+    monkeypatch.setenv(ADBC, uri)
+    done = run("check", f"adbc:{ADBC}?table=persons", "workload.yaml", "--to-pipe")
+    assert done.code == 1
+    assert CANARY not in done.out + done.err
+    assert ADBC in done.out

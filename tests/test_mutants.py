@@ -35,7 +35,12 @@ HARMLESS = Mutant(
 )
 LINUX = {"test_row_33_no_other_process_of_the_user_may_read_the_memory"}
 """Tests that are skipped elsewhere, where what is planted for them does nothing either."""
-WITH_AN_EXTRA = {"test_in_place.py", "test_connections.py", "test_engines.py"}
+WITH_AN_EXTRA = {
+    "test_in_place.py",
+    "test_connections.py",
+    "test_engines.py",
+    "test_check_command.py",
+}
 """Files that are skipped without the libraries that the code they try cannot do without."""
 PROBE = """\
 import subprocess, sys

@@ -22,7 +22,7 @@ from dpquery.measurement.counting.arrow_files import batch_of
 from dpquery.measurement.counting.locations import sources_of
 from dpquery.measurement.counting.person_keys import ExpandedSecret, PersonKeys
 from dpquery.measurement.counting.tabulate import _Tally, check_header, tabulate
-from dpquery.spec.domain import Categorical, Integers
+from dpquery.spec.domain import Categorical, Integers, person_rows
 from dpquery.spec.model import FileFormat
 
 ALL = [(), (0,), (1,), (0, 1)]
@@ -68,6 +68,13 @@ def test_partial_tables_of_any_parts_add_up_to_those_of_the_whole(tmp_path):
     adds_up()
 
 
+@pytest.mark.parametrize("number", [-1, 4])
+def test_a_count_of_no_cell_is_never_left_out_without_a_word(number):
+    tally = _Tally(spec_of(single("a", Integers(0, 3))), [(0,)], [np.arange(4)])
+    with pytest.raises(IndexError):
+        tally.add_partial_tables(np.array([[0, number], [1, 1]]))
+
+
 PARTS = st.lists(st.integers(0, 12), max_size=4)
 AGAIN = st.lists(st.integers(0, 4), max_size=2)
 MARKS = ("M", "F", None, "x")
@@ -108,9 +115,8 @@ def test_in_any_partitions_a_person_is_one(monkeypatch):
         "",
         "a much longer name than others",
     ]
-    spec = {
-        most: spec_of(single("a", Integers(0, 3)), person="id", max_rows=most) for most in (1, 2, 9)
-    }
+    domain = single("a", Integers(0, 3)), person_rows(2)
+    spec = {most: spec_of(*domain, person="id", max_rows=most) for most in (1, 2, 9)}
 
     @FUZZ
     @given(
@@ -125,8 +131,11 @@ def test_in_any_partitions_a_person_is_one(monkeypatch):
         expected = sum(min(most, own) for own in rows_of.values())
         with monkeypatch.context() as patch:
             simulated(patch, [Partitions(cut(whole, cuts), again=again) for cuts, again in tables])
-            found = tabulate(["spark:x"], spec=spec[most], subsets=[(), (0,)])
+            found = tabulate(["spark:x"], spec=spec[most], subsets=[(), (0,), (1,)])
         assert found[()] == found[0,].sum() == expected
+        of_number = Counter(min(own, 3) for own in rows_of.values())
+        others = expected - len(rows_of)  # rows that stay beside the one with the number
+        assert found[1,].tolist() == [*(of_number[k] for k in (1, 2, 3)), others]
         if most == 9 and max(rows_of.values(), default=0) <= most:
             ages = Counter(age for age, name in rows * len(tables) if age < 4 and name)
             assert found[0,].tolist() == [ages[age] for age in range(4)]

@@ -15,7 +15,7 @@ import pytest
 from cli_support import CSV, PERSON_SPEC, SPEC, ended, kinds, ok, plan_town, run, spent, start
 from scipy.stats import chisquare
 from source_support import moved, written
-from spark_support import LOCAL, SPARK, started
+from spark_support import LOCAL, SPARK, running
 from tabulate_support import assert_equal, single, spec_of
 from test_stability import SPECS
 from wild_files import CANARY, HEADER, NASTY_LINES, SMALL
@@ -33,14 +33,8 @@ ALL = [(), (0,), (1,), (0, 1)]
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory):
-    """A session that runs already; what it shuffles can be read."""
-    folder = tmp_path_factory.mktemp("spark")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(spark_session._OF_THE_MACHINES, "spark.io.encryption.enabled", "false")
-        session = started(folder)
-        session.folder = folder
+    with running(tmp_path_factory.mktemp("spark")) as session:
         yield session
-        session.stop()
 
 
 def parts(table, folder, number):

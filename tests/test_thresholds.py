@@ -14,7 +14,7 @@ from strategies_support import (
 )
 
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.operators import gram_terms
+from dpquery.operators import blocks, gram_terms
 from dpquery.operators.blocks import Block, Workload, marginal, threshold_terms
 from dpquery.operators.blocks import product as product_block
 from dpquery.operators.factors import Groups, Identity
@@ -92,6 +92,23 @@ def test_answers_count_the_records_that_meet_r_targets(block):
             expected[row] += fixed and hits >= block.at_least
     assert np.array_equal(block.matvec(x.ravel()).reshape(block.row_shape), expected)
     assert np.array_equal(dense_block(block) @ x.ravel(), expected.ravel())
+
+
+@pytest.mark.parametrize("limit", [0, math.inf])
+def test_products_by_sets_and_by_attributes_are_those_of_the_dense_matrix(limit, monkeypatch):
+    monkeypatch.setattr(blocks, "MAX_SET_SUMS", limit)
+    rng = np.random.default_rng(3)
+    values = Groups.of(((0,), (1,)), 3)  # of a boolean whose other texts count in totals alone
+    wide = [
+        Block((3,) * 6, tuple(range(6)), (values,) * 6, (True,) * 5 + (False,), r)
+        for r in (2, 3, 4)
+    ]
+    for block in (*EVERY, *wide):
+        W = dense_block(block)
+        x, y = (rng.integers(-9, 2**40, size) for size in (W.shape[1], W.shape[0]))
+        assert np.array_equal(block.matvec(x), W.astype(np.int64) @ x)
+        assert np.array_equal(block.rmatvec(y), W.T.astype(np.int64) @ y)
+        assert np.allclose(block.matvec(x / 7), W @ (x / 7), rtol=1e-12)
 
 
 @pytest.mark.parametrize("paired", [0, 3])

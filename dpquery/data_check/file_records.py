@@ -8,7 +8,13 @@ import pyarrow as pa
 
 from dpquery.data_check.findings import Header
 from dpquery.exceptions import DataError
-from dpquery.measurement.counting.sources import Source, Texts, UnfitTextError, open_regular
+from dpquery.measurement.counting.sources import (
+    Source,
+    StoredFile,
+    StoredValues,
+    UnfitTextError,
+    open_regular,
+)
 from dpquery.measurement.counting.text_files import TextFile
 from dpquery.measurement.counting.value_texts import texts_of
 from dpquery.progress import Work
@@ -31,7 +37,7 @@ class Chunk:
     """
 
     source: str
-    texts: dict[str, Texts]
+    texts: dict[str, StoredValues]
     records: int
     malformed: int
 
@@ -54,8 +60,9 @@ class FileRecords:
             DataError: a file cannot be opened.
         """
         for source in sources:
-            with open_regular(source.place[0]):
-                pass
+            if isinstance(source, StoredFile):
+                with open_regular(source.path):
+                    pass
         declared = [column.name for column in spec.domain.columns]
         self.declared = tuple(dict.fromkeys([*declared, *filter(None, [spec.privacy.person])]))
         self.readable = [source for source in sources if _refusal(source, ()) is None]
@@ -91,9 +98,9 @@ class FileRecords:
         reading.report(1.0)
 
 
-def _distinct_texts(column: Texts, decimal: str) -> Texts:
+def _distinct_texts(column: StoredValues, decimal: str) -> StoredValues:
     """Return a column whose typed values are written as texts, each distinct one once."""
-    written: Texts = []
+    written: StoredValues = []
     for values, places in column:
         distinct = values.dictionary_encode("encode")
         texts = texts_of(distinct.dictionary, decimal)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dpquery.arrays import Bits
-from dpquery.measurement.counting.sources import Texts
+from dpquery.measurement.counting.sources import StoredValues
 
 _FACTOR, _FOLD = np.uint64(0x9E3779B97F4A7C15), np.uint64(29)  # odd; spreads bits as splitmix does
 
@@ -19,7 +19,7 @@ class RepeatedSources:
         """Begin before the first source."""
         self._seen: dict[str, tuple[int, int]] = {}
 
-    def add(self, source: str, columns: list[Texts]) -> None:
+    def add(self, source: str, columns: list[StoredValues]) -> None:
         """Take the next records of a source, the texts of each column."""
         total, before = self._seen.get(source, (0, 0))
         number = sum(index.size for _, index in columns[0])

@@ -8,7 +8,7 @@ import pyarrow as pa
 from dpquery.arrays import Ints
 from dpquery.data_check.tallies import MAX_PERSONS
 from dpquery.measurement.counting.column_codes import ColumnCodes
-from dpquery.measurement.counting.sources import Texts
+from dpquery.measurement.counting.sources import StoredValues
 from dpquery.spec.domain import Column
 
 _STEPS = 8  # in one direction and none in the other: 1 chance in 128 where order means nothing
@@ -30,7 +30,7 @@ class RowOrder:
         self._last = np.full((len(columns), 0), -1, np.int64)
         self._steps = np.zeros((len(columns), 2), np.int64)
 
-    def add(self, texts: Mapping[str, Texts]) -> None:
+    def add(self, texts: Mapping[str, StoredValues]) -> None:
         """Take the next rows, by the names of their columns."""
         persons = _joined(texts[self._person], self._person_numbers)
         more = len(self._numbers) - self._last.shape[1]
@@ -70,6 +70,6 @@ class RowOrder:
         )
 
 
-def _joined(texts: Texts, number_of: Callable[[pa.Array], Ints]) -> Ints:
+def _joined(texts: StoredValues, number_of: Callable[[pa.Array], Ints]) -> Ints:
     parts = [number_of(distinct)[index] for distinct, index in texts]
     return np.concatenate([np.zeros(0, np.int64), *parts])

@@ -9,7 +9,7 @@ import numpy as np
 from dpquery.arrays import Bools
 from dpquery.data_check.findings import RowsPerPerson, UndeclaredValues
 from dpquery.measurement.counting.column_codes import ColumnCodes
-from dpquery.measurement.counting.sources import Texts
+from dpquery.measurement.counting.sources import StoredValues
 from dpquery.spec.domain import Attribute, Categorical, Column
 
 MAX_TEXTS = 10_000
@@ -56,7 +56,7 @@ class ColumnTally:
         self._seen = np.zeros(column.length, np.bool_)
         self._records = self._alone = 0
 
-    def add(self, texts: Texts) -> Bools:
+    def add(self, texts: StoredValues) -> Bools:
         """Count one chunk; return for every record whether its value is undeclared."""
         parts = [np.zeros(0, np.bool_)]
         for distinct, index in texts:
@@ -104,7 +104,7 @@ class PersonTally:
         self._mask = 0
         self.blank = self._blank_alone = 0
 
-    def blanks(self, texts: Texts) -> Bools:
+    def blanks(self, texts: StoredValues) -> Bools:
         """Return for every record of a chunk whether it has no id."""
         parts = [np.zeros(0, np.bool_)]
         for distinct, index in texts:
@@ -115,7 +115,7 @@ class PersonTally:
         self.blank += int(blank.sum())
         return blank
 
-    def add(self, texts: Texts, inside: Bools) -> None:
+    def add(self, texts: StoredValues, inside: Bools) -> None:
         """Count the rows of one chunk that are inside."""
         start = 0
         for distinct, index in texts:

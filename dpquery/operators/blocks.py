@@ -5,7 +5,8 @@ must hold, at least r of them. It is the signed sum
     sum_u coef_u  kron_{i in u} F_i  kron_{i in S \ u} 1 1'
 over attribute sets u ([MATH] 5: inclusion-exclusion); r = k leaves the one term u = S, the ordinary
 Kronecker product. Attributes outside S are summed over. Who needs whole Kronecker products takes
-k + 1 of them (summands), not 2^k.
+k + 1 of them (summands), not 2^k; a tensor is multiplied attribute by attribute where the sums over
+all sets would be far larger than it is.
 """
 
 # ruff: noqa: D102 (a method of a base class or protocol is described there)
@@ -20,12 +21,18 @@ import numpy as np
 
 from dpquery.arrays import Numbers
 from dpquery.operators.factors import Factor, Identity
-from dpquery.operators.tensors import broadcast_sum, kron_apply, sum_along
-from dpquery.operators.thresholds import node_weights, threshold_nodes
+from dpquery.operators.tensors import Product, broadcast_sum, kron_apply, sum_along
+from dpquery.operators.thresholds import (
+    node_weights,
+    threshold_apply,
+    threshold_nodes,
+    threshold_sum,
+)
 
 SplitFactor = tuple[float, float]
 """(a, b) stands for the matrix a 11' + b F of a factor F."""
 SignedTerms = tuple[tuple[int, tuple[bool, ...]], ...]
+MAX_SET_SUMS = 16  # times a table's cells: what a threshold's sums over all sets may hold
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,16 +119,31 @@ class Block:
     def _sum(
         self, tensor: Numbers, product: Callable[[Factor], Callable[[Numbers], Numbers]]
     ) -> Numbers:
-        """Return sum_u coef_u of the products of the factors in u with the sums over the others.
+        """Return the product of the block, or of its transpose, with a tensor.
 
-        Sums over more axes are taken from those over fewer, and are broadcast only at the end.
+        Args:
+            tensor: one axis for each factor.
+            product: of one factor, or of its transpose, with (n, k) numbers.
         """
-        every = tuple(range(len(self.factors)))
         steps = [
             None if isinstance(factor, Identity) else product(factor) for factor in self.factors
         ]
         if self.is_product:
             return kron_apply(steps, tensor)
+        shape = [n for n, counted in zip(tensor.shape, self.counted, strict=True) if counted]
+        of_all_sets = int(threshold_sum([(1, n) for n in shape], self.at_least))
+        if of_all_sets <= MAX_SET_SUMS * math.prod(shape):
+            return self._sum_over_sets(tensor, steps)
+        plain = [None if on else step for on, step in zip(self.counted, steps, strict=True)]
+        counted = [(axis, step) for axis, step in enumerate(steps) if self.counted[axis]]
+        return threshold_apply(counted, kron_apply(plain, tensor), self.at_least)
+
+    def _sum_over_sets(self, tensor: Numbers, steps: Sequence[Product | None]) -> Numbers:
+        """Return sum_u coef_u of the products of the factors in u with the sums over the others.
+
+        Sums over more axes are taken from those over fewer, and are broadcast only at the end.
+        """
+        every = tuple(range(len(self.factors)))
         sums, parts = {every: tensor}, {}
         for coef, mask in reversed(self.terms):  # larger sets first
             u = tuple(i for i in every if mask[i])

@@ -15,9 +15,11 @@ from dpquery.arrays import Numbers
 PIECE = 1 << 16  # numbers: with what a product makes of them they fit a core's cache
 SHORT = 16  # along the last axis: numpy's loops over so few numbers cost more than their work
 Axes = tuple[int, ...]
+Product = Callable[[Numbers], Numbers]
+"""Of one matrix with (n, k) numbers."""
 
 
-def kron_apply(products: Sequence[Callable[[Numbers], Numbers] | None], tensor: Numbers) -> Numbers:
+def kron_apply(products: Sequence[Product | None], tensor: Numbers) -> Numbers:
     """Apply one matrix product along each axis of a tensor; None leaves an axis as it is.
 
     A product takes (n, k) to (m, k), column by column: it is given some columns at a time. Only
@@ -30,9 +32,7 @@ def kron_apply(products: Sequence[Callable[[Numbers], Numbers] | None], tensor: 
     return tensor
 
 
-def _along(
-    axis: int, apply: Callable[[Numbers], Numbers], tensor: Numbers, *, reuse: bool
-) -> Numbers:
+def _along(axis: int, apply: Product, tensor: Numbers, *, reuse: bool) -> Numbers:
     """Apply a product along one axis; the result may take the tensor's own memory if it fits."""
     before, (n, *after) = tensor.shape[:axis], tensor.shape[axis:]
     flat = np.ascontiguousarray(tensor).reshape(math.prod(before), n, math.prod(after))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpquery.arrays import Floats, Numbers
+from dpquery.operators.tensors import Product, kron_apply, sum_along
 
 THRESHOLD_ROUNDING = 1e-13  # relative to what cancelled
 
@@ -31,6 +32,43 @@ def threshold_sum(pairs: Sequence[tuple[Numbers | int, Numbers | int]], r: int) 
         reached = reached * (miss + hit) + (below[-1] * hit if r else 0)
         below = [count * miss + (below[j - 1] * hit if j else 0) for j, count in enumerate(below)]
     return np.asarray(reached)
+
+
+def threshold_apply(
+    products: Sequence[tuple[int, Product | None]], tensor: Numbers, r: int
+) -> Numbers:
+    """Multiply a tensor by "at least r of these predicates hold", one axis after the other.
+
+    At least r of k hold where not at most r - 1 do, and where at most k - r do not: the shorter
+    count is taken. A tensor for each count is split, axis by axis, into what meets the predicates
+    there, F T, and what does not, 11' T - F T. So there are (k + 1) / 2 tensors at most, none of
+    them larger than codes and predicates make it, and whole numbers stay exact.
+
+    Args:
+        products: of each counted axis its place and its matrix's product, or None for the identity.
+        tensor: any shape.
+        r: how many must hold, from 1 to k.
+    """
+    k = len(products)
+    by_hits = r - 1 <= k - r
+    most = r - 1 if by_hits else k - r
+    whole, by_count = tensor, [tensor]
+    for axis, product in products:
+        after: list[Numbers] = []
+        for count, table in enumerate(by_count):
+            met = kron_apply([*[None] * axis, product], table)
+            missed = sum_along(table, axis) - met
+            one_more, as_many = (met, missed) if by_hits else (missed, met)
+            if count:
+                after[count] = after[count] + as_many
+            else:
+                after.append(as_many)
+            if count < most:
+                after.append(one_more)
+        by_count = after
+        whole = sum_along(whole, axis)
+    at_most = sum(by_count[1:], by_count[0])
+    return whole - at_most if by_hits else at_most
 
 
 def jointly_met(states: Sequence[tuple[Numbers, Numbers, Numbers, Numbers]], r: int) -> Numbers:

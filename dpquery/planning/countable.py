@@ -1,15 +1,13 @@
 """Compile a spec whose tables are all small enough to be counted."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.limits import MAX_TABLE_CELLS, MAX_THRESHOLD_SUMS
+from dpquery.limits import MAX_TABLE_CELLS
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_spec
-from dpquery.operators.thresholds import threshold_sum
 from dpquery.spec.model import Spec
 
 _COARSER = "ask it of fewer attributes, or of coarser sets of their values"
@@ -37,16 +35,6 @@ def compile_countable(spec: Spec) -> CompiledSpec:
                 f"{item.place}: item {item.name!r} has a table over {names} of {_cells(widest):,} "
                 f"cells to measure, and the limit is {MAX_TABLE_CELLS:,}; {remedy}"
             )
-        elif (block := _most_summed(compiled, places)) is not None:
-            declared = [_declared(compiled, spec, i) for i in block.attributes]
-            dropped = _sums(block, declared)
-            remedy = f"with `other: drop` it takes {dropped:,}; or {_COARSER}"
-            too_wide.append(
-                f"{item.place}: item {item.name!r} has a threshold over {len(block.attributes)} "
-                f"attributes that takes {_sums(block, block.table_shape):,} sums of its table, "
-                f"and the limit is {MAX_THRESHOLD_SUMS:,}; "
-                f"{remedy if dropped <= MAX_THRESHOLD_SUMS else _COARSER}"
-            )
     if too_wide:
         raise UnsupportedWorkloadError("\n".join(too_wide))
     return compiled
@@ -58,24 +46,6 @@ def _declared(compiled: CompiledSpec, spec: Spec, i: int) -> int:
     if attribute.merged or not attribute.in_data:
         return int(classes.max()) + 1
     return len(np.unique(classes[: attribute.length]))
-
-
-def _most_summed(compiled: CompiledSpec, places: range) -> Block | None:
-    """Return a threshold among some blocks that takes more sums than memory has room for."""
-    blocks = (compiled.workload.blocks[k] for k in places)
-    return next((b for b in blocks if _sums(b, b.table_shape) > MAX_THRESHOLD_SUMS), None)
-
-
-def _sums(block: Block, shape: Sequence[int]) -> int:
-    """Return the cells of all marginals that a threshold is added up from; 0 for a product.
-
-    They are those over the plain attributes and at least `at_least` of the counted ones.
-    """
-    if block.is_product:
-        return 0
-    pairs = [(1, n) for n, counted in zip(shape, block.counted, strict=True) if counted]
-    plain = math.prod(n for n, counted in zip(shape, block.counted, strict=True) if not counted)
-    return plain * int(threshold_sum(pairs, block.at_least))
 
 
 def _cells(block: Block) -> int:

@@ -76,4 +76,15 @@ CHECK = (
         "        return not (dropped and nobody and self.records.malformed.records)\n",
         ("test_check_command.py::test_the_exit_code_says_whether_all_is_as_declared",),
     ),
+    Mutant(
+        "a check opens what a variable holds as if it were a file",
+        "a password is in a message",
+        "FileRecords.__init__",
+        "isinstance(source, StoredFile):\n                with open_regular(source.path)",
+        "source:\n                with open_regular(source.place[0])",
+        (
+            "test_check_command.py::"
+            "test_what_a_variable_holds_is_in_no_message_of_a_check[a server]",
+        ),
+    ),
 )

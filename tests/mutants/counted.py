@@ -71,4 +71,17 @@ COUNTED = (
         "first_edition=False",
         ("test_who_is_counted.py::test_a_plan_file_of_format_1_is_read_so",),
     ),
+    Mutant(
+        "a threshold that is counted column by column is one less than it says",
+        "records with too few of the predicates are counted",
+        "threshold_apply",
+        "            if count < most:\n",
+        "            if count <= most:\n",
+        (
+            "test_thresholds.py::"
+            "test_products_by_sets_and_by_attributes_are_those_of_the_dense_matrix[0]",
+            "test_who_is_counted.py::"
+            "test_a_threshold_over_twenty_columns_is_answered_from_their_table",
+        ),
+    ),
 )

@@ -227,6 +227,14 @@ SOURCES = (
         (f"{SPARK}test_partial_tables_of_any_parts_add_up_to_those_of_the_whole",),
     ),
     Mutant(
+        "a count of no cell is left out",
+        "records are lost without a word",
+        "_Tally.add_partial_tables",
+        "not 0 <= numbers[0] <= numbers[-1] < size",
+        "numbers[-1] >= size",
+        (f"{SPARK}test_a_count_of_no_cell_is_never_left_out_without_a_word",),
+    ),
+    Mutant(
         "the first rows of a person are taken where rows have no order",
         "which rows of a person stay depends on which machine is faster",
         "check_header",
@@ -330,6 +338,17 @@ SOURCES = (
         '.get("vendor_name") == "sqlite"',
         (
             f"{CONNECTED}test_sqlite_behind_adbc_is_refused_since_its_types_come_from_the_first_rows",
+        ),
+    ),
+    Mutant(
+        "rows of a database that are alike are one",
+        "records are lost, and one more changes nothing where its like is there",
+        "SqliteTable.pieces",
+        'f"SELECT {listed} FROM',
+        'f"SELECT DISTINCT {listed} FROM',
+        (
+            "test_audit_readers.py::test_every_kind_of_source_is_read_record_by_record",
+            "audit:neighbours",
         ),
     ),
     Mutant(

@@ -16,6 +16,7 @@ from dpquery.arrays import Floats
 from dpquery.audit.cases.planned_cases import cases
 from dpquery.audit.cases.specs_and_records import Size
 from dpquery.audit.checks.persons import rows_of_persons
+from dpquery.audit.checks.readers import readers
 from dpquery.audit.checks.repeated_measurements import RepeatedMeasurements, repeated_measurements
 from dpquery.audit.findings import Finding
 from dpquery.audit.statistics import (
@@ -52,12 +53,14 @@ class Bounds:
 def neighbours(size: Size) -> Iterator[Finding]:
     """Bound the privacy loss from below, for every case that is measured many times.
 
-    That holds whichever rows of a person count; the last finding is that none is preferred.
+    That holds whichever rows of a person count; the last findings are that none is
+    preferred, and that of all kinds of sources one record more is one more in its own cell.
     """
     for case in cases(size):
         if case.repeated:
             yield _privacy_loss(repeated_measurements(case, size))
     yield rows_of_persons()
+    yield from readers()
 
 
 def _privacy_loss(measurements: RepeatedMeasurements) -> Finding:

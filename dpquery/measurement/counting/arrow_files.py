@@ -21,8 +21,8 @@ from dpquery.exceptions import DataError
 from dpquery.measurement.counting.file_kinds import kind_of_file, remedy_for
 from dpquery.measurement.counting.sources import (
     Piece,
-    RecordTexts,
     StoredFile,
+    StoredRecords,
     open_regular,
     places_of,
 )
@@ -54,9 +54,9 @@ def check_types(schema: pa.Schema, declared: Sequence[str], *, where: str) -> No
             )
 
 
-def batch_of(columns: Sequence[pa.Array]) -> RecordTexts:
+def batch_of(columns: Sequence[pa.Array]) -> StoredRecords:
     """Return some rows as values, texts as bytes."""
-    return RecordTexts([[_block(column)] for column in columns])
+    return StoredRecords([[_block(column)] for column in columns])
 
 
 def _block(column: pa.Array) -> tuple[pa.Array, NDArray[np.int32]]:

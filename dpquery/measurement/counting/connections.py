@@ -125,6 +125,8 @@ class _ConnectionTable:
         names = self._columns()
         places = places_of(declared, [name.strip() for name in names], where=self.name)
         columns = {column: names[place] for column, place in places.items()}
+        if not columns:  # a query names one at least
+            return {}, {}
         none = f"{self._select([columns[column] for column in declared])} WHERE 1 = 0"
         with self._batches(none) as (schema, _):
             types = schema.types

@@ -32,7 +32,7 @@ import pyarrow.csv as arrow_csv
 
 from dpquery.arrays import Bools, Ints
 from dpquery.limits import MAX_LINE
-from dpquery.measurement.counting.sources import RecordTexts, Texts, UnfitTextError
+from dpquery.measurement.counting.sources import StoredRecords, StoredValues, UnfitTextError
 
 _PIECE = 2**20  # bytes that pyarrow parses at once: they stay in a core's cache
 _LONGEST_QUOTED = 2**17  # of a field, by Python's reader, where the line has quotes
@@ -178,7 +178,7 @@ def fields(line: bytes, width: int, dialect: Dialect = DEFAULT) -> list[bytes] |
 
 def columns(
     chunk: bytes, *, width: int, wanted: Sequence[int], dialect: Dialect = DEFAULT
-) -> RecordTexts:
+) -> StoredRecords:
     """Return the wanted columns of a chunk of whole records, and how many are malformed.
 
     Args:
@@ -187,14 +187,14 @@ def columns(
         wanted: places of the columns to return; at least one.
         dialect: how the records are written.
     """
-    texts: list[Texts] = [[] for _ in wanted]
+    texts: list[StoredValues] = [[] for _ in wanted]
     malformed = 0
     for piece in _pieces(chunk, dialect):
         batch = _piece_columns(piece, width=width, wanted=wanted, dialect=dialect)
         malformed += batch.malformed
         for column, blocks in zip(texts, batch.columns, strict=True):
             column += blocks
-    return RecordTexts(texts, malformed)
+    return StoredRecords(texts, malformed)
 
 
 def _pieces(chunk: bytes, dialect: Dialect) -> Iterator[bytes]:
@@ -215,10 +215,10 @@ def _pieces(chunk: bytes, dialect: Dialect) -> Iterator[bytes]:
 
 def _piece_columns(
     piece: bytes, *, width: int, wanted: Sequence[int], dialect: Dialect
-) -> RecordTexts:
+) -> StoredRecords:
     if _is_clean(piece, dialect):
         try:
-            return RecordTexts(_read_whole(piece, width=width, wanted=wanted, dialect=dialect))
+            return StoredRecords(_read_whole(piece, width=width, wanted=wanted, dialect=dialect))
         except pa.ArrowInvalid:
             pass  # a ragged line; pyarrow's own handler of those prints what it cannot decode
     return _read_by_line(piece, width=width, wanted=wanted, dialect=dialect)
@@ -264,7 +264,7 @@ def _has_clean_quotes(piece: bytes, dialect: Dialect) -> bool:
 
 def _read_whole(
     piece: bytes, *, width: int, wanted: Sequence[int], dialect: Dialect
-) -> list[Texts]:
+) -> list[StoredValues]:
     """Return the wanted columns of a clean piece, read by pyarrow."""
     names = [str(i) for i in range(width)]
     text = pa.dictionary(pa.int32(), pa.binary())
@@ -294,7 +294,7 @@ def _read_whole(
 
 def _read_by_line(
     piece: bytes, *, width: int, wanted: Sequence[int], dialect: Dialect
-) -> RecordTexts:
+) -> StoredRecords:
     """Return the wanted columns of any piece, read record by record, and the malformed ones."""
     malformed = 0
     distinct: list[dict[bytes, int]] = [{} for _ in wanted]
@@ -308,7 +308,7 @@ def _read_by_line(
             continue
         for column, texts, index in zip(wanted, distinct, indices, strict=True):
             index.append(texts.setdefault(record[column], len(texts)))
-    return RecordTexts(
+    return StoredRecords(
         [
             [(pa.array([*texts], pa.binary()), np.array(index, np.int32))]
             for texts, index in zip(distinct, indices, strict=True)

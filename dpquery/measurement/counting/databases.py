@@ -23,9 +23,9 @@ from dpquery.exceptions import DataError
 from dpquery.measurement.counting.arrow_files import ROWS_OF_A_PIECE, batch_of, check_types
 from dpquery.measurement.counting.sources import (
     Piece,
-    RecordTexts,
     StoredFile,
-    Texts,
+    StoredRecords,
+    StoredValues,
     check_kind,
     open_regular,
     places_of,
@@ -116,14 +116,14 @@ class SqliteTable(_DatabaseTable):
         return {column: columns[place] for column, place in places.items()}
 
 
-def _batch_of_rows(rows: Sequence[tuple[object, ...]], *, decimal: str) -> RecordTexts:
+def _batch_of_rows(rows: Sequence[tuple[object, ...]], *, decimal: str) -> StoredRecords:
     """Return rows of an SQLite table as texts."""
-    batch: list[Texts] = []
+    batch: list[StoredValues] = []
     for column in zip(*rows, strict=True):
         texts: dict[bytes, int] = {}
         index = [texts.setdefault(_text(value, decimal), len(texts)) for value in column]
         batch.append([(pa.array([*texts], pa.large_binary()), np.array(index, np.int32))])
-    return RecordTexts(batch)
+    return StoredRecords(batch)
 
 
 def _text(value: object, decimal: str) -> bytes:

@@ -19,9 +19,11 @@ likely to stay as each other rests on the salt, and on MD5 of a salted text look
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from dpquery.arrays import Ints
+from dpquery.measurement.counting.maximal_tables import count_of_cells
 from dpquery.measurement.counting.pushed_codes import CodeWriter
 from dpquery.measurement.counting.pushed_texts import UnpushableError
 from dpquery.spec.model import Spec
@@ -29,8 +31,6 @@ from dpquery.strategy.algebra.subsets import Subset
 
 if TYPE_CHECKING:
     from ibis import Table, Value
-
-TABLE_BITS = 32  # of a place that are the cell; those above are the number of the table
 
 
 class CountedTables(NamedTuple):
@@ -48,6 +48,13 @@ class CountedTables(NamedTuple):
     classes: Sequence[Ints]
     tables: Sequence[Subset]
 
+    @property
+    def starts(self) -> list[int]:
+        """The number of the first cell of each table, through all tables."""
+        shape = [int(class_of.max()) + 1 for class_of in self.classes]
+        sizes = [count_of_cells(table, shape) for table in self.tables]
+        return [0, *accumulate(sizes[:-1])]
+
 
 def counting_query(
     writer: CodeWriter,
@@ -57,7 +64,7 @@ def counting_query(
     *,
     salt: bytes,
 ) -> "Table":
-    """Return the query of `place`, a table's number and a cell of it, and its `records`.
+    """Return the query of `place`, the number of a cell through all tables, and its `records`.
 
     Args:
         writer: of the backend.
@@ -72,8 +79,8 @@ def counting_query(
     cells = _cells(writer, _coded(writer, rows, names, counted), counted)
     if counted.spec.privacy.person is not None:
         cells = _limited(writer, cells, len(counted.tables), counted.spec.privacy.max_rows, salt)
-    number = range(len(counted.tables))
-    places = [cells[f"cell_{k}"].cast("int64") + (k << TABLE_BITS) for k in number]
+    starts = enumerate(counted.starts)
+    places = [cells[f"cell_{k}"].cast("int64") + start for k, start in starts]
     place = places[0] if len(places) == 1 else writer.ibis.array(places).unnest()
     # A place is never null; if one were, its record must not be left out without a word.
     placed = cells.select(place=place).mutate(place=lambda rows: rows["place"].fill_null(-1))

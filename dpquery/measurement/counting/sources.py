@@ -18,24 +18,24 @@ from numpy.typing import NDArray
 
 from dpquery.exceptions import DataError
 
-Texts = list[tuple[pa.Array, NDArray[np.int32]]]
+StoredValues = list[tuple[pa.Array, NDArray[np.int32]]]
 """One column of a batch: blocks of (values, the place of each record's value among them).
 
 Values are texts, as bytes, or typed ones, each of which stands for its text (`value_texts`).
 """
 
 
-class RecordTexts(NamedTuple):
+class StoredRecords(NamedTuple):
     """Some records: the texts of the wanted columns, and how many more are malformed."""
 
-    columns: list[Texts]
+    columns: list[StoredValues]
     malformed: int = 0
 
 
 class Piece(NamedTuple):
     """A batch that is still to be parsed, by any thread, and the share of the source behind it."""
 
-    parse: Callable[[], RecordTexts]
+    parse: Callable[[], StoredRecords]
     share: float
 
 

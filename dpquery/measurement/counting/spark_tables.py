@@ -29,7 +29,7 @@ import pyarrow as pa
 from dpquery.arrays import Bits, Ints
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting.arrow_files import batch_of, check_types
-from dpquery.measurement.counting.sources import Texts, places_of
+from dpquery.measurement.counting.sources import StoredValues, places_of
 from dpquery.measurement.counting.spark_session import (
     COUNTER_ERRORS,
     spark_errors,
@@ -51,10 +51,10 @@ class Counter(Protocol):
 
     names: list[str]
 
-    def add(self, texts: Sequence[Texts], malformed: int) -> None:
+    def add(self, texts: Sequence[StoredValues], malformed: int) -> None:
         """Count some records."""
 
-    def rows_of_persons(self, texts: Sequence[Texts]) -> Bits:
+    def rows_of_persons(self, texts: Sequence[StoredValues]) -> Bits:
         """Return the rows that are inside as (words, n): the key of the person, then the codes."""
 
     def add_rows_of_persons(self, rows: Bits) -> None:

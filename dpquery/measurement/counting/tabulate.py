@@ -28,7 +28,7 @@ from dpquery.measurement.counting.packed_codes import PackedCodes
 from dpquery.measurement.counting.person_keys import ExpandedSecret, PersonKeys
 from dpquery.measurement.counting.persons import KeptRows
 from dpquery.measurement.counting.pushed_query import CountedTables
-from dpquery.measurement.counting.sources import Piece, Source, Texts, UnfitTextError
+from dpquery.measurement.counting.sources import Piece, Source, StoredValues, UnfitTextError
 from dpquery.measurement.counting.spark_tables import check_spark, count_on_spark
 from dpquery.measurement.counting.value_texts import texts_of
 from dpquery.measurement.counting.warehouses import InPlaceTable
@@ -163,8 +163,8 @@ def _tabulate_in_place(table: InPlaceTable, tally: "_Tally") -> dict[Subset, Int
     problem = f"{table.name} could not be counted to its end; {table.remedy}"
     report_progress(f"counting the data in place{table.notice}")
     try:
-        for k, cells, records in table.counts(tally.counted_tables()):
-            tally.add_counts(k, cells, records)
+        for part in table.counts(tally.counted_tables()):
+            tally.add_partial_tables(part)
         return tally.marginals()
     except _UNREADABLE:
         pass
@@ -258,7 +258,7 @@ class _Tally:
         }
         self._closed = any(column.drops for column in spec.domain.columns)
 
-    def add(self, texts: Sequence[Texts], malformed: int) -> None:
+    def add(self, texts: Sequence[StoredValues], malformed: int) -> None:
         """Count the records of one chunk; `texts` in the order of `names`."""
         self._coded(texts, malformed)()
 
@@ -266,7 +266,7 @@ class _Tally:
         """Parse a piece and code its records, in any thread; return what counts them, in one."""
         return self._coded(*piece.parse())
 
-    def _coded(self, texts: Sequence[Texts], malformed: int) -> _Count:
+    def _coded(self, texts: Sequence[StoredValues], malformed: int) -> _Count:
         if self.spec.privacy.person is not None:
             return partial(self.add_rows_of_persons, self.rows_of_persons(texts))
         codes, inside = self._codes(texts)
@@ -283,7 +283,7 @@ class _Tally:
         numbers = self._numbers(np.ones(rows, np.uint64))
         return partial(self._count, codes | numbers, rows)
 
-    def rows_of_persons(self, texts: Sequence[Texts]) -> Bits:
+    def rows_of_persons(self, texts: Sequence[StoredValues]) -> Bits:
         """Return the rows inside the domain as (words, n): the person's key, the packed codes."""
         codes, inside = self._codes(texts)
         keys, named = self._person_keys(texts[-1])
@@ -303,8 +303,15 @@ class _Tally:
             start += counts.size
 
     def add_partial_tables(self, cells: Ints) -> None:
-        """Add cells of another tally of the same tensors."""
+        """Add cells of the same tensors that were counted elsewhere, as `partial_tables` has them.
+
+        Raises:
+            IndexError: there is no such cell.
+        """
         numbers, counts = cells[:, np.argsort(cells[0])]
+        size = sum(tensor.size for tensor in self._counts.values())
+        if numbers.size and not 0 <= numbers[0] <= numbers[-1] < size:
+            raise IndexError("a cell")
         start = 0
         for tensor in self._counts.values():
             first, last = np.searchsorted(numbers, [start, start + tensor.size])
@@ -314,10 +321,6 @@ class _Tally:
     def counted_tables(self) -> CountedTables:
         """Return what is counted, for those who count it elsewhere."""
         return CountedTables(self.spec, self._needed, self._classes, list(self._counts))
-
-    def add_counts(self, table: int, cells: Ints, records: Ints) -> None:
-        """Add records that were counted elsewhere to cells of a table, each named once."""
-        list(self._counts.values())[table][cells] += records
 
     def end_pass(self) -> bool:
         """Count the rows that stay of persons; return whether the file must be read again."""
@@ -354,13 +357,13 @@ class _Tally:
             tensors.update(marginal_sums(tensor, group, subsets))
         return {subset: tensors[subset] for subset in self._subsets}
 
-    def _codes(self, texts: Sequence[Texts]) -> tuple[dict[int, Ints], Bools]:
+    def _codes(self, texts: Sequence[StoredValues]) -> tuple[dict[int, Ints], Bools]:
         """Return the classes of the needed attributes, and which records are inside all of them."""
         by_name = dict(zip(self.names, texts, strict=True))
         inside = np.ones(sum(index.size for _, index in texts[0]), np.bool_)
         return {i: self._attribute_codes(i, by_name, inside) for i in self._needed}, inside
 
-    def _attribute_codes(self, i: int, texts: Mapping[str, Texts], inside: Bools) -> Ints:
+    def _attribute_codes(self, i: int, texts: Mapping[str, StoredValues], inside: Bools) -> Ints:
         """Return the classes of an attribute's codes; clear records without a code in `inside`."""
         codes = np.zeros(inside.size, np.int64)
         for column in self.spec.domain.attributes[i].columns:
@@ -381,13 +384,13 @@ class _Tally:
             codes[i] = self._classes[i][np.where(known > 0, known - 1, other)]
         return codes
 
-    def _column_codes(self, column: Column, texts: Texts) -> Ints:
+    def _column_codes(self, column: Column, texts: StoredValues) -> Ints:
         """Return the code of every record in a column, -1 where it has none."""
         codes = self._codes_of[column.name]
         parts = [codes.of(values)[places] for values, places in texts]
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
-    def _person_keys(self, texts: Texts) -> tuple[Bits, Bools]:
+    def _person_keys(self, texts: StoredValues) -> tuple[Bits, Bools]:
         """Return the key of every record's person, (2, n), and where there is one, (n,)."""
         decimal = self.spec.file.decimal
         parts = [(*self._keys.of(texts_of(ids, decimal)), index) for ids, index in texts]

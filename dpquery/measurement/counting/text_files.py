@@ -35,9 +35,9 @@ from dpquery.measurement.counting.file_kinds import (
 )
 from dpquery.measurement.counting.sources import (
     Piece,
-    RecordTexts,
     StoredFile,
-    Texts,
+    StoredRecords,
+    StoredValues,
     UnfitTextError,
     open_regular,
     places_of,
@@ -103,19 +103,19 @@ class TextFile(StoredFile):
         quote = written.quote.encode()
         return Dialect(written.delimiter.encode(), quote, written.newlines_in_quotes)
 
-    def _batch(self, chunk: bytes, *, width: int, wanted: Sequence[int]) -> RecordTexts:
+    def _batch(self, chunk: bytes, *, width: int, wanted: Sequence[int]) -> StoredRecords:
         batch = columns(chunk, width=width, wanted=wanted, dialect=self.dialect)
         to_utf8 = _BYTE_LETTERS.get(self.format.encoding)
         if to_utf8 is None:
             return batch
-        recoded: list[Texts] = [
+        recoded: list[StoredValues] = [
             [
                 (pa.array(map(to_utf8, distinct.to_pylist()), pa.binary()), index)
                 for distinct, index in column
             ]
             for column in batch.columns
         ]
-        return RecordTexts(recoded, batch.malformed)
+        return StoredRecords(recoded, batch.malformed)
 
     def _text_of(self, file: BinaryIO) -> BinaryIO:
         """Return the text of an open file, unpacked, with line feeds and delimiters of one byte."""

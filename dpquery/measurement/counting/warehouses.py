@@ -26,11 +26,7 @@ from dpquery.exceptions import DataError
 from dpquery.measurement.counting.coder_cases import case_rows, expected_counts
 from dpquery.measurement.counting.connections import variable
 from dpquery.measurement.counting.pushed_codes import CodeWriter
-from dpquery.measurement.counting.pushed_query import (
-    TABLE_BITS,
-    CountedTables,
-    counting_query,
-)
+from dpquery.measurement.counting.pushed_query import CountedTables, counting_query
 from dpquery.measurement.counting.pushed_texts import UnpushableError
 from dpquery.measurement.counting.sources import check_kind, open_regular, places_of
 from dpquery.spec.domain import Attribute, Domain
@@ -131,8 +127,8 @@ class InPlaceTable:
         if problem:
             raise DataError(f"{self.name}: {problem}; or let rows be read, by duckdb: or adbc:")
 
-    def counts(self, counted: CountedTables) -> Iterator[tuple[int, Ints, Ints]]:
-        """Yield (number of a table, cells, records in each), some at a time; confidential.
+    def counts(self, counted: CountedTables) -> Iterator[Ints]:
+        """Yield (2, n): numbers of cells through all tables, and their records; confidential.
 
         Raises:
             OSError: the engine stopped before its end.
@@ -144,8 +140,8 @@ class InPlaceTable:
                 rows, names = self._located(connection, counted.spec)
                 writer, salt = _writer(ibis, self), os.urandom(16)
                 query = counting_query(writer, rows, names, counted, salt=salt)
-                for places, records in _ANSWERS[self.backend](connection, query):
-                    yield from _by_table(places, records)
+                for answer in _ANSWERS[self.backend](connection, query):
+                    yield np.array(answer)
             except _errors(ibis, self.backend):
                 failed = True
         if failed:
@@ -225,15 +221,6 @@ class InPlaceTable:
             answer.update(zip(places.tolist(), records.tolist(), strict=True))
         expected = expected_counts(rows, attribute, classes, spec.privacy, self.decimal)
         return answer == {cell: count for cell, count in enumerate(expected.tolist()) if count}
-
-
-def _by_table(places: Ints, records: Ints) -> Iterator[tuple[int, Ints, Ints]]:
-    """Yield the cells of each table, and the records in them, of a part of the answer."""
-    tables = places >> TABLE_BITS
-    cells = places & ((1 << TABLE_BITS) - 1)
-    for table in np.unique(tables).tolist():
-        ours = tables == table
-        yield table, cells[ours], records[ours]
 
 
 def _writer(ibis: ModuleType, table: InPlaceTable) -> CodeWriter:
