@@ -27,6 +27,7 @@ from sources import ROOT, Definition, find, modules
 
 COPIED = ("dpquery", "tests", "workloads", "sample_data", "pyproject.toml", "README.md", "Makefile")
 AT_ONCE = 2
+TOGETHER = 100  # tests of a copy without a mistake that one process runs
 AUDIT = "audit:"
 PATIENCE = 600  # seconds; a catcher that does not end has neither caught a mistake nor missed it
 TO_ITS_END = "it runs to its end"
@@ -107,7 +108,8 @@ def plant(mutant: Mutant, whole: Path, folder: Path) -> Path:
 def complaints(folder: Path, catchers: Sequence[str]) -> str:
     """Return what catchers say of a copy that they should pass: nothing, if they all do."""
     tests, parts = _sorted(catchers)
-    runs = [_tested(folder, tests)] if tests else []
+    starts = range(0, len(tests), TOGETHER)
+    runs = [_tested(folder, tests[start : start + TOGETHER]) for start in starts]
     runs += [_audited(folder, part) for part in parts]
     return "".join(done.stdout + done.stderr for done in runs if done.returncode)
 
