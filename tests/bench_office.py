@@ -64,9 +64,9 @@ OFFICE = {
         "age: {range: [0, 17]}, income: {range: [0, 9]}, job: boolean, sex: boolean",
         [
             "where: {job: {is: yes}}, product: {income: identity}",
-            "where: {age: {between: [0, 4]}}, product: {age: identity, sex: identity}",
+            "where: {age: {between: [0, 4]}}, product: {sex: identity, job: identity}",
             "where: {age: {between: [13, 17]}}, product: {income: prefix}",
-            "where: {sex: {is: no}}, product: {age: prefix}",
+            "where: {sex: {is: no}, job: {is: no}}, product: {age: prefix}",
             "product: {sex: identity, job: identity}",
         ],
     ),

@@ -48,6 +48,14 @@ class CellClasses:
         return np.unique(self.codes, return_index=True)[1].astype(np.int64)
 
     @cached_property
+    def _codes_of_first_cells(self) -> tuple[Ints, ...]:
+        """The codes of the first cell of every class on each attribute."""
+        if not self.attributes:
+            return ()
+        codes = np.unravel_index(self.first_cells, self.table_shape)
+        return tuple(np.asarray(of_attribute, dtype=np.int64) for of_attribute in codes)
+
+    @cached_property
     def count(self) -> int:
         """Number of classes."""
         return len(self.first_cells)
@@ -98,9 +106,7 @@ class CellClasses:
                 f"{block.queries:,} queries of one table over {self.count:,} classes of cells; "
                 f"{MAX_CLASS_ENTRIES:,} numbers are held"
             )
-        codes = dict(
-            zip(self.attributes, np.unravel_index(self.first_cells, self.table_shape), strict=True)
-        )
+        codes = dict(zip(self.attributes, self._codes_of_first_cells, strict=True))
         must = np.ones((1, self.count), dtype=np.int64)
         hits = np.zeros((1, self.count), dtype=np.int64)
         for i, factor, counted in zip(block.attributes, block.factors, block.counted, strict=True):

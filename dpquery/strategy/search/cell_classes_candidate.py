@@ -24,7 +24,7 @@ from dpquery.strategy.shapes.weighted_block import integer_factor
 
 ENOUGH = 1e-3  # relative gain below which no other strategy is looked for
 FINE_BITS = 20  # of the integers of a strategy of classes: its least rows are short
-MAX_P_CLASSES = 512  # of a p-Identity
+MAX_P_CLASSES = 128  # of a p-Identity: its search takes seconds, and gains a few per cent
 
 
 def cell_classes_candidate(problem: Problem) -> Proposal:
