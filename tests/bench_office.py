@@ -22,6 +22,7 @@ other: drop
 domain: {{{domain}}}
 workload:
 """
+STATES = "{groups: {A: [[0, 9]], B: [[10, 24]], C: [[25, 29]], D: [[30, 59]]}}"
 YES_NO = ", ".join(f"{name}: boolean" for name in "abcdefghijkl")
 OFFICE = {
     "smallest: any of three, 2 of 3, one": (
@@ -74,8 +75,7 @@ OFFICE = {
         "county: {range: [0, 59]}, age: {range: [0, 9]}",
         [
             "product: {county: identity}",
-            "product: {county: {groups: {A: [[0, 9]], B: [[10, 24]], C: [[25, 29]], D: [[30, 59]]}},"
-            " age: prefix}",
+            f"product: {{county: {STATES}, age: prefix}}",
             "product: {age: identity}",
         ],
     ),
@@ -90,8 +90,7 @@ OFFICE = {
     "two geographies": (
         "area: {range: [0, 59]}, school: {range: [0, 7]}",
         [
-            "product: {area: {groups: {A: [[0, 9]], B: [[10, 24]], C: [[25, 29]], D: [[30, 59]]}},"
-            " school: identity}",
+            f"product: {{area: {STATES}, school: identity}}",
             "product: {area: {groups: {X: [[0, 19]], Y: [[20, 39]], Z: [[40, 59]]}}, "
             "school: prefix}",
             "product: {area: identity}",

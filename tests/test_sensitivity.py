@@ -17,7 +17,7 @@ from dpquery.strategy.shapes.product import ProductStrategy
 from dpquery.strategy.shapes.sensitivity import column_support, sensitivity
 from dpquery.strategy.shapes.weighted_block import (
     WeightedBlock,
-    columns_of,
+    column_matrices,
     integer_factor,
     resolution,
 )
@@ -54,7 +54,7 @@ def test_beyond_the_search_limit_sensitivity_is_an_upper_bound(seed, noise, monk
         exact = brute_force(strategy.measurements, noise)
         computed = sensitivity(strategy.measurements, noise)
         assert exact <= computed
-        columns = columns_of(strategy.measurements)
+        columns = column_matrices(strategy.measurements)
         if len(columns) == 1 and columns[0].block.is_product:
             assert exact == computed
 

@@ -27,11 +27,11 @@ def furthest_move(strategy: DenseStrategy, power: int) -> tuple[int, tuple[Cell,
     """
     class_of = strategy.rows[0].class_of
     if class_of is not None:
-        first_cells = {place: cell for cell, place in reversed(class_of.items())}
+        some_cells = {place: cell for cell, place in class_of.items()}
         rows_of_classes = tuple(replace(rows, class_of=None) for rows in strategy.rows)
-        over_classes = replace(strategy, shape=(len(first_cells),), rows=rows_of_classes)
+        over_classes = replace(strategy, shape=(len(some_cells),), rows=rows_of_classes)
         longest, (first, second) = furthest_move(over_classes, power)
-        return longest, (first_cells[first], first_cells[second])
+        return longest, (some_cells[first], some_cells[second])
     shared = [_overlaps(rows, power) for rows in strategy.rows]
     pairs: list[list[CodePair]] = []
     number = len(strategy.rows)

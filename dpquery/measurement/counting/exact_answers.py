@@ -16,7 +16,7 @@ from dpquery.exceptions import DataError, UnsupportedWorkloadError
 from dpquery.operators.cell_classes import CellClassBlock
 from dpquery.operators.factors import Factor, Ones
 from dpquery.operators.tensors import PIECE
-from dpquery.strategy.shapes.weighted_block import WeightedBlock, WeightedColumns, columns_of
+from dpquery.strategy.shapes.weighted_block import WeightedBlock, WeightedColumns, column_matrices
 
 RECORD_BITS = 36  # a declared limit: 2^36 records, more than there are people
 ENTRY_BITS = 25  # of a strategy's entries on the grid: 2^(36 + 25) stays below 2^62
@@ -35,7 +35,7 @@ def largest_entry(measurement: WeightedColumns) -> int:
 
 def grid_shift(measurements: tuple[WeightedBlock, ...]) -> int:
     """Return the shift at which every entry fits ENTRY_BITS: answers are kept over 2^shift."""
-    widest = max(largest_entry(measurement) for measurement in columns_of(measurements))
+    widest = max(largest_entry(measurement) for measurement in column_matrices(measurements))
     return max(0, widest.bit_length() - ENTRY_BITS)
 
 
@@ -58,7 +58,7 @@ def exact_answers(measurement: WeightedBlock, table: Ints, *, shift: int) -> Int
     measured = measurement.block
     if isinstance(measured, CellClassBlock):
         table = measured.class_table(table)
-    (columns,) = columns_of([measurement])
+    (columns,) = column_matrices([measurement])
     return _exact_answers(columns, table, shift)
 
 
@@ -97,7 +97,7 @@ def _scaled(answers: Ints, weight: int, shift: int) -> Ints:
 
 def check_width(measurements: tuple[WeightedBlock, ...]) -> None:
     """Refuse strategy entries too wide for digits of 24 bits, before anything is charged."""
-    for weighted in columns_of(measurements):
+    for weighted in column_matrices(measurements):
         factors = weighted.block.factors
         growth = [_split(weighted.weight)[0], *(f.max_abs() * f.shape[1] for f in factors)]
         if _bits(weighted) > 62 and max(growth).bit_length() + _DIGIT > 61:

@@ -32,7 +32,7 @@ from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Identity
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.shapes.strategies import Strategy
-from dpquery.strategy.shapes.weighted_block import WeightedColumns, columns_of
+from dpquery.strategy.shapes.weighted_block import WeightedColumns, column_matrices
 
 LIBRARIES = ("jax", "mbi")
 FIT_ITERATIONS = 1000
@@ -71,7 +71,7 @@ def check_graphical(strategy: Strategy) -> None:
             "--also graphical: the plan measures the workload's own queries, or classes of cells, "
             "and no table that a model could be fitted to; leave the column out"
         )
-    measured = columns_of(strategy.measurements)
+    measured = column_matrices(strategy.measurements)
     cells = junction_tree_cells(
         strategy.shape, [_varying(measurement.block) for measurement in measured]
     )
@@ -180,7 +180,7 @@ def fit_graphical(
         from mbi.estimation import MirrorDescent
         from mbi.marginal_loss import from_linear_measurements
 
-        measured = columns_of(strategy.measurements)
+        measured = column_matrices(strategy.measurements)
         used = sorted({i for measurement in measured for i in _varying(measurement.block)})
         measurements = [
             LinearMeasurement(values, _names(_varying(measurement.block)), std, query)

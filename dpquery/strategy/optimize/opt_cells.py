@@ -17,11 +17,12 @@ from dpquery.arrays import Floats, Ints
 from dpquery.progress import report_progress
 from dpquery.strategy.algebra.eigenvalues import above_rounding
 
-GAP = 1e-4  # the proven optimality gap at which the fixed point stops
-ROUNDS = 400
-FILLED = 5e-5  # added to the diagonal of X, which has rank r, so that it is invertible
-SHORTEST, LONGEST = 1.0, 30.0  # an extrapolated step, in steps of the fixed point
-LEAST_WEIGHT = 1e-30  # of a class that is extrapolated
+CELLS_GAP = 1e-4  # the proven optimality gap at which the fixed point stops
+CELLS_ROUNDS = 400
+FILLED_DIAGONAL = 5e-5  # added to the diagonal of X, which has rank r, so that it is invertible
+SHORTEST_STEP, LONGEST_STEP = 1.0, 30.0  # an extrapolated step, in steps of the fixed point
+FARTHEST = 12.0  # that the logarithm of a weight is extrapolated
+LEAST_CLASS_WEIGHT = 1e-30  # of a class that is extrapolated
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +31,7 @@ class CellsOptimum:
 
     Attributes:
         rows: (n, n) with columns of L2 norm 1 at most.
-        loss: tr((rows'rows)^-1 V), but for what FILLED adds: at most FILLED of it.
+        loss: tr((rows'rows)^-1 V), or slightly more.
         bound: the largest dual value seen; no strategy has a smaller loss.
     """
 
@@ -76,14 +77,14 @@ def cells_optimum(V: Floats, *, enough: float = 0.0) -> CellsOptimum | float:
     """
     search = _FixedPoint(V)
     point = search.at(_shares(np.sqrt(np.diagonal(V))))
-    while search.rounds < ROUNDS and not search.is_solved:
+    while search.rounds < CELLS_ROUNDS and not search.is_solved:
         if search.bound >= enough > 0:
             return search.bound
         point = search.extrapolated(point)
     X = search.primal()
-    X[np.diag_indices(len(X))] += FILLED
-    rows = np.asarray(np.linalg.cholesky(X / (1 + FILLED)).T, dtype=np.float64)
-    return CellsOptimum(rows, search.best.loss * (1 + FILLED), search.bound)
+    X[np.diag_indices(len(X))] += FILLED_DIAGONAL
+    rows = np.asarray(np.linalg.cholesky(X / (1 + FILLED_DIAGONAL)).T, dtype=np.float64)
+    return CellsOptimum(rows, search.best.loss * (1 + FILLED_DIAGONAL), search.bound)
 
 
 class _FixedPoint:
@@ -102,15 +103,15 @@ class _FixedPoint:
 
     @property
     def is_solved(self) -> bool:
-        return self.best.loss <= self.bound * (1 + GAP)
+        return self.best.loss <= self.bound * (1 + CELLS_GAP)
 
     def at(self, weights: Floats) -> _Point:
         """Return the point of some weights, and keep it where it is the best."""
         lengths, trace = np.zeros(self.size), 0.0
         for cells, R in self.blocks:
-            roots, turned = _decomposed(R, weights[cells])
-            lengths[cells] = (turned * turned / roots[:, None]).sum(axis=0)
-            trace += float(roots.sum())
+            values, turned = _decomposed(R, weights[cells])
+            lengths[cells] = (turned * turned / _roots(values)[:, None]).sum(axis=0)
+            trace += float(np.sqrt(above_rounding(values)).sum())
         point = _Point(weights, lengths, trace)
         self.rounds, self.bound = self.rounds + 1, max(self.bound, point.bound)
         self.best = point if point.loss < self.best.loss else self.best
@@ -125,14 +126,15 @@ class _FixedPoint:
         if self.is_solved:
             return first
         logs = [
-            np.log(np.maximum(weights, LEAST_WEIGHT))
+            np.log(np.maximum(weights, LEAST_CLASS_WEIGHT))
             for weights in (point.weights, first.weights, first.next_weights)
         ]
         step, bend = logs[1] - logs[0], logs[2] - 2 * logs[1] + logs[0]
         scale = np.sqrt(point.weights)
         ratio = _norm(scale * step) / max(_norm(scale * bend), 1e-300)
-        ratio = min(max(ratio, SHORTEST), LONGEST)
+        ratio = min(max(ratio, SHORTEST_STEP), LONGEST_STEP)
         beyond = logs[0] + 2 * ratio * step + ratio**2 * bend
+        beyond = np.clip(beyond, logs[2] - FARTHEST, logs[2] + FARTHEST)
         reached = self.at(_shares(np.exp(beyond - beyond.max())))
         return reached if reached.trace >= first.trace else self.at(first.next_weights)
 
@@ -140,15 +142,21 @@ class _FixedPoint:
         """Return X of the best point over its largest diagonal entry: (n, n)."""
         X = np.zeros((self.size, self.size))
         for cells, R in self.blocks:
-            roots, turned = _decomposed(R, self.best.weights[cells])
-            X[np.ix_(cells, cells)] = (turned / roots[:, None]).T @ turned
+            values, turned = _decomposed(R, self.best.weights[cells])
+            X[np.ix_(cells, cells)] = (turned / _roots(values)[:, None]).T @ turned
         return np.asarray(X / self.best.lengths.max())
 
 
 def _decomposed(R: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """Return the square roots of the eigenvalues of M, and R in the basis of its eigenvectors."""
+    """Return the eigenvalues of M, ascending, and R in the basis of its eigenvectors."""
     w, U = np.linalg.eigh((R * weights) @ R.T)
-    return np.sqrt(np.maximum(w, len(w) * np.finfo(float).eps * w[-1])), U.T @ R
+    return w, U.T @ R
+
+
+def _roots(values: Floats) -> Floats:
+    """Return square roots that can be divided by."""
+    least = len(values) * np.finfo(float).eps * float(values[-1])
+    return np.sqrt(np.maximum(values, max(least, np.finfo(float).tiny)))
 
 
 def _root(V: Floats) -> Floats:

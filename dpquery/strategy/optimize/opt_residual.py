@@ -31,7 +31,7 @@ from dpquery.strategy.record_changes import RecordChange
 from dpquery.strategy.shapes.cores import Core
 from dpquery.strategy.shapes.replacement import Distances
 from dpquery.strategy.shapes.sensitivity import block_norms
-from dpquery.strategy.shapes.weighted_block import BITS, WeightedBlock, columns_of, significant
+from dpquery.strategy.shapes.weighted_block import BITS, WeightedBlock, column_matrices, significant
 
 MAX_CORE = 512  # classes of an attribute whose core is optimised; G = I beyond
 RESIDUAL_ITERATIONS = 400
@@ -221,7 +221,7 @@ def _moved_weights(
     ]
     norms, distances = block_norms(blocks, "gaussian"), Distances(2)
     leaves = change == "moves"
-    columns = columns_of(blocks)
+    columns = column_matrices(blocks)
     lengths = distances.lengths(columns, norms, leaves=leaves)
     if lengths is None:
         bounds = distances.bounds(columns, norms)

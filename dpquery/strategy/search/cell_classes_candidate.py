@@ -22,8 +22,8 @@ from dpquery.strategy.shapes.product import ProductStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.shapes.weighted_block import integer_factor
 
-ENOUGH = 1e-3  # relative gain below which no other strategy is looked for
-FINE_BITS = 20  # of the integers of a strategy of classes: its least rows are short
+WORTH_A_SEARCH = 1e-3  # relative gain below which no other strategy is looked for
+CLASS_BITS = 20  # of the integers of a strategy of classes: its least rows are short
 MAX_P_CLASSES = 128  # of a p-Identity: its search takes seconds, and gains a few per cent
 
 
@@ -31,7 +31,7 @@ def cell_classes_candidate(problem: Problem) -> Proposal:
     """OPT_C: the best strategy over classes of cells that no query tells apart.
 
     Raises:
-        NoGainError: no strategy is better than the best one so far by more than ENOUGH.
+        NoGainError: no strategy is better than the best one so far by more than WORTH_A_SEARCH.
     """
     most = MAX_CELL_CLASSES if problem.noise == "gaussian" else MAX_P_CLASSES
     classes = cell_classes(problem.workload, most=most)
@@ -52,12 +52,12 @@ def _inner(problem: Problem, V: Floats) -> tuple[ProductStrategy | ResidualStrat
         return ProductStrategy("OPT_0", "laplace", (factor,)), converged, 0.0
     if change != "enters" and len(V) <= MOST_MOVED:
         return _moved(problem, V)
-    enough = problem.least_loss / (1 + ENOUGH) if change == "enters" else math.inf
+    enough = problem.least_loss / (1 + WORTH_A_SEARCH) if change == "enters" else math.inf
     optimum = cells_optimum(V, enough=enough)
     if not isinstance(optimum, CellsOptimum):
         raise NoGainError("no strategy is better than the best one here by 0.1 %", bound=optimum)
-    converged = optimum.loss <= optimum.bound * (1 + ENOUGH)
-    factor = integer_factor(Dense(optimum.rows), noise="gaussian", bits=FINE_BITS)
+    converged = optimum.loss <= optimum.bound * (1 + WORTH_A_SEARCH)
+    factor = integer_factor(Dense(optimum.rows), noise="gaussian", bits=CLASS_BITS)
     return ProductStrategy("OPT_0", "gaussian", (factor,)), converged, optimum.bound
 
 
@@ -76,7 +76,7 @@ def _moved(problem: Problem, V: Floats) -> tuple[ProductStrategy | ResidualStrat
     """Return the optimum where records move; beside a total that is free where none leaves."""
     optimum = moves_optimum(V, problem.change)
     converged = optimum.loss <= optimum.bound * (1 + MOVES_GAP)
-    factor = integer_factor(Dense(optimum.rows), noise="gaussian", bits=FINE_BITS)
+    factor = integer_factor(Dense(optimum.rows), noise="gaussian", bits=CLASS_BITS)
     if problem.change == "moves":
         return ProductStrategy("OPT_0", "gaussian", (factor,)), converged, optimum.bound
     cores: tuple[Core | None, ...] = (DenseCore(np.asarray(factor.dense(), dtype=np.int64)),)

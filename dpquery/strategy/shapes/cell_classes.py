@@ -19,7 +19,7 @@ from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.product import ProductStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.shapes.strategies import PowerPair, Strategy
-from dpquery.strategy.shapes.weighted_block import WeightedBlock, columns_of
+from dpquery.strategy.shapes.weighted_block import WeightedBlock, column_matrices
 from dpquery.untrusted.json_values import Json, JsonValue, mapping, text_of
 
 
@@ -50,7 +50,7 @@ class CellClassesStrategy(Strategy):
     def measurements(self) -> tuple[WeightedBlock, ...]:
         return tuple(
             WeightedBlock(rows.weight, CellClassBlock(self.classes, rows.block))
-            for rows in columns_of(self.inner.measurements)
+            for rows in column_matrices(self.inner.measurements)
         )
 
     def supports(self, block: Block) -> bool:
@@ -98,13 +98,13 @@ class CellClassesStrategy(Strategy):
         except UnsupportedWorkloadError:
             raise ValueError("classes of cells") from None
         raw, shape = mapping(encoded["inner"]), (classes.count,)
-        inner = INNER[text_of(raw["shape"])]
+        inner = SHAPES_OF_CLASSES[text_of(raw["shape"])]
         counts = Workload(shape, (marginal(shape, (0,)),), (1.0,))
         strategy = inner.decode(raw, text_of(raw["name"]), noise, counts)
         return cls(name, noise, classes, strategy)
 
 
-INNER: Mapping[str, type[ProductStrategy] | type[ResidualStrategy]] = {
+SHAPES_OF_CLASSES: Mapping[str, type[ProductStrategy] | type[ResidualStrategy]] = {
     shape.kind: shape for shape in (ProductStrategy, ResidualStrategy)
 }
 """The shapes that a strategy of classes may have."""

@@ -20,7 +20,7 @@ from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.record_changes import RecordChange
 from dpquery.strategy.shapes.factor_norms import FactorNorms
 from dpquery.strategy.shapes.replacement import Distances
-from dpquery.strategy.shapes.weighted_block import WeightedBlock, WeightedColumns, columns_of
+from dpquery.strategy.shapes.weighted_block import WeightedBlock, WeightedColumns, column_matrices
 
 SEARCH_LIMIT = 200_000  # column classes searched exactly; beyond, a sum of maxima bounds it
 
@@ -83,7 +83,7 @@ def sensitivity(
     Privacy:
         Holds for one record that changes so ([MATH] 11). [HDMM18] Thm 3 for a single product.
     """
-    columns = columns_of(measurements)
+    columns = column_matrices(measurements)
     if change == "enters":
         return _largest_norm(columns, noise)
     norms = block_norms(measurements, noise)
@@ -119,7 +119,7 @@ def block_norms(
     measurements: Sequence[WeightedBlock], noise: Noise, change: RecordChange = "enters"
 ) -> list[int]:
     """Return how far one record moves each measurement by itself, or a bound on it; 0 where not."""
-    norms, power, columns = FactorNorms(), _power(noise), columns_of(measurements)
+    norms, power, columns = FactorNorms(), _power(noise), column_matrices(measurements)
     largest = [_columns(measurement, power, norms).largest() for measurement in columns]
     if change == "enters":
         return largest
@@ -130,7 +130,7 @@ def block_norms(
 def column_support(measurements: Sequence[WeightedBlock], change: RecordChange = "enters") -> int:
     """Return an upper bound on the number of rows that a record moves: those of its columns."""
     total, known = 0, dict[Hashable, int]()
-    for measurement in columns_of(measurements):
+    for measurement in column_matrices(measurements):
         block = measurement.block
         if not block.is_product:
             total += math.prod(block.row_shape)

@@ -31,7 +31,7 @@ class WeightedColumns:
     block: Block
 
 
-def columns_of(measurements: Sequence[WeightedBlock]) -> tuple[WeightedColumns, ...]:
+def column_matrices(measurements: Sequence[WeightedBlock]) -> tuple[WeightedColumns, ...]:
     """Return measurements as matrices with the same columns, each column once or more often.
 
     A record that enters, leaves or moves changes the answers by the same columns in both: those of
