@@ -41,6 +41,26 @@ OFFICE = {
         YES_NO,
         [f"product: {{{name}: {{is: yes}}}}" for name in "abcdefghijkl"],
     ),
+    "a dozen questions of two columns each": (
+        "age: {range: [0, 99]}, income: {range: [0, 49]}, sex: boolean, job: boolean",
+        [
+            f"product: {{{first}, {second}}}"
+            for first, second in (
+                ("age: {between: [0, 17]}", "sex: {is: yes}"),
+                ("age: {between: [18, 64]}", "job: {is: yes}"),
+                ("age: {between: [65, 99]}", "sex: {is: yes}"),
+                ("age: {between: [16, 24]}", "job: {is: no}"),
+                ("age: {between: [25, 54]}", "income: {between: [0, 9]}"),
+                ("age: {between: [65, 99]}", "income: {between: [0, 9]}"),
+                ("income: {between: [40, 49]}", "sex: {is: no}"),
+                ("income: {between: [10, 39]}", "sex: {is: no}"),
+                ("income: {between: [0, 4]}", "job: {is: yes}"),
+                ("sex: {is: yes}", "job: {is: yes}"),
+                ("age: {between: [30, 49]}", "sex: {is: no}"),
+                ("income: {between: [25, 49]}", "job: {is: yes}"),
+            )
+        ],
+    ),
     "tables over different slices": (
         "region: {range: [0, 9]}, age: {range: [0, 14]}, income: {range: [0, 7]}, sex: boolean",
         [
