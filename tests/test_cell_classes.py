@@ -17,7 +17,7 @@ from strategies_support import classes_of_cells, dense_block, dense_workload, ra
 
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_CELL_CLASSES
-from dpquery.operators.blocks import Workload, marginal, product
+from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.cell_classes import (
     CellClassBlock,
     CellClasses,
@@ -57,6 +57,14 @@ workload:
   - {name: regions, product: {region: identity}}
 """
 """Disjoint slices: a record is in one of them."""
+THRESHOLDS = Workload(
+    (3, 2, 4),
+    (
+        Block((3, 2, 4), (0, 1, 2), (Identity(3), Identity(2), Prefix(4)), (True, True, False), 1),
+        Block((3, 2, 4), (0, 1, 2), (Identity(3), Identity(2), Prefix(4, 2)), (True,) * 3, 2),
+    ),
+    (1.0, 2.0),
+)
 seeds = pytest.mark.parametrize("seed", range(25))
 
 
@@ -66,7 +74,7 @@ def office(name):
 
 @seeds
 def test_classes_are_the_distinct_columns_of_the_workload(seed):
-    workload = random_workload(np.random.default_rng(seed))
+    workload = THRESHOLDS if seed == 0 else random_workload(np.random.default_rng(seed))
     W, _ = dense_workload(workload)
     known = {}
     expected = [known.setdefault(tuple(column), len(known)) for column in W.T.tolist()]
@@ -78,7 +86,7 @@ def test_classes_are_the_distinct_columns_of_the_workload(seed):
 @seeds
 def test_queries_and_gram_over_classes_are_those_over_cells(seed):
     rng = np.random.default_rng(seed)
-    workload = random_workload(rng)
+    workload = THRESHOLDS if seed == 0 else random_workload(rng)
     classes = cell_classes(workload, most=1 << 20)
     _, w = dense_workload(workload)
     x = rng.integers(0, 9, math.prod(workload.shape_of_domain))

@@ -14,7 +14,7 @@ import numpy as np
 
 from dpquery.arrays import Bits, Floats, Ints, Numbers
 from dpquery.exceptions import UnsupportedWorkloadError
-from dpquery.limits import MAX_CLASS_ENTRIES, MAX_CLASSED_CELLS
+from dpquery.limits import MAX_CLASS_ENTRIES, MAX_CLASS_WORK, MAX_CLASSED_CELLS
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Dense
 from dpquery.public_chance import PublicChance
@@ -181,7 +181,7 @@ def cell_classes(workload: Workload, *, most: int) -> CellClasses:
     """Return the classes of cells that no query of a workload tells apart.
 
     Cells are sorted by a signature: their columns, times public 64-bit numbers, one a query, modulo
-    2^64. Two columns that differ agree in it with a chance of 2^-63, over the choice of the numbers
+    2^64. Two columns that differ agree in it with a chance of 2^-64, over the choice of the numbers
     ([MATH] 21); a strategy of classes that are too coarse fails the check of its answers.
 
     Args:
@@ -241,7 +241,15 @@ def _outer(rows: Ints, columns: Ints, combine: np.ufunc) -> Ints:
 
 
 def gram_of_classes(workload: Workload, classes: CellClasses) -> Floats:
-    """Return the Gram of a workload over classes of cells: (classes, classes)."""
+    """Return the Gram of a workload over classes of cells: (classes, classes).
+
+    Raises:
+        UnsupportedWorkloadError: its queries are too many for that.
+    """
+    if workload.shape[0] * classes.count**2 > MAX_CLASS_WORK:
+        raise UnsupportedWorkloadError(
+            f"{workload.shape[0]:,} queries over {classes.count:,} classes of cells"
+        )
     V = np.zeros((classes.count, classes.count))
     for weight, block in zip(workload.weights, workload.blocks, strict=True):
         rows = classes.by_class(block).factors[0].dense().astype(np.float64)
