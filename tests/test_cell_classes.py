@@ -28,9 +28,10 @@ from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity
 from dpquery.operators.gram import gram
 from dpquery.operators.ranges import Prefix
+from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.bounds.lower_bounds import lower_bound
-from dpquery.strategy.errors.expected_error import expected_error
+from dpquery.strategy.errors.expected_error import expected_error, squared_sensitivity
 from dpquery.strategy.optimize.opt_cells import CellsOptimum, _FixedPoint, _shares, cells_optimum
 from dpquery.strategy.search.select import select
 from dpquery.strategy.shapes.cell_classes import CellClassesStrategy
@@ -223,6 +224,26 @@ def test_every_office_spec_but_the_widest_is_proven_optimal(name):
     selection = select(workload, noises=("gaussian",))["gaussian"]
     ratio = selection.best.error.rmse / math.sqrt(selection.bound.loss / workload.shape[0])
     assert ratio <= (1.03 if name == "a dozen single questions" else 1.001)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_simulated_errors_are_those_that_were_predicted(noise):
+    workload, rng = office("a dozen questions of two columns each"), np.random.default_rng(8)
+    selection = select(workload, noises=(noise,))[noise]
+    assert selection.best.name == "OPT_C"
+    strategy = selection.best.proposal.strategy
+    size = math.sqrt(squared_sensitivity(strategy))
+    scale = size / (math.sqrt(2) if noise == "laplace" else 1)
+    squares = np.zeros(len(workload.blocks))
+    for _ in range(600):
+        draw = getattr(rng, "laplace" if noise == "laplace" else "normal")
+        noisy = [draw(scale=scale, size=m.block.queries) for m in strategy.measurements]
+        estimates = reconstruct(strategy, noisy)
+        answers = [estimates.answer(block, k).item() for k, block in enumerate(workload.blocks)]
+        squares += np.array(answers) ** 2 / 600
+    predicted = [error.total_squared for error in selection.best.error.blocks]
+    assert squares == pytest.approx(predicted, rel=0.4)
+    assert squares.sum() == pytest.approx(sum(predicted), rel=0.15)
 
 
 @pytest.mark.parametrize("change", ["moves", "moves within"])

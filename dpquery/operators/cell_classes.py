@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Dense
 from dpquery.public_chance import PublicChance
 
+KEPT_ENTRIES = 1 << 16  # of a block over classes that is kept to be used again
 SAMPLED_CELLS = 1 << 14  # looked at before all cells are
 
 
@@ -85,10 +87,20 @@ class CellClasses:
         Raises:
             UnsupportedWorkloadError: the block tells cells of a class apart, or is too large.
         """
+        if block in self._kept:
+            return self._kept[block]
         matrix = self._columns(block)
         if not self._same_within(block):
             raise UnsupportedWorkloadError("it tells apart what no measured question does")
-        return product((self.count,), {0: Dense(matrix)})
+        over_classes = product((self.count,), {0: Dense(matrix)})
+        if matrix.size <= KEPT_ENTRIES:
+            self._kept[block] = over_classes
+        return over_classes
+
+    @cached_property
+    def _kept(self) -> WeakKeyDictionary[Block, Block]:
+        """Small blocks over classes, by the block over cells, for as long as that is in use."""
+        return WeakKeyDictionary()
 
     def _same_within(self, block: Block) -> bool:
         """Return whether all cells of a class have one column in a block."""

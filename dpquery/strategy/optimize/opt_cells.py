@@ -21,7 +21,7 @@ CELLS_GAP = 1e-4  # the proven optimality gap at which the fixed point stops
 CELLS_ROUNDS = 400
 FILLED_DIAGONAL = 5e-5  # added to the diagonal of X, which has rank r, so that it is invertible
 SHORTEST_STEP, LONGEST_STEP = 1.0, 30.0  # an extrapolated step, in steps of the fixed point
-FARTHEST = 12.0  # that the logarithm of a weight is extrapolated
+MOST_EXTRAPOLATED = 12.0  # that the logarithm of a weight is extrapolated
 LEAST_CLASS_WEIGHT = 1e-30  # of a class that is extrapolated
 
 
@@ -134,7 +134,7 @@ class _FixedPoint:
         ratio = _norm(scale * step) / max(_norm(scale * bend), 1e-300)
         ratio = min(max(ratio, SHORTEST_STEP), LONGEST_STEP)
         beyond = logs[0] + 2 * ratio * step + ratio**2 * bend
-        beyond = np.clip(beyond, logs[2] - FARTHEST, logs[2] + FARTHEST)
+        beyond = np.clip(beyond, logs[2] - MOST_EXTRAPOLATED, logs[2] + MOST_EXTRAPOLATED)
         reached = self.at(_shares(np.exp(beyond - beyond.max())))
         return reached if reached.trace >= first.trace else self.at(first.next_weights)
 
