@@ -87,6 +87,7 @@ lock: ## lock the newest versions of all dependencies by their hashes (needs Pyt
 
 bench-strategies: $(READY) ## our errors against the published ones and the bound: half an hour
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_strategies.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_office.py
 
 bench-tuning: $(READY) ## what a weight on a part of a workload does to the rest
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_tuning.py

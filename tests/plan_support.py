@@ -5,12 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
+from dpquery.operators.cell_classes import cell_classes
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity, PIdentity, total
 from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.algebra.subsets import subsets_of
 from dpquery.strategy.errors.expected_error import expected_error
+from dpquery.strategy.shapes.cell_classes import CellClassesStrategy
 from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
@@ -58,7 +60,13 @@ def strategies(compiled):
     below = sorted({a for b in sets for a in subsets_of(b)})
     skew = np.tril(np.ones((income - 1, income), dtype=np.int64))
     cores = (*(CenteredCore(n) for n in shape[:-1]), DenseCore(skew))
+    classes = cell_classes(workload, most=1 << 16)
+    n = classes.count
+    counted = PIdentity(np.arange(100, 100 + n), np.arange(n)[None, :] % 7)
     return {
+        "cell-classes": CellClassesStrategy(
+            "c", noise, classes, ProductStrategy("i", noise, (counted,))
+        ),
         "product": ProductStrategy("p", noise, (optimised, *cells[1:])),
         "marginals": MarginalsStrategy("m", noise, shape, sets),
         "factors": MarginalsStrategy("f", noise, shape, sets, {0: optimised}),

@@ -7,9 +7,11 @@ import numpy as np
 
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.blocks import product as block_product
+from dpquery.operators.cell_classes import CellClassBlock, cell_classes
 from dpquery.operators.factors import Dense, Groups, Identity, Ones, PIdentity, Stacked, total
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
+from dpquery.strategy.shapes.cell_classes import CellClassesStrategy
 from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
@@ -43,6 +45,8 @@ def interval_rows(n, bounds):
 
 def dense_block(block):
     """The matrix of a block from its definition: count the predicates that each cell satisfies."""
+    if isinstance(block, CellClassBlock):
+        return dense_block(block.inner)[:, classes_of_cells(block.classes)]
     matrices = [factor.dense().astype(object) for factor in block.factors]  # Python ints: no wrap
     rows = []
     for row in product(*(range(m) for m in block.row_shape)):
@@ -57,6 +61,18 @@ def dense_block(block):
                 cells.append(int(enough and all(hit for hit, counted in pairs if not counted)))
         rows.append(cells)
     return np.array(rows).reshape(-1, math.prod(block.shape_of_domain))
+
+
+def classes_of_cells(classes):
+    """The class of every cell of the domain, one loop a cell."""
+    shape, attributes = classes.shape_of_domain, classes.attributes
+    codes = []
+    for cell in product(*(range(n) for n in shape)):
+        place = 0
+        for i in attributes:
+            place = place * shape[i] + cell[i]
+        codes.append(int(classes.codes[place]))
+    return codes
 
 
 def dense_workload(workload):
@@ -162,6 +178,13 @@ def random_strategies(rng, shape, noise):
     core_weights = {b: int(rng.integers(1, 90)) for b in below}
     parts = tuple(ProductStrategy("part", noise, factors) for factors in halves)
     optimised = {i: everything[i] for i in wide if rng.random() < 0.8}
+    classes = cell_classes(workload, most=1 << 20)
+    of_classes = random_measured_factor(rng, classes.count)
+    counted = ProductStrategy("product", noise, (of_classes,))
+    core = random_core(rng, classes.count)
+    cored = ResidualStrategy(
+        "residual", noise, (core,), {(): 300} if core is None else {(): 300, (0,): 500}
+    )
     return [
         (ProductStrategy("product", noise, everything), workload),
         (MarginalsStrategy("marginals", noise, shape, marginal_weights), workload),
@@ -169,4 +192,6 @@ def random_strategies(rng, shape, noise):
         (DirectStrategy("direct", noise, workload, (3, 1, 4, 2)), workload),
         (ResidualStrategy("residual", noise, cores, core_weights), workload),
         (MarginalsStrategy("factors", noise, shape, marginal_weights, optimised), workload),
+        (CellClassesStrategy("cells", noise, classes, counted), workload),
+        (CellClassesStrategy("cores", noise, classes, cored), workload),
     ]

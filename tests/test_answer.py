@@ -85,7 +85,7 @@ def columns(folder, name):
     return read["estimate"].to_numpy(), read["std_error"].to_numpy()
 
 
-SHAPES = ("product", "marginals", "factors", "residual", "union", "direct")
+SHAPES = ("product", "marginals", "factors", "residual", "union", "cell-classes", "direct")
 
 
 @pytest.mark.parametrize("shape", SHAPES[:-1])

@@ -281,6 +281,7 @@ def test_the_cases_are_of_every_family_of_strategies():
         "OPT_+",
         "Quad-tree+",
         "Fourier+",
+        "OPT_C",
     }
 
 

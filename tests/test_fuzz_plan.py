@@ -47,7 +47,8 @@ other: drop
 domain: {x: {range: [0, 3]}, y: {range: [0, 3]}}
 workload: [{name: blocks, ranges: {x: all, y: all}}]
 """
-SHAPES = ("product", "hierarchy", "haar", "marginals", "factors", "residual", "union", "direct")
+SHAPES = ("product", "hierarchy", "haar", "marginals", "factors", "residual", "union")
+SHAPES = (*SHAPES, "direct", "cell-classes")
 
 
 @pytest.fixture(scope="module")

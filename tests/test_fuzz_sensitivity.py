@@ -11,6 +11,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.noise.calibration import calibrated_noise
+from dpquery.operators.cell_classes import CellClassBlock
 from dpquery.operators.factors import Dense, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
 from dpquery.spec.model import Privacy
@@ -60,7 +61,10 @@ def hostile(rng, strategy: Strategy):
     measurements = []
     for measurement in strategy.measurements:
         block, weight = measurement.block, measurement.weight
-        if block.is_product and rng.random() < 0.8:
+        if isinstance(block, CellClassBlock):
+            factors = tuple(hostile_factor(rng, factor) for factor in block.inner.factors)
+            block = replace(block, inner=replace(block.inner, factors=factors))
+        elif block.is_product and rng.random() < 0.8:
             factors = tuple(hostile_factor(rng, factor) for factor in block.factors)
             block = replace(block, factors=factors)
         weight = wide_integer(rng) if rng.random() < 0.5 else weight

@@ -36,7 +36,7 @@ def plain(problem):
 def test_a_candidate_that_could_not_be_read_back_never_wins(monkeypatch):
     monkeypatch.setattr(select, "CANDIDATES", (("wide", wide), ("plain", plain)))
     chosen = select.select(WORKLOAD, noises=["laplace"])["laplace"]
-    refused, _ = chosen.candidates
+    refused, *_ = chosen.candidates
     assert "more than the 4,194,304 that a plan holds" in refused.reason
     assert chosen.best.name == "plain"
     decode_strategy(chosen.best.proposal.strategy.encode(), noise="laplace", workload=WORKLOAD)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cli_support import GAUSSIAN_SPEC, ok, plan_town, refused, spent
 from plan_support import with_true_figures
-from strategies_support import dense_strategy, random_strategies
+from strategies_support import classes_of_cells, dense_strategy, random_strategies
 from test_fuzz_sensitivity import strategies_of
 
 import dpquery.strategy.shapes.replacement as module
@@ -25,6 +25,7 @@ from dpquery.measurement.noise.calibration import (
     steps,
 )
 from dpquery.operators.blocks import Block, Workload, product
+from dpquery.operators.cell_classes import CellClassBlock
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Centered, Dense, Identity, PIdentity, total
 from dpquery.operators.hierarchies import Haar, Hierarchy
@@ -269,10 +270,17 @@ def test_the_audit_finds_the_same_distance_by_itself(seed, noise):
 
 
 def audited(measurement):
-    block = measurement.block
+    block, class_of = measurement.block, None
+    if isinstance(block, CellClassBlock):
+        cells = every(*(range(n) for n in block.shape_of_domain))
+        codes = classes_of_cells(block.classes)
+        class_of = {cell: (code,) for cell, code in zip(cells, codes, strict=True)}
+        block = block.inner
     matrices = tuple(factor.dense().astype(object) for factor in block.factors)
     at_least = None if block.is_product else block.at_least
-    return DenseRows(measurement.weight, block.attributes, matrices, block.counted, at_least)
+    return DenseRows(
+        measurement.weight, block.attributes, matrices, block.counted, at_least, class_of
+    )
 
 
 def test_a_threshold_counts_the_rows_that_two_records_share():

@@ -122,8 +122,8 @@ def _message(S: Subset, measured: Sequence[Subset], domain: Domain, strategy: St
         remedy = "plan again with this question in the spec"
     if not strategy.spans_its_sets and any(set(S) <= set(T) for T in measured):
         return (
-            f"the release measured its own questions as they stand, and these of {together} are "
-            f"no combination of the rows of one of them; {remedy}"
+            f"the release measured what its own questions ask, and these of {together} are "
+            f"no combination of the rows of one measurement; {remedy}"
         )
     nearest = sorted(measured, key=lambda T: (-len(set(T) & set(S)), len(T), T))
     shown = [_crossed(T, names) for T in nearest[:MAX_NAMED]]

@@ -54,6 +54,7 @@ from dpquery.measurement.canonical import (
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.rap.budget import RapBudget
 from dpquery.operators.blocks import Block
+from dpquery.operators.cell_classes import CellClassBlock
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import (
     Centered,
@@ -270,8 +271,15 @@ def _rap_settings(settings: RapSettings) -> str:
     )
 
 
-def _queries(weight: int, block: Block) -> Iterator[bytes]:
-    """Yield a block of queries: what its rows are multiplied by, how they combine, its factors."""
+def _queries(weight: int, block: Block | CellClassBlock) -> Iterator[bytes]:
+    """Yield a block of queries: what its rows are multiplied by, how they combine, its factors.
+
+    Before a block over classes of cells stands the class of every cell.
+    """
+    if isinstance(block, CellClassBlock):
+        attributes, codes = block.classes.attributes, block.classes.codes
+        yield _tagged("cell-classes", write_numbers(attributes), write_integers(codes)).encode()
+        block = block.inner
     terms = (
         write_series([write_number(coefficient), write_series(map(write_truth, factors))])
         for coefficient, factors in block.terms

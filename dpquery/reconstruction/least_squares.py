@@ -18,6 +18,7 @@ from dpquery.arrays import Floats
 from dpquery.operators.blocks import Block
 from dpquery.operators.tensors import broadcast_sum, kron_apply
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
+from dpquery.strategy.shapes.cell_classes import CellClassesStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
@@ -262,6 +263,16 @@ class _UnionEstimates:
         return joint.answer(block, self.projected)
 
 
+class _CellClassesEstimates:
+    """The inner estimates, asked for the queries over classes of cells."""
+
+    def __init__(self, strategy: CellClassesStrategy, answers: Sequence[Floats]) -> None:
+        self.classes, self.inner = strategy.classes, reconstruct(strategy.inner, answers)
+
+    def answer(self, block: Block, position: int | None) -> Floats:
+        return self.inner.answer(self.classes.by_class(block), None).reshape(block.row_shape)
+
+
 def _answer_from(cells: Floats, attributes: Subset, block: Block) -> Floats:
     """Answer a block from the table over more attributes; those of one class have no axis there."""
     beyond = tuple(k for k, i in enumerate(attributes) if i not in block.attributes)
@@ -275,5 +286,6 @@ ESTIMATES: Mapping[type[Strategy], Callable[..., Estimates]] = {
     UnionStrategy: _UnionEstimates,
     QuadTreeStrategy: _QuadTreeEstimates,
     DirectStrategy: _DirectEstimates,
+    CellClassesStrategy: _CellClassesEstimates,
 }
 """What makes estimates of the noisy answers of each shape."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from dpquery.arrays import Floats, Numbers
 from dpquery.operators.blocks import Block
+from dpquery.operators.cell_classes import CellClassBlock
 from dpquery.public_chance import public_generator, public_seed
 from dpquery.strategy.shapes.strategies import Strategy
 
@@ -31,7 +32,7 @@ class Probes:
         )
         self.counts = self._rng.integers(MOST_RECORDS, size=PROBED_CELLS)
 
-    def table(self, block: Block) -> Numbers:
+    def table(self, block: Block | CellClassBlock) -> Numbers:
         """Return the counts over the attributes of a block."""
         cells = np.zeros(PROBED_CELLS, dtype=np.int64)
         for i in block.attributes:

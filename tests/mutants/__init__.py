@@ -7,6 +7,7 @@ adds its rows.
 
 from mutants.accounting import ACCOUNTING
 from mutants.budgets import BUDGETS
+from mutants.cell_classes import CELL_CLASSES
 from mutants.check import CHECK
 from mutants.counted import COUNTED
 from mutants.currencies import CURRENCIES
@@ -40,6 +41,7 @@ MUTANTS = (
     *MEASUREMENT_KEY,
     *RAP,
     *REPLACEMENT,
+    *CELL_CLASSES,
     *OUTPUT,
     *SOLVED,
     *SUPPLY,

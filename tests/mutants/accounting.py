@@ -345,7 +345,7 @@ ACCOUNTING = (
     Mutant(
         "answers are computed in floats",
         "beyond 2^53 a record can move an answer by more than the sensitivity",
-        "exact_answers",
+        "_exact_answers",
         "        answers = np.multiply(block.apply(table).ravel(), weight)\n",
         "        answers = block.apply(table).ravel().astype(float) * weight\n"
         "        answers = answers.astype(np.int64)\n",

@@ -27,8 +27,8 @@ REPLACEMENT = (
         "the root of two whatever the signs of the columns",
         "columns that point away from each other are further apart",
         "sensitivity",
-        "    distance = Distances(_power(noise)).largest(measurements, norms)\n",
-        "    distance = 2 * _largest_norm(measurements, noise)\n",
+        "    distance = Distances(_power(noise)).largest(columns, norms)\n",
+        "    distance = 2 * _largest_norm(columns, noise)\n",
         ("test_replacement.py::test_columns_of_opposite_signs_cost_twice_their_length",),
     ),
     Mutant(

@@ -8,7 +8,7 @@ import base64
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from itertools import product
 
@@ -36,6 +36,8 @@ class DenseRows:
         matrices: one for each of these attributes, of Python integers: (rows, classes).
         counted: for each of these whether its predicates are counted; the others must all hold.
         at_least: how many of the counted ones must hold; None for a Kronecker product.
+        class_of: where the rows depend on classes of cells, the class of every cell of the domain,
+            as a cell of the one attribute 0.
     """
 
     weight: int
@@ -43,6 +45,7 @@ class DenseRows:
     matrices: tuple[Numbers, ...]
     counted: tuple[bool, ...] = ()
     at_least: int | None = None
+    class_of: Mapping[Cell, Cell] | None = None
 
     @property
     def length(self) -> int:
@@ -51,7 +54,8 @@ class DenseRows:
 
     def column(self, cell: Cell) -> Numbers:
         """Return what one record in a cell adds to every row, as Python integers: (rows,)."""
-        columns = [M[:, cell[i]] for i, M in zip(self.attributes, self.matrices, strict=True)]
+        place = self._place(cell)
+        columns = [M[:, place[i]] for i, M in zip(self.attributes, self.matrices, strict=True)]
         if self.at_least is None:
             return np.asarray(self.weight * _outer(columns))
         marks = list(zip(columns, self.counted, strict=True))
@@ -64,8 +68,12 @@ class DenseRows:
         if self.at_least is not None:
             return _norm(self.column(cell), power)
         by_attribute = zip(self.attributes, _norms(self, power), strict=True)
-        product_norm = math.prod(norms[cell[i]] for i, norms in by_attribute)
+        place = self._place(cell)
+        product_norm = math.prod(norms[place[i]] for i, norms in by_attribute)
         return int(product_norm * self.weight**power)
+
+    def _place(self, cell: Cell) -> Cell:
+        return cell if self.class_of is None else self.class_of[cell]
 
     def largest_entry(self) -> int:
         """Return the largest absolute entry of the matrices' product, times the weight."""
@@ -123,7 +131,9 @@ def dense_strategy(spec: Spec, plan: Json, noise: Noise) -> DenseStrategy:
     classes = classes_of(spec)
     shape = tuple(max(codes) + 1 for codes in classes)
     if encoded["shape"] == "workload":
-        rows = _workload_rows(encoded, spec, classes)
+        rows = _workload_rows(_integers(encoded["weights"]), spec, classes)
+    elif encoded["shape"] == "cell-classes":
+        rows = _rows_of_classes(mapping(encoded["inner"]), spec, classes)
     else:
         rows = _strategy_rows(encoded, shape)
     return DenseStrategy(noise, shape, classes, tuple(rows))
@@ -173,10 +183,22 @@ def _weighted(encoded: Json, matrices: Mapping[int, Numbers]) -> list[DenseRows]
     return blocks
 
 
-def _workload_rows(encoded: Json, spec: Spec, classes: list[list[int]]) -> list[DenseRows]:
+def _rows_of_classes(inner: Json, spec: Spec, classes: list[list[int]]) -> list[DenseRows]:
+    """Return the rows over the classes of cells that every query has all of or none of."""
+    tables = [table for item in spec.items for table in item.tables]
+    queries = _workload_rows([1] * len(tables), spec, classes)
+    class_of: dict[Cell, Cell] = {}
+    known: dict[tuple[int, ...], int] = {}
+    for cell in product(*(range(max(codes) + 1) for codes in classes)):
+        column = tuple(entry for rows in queries for entry in rows.column(cell).tolist())
+        class_of[cell] = (known.setdefault(column, len(known)),)
+    return [replace(rows, class_of=class_of) for rows in _strategy_rows(inner, (len(known),))]
+
+
+def _workload_rows(weights: Sequence[int], spec: Spec, classes: list[list[int]]) -> list[DenseRows]:
     tables = (table for item in spec.items for table in item.tables)
     blocks = []
-    for weight, table in zip(_integers(encoded["weights"]), tables, strict=True):
+    for weight, table in zip(weights, tables, strict=True):
         factors = predicate_matrices(table, classes)
         attributes = tuple(i for i, _, _ in factors)
         counted = tuple(is_axis for _, is_axis, _ in factors)

@@ -6,6 +6,7 @@ block. Pairs of codes that agree in all of these are tried once.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -24,6 +25,13 @@ def furthest_move(strategy: DenseStrategy, power: int) -> tuple[int, tuple[Cell,
     Where there are too many pairs it is the sum of every block's own largest distance, and the
     cells are two of the domain's corners.
     """
+    class_of = strategy.rows[0].class_of
+    if class_of is not None:
+        some_cells = {place: cell for cell, place in class_of.items()}
+        rows_of_classes = tuple(replace(rows, class_of=None) for rows in strategy.rows)
+        over_classes = replace(strategy, shape=(len(some_cells),), rows=rows_of_classes)
+        longest, (first, second) = furthest_move(over_classes, power)
+        return longest, (some_cells[first], some_cells[second])
     shared = [_overlaps(rows, power) for rows in strategy.rows]
     pairs: list[list[CodePair]] = []
     number = len(strategy.rows)

@@ -89,7 +89,7 @@ CASES = (
     Case(
         "residuals of persons",
         _spec(
-            "a: {range: [0, 4]}, b: {values: [F], other: show}, c: {range: [0, 2]}",
+            "a: {range: [0, 39]}, b: {values: [F], other: show}, c: {range: [0, 12]}",
             "product: {a: identity+total}, weight: 9",
             "product: {b: identity, c: prefix}",
             "product: {}",
@@ -135,7 +135,7 @@ CASES = (
     Case(
         "ranges by prefixes",
         _spec(
-            "a: {range: [0, 31]}, b: {range: [0, 2]}",
+            "a: {range: [0, 31]}, b: {range: [0, 4]}",
             "product: {a: all-ranges, b: prefix}",
             privacy=_ROWS,  # Laplace noise where the squared mu of GDP adds up
             accounting="gdp",
@@ -155,13 +155,26 @@ CASES = (
     Case(
         "two sets of ranges",
         _spec(
-            "a: {range: [0, 15]}, b: {range: [0, 15]}",
+            "a: {range: [0, 47]}, b: {range: [0, 47]}",
             "product: {a: all-ranges}",
             "product: {b: all-ranges, a: {groups: {low: [0, 1, 2]}}}",
             privacy=_ROWS,
             accounting="gdp",
         ),
         "gaussian",
+    ),
+    Case(
+        "slices that no record has two of, of persons",
+        _spec(
+            "a: {range: [0, 3]}, b: {range: [0, 4]}, c: boolean",
+            "where: {a: {is: 0}}, product: {b: prefix}",
+            "where: {a: {is: 1}}, product: {b: identity, c: identity}",
+            "product: {a: identity}",
+            privacy=f"{_PERSONS}, delta: 1e-6",
+        ),
+        "gaussian",
+        repeated=True,
+        quick=True,
     ),
     Case(
         "rectangles",

@@ -13,9 +13,10 @@ import numpy as np
 
 from dpquery.arrays import Ints
 from dpquery.exceptions import DataError, UnsupportedWorkloadError
+from dpquery.operators.cell_classes import CellClassBlock
 from dpquery.operators.factors import Factor, Ones
 from dpquery.operators.tensors import PIECE
-from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.strategy.shapes.weighted_block import WeightedBlock, WeightedColumns, column_matrices
 
 RECORD_BITS = 36  # a declared limit: 2^36 records, more than there are people
 ENTRY_BITS = 25  # of a strategy's entries on the grid: 2^(36 + 25) stays below 2^62
@@ -23,7 +24,7 @@ _DIGIT = 24
 _MASK = (1 << _DIGIT) - 1
 
 
-def largest_entry(measurement: WeightedBlock) -> int:
+def largest_entry(measurement: WeightedColumns) -> int:
     """Return a bound on the absolute entries of a measurement's matrix."""
     block = measurement.block
     largest = measurement.weight * math.prod(max(1, factor.max_abs()) for factor in block.factors)
@@ -34,7 +35,7 @@ def largest_entry(measurement: WeightedBlock) -> int:
 
 def grid_shift(measurements: tuple[WeightedBlock, ...]) -> int:
     """Return the shift at which every entry fits ENTRY_BITS: answers are kept over 2^shift."""
-    widest = max(largest_entry(measurement) for measurement in measurements)
+    widest = max(largest_entry(measurement) for measurement in column_matrices(measurements))
     return max(0, widest.bit_length() - ENTRY_BITS)
 
 
@@ -54,6 +55,14 @@ def exact_answers(measurement: WeightedBlock, table: Ints, *, shift: int) -> Int
     """
     if table.size and int(table.sum()) >= 1 << RECORD_BITS:
         raise DataError(f"the data file holds more than 2^{RECORD_BITS} records; split it")
+    measured = measurement.block
+    if isinstance(measured, CellClassBlock):
+        table = measured.class_table(table)
+    (columns,) = column_matrices([measurement])
+    return _exact_answers(columns, table, shift)
+
+
+def _exact_answers(measurement: WeightedColumns, table: Ints, shift: int) -> Ints:
     block, weight, bits = measurement.block, measurement.weight, _bits(measurement)
     if bits <= 62:
         answers = np.multiply(block.apply(table).ravel(), weight)
@@ -88,7 +97,7 @@ def _scaled(answers: Ints, weight: int, shift: int) -> Ints:
 
 def check_width(measurements: tuple[WeightedBlock, ...]) -> None:
     """Refuse strategy entries too wide for digits of 24 bits, before anything is charged."""
-    for weighted in measurements:
+    for weighted in column_matrices(measurements):
         factors = weighted.block.factors
         growth = [_split(weighted.weight)[0], *(f.max_abs() * f.shape[1] for f in factors)]
         if _bits(weighted) > 62 and max(growth).bit_length() + _DIGIT > 61:
@@ -97,7 +106,7 @@ def check_width(measurements: tuple[WeightedBlock, ...]) -> None:
             )
 
 
-def _bits(measurement: WeightedBlock) -> int:
+def _bits(measurement: WeightedColumns) -> int:
     """Return the bits of the largest answer that the declared limits allow."""
     return RECORD_BITS + largest_entry(measurement).bit_length()
 

@@ -32,7 +32,7 @@ from dpquery.operators.blocks import Block
 from dpquery.operators.factors import Identity
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.shapes.strategies import Strategy
-from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.strategy.shapes.weighted_block import WeightedColumns, column_matrices
 
 LIBRARIES = ("jax", "mbi")
 FIT_ITERATIONS = 1000
@@ -68,10 +68,10 @@ def check_graphical(strategy: Strategy) -> None:
         )
     if not strategy.spans_its_sets:
         raise UnsupportedWorkloadError(
-            "--also graphical: the plan measures the workload's own queries, and they do not say "
-            "how many records there are; leave the column out"
+            "--also graphical: the plan measures the workload's own queries, or classes of cells, "
+            "and no table that a model could be fitted to; leave the column out"
         )
-    measured = strategy.measurements
+    measured = column_matrices(strategy.measurements)
     cells = junction_tree_cells(
         strategy.shape, [_varying(measurement.block) for measurement in measured]
     )
@@ -180,12 +180,11 @@ def fit_graphical(
         from mbi.estimation import MirrorDescent
         from mbi.marginal_loss import from_linear_measurements
 
-        used = sorted(
-            {i for measurement in strategy.measurements for i in _varying(measurement.block)}
-        )
+        measured = column_matrices(strategy.measurements)
+        used = sorted({i for measurement in measured for i in _varying(measurement.block)})
         measurements = [
             LinearMeasurement(values, _names(_varying(measurement.block)), std, query)
-            for measurement, noisy in zip(strategy.measurements, answers, strict=True)
+            for measurement, noisy in zip(measured, answers, strict=True)
             for values, std, query in [_scaled(measurement, noisy, noise_std)]
         ]
         domain = Domain(_names(used), tuple(strategy.shape[i] for i in used))
@@ -198,7 +197,7 @@ def fit_graphical(
 
 
 def _scaled(
-    measurement: WeightedBlock, noisy: Floats, noise_std: float
+    measurement: WeightedColumns, noisy: Floats, noise_std: float
 ) -> tuple[Floats, float, _Query]:
     """Return values, their standard deviation and their queries, with entries of at most one."""
     block, scale = measurement.block, float(measurement.weight)

@@ -31,7 +31,7 @@ from dpquery.strategy.record_changes import RecordChange
 from dpquery.strategy.shapes.cores import Core
 from dpquery.strategy.shapes.replacement import Distances
 from dpquery.strategy.shapes.sensitivity import block_norms
-from dpquery.strategy.shapes.weighted_block import BITS, WeightedBlock, significant
+from dpquery.strategy.shapes.weighted_block import BITS, WeightedBlock, column_matrices, significant
 
 MAX_CORE = 512  # classes of an attribute whose core is optimised; G = I beyond
 RESIDUAL_ITERATIONS = 400
@@ -221,9 +221,10 @@ def _moved_weights(
     ]
     norms, distances = block_norms(blocks, "gaussian"), Distances(2)
     leaves = change == "moves"
-    lengths = distances.lengths(blocks, norms, leaves=leaves)
+    columns = column_matrices(blocks)
+    lengths = distances.lengths(columns, norms, leaves=leaves)
     if lengths is None:
-        bounds = distances.bounds(blocks, norms)
+        bounds = distances.bounds(columns, norms)
         ratios = [bound / norm for bound, norm in zip(bounds, norms, strict=True)]
         lengths = np.maximum(np.array([ratios]), 1.0 if leaves else 0.0)
     budgets = move_budgets(errors * prices, lengths)

@@ -27,6 +27,18 @@ class Proposal:
     bound: float = 0.0
 
 
+class NoGainError(UnsupportedWorkloadError):
+    """A candidate has found that no strategy is better than the best one so far by much.
+
+    Attributes:
+        bound: the lower bound on any loss that says so.
+    """
+
+    def __init__(self, reason: str, *, bound: float) -> None:
+        super().__init__(reason)
+        self.bound = bound
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """The input of every candidate; selections that several start from are computed once.
@@ -37,6 +49,7 @@ class Problem:
         noise: the kind of noise that will be added.
         seed: of the starting points; every optimiser starts its own generator from it.
         least_score: the least score of a goal that a candidate has reached so far.
+        least_loss: the least weighted loss that a candidate has reached so far.
         before: what was selected for other weights of the same questions, to start from.
         change: what one record does between neighbours.
     """
@@ -46,6 +59,7 @@ class Problem:
     noise: Noise
     seed: int
     least_score: float = math.inf
+    least_loss: float = math.inf
     before: Strategy | None = None
     change: RecordChange = "enters"
 

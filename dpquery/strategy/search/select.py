@@ -25,8 +25,9 @@ from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.objectives import Objective
 from dpquery.strategy.record_changes import RecordChange
 from dpquery.strategy.search.candidates import CANDIDATES
+from dpquery.strategy.search.cell_classes_candidate import cell_classes_candidate
 from dpquery.strategy.search.goal_candidates import SETTLED, goal_bound, goal_candidates
-from dpquery.strategy.search.problem import Problem, Proposal
+from dpquery.strategy.search.problem import NoGainError, Problem, Proposal
 from dpquery.strategy.shapes.size_limits import check_strategy_size
 from dpquery.strategy.shapes.strategies import Strategy
 
@@ -46,7 +47,8 @@ class Candidate:
     """One compared strategy; `proposal` and `error` are None where it does not apply, and why not.
 
     `stopped` says that the time limit is why, `LEFT_OUT` before the reason that its answers would
-    have a flaw. `score` is what is minimised, `sound` says that its answers were checked.
+    have a flaw. `score` is what is minimised, `sound` says that its answers were checked. `bound`
+    is a lower bound on any loss, or 0, with a proposal or without one.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Candidate:
     stopped: bool = False
     score: float = math.inf
     sound: bool = False
+    bound: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +165,7 @@ class _Search:
                 name
             )  # a cheap candidate is tried after the time limit too: it never reads the clock
             candidates.append(_try(name, build, problem, self.goal))
-        candidates = _sound(candidates, self.flaw_of)
+        candidates = _sound([*candidates, *self._of_cells(problem, candidates, tell)], self.flaw_of)
         bound = _best_bound(candidates, self.bound, self.change)
         score_bound = _score_bound(problem, self.goal, bound)
         for name, build in goal_candidates(self.goal):
@@ -176,6 +179,22 @@ class _Search:
             candidates = _sound([*candidates, _try(name, build, within, self.goal)], self.flaw_of)
         return _best(candidates, problem, bound, score_bound)
 
+    def _of_cells(
+        self, problem: Problem, candidates: Sequence[Candidate], tell: Reporter
+    ) -> Sequence[Candidate]:
+        """Return OPT_C, which takes seconds, where some strategy may yet be better."""
+        queries = weighted_queries(self.workload)
+        losses = [queries * c.error.weighted_rmse**2 for c in candidates if c.error]
+        least, bound = (
+            min(losses, default=math.inf),
+            _best_bound(candidates, self.bound, self.change),
+        )
+        if bound and least <= bound.loss * (1 + SETTLED) and not self.goal:
+            return [Candidate("OPT_C", None, None, "another one is as good as proven optimal")]
+        tell("OPT_C")
+        within = replace(problem, least_loss=math.inf if self.goal else least)
+        return [_try("OPT_C", cell_classes_candidate, within, self.goal)]
+
 
 def _try(
     name: str, build: Callable[[Problem], Proposal], problem: Problem, goal: Goal
@@ -184,6 +203,8 @@ def _try(
         proposal = build(problem)
         check_strategy_size(proposal.strategy)
         error = expected_error(proposal.strategy, problem.workload, problem.change)
+    except NoGainError as reason:
+        return Candidate(name, None, None, str(reason), bound=reason.bound)
     except UnsupportedWorkloadError as reason:
         return Candidate(name, None, None, str(reason))
     except OutOfTimeError as reason:
@@ -191,7 +212,8 @@ def _try(
     except LinAlgError:
         return Candidate(name, None, None, "too ill-conditioned for floating-point numbers")
     candidate_score = score(goal, error, problem.workload) if goal else error.weighted_rmse
-    return Candidate(proposal.strategy.name, proposal, error, score=candidate_score)
+    name, bound = proposal.strategy.name, proposal.bound
+    return Candidate(name, proposal, error, score=candidate_score, bound=bound)
 
 
 def _sound(candidates: Sequence[Candidate], flaw_of: Flaw) -> list[Candidate]:
@@ -227,9 +249,7 @@ def _best_bound(
     if change == "moves within":
         return bound
     bounds = [bound] + [
-        Bound(candidate.proposal.bound, "dual bound")
-        for candidate in candidates
-        if candidate.proposal and candidate.proposal.bound
+        Bound(candidate.bound, "dual bound") for candidate in candidates if candidate.bound
     ]
     known = [bound for bound in bounds if bound is not None]
     return max(known, key=lambda bound: bound.loss, default=None)

@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 
 from dpquery.operators.blocks import Block
+from dpquery.operators.cell_classes import CellClassBlock
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.shapes.strategies import Strategy
 
 
-def wide_attributes(block: Block) -> Subset:
+def wide_attributes(block: Block | CellClassBlock) -> Subset:
     """Return the attributes of more than one class that a block looks at."""
     return tuple(i for i in block.attributes if block.shape_of_domain[i] > 1)
 

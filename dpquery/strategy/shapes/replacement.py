@@ -21,7 +21,7 @@ from dpquery.operators.factors import Factor
 from dpquery.operators.thresholds import jointly_met, threshold_sum
 from dpquery.strategy.shapes.factor_norms import FactorNorms
 from dpquery.strategy.shapes.overlaps import FactorOverlaps
-from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.strategy.shapes.weighted_block import WeightedColumns
 
 SEARCHED_PAIRS = 1 << 22  # combinations of kinds of pairs, times blocks, that are searched
 PAIRED_CODES = 256  # codes of an attribute whose pairs are sorted into kinds
@@ -44,7 +44,7 @@ class Distances:
         self.power = power
         self._norms, self._overlaps = FactorNorms(), FactorOverlaps()
 
-    def largest(self, measurements: Sequence[WeightedBlock], norms: Sequence[int]) -> int:
+    def largest(self, measurements: Sequence[WeightedColumns], norms: Sequence[int]) -> int:
         """Return the largest distance of two columns, 0 where all columns are equal.
 
         Exact for L2 where the kinds of pairs can be searched; an upper bound otherwise.
@@ -60,11 +60,11 @@ class Distances:
         kinds = self._kinds_by_attribute(measurements)
         return apart if kinds is None else min(apart, self._searched(measurements, kinds))
 
-    def bounds(self, measurements: Sequence[WeightedBlock], norms: Sequence[int]) -> list[int]:
+    def bounds(self, measurements: Sequence[WeightedColumns], norms: Sequence[int]) -> list[int]:
         """Return a bound on the distance in each block; exact where it looks at one attribute."""
         return [self._bound(*pair) for pair in zip(measurements, norms, strict=True)]
 
-    def _bound(self, measurement: WeightedBlock, norm: int) -> int:
+    def _bound(self, measurement: WeightedColumns, norm: int) -> int:
         """Return twice the largest norm less the least overlap."""
         block, scale = measurement.block, measurement.weight**self.power
         wide = [factor for factor in block.factors if factor.shape[1] > 1]
@@ -95,7 +95,9 @@ class Distances:
         distances = column[:, None] + column - 2 * overlaps.matrix
         return int(np.max(distances)), max(norms)
 
-    def _kinds_by_attribute(self, measurements: Sequence[WeightedBlock]) -> dict[int, Kinds] | None:
+    def _kinds_by_attribute(
+        self, measurements: Sequence[WeightedColumns]
+    ) -> dict[int, Kinds] | None:
         """Return the kinds of pairs of every attribute; None where there are too many."""
         factors: dict[int, dict[Hashable, Factor]] = {}
         for measurement in measurements:
@@ -148,7 +150,7 @@ class Distances:
         matrix[np.diag_indices(n)] = np.broadcast_to(norms, n)
         return matrix
 
-    def _searched(self, measurements: Sequence[WeightedBlock], kinds: Mapping[int, Kinds]) -> int:
+    def _searched(self, measurements: Sequence[WeightedColumns], kinds: Mapping[int, Kinds]) -> int:
         """Return the largest sum of the blocks' distances over all combinations of kinds."""
         total: Numbers = np.zeros((1,) * len(kinds), dtype=object)
         for measurement in measurements:
@@ -158,7 +160,7 @@ class Distances:
         return int(np.max(total))
 
     def lengths(
-        self, measurements: Sequence[WeightedBlock], norms: Sequence[int], *, leaves: bool
+        self, measurements: Sequence[WeightedColumns], norms: Sequence[int], *, leaves: bool
     ) -> Floats | None:
         """Return how far moves change each product, relative to its norm: (moves, measurements).
 

@@ -20,7 +20,7 @@ from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.record_changes import RecordChange
 from dpquery.strategy.shapes.factor_norms import FactorNorms
 from dpquery.strategy.shapes.replacement import Distances
-from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.strategy.shapes.weighted_block import WeightedBlock, WeightedColumns, column_matrices
 
 SEARCH_LIMIT = 200_000  # column classes searched exactly; beyond, a sum of maxima bounds it
 
@@ -83,20 +83,21 @@ def sensitivity(
     Privacy:
         Holds for one record that changes so ([MATH] 11). [HDMM18] Thm 3 for a single product.
     """
+    columns = column_matrices(measurements)
     if change == "enters":
-        return _largest_norm(measurements, noise)
+        return _largest_norm(columns, noise)
     norms = block_norms(measurements, noise)
-    distance = Distances(_power(noise)).largest(measurements, norms)
+    distance = Distances(_power(noise)).largest(columns, norms)
     if change == "moves within" and distance:
         return distance
-    return max(distance, _largest_norm(measurements, noise))
+    return max(distance, _largest_norm(columns, noise))
 
 
 def _power(noise: Noise) -> int:
     return 1 if noise == "laplace" else 2
 
 
-def _largest_norm(measurements: Sequence[WeightedBlock], noise: Noise) -> int:
+def _largest_norm(measurements: Sequence[WeightedColumns], noise: Noise) -> int:
     """Return the largest column norm, to the power.
 
     Exact for one product and wherever the distinct columns can be searched; else an upper bound,
@@ -118,18 +119,18 @@ def block_norms(
     measurements: Sequence[WeightedBlock], noise: Noise, change: RecordChange = "enters"
 ) -> list[int]:
     """Return how far one record moves each measurement by itself, or a bound on it; 0 where not."""
-    norms, power = FactorNorms(), _power(noise)
-    largest = [_columns(measurement, power, norms).largest() for measurement in measurements]
+    norms, power, columns = FactorNorms(), _power(noise), column_matrices(measurements)
+    largest = [_columns(measurement, power, norms).largest() for measurement in columns]
     if change == "enters":
         return largest
-    distances = Distances(power).bounds(measurements, largest)
+    distances = Distances(power).bounds(columns, largest)
     return distances if change == "moves within" else list(map(max, distances, largest))
 
 
 def column_support(measurements: Sequence[WeightedBlock], change: RecordChange = "enters") -> int:
     """Return an upper bound on the number of rows that a record moves: those of its columns."""
     total, known = 0, dict[Hashable, int]()
-    for measurement in measurements:
+    for measurement in column_matrices(measurements):
         block = measurement.block
         if not block.is_product:
             total += math.prod(block.row_shape)
@@ -143,7 +144,7 @@ def column_support(measurements: Sequence[WeightedBlock], change: RecordChange =
     return min(2 * total, sum(math.prod(rows.block.row_shape) for rows in measurements))
 
 
-def _columns(measurement: WeightedBlock, power: int, norms: FactorNorms) -> ColumnNorms:
+def _columns(measurement: WeightedColumns, power: int, norms: FactorNorms) -> ColumnNorms:
     """Return the column norms of a measurement, with those that are one number in the scale."""
     block, scale = measurement.block, measurement.weight**power
     fixed, counted, rows = {}, {}, {}

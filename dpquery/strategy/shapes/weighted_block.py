@@ -1,11 +1,13 @@
 """The integer queries that a strategy measures; how real factors and weights become integers."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dpquery.operators.blocks import Block
+from dpquery.operators.cell_classes import CellClassBlock
 from dpquery.operators.factors import Dense, Factor, PIdentity
 from dpquery.strategy.noise_kinds import Noise
 
@@ -18,7 +20,39 @@ class WeightedBlock:
     """The integer queries weight * block, answered from the marginal over block.attributes."""
 
     weight: int
+    block: Block | CellClassBlock
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedColumns:
+    """The integer queries weight * block, as a matrix over codes of attributes."""
+
+    weight: int
     block: Block
+
+
+def column_matrices(measurements: Sequence[WeightedBlock]) -> tuple[WeightedColumns, ...]:
+    """Return measurements as matrices with the same columns, each column once or more often.
+
+    A record that enters, leaves or moves changes the answers by the same columns in both: those of
+    classes of cells are the columns of the cells.
+
+    Raises:
+        ValueError: they are not over the same classes of cells, so that no column is one of both.
+    """
+    kinds = {
+        id(rows.block.classes) if isinstance(rows.block, CellClassBlock) else None
+        for rows in measurements
+    }
+    if len(kinds) > 1:
+        raise ValueError("measurements over different classes of cells")
+    return tuple(
+        WeightedColumns(
+            rows.weight,
+            rows.block.inner if isinstance(rows.block, CellClassBlock) else rows.block,
+        )
+        for rows in measurements
+    )
 
 
 def resolution(entry: int) -> int:

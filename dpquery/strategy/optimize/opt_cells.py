@@ -1,0 +1,174 @@
+"""The best Gaussian strategy for classes of cells, and a proof of how near to the optimum it is.
+
+min tr(X^-1 V) over diag(X) <= 1 for a Gram V = R'R of rank r. At weights v >= 0 of the classes with
+M = R diag(v) R', an (r, r) matrix, the dual is tr(M^(1/2))^2 / sum(v), and the primal point is
+X = R' M^(-1/2) R over its largest diagonal entry q ([MATH] 21). The fixed point is v <- v q; its
+steps are extrapolated [VR08]. Few questions have small r however many classes there are, and where
+V falls apart into blocks, so do R and M.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from dpquery.arrays import Floats, Ints
+from dpquery.progress import report_progress
+from dpquery.strategy.algebra.eigenvalues import above_rounding
+
+CELLS_GAP = 1e-4  # the proven optimality gap at which the fixed point stops
+CELLS_ROUNDS = 400
+FILLED_DIAGONAL = 5e-5  # added to the diagonal of X, which has rank r, so that it is invertible
+SHORTEST_STEP, LONGEST_STEP = 1.0, 30.0  # an extrapolated step, in steps of the fixed point
+MOST_EXTRAPOLATED = 12.0  # that the logarithm of a weight is extrapolated
+LEAST_CLASS_WEIGHT = 1e-30  # of a class that is extrapolated
+
+
+@dataclass(frozen=True, eq=False)
+class CellsOptimum:
+    """A strategy for classes of cells.
+
+    Attributes:
+        rows: (n, n) with columns of L2 norm 1 at most.
+        loss: tr((rows'rows)^-1 V), or slightly more.
+        bound: the largest dual value seen; no strategy has a smaller loss.
+    """
+
+    rows: Floats
+    loss: float
+    bound: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """What the dual is at some weights of the classes.
+
+    Attributes:
+        weights: v, (n,), of sum 1.
+        lengths: diag(R' M^(-1/2) R), (n,).
+        trace: tr(M^(1/2)).
+    """
+
+    weights: Floats
+    lengths: Floats
+    trace: float
+
+    @property
+    def bound(self) -> float:
+        return self.trace**2
+
+    @property
+    def loss(self) -> float:
+        return float(self.lengths.max()) * self.trace
+
+    @property
+    def next_weights(self) -> Floats:
+        """One step of the fixed point."""
+        return _shares(self.weights * self.lengths)
+
+
+def cells_optimum(V: Floats, *, enough: float = 0.0) -> CellsOptimum | float:
+    """Return the best strategy for a Gram; only a lower bound where that is enough.
+
+    Args:
+        V: (n, n), symmetric, positive semidefinite and not zero.
+        enough: a lower bound on the loss of any strategy at which the search ends.
+    """
+    search = _FixedPoint(V)
+    point = search.at(_shares(np.sqrt(np.diagonal(V))))
+    while search.rounds < CELLS_ROUNDS and not search.is_solved:
+        if search.bound >= enough > 0:
+            return search.bound
+        point = search.extrapolated(point)
+    X = search.primal()
+    X[np.diag_indices(len(X))] += FILLED_DIAGONAL
+    rows = np.asarray(np.linalg.cholesky(X / (1 + FILLED_DIAGONAL)).T, dtype=np.float64)
+    return CellsOptimum(rows, search.best.loss * (1 + FILLED_DIAGONAL), search.bound)
+
+
+class _FixedPoint:
+    """The blocks that a Gram falls apart into, the best point so far, and the best bound."""
+
+    def __init__(self, V: Floats) -> None:
+        self.size, self.rounds, self.bound = len(V), 0, 0.0
+        self.blocks: list[tuple[Ints, Floats]] = []
+        count, block_of = connected_components(csr_array(V), directed=False)
+        for k in range(count):
+            cells = np.flatnonzero(block_of == k)
+            root = _root(V[np.ix_(cells, cells)])
+            if len(root):
+                self.blocks.append((cells, root))
+        self.best = _Point(np.ones(self.size), np.full(self.size, np.inf), np.inf)
+
+    @property
+    def is_solved(self) -> bool:
+        return self.best.loss <= self.bound * (1 + CELLS_GAP)
+
+    def at(self, weights: Floats) -> _Point:
+        """Return the point of some weights, and keep it where it is the best."""
+        lengths, trace = np.zeros(self.size), 0.0
+        for cells, R in self.blocks:
+            values, turned = _decomposed(R, weights[cells])
+            lengths[cells] = (turned * turned / _roots(values)[:, None]).sum(axis=0)
+            trace += float(np.sqrt(above_rounding(values)).sum())
+        point = _Point(weights, lengths, trace)
+        self.rounds, self.bound = self.rounds + 1, max(self.bound, point.bound)
+        self.best = point if point.loss < self.best.loss else self.best
+        report_progress(
+            f"OPT_C round {self.rounds}: loss {self.best.loss:.6g}, at least {self.bound:.6g}"
+        )
+        return point
+
+    def extrapolated(self, point: _Point) -> _Point:
+        """Return a point after two steps of the fixed point, or beyond where that is better."""
+        first = self.at(point.next_weights)
+        if self.is_solved:
+            return first
+        logs = [
+            np.log(np.maximum(weights, LEAST_CLASS_WEIGHT))
+            for weights in (point.weights, first.weights, first.next_weights)
+        ]
+        step, bend = logs[1] - logs[0], logs[2] - 2 * logs[1] + logs[0]
+        scale = np.sqrt(point.weights)
+        ratio = _norm(scale * step) / max(_norm(scale * bend), 1e-300)
+        ratio = min(max(ratio, SHORTEST_STEP), LONGEST_STEP)
+        beyond = logs[0] + 2 * ratio * step + ratio**2 * bend
+        beyond = np.clip(beyond, logs[2] - MOST_EXTRAPOLATED, logs[2] + MOST_EXTRAPOLATED)
+        reached = self.at(_shares(np.exp(beyond - beyond.max())))
+        return reached if reached.trace >= first.trace else self.at(first.next_weights)
+
+    def primal(self) -> Floats:
+        """Return X of the best point over its largest diagonal entry: (n, n)."""
+        X = np.zeros((self.size, self.size))
+        for cells, R in self.blocks:
+            values, turned = _decomposed(R, self.best.weights[cells])
+            X[np.ix_(cells, cells)] = (turned / _roots(values)[:, None]).T @ turned
+        return np.asarray(X / self.best.lengths.max())
+
+
+def _decomposed(R: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Return the eigenvalues of M, ascending, and R in the basis of its eigenvectors."""
+    w, U = np.linalg.eigh((R * weights) @ R.T)
+    return w, U.T @ R
+
+
+def _roots(values: Floats) -> Floats:
+    """Return square roots that can be divided by."""
+    least = len(values) * np.finfo(float).eps * float(values[-1])
+    return np.sqrt(np.maximum(values, max(least, np.finfo(float).tiny)))
+
+
+def _root(V: Floats) -> Floats:
+    """Return R with R'R = V, of as many rows as V has rank: (r, n)."""
+    w, U = np.linalg.eigh(V)
+    w = above_rounding(w)
+    return np.asarray(np.sqrt(w[w > 0])[:, None] * U[:, w > 0].T)
+
+
+def _norm(x: Floats) -> float:
+    return float(np.sqrt(x @ x))
+
+
+def _shares(weights: Floats) -> Floats:
+    return np.asarray(weights / weights.sum())

@@ -1,0 +1,354 @@
+"""Classes of cells that no query tells apart: found, solved, measured and read back."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from bench_office import OFFICE, office_spec
+from cli_support import ok, plan_town, refused, renew
+from plan_support import put_true_figures
+from release_keys import SHAPE, linear
+from scipy.optimize import check_grad
+from strategies_support import classes_of_cells, dense_block, dense_workload, random_workload
+
+from dpquery.exceptions import UnsupportedWorkloadError
+from dpquery.limits import MAX_CELL_CLASSES
+from dpquery.operators.blocks import Block, Workload, marginal, product
+from dpquery.operators.cell_classes import (
+    CellClassBlock,
+    CellClasses,
+    cell_classes,
+    gram_of_classes,
+)
+from dpquery.operators.compile import compile_spec
+from dpquery.operators.factors import Identity
+from dpquery.operators.gram import gram
+from dpquery.operators.ranges import Prefix
+from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.spec.parsing.spec import parse
+from dpquery.strategy.bounds.lower_bounds import lower_bound
+from dpquery.strategy.errors.expected_error import expected_error, squared_sensitivity
+from dpquery.strategy.optimize.opt_cells import CellsOptimum, _FixedPoint, _shares, cells_optimum
+from dpquery.strategy.search.select import select
+from dpquery.strategy.shapes.cell_classes import CellClassesStrategy
+from dpquery.strategy.shapes.product import ProductStrategy
+from dpquery.strategy.shapes.weighted_block import (
+    WeightedBlock,
+    WeightedColumns,
+    column_matrices,
+)
+
+SLICES = """\
+dataset: {id: town}
+privacy: {unit: row, delta: 1e-6}
+budget: {epsilon: 4, delta: 1e-6}
+other: drop
+domain:
+  age: {range: [0, 4]}
+  sex: {values: [F, M]}
+  region: {values: {1: North, 2: South}, other: show}
+  income: {bins: [0, 10, 20.5, 50]}
+workload:
+  - {name: ages, where: {region: {is: North}}, product: {age: prefix}}
+  - {name: incomes, where: {region: {is: South}}, product: {sex: identity, income: identity}}
+  - {name: regions, product: {region: identity}}
+"""
+"""Disjoint slices: a record is in one of them."""
+THRESHOLDS = Workload(
+    (3, 2, 4),
+    (
+        Block((3, 2, 4), (0, 1, 2), (Identity(3), Identity(2), Prefix(4)), (True, True, False), 1),
+        Block((3, 2, 4), (0, 1, 2), (Identity(3), Identity(2), Prefix(4, 2)), (True,) * 3, 2),
+    ),
+    (1.0, 2.0),
+)
+seeds = pytest.mark.parametrize("seed", range(25))
+
+
+def office(name):
+    return compile_spec(parse(office_spec(name), name=name, files={})).workload
+
+
+@seeds
+def test_classes_are_the_distinct_columns_of_the_workload(seed):
+    workload = THRESHOLDS if seed == 0 else random_workload(np.random.default_rng(seed))
+    W, _ = dense_workload(workload)
+    known = {}
+    expected = [known.setdefault(tuple(column), len(known)) for column in W.T.tolist()]
+    classes = cell_classes(workload, most=1 << 20)
+    assert classes_of_cells(classes) == expected
+    assert classes.count == len(known)
+
+
+@seeds
+def test_queries_and_gram_over_classes_are_those_over_cells(seed):
+    rng = np.random.default_rng(seed)
+    workload = THRESHOLDS if seed == 0 else random_workload(rng)
+    classes = cell_classes(workload, most=1 << 20)
+    _, w = dense_workload(workload)
+    x = rng.integers(0, 9, math.prod(workload.shape_of_domain))
+    codes = classes_of_cells(classes)
+    totals = np.bincount(codes, x, minlength=classes.count)
+    outside = tuple(i for i in range(len(workload.shape_of_domain)) if i not in classes.attributes)
+    table = x.reshape(workload.shape_of_domain).sum(axis=outside)
+    assert classes.totals(table).tolist() == totals.tolist()
+    rows = []
+    for block in workload.blocks:
+        over_classes = classes.by_class(block)
+        rows.append(dense_block(over_classes))
+        assert (rows[-1][:, codes] == dense_block(block)).all()
+        measured = CellClassBlock(classes, over_classes)
+        answers = measured.apply(table)
+        assert answers.ravel().tolist() == (dense_block(block) @ x).tolist()
+        y = rng.integers(0, 9, answers.shape)
+        apart = (y.ravel() @ dense_block(measured)).reshape(workload.shape_of_domain)
+        index = tuple(0 if i in outside else slice(None) for i in range(apart.ndim))
+        assert (measured.adjoint(y) == apart[index]).all()
+    stacked = np.vstack(rows).astype(float)
+    assert gram_of_classes(workload, classes) == pytest.approx(stacked.T @ (w[:, None] * stacked))
+
+
+def test_a_question_that_tells_cells_of_a_class_apart_is_refused():
+    shape = (3, 4)
+    asked = Workload(shape, (product(shape, {0: Identity(3)}),), (1.0,))
+    classes = cell_classes(asked, most=10)
+    with pytest.raises(UnsupportedWorkloadError, match="tells apart"):
+        classes.by_class(marginal(shape, (0, 1)))
+    finer = CellClasses(shape, (0, 1), np.arange(12) // 2)
+    with pytest.raises(UnsupportedWorkloadError, match="tells apart"):
+        finer.by_class(marginal(shape, (1,)))
+
+
+def test_too_many_cells_or_classes_are_refused():
+    shape = (3000, 3000)
+    cells = Workload(shape, (marginal(shape, (0, 1)),), (1.0,))
+    with pytest.raises(UnsupportedWorkloadError, match="cells"):
+        cell_classes(cells, most=MAX_CELL_CLASSES)
+    shape = (60, 60)
+    wide = Workload(shape, (marginal(shape, (0,)), marginal(shape, (1,))), (1.0, 1.0))
+    with pytest.raises(UnsupportedWorkloadError, match="classes of cells"):
+        cell_classes(wide, most=MAX_CELL_CLASSES)
+
+
+def test_measurements_over_different_classes_have_no_common_columns():
+    shape = (2, 2)
+    whole = Workload(shape, (marginal(shape, (0, 1)),), (1.0,))
+    blocks = [
+        WeightedBlock(1, CellClassBlock(cell_classes(whole, most=9), marginal((4,), (0,))))
+        for _ in range(2)
+    ]
+    with pytest.raises(ValueError, match="different classes"):
+        column_matrices(blocks)
+    with pytest.raises(ValueError, match="different classes"):
+        column_matrices([blocks[0], WeightedBlock(1, marginal(shape, (0,)))])
+    (columns,) = column_matrices(blocks[:1])
+    assert isinstance(columns, WeightedColumns)
+    assert columns.block is blocks[0].block.inner
+
+
+@seeds
+def test_the_optimum_is_within_its_gap_of_its_bound_and_no_strategy_is_below_it(seed):
+    rng = np.random.default_rng(seed)
+    W = (rng.random((int(rng.integers(1, 12)), int(rng.integers(2, 30)))) < 0.4).astype(float)
+    W[0, 0] = 1
+    optimum = cells_optimum(W.T @ W)
+    assert isinstance(optimum, CellsOptimum)
+    norms = (optimum.rows**2).sum(axis=0)
+    assert norms.max() <= 1 + 1e-9
+    loss = np.trace(np.linalg.solve(optimum.rows.T @ optimum.rows, W.T @ W))
+    assert loss <= optimum.loss * (1 + 1e-9)
+    assert optimum.bound <= loss <= optimum.bound * 1.001
+    for _ in range(20):
+        other = rng.normal(size=(30, W.shape[1])) + 3 * np.eye(30, W.shape[1])
+        other /= np.sqrt((other**2).sum(axis=0))
+        assert np.trace(np.linalg.solve(other.T @ other, W.T @ W)) >= optimum.bound * (1 - 1e-9)
+
+
+def test_the_fixed_point_follows_the_gradient_of_the_dual():
+    W = (np.random.default_rng(4).random((6, 9)) < 0.5).astype(float)
+    search = _FixedPoint(W.T @ W)
+    v = _shares(np.random.default_rng(5).random(9) + 0.1)
+    error = check_grad(
+        lambda v: search.at(v).trace, lambda v: search.at(v).lengths / 2, v, epsilon=1e-7
+    )
+    assert error < 1e-4
+
+
+def test_a_gram_that_falls_apart_is_solved_in_its_parts():
+    rng = np.random.default_rng(6)
+    parts = [(rng.random((4, 5)) < 0.5).astype(float) for _ in range(3)]
+    W = np.zeros((12, 15))
+    for k, part in enumerate(parts):
+        W[4 * k : 4 * k + 4, 5 * k : 5 * k + 5] = part
+    order = rng.permutation(15)
+    V = (W.T @ W)[np.ix_(order, order)]
+    assert len(_FixedPoint(V).blocks) >= 3
+    whole = cells_optimum(V)
+    apart = [cells_optimum(part.T @ part) for part in parts]  # a record is in one of them
+    assert whole.loss <= sum(optimum.loss for optimum in apart) * (1 + 1e-3)
+    assert whole.bound <= sum(optimum.loss for optimum in apart)
+    assert sum(optimum.bound for optimum in apart) <= whole.loss * (1 + 1e-3)
+
+
+def test_the_search_ends_at_a_bound_that_is_enough():
+    W = np.tril(np.ones((20, 20)))
+    optimum = cells_optimum(W.T @ W)
+    bound = cells_optimum(W.T @ W, enough=optimum.bound * 0.99)
+    assert isinstance(bound, float)
+    assert optimum.bound * 0.99 <= bound <= optimum.loss
+
+
+@pytest.mark.parametrize("name", ["six single questions", "smallest: any of three, 2 of 3, one"])
+def test_small_workloads_are_proven_optimal(name):
+    workload = office(name)
+    selection = select(workload, noises=("gaussian",))["gaussian"]
+    assert selection.best.name == "OPT_C"
+    assert (
+        selection.best.error.weighted_rmse**2
+        * sum(
+            weight * block.queries
+            for weight, block in zip(workload.weights, workload.blocks, strict=True)
+        )
+        <= selection.bound.loss * 1.002
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OFFICE)
+def test_every_office_spec_but_the_widest_is_proven_optimal(name):
+    workload = office(name)
+    selection = select(workload, noises=("gaussian",))["gaussian"]
+    ratio = selection.best.error.rmse / math.sqrt(selection.bound.loss / workload.shape[0])
+    assert ratio <= (1.03 if name == "a dozen single questions" else 1.001)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_simulated_errors_are_those_that_were_predicted(noise):
+    workload, rng = office("a dozen questions of two columns each"), np.random.default_rng(8)
+    selection = select(workload, noises=(noise,))[noise]
+    assert selection.best.name == "OPT_C"
+    strategy = selection.best.proposal.strategy
+    size = math.sqrt(squared_sensitivity(strategy))
+    scale = size / (math.sqrt(2) if noise == "laplace" else 1)
+    squares = np.zeros(len(workload.blocks))
+    for _ in range(600):
+        draw = getattr(rng, "laplace" if noise == "laplace" else "normal")
+        noisy = [draw(scale=scale, size=m.block.queries) for m in strategy.measurements]
+        estimates = reconstruct(strategy, noisy)
+        answers = [estimates.answer(block, k).item() for k, block in enumerate(workload.blocks)]
+        squares += np.array(answers) ** 2 / 600
+    predicted = [error.total_squared for error in selection.best.error.blocks]
+    assert squares == pytest.approx(predicted, rel=0.4)
+    assert squares.sum() == pytest.approx(sum(predicted), rel=0.15)
+
+
+@pytest.mark.parametrize("change", ["moves", "moves within"])
+def test_where_records_move_the_strategy_is_near_the_bound_of_that(change):
+    workload = office("smallest: any of three, 2 of 3, one")
+    selection = select(workload, noises=("gaussian",), change=change)["gaussian"]
+    bound = lower_bound(gram(workload), change)
+    loss = selection.best.error.weighted_rmse**2 * workload.shape[0]
+    assert bound.loss * (1 - 1e-9) <= loss <= bound.loss * 1.005
+    (classed,) = [c for c in selection.candidates if c.name == "OPT_C" and c.error]
+    again = expected_error(classed.proposal.strategy, workload, change)
+    assert again.weighted_rmse == classed.error.weighted_rmse
+
+
+@pytest.fixture(scope="module")
+def planned_slices(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("planned") / "slices"
+    plan_town(folder, SLICES)
+    return folder
+
+
+@pytest.fixture
+def sliced(planned_slices, tmp_path, monkeypatch):
+    renew(tmp_path / "slices", planned_slices)
+    monkeypatch.chdir(tmp_path / "slices")
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "slices" / "state" / "ledger.db"))
+    plan = json.loads(Path("dpquery.plan").read_text())
+    (selection,) = (s for s in plan["selections"] if s["noise"] == "gaussian")
+    assert selection["strategy"]["shape"] == "cell-classes"
+
+
+GAUSSIAN = ("release", "data.csv", "--epsilon", "1", "--noise", "gaussian")
+
+
+def test_a_release_of_classes_is_answered_again_and_refuses_what_it_did_not_tell_apart(sliced):
+    ok(*GAUSSIAN)
+    measured = pq.read_table("release/measurements.parquet")
+    assert set(measured["attributes"].to_pylist()) == {"age x sex x region x income"}
+    ages = pq.read_table("release/ages.parquet")
+    assert (ages["std_error"].to_numpy() > 0).all()
+    Path("more.yaml").write_text(
+        "workload:\n  - {name: up_to, where: {region: {is: North}}, product: {age: identity}}\n"
+    )
+    ok("answer", "release", "more.yaml")
+    singles = pq.read_table("answers/up_to.parquet")["estimate"].to_numpy()
+    assert np.cumsum(singles) == pytest.approx(ages["estimate"].to_numpy(), abs=1)
+    Path("finer.yaml").write_text(
+        "workload:\n  - {name: finer, where: {region: {is: South}}, product: {age: identity}}\n"
+    )
+    refused("answer", "release", "finer.yaml", "--out", "finer", code=2)
+
+
+DAMAGE = {
+    "another inner shape": lambda inner: inner.update(shape="marginals"),
+    "classes of classes": lambda inner: inner.update(shape="cell-classes", inner=dict(inner)),
+    "no factor": lambda inner: inner.update(factors=[]),
+    "two factors": lambda inner: inner.update(factors=inner["factors"] * 2),
+    "a total for a factor": lambda inner: inner.update(factors=[{"kind": "total", "n": 13}]),
+    "another number of classes": lambda inner: inner.update(
+        factors=[{"kind": "identity", "n": 14}]
+    ),
+    "no inner strategy": lambda inner: inner.clear(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_plan_of_other_classes_is_refused_before_anything_is_charged(sliced, damage):
+    plan = json.loads(Path("dpquery.plan").read_text())
+    (selection,) = (s for s in plan["selections"] if s["noise"] == "gaussian")
+    damage(selection["strategy"]["inner"])
+    Path("dpquery.plan").write_text(json.dumps(plan))
+    refused(*GAUSSIAN, code=2)
+    assert not Path("release").exists()
+
+
+def test_a_plan_whose_inner_strategy_is_the_identity_is_charged_for_what_it_is(sliced):
+    plan = json.loads(Path("dpquery.plan").read_text())
+    (selection,) = (s for s in plan["selections"] if s["noise"] == "gaussian")
+    inner = selection["strategy"]["inner"]
+    classes = cell_classes(
+        compile_spec(parse(SLICES, name="spec", files={})).workload, most=MAX_CELL_CLASSES
+    )
+    inner["factors"] = [{"kind": "identity", "n": classes.count}]
+    Path("dpquery.plan").write_text(json.dumps(plan))
+    put_true_figures()
+    ok(*GAUSSIAN)
+    facts = json.loads(Path("release/release.json").read_text())
+    assert facts["noise"]["sensitivity"] == str(1 << 32)
+
+
+def test_prefixes_of_one_attribute_are_left_to_opt_0():
+    workload = Workload((8,), (product((8,), {0: Prefix(8)}),), (1.0,))
+    selection = select(workload, noises=("gaussian",))["gaussian"]
+    assert selection.best.name != "OPT_C"
+
+
+def test_releases_of_different_classes_have_different_keys():
+    first, second = (
+        CellClasses(SHAPE, (0, 1), np.arange(16) // 8 if halves else np.arange(16) % 2)
+        for halves in (True, False)
+    )
+    inner = ProductStrategy("i", "laplace", (Identity(2),))
+    keys = {
+        linear(CellClassesStrategy("c", "laplace", classes, inner)).key
+        for classes in (first, second, replace(first, attributes=(0, 3)))
+    }
+    assert len(keys) == 3
+    assert linear(CellClassesStrategy("other", "laplace", first, inner)).key in keys
