@@ -74,7 +74,6 @@ SCREEN, AT_THE_SCREEN = {"typer", "rich"}, {"cli"}
 MAX_FILE, LONG_FILE, MAX_FUNCTION = 600, 450, 60
 LONG_FILES = {
     "fields": "the one table of fields: an entry for every key that a spec may have",
-    "accounting": "every amount of a guarantee, its price and its cap, in one set of roundings",
     "bulk_noise": "one sampler with the proof of it: what is drawn is read beside why it is exact",
 }
 """Files of more than LONG_FILE lines, by name, each with the reason why it is one noun."""
