@@ -72,7 +72,10 @@ ROOMS = (
 DEPENDENCIES = {"numpy", "scipy", "pandas", "pyarrow", "yaml", "opendp", "typer", "rich"}
 SCREEN, AT_THE_SCREEN = {"typer", "rich"}, {"cli"}
 MAX_FILE, LONG_FILE, MAX_FUNCTION = 600, 450, 60
-LONG_FILES = {"fields": "the one table of fields: an entry for every key that a spec may have"}
+LONG_FILES = {
+    "fields": "the one table of fields: an entry for every key that a spec may have",
+    "bulk_noise": "one sampler with the proof of it: what is drawn is read beside why it is exact",
+}
 """Files of more than LONG_FILE lines, by name, each with the reason why it is one noun."""
 
 # What a single module may do and no other, by the last part of its name: it may move.
