@@ -124,9 +124,8 @@ def plan(
         flaw_of=solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta),
     )
     chosen = tuple(planned(selection, spec, compiled) for selection in selections.values())
-    name = Path(spec_path).name
-    complete = Plan(__version__, name, spec.text, spec.files, minimised, goals, seed, chosen)
-    terms = Terms(shown, at_delta, points)
+    named, terms = (Path(spec_path).name, spec.text, spec.files), Terms(shown, at_delta, points)
+    complete = Plan(__version__, *named, minimised, goals, seed, chosen)
     counted = counted or by_noise(complete, spec, compiled.workload, terms)
     reported = _Reporter(funds, spec, compiled.workload, terms)
     report = reported(complete, counted)
