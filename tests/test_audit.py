@@ -98,7 +98,7 @@ def drawn_for_pairs(answers, **terms):
 
 
 NOISES = [
-    (one_row_exact, "residuals", FEW),
+    pytest.param(one_row_exact, "residuals", FEW, marks=pytest.mark.slow),
     pytest.param(one_row_exact, "independence", FEW, marks=pytest.mark.slow),
     (shared, "independence", FEW),
     (seeded, "independence", FEW),

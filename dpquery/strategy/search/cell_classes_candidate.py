@@ -41,6 +41,8 @@ def cell_classes_candidate(problem: Problem) -> Proposal:
         raise UnsupportedWorkloadError("one attribute: OPT_0 is this")
     if classes.count < 2:
         raise UnsupportedWorkloadError("all questions ask for the total")
+    if problem.noise == "laplace" and classes.count == len(classes.codes):
+        raise UnsupportedWorkloadError("every cell is told apart: nothing is gained by classes")
     V = gram_of_classes(problem.workload, classes)
     inner, converged, bound = _inner(problem, V)
     return Proposal(CellClassesStrategy("OPT_C", problem.noise, classes, inner), converged, bound)
