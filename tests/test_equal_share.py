@@ -8,14 +8,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from cli_support import ok, refused
+from cli_support import ok, refused, run
 
 from dpquery.cli.output import plan_notes
-from dpquery.measurement import accounting
+from dpquery.measurement import accounting, curator
+from dpquery.measurement.ledger.registered_caps import declared_funds
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import CandidateFigures, PlannedSelection, plan_and_spec, read_plan
 from dpquery.planning import comparison
-from dpquery.planning.figures import prices
+from dpquery.planning.figures import BudgetShares, prices
 from dpquery.planning.trades import Trade, trade_of
 from dpquery.releases.formatting import figure
 
@@ -102,8 +103,63 @@ def test_a_release_takes_the_cheaper_noise_where_the_other_errs_less_for_far_mor
     for older in (b"dpquery.plan/1", b"dpquery.plan/2"):
         Path("dpquery.plan").write_bytes(content.replace(b"dpquery.plan/3", older))
         assert not read_plan(Path("dpquery.plan").read_bytes()).equal_shares
-    again = released("2", "c")
+    assert released("2", "c", "--release-number", "2")["noise"] == "laplace"
+
+
+SMALL = SPEC.replace(WHOLE, "{epsilon: 3, delta: 1e-6}")
+
+
+@pytest.mark.parametrize("parent", [False, True])
+def test_once_a_release_was_not_pure_laplace_noise_is_compared_by_what_it_then_costs(
+    folder, parent
+):
+    """Its epsilon no longer counts by itself: 2.5 of 3 is most of a budget, or many budgets."""
+    text = SMALL
+    if parent:
+        whole = "{epsilon: 3, delta: 1e-6}"
+        text = text.replace(
+            "version: 1}", f"version: 1, parent: {{id: register, budget: {whole}}}}}"
+        )
+    report = plan("--epsilon", "2.5", text=text)
+    assert report["chosen"]["noise"] == "laplace"
+    assert report["selections"][0]["budget_share"] == pytest.approx(2.5 / 3)
+    if parent:  # what was charged to it for another dataset counts as well
+        plan(text=text.replace("id: town", "id: city"))
+    released("0.8", "a", "--noise", "gaussian")
+    report = plan("--epsilon", "2.5", text=text)
+    gaussian, laplace = report["selections"]
+    assert (gaussian["noise"], laplace["noise"]) == ("gaussian", "laplace")
+    assert laplace["budget_share"] > 5
+    done = released("2.5", "b")
+    assert (done["noise"], done["budget"]["share"]) == ("gaussian", gaussian["budget_share"])
+
+
+def test_a_release_made_again_keeps_its_noise_whatever_was_charged_since(folder):
+    plan()
+    first = released("9", "a")
+    assert (first["noise"], first["free"]) == ("laplace", False)
+    released("9", "b", "--noise", "gaussian")
+    again = released("9", "c")
     assert (again["noise"], again["free"]) == ("laplace", True)
+    for file in ("release.json", "ages.parquet"):
+        assert Path("a", file).read_bytes() == Path("c", file).read_bytes()
+    assert released("9", "d", "--release-number", "2")["noise"] == "gaussian"
+
+
+def test_a_release_that_was_charged_and_not_finished_is_finished_with_its_noise(
+    folder, monkeypatch
+):
+    plan()
+    with monkeypatch.context() as broken:
+        broken.setattr(curator, "tabulate", lambda *args, **more: 1 / 0)
+        run("release", "data.csv", "--epsilon", "9", "--out", "a")
+    spent = share_spent()
+    released("9", "b", "--noise", "gaussian")
+    before = share_spent()
+    assert spent > 0
+    done = released("9", "a")
+    assert (done["noise"], done["free"]) == ("laplace", False)
+    assert share_spent() == before
 
 
 def test_an_older_plan_compares_with_the_price_that_it_knew(folder):
@@ -314,7 +370,8 @@ def test_relaxed_rows_are_compared_with_a_linear_strategy_that_takes_no_more(fol
     plan()
     planned, spec = plan_and_spec(Path("dpquery.plan").read_bytes(), Path("dpquery.plan"))
     workload, epsilon = compile_spec(spec).workload, Fraction(40)
-    best, gaussian = prices(planned, spec, workload, epsilon=epsilon, delta=DELTA)
+    shares = BudgetShares(spec, workload, DELTA, declared_funds(spec))
+    best, gaussian = prices(planned, shares, epsilon=epsilon)
     assert best.selection.noise == "laplace"
     assert best.equal.std > 1.4 * best.std
     stage = SimpleNamespace(

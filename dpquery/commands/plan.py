@@ -126,7 +126,7 @@ def plan(
     chosen = tuple(planned(selection, spec, compiled) for selection in selections.values())
     named, terms = (Path(spec_path).name, spec.text, spec.files), Terms(shown, at_delta, points)
     complete = Plan(__version__, *named, minimised, goals, seed, chosen)
-    counted = counted or by_noise(complete, spec, compiled.workload, terms)
+    counted = counted or by_noise(complete, spec, compiled.workload, funds, terms)
     reported = _Reporter(funds, spec, compiled.workload, terms)
     report = reported(complete, counted)
     report = with_rap(report, stage, request=request, time_limit=time_limit)

@@ -146,9 +146,9 @@ def release(
     rows_bytes = _memory_for_persons(memory, spec)
     columns = parse_columns(also)
     terms = ReleaseRequest(budget, at_delta, kind, columns, release_number, confidence)
-    chosen = chosen_mechanism(plan, spec, terms, mechanism=choice)
-    check_target(directory, key=chosen.query.key, replace=replace)
     with Ledger.open(ledger_place(ledger_path), create=False) as ledger:
+        chosen = chosen_mechanism(plan, spec, terms, mechanism=choice, ledger=ledger)
+        check_target(directory, key=chosen.query.key, replace=replace)
         ledger.check_replaced(directory)
         measured = measure(
             as_data(data),

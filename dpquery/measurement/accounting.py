@@ -322,14 +322,6 @@ def charge_units(spent: Guarantee, currency: Currency) -> int:
     return math.ceil(cost * UNIT)
 
 
-def share_of_cap(price: Price, cap: Cap) -> float:
-    """Return what a price is of a whole cap, by whichever of its sums admits more of its kind."""
-    shares, most = [price.units / max(1, cap.units)], cap.pure_units
-    if most and price.pure is not None:
-        shares.append(price.pure / most)
-    return min(shares)
-
-
 def unit_of(privacy: Privacy) -> str:
     """Return the protected unit and its neighbours in a few words.
 

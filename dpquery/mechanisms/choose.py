@@ -7,6 +7,7 @@ least squares with a standard error on every answer, or relaxed rows, whose answ
 from typing import TYPE_CHECKING
 
 from dpquery.exceptions import SpecError
+from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.mechanisms.linear import LinearMechanism, linear_mechanism
 from dpquery.mechanisms.release_content import ReleaseRequest
 from dpquery.plan_file.plan import Plan
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
 
 
 def chosen_mechanism(
-    plan: Plan, spec: Spec, request: ReleaseRequest, *, mechanism: MechanismChoice
+    plan: Plan, spec: Spec, request: ReleaseRequest, *, mechanism: MechanismChoice, ledger: Ledger
 ) -> "ReleaseMechanism":
     """Return the mechanism that was asked for; "auto" leaves it to the plan.
 
-    Only linear strategies have a kind of noise: a request that names one overrides the plan.
+    Only linear strategies have a kind of noise: a request that names one overrides the plan. In
+    one that names none the ledger has a say: see `linear_mechanism`.
 
     Raises:
+        LedgerError: the dataset is not registered.
         SpecError: the plan has no such mechanism, or was not made for this request.
     """
     relaxed = plan.relaxed
@@ -37,7 +40,7 @@ def chosen_mechanism(
         from dpquery.mechanisms.rap import rap_mechanism  # not loaded by releases without it
 
         return rap_mechanism(plan, spec, request)
-    return linear_mechanism(plan, spec, request)
+    return linear_mechanism(plan, spec, request, ledger=ledger)
 
 
 def remark_on(plan: Plan, request: ReleaseRequest, *, mechanism: MechanismChoice) -> str:

@@ -1,14 +1,15 @@
 """Carry out a linear strategy: least squares, and an exact standard error on every answer."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.curator import LinearQuery
-from dpquery.measurement.ledger.ledger import StoredMeasurement
-from dpquery.measurement.noise.calibration import calibrated_noise, sound_change
+from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
+from dpquery.measurement.ledger.registered_caps import declared_funds
 from dpquery.measurement.query import Query
 from dpquery.mechanisms.extra_columns import ExtraColumns, check_columns, extra_columns
 from dpquery.mechanisms.release_content import (
@@ -20,8 +21,13 @@ from dpquery.mechanisms.release_content import (
 )
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan
-from dpquery.plan_file.strategy_json import decode_strategy
-from dpquery.planning.figures import SelectionAtBudget, check_figures, chosen_price, error_curve
+from dpquery.planning.figures import (
+    BudgetShares,
+    SelectionAtBudget,
+    allowed_prices,
+    check_figures,
+    error_curve,
+)
 from dpquery.reconstruction.columns.postprocess import ExtraColumn
 from dpquery.reconstruction.least_squares import Estimates, reconstruct
 from dpquery.reconstruction.linear_answers import noisy_values, table_answers
@@ -162,33 +168,70 @@ class LinearAnswers:
             yield self.extra.added_to(answers, block)
 
 
-def linear_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> LinearMechanism:
-    """Return the mechanism for a request, with the better noise by the plan if they name none.
+def linear_mechanism(
+    plan: Plan, spec: Spec, request: ReleaseRequest, *, ledger: Ledger | None = None
+) -> LinearMechanism:
+    """Return the mechanism for a request, with the better noise by the plan if it names none.
+
+    Where one of the plan's strategies was charged for this request already, it is that one, of
+    several the first: asked again, the same release comes out, and is free.
+
+    Args:
+        plan: the strategies.
+        spec: what was planned.
+        request: what is asked of them.
+        ledger: that is charged; without one, nothing is charged yet.
 
     Raises:
+        LedgerError: the dataset is not registered.
         SpecError: the plan has no strategy for that noise or guarantee, its figures are not those
             of the strategy, or the extra columns cannot be made from it.
     """
-    compiled, epsilon, delta = compile_spec(spec), request.epsilon, request.delta
-    workload = compiled.workload
-    priced = chosen_price(plan, spec, workload, request.noise, epsilon=epsilon, delta=delta)
-    kind = priced.selection.noise
-    strategy = decode_strategy(priced.selection.strategy, noise=kind, workload=compiled.workload)
-    check_figures(priced.selection, strategy, compiled.workload)
-    guarantee = accounting.guarantee(
-        kind, epsilon=epsilon, delta=delta, accounting=spec.budget.counted
-    )
-    mechanism = calibrated_noise(
-        strategy,
-        privacy=spec.privacy,
-        guarantee=guarantee,
-        change=sound_change(priced.selection.change, spec),
-    )
+    compiled, epsilon = compile_spec(spec), request.epsilon
+    funds = declared_funds(spec) if ledger is None else ledger.funds(spec.dataset.id)
+    shares = BudgetShares(spec, compiled.workload, request.delta, funds)
+    query_of = partial(_query, shares=shares, compiled=compiled, request=request)
+    priced = allowed_prices(plan, shares, request.noise, epsilon=epsilon)
+    chosen = priced[0]
+    if ledger is not None and len(priced) > 1:
+        chosen = _charged(priced, query_of, ledger) or chosen
+    query = query_of(chosen)
+    check_figures(chosen.selection, query.strategy, compiled.workload)
     remedy = f"run `dpquery plan` again with --epsilon {float(epsilon):g}, which leaves it out"
-    check_solution(strategy, compiled, noise_std=mechanism.noise_std, remedy=remedy)
-    check_columns(request.columns, strategy)
-    query = LinearQuery(spec, compiled, strategy, mechanism, request.release)
-    return LinearMechanism(plan, priced, query, request.columns)
+    check_solution(query.strategy, compiled, noise_std=query.mechanism.noise_std, remedy=remedy)
+    check_columns(request.columns, query.strategy)
+    return LinearMechanism(plan, chosen, query, request.columns)
+
+
+def _query(
+    priced: SelectionAtBudget,
+    *,
+    shares: BudgetShares,
+    compiled: CompiledSpec,
+    request: ReleaseRequest,
+) -> LinearQuery:
+    """Return what a selection measures; SpecError where its noise cannot be drawn."""
+    spec, epsilon, delta = shares.spec, request.epsilon, request.delta
+    guarantee = accounting.guarantee(
+        priced.selection.noise, epsilon=epsilon, delta=delta, accounting=spec.budget.counted
+    )
+    strategy, calibrated = shares.calibrated(priced.selection)
+    mechanism = calibrated.noise_for(guarantee)
+    return LinearQuery(spec, compiled, strategy, mechanism, request.release)
+
+
+def _charged(
+    priced: Sequence[SelectionAtBudget],
+    query_of: Callable[[SelectionAtBudget], LinearQuery],
+    ledger: Ledger,
+) -> SelectionAtBudget | None:
+    """Return the selection whose query was charged first; None where none was."""
+    by_key = {}
+    for one in priced:
+        with suppress(SpecError):  # what cannot be drawn was never charged
+            by_key[query_of(one).key] = one
+    key = ledger.first_charged(list(by_key))
+    return None if key is None else by_key[key]
 
 
 def linear_queries(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpquery.measurement.accounting import CURRENCIES, Currency
+from dpquery.measurement.ledger.funds import Funds
 from dpquery.operators.blocks import Workload
 from dpquery.plan_file.plan import Plan, PlannedSelection
 from dpquery.plan_file.rap_settings import MechanismChoice
@@ -109,7 +110,13 @@ class _Offer:
         return math.inf if bought is None or score is None else bought.std * score
 
 
-def by_noise(plan: Plan, spec: Spec, workload: Workload, terms: Terms) -> Counted:
+def by_noise(
+    plan: Plan,
+    spec: Spec,
+    workload: Workload,
+    funds: Mapping[Accounting, Funds],
+    terms: Terms,
+) -> Counted:
     """Return what losses are best added up as for a plan's linear strategies.
 
     Each kind of noise is priced in its own accounting. The one that errs less at an equal share of
@@ -119,10 +126,17 @@ def by_noise(plan: Plan, spec: Spec, workload: Workload, terms: Terms) -> Counte
         plan: the selections.
         spec: leaves open what losses are added up as.
         workload: what the strategies answer.
+        funds: the accounts that are charged, by what losses are added up as.
         terms: the guarantee.
     """
+
+    def offer(selection: PlannedSelection) -> _Offer:
+        kind = CHEAPEST[selection.noise]
+        shares = BudgetShares(spec.counted_in(kind), workload, terms.delta, funds[kind])
+        return _offer(plan, selection, shares, terms)
+
     offers = [
-        _offer(plan, selection, spec, workload, terms)
+        offer(selection)
         for selection in plan.selections
         if selection.noise == "laplace" or terms.delta > 0
     ]
@@ -136,13 +150,10 @@ def by_noise(plan: Plan, spec: Spec, workload: Workload, terms: Terms) -> Counte
     return Counted(CHEAPEST[noise], reason, settled=False)
 
 
-def _offer(
-    plan: Plan, selection: PlannedSelection, spec: Spec, workload: Workload, terms: Terms
-) -> _Offer:
-    counted, epsilon = spec.counted_in(CHEAPEST[selection.noise]), terms.epsilon
-    shares = BudgetShares(counted, workload, terms.delta)
+def _offer(plan: Plan, selection: PlannedSelection, shares: BudgetShares, terms: Terms) -> _Offer:
+    epsilon = terms.epsilon
     if epsilon is None and plan.targets:
-        epsilon = least_epsilon(selection, counted, delta=terms.delta)
+        epsilon = least_epsilon(selection, shares.spec, delta=terms.delta)
     epsilon = epsilon or Fraction(1)
     share = shares.share_at(selection, epsilon)
     return _Offer(selection, shares, shares.at(selection, epsilon), share)

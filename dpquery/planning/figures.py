@@ -6,15 +6,15 @@ a privacy unit price that unit: figures times `unit_std` are standard errors in 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dpquery.exceptions import SpecError, UnsupportedWorkloadError
+from dpquery.exceptions import BudgetExceededError, SpecError, UnsupportedWorkloadError
 from dpquery.measurement import accounting
-from dpquery.measurement.ledger.funds import PriceAt, largest_epsilon, price_against
+from dpquery.measurement.ledger.funds import Funds, PriceAt, largest_epsilon, price_against
 from dpquery.measurement.noise.calibration import (
+    Calibration,
     calibration,
     record_change,
     sound_change,
@@ -59,8 +59,8 @@ class SelectionAtBudget:
     Attributes:
         selection: its figures times `std` are in counts.
         std: see `unit_std`.
-        share: what one such release takes of the whole budget that the spec declares; infinite
-            where its noise cannot be drawn.
+        share: what one such release takes of the whole budget; infinite where its noise cannot be
+            drawn, or not be charged to it.
         epsilon: of the guarantee.
         equal: what it buys with the share that the cheapest selection takes; None where no epsilon
             costs that little.
@@ -166,27 +166,44 @@ def solution_check(
 
 @dataclass(frozen=True, eq=False)
 class BudgetShares:
-    """Prices a plan's selections in the budget that its spec declares.
+    """Prices a plan's selections in the budget that they are charged to.
 
-    What is spent plays no part: the same release asked for again must come out the same.
+    How much of it is spent plays no part, only whether all of that is pure: once a release is not,
+    Laplace noise is charged in the currency alone.
 
     Attributes:
-        spec: declares budget and unit.
+        spec: declares the unit.
         workload: what the strategies answer.
         delta: of the guarantees.
+        funds: the accounts that a release is charged to.
     """
 
     spec: Spec
     workload: Workload
     delta: Fraction
+    funds: Funds
+    _calibrated: dict[PlannedSelection, tuple[Strategy, Calibration]] = field(
+        default_factory=dict, init=False
+    )
 
-    @cached_property
+    @property
     def cap(self) -> accounting.Cap:
         """The dataset's cap or its parent's, whichever is smaller: a release is charged to both."""
-        parent = self.spec.dataset.parent
-        budgets = [self.spec.budget] if parent is None else [self.spec.budget, parent.budget]
-        caps = [accounting.budget_cap(budget, self.spec.privacy) for budget in budgets]
-        return min(caps, key=lambda cap: cap.units)
+        return min((payer.cap for payer in self.funds.payers), key=lambda cap: cap.units)
+
+    def calibrated(self, selection: PlannedSelection) -> tuple[Strategy, Calibration]:
+        """Return a selection's strategy and what its noise is calibrated to, worked out once.
+
+        Raises:
+            SpecError: the strategy cannot be read.
+        """
+        if selection not in self._calibrated:
+            noise, privacy = selection.noise, self.spec.privacy
+            strategy = decode_strategy(selection.strategy, noise=noise, workload=self.workload)
+            change = sound_change(selection.change, self.spec)
+            calibrated = strategy, calibration(strategy, privacy=privacy, change=change)
+            self._calibrated[selection] = calibrated
+        return self._calibrated[selection]
 
     def pricing(self, selection: PlannedSelection) -> PriceAt:
         """Return the function that gives the exact price of a selection at an epsilon.
@@ -197,9 +214,7 @@ class BudgetShares:
         """
         noise, calibrated = selection.noise, None
         if noise == "laplace" and self.cap.currency != "epsilon":
-            strategy = decode_strategy(selection.strategy, noise=noise, workload=self.workload)
-            change = sound_change(selection.change, self.spec)
-            calibrated = calibration(strategy, privacy=self.spec.privacy, change=change)
+            _, calibrated = self.calibrated(selection)
 
         def price_at(epsilon: Fraction) -> accounting.Price:
             guarantee = accounting.guarantee(
@@ -212,8 +227,12 @@ class BudgetShares:
         return price_at
 
     def share(self, price: accounting.Price) -> float:
-        """Return what a price is of the whole budget, by the sum of which it takes less."""
-        return accounting.share_of_cap(price, self.cap)
+        """Return what a price is of the whole budget, by the sum of which it takes less.
+
+        Of two accounts, it is the one that it takes more of.
+        """
+        shares = [payer.share(price.units, price.pure) for payer in self.funds.payers]
+        return float(max(shares))
 
     def share_at(self, selection: PlannedSelection, epsilon: Fraction) -> float:
         """Return what a release takes of the whole budget; infinite where it cannot be drawn."""
@@ -234,20 +253,17 @@ class BudgetShares:
         return AtShare(epsilon, std)
 
 
-def prices(
-    plan: Plan, spec: Spec, workload: Workload, *, epsilon: Fraction, delta: Fraction
-) -> tuple[SelectionAtBudget, ...]:
+def prices(plan: Plan, shares: BudgetShares, *, epsilon: Fraction) -> tuple[SelectionAtBudget, ...]:
     """Return the plan's selections that a guarantee allows, the better one first.
 
-    A selection that the declared budget could never pay for comes after those that it could. Of
+    A selection that the whole budget could never pay for comes after those that it could. Of
     those that meet all targets, where the plan has targets, the cheaper one is the better one. Else
     it is the one that errs less at an equal share of the budget: at that which the cheapest takes,
     where all of them keep the promise, the others at the largest epsilon of three digits that costs
     no more. Older plans are compared as they were: at an equal epsilon, and by the price of Laplace
     noise of any strategy.
     """
-    shares = BudgetShares(spec, workload, delta)
-    selections = [one for one in plan.selections if one.noise == "laplace" or delta > 0]
+    selections = [one for one in plan.selections if one.noise == "laplace" or shares.delta > 0]
     priced = [_price_or_none(shares.pricing(selection), epsilon) for selection in selections]
     least = min((shares.share(price) for price in priced if price is not None), default=0.0)
 
@@ -261,7 +277,8 @@ def prices(
     def order(one: SelectionAtBudget) -> tuple[bool, bool, float]:
         share, score = one.share, one.equal_score
         if not plan.equal_shares:
-            guarantee = accounting.guarantee(one.selection.noise, epsilon=epsilon, delta=delta)
+            noise, delta = one.selection.noise, shares.delta
+            guarantee = accounting.guarantee(noise, epsilon=epsilon, delta=delta)
             units = price_against(guarantee, shares.cap).units
             share, score = units / max(1, shares.cap.units), one.score
         if plan.targets and (one.score <= 1 or not plan.equal_shares):
@@ -302,28 +319,22 @@ def exchanges(priced: Sequence[SelectionAtBudget], shares: BudgetShares) -> dict
 
 
 def _price_or_none(price_at: PriceAt, epsilon: Fraction) -> accounting.Price | None:
-    """Return a price; None where the noise cannot be drawn: releases say why, plans go on."""
+    """Return a price; None where there is no such release: releases say why, plans go on."""
     try:
         return price_at(epsilon)
-    except SpecError:
+    except (BudgetExceededError, SpecError):
         return None
 
 
-def chosen_price(
-    plan: Plan,
-    spec: Spec,
-    workload: Workload,
-    noise: Noise | None,
-    *,
-    epsilon: Fraction,
-    delta: Fraction,
-) -> SelectionAtBudget:
-    """Return the better selection by the plan's figures, or the one of the noise asked for.
+def allowed_prices(
+    plan: Plan, shares: BudgetShares, noise: Noise | None, *, epsilon: Fraction
+) -> tuple[SelectionAtBudget, ...]:
+    """Return `prices` of the selections of a kind of noise, or of all: at least one.
 
     Raises:
         SpecError: the plan has no such selection, or its figures are those of another spec.
     """
-    items_of_spec = [(item.name, item.size) for item in spec.items]
+    items_of_spec = [(item.name, item.size) for item in shares.spec.items]
     if any(
         [(item.name, item.queries) for item in selection.items] != items_of_spec
         for selection in plan.selections
@@ -336,10 +347,10 @@ def chosen_price(
             "a budget with a delta or in rho; change the spec and plan again"
         )
     wanted = tuple(one for one in plan.selections if noise in (None, one.noise))
-    priced = prices(replace(plan, selections=wanted), spec, workload, epsilon=epsilon, delta=delta)
+    priced = prices(replace(plan, selections=wanted), shares, epsilon=epsilon)
     if not priced:
         raise SpecError("gaussian noise needs a delta above 0; give --delta, or use laplace")
-    return priced[0]
+    return priced
 
 
 def check_figures(selection: PlannedSelection, strategy: Strategy, workload: Workload) -> None:

@@ -162,11 +162,11 @@ def report_of(
 ) -> PlanReport:
     """Price a plan; `counted` is what to say of how its losses are added up."""
     epsilon, delta = terms.epsilon, terms.delta
-    least = least_epsilons(plan, spec, workload, delta=delta) if plan.targets else ()
+    shares = BudgetShares(spec, workload, delta, funds)
+    least = least_epsilons(plan, shares) if plan.targets else ()
     if epsilon is None:
         epsilon = least[0].epsilon if least else Fraction(1)
-    priced = prices(plan, spec, workload, epsilon=epsilon, delta=delta)
-    shares = BudgetShares(spec, workload, delta)
+    priced = prices(plan, shares, epsilon=epsilon)
     return PlanReport(
         spec,
         plan,
@@ -175,7 +175,7 @@ def report_of(
         priced,
         least,
         reached_targets(priced[0], plan.targets),
-        swept(plan, spec, workload, terms.sweep, delta=delta),
+        swept(plan, shares, terms.sweep),
         {
             one.selection.noise: funds.room_for(shares.pricing(one.selection), epsilon=epsilon)
             for one in priced

@@ -13,7 +13,6 @@ from fractions import Fraction
 from dpquery.exceptions import SpecError
 from dpquery.measurement import accounting
 from dpquery.measurement.noise.calibration import sound_change, steps
-from dpquery.operators.blocks import Workload
 from dpquery.operators.compile import CompiledSpec
 from dpquery.plan_file.plan import Plan, PlannedSelection, Target
 from dpquery.planning.figures import BudgetShares, SelectionAtBudget, prices, selection_std
@@ -47,7 +46,7 @@ class LeastEpsilon:
     Attributes:
         noise: the kind of noise.
         epsilon: rounded up to DIGITS digits.
-        share: what a release at it takes of the whole budget that the spec declares.
+        share: what a release at it takes of the whole budget.
     """
 
     noise: str
@@ -120,14 +119,12 @@ def goal_of(targets: Sequence[Target], spec: Spec, compiled: CompiledSpec) -> Go
     return tuple(Limit(target.figure, places[target.item], target.at_most) for target in targets)
 
 
-def least_epsilons(
-    plan: Plan, spec: Spec, workload: Workload, *, delta: Fraction
-) -> tuple[LeastEpsilon, ...]:
+def least_epsilons(plan: Plan, shares: BudgetShares) -> tuple[LeastEpsilon, ...]:
     """Return what each kind of noise needs to meet the plan's targets, the cheaper one first."""
-    least, shares = [], BudgetShares(spec, workload, delta)
+    least = []
     for selection in plan.selections:
-        if selection.noise == "laplace" or delta > 0:
-            epsilon = least_epsilon(selection, spec, delta=delta)
+        if selection.noise == "laplace" or shares.delta > 0:
+            epsilon = least_epsilon(selection, shares.spec, delta=shares.delta)
             share = shares.share_at(selection, epsilon)
             least.append(LeastEpsilon(selection.noise, epsilon, share))
     return tuple(sorted(least, key=lambda needed: needed.share))
@@ -170,11 +167,6 @@ def reached_targets(priced: SelectionAtBudget, targets: Sequence[Target]) -> tup
     return tuple(Reached(t, priced.std * f) for t, f in zip(targets, figures, strict=True))
 
 
-def swept(
-    plan: Plan, spec: Spec, workload: Workload, epsilons: Sequence[Fraction], *, delta: Fraction
-) -> tuple[Sweep, ...]:
+def swept(plan: Plan, shares: BudgetShares, epsilons: Sequence[Fraction]) -> tuple[Sweep, ...]:
     """Price a plan at several epsilons: the strategies stay, and the better noise may change."""
-    return tuple(
-        Sweep(epsilon, prices(plan, spec, workload, epsilon=epsilon, delta=delta))
-        for epsilon in epsilons
-    )
+    return tuple(Sweep(epsilon, prices(plan, shares, epsilon=epsilon)) for epsilon in epsilons)

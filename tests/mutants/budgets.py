@@ -81,6 +81,35 @@ BUDGETS = (
         (f"{SHARES}::test_the_price_of_a_plan_is_what_the_ledger_charges",),
     ),
     Mutant(
+        "kinds of noise are compared as if all that was spent were pure",
+        "a release is chosen that will be refused, though the other noise would fit",
+        "BudgetShares.share",
+        "payer.share(price.units, price.pure)",
+        "replace(payer, pure=0).share(price.units, price.pure)",
+        (
+            f"{SHARES}::test_once_a_release_was_not_pure_laplace_noise_is_compared_by_what_it_then_costs",
+        ),
+    ),
+    Mutant(
+        "a release made again takes the noise that is the better one by now",
+        "what was paid for is not found, and is charged again",
+        "linear_mechanism",
+        "_charged(priced, query_of, ledger) or chosen",
+        "chosen",
+        (
+            f"{SHARES}::test_a_release_made_again_keeps_its_noise_whatever_was_charged_since",
+            f"{SHARES}::test_a_release_that_was_charged_and_not_finished_is_finished_with_its_noise",
+        ),
+    ),
+    Mutant(
+        "of two kinds of noise that were charged the later one is taken",
+        "a release made again is another one, and the one that was published is gone",
+        "Ledger.first_charged",
+        "return min(kept",
+        "return max(kept",
+        (f"{SHARES}::test_a_release_made_again_keeps_its_noise_whatever_was_charged_since",),
+    ),
+    Mutant(
         "kinds of noise are compared at an equal epsilon",
         "a release takes a tenth of the budget where a hundredth would do better",
         "figures.prices",

@@ -335,6 +335,13 @@ class Ledger:
         account = account_of(state, dataset, ledger=self._store.path)
         return Funds(account, state.parent_of(account))
 
+    def first_charged(self, keys: Sequence[str]) -> str | None:
+        """Return which of some keys was charged first and not given up; None if none was."""
+        entries = self._store.read()[0].entries
+        charged = [entries[key] for key in keys if key in entries]
+        kept = [entry for entry in charged if entry.state != "abandoned"]
+        return min(kept, key=lambda entry: entry.reserved).key if kept else None
+
     def status(self) -> tuple[Status, ...]:
         """Return every dataset's account, in order of registration."""
         state, _ = self._store.read()

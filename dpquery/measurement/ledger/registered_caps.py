@@ -23,8 +23,8 @@ from dpquery.exceptions import BudgetExceededError, PlanConflictError
 from dpquery.measurement.accounting import Cap, budget_cap, cap_counted_in, unit_kind
 from dpquery.measurement.ledger.charge_checks import account_of, check_unit
 from dpquery.measurement.ledger.events import JSON, Account, EventKind, LedgerState, cap_fields
-from dpquery.measurement.ledger.funds import cap_text, times_left
-from dpquery.spec.model import Dataset, Privacy
+from dpquery.measurement.ledger.funds import Funds, cap_text, times_left
+from dpquery.spec.model import Dataset, Privacy, Spec
 
 Change = tuple[EventKind, dict[str, JSON]]
 
@@ -47,6 +47,20 @@ def parent_cap(dataset: Dataset, privacy: Privacy) -> ParentCap | None:
         return None
     cap = budget_cap(dataset.parent.budget, privacy)
     return ParentCap(dataset.parent.id, replace(cap, unit=unit_kind(cap.unit)))
+
+
+def declared_funds(spec: Spec) -> Funds:
+    """Return the accounts that a spec declares, with nothing spent.
+
+    Raises:
+        SpecError: an (epsilon, delta) too small to be counted.
+    """
+    dataset, cap = spec.dataset, budget_cap(spec.budget, spec.privacy)
+    parent = parent_cap(dataset, spec.privacy)
+    if parent is None:
+        return Funds(Account(dataset.id, cap))
+    account = Account(dataset.id, cap, parent=parent.dataset)
+    return Funds(account, Account(parent.dataset, parent.cap))
 
 
 def registration(
