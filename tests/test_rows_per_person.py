@@ -49,6 +49,7 @@ NUMBERS = 4  # the place of the number of rows in the domains below
 SUBSETS = [s for r in range(6) for s in itertools.combinations(range(5), r)]
 BY_PERSON = st.lists(
     st.tuples(st.sampled_from([b" p\t", *b"p q r s".split(), b"long " * 9, b"", b" "]), NICE),
+    min_size=10,
     max_size=25,
 )
 
@@ -97,7 +98,7 @@ def tables_of(cells, spec, subsets=SUBSETS):
     max_rows=st.integers(1, 3),
     most=st.integers(1, 6),
     chunk=st.integers(30, 400),
-    memory=st.integers(7, 20).map(lambda rows: 40 * rows),
+    memory=st.integers(7, 60).map(lambda rows: 40 * rows),
     other=st.sampled_from(("count", "show", "drop")),
 )
 def test_one_row_of_each_person_says_how_many_there_are(
