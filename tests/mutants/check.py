@@ -52,8 +52,8 @@ CHECK = (
         "a release looks at the records as a check does",
         "true counts are where they can be written",
         "commands.release.release",
-        "    check_target(directory, ",
-        "    from dpquery.data_check import check as check\n\n    check_target(directory, ",
+        "    content = _bytes_of(",
+        "    from dpquery.data_check import check as check\n\n    content = _bytes_of(",
         (
             "test_architecture.py::test_the_package_keeps_the_rule[the_check_of_data_lies_apart]",
             "test_architecture.py::"
