@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from hypothesis import Phase, settings
 from sources import ROOT, Definition, find, modules
 
 COPIED = ("dpquery", "tests", "workloads", "sample_data", "pyproject.toml", "README.md", "Makefile")
@@ -198,6 +199,9 @@ def _run_here(folder: Path, program: str, arguments: list[str], printed: Sequenc
     places = {str(ROOT), str(ROOT / "tests"), ""}  # the libraries may lie in .venv below them
     sys.path[:] = [str(folder), *(entry for entry in sys.path if entry not in places)]
     sys.argv[1:] = arguments
+    phases = (Phase.explicit, Phase.generate)
+    settings.register_profile("mutant", phases=phases, report_multiple_bugs=False)
+    settings.load_profile("mutant")  # that it fails is enough: no smaller example is looked for
     sys.exit(importlib.import_module(program).main())
 
 
