@@ -136,9 +136,19 @@ TAKES = {
 }
 
 
-def cases(names):
-    """Return names of sources as parameters, those of extras only where they are installed."""
-    return [pytest.param(own, marks=TAKES.get(own, ())) for own in names]
+def cases(names, *, slow=()):
+    """Return names of sources as parameters, those of extras only where they are installed.
+
+    Args:
+        names: the sources.
+        slow: those of them that are not tried every day.
+    """
+
+    def marks(name):
+        needed = [TAKES[name]] if name in TAKES else []
+        return [*needed, pytest.mark.slow] if name in slow else needed
+
+    return [pytest.param(name, marks=marks(name)) for name in names]
 
 
 def counted(location, spec, subsets):

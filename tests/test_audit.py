@@ -101,7 +101,7 @@ NOISES = [
     pytest.param(one_row_exact, "residuals", FEW, marks=pytest.mark.slow),
     pytest.param(one_row_exact, "independence", FEW, marks=pytest.mark.slow),
     (shared, "independence", FEW),
-    (seeded, "independence", FEW),
+    pytest.param(seeded, "independence", FEW, marks=pytest.mark.slow),
     pytest.param(mirrored, "independence", FEW, marks=pytest.mark.slow),
     pytest.param(drawn_for_pairs, "independence", FEW, marks=pytest.mark.slow),
     pytest.param(seeded, "residuals", FEW, marks=pytest.mark.slow),
@@ -120,7 +120,11 @@ def test_noise_that_is_not_what_it_should_be_is_seen(draw, part, size, only, mon
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("case", [ROWS, PERSONS, REPLACED], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [ROWS, *(pytest.param(case, marks=pytest.mark.slow) for case in (PERSONS, REPLACED))],
+    ids=lambda case: case.name,
+)
 def test_sound_code_passes(case, monkeypatch, record_property):
     monkeypatch.setattr(planned_cases, "CASES", (replace(case, quick=True),))
     size = replace(FEW)
@@ -239,7 +243,13 @@ def charge_half(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "plant", [answer_in_floats, keep_all_rows, charge_at_the_commit, charge_half]
+    "plant",
+    [
+        keep_all_rows,
+        charge_at_the_commit,
+        pytest.param(answer_in_floats, marks=pytest.mark.slow),
+        pytest.param(charge_half, marks=pytest.mark.slow),
+    ],
 )
 def test_what_happens_before_the_noise_is_held_to_be_exact(plant, only, monkeypatch):
     plant(monkeypatch)
@@ -394,6 +404,7 @@ def test_a_plan_of_ones_own_is_audited_on_made_up_data_alone(gaussian_town, monk
 
 
 @pytest.mark.statistical
+@pytest.mark.slow
 def test_a_plan_of_a_dataset_with_a_parent_is_audited_too(town, monkeypatch):
     monkeypatch.setattr(audit_run, "QUICK", replace(FEW, replicates=100))
     parent = "{id: town, parent: {id: county, budget: {epsilon: 8}}, version: 1}"

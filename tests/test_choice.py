@@ -39,7 +39,12 @@ def test_the_choice_goes_both_ways_with_relaxed_rows(small, monkeypatch):
 
 @pytest.mark.parametrize(("epsilon", "preferred"), [("0.01", True), ("10", False)])
 @pytest.mark.parametrize(
-    ("objective", "proxy"), [("rmse", ()), ("rmse", ("--proxy", "public.csv")), ("max", ())]
+    ("objective", "proxy"),
+    [
+        ("rmse", ()),
+        ("rmse", ("--proxy", "public.csv")),
+        pytest.param("max", (), marks=pytest.mark.slow),
+    ],
 )
 def test_low_signal_picks_rap_and_high_signal_the_linear_strategy(
     small, epsilon, preferred, objective, proxy
@@ -55,7 +60,10 @@ def test_low_signal_picks_rap_and_high_signal_the_linear_strategy(
 
 
 @pytest.mark.parametrize("objective", ["rmse", pytest.param("max", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("proxy", "margin"), [((), 0.7), (("--proxy", "public.csv"), 0.9)])
+@pytest.mark.parametrize(
+    ("proxy", "margin"),
+    [pytest.param((), 0.7, marks=pytest.mark.slow), (("--proxy", "public.csv"), 0.9)],
+)
 def test_rap_is_preferred_by_a_margin_only(small, monkeypatch, objective, proxy, margin):
     # In one currency throughout: a plan that prefers RAP puts an uncharged dataset into rho.
     Path("workload.yaml").write_text(

@@ -46,6 +46,8 @@ FORMATS = {
     "zst": ("data.csv.zst", FileFormat(), "utf-8"),
     **{name: (name, FileFormat(), "") for name in (*TYPED, *IN_PLACE)},
 }
+READ_LIKE_OTHERS = ("UTF-16, tabs", "cp1252, pipes, packed", "zst", "rows.arrow", "stream.arrow")
+READ_LIKE_OTHERS += ("rows.adbc",)
 WRITERS = TYPED | IN_PLACE
 LOCATIONS = {
     "rows.db": "sqlite:rows.db?table=persons",
@@ -117,7 +119,7 @@ def town_of(planned, tmp_path, monkeypatch):
     return of
 
 
-@pytest.mark.parametrize("form", cases(FORMATS))
+@pytest.mark.parametrize("form", cases(FORMATS, slow=READ_LIKE_OTHERS))
 def test_whatever_the_data_in_any_source_everything_observable_is_the_same(
     form, town_of, tmp_path, monkeypatch, record_property
 ):
