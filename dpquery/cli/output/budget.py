@@ -116,7 +116,7 @@ def _exact_grids(statuses: Sequence[Status]) -> list[Grid]:
         (_dataset(status.account), one.currency, name, units_text(units))
         for status in statuses
         for one in _counted(status.account)
-        for name, units in (("cap", one.most), ("spent", one.spent), _left(one))
+        for name, units in (("cap", one.most), ("spent", one.spent), _left_or_over(one))
     ]
     notes = []
     if any(len(_counted(status.account)) > 1 for status in statuses):
@@ -127,7 +127,7 @@ def _exact_grids(statuses: Sequence[Status]) -> list[Grid]:
     return [Grid("budget by dataset, to the last digit", columns, tuple(rows), tuple(notes))]
 
 
-def _left(one: RunningSum) -> tuple[str, int]:
+def _left_or_over(one: RunningSum) -> tuple[str, int]:
     """Return what is left by a sum, or by how much it is over, with its name."""
     return ("left", one.left) if one.left >= 0 else ("over", -one.left)
 
