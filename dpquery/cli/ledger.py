@@ -62,7 +62,7 @@ def verify(
     published = [release for folder in releases or () for release in releases_below(folder)]
     with _open_ledger(ledger) as opened:
         head = opened.verify(published)
-    typer.echo(f"ok: {head.seq} events, head {head.hash}")
+    typer.echo(f"ok: {count(head.seq, 'event')}, head {head.hash}")
     if published:
         typer.echo(f"ok: {count(len(published), 'release')} in the chain")
 
