@@ -94,7 +94,7 @@ def _both_sums(statuses: Sequence[Status]) -> list[Grid]:
         )
     if not rows:
         return []
-    title = "pure releases alone so far: the next one has to fit one of two sums"
+    title = "Laplace noise alone so far: the next release has to fit one of two sums"
     columns = ("dataset", "by epsilons", "by cost", "decides", "left, Gaussian")
     notes = (
         "by epsilons: their plain sum, of the epsilon of the budget",
@@ -120,7 +120,7 @@ def _exact_grids(statuses: Sequence[Status]) -> list[Grid]:
     ]
     notes = []
     if any(len(_counted(status.account)) > 1 for status in statuses):
-        notes.append("two sums, while all releases are pure: the next one has to fit one of them")
+        notes.append("two sums, while all noise is Laplace noise: a release has to fit one of them")
     if any(one.left < 0 for status in statuses for one in status.account.sums):
         notes.append("over: more is spent than the cap: the other sum admitted it, or the cap fell")
     columns = ("dataset", "counted in", "", "amount")
