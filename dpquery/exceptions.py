@@ -27,9 +27,18 @@ class OutOfTimeError(DpqueryError):
 
 
 class BudgetExceededError(DpqueryError):
-    """The ledger refuses a charge that would pass the declared cap."""
+    """The ledger refuses a charge that would pass the declared cap.
+
+    Attributes:
+        exactly: the charge and what is left, to the last digit; nothing where there is no charge.
+    """
 
     exit_code = 3
+
+    def __init__(self, message: str, *, exactly: str = "") -> None:
+        """Keep the digits beside the message, which is in round numbers."""
+        super().__init__(message)
+        self.exactly = exactly
 
 
 class LedgerError(DpqueryError):

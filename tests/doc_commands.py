@@ -105,10 +105,11 @@ class Session:
 
     def _product(self, step: Step, monkeypatch) -> str:
         monkeypatch.chdir(self.folder)
-        if "DPQUERY_LEDGER" not in self.environment:
-            raise ValueError("a page says where its ledger lies before its first command")
-        monkeypatch.setenv("DPQUERY_LEDGER", self.environment["DPQUERY_LEDGER"])
         words = shlex.split(step.command.replace("\\\n", ""))
+        if "DPQUERY_LEDGER" in self.environment:
+            monkeypatch.setenv("DPQUERY_LEDGER", self.environment["DPQUERY_LEDGER"])
+        elif words[1] != "check":  # which opens no ledger
+            raise ValueError("a page says where its ledger lies before its first command")
         done = cli_support.run(*words[1:])
         self.code = done.code
         return done.out + done.err

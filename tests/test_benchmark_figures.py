@@ -59,3 +59,12 @@ def test_the_page_shows_what_later_questions_erred_by():
         shown = [f"{value:.0f}" if value >= 10 else f"{value:.1f}" for value in errors]
         label = "Zipf" if name == "zipf" else name
         assert f"| {label} | {' | '.join(shown)} |" in page()
+
+
+def test_workloads_that_stand_for_published_ones_are_of_closed_domains():
+    closed = {
+        path.stem: "\nother: drop" in path.read_text(encoding="utf-8")
+        for path in (ROOT / "workloads").glob("*.yaml")
+    }
+    assert {name for name, drops in closed.items() if not drops} == {"starter", "sample_persons"}
+    assert "`starter` and `sample_persons` keep the\ndefault" in page()

@@ -66,10 +66,16 @@ def test_a_process_whose_stdout_is_a_file_refuses(here):
     assert "--to-pipe" in done.stderr
 
 
+COUNTS = SURVEY.replace("other: drop", "other: count")
+
+
 @pytest.mark.parametrize(
     ("spec", "content", "code", "word"),
     [
         (SURVEY, "sex,happy\nF,1\nM,2\n", 0, "every record is counted, all 2 of them"),
+        (SURVEY, "sex,happy\nF,1\n", 0, "every record is counted the file"),
+        (COUNTS, "sex,happy\nF,1\nx,1\n", 0, "1 of 2 records (50 %) holds an"),
+        (COUNTS, "sex,happy\nF,1\nx,1\n", 0, "# other values of `sex`, in 1 record: as declared"),
         (SURVEY, f"id,sex,happy\n{SURVEY_ROWS}", 1, "5 of 8 records"),
         (SURVEY, f"id;sex;happy\n{SURVEY_ROWS}".replace(",", ";"), 1, 'file: {delimiter: ";"}'),
         (PANEL, f"nr,year,union\n{PANEL_ROWS}", 0, "25 of 40 records (62 %)"),

@@ -159,8 +159,29 @@ def test_the_starter_spec_parses_and_shows_every_kind() -> None:
     words += ("prefix", "all-ranges", "width", "groups", "is:", "in:", "between", "identity+total")
     words += ("ways", "up_to", "max_cells", "sets", "over", "predicates", "weight", "merge")
     words += ("values_file", "other: show", "date:", "column:", "max_rows", "replace", "rho")
+    words += ("rows_per_person:", "keep:", "accounting:", "format:", "parent:", "rows:")
     assert [word for word in words if word not in STARTER] == []
     assert max(map(len, STARTER.splitlines())) <= 100
+
+
+def test_what_the_starter_has_in_comments_can_be_taken_out_of_them() -> None:
+    """But for the parent and the values file, which need what lies elsewhere."""
+    person = "  unit: {person: person_id, max_rows: 3, keep: first}"
+    starter = re.sub(r"^  unit: row .*\n", "", STARTER, flags=re.MULTILINE)
+    for line in (person, "  accounting: zcdp", "  born:", "file:", "  - name: rows_of_a_person"):
+        starter, times = re.subn(
+            rf"^( *)# {line.lstrip()}", r"\1" + line.lstrip(), starter, flags=re.MULTILINE
+        )
+        assert times == 1, line
+    for line in ("  description: How many persons", "  rows_per_person: {up_to: 20}"):
+        starter, times = re.subn(rf"^  # {line}", f"  {line}", starter, flags=re.MULTILINE)
+        assert times == 1, line
+    spec = parse(starter, name="workload.yaml", files={})
+    assert spec.privacy.person is not None
+    assert spec.privacy.keep == "first"
+    assert spec.budget.accounting == "zcdp"
+    assert "born" in {attribute.name for attribute in spec.domain.attributes}
+    assert spec.items[-1].name == "rows_of_a_person"
 
 
 def test_labels_tell_any_two_codes_apart() -> None:

@@ -26,7 +26,7 @@ def status(ledger: LedgerPath = None, exact: Exact = False, as_json: AsJson = Fa
     if as_json:
         print_json(summary.status_json(statuses))
     else:
-        print_grids([summary.status_grid(statuses, exact=exact)])
+        print_grids(summary.status_grids(statuses, exact=exact))
     say(f"ledger: {ledger_path(ledger)}")
 
 
@@ -62,7 +62,7 @@ def verify(
     published = [release for folder in releases or () for release in releases_below(folder)]
     with _open_ledger(ledger) as opened:
         head = opened.verify(published)
-    typer.echo(f"ok: {head.seq} events, head {head.hash}")
+    typer.echo(f"ok: {count(head.seq, 'event')}, head {head.hash}")
     if published:
         typer.echo(f"ok: {count(len(published), 'release')} in the chain")
 
@@ -77,13 +77,16 @@ def export(ledger: LedgerPath = None) -> None:
 
 @ledger_app.command()
 def abandon(
-    key: Annotated[str, typer.Argument(help="An unfinished run, as `ledger status` shows it.")],
+    key: Annotated[
+        str,
+        typer.Argument(help="An unfinished run: its key as `ledger status` shows it, or whole."),
+    ],
     ledger: LedgerPath = None,
 ) -> None:
     """Give up a run that never finished; its charge stays spent."""
     with _open_ledger(ledger) as opened:
-        opened.abandon(key)
-    say(f"abandoned {key}; its charge stays spent")
+        whole = opened.abandon(key)
+    say(f"abandoned {whole}; its charge stays spent")
 
 
 @contextmanager

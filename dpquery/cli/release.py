@@ -1,5 +1,7 @@
 """`dpquery release`: a plan carried out on data."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +28,7 @@ from dpquery.commands.defaults import (
     RELEASE_NUMBER,
     RELEASE_PATH,
 )
+from dpquery.exceptions import BudgetExceededError
 
 if TYPE_CHECKING:
     from dpquery.commands.release import ReleaseReport
@@ -71,7 +74,7 @@ def release_command(
     from dpquery.commands.release import release
 
     forbid_dumps()
-    with shown_progress():
+    with shown_progress(), _exact_refusals(exact=exact):
         done = release(
             data,
             plan_path=plan,
@@ -89,6 +92,17 @@ def release_command(
         )
     _show_release(done, data, exact=exact, as_json=as_json)
     say(f"ledger: {ledger_path(ledger)}")
+
+
+@contextmanager
+def _exact_refusals(*, exact: bool) -> Iterator[None]:
+    """With `exact`, add to a refusal of a charge what it was refused by, to the last digit."""
+    try:
+        yield
+    except BudgetExceededError as refusal:
+        if not (exact and refusal.exactly):
+            raise
+        raise BudgetExceededError(f"{refusal}; exactly: {refusal.exactly}") from None
 
 
 def _show_release(done: "ReleaseReport", data: list[str], *, exact: bool, as_json: bool) -> None:

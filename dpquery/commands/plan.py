@@ -31,7 +31,7 @@ from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.registered_caps import parent_cap
 from dpquery.measurement.noise.calibration import record_change
 from dpquery.operators.blocks import Workload
-from dpquery.plan_file.plan import PLAN_MARK, Plan, write_plan
+from dpquery.plan_file.plan import PLAN_MARK, Plan, PlannedSelection, Target, write_plan
 from dpquery.plan_file.rap_settings import MechanismChoice
 from dpquery.planning.comparison import MechanismRequest, beside_rap, stage_for, with_rap
 from dpquery.planning.countable import compile_countable
@@ -124,8 +124,8 @@ def plan(
         flaw_of=solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta),
     )
     chosen = tuple(planned(selection, spec, compiled) for selection in selections.values())
-    named, terms = (Path(spec_path).name, spec.text, spec.files), Terms(shown, at_delta, points)
-    complete = Plan(__version__, *named, minimised, goals, seed, chosen)
+    complete = _plan_of(spec, Path(spec_path).name, minimised, goals, seed, chosen)
+    terms = Terms(shown, at_delta, points)
     counted = counted or by_noise(complete, spec, compiled.workload, funds, terms)
     reported = _Reporter(funds, spec, compiled.workload, terms)
     report = reported(complete, counted)
@@ -136,6 +136,20 @@ def plan(
     _register(ledger, report.spec, change=change_cap)
     replace_file(out, write_plan(report.plan), mark=PLAN_MARK)
     return report
+
+
+def _plan_of(
+    spec: Spec,
+    name: str,
+    objective: Objective,
+    targets: tuple[Target, ...],
+    seed: int,
+    selections: tuple[PlannedSelection, ...],
+) -> Plan:
+    """Return the plan of what was chosen for a spec in a file of some name, by this version."""
+    return Plan(
+        __version__, name, spec.text, spec.files, objective, targets, seed, selections=selections
+    )
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,9 @@ _YES = {"yes", "y", "true", "t", "1", "on", "ja", "oui", "si", "sí", "sim", "ta
 _NO = {"no", "n", "false", "f", "0", "off", "nein", "non", "nej", "não", "nie", "нет"}
 _FORMATS = ("", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d", "%d %b %Y", "%d-%b-%Y", "%Y-%m")
 _FATES = {
-    "count": "they count in totals alone; with other: drop they would leave every table",
-    "show": "they are shown as `other`; with other: drop they would leave every table",
-    "drop": "they leave every table",
+    "count": "counted in totals alone; with other: drop left out of every table",
+    "show": "shown as `other`; with other: drop left out of every table",
+    "drop": "left out of every table",
 }
 _HALF = re.compile(r"[\ud800-\udfff]")  # for bytes that are no text in this encoding
 _MISSING_CODE = re.compile(r"-\d+|([789])\1*")
@@ -93,12 +93,17 @@ def _person_lines(spec: Spec, records: Records) -> list[str]:
             cut = sum(of for number_of_rows, of in persons.persons if number_of_rows > most)
             lines.append(
                 f"# privacy: unit: {unit} would leave out {beyond:,} of {rows:,} rows, those of "
-                f"{cut:,} persons beyond it; noise: {most / limit:.3g} times"
+                f"{_things(cut, 'person')} beyond it; noise: {most / limit:.3g} times"
             )
     if lines:
-        now = f"# max_rows: {limit}, as declared, leaves out {persons.beyond(limit):,} rows; noise"
+        beyond_now = _things(persons.beyond(limit), "row")
+        now = f"# max_rows: {limit}, as declared, leaves out {beyond_now}; noise"
         lines.append(f"{now} grows with max_rows in proportion")
     return lines
+
+
+def _things(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _enough(persons: RowsPerPerson, rows: int) -> int:
@@ -136,7 +141,8 @@ def _attribute_lines(
 def _fate(odd: UndeclaredValues) -> str:
     """Return a comment on what becomes of the records that hold what is not declared."""
     now = _FATES[odd.column.other]
-    return f"# {odd.records:,} records hold other values of `{odd.column.name}`: as declared, {now}"
+    records = _things(odd.records, "record")
+    return f"# other values of `{odd.column.name}`, in {records}: as declared, {now}"
 
 
 def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:

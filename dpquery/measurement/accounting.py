@@ -406,7 +406,7 @@ def _parse(text: str, *, name: str, low: Fraction, high: Fraction) -> Fraction:
     )
 
 
-@lru_cache(2**12)
+@lru_cache(gaussian_curve.REMEMBERED)
 def _largest_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Solve the bound for rho: the best over alpha of (epsilon - excess(alpha)) / alpha."""
     order = _best_order(lambda u: (float(epsilon) - _excess(u, delta)) / (1 + math.exp(u)))

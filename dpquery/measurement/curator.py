@@ -211,7 +211,8 @@ def _told_what_fits(query: Query, others: Iterable[Query], ledger: Ledger) -> It
             remedy = f"the largest that still fits is {remedy}"
         elif refusal.funds.remaining:
             remedy = "no epsilon is small enough to fit"
-        raise BudgetExceededError(refusal.with_remedy(remedy)) from None
+        message = refusal.with_remedy(remedy)
+        raise BudgetExceededError(message, exactly=refusal.exactly) from None
 
 
 def _fitting(query: Query, funds: Funds, ledger: Ledger) -> str:

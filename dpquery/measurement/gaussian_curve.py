@@ -20,7 +20,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Self
 
-_REMEMBERED = 2**12  # conversions: a search asks for the same ones again
+REMEMBERED = 2**12  # conversions: a search asks for the same ones again
 _UNIT = 10**18  # amounts are whole numbers of 1 / _UNIT
 _DOWN = Context(prec=60, rounding=ROUND_FLOOR, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _UP = Context(prec=60, rounding=ROUND_CEILING, Emin=MIN_EMIN, Emax=MAX_EMAX)
@@ -82,7 +82,7 @@ _HALF_ROOT = (PI / _TWO).sqrt()  # 1 / (2 phi(0))
 _DENSITY = _ONE / (_TWO * PI).sqrt()
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(REMEMBERED)
 def squared_mu_of(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Return the largest squared mu, in whole units, with which mu-GDP implies (epsilon, delta)-DP.
 
@@ -101,7 +101,7 @@ def squared_mu_of(epsilon: Fraction, delta: Fraction) -> Fraction:
     return Fraction(_last(excess, _UNIT * near**2), _UNIT)
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(REMEMBERED)
 def epsilon_of_gdp(squared_mu: Fraction, delta: Fraction) -> Fraction:
     """Return the epsilon that mu-GDP implies at a delta, rounded up to whole units.
 
@@ -122,7 +122,7 @@ def epsilon_of_gdp(squared_mu: Fraction, delta: Fraction) -> Fraction:
     return Fraction(_last(shortfall, _UNIT * near) + 1, _UNIT)
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(REMEMBERED)
 def squared_mu_of_pure(epsilon: Fraction) -> Fraction:
     """Return the least squared mu, in whole units, such that epsilon-DP implies mu-GDP.
 

@@ -69,5 +69,5 @@ def cumulative_words(measured: StoredMeasurement, plan: Plan) -> str:
     """Return what the dataset had spent with a release; older plans keep the words they had."""
     account, parent = measured.account, measured.parent
     if plan.exact_words:
-        return exact_words(account, parent=parent)
+        return exact_words(account, parent=parent, of_sums=False)
     return taken_words(measured.charged, account, pure=measured.pure, parent=parent)

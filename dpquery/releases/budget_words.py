@@ -5,7 +5,7 @@ from decimal import ROUND_DOWN, Decimal, localcontext
 from fractions import Fraction
 
 from dpquery.measurement import accounting
-from dpquery.measurement.accounting import UNIT, units_text
+from dpquery.measurement.accounting import UNIT, Price, units_text
 from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.funds import Room, cap_text, epsilon_spent, epsilon_text
 from dpquery.releases.formatting import percent
@@ -32,12 +32,25 @@ def taken_words(charged: int, account: Account, *, pure: int | None, parent: Acc
     return f"{text}, and {_spent(parent)} on all datasets of {parent.dataset} together"
 
 
-def exact_words(account: Account, *, parent: Account | None) -> str:
-    """Return what a dataset and its parent have spent of their caps, to the last digit."""
-    text = f"{_exactly(account)} has been spent on dataset {account.dataset} up to this release"
+def exact_words(account: Account, *, parent: Account | None, of_sums: bool = True) -> str:
+    """Return what a dataset and its parent have spent of their caps, to the last digit.
+
+    Args:
+        account: the dataset's.
+        parent: its parent's, if it has one.
+        of_sums: whether both sums are said where either admits a release.
+    """
+    said = _by_sums if of_sums else _exactly
+    text = f"{said(account)} has been spent on dataset {account.dataset} up to this release"
     if parent is None:
         return text
-    return f"{text}, and {_exactly(parent)} on all datasets of {parent.dataset} together"
+    return f"{text}, and {said(parent)} on all datasets of {parent.dataset} together"
+
+
+def counted_words(account: Account, price: Price) -> str:
+    """Return the cap of an account, and by which sum a charge to it is the share that is said."""
+    both, by_cost = (account.share(price.units, pure) for pure in (price.pure, None))
+    return cap_text(account.cap, by_epsilons=len(account.sums) > 1 and both < by_cost)
 
 
 def room_words(room: Room, noun: str) -> str:
@@ -48,6 +61,8 @@ def room_words(room: Room, noun: str) -> str:
     >>> price, funds = Price(7, "epsilon", "row"), Funds(Account("town", Cap("epsilon", 30)))
     >>> room_words(Room(funds, price, 4, Fraction("2.93")), "more like it")
     '4 more like it fit what is left, or one at epsilon 2.93'
+    >>> room_words(Room(funds, price, 4, Fraction(183000), limited=False), "more like it")
+    '4 more like it fit what is left, or one at any epsilon that can be asked for (up to 183000)'
     """
     number, largest = room.repetitions, room.largest
     left, decisive = "what is left", room.funds.tightest(room.price)
@@ -58,6 +73,8 @@ def room_words(room: Room, noun: str) -> str:
     if largest is None:
         return f"none fits {left}"
     one = f"one at epsilon {epsilon_text(largest)}"
+    if not room.limited:
+        one = f"one at any epsilon that can be asked for (up to {epsilon_text(largest)})"
     if number == 0:
         return f"none fits {left}, but {one} does"
     return f"{number:,} {noun} {'fits' if number == 1 else 'fit'} {left}, or {one}"
@@ -93,8 +110,21 @@ def _spent(account: Account) -> str:
     cap, epsilon = account.cap, epsilon_spent(account)
     if epsilon is None:  # a cap in rho, or nobody could ask for so much
         return f"{spent_share(account)} of {cap_text(cap)}"
-    amount = f"epsilon {epsilon_text(epsilon)} of {cap_text(cap).removeprefix('epsilon ')}"
+    whole = cap_text(cap, by_epsilons=account.by_epsilons).removeprefix("epsilon ")
+    amount = f"epsilon {epsilon_text(epsilon)} of {whole}"
     return f"{amount} ({spent_share(account)})"
+
+
+def _by_sums(account: Account) -> str:
+    """Return what is spent by every sum, exactly; the first as `_exactly` where it is the one."""
+    if len(account.sums) == 1:
+        return _exactly(account)
+    cost, epsilons = (
+        f"{one.currency} {units_text(one.spent)} of {units_text(one.most)}"
+        + (" (which decides)" if one == account.decisive else "")
+        for one in account.sums
+    )
+    return f"{cost} and, as all releases are pure, {epsilons}"
 
 
 def _exactly(account: Account) -> str:

@@ -3,6 +3,7 @@
 from mutation import Mutant
 
 FUNDS, SHARES = "test_funds.py", "test_equal_share.py"
+STATUS = "test_ledger_status.py"
 
 BUDGETS = (
     Mutant(
@@ -143,5 +144,40 @@ BUDGETS = (
         "        best = replace(best, std=best.equal.std)",
         "        best = replace(best, std=best.std)",
         (f"{SHARES}::test_relaxed_rows_are_compared_with_a_linear_strategy_that_takes_no_more",),
+    ),
+    Mutant(
+        "the sum of epsilons is said never to decide",
+        "a dataset of pure releases is told by a sum that says too much is spent",
+        "Account.decisive",
+        "min(self.sums, key=lambda one: one.share)",
+        "self.sums[0]",
+        (
+            f"{STATUS}::test_both_sums_are_said_while_all_releases_are_pure_and_which_one_decides",
+            f"{STATUS}::test_sentences_name_the_sum_that_decides",
+        ),
+    ),
+    Mutant(
+        "the end of what can be drawn is told as the budget's",
+        "a budget looks smaller than it is",
+        "_one_above_is_refused",
+        "return above <= EPSILONS[1] and not fits(above)",
+        "return True",
+        (f"{STATUS}::test_the_end_of_what_can_be_asked_for_is_not_said_to_be_the_budgets",),
+    ),
+    Mutant(
+        "any beginning of a key names a run",
+        "a slip of the hand gives up a run whose charge stays spent",
+        "Ledger._whole_key",
+        "if given in entries or len(given) < KEY_PREFIX:",
+        "if given in entries:",
+        (f"{STATUS}::test_a_run_is_given_up_by_the_characters_that_a_status_shows",),
+    ),
+    Mutant(
+        "the first of several runs is given up",
+        "another run than was meant loses what it drew",
+        "Ledger._whole_key",
+        "if len(keys) > 1:",
+        "if not keys:",
+        (f"{STATUS}::test_a_beginning_of_several_keys_gives_none_up",),
     ),
 )

@@ -4,11 +4,19 @@ from collections.abc import Sequence
 
 from dpquery.cli.output.text_table import Grid
 from dpquery.measurement.accounting import units_text
-from dpquery.measurement.ledger.dataset_status import Status
-from dpquery.measurement.ledger.events import Event, LedgerState, pure_units
+from dpquery.measurement.ledger.dataset_status import KEY_PREFIX, Status
+from dpquery.measurement.ledger.events import (
+    Account,
+    Event,
+    LedgerState,
+    RunningSum,
+    pure_units,
+)
 from dpquery.measurement.ledger.funds import Room, cap_text, epsilon_text
 from dpquery.releases.budget_words import bar, left_words, spent_share
 from dpquery.releases.formatting import percent, power
+
+_PARENTS = "*"  # behind what is left in the parent
 
 
 def room_json(room: Room) -> dict[str, object]:
@@ -21,69 +29,159 @@ def room_json(room: Room) -> dict[str, object]:
     }
 
 
-def status_grid(statuses: Sequence[Status], *, exact: bool) -> Grid:
-    """Return the datasets' accounts; with `exact` in their currency, to the last digit."""
-    shown = [(_exact_row if exact else _row)(status) for status in statuses]
+def status_grids(statuses: Sequence[Status], *, exact: bool) -> list[Grid]:
+    """Return the datasets' accounts, and their unfinished runs if there are any.
+
+    With `exact`, accounts are in what is added up, to the last digit.
+    """
+    accounts = _exact_grids(statuses) if exact else [_budgets(statuses), *_both_sums(statuses)]
+    return [*accounts, *_unfinished(statuses)]
+
+
+def _budgets(statuses: Sequence[Status]) -> Grid:
+    """Return what is spent and left, a row a dataset."""
+    shown = [_row(status) for status in statuses]
     columns = dict.fromkeys(name for row in shown for name, cell in row.items() if cell)
     rows = tuple(tuple(row[name] for name in columns) for row in shown)
-    left = "left: the largest epsilon that one release can have"
-    more = "more: how many releases of the price of the last one fit"
-    notes = (
-        ()
-        if exact
-        else tuple(note for name, note in (("left", left), ("more", more)) if name in columns)
-    )
-    return Grid("budget by dataset", tuple(columns), rows, notes)
+    meanings = {
+        "left": "left: the largest epsilon that one release can have",
+        "more": "more: how many releases of the price of the last one fit",
+    }
+    notes = [note for name, note in meanings.items() if name in columns]
+    if any(_by_parent(status) for status in statuses):
+        notes.append(f"{_PARENTS}: in its parent, where less is left")
+    return Grid("budget by dataset", tuple(columns), rows, tuple(notes))
 
 
 def _row(status: Status) -> dict[str, str]:
     account, decisive = status.account, status.funds.tighter
-    whose = f" in {decisive.dataset}" if decisive is status.funds.parent else ""
+    left = left_words(decisive, status.funds.epsilon_left)
     return {
-        "dataset": account.dataset,
-        "spent": f"{bar(account)} {spent_share(account)}",
-        "left": left_words(decisive, status.funds.epsilon_left) + whose,
-        "at delta": power(float(decisive.cap.delta)) if decisive.cap.delta else "",
+        "dataset": _dataset(account),
+        "spent": f"{bar(account, width=8)} {spent_share(account)}",
+        "left": f"{left} {_PARENTS}" if _by_parent(status) else left,
+        "delta": power(float(decisive.cap.delta)) if decisive.cap.delta else "",
         "more": "" if status.repetitions is None else f"{status.repetitions:,}",
         "releases": str(status.releases),
-        "unfinished": ", ".join(status.unfinished),
-        "parent": account.parent or "",
     }
 
 
-def _exact_row(status: Status) -> dict[str, str]:
-    account = status.account
-    return {
-        "dataset": account.dataset,
-        "currency": account.cap.currency,
-        "cap": units_text(account.cap.units),
-        "spent": units_text(account.spent),
-        "left": units_text(account.remaining),
-        "releases": str(status.releases),
-        "unfinished": ", ".join(status.unfinished),
-        "parent": account.parent or "",
-    }
+def _dataset(account: Account) -> str:
+    return account.dataset + (f" of {account.parent}" if account.parent else "")
+
+
+def _by_parent(status: Status) -> bool:
+    return status.funds.tighter is status.funds.parent
+
+
+def _both_sums(statuses: Sequence[Status]) -> list[Grid]:
+    """Return both sums of the datasets for which either one admits a release."""
+    rows = []
+    for status in statuses:
+        account = status.account
+        if len(_counted(account)) == 1:
+            continue
+        gaussian = status.funds.epsilon_left_with("gaussian")
+        cost, epsilons = account.sums
+        rows.append(
+            (
+                account.dataset,
+                percent(float(epsilons.share)),
+                f"{percent(float(cost.share))} of {cost.currency}",
+                account.decisive.currency,
+                "nothing" if gaussian is None else f"epsilon {epsilon_text(gaussian)}",
+            )
+        )
+    if not rows:
+        return []
+    title = "Laplace noise alone so far: the next release has to fit one of two sums"
+    columns = ("dataset", "by epsilons", "by cost", "decides", "left, Gaussian")
+    notes = (
+        "by epsilons: their plain sum, of the epsilon of the budget",
+        "by cost: what they cost in mu^2 or rho, of what the budget is worth in it",
+        "decides: the sum of which less is spent; the shares above are by it",
+        "Gaussian noise is charged by cost alone, and ends the sum by epsilons",
+    )
+    return [Grid(title, columns, tuple(rows), notes)]
+
+
+def _counted(account: Account) -> tuple[RunningSum, ...]:
+    """Return the sums of an account; where nothing is spent, one says all that both could."""
+    return account.sums if account.spent else account.sums[:1]
+
+
+def _exact_grids(statuses: Sequence[Status]) -> list[Grid]:
+    """Return cap, spent and left of every sum, a row each."""
+    rows = [
+        (_dataset(status.account), one.currency, name, units_text(units))
+        for status in statuses
+        for one in _counted(status.account)
+        for name, units in (("cap", one.most), ("spent", one.spent), _left_or_over(one))
+    ]
+    notes = []
+    if any(len(_counted(status.account)) > 1 for status in statuses):
+        notes.append("two sums, while all noise is Laplace noise: a release has to fit one of them")
+    if any(one.left < 0 for status in statuses for one in status.account.sums):
+        notes.append("over: more is spent than the cap: the other sum admitted it, or the cap fell")
+    columns = ("dataset", "counted in", "", "amount")
+    return [Grid("budget by dataset, to the last digit", columns, tuple(rows), tuple(notes))]
+
+
+def _left_or_over(one: RunningSum) -> tuple[str, int]:
+    """Return what is left by a sum, or by how much it is over, with its name."""
+    return ("left", one.left) if one.left >= 0 else ("over", -one.left)
+
+
+def _unfinished(statuses: Sequence[Status]) -> list[Grid]:
+    """Return the runs that were charged and never finished, and what gives each of them up."""
+    rows = tuple(
+        (status.account.dataset, f"dpquery ledger abandon {key[:KEY_PREFIX]}")
+        for status in statuses
+        for key in status.unfinished
+    )
+    if not rows:
+        return []
+    notes = (
+        "the same command again goes on at no charge; what is given up stays charged",
+        f"a run is named by {KEY_PREFIX} characters of its key or more; --json has all of them",
+    )
+    return [Grid("charged and never finished", ("dataset", "to give it up"), rows, notes)]
 
 
 def status_json(statuses: Sequence[Status]) -> list[dict[str, object]]:
     """Return the datasets' accounts as JSON values; amounts are exact decimal text.
 
-    `epsilon_left` is at the cap's delta, and like `more_like_the_last` it is what dataset and
-    parent both have room for.
+    `left` is never below 0. `sums` has what each sum that can admit a release is of; `decides` is
+    what the one with less spent is counted in. `epsilon_left` is at the cap's delta, and like
+    `more_like_the_last` it is what dataset and parent both have room for.
     """
-    return [
-        _exact_row(status)
-        | {
-            "releases": status.releases,
-            "unfinished": list(status.unfinished),
-            "parent": status.account.parent,
-            "share_spent": float(status.account.share_spent),
-            "epsilon_left": None if left is None else epsilon_text(left),
-            "more_like_the_last": status.repetitions,
-        }
-        for status in statuses
-        for left in [status.funds.epsilon_left]
-    ]
+    return [_status_json(status) for status in statuses]
+
+
+def _status_json(status: Status) -> dict[str, object]:
+    account, left = status.account, status.funds.epsilon_left
+    sums = [_sum_json(one) for one in account.sums]
+    return {
+        "dataset": account.dataset,
+        **sums[0],
+        "releases": status.releases,
+        "unfinished": list(status.unfinished),
+        "parent": account.parent,
+        "share_spent": float(account.share_spent),
+        "sums": sums,
+        "decides": account.decisive.currency,
+        "epsilon_left": None if left is None else epsilon_text(left),
+        "more_like_the_last": status.repetitions,
+    }
+
+
+def _sum_json(one: RunningSum) -> dict[str, str]:
+    return {
+        "currency": one.currency,
+        "cap": units_text(one.most),
+        "spent": units_text(one.spent),
+        "left": units_text(max(0, one.left)),
+    }
 
 
 def history_grid(events: Sequence[Event], *, exact: bool) -> Grid:
@@ -109,7 +207,7 @@ def history_grid(events: Sequence[Event], *, exact: bool) -> Grid:
                 event.kind,
                 dataset + (f" of {parent}" if parent else ""),
                 units,
-                str(fields.get("key", ""))[:12],
+                str(fields.get("key", ""))[:KEY_PREFIX],
                 event.head.hash[:12],
             )
         )

@@ -42,7 +42,8 @@ def left_out_grid(checked: DataCheck, name: str) -> Grid:
         return Grid(f"{name}: `dpquery release` would refuse this", (), (), notes)
     refused = "`dpquery release` would refuse this; of the rest " if notes else ""
     if not records.left_out:
-        title = f"{name}: {refused}every record is counted, all {records.total:,} of them"
+        all_of = f", all {records.total:,} of them" if records.total > 1 else ""
+        title = f"{name}: {refused}every record is counted{all_of}"
         return Grid(title, (), (), (*_repeated(records), *_in_no_value(records), *notes))
     share = percent(records.left_out / records.total)
     title = (
@@ -67,9 +68,10 @@ def _in_no_value(records: Records) -> Iterator[str]:
     """Yield how many records are counted, and not under every attribute's declared values."""
     odd = [values for values in records.columns if values.records and not values.column.drops]
     if odd:
+        hold = "holds" if records.undeclared == 1 else "hold"
         yield (
             f"{records.undeclared:,} of {count(records.total, 'record')} "
-            f"({percent(records.undeclared / records.total)}) hold an undeclared value somewhere"
+            f"({percent(records.undeclared / records.total)}) {hold} an undeclared value somewhere"
         )
 
 
@@ -237,7 +239,9 @@ def _persons_grid(persons: RowsPerPerson, max_rows: int) -> Grid:
             f"`keep: first`, and rows of a person are sorted by {_named(persons.sorted_by)}: those "
             "that are left out are always the last of it; `keep: random` takes any"
         )
-    title = f"rows per person: {about}{count(persons.number, 'person')}, {about}{total:,} rows"
+    title = (
+        f"rows per person: {about}{count(persons.number, 'person')}, {about}{count(total, 'row')}"
+    )
     columns = ("max_rows", "persons with more", "rows left out", "share", "")
     return Grid(title, columns, tuple(rows), tuple(notes) if persons.busiest else (), strong)
 

@@ -31,11 +31,13 @@ def domain_grid(spec: Spec) -> Grid:
     else:
         notes.append("no record is left out because of its values")
     if spec.privacy.person is not None:
-        notes.append(f"at most {spec.privacy.max_rows} of a person's rows are counted")
+        are = "is" if spec.privacy.max_rows == 1 else "are"
+        notes.append(f"at most {spec.privacy.max_rows} of a person's rows {are} counted")
     for attribute in spec.domain.attributes:
         if not attribute.in_data:
             most = attribute.label(attribute.length - 2)
-            notes.append(f"{attribute.name} tells up to {most} rows of a person apart, and more")
+            noun = "row" if most == "1" else "rows"
+            notes.append(f"{attribute.name} tells up to {most} {noun} of a person apart, and more")
     columns = ("attribute", "values", "any other value")
     return Grid("who is counted", columns, tuple(rows[:LISTED_COLUMNS]), tuple(notes))
 

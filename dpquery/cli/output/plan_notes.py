@@ -2,11 +2,11 @@
 
 import math
 
-from dpquery.measurement.ledger.funds import cap_text, epsilon_text
+from dpquery.measurement.ledger.funds import epsilon_text
 from dpquery.planning.figures import AtShare, SelectionAtBudget
 from dpquery.planning.plan_report import PlanReport
 from dpquery.planning.trades import trade_of
-from dpquery.releases.budget_words import room_words, spent_share
+from dpquery.releases.budget_words import counted_words, room_words, spent_share
 from dpquery.releases.formatting import figure, percent, power
 from dpquery.releases.manifest.statement import sure_words
 
@@ -37,7 +37,7 @@ def cost(report: PlanReport) -> str:
     return (
         f"a release {'by RAP' if by_rap else f'with {_noise(best)} noise'} "
         f"{verb} {percent(room.share)} of the budget{whose} "
-        f"({cap_text(account.cap)}){spent}; {room_words(room, 'of them')}"
+        f"({counted_words(account, room.price)}){spent}; {room_words(room, 'of them')}"
     )
 
 

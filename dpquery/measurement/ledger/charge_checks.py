@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
-from dpquery.measurement.accounting import Cap, Price, unit_kind
+from dpquery.measurement.accounting import Cap, Price, unit_kind, units_text
 from dpquery.measurement.ledger.events import Account, Entry, LedgerState
 from dpquery.measurement.ledger.funds import Funds, cap_text, times_left
 
@@ -11,26 +11,47 @@ RETRIES = 3
 
 
 class NoRoomError(BudgetExceededError):
-    """A cap has no room for a charge; whoever can price other epsilons adds what would fit."""
+    """A cap has no room for a charge; whoever can price other epsilons adds what would fit.
+
+    Attributes:
+        funds: the accounts that were to be charged.
+        price: the charge.
+    """
 
     def __init__(self, funds: Funds, price: Price) -> None:
         """Keep what was refused."""
         self.funds, self.price = funds, price
-        super().__init__(self.with_remedy(""))
+        super().__init__(self.with_remedy(""), exactly=self._digits())
 
     def with_remedy(self, remedy: str) -> str:
         """Return the message with a remedy in it, if there is one."""
-        funds, tighter = self.funds, self.funds.tightest(self.price)
-        budget = f"the budget of {cap_text(tighter.cap)}"
+        parts = [self._refusal(), *([remedy] if remedy else []), "nothing was charged"]
+        return f"dataset {self.funds.account.dataset!r}: {'; '.join(parts)}"
+
+    def _refusal(self) -> str:
+        """Return how far the charge is from what is left, by the sum that is closest to it."""
+        funds, price, tighter = self.funds, self.price, self.funds.tightest(self.price)
+        over = tighter.over(price.units, price.pure)
+        by_epsilons = len(tighter.sums) > 1 and over != tighter.over(price.units, None)
+        budget = f"the budget of {cap_text(tighter.cap, by_epsilons=by_epsilons)}"
         if tighter is funds.parent:
             budget += f" of its parent {tighter.dataset!r}, for all of its datasets together"
-        over = tighter.over(self.price.units, self.price.pure)
-        if over is None:
-            text = f"nothing is left of {budget}"
-        else:
-            text = f"this release takes {times_left(over)} what is left of {budget}"
-        parts = [text, *([remedy] if remedy else []), "nothing was charged"]
-        return f"dataset {funds.account.dataset!r}: {'; '.join(parts)}"
+        if over is not None:
+            return f"this release takes {times_left(over)} what is left of {budget}"
+        if price.pure is None and tighter.decisive.left > 0:
+            return f"nothing is left of {budget}, but for pure releases (Laplace noise)"
+        return f"nothing is left of {budget}"
+
+    def _digits(self) -> str:
+        """Return the charge, and what is left by each sum that could admit it, exactly."""
+        tighter = self.funds.tightest(self.price)
+        charges = (self.price.units, self.price.pure)
+        return " or ".join(
+            f"{one.currency} {units_text(charge)} where {units_text(max(0, one.left))} of "
+            f"{units_text(one.most)} is left"
+            for one, charge in zip(tighter.sums, charges, strict=False)
+            if charge is not None
+        )
 
 
 def account_of(state: LedgerState, dataset: str, *, ledger: Path) -> Account:

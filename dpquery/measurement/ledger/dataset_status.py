@@ -6,6 +6,9 @@ from dpquery.measurement.accounting import Price
 from dpquery.measurement.ledger.events import Account, LedgerState
 from dpquery.measurement.ledger.funds import Funds
 
+KEY_PREFIX = 12
+"""So many first characters of a key are shown, and are enough to name a run that never finished."""
+
 
 @dataclass(frozen=True)
 class Status:

@@ -48,6 +48,31 @@ class Event:
 
 
 @dataclass(frozen=True)
+class RunningSum:
+    """A sum that a cap bounds: what is added up, and in units of 1e-18 the most and what is spent.
+
+    Attributes:
+        currency: what is added up; "epsilon" for the epsilons of pure releases too.
+        most: the cap.
+        spent: what it has come to.
+    """
+
+    currency: Currency
+    most: int
+    spent: int
+
+    @property
+    def left(self) -> int:
+        """Units that are left; negative where more is spent, which another sum admitted."""
+        return self.most - self.spent
+
+    @property
+    def share(self) -> Fraction:
+        """What is spent of the most."""
+        return Fraction(self.spent, max(1, self.most))
+
+
+@dataclass(frozen=True)
 class Account:
     """One dataset: its cap and what is spent of it, in units of 1e-18 of the cap's currency.
 
@@ -111,6 +136,29 @@ class Account:
     def share_spent(self) -> Fraction:
         """What is spent of the whole cap, by whichever sum leaves more; 1 where nothing is left."""
         return self.share(self.spent, self.pure) if self.cap.units > 0 else Fraction(1)
+
+    @property
+    def sums(self) -> tuple[RunningSum, ...]:
+        """The sums that can admit a release, first the one in the cap's currency; see `over`.
+
+        The other one is that of epsilons, under an epsilon that is kept in another currency and
+        while all releases are pure.
+        """
+        cap, most = self.cap, self.cap.pure_units
+        cost = RunningSum(cap.currency, cap.units, self.spent)
+        if cap.currency == "epsilon" or most is None or self.pure is None:
+            return (cost,)
+        return (cost, RunningSum("epsilon", most, self.pure))
+
+    @property
+    def decisive(self) -> RunningSum:
+        """The sum of which less is spent: the one that `share_spent` is of."""
+        return min(self.sums, key=lambda one: one.share)
+
+    @property
+    def by_epsilons(self) -> bool:
+        """Whether the sum of epsilons decides, beside one in another currency."""
+        return self.decisive.currency != self.cap.currency
 
     def charged(self, units: int, pure: int | None) -> "Account":
         """Return the account after a charge; see `admits`."""

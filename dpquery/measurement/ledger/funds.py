@@ -85,13 +85,13 @@ class Funds:
             price_at: the price of releases like it at any epsilon; it never falls as epsilon grows.
             epsilon: of the release; there is no release at some epsilons that are very far off.
         """
-        price = price_at(epsilon)
-        return Room(
-            self,
-            price,
-            repetitions=self.repetitions(price),
-            largest=largest_epsilon(lambda at: self.fits(price_at(at)), near=epsilon),
-        )
+
+        def fits(at: Fraction) -> bool:
+            return self.fits(price_at(at))
+
+        price, largest = price_at(epsilon), largest_epsilon(fits, near=epsilon)
+        limited = largest is None or _one_above_is_refused(fits, largest)
+        return Room(self, price, self.repetitions(price), largest, limited)
 
     @property
     def epsilon_left(self) -> Fraction | None:
@@ -99,10 +99,12 @@ class Funds:
         cap = self.tighter.cap
         if cap.epsilon is None:
             return None
-        largest = [self._largest_of(cap, noise) for noise in _noises(cap)]
+        largest = [self.epsilon_left_with(noise) for noise in _noises(cap)]
         return max((epsilon for epsilon in largest if epsilon is not None), default=None)
 
-    def _largest_of(self, cap: Cap, noise: Noise) -> Fraction | None:
+    def epsilon_left_with(self, noise: Noise) -> Fraction | None:
+        """What a release with some noise could still have at the cap's delta; None if none fits."""
+        cap = self.tighter.cap
         return largest_epsilon(lambda at: self.fits(_price_at(cap, noise, at)), near=EPSILONS[1])
 
 
@@ -116,12 +118,15 @@ class Room:
         repetitions: how many releases of this price would be accepted, one after another.
         largest: the largest epsilon of three digits at which one release like it would be accepted;
             it was priced, and fits. None where none does.
+        limited: whether the budget sets it. It does not where no larger one can be asked for, or
+            its noise not be drawn.
     """
 
     funds: Funds
     price: Price
     repetitions: int
     largest: Fraction | None
+    limited: bool = True
 
     @property
     def share(self) -> float:
@@ -149,6 +154,15 @@ def largest_epsilon(fits: Callable[[Fraction], bool], *, near: Fraction) -> Frac
             small if it is below this, and too large if it is above.
     """
     return _neighbours(fits, near=near)[0]
+
+
+def _one_above_is_refused(fits: Callable[[Fraction], bool], epsilon: Fraction) -> bool:
+    """Return whether there can be a release at the next epsilon of three digits, which fits not."""
+    above = epsilon + Fraction(10) ** (math.floor(math.log10(epsilon)) - _DIGITS + 1)
+    try:
+        return above <= EPSILONS[1] and not fits(above)
+    except SpecError:
+        return False
 
 
 def epsilon_spent(account: Account) -> Fraction | None:
@@ -212,12 +226,19 @@ def epsilon_text(epsilon: Fraction) -> str:
     return f"{float(epsilon):g}"
 
 
-def cap_text(cap: Cap) -> str:
-    """Return a cap in words."""
+def cap_text(cap: Cap, *, by_epsilons: bool = False) -> str:
+    """Return a cap in words, and which sum is held against it where that is not plain.
+
+    Args:
+        cap: the cap.
+        by_epsilons: whether it is the sum of the epsilons of pure releases.
+    """
     if cap.epsilon is None:
         return f"rho {units_text(cap.units)}"
     delta = f" at delta {float(cap.delta):g}" if cap.delta else ""
     counted = ", counted as mu^2 of GDP" if cap.currency == "mu^2" else ""
+    if by_epsilons:
+        counted = ", counted as a plain sum of pure epsilons"
     return f"epsilon {float(cap.epsilon):g}{delta}{counted}"
 
 

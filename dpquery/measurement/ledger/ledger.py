@@ -29,7 +29,7 @@ from dpquery.exceptions import LedgerError, PlanConflictError
 from dpquery.measurement.accounting import Cap, Currency, Price
 from dpquery.measurement.ledger.charge_checks import account_of, admitted, check_parent, check_unit
 from dpquery.measurement.ledger.database import Store, open_store, scrubbed
-from dpquery.measurement.ledger.dataset_status import Status, status_of
+from dpquery.measurement.ledger.dataset_status import KEY_PREFIX, Status, status_of
 from dpquery.measurement.ledger.events import (
     JSON,
     Account,
@@ -305,13 +305,20 @@ class Ledger:
         self._check_locked(key)
         return self._draft(self._store.read()[0].entries[key])
 
-    def abandon(self, key: str) -> None:
+    def abandon(self, key: str) -> str:
         """Abandon an unfinished key: its charge stays spent, and a new run is charged again.
 
+        Args:
+            key: the key, or its first characters, KEY_PREFIX of them or more.
+
+        Returns:
+            The whole key.
+
         Raises:
-            PlanConflictError: the key has no unfinished run.
+            PlanConflictError: the key has no unfinished run, or several begin with it.
             LedgerLockedError: its run is still going on.
         """
+        key = self._whole_key(key)
         with self.hold(key, timeout=0):
             with self._store.writing() as state:
                 entry = state.entries.get(key)
@@ -324,6 +331,24 @@ class Ledger:
             with scrubbed(self._store.path):
                 self._file(entry).remove()
             self._draft(entry).clear()
+        return key
+
+    def _whole_key(self, given: str) -> str:
+        """Return the key of an unfinished run that begins as given; what is given if none does."""
+        entries = self._store.read()[0].entries
+        if given in entries or len(given) < KEY_PREFIX:
+            return given
+        keys = [
+            entry.key
+            for entry in entries.values()
+            if entry.state == "reserved" and entry.key.startswith(given)
+        ]
+        if len(keys) > 1:
+            raise PlanConflictError(
+                f"{len(keys)} unfinished runs have keys that begin with {given}; give more of it: "
+                "`dpquery ledger status --json` has whole keys"
+            )
+        return keys[0] if keys else given
 
     def funds(self, dataset: str) -> Funds:
         """Return a dataset's account and its parent's as they are now.

@@ -4,6 +4,7 @@ All of it follows from public inputs: the integer strategy, the privacy unit and
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -124,7 +125,7 @@ class Calibration:
         """Return how far neighbours move the answers in grid steps: D1, or D2 squared."""
         laplace = self.noise == "laplace"
         exact = sensitivity(self.measurements, self.noise, self.change)
-        return self._moved(exact, column_support(self.measurements, self.change), laplace=laplace)
+        return self._moved(exact, self._support(self.measurements), laplace=laplace)
 
     def rho(self, scale: float) -> Fraction:
         """Return the rho that Laplace noise of a scale costs, rounded up.
@@ -140,7 +141,7 @@ class Calibration:
         """How far each block moves by itself; rows of zeros never move."""
         totals = block_norms(self.measurements, "laplace", self.change)
         squares = block_norms(self.measurements, "gaussian", self.change)
-        supports = [column_support([one], self.change) for one in self.measurements]
+        supports = [self._support([one]) for one in self.measurements]
         return [
             self._moves(total, squared, support)
             for total, squared, support in zip(totals, squares, supports, strict=True)
@@ -152,7 +153,11 @@ class Calibration:
         """How far all blocks move."""
         total = sensitivity(self.measurements, "laplace", self.change)
         squared = sensitivity(self.measurements, "gaussian", self.change)
-        return self._moves(total, squared, column_support(self.measurements, self.change))
+        return self._moves(total, squared, self._support(self.measurements))
+
+    def _support(self, measurements: Sequence[WeightedBlock]) -> int:
+        """Return how many rows a record moves, which counts only where answers are floored."""
+        return column_support(measurements, self.change) if self.shift else 0
 
     def _moves(self, total: int, squared: int, support: int) -> Moves:
         return Moves(

@@ -71,8 +71,9 @@ def row_number_sets(given: PartFields, scope: Scope) -> Sets:
     index, attribute = scope.person_rows(given.node(PERSON_ROWS))
     most = attribute.length - 1
     if up_to > most:
+        rows = "1 row" if most == 1 else f"{most:,} rows"
         raise node.mistake(
-            f"the release tells up to {most:,} rows of a person apart, not {up_to:,}; ask for at "
+            f"the release tells up to {rows} of a person apart, not {up_to:,}; ask for at "
             f"most {most:,}"
         )
     if up_to == most:

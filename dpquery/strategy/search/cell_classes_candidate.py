@@ -25,8 +25,8 @@ from dpquery.strategy.shapes.weighted_block import integer_factor
 CLASSES_GAIN = 1e-2  # of the loss: tables answer more later questions than classes of their cells
 CONVERGED = 1e-3  # relative gap to the bound of the classes' own optimum
 CLASS_BITS = 20  # of the integers of a strategy of classes: its least rows are short
-_GAIN_TEXT = f"{CLASSES_GAIN / 2:.1%} of its error than the best one here"
 MAX_P_CLASSES = 128  # of a p-Identity: its search takes seconds, and gains a few per cent
+_GAIN_TEXT = f"{CLASSES_GAIN / 2:.1%} of its error than the best one here"
 
 
 def cell_classes_candidate(problem: Problem) -> Proposal:
@@ -63,8 +63,13 @@ def _inner(problem: Problem, V: Floats) -> tuple[ProductStrategy | ResidualStrat
     if not isinstance(optimum, CellsOptimum):
         raise NoGainError(f"no strategy is better by {_GAIN_TEXT}", bound=optimum)
     converged = optimum.loss <= optimum.bound * (1 + CONVERGED)
-    factor = integer_factor(Dense(optimum.rows), noise="gaussian", bits=CLASS_BITS)
-    return ProductStrategy("OPT_0", "gaussian", (factor,)), converged, optimum.bound
+    return _product(optimum.rows), converged, optimum.bound
+
+
+def _product(rows: Floats) -> ProductStrategy:
+    """Return the strategy of integer rows over the classes, for Gaussian noise."""
+    factor = integer_factor(Dense(rows), noise="gaussian", bits=CLASS_BITS)
+    return ProductStrategy("OPT_0", "gaussian", (factor,))
 
 
 def _p_identity(problem: Problem, V: Floats) -> tuple[Factor, float, bool]:
@@ -81,10 +86,10 @@ def _p_identity(problem: Problem, V: Floats) -> tuple[Factor, float, bool]:
 def _moved(problem: Problem, V: Floats) -> tuple[ProductStrategy | ResidualStrategy, bool, float]:
     """Return the optimum where records move; beside a total that is free where none leaves."""
     optimum = moves_optimum(V, problem.change)
-    converged = optimum.loss <= optimum.bound * (1 + MOVES_GAP)
-    factor = integer_factor(Dense(optimum.rows), noise="gaussian", bits=CLASS_BITS)
+    converged, product = optimum.loss <= optimum.bound * (1 + MOVES_GAP), _product(optimum.rows)
     if problem.change == "moves":
-        return ProductStrategy("OPT_0", "gaussian", (factor,)), converged, optimum.bound
+        return product, converged, optimum.bound
+    (factor,) = product.factors
     cores: tuple[Core | None, ...] = (DenseCore(np.asarray(factor.dense(), dtype=np.int64)),)
     whole = Gram(
         (len(V),), np.ones(1), np.ones((1, 1), dtype=np.int32), ((Mixture(len(V), 0.0, 1.0), V),)

@@ -61,12 +61,7 @@ class CellClassesStrategy(Strategy):
 
     def serves(self, workload: Workload) -> bool:
         """Return whether the inner strategy tells all classes apart, which the workload made."""
-        return self.inner.serves(self._counts)
-
-    @property
-    def _counts(self) -> Workload:
-        shape = (self.classes.count,)
-        return Workload(shape, (marginal(shape, (0,)),), (1.0,))
+        return self.inner.serves(_counts_of(self.classes))
 
     def power_sums(self, block: Block, *, position: int | None, order: int) -> RowSums | None:
         sums = self.inner.power_sums(self.classes.by_class(block), position=None, order=order)
@@ -97,11 +92,16 @@ class CellClassesStrategy(Strategy):
             classes = cell_classes(workload, most=MAX_CELL_CLASSES)
         except UnsupportedWorkloadError:
             raise ValueError("classes of cells") from None
-        raw, shape = mapping(encoded["inner"]), (classes.count,)
+        raw = mapping(encoded["inner"])
         inner = SHAPES_OF_CLASSES[text_of(raw["shape"])]
-        counts = Workload(shape, (marginal(shape, (0,)),), (1.0,))
-        strategy = inner.decode(raw, text_of(raw["name"]), noise, counts)
+        strategy = inner.decode(raw, text_of(raw["name"]), noise, _counts_of(classes))
         return cls(name, noise, classes, strategy)
+
+
+def _counts_of(classes: CellClasses) -> Workload:
+    """Return the workload of one attribute that asks for the count of every class."""
+    shape = (classes.count,)
+    return Workload(shape, (marginal(shape, (0,)),), (1.0,))
 
 
 SHAPES_OF_CLASSES: Mapping[str, type[ProductStrategy] | type[ResidualStrategy]] = {

@@ -1,0 +1,85 @@
+"""How many tests of chance the whole audit makes, added up without drawing what they look at.
+
+Every one fails a sound product with probability ALPHA. An audit that makes more of them than its
+false alarm allows ends in an error, after it has run for minutes.
+"""
+
+import inspect
+from dataclasses import replace
+from fractions import Fraction
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dpquery.audit import run as audit_run
+from dpquery.audit.cases.specs_and_records import CASES, FULL, Size
+from dpquery.audit.checks import (
+    charges,
+    end_to_end,
+    neighbours,
+    persons,
+    processes,
+    readers,
+    supply,
+)
+from dpquery.audit.checks import sampler as draws
+from dpquery.audit.checks.repeated_measurements import repeated_measurements
+from dpquery.audit.checks.repeated_releases import repeated_releases
+from dpquery.audit.findings import Finding
+from dpquery.audit.rap import checks as rap
+from dpquery.audit.statistics import ALPHA, MOST_TESTS
+
+FEW = Size(draws=100, replicates=100, releases=2)
+SMALL = next(case for case in CASES if case.name == "marginals of rows")
+OF_NO_CHANCE = (charges, readers, supply, rap.charge, rap.figures)
+"""What is left out here, as it makes no test of chance: looked up in its text."""
+
+
+def finding_of(*_):
+    return Finding("", "", "", True, "")
+
+
+@pytest.fixture
+def without_draws(monkeypatch):
+    """Every case is the same small one, with a few draws that are never looked at."""
+    releases = repeated_releases(SMALL, FEW)
+    measurements = repeated_measurements(SMALL, FEW)
+    for module in (end_to_end, neighbours):
+        monkeypatch.setattr(module, "repeated_measurements", lambda *_: measurements)
+    monkeypatch.setattr(end_to_end, "repeated_releases", lambda *_: releases)
+    for module, name in (
+        *((end_to_end, name) for name in ("goodness_of_fit", "dependence", "repeats")),
+        *((draws, name) for name in ("goodness_of_fit", "dependence", "chi_square")),
+        *((rap, name) for name in ("chi_square", "_ties")),
+        (persons, "chi_square"),
+    ):
+        monkeypatch.setattr(module, name, lambda *_, **__: 0.5)
+    monkeypatch.setattr(draws, "_noise", lambda *_: np.zeros(1, np.int64))
+    monkeypatch.setattr(processes, "_released", lambda *_: np.zeros(1, np.int64))
+    kind, write = next(iter(persons.writers().items()))
+    monkeypatch.setattr(persons, "writers", lambda: {kind: write})
+    monkeypatch.setattr(neighbours, "readers", lambda: iter(()))
+    monkeypatch.setattr(rap, "charge", finding_of)
+    monkeypatch.setattr(rap, "figures", finding_of)
+    monkeypatch.setattr(rap, "released_run", released_run)
+
+
+def released_run(bench, number):
+    """A run that went no way through a release."""
+    rho = bench.query.guarantee.amount
+    return SimpleNamespace(charged=Fraction(rho), run=bench.runs("data.csv", 1))
+
+
+def test_the_whole_audit_makes_no_more_tests_of_chance_than_its_false_alarm_allows(without_draws):
+    for part in OF_NO_CHANCE:
+        assert "tests=" not in inspect.getsource(part)
+    size = replace(FULL, draws=FEW.draws, replicates=FEW.replicates, releases=FEW.releases)
+    counted = {
+        name: sum(finding.tests for finding in part(size))
+        for name, part in audit_run.PARTS.items()
+        if name not in {"charges", "supply"}
+    }
+    assert min(counted[name] for name in counted if name != "lattice") > 0
+    assert sum(counted.values()) <= MOST_TESTS, counted
+    assert MOST_TESTS * ALPHA < 1e-6
