@@ -93,9 +93,9 @@ CURRENCIES = (
     Mutant(
         "the sum of epsilons is that of the release alone",
         "every pure release below the cap is admitted",
-        "Account.over",
-        "            sums.append((pure, most - self.pure))\n",
-        "            sums.append((pure, most))\n",
+        "Account.sums",
+        'RunningSum("epsilon", most, self.pure)',
+        'RunningSum("epsilon", most, 0)',
         (
             "test_two_sums.py::test_pure_releases_alone_fill_the_epsilon_of_the_cap_exactly",
             "audit:charges",

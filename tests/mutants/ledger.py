@@ -80,17 +80,17 @@ LEDGER = (
     Mutant(
         "the cap is not looked at",
         "the budget is not limited",
-        "Account.over",
-        "(units, self.remaining)",
-        "(units, self.cap.units)",
+        "RunningSum.left",
+        "self.most - self.spent",
+        "self.most",
         ("test_ledger.py::test_ten_tenths_fit_and_one_unit_more_does_not",),
     ),
     Mutant(
         "the cap is passed by one unit",
         "the budget can be passed",
-        "Account.over",
-        "(units, self.remaining)",
-        "(units, self.remaining + 1)",
+        "RunningSum.left",
+        "self.most - self.spent",
+        "self.most - self.spent + 1",
         ("test_ledger.py::test_ten_tenths_fit_and_one_unit_more_does_not",),
     ),
     Mutant(
@@ -150,9 +150,9 @@ LEDGER = (
     Mutant(
         "a cap lowered below what is spent has room again",
         "what was passed can be spent once more",
-        "Account.over",
-        "(units, self.remaining)",
-        "(units, abs(self.remaining))",
+        "RunningSum.left",
+        "self.most - self.spent",
+        "abs(self.most - self.spent)",
         ("test_ledger.py::test_a_cap_lowered_below_what_is_spent_has_room_for_nothing",),
     ),
     Mutant(

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from fractions import Fraction
@@ -106,11 +106,10 @@ class Account:
         Returns:
             1 or less where the charge is admitted; None where nothing is left by either sum.
         """
-        sums = [(units, self.remaining)]
-        most = self.cap.pure_units
-        if most is not None and self.pure is not None and pure is not None:
-            sums.append((pure, most - self.pure))
-        return min((Fraction(charge, left) for charge, left in sums if left > 0), default=None)
+        charged = self._charged_sums(units, pure)
+        return min(
+            (Fraction(charge, one.left) for charge, one in charged if one.left > 0), default=None
+        )
 
     def admits(self, units: int, pure: int | None) -> bool:
         """Return whether the cap has room for a charge, by either of its two sums; see `over`.
@@ -127,10 +126,14 @@ class Account:
 
         Once a release is not pure, that is the sum in the currency.
         """
-        shares, most = [Fraction(units, max(1, self.cap.units))], self.cap.pure_units
-        if most and self.pure is not None and pure is not None:
-            shares.append(Fraction(pure, most))
-        return min(shares)
+        charged = self._charged_sums(units, pure)
+        return min(Fraction(charge, max(1, one.most)) for charge, one in charged)
+
+    def _charged_sums(self, units: int, pure: int | None) -> Iterator[tuple[int, RunningSum]]:
+        """Yield what a charge adds to each sum that can admit it."""
+        for charge, one in zip((units, pure), self.sums, strict=False):
+            if charge is not None:
+                yield charge, one
 
     @property
     def share_spent(self) -> Fraction:
