@@ -54,7 +54,7 @@ class ColumnTally:
         self._codes = ColumnCodes(column, decimal)
         self._texts = TextCounts()
         self._seen = np.zeros(column.length, np.bool_)
-        self._records = self._alone = 0
+        self._records = self._declared = self._alone = 0
 
     def add(self, texts: StoredValues) -> Bools:
         """Count one chunk; return for every record whether its value is undeclared."""
@@ -68,7 +68,9 @@ class ColumnTally:
                 self._texts.add(distinct[place].as_py().strip(), int(records[place]))
             parts.append(undeclared[index])
         undeclared = np.concatenate(parts)
-        self._records += int(undeclared.sum())
+        records = int(undeclared.sum())
+        self._records += records
+        self._declared += undeclared.size - records
         return undeclared
 
     def add_alone(self, records: int) -> None:
@@ -84,6 +86,7 @@ class ColumnTally:
             self._attribute.name,
             self.column,
             self._records,
+            self._declared,
             self._alone,
             self._texts.commonest(),
             self._texts.complete,

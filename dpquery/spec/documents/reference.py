@@ -23,8 +23,10 @@ perhaps `label` among its names; a line that only looks like one is refused.
 
 Questions about dates name periods: `2013-01-31`, `2013-W05`, `2013-01`, `2013-Q1` or `2013`, each
 whole: where days are counted `2013-01` is 31 of them, and where months are counted `2013-01-15` is
-refused. Of a period that `from` or `to` cuts, the days between them are counted. A time behind a
-date is cut off as it is written, whatever its zone.
+refused. Of a period that `from` or `to` cuts, the days between them are counted. `from` and `to` too
+name periods, and do not say how the data write a date: that is its `format`, and unless given
+`2013-01-31`. Years alone are read as `format: "%Y"`, by year, or as numbers, `range: [1980, 2000]`,
+to which `1980.0` is one. A time behind a date is cut off as it is written, whatever its zone.
 """
 
 
