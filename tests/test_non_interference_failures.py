@@ -173,8 +173,8 @@ def test_what_the_data_broke_with_hangs_on_no_error(town, monkeypatch):
 
     def breaks(*_, **__):
         try:
-            raise ValueError(CANARY)
-        except ValueError:
+            {}[CANARY]
+        except KeyError:
             raise DataError("the data broke") from None
 
     monkeypatch.setattr(f"{CURATOR}.tabulate", breaks)

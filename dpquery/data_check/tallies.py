@@ -68,9 +68,8 @@ class ColumnTally:
                 self._texts.add(distinct[place].as_py().strip(), int(records[place]))
             parts.append(undeclared[index])
         undeclared = np.concatenate(parts)
-        records = int(undeclared.sum())
-        self._records += records
-        self._declared += undeclared.size - records
+        self._records += int(undeclared.sum())
+        self._declared += int((~undeclared).sum())
         return undeclared
 
     def add_alone(self, records: int) -> None:

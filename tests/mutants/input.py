@@ -353,10 +353,11 @@ INPUT = (
         "what broke the data hangs on the error that a release ends with",
         "a traceback shows the line that could not be read",
         "_charged_tables",
-        "        problem = str(error)\n    # Raised outside the handler: what hangs on the error may "
-        "hold a line of the file.\n    raise DataError(",
-        "        problem = str(error)\n        raise DataError(problem) from error\n    "
-        "raise DataError(",
+        "        problem = str(error)\n",
+        "        problem = str(error)\n"
+        "        raise DataError(\n"
+        '            f"{problem}. The charge stands: it was made before the data were read."\n'
+        "        ) from error\n",
         ("test_non_interference_failures.py::test_what_the_data_broke_with_hangs_on_no_error",),
     ),
     Mutant(

@@ -17,7 +17,7 @@ UTF-16 text, and one of an odd length in all is an error that says so.
 import codecs
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO, Literal
@@ -47,6 +47,10 @@ from dpquery.spec.model import FileFormat
 CODECS = {suffix: codec for codec, suffix in SUFFIX_OF_CODEC.items()}
 _DECODED = 2**20  # bytes of UTF-16 that are decoded at once
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_NO_HEADER = (
+    "write one there, or name another file, or set its encoding in the spec, such as "
+    "`file: {encoding: latin-1}`"
+)
 _SEPARATED = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 
 
@@ -75,10 +79,11 @@ class TextFile(StoredFile):
             self._header_line(text)
             yield from chunks(text, size, self.dialect)
 
-    def check(self, declared: Sequence[str]) -> None:
+    def check(self, declared: Sequence[str]) -> Mapping[str, pa.DataType]:
         """Check the header line."""
         with open_regular(self.path) as file:
             self._located(self._text_of(file), declared)
+        return {}
 
     def pieces(
         self, declared: Sequence[str], wanted: Sequence[str], *, size: int
@@ -153,7 +158,7 @@ class TextFile(StoredFile):
                 letters = letters.upper()
             raise DataError(
                 f"{self.path}: the first line is not a header of {separated}-separated column "
-                f"names in {letters}; {hint or 'write one there, or name another file'}"
+                f"names in {letters}; {hint or _NO_HEADER}"
             )
         places = places_of(declared, names, where=f"{self.path}: the header", hint=hint)
         return len(names), places
