@@ -210,6 +210,19 @@ def test_dates_are_offered_the_format_that_most_records_fit(tmp_path, spec, cont
     assert fewer[0] < fewer[1] or comment
 
 
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ('1\nNA\n""\n', "# all of them seem to be missing answers: nothing need be declared"),
+        ("1\nNA\nwho\n", "# no line to paste suggests itself: see to its declaration by hand"),
+    ],
+)
+def test_missing_answers_in_a_column_of_numbers_are_nothing_to_declare(tmp_path, texts, said):
+    spec = CENSUS.replace(DROP, "").replace("  cars: {range: [0, 2]}\n", "")
+    result = checked(tmp_path, spec, f"area\n{texts}")
+    assert [line.strip() for line in result.remedies][-1] == said
+
+
 def test_several_texts_for_no_answer_are_one_value_and_spellings_are_those_of_a_value(tmp_path):
     result = checked(tmp_path, SURVEY, "sex,happy\nf,Very\nM,NA\n,iap\nM,\n")
     assert result.remedies[-1] == (

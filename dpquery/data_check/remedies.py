@@ -37,6 +37,8 @@ NO_ANSWER = {
 _YES = {"yes", "y", "true", "t", "1", "on", "ja", "oui", "si", "sí", "sim", "tak", "x", "да"}
 _NO = {"no", "n", "false", "f", "0", "off", "nein", "non", "nej", "não", "nie", "нет"}
 _FORMATS = ("", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d", "%d %b %Y", "%d-%b-%Y", "%Y-%m", "%Y")
+_BY_HAND = "# no line to paste suggests itself: see to its declaration by hand"
+_NOTHING_NEW = "# all of them seem to be missing answers: nothing need be declared"
 _FATES = {
     "count": "they count in totals alone; with other: drop they would leave every table",
     "show": "they are shown as `other`; with other: drop they would leave every table",
@@ -95,8 +97,8 @@ def _person_lines(spec: Spec, records: Records) -> list[str]:
             beyond = persons.beyond(most)
             cut = sum(of for number_of_rows, of in persons.persons if number_of_rows > most)
             lines.append(
-                f"# privacy: unit: {unit} would leave out {beyond:,} of {rows:,} rows, those of "
-                f"{cut:,} persons beyond it; noise: {most / limit:.3g} times"
+                f"# privacy: unit: {unit} would leave out {beyond:,} of {rows:,} rows; persons "
+                f"beyond it: {cut:,}; noise: {most / limit:.3g} times"
             )
     if lines:
         now = f"# max_rows: {limit}, as declared, leaves out {persons.beyond(limit):,} rows; noise"
@@ -128,18 +130,26 @@ def _attribute_lines(
         if not attribute.merged and column.name != attribute.name:
             fields = [f"column: {scalar(column.name)}", *fields]
         columns.append((column.name, f"{{{', '.join(fields)}}}"))
-    if not changed or any("..." in declared for _, declared in columns):
-        return [*comments, "# no line to paste suggests itself: see to its declaration by hand"]
+    if any("..." in declared for _, declared in columns):
+        return [*comments, _BY_HAND]
+    if not changed:
+        undeclared = [odd[column.name] for column in attribute.columns if column.name in odd]
+        return [*comments, _NOTHING_NEW if all(map(_unanswered, undeclared)) else _BY_HAND]
     if not attribute.merged:
         return [*comments, f"{scalar(attribute.name)}: {columns[0][1]}"]
     parts = ", ".join(f"{scalar(name)}: {declared}" for name, declared in columns)
     return [*comments, f"{scalar(attribute.name)}: {{merge: {{{parts}}}}}"]
 
 
+def _unanswered(odd: UndeclaredValues) -> bool:
+    """Return whether all that is undeclared seems to say that there is no answer."""
+    return odd.complete and all(text.casefold() in NO_ANSWER for text, _ in odd.commonest)
+
+
 def _fate(odd: UndeclaredValues) -> str:
     """Return a comment on what becomes of the records that hold what is not declared."""
     now = _FATES[odd.column.other]
-    return f"# {odd.records:,} records hold other values of `{odd.column.name}`: as declared, {now}"
+    return f"# other values of `{odd.column.name}`, in records: {odd.records:,}; as declared, {now}"
 
 
 def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:
