@@ -46,8 +46,6 @@ _FATES = {
 }
 _HALF = re.compile(r"[\ud800-\udfff]")  # for bytes that are no text in this encoding
 _MISSING_CODE = re.compile(r"-\d+|([789])\1*")
-_LATEST = 150  # years beyond those declared that dates are believed
-_EXAMPLE = date(2013, 1, 31)
 _YEARS = 150  # beyond those declared, that dates are believed in
 _FARTHEST = 1e15  # number that bins are widened to; beyond it not every whole number is a float
 _LISTED = 12  # new values of one column that are written out
@@ -254,8 +252,8 @@ def _wider(dates: Dates, odd: UndeclaredValues) -> tuple[Dates, str, bool]:
     remark = ""
     if others := fitting(second, left):
         remark = (
-            f"# written as {style.write(_EXAMPLE)}: {fitting(style, records):,} records, as "
-            f"{second.write(_EXAMPLE)}: {others:,}; a column has one format"
+            f"# written as {style.example}: {fitting(style, records):,} records, as "
+            f"{second.example}: {others:,}; a column has one format"
         )
     wider = _with_format(dates, style, list(days[style].values()))
     return wider, remark, bool(left or (odd.declared and style != dates.format))

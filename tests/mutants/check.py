@@ -10,7 +10,7 @@ CHECK = (
         "_wider",
         "declared = odd.declared if style == dates.format else 0",
         "declared = 0",
-        ("test_data_check.py::test_dates_are_offered_the_format_that_most_records_fit",),
+        ("test_offered_declarations.py::test_dates_are_offered_the_format_that_most_records_fit",),
     ),
     Mutant(
         "a check prints to a pipe without being told",

@@ -1,12 +1,9 @@
 """The declared domain as `plan` prints it: every attribute, its values, and what others do."""
 
-from datetime import date
-
 from dpquery.cli.output.text_table import Grid
 from dpquery.spec.domain import Dates, Other, values_text
 from dpquery.spec.model import Spec
 
-_EXAMPLE = date(2013, 1, 31)
 OTHER_WORDS: dict[Other, str] = {
     "count": "counted in totals alone",
     "show": "shown as other",
@@ -35,8 +32,8 @@ def domain_grid(spec: Spec) -> Grid:
         notes.append("no record is left out because of its values")
     for column in spec.domain.columns:
         if isinstance(column.kind, Dates):
-            written = column.kind.format.write(_EXAMPLE)
-            notes.append(f"dates of {column.name} are read as {written}; `format` says so")
+            example = column.kind.format.example
+            notes.append(f"dates of {column.name} are read as {example}; `format` says so")
     if spec.privacy.person is not None:
         notes.append(f"at most {spec.privacy.max_rows} of a person's rows are counted")
     for attribute in spec.domain.attributes:
