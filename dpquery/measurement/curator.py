@@ -161,7 +161,7 @@ def measure(
         values drawn, unless they are in the draft by then, and so are never drawn again.
     """
     dataset, key = query.spec.dataset.id, query.key
-    guarantee, subsets = query.guarantee, query.subsets
+    guarantee = query.guarantee
     with ledger.hold(key), _told_what_fits(query, others, ledger):
         price = _price(query, ledger, query.guarantee)
         stored = ledger.lookup(dataset, key=key, price=price)
@@ -171,7 +171,7 @@ def measure(
             return stored
         check_libraries()
         noise_source = query.source()
-        check_table_sizes(subsets, query.compiled.workload.shape_of_domain)
+        check_table_sizes(query.subsets, query.compiled.workload.shape_of_domain)
         check_header(data, query.spec, query.compiled.classes)
         ledger.reserve(
             dataset,
