@@ -136,6 +136,7 @@ def test_a_connection_that_breaks_costs_once_and_goes_on_free(tmp_path, monkeypa
         done = run("release", place, "--epsilon", "1")
     assert (done.code, done.out) == (DataError.exit_code, "")
     assert "could not be read to its end" in done.err
+    assert "The charge stands" in done.err
     assert "CANARY" not in done.err
     assert (spent(), kinds()) == ("1", ["register", "reserve"])
     ok("release", place, "--epsilon", "1")
@@ -162,6 +163,7 @@ def test_an_engine_that_stops_in_place_costs_once_and_goes_on_free(tmp_path, mon
         done = run("release", place, "--epsilon", "1")
     assert (done.code, done.out) == (DataError.exit_code, "")
     assert "could not be counted to its end" in done.err
+    assert "The charge stands" in done.err
     assert "CANARY" not in done.err
     assert (spent(), kinds()) == ("1", ["register", "reserve"])
     ok("release", place, "--epsilon", "1")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from spec_base import BASE, read
 from tabulate_support import run, single, spec_of
 
+from dpquery.cli.output.domain import domain_grid
 from dpquery.exceptions import SpecError
 from dpquery.measurement.counting.value_codes import code_of
 from dpquery.releases.tables.labels import attribute_columns
@@ -261,3 +262,11 @@ def test_a_merged_column_may_hold_dates():
     labels = [spec.domain.attributes[0].label(code) for code in range(6)]
     expected = itertools.product(("2013-01-30", "2013-01-31", "2013-02-01"), ("no", "yes"))
     assert labels == [f"day={day}, ok={ok}" for day, ok in expected]
+
+
+@pytest.mark.parametrize(
+    ("declared", "written"), [("", "2013-01-31"), (', by: year, format: "%Y"', "2013")]
+)
+def test_a_plan_says_how_dates_are_read(declared, written):
+    spec = read(BASE.replace("range: [0, 9]", f"date: {{from: 2013, to: 2014{declared}}}"))
+    assert f"dates of age are read as {written}; `format` says so" in domain_grid(spec).notes

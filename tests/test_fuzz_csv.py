@@ -23,7 +23,8 @@ HINTS = (
 )
 REFUSALS = re.compile(
     r"dpquery: data\.csv: the first line is not a header of comma-separated column names in UTF-8; "
-    rf"(write one there, or name another file|{HINTS})\n"
+    r"(write one there, or name another file, or set its encoding in the spec, such as "
+    rf"`file: \{{encoding: latin-1\}}`|{HINTS})\n"
     r"|dpquery: data\.csv: the header does not have each of these declared columns exactly once: "
     rf"(({DECLARED})(, |(?=;)))+; (rename them in the file, or set `column:` in the spec|{HINTS})\n"
 )

@@ -72,6 +72,51 @@ def test_a_first_line_that_says_so_is_a_header(content, values, labels):
     assert filed(content) == Categorical(tuple(values), labels)
 
 
+@pytest.mark.parametrize(
+    ("delimiter", "content"),
+    [
+        ("';'", "A;Alpha, beta\n;none\n"),
+        ("';'", 'label;note;code\n"Alpha, beta";;A\nnone;x;\n'),
+        ("tab", "A\tAlpha, beta\r\n\tnone\r\n"),
+        ('"\\t"', "code\tlabel\nA\tAlpha, beta\n\tnone\n"),
+        ("'|'", "A | Alpha, beta\n|none\n"),
+        ("','", 'A,"Alpha, beta"\n,none\n'),
+    ],
+)
+def test_a_file_of_values_has_the_declared_delimiter(delimiter, content):
+    text = LIST.replace("s.txt", f"{{name: s.txt, delimiter: {delimiter}}}")
+    kind = read(text, {"s.txt": content}).domain.attributes[1].columns[0].kind
+    assert kind == Categorical(("A", ""), ("Alpha, beta", "none"))
+
+
+@pytest.mark.parametrize(
+    ("content", "word", "mark"),
+    [
+        ("A;Alpha\nB;Beta\n", "semicolons", "';'"),
+        ("code;label\nA;Alpha, beta\n", "semicolons", "';'"),
+        ("A\tAlpha\n\tnone\n", "tabs", "tab"),
+        ("\ncode|x|label\n2||South\n", "pipes", "'|'"),
+    ],
+)
+def test_a_file_of_values_with_another_delimiter_is_refused_with_the_way_to_declare_it(
+    content, word, mark
+):
+    line = 1 + content.startswith("\n")
+    (message,) = mistakes(LIST, {"s.txt": content})
+    assert message.startswith(f"s.txt:{line}:1: {word} seem to separate the fields, as in '")
+    assert f"write `values_file: {{name: s.txt, delimiter: {mark}}}` in the spec, or" in message
+    # What the message says is what helps, either way.
+    declared = LIST.replace("s.txt", f"{{name: s.txt, delimiter: {mark}}}")
+    assert len(read(declared, {"s.txt": content}).domain.attributes[1].columns[0].kind.values) < 3
+    with_commas = LIST.replace("s.txt", "{name: s.txt, delimiter: ','}")
+    read(with_commas, {"s.txt": content.replace(", beta", "")})
+
+
+@pytest.mark.parametrize("content", ["a;b\nc\n", "a;b,1;2\nc;d,3;4\n", "'a;b'\nc;d;e\n"])
+def test_marks_that_separate_no_fields_are_part_of_values(content):
+    assert filed(content).values == tuple(line.split(",")[0] for line in content.split())
+
+
 RENAME = (
     "and one is `code`, or has one column `code` and one `label`; rename its columns; if it is a "
 )
@@ -102,7 +147,7 @@ RENAME += "value, put it in another line"
         (
             "code,label,note\n1,North\n1.0,South,x\n01,East,\n",
             [
-                "2:1: expected 3 fields, as the header has, found 2; put text with commas in "
+                "2:1: expected 3 fields, as the header has, found 2; put text with delimiters in "
                 "double quotes",
                 "4:1: '01' is the same number as '1.0' in line 3, and data may hold it in either "
                 "form; keep one, or list both as texts of one value, {label: [text, text]}",

@@ -4,6 +4,7 @@ Whatever goes wrong with the data file, the exit code is 6; what goes wrong befo
 nothing, and what goes wrong after it is retried for free.
 """
 
+import gzip
 import io
 import os
 import resource
@@ -16,12 +17,14 @@ from cli_support import CSV, contents, kinds, ok, run, spent
 from interference_support import fails
 from wild_files import CANARY, FILES, HEADER, NO_HEADERS, PLAIN, WITHOUT_REGION
 
+from dpquery import release
 from dpquery.exceptions import DataError
 from dpquery.measurement.counting import tabulate as module
 from dpquery.measurement.counting import text_files
 
 RELEASE = ("release", "data.csv", "--epsilon", "1")
 CURATOR = "dpquery.measurement.curator"
+STANDS = "The charge stands: it was made before the data were read."
 
 
 def holding_the_canary(done, files):
@@ -46,6 +49,7 @@ def failed_alike(content=None, *, charged):
     assert kinds() == ["register", *["reserve"] * charged]
     assert not Path("release").exists()
     assert not holding_the_canary([done], all_but_the_data())
+    assert (STANDS in done.err) == charged
     return done.err
 
 
@@ -141,6 +145,42 @@ def test_a_disk_that_breaks_in_mid_file_says_only_that(town, monkeypatch, name, 
         assert "could not be read to its end" in failed_alike(charged=True)
     ok(*RELEASE)
     assert spent() == "1"
+
+
+def test_a_file_whose_packing_breaks_off_costs_once_and_goes_on_free(town):
+    noise = np.random.default_rng(1).bytes(2**20).hex("\n", 40).encode()
+    packed = gzip.compress(FILES["canaries"] + noise, mtime=0)
+    os.rename("data.csv", "data.csv.gz")
+    command = ("release", "data.csv.gz", "--epsilon", "1")
+    for good in (3 * len(packed) // 4, len(packed) - 9):  # again, and no second charge
+        Path("data.csv.gz").write_bytes(packed[:good])
+        done = run(*command)
+        assert (done.code, done.out) == (DataError.exit_code, "")
+        assert "data.csv.gz could not be read to its end" in done.err
+        assert f"{STANDS} Once they can be, the same command goes on free of charge" in done.err
+        assert not holding_the_canary([done], all_but_the_data())
+        assert spent() == "1"
+    Path("data.csv.gz").write_bytes(packed[:99])  # and where not even the header unpacks
+    assert "not a header" in (unread := run(*command).err)
+    assert "; check that it unpacks without an error (gzip), and the disk" in unread
+    Path("data.csv.gz").write_bytes(packed)
+    ok(*command)
+    assert (spent(), kinds()[-1]) == ("1", "commit")
+
+
+def test_what_the_data_broke_with_hangs_on_no_error(town, monkeypatch):
+    """A traceback, as in a notebook, would show all that an error was raised from."""
+
+    def breaks(*_, **__):
+        try:
+            {}[CANARY]
+        except KeyError:
+            raise DataError("the data broke") from None
+
+    monkeypatch.setattr(f"{CURATOR}.tabulate", breaks)
+    with pytest.raises(DataError, match=STANDS) as caught:
+        release("data.csv", epsilon="1")
+    assert caught.value.__context__ is caught.value.__cause__ is None
 
 
 def other_header(path):

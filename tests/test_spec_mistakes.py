@@ -259,8 +259,8 @@ def test_mistakes_in_a_value_list_name_its_lines() -> None:
         "w.yaml:14:20: 'prefixx' is not a predicate set of 'age'; did you mean 'prefix'?",
         "s.txt:2:1: the value 'M' of column 'sex' is given twice, first at 1:1; keep one",
         "s.txt:4:1: the quotes do not pair up; double a quote inside",
-        "s.txt:5:1: expected a value, or a value, a comma and its label, found 3 fields; put text "
-        "with commas in double quotes, or name the columns code and label in a first line",
+        "s.txt:5:1: expected a value, or a value and its label, found 3 fields; put text with "
+        "delimiters in double quotes, or name the columns code and label in a first line",
         "s.txt:6:1: the label 'M' of column 'sex' is given twice, first at 1:1; keep one",
     ]
 

@@ -315,6 +315,7 @@ HEADERS = [
     ("sex,age\n".encode("utf-16"), FileFormat(encoding="latin-1"), "encoding: utf-16"),
     ("sex,age\n".encode("utf-16-le"), FileFormat(encoding="utf-16"), "no byte order mark"),
     (b"sex,age\xff\n", FileFormat(), "in UTF-8; write one there"),
+    ("sex,größe,age\n".encode("latin-1"), FileFormat(), "such as `file: {encoding: latin-1}`"),
 ]
 
 

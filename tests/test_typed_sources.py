@@ -21,6 +21,7 @@ from source_support import (
     counted,
     moved,
     typed_table,
+    write_duckdb,
     write_parquet,
     write_sqlite,
 )
@@ -39,7 +40,7 @@ from dpquery.measurement.counting import arrow_files, value_texts
 from dpquery.measurement.counting.arrow_files import batch_of
 from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.progress import reporting
-from dpquery.spec.domain import Boolean, Integers
+from dpquery.spec.domain import Bins, Boolean, Categorical, Integers
 
 NAN, DAY = math.nan, datetime.date(2024, 2, 29)
 NOON = datetime.datetime(2024, 2, 29, 12, 30)
@@ -279,6 +280,59 @@ def test_a_typed_file_without_a_declared_column_or_of_another_kind_is_refused(tm
         (tmp_path / name).write_bytes(b"age\n1\n")
         assert "give it the suffix of what it is" in refusal(tmp_path / name)
         assert "not a file" in refusal(tmp_path / f"none-{name}")
+
+
+@pytest.mark.parametrize("name", ["f.parquet", "f.arrow"])
+def test_a_typed_file_that_is_cut_off_is_said_to_be_incomplete(tmp_path, name):
+    table, path = pa.table({"age": range(999)}), tmp_path / name
+    if name == "f.parquet":
+        write_parquet(table, path)
+    else:
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    path.write_bytes(path.read_bytes()[:-20])
+    assert "it is incomplete or damaged; copy it again, or write it again" in refusal(path)
+
+
+NEVER_NUMBERS = [
+    (pa.timestamp("us"), [datetime.datetime(2013, 1, 5, 7)], "as `date: {from: ..., to: ...}`"),
+    (pa.timestamp("ns", "UTC"), [None], "as `date: {from: ..., to: ...}`"),
+    (pa.date32(), [datetime.date(2013, 1, 5)], "as `date: {from: ..., to: ...}`"),
+    (pa.time64("us"), [datetime.time(7)], "declare its `values`"),
+    (pa.bool_(), [True], "declare it as `boolean`"),
+    (pa.dictionary(pa.int8(), pa.date32()), None, "as `date: {from: ..., to: ...}`"),
+]
+
+
+@pytest.mark.parametrize("kind", [Integers(0, 1), Bins((0.0, 1.0))], ids=["range", "bins"])
+@pytest.mark.parametrize(("type_", "values", "remedy"), NEVER_NUMBERS)
+def test_a_column_of_times_or_booleans_that_is_declared_as_numbers_is_refused(
+    tmp_path, kind, type_, values, remedy
+):
+    if values is None:
+        column = pa.array([datetime.date(2013, 1, 5)], pa.date32()).dictionary_encode().cast(type_)
+    else:
+        column = pa.array(values, type_)
+    table = pa.table({"age": column})
+    with pa.ipc.new_file(tmp_path / "f.arrow", table.schema) as writer:
+        writer.write_table(table)
+    write_parquet(table, tmp_path / "f.parquet")
+    for path in (tmp_path / "f.arrow", tmp_path / "f.parquet"):
+        with pytest.raises(DataError) as caught:
+            check_header(path, spec_of(single("age", kind)))
+        assert "the column age has the type" in str(caught.value)
+        assert "declared as numbers, which none of its values is; " in str(caught.value)
+        assert remedy in str(caught.value)
+        for other in (Boolean(), Categorical(("1",), ("1",))):
+            check_header(path, spec_of(single("age", other)))
+
+
+def test_a_duckdb_column_of_times_that_is_declared_as_numbers_is_refused(tmp_path):
+    pytest.importorskip("duckdb")
+    times = pa.array([datetime.datetime(2013, 1, 5, 7)], pa.timestamp("us"))
+    location = write_duckdb(pa.table({"age": times}), tmp_path / "f.duckdb")
+    with pytest.raises(DataError, match=r"declare it as `date:"):
+        check_header(location, AGE)
 
 
 def test_a_damaged_typed_file_is_an_error_after_the_charge(tmp_path):

@@ -1,13 +1,14 @@
 """The records of files and tables, parsed by the very functions that a release parses them with."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from dpquery.data_check.findings import Header
 from dpquery.exceptions import DataError
+from dpquery.measurement.counting.arrow_files import check_kinds
 from dpquery.measurement.counting.sources import (
     Source,
     StoredFile,
@@ -18,6 +19,7 @@ from dpquery.measurement.counting.sources import (
 from dpquery.measurement.counting.text_files import TextFile
 from dpquery.measurement.counting.value_texts import texts_of
 from dpquery.progress import Work
+from dpquery.spec.domain import Column
 from dpquery.spec.model import Spec
 
 _PIECE = 2**23  # bytes of text that are parsed at once
@@ -73,7 +75,7 @@ class FileRecords:
             if _refusal(source, (name,)) is not None
         }
         self.columns = [name for name in self.declared if name not in wrong]
-        self.header = _header(sources, self.readable, self.declared, wrong)
+        self.header = _header(sources, self.readable, self.declared, wrong, spec.domain.columns)
         self.failures: list[str] = []
         self._decimal = spec.file.decimal
 
@@ -113,9 +115,10 @@ def _header(
     readable: Sequence[Source],
     declared: Sequence[str],
     wrong: set[str],
+    columns: Sequence[Column],
 ) -> Header:
     """Return what is wrong with the headers of some sources."""
-    refusals = [_refusal(source, ()) or _refusal(source, declared) for source in sources]
+    refusals = [_refusal(source, ()) or _refusal(source, declared, columns) for source in sources]
     files = [source for source in readable if isinstance(source, TextFile)]
     headers = [header for header in (file.header() for file in files) if header is not None]
     repeated = {name for header in headers for name in wrong if header.count(name) > 1}
@@ -128,10 +131,10 @@ def _header(
     )
 
 
-def _refusal(source: Source, columns: Sequence[str]) -> str | None:
-    """Return the words in which a release would refuse a source for want of some columns."""
+def _refusal(source: Source, names: Sequence[str], columns: Iterable[Column] = ()) -> str | None:
+    """Return the words in which a release would refuse a source for some columns, if it would."""
     try:
-        source.check(columns)
+        check_kinds(source.check(names), columns, where=source.name)
     except DataError as error:
         return str(error)
     return None

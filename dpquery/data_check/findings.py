@@ -34,6 +34,7 @@ class UndeclaredValues:
         attribute: name of the attribute that the column belongs to.
         column: as it is declared.
         records: how many hold an undeclared value.
+        declared: how many hold a declared one.
         alone: of those left out of every table, how many are for this column alone.
         commonest: undeclared texts with their records, commonest first.
         complete: whether these are all of them, and the counts exact; at least so many otherwise.
@@ -43,6 +44,7 @@ class UndeclaredValues:
     attribute: str
     column: Column
     records: int
+    declared: int
     alone: int
     commonest: tuple[tuple[str, int], ...]
     complete: bool

@@ -24,7 +24,7 @@ from dpquery.data_check.findings import (
     RowsPerPerson,
     UndeclaredValues,
 )
-from dpquery.spec.calendar import DateFormat
+from dpquery.spec.calendar import PERIOD_KINDS, DateFormat
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.model import FileFormat, Spec
 from dpquery.spec.numbers import number, whole
@@ -36,7 +36,9 @@ NO_ANSWER = {
 }
 _YES = {"yes", "y", "true", "t", "1", "on", "ja", "oui", "si", "sí", "sim", "tak", "x", "да"}
 _NO = {"no", "n", "false", "f", "0", "off", "nein", "non", "nej", "não", "nie", "нет"}
-_FORMATS = ("", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d", "%d %b %Y", "%d-%b-%Y", "%Y-%m")
+_FORMATS = ("", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d", "%d %b %Y", "%d-%b-%Y", "%Y-%m", "%Y")
+_BY_HAND = "# no line to paste suggests itself: see to its declaration by hand"
+_NOTHING_NEW = "# all of them seem to be missing answers: nothing need be declared"
 _FATES = {
     "count": "counted in totals alone; with other: drop left out of every table",
     "show": "shown as `other`; with other: drop left out of every table",
@@ -44,6 +46,7 @@ _FATES = {
 }
 _HALF = re.compile(r"[\ud800-\udfff]")  # for bytes that are no text in this encoding
 _MISSING_CODE = re.compile(r"-\d+|([789])\1*")
+_YEARS = 150  # beyond those declared, that dates are believed in
 _FARTHEST = 1e15  # number that bins are widened to; beyond it not every whole number is a float
 _LISTED = 12  # new values of one column that are written out
 
@@ -130,12 +133,20 @@ def _attribute_lines(
         if not attribute.merged and column.name != attribute.name:
             fields = [f"column: {scalar(column.name)}", *fields]
         columns.append((column.name, f"{{{', '.join(fields)}}}"))
-    if not changed or any("..." in declared for _, declared in columns):
-        return [*comments, "# no line to paste suggests itself: see to its declaration by hand"]
+    if any("..." in declared for _, declared in columns):
+        return [*comments, _BY_HAND]
+    if not changed:
+        undeclared = [odd[column.name] for column in attribute.columns if column.name in odd]
+        return [*comments, _NOTHING_NEW if all(map(_unanswered, undeclared)) else _BY_HAND]
     if not attribute.merged:
         return [*comments, f"{scalar(attribute.name)}: {columns[0][1]}"]
     parts = ", ".join(f"{scalar(name)}: {declared}" for name, declared in columns)
     return [*comments, f"{scalar(attribute.name)}: {{merge: {{{parts}}}}}"]
+
+
+def _unanswered(odd: UndeclaredValues) -> bool:
+    """Return whether all that is undeclared seems to say that there is no answer."""
+    return odd.complete and all(text.casefold() in NO_ANSWER for text, _ in odd.commonest)
 
 
 def _fate(odd: UndeclaredValues) -> str:
@@ -175,8 +186,8 @@ def _mended(odd: UndeclaredValues, decimal: str) -> tuple[list[str], str, bool]:
             field, taken = flow_boolean([*true, *yes], [*false, *no]), len(yes) + len(no)
             field = field if taken else flow_kind(column.kind)
         case Dates():
-            dates, taken = _wider(column.kind, texts)
-            field = flow_dates(dates)
+            dates, remark, left = _wider(column.kind, odd)
+            return [flow_dates(dates)], remark, left or not all_known
     return [field], "", taken < len(texts) or not all_known
 
 
@@ -225,18 +236,56 @@ def _blank_label(values: Mapping[str, Collection[str]]) -> str:
     return "no answer"
 
 
-def _wider(dates: Dates, texts: list[str]) -> tuple[Dates, int]:
-    """Return periods that take in the dates among some texts, and of how many texts they are."""
-    formats = [dates.format, *(DateFormat(text) for text in _FORMATS)]
-    read = {style: [day for text in texts if (day := style.read(text))] for style in formats}
-    style = max(formats, key=lambda style: len(read[style]))
-    days = read[style]
-    if not days or (style != dates.format and len(days) < len(texts) // 2):
-        return dates, 0
+def _wider(dates: Dates, odd: UndeclaredValues) -> tuple[Dates, str, bool]:
+    """Return periods that take in most dates, a comment, and whether some records are left.
+
+    A column has one format: that of the most records, those of declared dates among them.
+    """
+    records = dict(odd.commonest)
+    formats = list(dict.fromkeys([dates.format, *map(DateFormat, _FORMATS)]))
+    days = {style: _days(style, records, dates) for style in formats}
+
+    def fitting(style: DateFormat, texts: Iterable[str]) -> int:
+        declared = odd.declared if style == dates.format else 0
+        return declared + sum(records[text] for text in texts if text in days[style])
+
+    style = max(formats, key=lambda style: fitting(style, records))
+    answered = sum(n for text, n in records.items() if text.casefold() not in NO_ANSWER)
+    if 2 * fitting(style, records) < odd.declared + answered:
+        style = dates.format
+    left = [text for text in records if text not in days[style]]
+    second = max(formats, key=lambda other: fitting(other, left) if other != style else -1)
+    remark = ""
+    if others := fitting(second, left):
+        remark = (
+            f"# written as {style.example}: {fitting(style, records):,} records, as "
+            f"{second.example}: {others:,}; a column has one format"
+        )
+    wider = _with_format(dates, style, list(days[style].values()))
+    return wider, remark, bool(left or (odd.declared and style != dates.format))
+
+
+def _days(style: DateFormat, texts: Iterable[str], dates: Dates) -> dict[str, date]:
+    """Return the texts that are dates of a format, and not far from those declared."""
+    read = {text: day for text in texts if (day := style.read(text)) is not None}
+    years = [day.year for day in read.values()]
+    near = {*_believable(years, dates.first.year, dates.last.year, reach=_YEARS)}
+    return {text: day for text, day in read.items() if day.year in near}
+
+
+def _with_format(dates: Dates, style: DateFormat, days: Collection[date]) -> Dates:
+    """Return periods of another format, with some days; no finer than the format tells apart."""
     # Whole years more: the first and last day of the file are of its records.
-    first = dates.first if min(days) >= dates.first else date(min(days).year, 1, 1)
-    last = dates.last if max(days) <= dates.last else date(max(days).year, 12, 31)
-    return replace(dates, first=first, last=last, format=style), len(days)
+    if days and min(days) < dates.first:
+        dates = replace(dates, first=date(min(days).year, 1, 1))
+    if days and max(days) > dates.last:
+        dates = replace(dates, last=date(max(days).year, 12, 31))
+    if style.has("day"):
+        return replace(dates, format=style)
+    finest = PERIOD_KINDS.index("month" if style.has("month") else "year")
+    by = PERIOD_KINDS[max(finest, PERIOD_KINDS.index(dates.by))]
+    dates = replace(dates, by=by, format=style)
+    return replace(dates, first=dates.start(0))
 
 
 def _wider_edges(edges: Sequence[float], first: float, last: float) -> list[float]:

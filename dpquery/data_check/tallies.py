@@ -54,7 +54,7 @@ class ColumnTally:
         self._codes = ColumnCodes(column, decimal)
         self._texts = TextCounts()
         self._seen = np.zeros(column.length, np.bool_)
-        self._records = self._alone = 0
+        self._records = self._declared = self._alone = 0
 
     def add(self, texts: StoredValues) -> Bools:
         """Count one chunk; return for every record whether its value is undeclared."""
@@ -69,6 +69,7 @@ class ColumnTally:
             parts.append(undeclared[index])
         undeclared = np.concatenate(parts)
         self._records += int(undeclared.sum())
+        self._declared += int((~undeclared).sum())
         return undeclared
 
     def add_alone(self, records: int) -> None:
@@ -84,6 +85,7 @@ class ColumnTally:
             self._attribute.name,
             self.column,
             self._records,
+            self._declared,
             self._alone,
             self._texts.commonest(),
             self._texts.complete,

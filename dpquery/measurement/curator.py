@@ -12,14 +12,14 @@ from functools import cached_property
 import numpy as np
 
 from dpquery.arrays import Ints
-from dpquery.exceptions import BudgetExceededError
+from dpquery.exceptions import BudgetExceededError, DataError
 from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.accounting import Guarantee, Price, price_of, unit_of
 from dpquery.measurement.accounting import guarantee as guarantee_of
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.counting.locations import Data
 from dpquery.measurement.counting.tabulate import check_header, check_table_sizes, tabulate
-from dpquery.measurement.ledger.charge_checks import NoRoomError
+from dpquery.measurement.ledger.charge_checks import RETRIES, NoRoomError
 from dpquery.measurement.ledger.funds import Funds, epsilon_text
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.ledger.partial_measurement import PartialMeasurement
@@ -149,7 +149,8 @@ def measure(
 
     Raises:
         BudgetExceededError: the cap has no room for the charge; what fits is named.
-        DataError: the file cannot be read, or lacks a declared column.
+        DataError: the file cannot be read, or lacks a declared column; where that is found after
+            the charge, the message says that it stands.
         LedgerError: the dataset is not registered, or the ledger cannot be used.
         PlanConflictError: the record has another cap, unit, parent or charge than the query.
         UnsupportedWorkloadError: tables too large to count.
@@ -160,7 +161,7 @@ def measure(
         values drawn, unless they are in the draft by then, and so are never drawn again.
     """
     dataset, key = query.spec.dataset.id, query.key
-    guarantee, subsets = query.guarantee, query.subsets
+    guarantee = query.guarantee
     with ledger.hold(key), _told_what_fits(query, others, ledger):
         price = _price(query, ledger, query.guarantee)
         stored = ledger.lookup(dataset, key=key, price=price)
@@ -170,7 +171,7 @@ def measure(
             return stored
         check_libraries()
         noise_source = query.source()
-        check_table_sizes(subsets, query.compiled.workload.shape_of_domain)
+        check_table_sizes(query.subsets, query.compiled.workload.shape_of_domain)
         check_header(data, query.spec, query.compiled.classes)
         ledger.reserve(
             dataset,
@@ -179,13 +180,31 @@ def measure(
             native={guarantee.kind: str(guarantee.amount)},
             details={"version": query.spec.dataset.version, "release": query.release},
         )
-        classes = query.compiled.classes
-        tables = tabulate(data, spec=query.spec, subsets=subsets, classes=classes, memory=memory)
+        tables = _charged_tables(data, query, memory)
         draft = ledger.draft(key)
         values = query.noisy(tables, draft=draft)
         measurement = ledger.commit(key, values, source=noise_source)
         draft.clear()
         return measurement
+
+
+def _charged_tables(data: Data, query: Query, memory: int) -> Tables:
+    """Return the counts of a query that is charged; where data fail, DataError says so too."""
+    try:
+        return tabulate(
+            data,
+            spec=query.spec,
+            subsets=query.subsets,
+            classes=query.compiled.classes,
+            memory=memory,
+        )
+    except DataError as error:
+        problem = str(error)
+    # Raised outside the handler: what hangs on the error may hold a line of the file.
+    raise DataError(
+        f"{problem}. The charge stands: it was made before the data were read. Once they can be, "
+        f"the same command goes on free of charge, {RETRIES} times at most"
+    )
 
 
 def _price(query: Query, ledger: Ledger, guarantee: Guarantee) -> Price:

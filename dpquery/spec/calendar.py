@@ -195,6 +195,11 @@ class DateFormat:
         written |= {"d": f"{day.day:02}", "b": name_of_month[:3], "B": name_of_month} | _MIDNIGHT
         return "".join(written[text] if directive else text for directive, text in self._pieces)
 
+    @property
+    def example(self) -> str:
+        """A text of the format: what it says of the last day of January 2013."""
+        return self.write(date(2013, 1, 31))
+
     @cached_property
     def midnight(self) -> tuple[str, str] | None:
         """A pattern of texts with a time, and what sets their time to midnight.

@@ -5,6 +5,14 @@ from mutation import Mutant
 TRACE = "test_check_command.py::test_a_check_opens_no_ledger_and_writes_no_file"
 CHECK = (
     Mutant(
+        "dates that are declared do not speak for their format",
+        "one text in another form moves the whole column to that form",
+        "_wider",
+        "declared = odd.declared if style == dates.format else 0",
+        "declared = 0",
+        ("test_offered_declarations.py::test_dates_are_offered_the_format_that_most_records_fit",),
+    ),
+    Mutant(
         "a check prints to a pipe without being told",
         "true counts end up in a log",
         "check_command",

@@ -350,6 +350,17 @@ INPUT = (
         ("test_non_interference_failures.py::test_a_file_that_may_not_be_read_is_refused",),
     ),
     Mutant(
+        "what broke the data hangs on the error that a release ends with",
+        "a traceback shows the line that could not be read",
+        "_charged_tables",
+        "        problem = str(error)\n",
+        "        problem = str(error)\n"
+        "        raise DataError(\n"
+        '            f"{problem}. The charge stands: it was made before the data were read."\n'
+        "        ) from error\n",
+        ("test_non_interference_failures.py::test_what_the_data_broke_with_hangs_on_no_error",),
+    ),
+    Mutant(
         "a first line that is no header is shown",
         "a file without a header shows its first record",
         "TextFile._located",

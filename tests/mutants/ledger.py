@@ -15,12 +15,8 @@ LEDGER = (
         '            details={"version": query.spec.dataset.version, '
         '"release": query.release},\n'
         "        )\n"
-        "        classes = query.compiled.classes\n"
-        "        tables = tabulate(data, spec=query.spec, subsets=subsets, classes=classes, "
-        "memory=memory)\n",
-        "        classes = query.compiled.classes\n"
-        "        tables = tabulate(data, spec=query.spec, subsets=subsets, classes=classes, "
-        "memory=memory)\n"
+        "        tables = _charged_tables(data, query, memory)\n",
+        "        tables = _charged_tables(data, query, memory)\n"
         "        ledger.reserve(\n"
         "            dataset,\n"
         "            key=key,\n"
@@ -63,7 +59,7 @@ LEDGER = (
         "tables too large are found after the charge",
         "a refused release costs a charge",
         "measure",
-        "        check_table_sizes(subsets, query.compiled.workload.shape_of_domain)\n",
+        "        check_table_sizes(query.subsets, query.compiled.workload.shape_of_domain)\n",
         "",
         (
             "test_bad_input.py::test_tables_too_large_to_count_are_refused_before_anything_is_charged",

@@ -52,7 +52,7 @@ PERSONS = (
     Mutant(
         "the limit of memory is the default, whatever is named",
         "a release takes more memory than its operator has",
-        "measure",
+        "_charged_tables",
         "memory=memory",
         "memory=MAX_STATE_BYTES",
         ("test_rows_per_person.py::test_the_memory_that_is_named_is_that_of_the_count",),

@@ -1,7 +1,7 @@
 """The declared domain as `plan` prints it: every attribute, its values, and what others do."""
 
 from dpquery.cli.output.text_table import Grid
-from dpquery.spec.domain import Other, values_text
+from dpquery.spec.domain import Dates, Other, values_text
 from dpquery.spec.model import Spec
 
 OTHER_WORDS: dict[Other, str] = {
@@ -30,6 +30,10 @@ def domain_grid(spec: Spec) -> Grid:
         )
     else:
         notes.append("no record is left out because of its values")
+    for column in spec.domain.columns:
+        if isinstance(column.kind, Dates):
+            example = column.kind.format.example
+            notes.append(f"dates of {column.name} are read as {example}; `format` says so")
     if spec.privacy.person is not None:
         are = "is" if spec.privacy.max_rows == 1 else "are"
         notes.append(f"at most {spec.privacy.max_rows} of a person's rows {are} counted")

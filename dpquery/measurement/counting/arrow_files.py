@@ -7,7 +7,7 @@ for public. Where a writer makes them up from the rows (one blank more and a col
 is one of floats), every number's text gains a `.0`; numbers are read alike with it and without.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
@@ -26,6 +26,7 @@ from dpquery.measurement.counting.sources import (
     open_regular,
     places_of,
 )
+from dpquery.spec.domain import Bins, Column, Integers
 
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
 PARQUET_SUFFIX = ".parquet"
@@ -41,6 +42,14 @@ _TEXTUAL: _Kinds = (
 _MANY: _Kinds = (_Is.is_integer, _Is.is_floating, _Is.is_decimal, _Is.is_timestamp)
 _PLAIN: _Kinds = (*_TEXTUAL, *_MANY, _Is.is_null, _Is.is_boolean, _Is.is_date, _Is.is_time)
 
+_DATE = "declare it as `date: {from: ..., to: ...}`"
+_NO_NUMBERS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (_Is.is_timestamp, _DATE),
+    (_Is.is_date, _DATE),
+    (_Is.is_time, "declare its `values`"),
+    (_Is.is_boolean, "declare it as `boolean`"),
+)
+
 
 def check_types(schema: pa.Schema, declared: Sequence[str], *, where: str) -> None:
     """Check that declared columns hold values that have a text; DataError names column and type."""
@@ -52,6 +61,23 @@ def check_types(schema: pa.Schema, declared: Sequence[str], *, where: str) -> No
                 f"{where}: the column {name} has the type {kind}, which no text stands for; write "
                 "it as columns of numbers, texts, dates or booleans"
             )
+
+
+def check_kinds(types: Mapping[str, pa.DataType], columns: Iterable[Column], *, where: str) -> None:
+    """Check that columns that are declared as numbers have no type whose values never are.
+
+    Raises:
+        DataError: one has; the message names column and type, and how to declare it.
+    """
+    for column in columns:
+        kind = types.get(column.name, pa.null())
+        plain = kind.value_type if _Is.is_dictionary(kind) else kind
+        for is_one, remedy in _NO_NUMBERS:
+            if isinstance(column.kind, Integers | Bins) and is_one(plain):
+                raise DataError(
+                    f"{where}: the column {column.name} has the type {kind} and is declared as "
+                    f"numbers, which none of its values is; {remedy}, or write it as numbers"
+                )
 
 
 def batch_of(columns: Sequence[pa.Array]) -> StoredRecords:
@@ -94,10 +120,11 @@ class ArrowFile(StoredFile):
         """What to do where the file cannot be read to its end."""
         return "check the file with the program that wrote it, the disk and the memory"
 
-    def check(self, declared: Sequence[str]) -> None:
+    def check(self, declared: Sequence[str]) -> Mapping[str, pa.DataType]:
         """Check the schema."""
         with open_regular(self.path) as file:
-            self._located(file, declared)
+            schema, places = self._located(file, declared)
+        return {name: schema.field(place).type for name, place in places.items()}
 
     def pieces(
         self, declared: Sequence[str], wanted: Sequence[str], *, size: int
@@ -119,11 +146,15 @@ class ArrowFile(StoredFile):
         """Return the schema and the place of each declared column."""
         schema = self._schema(file)
         if schema is None:
-            kind = "a Parquet file" if self._is_parquet else "an Arrow or Feather (version 2) file"
-            remedy = remedy_for(kind_of_file(self.path), self.path)
-            raise DataError(
-                f"{self.path} is not {kind}; {remedy or 'give it the suffix of what it is'}"
-            )
+            what = "a Parquet file" if self._is_parquet else "an Arrow or Feather (version 2) file"
+            kind = kind_of_file(self.path)
+            if kind == ("Parquet" if self._is_parquet else "Arrow"):
+                raise DataError(
+                    f"{self.path} begins as {what} and cannot be read as one: it is incomplete or "
+                    "damaged; copy it again, or write it again"
+                )
+            remedy = remedy_for(kind, self.path) or "give it the suffix of what it is"
+            raise DataError(f"{self.path} is not {what}; {remedy}")
         places = places_of(declared, _names(schema), where=f"{self.path}: the schema")
         check_types(schema, declared, where=str(self.path))
         return schema, places

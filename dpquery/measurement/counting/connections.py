@@ -15,7 +15,7 @@ no password stands on a command line, in a message or in a file.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -88,19 +88,16 @@ class _ConnectionTable:
         """Not known."""
         return 0
 
-    def check(self, declared: Sequence[str]) -> None:
+    def check(self, declared: Sequence[str]) -> Mapping[str, pa.DataType]:
         """Check the kind of the table, its columns and their types."""
-        failed = True
         try:
-            self._typed(declared)
-            failed = False
+            return self._typed(declared)[1]
         except self._errors():
             pass
-        if failed:
-            raise DataError(
-                f"{self.at} holds no connection that can be opened and asked for its tables; check "
-                "it, and that the database can be reached"
-            )
+        raise DataError(
+            f"{self.at} holds no connection that can be opened and asked for its tables; check "
+            "it, and that the database can be reached"
+        )
 
     def pieces(
         self, declared: Sequence[str], wanted: Sequence[str], *, size: int

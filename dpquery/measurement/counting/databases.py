@@ -8,7 +8,7 @@ SQLite value has a type of its own, and its text follows from that.
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -57,12 +57,12 @@ class _DatabaseTable(StoredFile):
         """What to do where the table cannot be read to its end."""
         return "check that the database is whole and that no other program changes it, and the disk"
 
-    def check(self, declared: Sequence[str]) -> None:
+    def check(self, declared: Sequence[str]) -> Mapping[str, pa.DataType]:
         """Check the table, its columns and, where they have some, their types."""
-        self._located(declared)
+        return self._located(declared)[1]
 
-    def _located(self, declared: Sequence[str]) -> dict[str, str]:
-        """Return the column that each declared one is."""
+    def _located(self, declared: Sequence[str]) -> tuple[dict[str, str], dict[str, pa.DataType]]:
+        """Return the column that each declared one is, and its type if it has one."""
         raise NotImplementedError
 
 
@@ -76,7 +76,7 @@ class SqliteTable(_DatabaseTable):
         self, declared: Sequence[str], wanted: Sequence[str], *, size: int
     ) -> Iterator[Piece]:
         """Yield the rows in the order of the table, of the wanted columns alone."""
-        names = self._located(declared)
+        names, _ = self._located(declared)
         listed = ", ".join(sql_name(names[column]) for column in wanted)
         # An index would put the rows in another order.
         query = f"SELECT {listed} FROM main.{sql_name(self.table)} NOT INDEXED"  # noqa: S608
@@ -93,8 +93,8 @@ class SqliteTable(_DatabaseTable):
         connection.execute("PRAGMA temp_store = MEMORY")
         return connection
 
-    def _located(self, declared: Sequence[str]) -> dict[str, str]:
-        """Return the column that each declared one is."""
+    def _located(self, declared: Sequence[str]) -> tuple[dict[str, str], dict[str, pa.DataType]]:
+        """Return the column that each declared one is, and its type if it has one."""
         kinds: list[tuple[bytes]] = []
         columns: list[str] | None = None
         try:
@@ -113,7 +113,7 @@ class SqliteTable(_DatabaseTable):
         check_kind([kind.decode() for (kind,) in kinds], where=self.name)
         names = [column.strip() for column in columns]
         places = places_of(declared, names, where=self.name)
-        return {column: columns[place] for column, place in places.items()}
+        return {column: columns[place] for column, place in places.items()}, {}
 
 
 def _batch_of_rows(rows: Sequence[tuple[object, ...]], *, decimal: str) -> StoredRecords:
@@ -146,7 +146,7 @@ class DuckdbTable(_DatabaseTable):
         self, declared: Sequence[str], wanted: Sequence[str], *, size: int
     ) -> Iterator[Piece]:
         """Yield the rows in the order of the table, of the wanted columns alone."""
-        names = self._located(declared)
+        names, _ = self._located(declared)
         query = self._select([names[column] for column in wanted])
         failed = False
         with closing(self._connect()) as connection:
@@ -178,8 +178,8 @@ class DuckdbTable(_DatabaseTable):
         connection.execute("SET enable_external_access = false")
         return connection
 
-    def _located(self, declared: Sequence[str]) -> dict[str, str]:
-        """Return the column that each declared one is."""
+    def _located(self, declared: Sequence[str]) -> tuple[dict[str, str], dict[str, pa.DataType]]:
+        """Return the column that each declared one is, and its type if it has one."""
         schema: pa.Schema | None = None
         kinds: list[tuple[str]] | None = None
         try:
@@ -206,7 +206,8 @@ class DuckdbTable(_DatabaseTable):
             raise DataError(f"{self.name}: its columns cannot be read; write it to Parquet")
         places = places_of(declared, [name.strip() for name in schema.names], where=self.name)
         check_types(schema, declared, where=self.name)
-        return {column: schema.names[place] for column, place in places.items()}
+        columns = {column: schema.names[place] for column, place in places.items()}
+        return columns, {column: schema.types[place] for column, place in places.items()}
 
 
 def _duckdb() -> ModuleType:

@@ -7,7 +7,7 @@ its docstring why one record more is one record more for the counter, and change
 that are counted where they lie (`warehouses`) are no source: no record comes from them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
@@ -58,8 +58,11 @@ class Source(Protocol):
     def size(self) -> int:
         """Its bytes, for the share of all sources that is done."""
 
-    def check(self, declared: Sequence[str]) -> None:
+    def check(self, declared: Sequence[str]) -> Mapping[str, pa.DataType]:
         """Check, from the header or schema alone, that it has every declared column once.
+
+        Returns:
+            The types of the declared columns; nothing of a source whose columns have none.
 
         Raises:
             DataError: it cannot be opened, lacks or repeats a declared column, or has one of a

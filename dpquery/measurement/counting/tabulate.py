@@ -21,6 +21,7 @@ import pyarrow as pa
 from dpquery.arrays import Bits, Bools, Ints
 from dpquery.exceptions import DataError
 from dpquery.limits import MAX_STATE_BYTES
+from dpquery.measurement.counting.arrow_files import check_kinds
 from dpquery.measurement.counting.column_codes import ColumnCodes
 from dpquery.measurement.counting.locations import Data, sources_of, spark_locations, table_in_place
 from dpquery.measurement.counting.maximal_tables import count_of_cells, homes_of, marginal_sums
@@ -55,8 +56,9 @@ def check_header(data: Data, spec: Spec, classes: Sequence[Ints] | None = None) 
         classes: those that `tabulate` will be given.
 
     Raises:
-        DataError: a source cannot be opened, lacks or repeats a declared column, or is named
-            twice; the message names declared columns only. Or tables on Spark have no first rows.
+        DataError: a source cannot be opened, lacks or repeats a declared column, has one of a type
+            whose values are never what is declared, or is named twice; the message names declared
+            columns and types only. Or tables on Spark have no first rows.
     """
     if locations := spark_locations(data):
         if spec.privacy.person is not None and spec.privacy.keep == "first":
@@ -76,7 +78,7 @@ def check_header(data: Data, spec: Spec, classes: Sequence[Ints] | None = None) 
         table.check(spec, classes)
         return
     for source in sources_of(data, spec.file):
-        source.check(_declared(spec))
+        check_kinds(source.check(_declared(spec)), spec.domain.columns, where=source.name)
 
 
 def check_table_sizes(subsets: Sequence[Subset], shape: Sequence[int]) -> None:

@@ -17,7 +17,7 @@ UTF-16 text, and one of an odd length in all is an error that says so.
 import codecs
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO, Literal
@@ -47,6 +47,10 @@ from dpquery.spec.model import FileFormat
 CODECS = {suffix: codec for codec, suffix in SUFFIX_OF_CODEC.items()}
 _DECODED = 2**20  # bytes of UTF-16 that are decoded at once
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_NO_HEADER = (
+    "write one there, or name another file, or set its encoding in the spec, such as "
+    "`file: {encoding: latin-1}`"
+)
 _SEPARATED = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 
 
@@ -75,10 +79,11 @@ class TextFile(StoredFile):
             self._header_line(text)
             yield from chunks(text, size, self.dialect)
 
-    def check(self, declared: Sequence[str]) -> None:
+    def check(self, declared: Sequence[str]) -> Mapping[str, pa.DataType]:
         """Check the header line."""
         with open_regular(self.path) as file:
             self._located(self._text_of(file), declared)
+        return {}
 
     def pieces(
         self, declared: Sequence[str], wanted: Sequence[str], *, size: int
@@ -153,13 +158,13 @@ class TextFile(StoredFile):
                 letters = letters.upper()
             raise DataError(
                 f"{self.path}: the first line is not a header of {separated}-separated column "
-                f"names in {letters}; {hint or 'write one there, or name another file'}"
+                f"names in {letters}; {hint or _NO_HEADER}"
             )
         places = places_of(declared, names, where=f"{self.path}: the header", hint=hint)
         return len(names), places
 
-    def _header_line(self, text: BinaryIO) -> bytes:
-        """Return the first record, empty if it is too long or cannot be read."""
+    def _header_line(self, text: BinaryIO) -> bytes | None:
+        """Return the first record, empty if it is too long; None if it cannot be read."""
         line, quote = b"", self.format.quote.encode()
         try:
             while more := text.readline(MAX_LINE + 1 - len(line)):
@@ -167,11 +172,13 @@ class TextFile(StoredFile):
                 if not (self.format.newlines_in_quotes and line.count(quote) % 2):
                     break
         except (OSError, ValueError):
-            return b""
+            return None
         return line if len(line) <= MAX_LINE else b""
 
-    def _names(self, line: bytes, delimiter: str) -> list[str] | None:
+    def _names(self, line: bytes | None, delimiter: str) -> list[str] | None:
         """Return the column names of a header; None where it is none."""
+        if line is None:
+            return None
         to_utf8 = _BYTE_LETTERS.get(self.format.encoding)
         quote = self.format.quote
         quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
@@ -190,13 +197,15 @@ class TextFile(StoredFile):
             return None
         return [name.strip() for name in rows[0]] if text and len(rows) == 1 else None
 
-    def _hint(self, line: bytes, declared: Sequence[str]) -> str:
+    def _hint(self, line: bytes | None, declared: Sequence[str]) -> str:
         """Return what to do if the first bytes or the header show that; for messages alone.
 
         It names no column of the file but declared ones, and nothing is read by it.
         """
-        if remedy := self._other_kind(line):
+        if remedy := self._other_kind(line or b""):
             return remedy
+        if line is None:
+            return self.remedy if self._codec else ""
         if line[:2] in _MARKS:
             return "it begins as UTF-16 does: set `file: {encoding: utf-16}` in the spec"
         for delimiter, word in _SEPARATED.items() if declared else ():

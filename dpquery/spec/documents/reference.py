@@ -18,13 +18,19 @@ is stripped. A number is a number: `1`, `1.0`, `01`, `+1` and `1e0` are one valu
 with separators of thousands, with more than 64 characters, or as `nan` it is none. What is no
 number is compared letter by letter, yes and no without case. A value may have several texts:
 `values: {1: North, 2: {label: South, texts: [S]}, no answer: ["", iap, NA]}`; a label is no text
-unless it is listed. A file of values may begin with a header that has `code` (or `value`) and
-perhaps `label` among its names; a line that only looks like one is refused.
+unless it is listed.
+
+A file of values has a value a line, or a value, a comma and its label; it may begin with a header
+that has `code` (or `value`) and perhaps `label` among its names. A line that only looks like one is
+refused, and so are lines that another mark than a comma seems to separate: that is declared, as in
+`values_file: {name: counties.csv, delimiter: ';'}`.
 
 Questions about dates name periods: `2013-01-31`, `2013-W05`, `2013-01`, `2013-Q1` or `2013`, each
 whole: where days are counted `2013-01` is 31 of them, and where months are counted `2013-01-15` is
-refused. Of a period that `from` or `to` cuts, the days between them are counted. A time behind a
-date is cut off as it is written, whatever its zone.
+refused. Of a period that `from` or `to` cuts, the days between them are counted. `from` and `to`
+too name periods, and do not say how the data write a date: that is its `format`, and unless given
+`2013-01-31`. Years alone are read as `format: "%Y"`, by year, or as numbers, `range: [1980, 2000]`,
+to which `1980.0` is one. A time behind a date is cut off as it is written, whatever its zone.
 """
 
 

@@ -195,7 +195,11 @@ class _DomainReader:
 
     def _file_values(self, given: ColumnFields, column: str) -> list[ListedValue]:
         """Return the values in a file beside the spec."""
-        name, node = given.values_file, given.node("values_file")
+        file, node, delimiter = given.values_file, given.node("values_file"), ""
+        if isinstance(file, str):
+            name = file
+        else:
+            name, node, delimiter = file.name, file.node("name"), file.delimiter
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
             raise node.mistake(
@@ -208,7 +212,7 @@ class _DomainReader:
             raise node.mistake(str(error)) from None
         if not content.removeprefix("\ufeff").strip():
             raise node.mistake(f"the file {quoted(name)} lists no value")
-        return read_lines(name, content, self._problems, column=column)
+        return read_lines(name, content, self._problems, column=column, delimiter=delimiter)
 
 
 def _integers(given: ColumnFields) -> Integers:

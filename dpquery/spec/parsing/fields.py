@@ -72,6 +72,7 @@ _EPSILON = Decimal("epsilon", low=Fraction(1, 10**6), high=10**6,
 _RHO = replace(_EPSILON, what="rho", refusal=_EPSILON.refusal.replace("epsilon", "rho"))
 _DELTA = Decimal("delta", low=0, below=1, smallest=Fraction(1, 10**100),
     refusal="delta is {given}; expected 0, or from 1e-100 to below 1, such as 1e-9")
+_FILE_OF_VALUES = TextForm("the name of a file of values", types=("string",))
 _TEXT, EDGE = TextForm("a text"), Real("an edge")
 EDGES = ListOf("the edges of bins", Unread(EDGE.schema))
 SPANS = ListOf("ranges [first, last]", ref("span"))
@@ -204,6 +205,14 @@ class DateFields(Fields, what="date"):
         "2013-01-31, perhaps with a time behind it. Zones of time do not count.", '"%d.%m.%Y"')
 
 
+class ValuesFileFields(Fields, what="values_file"):
+    """A file of values, by its name alone or with what separates its fields."""
+
+    name = Field(_FILE_OF_VALUES, "The name of the file, beside the spec.", "counties.csv")
+    delimiter = Field(Delimiter("a delimiter", DELIMITERS),
+        "What stands between code and label: comma, semicolon, tab or pipe.", "';'")
+
+
 class ColumnFields(Fields):
     """What a column may hold: the word `boolean`, or a mapping."""
 
@@ -215,9 +224,9 @@ class ColumnFields(Fields):
                 least=1, key="code")),
         "Texts as they stand in the file: a list, code: label shown, or label: [texts]. Numbers "
         "match by value: 1, 1.0, 01.", "{1: North, 2: East, no answer: ['', iap]}")
-    values_file = choice(TextForm("the name of a file of values", types=("string",)),
-        "A file beside the spec: a value a line, or code,label; a first line that says so is a "
-        "header.", "counties.txt")
+    values_file = choice(WordOr(_FILE_OF_VALUES, ValuesFileFields),
+        "A UTF-8 file beside the spec: a value a line, or code,label; a first line that says so is "
+        "a header. With another delimiter: {name: counties.csv, delimiter: ';'}.", "counties.txt")
     bins = choice(Unread(replace(EDGES, least=2).schema),
         "Edges, strictly rising: from each edge up to below the next.", "[0, 10000, 50000]")
     boolean = choice(BooleanFields,
@@ -463,6 +472,7 @@ MAPPINGS: dict[str, type[Fields]] = {
     "file": FileFields,
     "column": AttributeFields,
     "code": CodeFields,
+    "values_file": ValuesFileFields,
     "date": DateFields,
     "boolean": BooleanFields,
     "merge": MergedFields,

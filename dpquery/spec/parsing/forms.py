@@ -288,9 +288,9 @@ class YesNo:
 
 @dataclass(frozen=True)
 class WordOr(Generic[_W, _T]):
-    """One of a few fixed words, or a mapping."""
+    """A text, such as one of a few fixed words, or a mapping."""
 
-    word: Word[_W]
+    word: Form[_W]
     mapping: Form[_T]
 
     def read(self, node: Node, problems: Problems) -> _W | _T:

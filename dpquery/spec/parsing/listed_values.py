@@ -13,6 +13,7 @@ from dpquery.spec.problems import Place, Problems, UnreadableError, quoted
 
 _CODE_HEADS = ("code", "value")
 _LABEL_HEAD = "label"
+_SEPARATED = {";": "semicolons", "\t": "tabs", "|": "pipes"}
 _NOT_A_HEADER = "; if it is a value, put it in another line"
 
 
@@ -25,9 +26,10 @@ class ListedValue(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """A line of a file of values."""
+    """A line of a file of values: its text, and the cells in it."""
 
     place: Place
+    text: str
     cells: list[str]
 
 
@@ -124,25 +126,31 @@ def _named_value(key: TextNode, entry: Node, problems: Problems) -> ListedValue:
     return ListedValue(key.place, label, ((key.place, code), *also))
 
 
-def read_lines(name: str, content: str, problems: Problems, *, column: str) -> list[ListedValue]:
+def read_lines(
+    name: str, content: str, problems: Problems, *, column: str, delimiter: str = ""
+) -> list[ListedValue]:
     """Return the values in a file: one a line, alone or followed by a comma and its label.
 
     Where the first line is a header, with a cell `code` or `value` and perhaps one `label`, the
-    columns of these names count, and no others.
+    columns of these names count, and no others. A file whose lines another mark than a comma seems
+    to separate is refused, unless a delimiter is declared.
 
     Args:
         name: of the file.
         content: its text.
         problems: takes every mistake in it.
         column: what the column is called that holds the values.
+        delimiter: between code and label; a comma, if it is empty.
     """
     numbered = enumerate(content.removeprefix("\ufeff").split("\n"), start=1)
     lines = []
-    for place, text in ((Place(name, row, 1), line.strip()) for row, line in numbered):
+    for place, text in ((Place(name, row, 1), line) for row, line in numbered):
         with problems.collected():
-            if text:
-                lines.append(_line(text, place))
-    columns = _header(lines, column)
+            if text.strip():
+                lines.append(_line(text, place, delimiter or ","))
+    if not delimiter:
+        _check_separated_by_commas(lines)
+    columns = _header(lines, column, delimiter or ",")
     if columns is not None and len(lines) == 1:
         raise UnreadableError(lines[0].place, "no value follows the header; list at least one")
     values = []
@@ -152,41 +160,62 @@ def read_lines(name: str, content: str, problems: Problems, *, column: str) -> l
     return values
 
 
-def _line(text: str, place: Place) -> _Line:
+def _line(text: str, place: Place, delimiter: str) -> _Line:
+    blanks = " \r" if delimiter == "\t" else None  # before a tab there may be an empty code
     try:
-        row = next(csv.reader([text], strict=True))
+        row = next(csv.reader([text.strip(blanks)], strict=True, delimiter=delimiter))
     except csv.Error:
         raise UnreadableError(place, "the quotes do not pair up; double a quote inside") from None
-    return _Line(place, [cell.strip() for cell in row])
+    return _Line(place, text, [cell.strip() for cell in row])
+
+
+def _check_separated_by_commas(lines: Sequence[_Line]) -> None:
+    """Refuse lines that another mark splits into equally many cells, and commas do not."""
+    if not lines or all(len(line.cells) > 1 for line in lines):
+        return
+    place, text, _ = lines[0]
+    for mark, word in _SEPARATED.items():
+        try:
+            widths = {len(_line(line.text, line.place, mark).cells) for line in lines}
+        except UnreadableError:
+            continue
+        if len(widths) == 1 and widths != {1}:
+            shown = "tab" if mark == "\t" else f"'{mark}'"
+            raise UnreadableError(
+                place,
+                f"{word} seem to separate the fields, as in {quoted(text.strip())}; write "
+                f"`values_file: {{name: {place.file}, delimiter: {shown}}}` in the spec, or "
+                "`delimiter: ','` where they are part of the values",
+            )
 
 
 def _line_value(line: _Line, header: Sequence[str], columns: tuple[int, int] | None) -> ListedValue:
     """Return the value of a line; after a header, code and label stand in these columns."""
-    place, cells = line
+    place, _, cells = line
     if columns is None:
         if len(cells) > 2:
             raise UnreadableError(
                 place,
-                f"expected a value, or a value, a comma and its label, found {len(cells)} fields; "
-                "put text with commas in double quotes, or name the columns code and label in a "
-                "first line",
+                f"expected a value, or a value and its label, found {len(cells)} fields; put text "
+                "with delimiters in double quotes, or name the columns code and label in a first "
+                "line",
             )
         return ListedValue(place, cells[-1], ((place, cells[0]),))
     if len(cells) != len(header):
         message = f"expected {len(header)} fields, as the header has, found {len(cells)}"
-        raise UnreadableError(place, f"{message}; put text with commas in double quotes")
+        raise UnreadableError(place, f"{message}; put text with delimiters in double quotes")
     code, label = columns
     return ListedValue(place, cells[label], ((place, cells[code]),))
 
 
-def _header(lines: Sequence[_Line], column: str) -> tuple[int, int] | None:
+def _header(lines: Sequence[_Line], column: str, delimiter: str) -> tuple[int, int] | None:
     """Return the places of code and label if the first line is a header, None if it is a value.
 
     UnreadableError if it looks like a header, and it is not clear what it says.
     """
     if not lines:
         return None
-    place, cells = lines[0]
+    place, _, cells = lines[0]
     heads = [cell.casefold() for cell in cells]
     codes = [k for k, head in enumerate(heads) if head in _CODE_HEADS]
     labels = [k for k, head in enumerate(heads) if head == _LABEL_HEAD]
@@ -195,7 +224,7 @@ def _header(lines: Sequence[_Line], column: str) -> tuple[int, int] | None:
     if codes and len(heads) == 1:
         return 0, 0
     if codes or labels:
-        header = ",".join(cells)
+        header = delimiter.join(cells)
         raise UnreadableError(
             place,
             f"{quoted(header)} looks like a header, and one is `code`, or has one column `code` "
@@ -210,7 +239,7 @@ def _header(lines: Sequence[_Line], column: str) -> tuple[int, int] | None:
     if reason:
         raise UnreadableError(
             place,
-            f"{quoted(cells[0])} looks like a header, as {reason}; write code,label in its place, "
-            f"or remove the line{_NOT_A_HEADER}",
+            f"{quoted(cells[0])} looks like a header, as {reason}; write "
+            f"code{delimiter}label in its place, or remove the line{_NOT_A_HEADER}",
         )
     return None
