@@ -80,15 +80,18 @@ class Mutant:
         return definition.replaced(text.replace(self.old, self.new))
 
 
-def original(folder: Path) -> Path:
-    """Make a copy of the product without a mistake, compiled, from which others are copied."""
+def original(folder: Path, *, compiled: Sequence[str] = ("dpquery",)) -> Path:
+    """Make a copy of the product without a mistake, from which others are copied.
+
+    Compiling the tests too takes longer than running a few of them.
+    """
     unwanted = shutil.ignore_patterns(".hypothesis", ".pytest_cache", "*.tmp")
     for name in COPIED:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=unwanted)
         else:
             shutil.copy2(ROOT / name, folder / name)
-    for name in ("dpquery", "tests"):
+    for name in compiled:
         compileall.compile_dir(folder / name, quiet=2)
     return folder
 
@@ -249,7 +252,7 @@ def _main(words: Sequence[str]) -> None:
 
     chosen = [mutant for mutant in MUTANTS if any(word in mutant.name for word in words)]
     with tempfile.TemporaryDirectory() as room:
-        whole = original(Path(room, "whole"))
+        whole = original(Path(room, "whole"), compiled=("dpquery", "tests"))
         catchers = sorted({catcher for mutant in chosen for catcher in mutant.caught_by})
         print(complaints(whole, catchers) or "without a mistake: all pass", flush=True)
         for mutant, passing in missed(chosen, whole, Path(room)):

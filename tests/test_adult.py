@@ -106,6 +106,7 @@ def test_twenty_releases_of_adult_err_as_predicted_and_cover_95_percent(folder, 
     check(*compared, rmse_within=0.03, coverage_within=0.01)
 
 
+@pytest.mark.slow
 def test_two_releases_of_adult_err_about_as_predicted(folder):
     home, report = planned(folder, "{epsilon: 50, delta: 1e-9}")
     compared = compare(home, report, releases=2, noise="gaussian")

@@ -98,20 +98,21 @@ def drawn_for_pairs(answers, **terms):
 
 
 NOISES = [
-    pytest.param(one_row_exact, "residuals", FEW, marks=pytest.mark.slow),
-    pytest.param(one_row_exact, "independence", FEW, marks=pytest.mark.slow),
+    (one_row_exact, "residuals", FEW),
+    (one_row_exact, "independence", FEW),
     (shared, "independence", FEW),
-    pytest.param(seeded, "independence", FEW, marks=pytest.mark.slow),
-    pytest.param(mirrored, "independence", FEW, marks=pytest.mark.slow),
-    pytest.param(drawn_for_pairs, "independence", FEW, marks=pytest.mark.slow),
-    pytest.param(seeded, "residuals", FEW, marks=pytest.mark.slow),
-    pytest.param(scaled(0.95), "residuals", MANY, marks=pytest.mark.slow),
-    pytest.param(scaled(1.05), "residuals", MANY, marks=pytest.mark.slow),
-    pytest.param(one_row_with_less, "residuals", MANY, marks=pytest.mark.slow),
-    pytest.param(scaled(0.5), "neighbours", MANY, marks=pytest.mark.slow),
+    (seeded, "independence", FEW),
+    (mirrored, "independence", FEW),
+    (drawn_for_pairs, "independence", FEW),
+    (seeded, "residuals", FEW),
+    (scaled(0.95), "residuals", MANY),
+    (scaled(1.05), "residuals", MANY),
+    (one_row_with_less, "residuals", MANY),
+    (scaled(0.5), "neighbours", MANY),
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(("draw", "part", "size"), NOISES)
 def test_noise_that_is_not_what_it_should_be_is_seen(draw, part, size, only, monkeypatch):
@@ -389,6 +390,7 @@ def p_values(findings):
     return [float(match[1]) for match in matches if match]
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_a_plan_of_ones_own_is_audited_on_made_up_data_alone(gaussian_town, monkeypatch):
     monkeypatch.setattr(audit_run, "QUICK", replace(FEW, replicates=100))

@@ -42,6 +42,7 @@ def failed(town, folder, size=SMALL):
 # What passes.
 
 
+@pytest.mark.slow
 def test_a_sound_product_passes(record_property):
     findings = list(checks.rap(QUICK))
     assert [finding for finding in findings if not finding.passed] == []

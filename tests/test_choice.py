@@ -30,6 +30,7 @@ REHEARSED = dataclasses.replace(
 # The choice.
 
 
+@pytest.mark.slow
 def test_the_choice_goes_both_ways_with_relaxed_rows(small, monkeypatch):
     monkeypatch.setattr(simulated_runs, "RapProjection", RapProjection)
     for epsilon, preferred in (("0.01", True), ("10", False)):

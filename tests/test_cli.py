@@ -113,7 +113,7 @@ def test_no_color_is_honoured_on_a_terminal(released, monkeypatch):
 
 def _shown_on_a_terminal(pty):
     reading, writing = pty.openpty()
-    command = [sys.executable, "-m", "dpquery", "plan", "workload.yaml"]
+    command = [sys.executable, "-m", "dpquery", "plan", "workload.yaml", "--time-limit", "0"]
     shown = b""
     with subprocess.Popen(command, stdout=writing, stderr=writing) as process:
         os.close(writing)

@@ -277,7 +277,8 @@ def test_the_cheapest_mutants_are_caught_and_a_harmless_one_is_not(whole, tmp_pa
 
 
 @pytest.mark.slow
-def test_every_mutant_is_caught(whole, tmp_path, record_property, capsys):
+def test_every_mutant_is_caught(tmp_path, record_property, capsys):
+    whole = original(tmp_path / "product", compiled=("dpquery", "tests"))
     catchers = sorted({catcher for mutant in MUTANTS for catcher in mutant.caught_by})
     assert complaints(whole, catchers) == ""
     passing = survivors(MUTANTS, whole, tmp_path)

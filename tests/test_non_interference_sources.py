@@ -47,7 +47,7 @@ FORMATS = {
     **{name: (name, FileFormat(), "") for name in (*TYPED, *IN_PLACE)},
 }
 READ_LIKE_OTHERS = ("UTF-16, tabs", "cp1252, pipes, packed", "zst", "rows.arrow", "stream.arrow")
-READ_LIKE_OTHERS += ("rows.adbc",)
+READ_LIKE_OTHERS += ("rows.adbc", "rows.place")
 WRITERS = TYPED | IN_PLACE
 LOCATIONS = {
     "rows.db": "sqlite:rows.db?table=persons",

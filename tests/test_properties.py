@@ -157,7 +157,7 @@ def test_selection_is_deterministic_for_a_seed(workload, noise, seed):
             assert first.proposal.strategy.encode() == second.proposal.strategy.encode()
 
 
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("noise", [pytest.param("laplace", marks=pytest.mark.slow), "gaussian"])
 def test_tables_of_weights_far_apart_are_all_answered(noise):
     shape = (50, 40, 3)
     blocks = (

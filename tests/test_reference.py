@@ -95,7 +95,15 @@ def rmse(workload, noise):
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-@pytest.mark.parametrize("kind", ["all-range", "prefix", "width32", "permuted"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "all-range",
+        "prefix",
+        pytest.param("width32", marks=pytest.mark.slow),
+        pytest.param("permuted", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("n", [64, *(pytest.param(n, marks=pytest.mark.slow) for n in (256, 1024))])
 def test_one_attribute_meets_the_published_tables(n, kind, noise):
     ours = rmse(one_attribute(kind, n), noise)
