@@ -156,21 +156,21 @@ def _dense(V: Matrix, start: Floats | None, max_iterations: int) -> FactorSelect
         diagonal = root.diagonal
         peak = float(np.max(diagonal / v))
         value = peak * root.error
-        bound = max(bound, float(root.trace**2 / (roots.sizes @ v)))
+        bound = max(bound, float(root.trace**2 / roots.total(v)))
         if best is None or value < best[0]:
             best, chosen = (value, peak, v), root
         words = f"OPT_0 round {iterations}: loss {best[0]:.6g}, at least {bound:.6g}"
         if best[0] <= bound * (1 + OPTIMALITY_GAP) or not time_left(words):
             break
-        v = diagonal / (float(roots.sizes @ diagonal) / n)
+        v = diagonal / (roots.total(diagonal) / n)
     if best is None:
         raise ValueError("at least one round")
     loss, peak, v = best
     codes = roots.spread(v)
-    scale = np.sqrt(codes[:, None] * codes) * peak
+    X = chosen.array() / np.sqrt(codes[:, None] * codes) / peak
     return FactorSelection(
-        factor=Dense(np.linalg.cholesky(chosen.array(1.0) / scale).T),
-        inverse=chosen.array(-1.0) * scale,
+        factor=Dense(np.linalg.cholesky(X).T),
+        inverse=chosen.inverse(np.sqrt(codes * peak)),
         loss=loss,
         bound=bound,
         state=codes,
@@ -191,8 +191,11 @@ class _Root(Protocol):
     trace: float
     error: float
 
-    def array(self, power: float) -> Floats:
-        """Return a power of the floored root, written out: (n, n)."""
+    def array(self) -> Floats:
+        """Return the floored root, written out: (n, n)."""
+
+    def inverse(self, lengths: Floats) -> Floats:
+        """Return its inverse with rows and columns times lengths: (n, n)."""
 
 
 class _CodeRoot:
@@ -206,8 +209,11 @@ class _CodeRoot:
         self.diagonal = np.asarray((self.U**2) @ self.floored)
         self.trace, self.error = float(roots.sum()), float(np.sum(w / self.floored))
 
-    def array(self, power: float) -> Floats:
-        half = self.U * self.floored ** (power / 2)
+    def array(self) -> Floats:
+        return np.asarray((self.U * self.floored) @ self.U.T)
+
+    def inverse(self, lengths: Floats) -> Floats:
+        half = self.U / np.sqrt(self.floored) * lengths[:, None]
         return np.asarray(half @ half.T)
 
 
@@ -215,7 +221,10 @@ class _CodeRoots:
     """Roots where every code is by itself."""
 
     def __init__(self, A: Floats) -> None:
-        self.A, self.sizes = A, np.ones(len(A))
+        self.A = A
+
+    def total(self, v: Floats) -> float:
+        return float(v.sum())
 
     def reduced(self, v: Floats) -> Floats:
         return v
@@ -242,7 +251,13 @@ class _OrbitRoot:
         self.diagonal = (self.U**2 @ self.floored + beside * self.alone) / orbits.sizes
         self.error = float(np.sum(w / self.floored) + beside @ (inside / self.alone))
 
-    def array(self, power: float) -> Floats:
+    def array(self) -> Floats:
+        return self._power(1.0)
+
+    def inverse(self, lengths: Floats) -> Floats:
+        return self._power(-1.0) * np.outer(lengths, lengths)
+
+    def _power(self, power: float) -> Floats:
         sizes, place = self.orbits.sizes, self.orbits.place
         half, alone = self.U * self.floored ** (power / 2), self.alone**power
         between = half @ half.T - np.diag(alone)
@@ -255,10 +270,13 @@ class _OrbitRoots:
     """Roots where interchangeable codes have one entry of v."""
 
     def __init__(self, orbits: Orbits) -> None:
-        self.orbits, self.sizes = orbits, orbits.sizes.astype(np.float64)
+        self.orbits = orbits
+
+    def total(self, v: Floats) -> float:
+        return float(self.orbits.sizes @ v)
 
     def reduced(self, v: Floats) -> Floats:
-        return np.asarray(np.bincount(self.orbits.place, v) / self.sizes)
+        return np.asarray(np.bincount(self.orbits.place, v) / self.orbits.sizes)
 
     def spread(self, v: Floats) -> Floats:
         return np.asarray(v[self.orbits.place])
