@@ -182,7 +182,10 @@ class _Search:
         if not time_left(name) and not quick:
             reason = f"not finished within {self.time_limit:g} CPU seconds"
             return Candidate(name, None, None, reason, stopped=True)
-        return _try(name, build, problem, self.goal)
+        candidate = _try(name, build, problem, self.goal)
+        if candidate.proposal is None or quick or time_left(name):
+            return candidate
+        return replace(candidate, stopped=True)
 
     def _of_cells(self, problem: Problem, candidates: Sequence[Candidate]) -> Candidate:
         """Return OPT_C, which takes seconds, where some strategy may yet be better."""
@@ -216,7 +219,6 @@ def _try(name: str, build: Build, problem: Problem, goal: Goal) -> Candidate:
         proposal.strategy.name,
         proposal,
         error,
-        stopped=not proposal.converged and not time_left(name),
         score=candidate_score,
         bound=proposal.bound,
     )
