@@ -15,8 +15,8 @@ from dpquery.operators.factors import Groups, Identity, Stacked
 from dpquery.operators.gram import array_of, gram
 from dpquery.operators.ranges import AllRanges, Prefix
 from dpquery.spec.parsing.spec import load_spec
+from dpquery.strategy.algebra.interchangeable_codes import orbits_of
 from dpquery.strategy.bounds.dual_bound import _evaluate, dual_bound
-from dpquery.strategy.bounds.interchangeable_codes import orbits_of
 from dpquery.strategy.bounds.lower_bounds import lower_bound, svd_bound
 from dpquery.strategy.bounds.schur_elimination import root_nodes
 from dpquery.strategy.optimize.opt_0 import opt_0
@@ -139,6 +139,13 @@ def test_orbits_are_the_classes_of_interchangeable_codes(seed):
             np.testing.assert_allclose(
                 within + indicator @ orbits.levels[u] @ indicator.T, dense, atol=1e-9
             )
+
+
+def test_orbits_of_a_sum_with_real_weights_are_found():
+    groups = Groups.of(((0, 1, 2), (3, 4, 5, 6), (7, 8)), 9)
+    for first, second in ((4.0, 4.0), (0.1, 0.7), (1 / 3, 1e-7)):
+        V = first * np.eye(9) + second * groups.gram()
+        assert orbits_of([V]).sizes.tolist() == [3, 4, 2]
 
 
 def test_the_sum_over_poles_is_below_the_root_and_close_to_it():

@@ -5,14 +5,16 @@ import math
 import numpy as np
 import pytest
 
+import dpquery.strategy.optimize.opt_0_gaussian as opt_0_gaussian
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload, product
-from dpquery.operators.factors import Identity, Stacked, total
+from dpquery.operators.factors import Groups, Identity, Stacked, total
 from dpquery.operators.gram import Mixture, array_of, gram
 from dpquery.operators.inverses import inverse_array as written
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
 from dpquery.progress import reporting
 from dpquery.strategy.algebra.eigenvalues import eigh, eigvalsh
+from dpquery.strategy.algebra.interchangeable_codes import orbits_of
 from dpquery.strategy.algebra.tridiagonal import (
     QUADRATURE_TOLERANCE,
     TridiagonalInverse,
@@ -181,3 +183,20 @@ def test_starts_are_the_same_for_a_seed(factor):
         opt_0(gram_of(factor), noise="laplace", rng=rng(3), max_iterations=10) for _ in range(2)
     )
     assert np.array_equal(first.state, second.state)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.37])
+def test_the_optimum_over_orbits_is_that_over_codes(monkeypatch, scale):
+    n = 40
+    groups = Groups.of(tuple(tuple(range(10 * k, 10 * k + 10)) for k in range(4)), n)
+    V = scale * (np.eye(n) + groups.gram() + 0.3 * total(n).gram())
+    dense = opt_0_gaussian.fixed_point(V, None, 100)
+    monkeypatch.setattr(opt_0_gaussian, "LEAST_IN_ORBITS", 1)
+    assert len(orbits_of([V]).sizes) == 4
+    orbits = opt_0_gaussian.fixed_point(V, None, 100)
+    A = orbits.factor.dense()
+    assert orbits.loss == pytest.approx(dense.loss, rel=1e-6)
+    assert orbits.bound == pytest.approx(dense.bound, rel=1e-6)
+    assert (A**2).sum(axis=0).max() == pytest.approx(1, rel=1e-9)
+    assert orbits.inverse == pytest.approx(np.linalg.inv(A.T @ A), rel=1e-6, abs=1e-9)
+    assert np.trace(np.linalg.inv(A.T @ A) @ V) == pytest.approx(orbits.loss, rel=1e-6)

@@ -1,5 +1,8 @@
 """The time limit of plan: what stands, what is said, and that two processes change nothing."""
 
+import math
+from functools import partial
+
 import pytest
 
 import dpquery.strategy.search.select as module
@@ -27,12 +30,16 @@ def comparable(selection):
     ]
 
 
+def selected(noise, limit=math.inf):
+    return select(WORKLOAD, noises=[noise], time_limit=limit)[noise]
+
+
 def test_candidates_that_run_out_of_time_are_named_and_the_others_stand():
     selection = select(WORKLOAD, noises=["laplace"], time_limit=0)["laplace"]
     stopped = {candidate.name for candidate in selection.candidates if candidate.stopped}
     assert "OPT_M" in stopped
     assert all(
-        "0 CPU seconds" in candidate.reason
+        candidate.proposal or "0 CPU seconds" in candidate.reason
         for candidate in selection.candidates
         if candidate.stopped
     )
@@ -40,6 +47,19 @@ def test_candidates_that_run_out_of_time_are_named_and_the_others_stand():
         candidate.name for candidate in selection.candidates if candidate.error
     }
     assert selection.best.error.rmse > 0
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_search_that_is_stopped_hands_over_the_best_it_has(noise, monkeypatch):
+    whole = {candidate.name: candidate for candidate in selected(noise).candidates}
+    cut = []
+    for limit in (80, 120, 240):
+        clock = iter(range(10_000))  # time goes on by one with every line that is reported
+        monkeypatch.setattr(module.time, "process_time", partial(next, clock))
+        cut += [c for c in selected(noise, limit).candidates if c.stopped and c.proposal]
+    assert cut
+    for candidate in cut:
+        assert whole[candidate.name].score * 0.99 < candidate.score < math.inf
 
 
 def test_nothing_is_stopped_where_there_is_time():

@@ -49,6 +49,7 @@ def test_every_example_is_a_readable_spec(file: Path) -> None:
         ("prefix.yaml", 1, 115),
         ("all_ranges.yaml", 1, 115 * 116 // 2),
         ("width.yaml", 1, 111),
+        ("geography.yaml", 4, 2024 * 4 + 51 * 4 + 4 + 51 * 26),
         ("thresholds.yaml", 6, 5 * 2 * 2 + 7 * 6 * 5 + 9 * 7 * 6 * 2 + 1 + 2),
         ("adult_thresholds.yaml", 64 + 16 + 1, 11_763_141),
     ],

@@ -21,13 +21,14 @@ import numpy as np
 from dpquery.arrays import Floats, Numbers
 from dpquery.operators.gram import Gram, is_mixture, is_of_values
 from dpquery.strategy.algebra.eigenvalues import above_rounding
-from dpquery.strategy.bounds.interchangeable_codes import Orbits, WeightedOrbits, orbits_of
+from dpquery.strategy.algebra.interchangeable_codes import Orbits, WeightedOrbits, orbits_of
 from dpquery.strategy.bounds.root_trace import DECOMPOSITION, KroneckerSum, root_trace
 
 Sector = tuple[tuple[int, int], ...]
 """(attribute, kind) for the attributes that are at zero-sum vectors of a kind."""
 
 MAX_SECTORS = 1 << 16  # sectors of all terms together
+LARGEST_COMPARED = 1 << 24  # entries of an attribute's matrices in which orbits are looked for
 BUDGET = 6e10  # floating point operations: some 4 CPU seconds
 SECTOR_OVERHEAD = 1.5e6  # of a sector, in the same unit
 DUAL_ROUNDS = 30
@@ -48,10 +49,12 @@ class _Point:
 
 def dual_bound(gram: Gram) -> float | None:
     """Return a lower bound on the loss of every strategy; None where it takes too long."""
-    shapes = zip(gram.shape_of_domain, gram.matrices, strict=True)
-    if any(_cost(n) > BUDGET / 8 and not all(map(is_mixture, matrices)) for n, matrices in shapes):
-        return None
+    for n, matrices in zip(gram.shape_of_domain, gram.matrices, strict=True):
+        if len(matrices) * n**2 > LARGEST_COMPARED and not all(map(is_mixture, matrices)):
+            return None
     orbits = [orbits_of(matrices) for matrices in gram.matrices]
+    if any(_cost(len(orbit_set.sizes)) > BUDGET / 8 for orbit_set in orbits):
+        return None
     if _count_sectors(gram, orbits) > MAX_SECTORS:
         return None
     spent = sum(3 * len(orbit_set.levels) * _cost(len(orbit_set.sizes)) for orbit_set in orbits)

@@ -16,6 +16,7 @@ from dpquery.limits import MAX_DENSE_CLASSES, MAX_JOINT_CLASSES
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Factor
 from dpquery.operators.gram import Gram, gram, grams
+from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.block_groups import Pricing, greedy_groups, palettes
@@ -93,10 +94,10 @@ def opt_union(
     best = tuple(select(*merge) for merge in merged)
     others = [group_by_attributes(workload), (tuple(range(len(workload.blocks))),)]
     fitting = [other for other in others if _largest(workload, other) <= max_cells]
-    selections = [
-        opt_parts(workload, noise=noise, rng=rng, groups=groups, known=known)
-        for groups in (best, *fitting)
-    ]
+    selections: list[UnionSelection] = []
+    for groups in dict.fromkeys((best, *fitting)):
+        if not selections or time_left(f"OPT_+ with {len(groups)} groups"):
+            selections.append(opt_parts(workload, noise=noise, rng=rng, groups=groups, known=known))
     if pair and noise == "gaussian" and max(shape) <= MAX_JOINT_CLASSES:
         two = tuple(select(*merge) for merge in pair)
         apart = opt_parts(workload, noise=noise, rng=rng, groups=two, known=known)

@@ -14,7 +14,7 @@ from functools import partial
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_RESIDUAL_ATTRIBUTES
 from dpquery.operators.gram import gram
-from dpquery.progress import report_progress
+from dpquery.progress import time_left
 from dpquery.strategy.bounds.lower_bounds import Bound, lower_bound, svd_bound
 from dpquery.strategy.errors.expected_error import expected_error
 from dpquery.strategy.goals.goals import Goal, score
@@ -121,11 +121,11 @@ def reweighted(goal: Goal, build: Build, problem: Problem) -> Proposal:
         strategy = candidate.strategy
         error = expected_error(candidate.strategy, workload, problem.change)
         reached = score(goal, error, workload)
-        report_progress(f"{candidate.strategy.name} minimax round {turn + 1}: score {reached:.6g}")
+        words = f"{candidate.strategy.name} minimax round {turn + 1}: score {reached:.6g}"
         settled = least * (1 - WORTH) < reached < least
         if reached < least:
             best, least, latest = candidate, reached, turn
-        if settled:
+        if settled or not time_left(words):
             break
         shares, mean = raised(
             shares,

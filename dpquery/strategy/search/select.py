@@ -1,7 +1,8 @@
 """Choose a strategy for a workload: try every candidate, keep the best, prove how good it is.
 
 Candidates are tried cheapest first within a time limit, in CPU seconds, so that a busy machine does
-not change a plan. One that is stopped is named with its reason; the rest stand.
+not change a plan. One that is stopped hands over its best so far; those after it are named with
+their reason.
 """
 
 import math
@@ -17,16 +18,16 @@ from numpy.linalg import LinAlgError
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
 from dpquery.operators.gram import Gram, gram
-from dpquery.progress import Reporter, current_reporter, reporting
+from dpquery.progress import current_reporter, reporting, time_left
 from dpquery.strategy.bounds.lower_bounds import Bound, lower_bound
 from dpquery.strategy.errors.expected_error import ExpectedError, expected_error, weighted_queries
 from dpquery.strategy.goals.goals import Goal, largest_standard_error, score
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.objectives import Objective
 from dpquery.strategy.record_changes import RecordChange
-from dpquery.strategy.search.candidates import CANDIDATES
+from dpquery.strategy.search.candidates import CANDIDATES, QUICK_CANDIDATES
 from dpquery.strategy.search.cell_classes_candidate import cell_classes_candidate
-from dpquery.strategy.search.goal_candidates import SETTLED, goal_bound, goal_candidates
+from dpquery.strategy.search.goal_candidates import SETTLED, Build, goal_bound, goal_candidates
 from dpquery.strategy.search.problem import NoGainError, Problem, Proposal
 from dpquery.strategy.shapes.size_limits import check_strategy_size
 from dpquery.strategy.shapes.strategies import Strategy
@@ -46,9 +47,10 @@ def unchecked(strategy: Strategy) -> str:
 class Candidate:
     """One compared strategy; `proposal` and `error` are None where it does not apply, and why not.
 
-    `stopped` says that the time limit is why, `LEFT_OUT` before the reason that its answers would
-    have a flaw. `score` is what is minimised, `sound` says that its answers were checked. `bound`
-    is a lower bound on any loss, or 0, with a proposal or without one.
+    `stopped` says that the time limit cut its search short: it may have a strategy all the same,
+    the best of what was searched. `LEFT_OUT` before the reason says that its answers would have a
+    flaw. `score` is what is minimised, `sound` says that its answers were checked. `bound` is a
+    lower bound on any loss, or 0, with a proposal or without one.
     """
 
     name: str
@@ -146,42 +148,46 @@ class _Search:
     def __call__(self, noise: Noise) -> Selection:
         end, reporter = time.process_time() + self.time_limit, current_reporter()
 
-        def tell(text: str) -> None:
-            reporter(f"{noise}: {text}")
-
         def tell_in_time(text: str) -> None:
             if time.process_time() > end:
                 raise OutOfTimeError(f"not finished within {self.time_limit:g} CPU seconds")
-            tell(text)
+            reporter(f"{noise}: {text}")
 
         with reporting(tell_in_time):
-            return self._selected(noise, tell)
+            return self._selected(noise)
 
-    def _selected(self, noise: Noise, tell: Reporter) -> Selection:
+    def _selected(self, noise: Noise) -> Selection:
         problem = Problem(self.workload, self.gram, noise, self.seed, change=self.change)
-        candidates: list[Candidate] = []
-        for name, build in CANDIDATES:
-            tell(
-                name
-            )  # a cheap candidate is tried after the time limit too: it never reads the clock
-            candidates.append(_try(name, build, problem, self.goal))
-        candidates = _sound([*candidates, *self._of_cells(problem, candidates, tell)], self.flaw_of)
+        candidates = [
+            self._tried(name, build, problem, quick=number < QUICK_CANDIDATES)
+            for number, (name, build) in enumerate(CANDIDATES)
+        ]
+        candidates = _sound([*candidates, self._of_cells(problem, candidates)], self.flaw_of)
         bound = _best_bound(candidates, self.bound, self.change)
         score_bound = _score_bound(problem, self.goal, bound)
         for name, build in goal_candidates(self.goal):
-            tell(name)
             best = min(candidates, key=lambda candidate: candidate.score)
             if score_bound and best.score <= math.sqrt(score_bound.loss) * (1 + SETTLED):
                 reason = f"{best.name} is as good as proven optimal"
                 candidates.append(Candidate(name, None, None, reason))
                 continue
             within = replace(problem, least_score=best.score)
-            candidates = _sound([*candidates, _try(name, build, within, self.goal)], self.flaw_of)
+            candidates = _sound([*candidates, self._tried(name, build, within)], self.flaw_of)
         return _best(candidates, problem, bound, score_bound)
 
-    def _of_cells(
-        self, problem: Problem, candidates: Sequence[Candidate], tell: Reporter
-    ) -> Sequence[Candidate]:
+    def _tried(
+        self, name: str, build: Build, problem: Problem, *, quick: bool = False
+    ) -> Candidate:
+        """Return what a candidate makes of a problem; once time is over, only of a quick one."""
+        if not time_left(name) and not quick:
+            reason = f"not finished within {self.time_limit:g} CPU seconds"
+            return Candidate(name, None, None, reason, stopped=True)
+        candidate = _try(name, build, problem, self.goal)
+        if candidate.proposal is None or quick or time_left(name):
+            return candidate
+        return replace(candidate, stopped=True)
+
+    def _of_cells(self, problem: Problem, candidates: Sequence[Candidate]) -> Candidate:
         """Return OPT_C, which takes seconds, where some strategy may yet be better."""
         queries = weighted_queries(self.workload)
         losses = [queries * c.error.weighted_rmse**2 for c in candidates if c.error]
@@ -190,15 +196,12 @@ class _Search:
             _best_bound(candidates, self.bound, self.change),
         )
         if bound and least <= bound.loss * (1 + SETTLED) and not self.goal:
-            return [Candidate("OPT_C", None, None, "another one is as good as proven optimal")]
-        tell("OPT_C")
+            return Candidate("OPT_C", None, None, "another one is as good as proven optimal")
         within = replace(problem, least_loss=math.inf if self.goal else least)
-        return [_try("OPT_C", cell_classes_candidate, within, self.goal)]
+        return self._tried("OPT_C", cell_classes_candidate, within)
 
 
-def _try(
-    name: str, build: Callable[[Problem], Proposal], problem: Problem, goal: Goal
-) -> Candidate:
+def _try(name: str, build: Build, problem: Problem, goal: Goal) -> Candidate:
     try:
         proposal = build(problem)
         check_strategy_size(proposal.strategy)
@@ -212,8 +215,13 @@ def _try(
     except LinAlgError:
         return Candidate(name, None, None, "too ill-conditioned for floating-point numbers")
     candidate_score = score(goal, error, problem.workload) if goal else error.weighted_rmse
-    name, bound = proposal.strategy.name, proposal.bound
-    return Candidate(name, proposal, error, score=candidate_score, bound=bound)
+    return Candidate(
+        proposal.strategy.name,
+        proposal,
+        error,
+        score=candidate_score,
+        bound=proposal.bound,
+    )
 
 
 def _sound(candidates: Sequence[Candidate], flaw_of: Flaw) -> list[Candidate]:

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpquery.arrays import Floats, Ints
+from dpquery.arrays import Bits, Floats, Ints
 from dpquery.operators.gram import Matrix, Mixture, array_of, is_mixture
 from dpquery.public_chance import public_generator
+
+MIXER = np.uint64(0x9E3779B97F4A7C15)  # odd, so that integers stay apart; half of its bits are set
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,11 +26,13 @@ class Orbits:
         sizes: (m,) codes of each orbit.
         levels: (k, m, m) the matrices on normalised orbit indicators.
         inside: (k, m) the number by which they scale zero-sum vectors of an orbit.
+        place: (n,) the orbit of every code.
     """
 
     sizes: Ints
     levels: Floats
     inside: Floats
+    place: Ints
 
 
 def orbits_of(matrices: Sequence[Matrix]) -> Orbits:
@@ -38,12 +42,16 @@ def orbits_of(matrices: Sequence[Matrix]) -> Orbits:
         a, b = np.array([(mixture.a, mixture.b) for mixture in mixtures]).T
         n = mixtures[0].n
         inside = a if n > 1 else np.zeros_like(a)
-        return Orbits(np.array([n]), (a + n * b)[:, None, None], inside[:, None])
+        place = np.zeros(n, dtype=np.int64)
+        return Orbits(np.array([n]), (a + n * b)[:, None, None], inside[:, None], place)
     arrays = np.stack([array_of(V) for V in matrices])
     place = _candidates(arrays)
     reduced = _reduced(arrays, place)
     return reduced or Orbits(
-        np.ones(len(place), dtype=np.int64), arrays, np.zeros((len(arrays), len(place)))
+        np.ones(len(place), dtype=np.int64),
+        arrays,
+        np.zeros((len(arrays), len(place))),
+        np.arange(len(place)),
     )
 
 
@@ -56,11 +64,15 @@ def _mixture(V: Matrix) -> Mixture:
 
 
 def _candidates(arrays: Floats) -> Ints:
-    """Return an orbit number for each code: the hash of V is unmoved by swaps inside an orbit."""
+    """Return an orbit number for each code: the hash of V is unmoved by swaps inside an orbit.
+
+    Each entry counts as an integer made of its bits, modulo 2^64: sums of the entries themselves
+    would differ by rounding.
+    """
     n = arrays.shape[1]
-    x = public_generator(0).integers(1, 1 << 20, n).astype(np.float64)
+    x = public_generator(0).integers(1, 1 << 62, n).astype(np.uint64)
     same = np.ones((n, n), dtype=bool)
-    for V in arrays:
+    for V in map(_as_integers, arrays):
         diagonal = np.diagonal(V)
         same &= (diagonal[:, None] == diagonal) & (V == V.T)
         for M in (V, V.T):
@@ -69,6 +81,14 @@ def _candidates(arrays: Floats) -> Ints:
     np.fill_diagonal(same, val=True)
     first: Ints = same.argmax(axis=1)
     return np.unique(first, return_inverse=True)[1]
+
+
+def _as_integers(V: Floats) -> Bits:
+    """Return an integer for every entry, the same for equal ones, that all its bits count in."""
+    bits = (V + 0.0).view(np.uint64)  # without -0.0, which has other bits than 0.0
+    for _ in range(2):  # few bits of a small integer's float are set, and all of them high ones
+        bits = (bits ^ (bits >> np.uint64(32))) * MIXER
+    return np.asarray(bits ^ (bits >> np.uint64(32)))
 
 
 def _reduced(arrays: Floats, place: Ints) -> Orbits | None:
@@ -87,7 +107,7 @@ def _reduced(arrays: Floats, place: Ints) -> Orbits | None:
         return None
     levels = between * np.sqrt(np.outer(sizes, sizes))
     levels[:, orbits, orbits] = diagonal + (sizes - 1) * beside
-    return Orbits(sizes, levels, np.where(sizes > 1, diagonal - beside, 0.0))
+    return Orbits(sizes, levels, np.where(sizes > 1, diagonal - beside, 0.0), place)
 
 
 @dataclass(frozen=True, eq=False)
