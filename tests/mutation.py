@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from hypothesis import Phase, settings
@@ -113,9 +114,11 @@ def complaints(folder: Path, catchers: Sequence[str]) -> str:
     """Return what catchers say of a copy that they should pass: nothing, if they all do."""
     tests, parts = _sorted(catchers)
     starts = range(0, len(tests), TOGETHER)
-    runs = [_tested(folder, tests[start : start + TOGETHER]) for start in starts]
-    runs += [_audited(folder, part) for part in parts]
-    return "".join(done.stdout + done.stderr for done in runs if done.returncode)
+    runs = [partial(_tested, folder, tests[start : start + TOGETHER]) for start in starts]
+    runs += [partial(_audited, folder, part) for part in parts]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        ended = list(pool.map(lambda run: run(), runs))
+    return "".join(done.stdout + done.stderr for done in ended if done.returncode)
 
 
 def failing(folder: Path, catchers: Sequence[str]) -> set[str]:
@@ -172,7 +175,8 @@ def _forked(folder: Path, program: str, arguments: list[str], *, name: str) -> D
 
     What it prints goes beside the copy: a file in a copy would be one of all copies of it.
     """
-    printed = [folder.with_name(f"{folder.name}.{stream}") for stream in ("out", "err")]
+    room = Path(tempfile.mkdtemp(dir=folder.parent))
+    printed = [room / stream for stream in ("out", "err")]
     process = _NURSERY.Process(target=_run_here, args=(folder, program, arguments, printed))
     process.start()
     process.join(PATIENCE)
@@ -182,6 +186,7 @@ def _forked(folder: Path, program: str, arguments: list[str], *, name: str) -> D
     if not ended:
         raise TimeoutError(f"{name} did not end in {PATIENCE} s")
     out, err = (path.read_text(errors="replace") for path in printed)
+    shutil.rmtree(room)
     return subprocess.CompletedProcess([], process.exitcode or 0, out, err)
 
 
