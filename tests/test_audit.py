@@ -179,7 +179,7 @@ def take_a_column_for_the_largest(monkeypatch):
 
 
 WIDTHS = [
-    (forget_rows_of_a_person, PERSONS, "residuals"),
+    pytest.param(forget_rows_of_a_person, PERSONS, "residuals", marks=pytest.mark.slow),
     (forget_rows_of_a_person, PERSONS, "lattice"),
     pytest.param(forget_rows_of_a_person, PERSONS, "neighbours", marks=pytest.mark.slow),
     pytest.param(forget_rows_of_a_person, REPLACED, "residuals", marks=pytest.mark.slow),
@@ -246,8 +246,8 @@ def charge_half(monkeypatch):
 @pytest.mark.parametrize(
     "plant",
     [
-        keep_all_rows,
         charge_at_the_commit,
+        pytest.param(keep_all_rows, marks=pytest.mark.slow),
         pytest.param(answer_in_floats, marks=pytest.mark.slow),
         pytest.param(charge_half, marks=pytest.mark.slow),
     ],

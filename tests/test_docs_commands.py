@@ -20,6 +20,7 @@ def check(page, folder, monkeypatch):
         assert not wrong, f"{page.name}:{step.line}: {step.command}: {wrong}"
 
 
+@pytest.mark.slow
 def test_the_tutorial_prints_what_it_shows(tmp_path, monkeypatch):
     check(DOCS / "tutorial.md", tmp_path, monkeypatch)
 

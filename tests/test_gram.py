@@ -68,6 +68,7 @@ def test_mixtures_are_recognised_at_any_scale():
     assert not is_mixture(np.diag([1.0, 2.0, 1.0]))
 
 
+@pytest.mark.slow
 def test_an_attribute_of_a_million_values_costs_no_dense_matrix():
     n = 1_000_000
     both = Stacked((Identity(n), total(n)))

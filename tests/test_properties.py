@@ -95,7 +95,7 @@ def check_against_everything(workload, noise):
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @given(workload=schemas())
-@settings(checked, max_examples=6)
+@settings(checked, max_examples=4)
 def test_random_schemas_are_planned_no_worse_than_by_any_other_strategy(workload, noise):
     check_against_everything(workload, noise)
 
@@ -147,7 +147,7 @@ def test_every_candidate_is_exact_bounded_and_survives_the_plan_file(workload, n
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @given(workload=workloads(), seed=st.integers(0, 3))
-@settings(checked, max_examples=4)
+@settings(checked, max_examples=2)
 def test_selection_is_deterministic_for_a_seed(workload, noise, seed):
     once, again = (select(workload, noises=[noise], seed=seed)[noise] for _ in range(2))
     assert once.best.name == again.best.name

@@ -47,6 +47,8 @@ MOMENTS = {
     "before the swap": f"dies({WRITE!r}, '_put_in_place')",
     "inside the swap": "dies_renaming('new')",
 }
+EVERY_DAY = {"before the charge", "while counting", "inside the commit's transaction"}
+EVERY_DAY |= {"inside the swap"}
 UNCHARGED = {"before the charge", "inside the charge's transaction"}
 COMMITTED = {"after the commit", *list(MOMENTS)[8:]}
 
@@ -76,7 +78,13 @@ def is_whole(folder="release"):
     return manifest
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    "moment",
+    [
+        moment if moment in EVERY_DAY else pytest.param(moment, marks=pytest.mark.slow)
+        for moment in MOMENTS
+    ],
+)
 def test_a_run_killed_at_any_moment_is_completed_by_the_next_and_charged_once(
     released, moment, record_property
 ):
@@ -124,6 +132,7 @@ def test_a_release_killed_four_times_is_given_up_and_anew_is_paid_anew(town, mon
     assert spent() == "2"
 
 
+@pytest.mark.slow
 def test_twins_at_once_are_one_charge_and_the_same_files(town):
     folders = ("a", "release", "release")
     runs = [start(*EARLIER, "--out", folder) for folder in folders]

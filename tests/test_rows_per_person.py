@@ -344,7 +344,7 @@ def test_synthetic_records_leave_the_number_out(folder):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("noise", ["laplace", pytest.param("gaussian", marks=pytest.mark.slow)])
 def test_the_numbers_err_by_what_is_predicted(tmp_path, noise):
     """By the best strategy, with the data read again each time, as a release reads it."""
     panel(tmp_path / "panel.csv", persons=60)

@@ -77,8 +77,8 @@ def released(strategy, mechanism, workload, x):
 @pytest.mark.parametrize(
     ("name", "noise"),
     [
-        ("one", "laplace"),
         ("one", "gaussian"),
+        pytest.param("one", "laplace", marks=pytest.mark.slow),
         pytest.param("several", "laplace", marks=pytest.mark.slow),
         pytest.param("several", "gaussian", marks=pytest.mark.slow),
         pytest.param("not all shown", "laplace", marks=pytest.mark.slow),
