@@ -44,9 +44,14 @@ def interval_rows(n, bounds):
 
 
 def dense_block(block):
-    """The matrix of a block from its definition: count the predicates that each cell satisfies."""
+    """The matrix of a block from its definition, in numbers of numpy."""
+    return np.array(exact_block(block).tolist()).reshape(block.shape)
+
+
+def exact_block(block):
+    """The same as Python ints: count the predicates that each cell satisfies."""
     if isinstance(block, CellClassBlock):
-        return dense_block(block.inner)[:, classes_of_cells(block.classes)]
+        return exact_block(block.inner)[:, classes_of_cells(block.classes)]
     matrices = [factor.dense().astype(object) for factor in block.factors]  # Python ints: no wrap
     rows = []
     for row in product(*(range(m) for m in block.row_shape)):
@@ -60,7 +65,7 @@ def dense_block(block):
                 enough = sum(hit for hit, counted in pairs if counted) >= block.at_least
                 cells.append(int(enough and all(hit for hit, counted in pairs if not counted)))
         rows.append(cells)
-    return np.array(rows).reshape(-1, math.prod(block.shape_of_domain))
+    return np.array(rows, dtype=object).reshape(-1, math.prod(block.shape_of_domain))
 
 
 def classes_of_cells(classes):
@@ -84,7 +89,7 @@ def dense_workload(workload):
 
 def dense_strategy(measurements):
     """The measured queries as an object array of exact Python ints."""
-    return np.vstack([m.weight * dense_block(m.block).astype(object) for m in measurements])
+    return np.vstack([m.weight * exact_block(m.block) for m in measurements])
 
 
 def coefficients(strategy, W, position=None):

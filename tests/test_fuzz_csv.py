@@ -20,6 +20,7 @@ HINTS = (
     r"it begins as UTF-16 does: set `file: \{encoding: utf-16\}` in the spec"
     r"|(semicolon|tab|pipe)s separate them: "
     r"set `file: \{delimiter: (\";\"|tab|\"\|\")\}` in the spec"
+    r"|it is gzip: give it the suffix \.gz"
 )
 REFUSALS = re.compile(
     r"dpquery: data\.csv: the first line is not a header of comma-separated column names in UTF-8; "

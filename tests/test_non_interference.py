@@ -31,7 +31,7 @@ EVERYTHING = (
     Step("release data.csv --epsilon 0.5 --release-number 2 --out second"),
     Step("release data.csv --epsilon 0.25 --out second --replace"),
     Step("release data.csv --epsilon 2 --out dear", crash=f"{CURATOR}.draw", code=70),
-    Step("release data.csv --epsilon 3 --out dear", code=3),
+    Step("release data.csv --epsilon 4 --out dear", code=3),
     Step("answer release workload.yaml --confidence 0.9"),
     Step("answer release more.yaml --out more --json"),
     Step("error-report"),

@@ -60,6 +60,7 @@ def test_a_failing_section_ends_in_exit_code_1_and_says_how_to_run_it_alone(caps
     assert trust.trust(["a", "x"], {"a": outcome("a"), "x": failed}.__getitem__) == 1
     printed = capsys.readouterr().out
     assert "1 FAILED" in printed
+    assert "\n  | no\n" in printed
     assert "pytest -m '' \"tests/test_x.py::test_d[y]\"" in printed
     assert trust.trust(["a"], outcome) == 0
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
@@ -46,49 +47,57 @@ PATTERNS = (
 AUDIT = "dpquery audit"
 # What must be there, with the CPU seconds that it last took, to begin with the longest.
 SECONDS = {
-    "test_mutants.py": 283,
-    "test_audit.py": 84,
-    AUDIT: 68,
-    "test_stability.py": 60,
-    "test_crashes.py": 57,
-    "test_non_interference.py": 51,
-    "test_fuzz_release.py": 39,
-    "test_ledger_races.py": 38,
-    "test_non_interference_processes.py": 38,
-    "test_audit_rap.py": 33,
-    "test_fuzz_plan.py": 33,
-    "test_release_protocol.py": 27,
-    "test_fuzz_csv.py": 22,
-    "test_fuzz_spec_bytes.py": 19,
-    "test_fuzz_ledger_damage.py": 18,
-    "test_crashes_rap.py": 17,
-    "test_fuzz_spec.py": 15,
-    "test_bulk_noise.py": 13,
-    "test_threats.py": 11,
-    "test_fuzz_ledger_histories.py": 9,
-    "test_ledger_storage.py": 9,
-    "test_accounting_others.py": 6,
-    "test_fuzz_arguments.py": 6,
-    "test_noise.py": 6,
-    "test_audit_surroundings.py": 5,
-    "test_bad_input.py": 5,
-    "test_ledger_parent_commands.py": 5,
-    "test_non_interference_failures.py": 5,
-    "test_selection.py": 5,
-    "test_ledger_witness.py": 4,
-    "test_supply.py": 4,
-    "test_audit_statistics.py": 3,
-    "test_hostile_plans.py": 3,
-    "test_ledger.py": 3,
-    "test_accounting.py": 2,
-    "test_adaptive_costs.py": 2,
-    "test_adaptive_resumed.py": 2,
-    "test_adaptive_rounds.py": 2,
-    "test_ledger_parent_history.py": 2,
-    "test_ledger_place.py": 2,
-    "test_ledger_tamper.py": 2,
-    "test_ledger_parent.py": 1,
-    "test_ledger_parent_races.py": 1,
+    "test_mutants.py": 1759,
+    "test_stability.py": 378,
+    "test_fuzz_answers.py": 350,
+    "test_audit.py": 335,
+    AUDIT: 304,
+    "test_non_interference.py": 232,
+    "test_crashes.py": 157,
+    "test_fuzz_plan.py": 147,
+    "test_fuzz_csv.py": 128,
+    "test_ledger_races.py": 111,
+    "test_audit_rap.py": 108,
+    "test_fuzz_release.py": 104,
+    "test_non_interference_processes.py": 100,
+    "test_release_protocol.py": 78,
+    "test_non_interference_sources.py": 77,
+    "test_fuzz_spec_bytes.py": 55,
+    "test_fuzz_sensitivity.py": 54,
+    "test_fuzz_ledger_damage.py": 48,
+    "test_bulk_noise.py": 43,
+    "test_crashes_rap.py": 42,
+    "test_fuzz_spec.py": 37,
+    "test_threats.py": 36,
+    "test_fuzz_ledger_histories.py": 29,
+    "test_ledger_storage.py": 24,
+    "test_fuzz_arguments.py": 22,
+    "test_bad_input.py": 21,
+    "test_accounting_others.py": 19,
+    "test_non_interference_failures.py": 17,
+    "test_selection.py": 17,
+    "test_supply.py": 17,
+    "test_audit_surroundings.py": 15,
+    "test_ledger_parent_commands.py": 15,
+    "test_audit_readers.py": 13,
+    "test_noise.py": 13,
+    "test_rounded_noise.py": 12,
+    "test_ledger_witness.py": 11,
+    "test_solution_check.py": 11,
+    "test_audit_count.py": 10,
+    "test_audit_statistics.py": 10,
+    "test_hostile_plans.py": 10,
+    "test_ledger_status.py": 10,
+    "test_ledger.py": 7,
+    "test_ledger_place.py": 7,
+    "test_accounting.py": 6,
+    "test_adaptive_resumed.py": 6,
+    "test_adaptive_rounds.py": 6,
+    "test_adaptive_costs.py": 5,
+    "test_ledger_parent_history.py": 5,
+    "test_ledger_tamper.py": 5,
+    "test_ledger_parent.py": 4,
+    "test_ledger_parent_races.py": 4,
 }
 # Servers of forked processes outlive whoever started them by a moment. Their CPU seconds count too.
 HEIR = """\
@@ -114,10 +123,11 @@ LIMIT = 60 * 60
 
 @dataclass(frozen=True)
 class Failure:
-    """What failed, and the command that runs it alone."""
+    """What failed, the command that runs it alone, and the first of what it said."""
 
     name: str
     command: str
+    said: str = ""
 
 
 @dataclass(frozen=True)
@@ -224,9 +234,9 @@ def of_tests(section: str, report: str, *, code: int | None, seconds: float) -> 
         skipped += case.find("skipped") is not None
         for recorded in case.iter("property"):
             tallies[recorded.get("name", "")] += int(float(recorded.get("value", "0")))
-        if case.find("failure") is not None or case.find("error") is not None:
-            name = case.get("name", "")
-            failures.append(Failure(name, f"pytest -m '' \"tests/{section}::{name}\""))
+        for failed in (*case.iter("failure"), *case.iter("error")):
+            name, said = case.get("name", ""), failed.get("message", "")[:1000]
+            failures.append(Failure(name, f"pytest -m '' \"tests/{section}::{name}\"", said))
     if code is None or (code and not failures):
         failures.append(Failure(_ending(code), f"pytest -m '' tests/{section}"))
     return Outcome(section, len(cases) - skipped, skipped, tallies, seconds, tuple(failures))
@@ -275,6 +285,8 @@ def verdict(outcomes: Sequence[Outcome]) -> int:
     failures = total(outcomes).failures
     for failure in failures:
         print(f"\nFAILED: {failure.name}\n  run it alone: {failure.command}")
+        if failure.said:
+            print(indent(failure.said, "  | "))
     return 1 if failures else 0
 
 

@@ -153,13 +153,24 @@ CASES = (
         Fraction(1, 3),
     ),
     Case(
-        "two sets of ranges",
+        "prefixes along either side",
         _spec(
             "a: {range: [0, 47]}, b: {range: [0, 47]}",
-            "product: {a: all-ranges}",
-            "product: {b: all-ranges, a: {groups: {low: [0, 1, 2]}}}",
+            "product: {a: prefix, b: identity}",
+            "product: {a: identity, b: prefix}",
             privacy=_ROWS,
             accounting="gdp",
+        ),
+        "gaussian",
+    ),
+    Case(
+        "tables of two attributes",
+        _spec(
+            "a: {range: [0, 4]}, b: {range: [0, 2]}, c: boolean",
+            "product: {a: identity, b: identity}",
+            "product: {a: identity, c: identity}",
+            "product: {b: identity, c: identity}",
+            privacy=_ROWS,
         ),
         "gaussian",
     ),

@@ -9,7 +9,7 @@ from scipy.stats import poisson
 from dpquery.arrays import Floats, Ints
 from dpquery.audit.statistics import NoiseDistribution, combined
 
-_MOST_PAIRED = 40  # rows of which every pair is looked at
+_MOST_PAIRED = 200  # rows of which every pair is looked at
 _LEAST_TERMS = 200  # of a sum, for its law to be normal as far out as ALPHA
 _MOST_EXPECTED = 5.0  # coincidences, for their number to be Poisson
 
