@@ -122,6 +122,7 @@ def plan(
         time_limit=time_limit,
         jobs=jobs,
         change=record_change(spec),
+        items=compiled.items,
         flaw_of=solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta),
     )
     chosen = tuple(planned(selection, spec, compiled) for selection in selections.values())

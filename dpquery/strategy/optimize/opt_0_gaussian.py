@@ -18,7 +18,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_DENSE_CLASSES
 from dpquery.operators.factors import Dense
 from dpquery.operators.gram import Matrix, Mixture, array_of, classes
-from dpquery.progress import report_progress
+from dpquery.progress import time_left
 from dpquery.strategy.algebra.eigenvalues import above_rounding, eigh
 from dpquery.strategy.algebra.tridiagonal import TridiagonalInverse
 from dpquery.strategy.optimize.factor_selection import FactorSelection
@@ -77,8 +77,8 @@ def optimum(
         bound = max(bound, (total * (1 - root.error)) ** 2 / float(v.sum()))
         loss = peak * total / (1 - root.error) ** 2
         best = DualPoint(v, peak, loss, bound) if loss < best.loss else best
-        report_progress(f"OPT_0 round {iteration + 1}: loss {best.loss:.6g}, at least {bound:.6g}")
-        if best.loss <= bound * (1 + gap):
+        words = f"OPT_0 round {iteration + 1}: loss {best.loss:.6g}, at least {bound:.6g}"
+        if best.loss <= bound * (1 + gap) or not time_left(words):
             break
         v = diagonal / diagonal.mean()
     return DualPoint(best.v, best.peak, best.loss, bound)
@@ -148,7 +148,8 @@ def _dense(V: Matrix, start: Floats | None, max_iterations: int) -> FactorSelect
         bound = max(bound, float(roots.sum() ** 2 / v.sum()))
         if value < loss:
             loss, point = value, (v, U, floored, peak)
-        report_progress(f"OPT_0 round {iterations}: loss {loss:.6g}, at least {bound:.6g}")
+        if not time_left(f"OPT_0 round {iterations}: loss {loss:.6g}, at least {bound:.6g}"):
+            break
         v = diagonal / diagonal.mean()
     v, U, floored, peak = point
     X = (U * floored) @ U.T / np.sqrt(v[:, None] * v) / peak

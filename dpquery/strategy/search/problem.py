@@ -39,6 +39,7 @@ class Problem:
         least_score: the least score of a goal that a candidate has reached so far.
         before: what was selected for other weights of the same questions, to start from.
         change: what one record does between neighbours.
+        items: the places of the blocks of every item; none where blocks are items.
     """
 
     workload: Workload
@@ -48,6 +49,7 @@ class Problem:
     least_score: float = math.inf
     before: Strategy | None = None
     change: RecordChange = "enters"
+    items: tuple[Sequence[int], ...] = ()
 
     @cached_property
     def product(self) -> ProductSelection:

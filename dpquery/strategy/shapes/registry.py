@@ -1,5 +1,6 @@
 """The shapes of strategies, by the name that a plan calls them."""
 
+from dpquery.strategy.shapes.coarser import CoarserStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
@@ -17,5 +18,6 @@ SHAPES: dict[str, type[Strategy]] = {
         UnionStrategy,
         QuadTreeStrategy,
         DirectStrategy,
+        CoarserStrategy,
     )
 }
