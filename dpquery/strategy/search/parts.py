@@ -21,12 +21,17 @@ from dpquery.strategy.errors.expected_error import weighted_queries
 from dpquery.strategy.optimize.block_groups import exponent
 from dpquery.strategy.optimize.opt_union import BlockGroups
 from dpquery.strategy.search.attempts import Candidate, attempt, best_of, not_needed
-from dpquery.strategy.search.candidates import CANDIDATES, QUICK, side_by_side
+from dpquery.strategy.search.candidates import BASELINES, CANDIDATES, side_by_side
 from dpquery.strategy.search.problem import Problem, Proposal, check_cells
 from dpquery.strategy.shapes.coarser import CoarserStrategy
 from dpquery.strategy.shapes.strategies import Strategy
 
 MAX_PARTS = 64  # groups of one division that are planned
+BOUND_BUDGET = 4e9  # floating point operations for the bound on a part: about a third of a second
+LIKELY = {name: k for k, name in enumerate(("Identity", "Workload", "OPT_R", "OPT_x"))}
+BASELINE_NAMES = {name for name, _ in BASELINES}
+WIDE = 512  # classes of an attribute from which on the longest searches are left to the whole
+LONGEST = {"OPT_H", "OPT_F", "OPT_+"}
 BlockGroup = tuple[int, ...]
 
 
@@ -130,7 +135,7 @@ class _Plans:
             problem = Problem(
                 workload, V, self.problem.noise, self.problem.seed, change=self.problem.change
             )
-            bound = lower_bound(V, problem.change)
+            bound = lower_bound(V, problem.change, BOUND_BUDGET)
             self.parts[group] = _Part(problem, classes, 0.0 if bound is None else bound.loss)
         return self.parts[group]
 
@@ -171,11 +176,17 @@ class _Plans:
 
 
 def _best_alone(problem: Problem, least: float, tables: int) -> Candidate:
-    """Return the best of all candidates, of those that are quick where there is no time left."""
+    """Return the best of all candidates; of the baselines, where there is no time left.
+
+    Those that most often are proven to be best come first.
+    """
     candidates: list[Candidate] = []
-    for number, (name, build) in enumerate(CANDIDATES):
-        if number >= QUICK and not time_left(f"a part of {tables} tables: {name}"):
-            break
-        if not candidates or not not_needed(best_of(candidates), least):
+    wide = max(problem.workload.shape_of_domain) > WIDE
+    order = sorted(CANDIDATES, key=lambda pair: LIKELY.get(pair[0], len(LIKELY)))
+    for name, build in order:
+        in_time = time_left(f"a part of {tables} tables: {name}")
+        if (in_time and not (wide and name in LONGEST)) or name in BASELINE_NAMES:
             candidates.append(attempt(name, build, problem))
+            if not_needed(best_of(candidates), least):
+                break
     return best_of(candidates)
