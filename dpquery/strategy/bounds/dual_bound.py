@@ -28,6 +28,7 @@ Sector = tuple[tuple[int, int], ...]
 """(attribute, kind) for the attributes that are at zero-sum vectors of a kind."""
 
 MAX_SECTORS = 1 << 16  # sectors of all terms together
+LARGEST_COMPARED = 1 << 24  # entries of an attribute's matrices in which orbits are looked for
 BUDGET = 6e10  # floating point operations: some 4 CPU seconds
 SECTOR_OVERHEAD = 1.5e6  # of a sector, in the same unit
 DUAL_ROUNDS = 30
@@ -53,10 +54,12 @@ def dual_bound(gram: Gram, budget: float = BUDGET) -> float | None:
         gram: of the workload.
         budget: floating point operations that it may take.
     """
-    shapes = zip(gram.shape_of_domain, gram.matrices, strict=True)
-    if any(_cost(n) > budget / 8 and not all(map(is_mixture, matrices)) for n, matrices in shapes):
-        return None
+    for n, matrices in zip(gram.shape_of_domain, gram.matrices, strict=True):
+        if len(matrices) * n**2 > LARGEST_COMPARED and not all(map(is_mixture, matrices)):
+            return None
     orbits = [orbits_of(matrices) for matrices in gram.matrices]
+    if any(_cost(len(orbit_set.sizes)) > budget / 8 for orbit_set in orbits):
+        return None
     if _count_sectors(gram, orbits) > MAX_SECTORS:
         return None
     spent = sum(3 * len(orbit_set.levels) * _cost(len(orbit_set.sizes)) for orbit_set in orbits)

@@ -17,6 +17,7 @@ from functools import partial
 import numpy as np
 
 from dpquery.arrays import Floats
+from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import product
 from dpquery.operators.gram import Gram, array_of, is_mixture, total_sum, trace
 from dpquery.progress import time_left
@@ -87,6 +88,8 @@ class ResidualProblem:
         S = np.maximum(self.blocks.sums(c), 0.0) * self.paid
         root = np.sqrt(S)
         total = float(root.sum())
+        if total <= 0:
+            raise UnsupportedWorkloadError("nothing but the total is asked for, and it is free")
         by_sums = np.divide(1.0, root * total, out=np.zeros_like(root), where=root > 0)
         by_c = self.blocks.gradient(c, by_sums)
         pieces = []
