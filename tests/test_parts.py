@@ -70,7 +70,7 @@ def test_parts_are_planned_over_the_codes_that_they_tell_apart(noise):
     strategy = candidate.proposal.strategy
     coarse = [part for part in strategy.parts if part.kind == "coarser"]
     assert {part.inner.shape for part in coarse} >= {(3, 1, 8)}
-    A, W = dense_strategy(strategy.measurements), dense_workload(GEOGRAPHY)
+    A, (W, _) = dense_strategy(strategy.measurements), dense_workload(GEOGRAPHY)
     norms = np.abs(A).sum(axis=0) if noise == "laplace" else (A**2).sum(axis=0)
     assert sensitivity(strategy.measurements, noise) == norms.max()
     x = np.random.default_rng(0).integers(0, 50, A.shape[1]).astype(float)
