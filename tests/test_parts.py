@@ -12,7 +12,7 @@ from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.factors import Groups, Identity, total
 from dpquery.operators.gram import gram
-from dpquery.operators.merged import Merged, coarsest_classes, workload_over_classes
+from dpquery.operators.merged import Spread, coarsest_classes, workload_over_classes
 from dpquery.operators.ranges import Prefix
 from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.reconstruction.least_squares import reconstruct
@@ -21,7 +21,7 @@ from dpquery.strategy.errors.expected_error import weighted_queries
 from dpquery.strategy.search.attempts import attempt
 from dpquery.strategy.search.parts import divisions_of, parts_candidate
 from dpquery.strategy.search.problem import Problem
-from dpquery.strategy.search.select import PARTS, select
+from dpquery.strategy.search.select import PARTS_NAME, select
 from dpquery.strategy.shapes.sensitivity import sensitivity
 
 STATES = Groups.of(tuple(tuple(range(4 * k, 4 * k + 4)) for k in range(3)), 12)
@@ -41,7 +41,7 @@ ITEMS = ((0, 1), (2,))
 @cache
 def parts_of(noise, change="enters"):
     problem = Problem(GEOGRAPHY, gram(GEOGRAPHY), noise, 0, change=change, items=ITEMS)
-    return attempt(PARTS, parts_candidate, problem)
+    return attempt(PARTS_NAME, parts_candidate, problem)
 
 
 def split_of_plans(workload, noise, change):
@@ -134,13 +134,13 @@ def test_divisions_are_items_and_items_whose_attributes_another_one_has():
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_out_of_time_the_parts_are_planned_by_what_is_quick(noise):
     selection = select(GEOGRAPHY, noises=[noise], time_limit=0, items=ITEMS)[noise]
-    parts = next(candidate for candidate in selection.candidates if candidate.name == PARTS)
+    parts = next(candidate for candidate in selection.candidates if candidate.name == PARTS_NAME)
     assert parts.error is not None or "cannot beat" in parts.reason
 
 
 def test_a_spread_factor_is_its_dense_twin():
     classes = np.array([0, 0, 1, 2, 2, 2])
-    factor, inner = Merged(Prefix(3), classes), Prefix(3)
+    factor, inner = Spread(Prefix(3), classes), Prefix(3)
     dense = inner.dense()[:, classes]
     rng = np.random.default_rng(0)
     X, Y = rng.integers(0, 9, (6, 2)), rng.integers(0, 9, (3, 2))

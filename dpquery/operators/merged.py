@@ -25,7 +25,7 @@ PROBED_ROWS = 1 << 22  # of a factor: one with more is taken to tell all codes a
 _PROBES = 2  # random sums of rows by which columns are compared, of 64 bits each
 
 
-class Merged(Factor):
+class Spread(Factor):
     """A factor over classes, spread over their codes: column j is column classes[j] of `inner`."""
 
     def __init__(self, inner: Factor, classes: Ints) -> None:
@@ -75,7 +75,7 @@ class Merged(Factor):
         return self.inner.quadratic(self._summed(self._summed(M).T))
 
 
-def classes_of(factors: Sequence[Factor], n: int) -> Ints:
+def told_apart(factors: Sequence[Factor], n: int) -> Ints:
     """Return a class for each of n codes: codes of one class have equal columns in all factors.
 
     Classes are numbered by their first codes. Columns are compared by random sums of their rows,
@@ -145,7 +145,7 @@ def block_over_codes(block: Block, classes: Sequence[Ints]) -> Block:
 def _over_codes(factor: Factor, classes: Ints) -> Factor:
     if isinstance(factor, Ones):
         return Ones(factor.shape[0], len(classes))
-    return factor if factor.shape[1] == len(classes) else Merged(factor, classes)
+    return factor if factor.shape[1] == len(classes) else Spread(factor, classes)
 
 
 def coarsest_classes(workload: Workload) -> tuple[Ints, ...]:
@@ -155,7 +155,7 @@ def coarsest_classes(workload: Workload) -> tuple[Ints, ...]:
         for i, factor in zip(block.attributes, block.factors, strict=True):
             factors[i][factor.key] = factor
     return tuple(
-        classes_of(list(by_key.values()), n)
+        told_apart(list(by_key.values()), n)
         for n, by_key in zip(workload.shape_of_domain, factors, strict=True)
     )
 

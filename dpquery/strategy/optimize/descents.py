@@ -7,13 +7,13 @@ from scipy.optimize import OptimizeResult, minimize
 from dpquery.arrays import Floats
 from dpquery.progress import time_left
 
-Objective = Callable[[Floats], tuple[float, Floats]]
+Descended = Callable[[Floats], tuple[float, Floats]]
 """A value and its gradient."""
 Limits = Sequence[tuple[float | None, float | None]]
 
 
 def descend(
-    objective: Objective,
+    objective: Descended,
     start: Floats,
     *,
     words: Callable[[float], str],

@@ -201,7 +201,7 @@ BASELINES: tuple[tuple[str, Callable[[Problem], Proposal]], ...] = (
     ("Quad-tree", range_baselines.quad_tree),
     ("Quad-tree+", range_baselines.budgeted_quad_tree),
 )
-QUICK = len(BASELINES)  # candidates that are tried whatever the clock says
+QUICK_CANDIDATES = len(BASELINES)  # candidates that are tried whatever the clock says
 CANDIDATES: tuple[tuple[str, Callable[[Problem], Proposal]], ...] = (
     *BASELINES,
     ("OPT_H", range_baselines.opt_h),

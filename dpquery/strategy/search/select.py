@@ -30,7 +30,7 @@ from dpquery.strategy.search.attempts import (
     best_of,
     not_needed,
 )
-from dpquery.strategy.search.candidates import CANDIDATES, QUICK
+from dpquery.strategy.search.candidates import CANDIDATES, QUICK_CANDIDATES
 from dpquery.strategy.search.goal_candidates import SETTLED, goal_bound, goal_candidates
 from dpquery.strategy.search.parts import parts_candidate
 from dpquery.strategy.search.problem import Problem
@@ -38,7 +38,7 @@ from dpquery.strategy.shapes.strategies import Strategy
 
 LONG_ATTRIBUTE, LONG_WORKLOAD = 128, 64  # classes of an attribute, blocks: seconds of search
 LEFT_OUT = "left out: "
-PARTS = "Parts"
+PARTS_NAME = "Parts"
 FIRST_LONG = "OPT_x"  # the first of the candidates that may take minutes: the parts go before it
 Flaw = Callable[[Strategy], str]
 """What is wrong with the answers that a strategy would give, in words; nothing if it is sound."""
@@ -52,7 +52,7 @@ def unchecked(strategy: Strategy) -> str:
 def _compared() -> tuple[Named, ...]:
     """Return all candidates in the order in which they are tried."""
     place = [name for name, _ in CANDIDATES].index(FIRST_LONG)
-    return (*CANDIDATES[:place], (PARTS, parts_candidate), *CANDIDATES[place:])
+    return (*CANDIDATES[:place], (PARTS_NAME, parts_candidate), *CANDIDATES[place:])
 
 
 COMPARED = _compared()
@@ -186,9 +186,9 @@ class _Search:
         candidates: list[Candidate] = []
         for number, (name, build) in enumerate(COMPARED):
             in_time = time_left(name)
-            if number >= QUICK:
+            if number >= QUICK_CANDIDATES:
                 candidates, reason = self._settled(candidates)
-                if not (reason or in_time or name == PARTS):
+                if not (reason or in_time or name == PARTS_NAME):
                     reason = f"{NOT_TRIED}{self.time_limit:g} CPU seconds were over before"
                 if reason:
                     candidates.append(Candidate(name, None, None, reason, stopped=not in_time))
@@ -211,11 +211,11 @@ class _Search:
 
 def _with_what_is_known(problem: Problem, name: str, candidates: Sequence[Candidate]) -> Problem:
     """Return the problem with what others have reached, for the parts and for OPT_+."""
-    if name == PARTS:
+    if name == PARTS_NAME:
         errors = [candidate.error for candidate in candidates if candidate.error]
         least = min((error.weighted_rmse for error in errors), default=math.inf)
         return replace(problem, least_score=least)
-    known = [c.proposal.strategy for c in candidates if c.name == PARTS and c.proposal]
+    known = [c.proposal.strategy for c in candidates if c.name == PARTS_NAME and c.proposal]
     return replace(problem, before=known[0]) if known and name == "OPT_+" else problem
 
 

@@ -15,7 +15,7 @@ from dpquery.operators.factors import Factor
 from dpquery.operators.merged import (
     block_over_classes,
     block_over_codes,
-    classes_of,
+    told_apart,
     workload_over_classes,
 )
 from dpquery.strategy.algebra.row_sums import RowSums
@@ -61,7 +61,7 @@ class CoarserStrategy(Strategy):
         """Return a block over the classes; None where it tells codes of one apart."""
         for i, factor in zip(block.attributes, block.factors, strict=True):
             codes = self.classes[i]
-            apart = classes_of([factor], len(codes))
+            apart = told_apart([factor], len(codes))
             _, first = np.unique(codes, return_index=True)
             if not np.array_equal(apart[first][codes], apart):
                 return None

@@ -13,7 +13,7 @@ import numpy as np
 from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.operators.factors import ROW_CHUNK, Centered, Factor, Identity, Ones, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
-from dpquery.operators.merged import Merged
+from dpquery.operators.merged import Spread
 from dpquery.strategy.shapes.factor_norms import factor_norms
 
 LISTED_CODES = 2048  # codes of a factor whose overlaps are all worked out
@@ -64,7 +64,7 @@ def _overlaps(factor: Factor, power: int) -> Overlaps:
         case _:
             pass
     listed = n <= LISTED_CODES
-    if isinstance(factor, Merged):
+    if isinstance(factor, Spread):
         return _of_classes(factor, power, listed=listed)
     if isinstance(factor, Hierarchy):
         matrix = _of_levels(factor, power, np.arange(n) if listed else np.array([0, n - 1]))
@@ -85,7 +85,7 @@ def _overlaps(factor: Factor, power: int) -> Overlaps:
     return Overlaps(-max(factor_norms(factor, power)))  # by Cauchy and Schwarz
 
 
-def _of_classes(factor: Merged, power: int, *, listed: bool) -> Overlaps:
+def _of_classes(factor: Spread, power: int, *, listed: bool) -> Overlaps:
     """Return overlaps of the columns of classes; codes of one class have equal columns."""
     m, norms = factor.inner.shape[1], factor_norms(factor.inner, power)
     if m == 1:
