@@ -125,9 +125,8 @@ def plan(
         flaw_of=solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta),
     )
     chosen = tuple(planned(selection, spec, compiled) for selection in selections.values())
-    named = Path(spec_path).name, spec.text, spec.files
+    named, terms = (Path(spec_path).name, spec.text, spec.files), Terms(shown, at_delta, points)
     complete = Plan(__version__, *named, minimised, goals, seed, chosen)
-    terms = Terms(shown, at_delta, points)
     counted = counted or by_noise(complete, spec, compiled.workload, terms)
     reported = _Reporter(funds, spec, compiled.workload, terms)
     report = reported(complete, counted)
