@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from dpquery.exceptions import OutOfTimeError
+
 Reporter = Callable[[str], None]
 """Takes a line that says what is being done."""
 
@@ -73,6 +75,18 @@ class Work:
         """Report the share of the work that is done, from 0 to 1, about."""
         self._done = max(self._done, min(share, 1.0))
         report_progress(self._words, self._done)
+
+
+def time_left(words: str) -> bool:
+    """Report what is being done, and return whether there is time for more of it.
+
+    For work that has something to hand over whenever it is stopped.
+    """
+    try:
+        report_progress(words)
+    except OutOfTimeError:
+        return False
+    return True
 
 
 def report_progress(words: str, share: float | None = None) -> None:

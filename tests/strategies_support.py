@@ -91,7 +91,9 @@ def coefficients(strategy, W, position=None):
     """C with answers C y by least squares: W (A'A)^+ A'; by parts where a union is too large."""
     measurements = strategy.measurements
     if isinstance(strategy, UnionStrategy) and strategy.joint is None:
-        measurements = [measurements[strategy.part_of(position)]]
+        k = strategy.served[position][0]
+        start = sum(len(part.measurements) for part in strategy.parts[:k])
+        measurements = measurements[start : start + len(strategy.parts[k].measurements)]
     A = dense_strategy(measurements).astype(float)
     return W @ np.linalg.pinv(A / np.abs(A).max(), rcond=1e-10) / np.abs(A).max()
 

@@ -37,7 +37,8 @@ from dpquery.strategy.record_changes import RecordChange
 from dpquery.strategy.shapes.strategies import Strategy
 
 if TYPE_CHECKING:
-    from dpquery.strategy.search.select import Candidate, Selection
+    from dpquery.strategy.search.attempts import Candidate
+    from dpquery.strategy.search.select import Selection
 
 _ROUNDING = 1e-3  # of figures that another processor worked out
 CURVE = tuple(Fraction(n, 100) for n in (10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000))

@@ -21,6 +21,7 @@ from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.plan_report import PlanReport
 from dpquery.releases.formatting import count, figure, percent, rows_counted
 from dpquery.spec.model import Spec
+from dpquery.strategy.search.attempts import NOT_TRIED
 from dpquery.strategy.search.candidates import BASELINES
 from dpquery.strategy.search.select import LEFT_OUT
 
@@ -264,8 +265,8 @@ def _noise_json(priced: SelectionAtBudget) -> dict[str, object]:
 
 
 def _says_all(candidate: CandidateFigures) -> bool:
-    """Return whether the reason needs no words before it: not finished, or left out."""
-    return candidate.stopped or candidate.reason.startswith(LEFT_OUT)
+    """Return whether the reason needs no words before it: not finished, not tried, or left out."""
+    return candidate.stopped or candidate.reason.startswith((LEFT_OUT, NOT_TRIED))
 
 
 def _candidate_row(

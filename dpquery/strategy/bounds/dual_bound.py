@@ -21,13 +21,14 @@ import numpy as np
 from dpquery.arrays import Floats, Numbers
 from dpquery.operators.gram import Gram, is_mixture, is_of_values
 from dpquery.strategy.algebra.eigenvalues import above_rounding
-from dpquery.strategy.bounds.interchangeable_codes import Orbits, WeightedOrbits, orbits_of
+from dpquery.strategy.algebra.interchangeable_codes import Orbits, WeightedOrbits, orbits_of
 from dpquery.strategy.bounds.root_trace import DECOMPOSITION, KroneckerSum, root_trace
 
 Sector = tuple[tuple[int, int], ...]
 """(attribute, kind) for the attributes that are at zero-sum vectors of a kind."""
 
 MAX_SECTORS = 1 << 16  # sectors of all terms together
+LARGEST_COMPARED = 1 << 24  # entries of an attribute's matrices in which orbits are looked for
 BUDGET = 6e10  # floating point operations: some 4 CPU seconds
 SECTOR_OVERHEAD = 1.5e6  # of a sector, in the same unit
 DUAL_ROUNDS = 30
@@ -46,27 +47,34 @@ class _Point:
     cost: float
 
 
-def dual_bound(gram: Gram) -> float | None:
-    """Return a lower bound on the loss of every strategy; None where it takes too long."""
-    shapes = zip(gram.shape_of_domain, gram.matrices, strict=True)
-    if any(_cost(n) > BUDGET / 8 and not all(map(is_mixture, matrices)) for n, matrices in shapes):
-        return None
+def dual_bound(gram: Gram, budget: float = BUDGET) -> float | None:
+    """Return a lower bound on the loss of every strategy; None where it takes too long.
+
+    Args:
+        gram: of the workload.
+        budget: floating point operations that it may take.
+    """
+    for n, matrices in zip(gram.shape_of_domain, gram.matrices, strict=True):
+        if len(matrices) * n**2 > LARGEST_COMPARED and not all(map(is_mixture, matrices)):
+            return None
     orbits = [orbits_of(matrices) for matrices in gram.matrices]
+    if any(_cost(len(orbit_set.sizes)) > budget / 8 for orbit_set in orbits):
+        return None
     if _count_sectors(gram, orbits) > MAX_SECTORS:
         return None
     spent = sum(3 * len(orbit_set.levels) * _cost(len(orbit_set.sizes)) for orbit_set in orbits)
     vs, best = _uniform(orbits), None
-    if spent < BUDGET / 2:
-        vs = _product_duals(gram, orbits)
+    if spent < budget / 2:
+        vs = _product_duals(gram, orbits, budget)
     of_values = all(is_of_values(V) for matrices in gram.matrices for V in matrices)
     for _ in range(VALUE_ROUNDS if of_values else DUAL_ROUNDS):
-        point = _evaluate(gram, orbits, vs)
+        point = _evaluate(gram, orbits, vs, budget)
         if point is None:
             break
         spent += point.cost
         gain = math.inf if best is None else point.loss / best - 1
         best = point.loss if best is None else max(best, point.loss)
-        if gain < ENOUGH or spent + point.cost > BUDGET:
+        if gain < ENOUGH or spent + point.cost > budget:
             break
         vs = [_climbed(v, m) for v, m in zip(vs, point.masses, strict=True)]
     return None if best is None else float(best) * (1 - DUAL_SAFETY)
@@ -88,7 +96,9 @@ def _count_sectors(gram: Gram, orbits: Sequence[Orbits]) -> int:
     return sum(math.prod(row) for row in rows)
 
 
-def _evaluate(gram: Gram, orbits: Sequence[Orbits], vs: Sequence[Floats]) -> _Point | None:
+def _evaluate(
+    gram: Gram, orbits: Sequence[Orbits], vs: Sequence[Floats], budget: float
+) -> _Point | None:
     """Return the bound at v = kron_i vs[i]; None where it takes too long."""
     attributes = [WeightedOrbits(orbit_set, v) for orbit_set, v in zip(orbits, vs, strict=True)]
     masses = [np.zeros(len(attribute.sizes)) for attribute in attributes]
@@ -96,7 +106,7 @@ def _evaluate(gram: Gram, orbits: Sequence[Orbits], vs: Sequence[Floats]) -> _Po
     for sector, terms in _sectors(gram, attributes).items():
         kinds = {i: attributes[i].kinds[k] for i, k in sector}
         count = math.prod(float(kind.roots.sum()) for kind in kinds.values())
-        trace = root_trace(terms, attributes, BUDGET - cost)
+        trace = root_trace(terms, attributes, budget - cost)
         if trace is None:
             return None
         cost += trace.cost + SECTOR_OVERHEAD
@@ -139,7 +149,7 @@ def _sectors(gram: Gram, attributes: Sequence[WeightedOrbits]) -> dict[Sector, K
     return sums
 
 
-def _product_duals(gram: Gram, orbits: Sequence[Orbits]) -> list[Floats]:
+def _product_duals(gram: Gram, orbits: Sequence[Orbits], budget: float) -> list[Floats]:
     """Return for each attribute the dual of its surrogate Gram, as OPT_x has it.
 
     The other attributes enter as the square of tr((D V D)^(1/2)), the bound on their own loss.
@@ -153,7 +163,7 @@ def _product_duals(gram: Gram, orbits: Sequence[Orbits]) -> list[Floats]:
         factors[:, i] = 1.0
         weights = gram.weights * factors.prod(axis=1)
         surrogate = np.bincount(gram.index[:, i], weights, minlength=len(orbit_set.levels))
-        rounds = int(0.05 * BUDGET / _cost(len(orbit_set.sizes)))
+        rounds = int(0.05 * budget / _cost(len(orbit_set.sizes)))
         for _ in range(min(max(rounds, 1), DUAL_ROUNDS // 2)):
             mass = _root_masses(orbit_set, vs[i], surrogate)
             vs[i] = _climbed(vs[i], mass / (orbit_set.sizes * mass.sum()))

@@ -26,7 +26,7 @@ from dpquery.strategy.algebra.eigenvalues import above_rounding, eigvalsh
 from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
 from dpquery.strategy.algebra.subsets import member_products
 from dpquery.strategy.algebra.tridiagonal import TridiagonalInverse
-from dpquery.strategy.bounds.dual_bound import dual_bound
+from dpquery.strategy.bounds.dual_bound import BUDGET, dual_bound
 from dpquery.strategy.bounds.moves_bound import (
     MAX_DECOMPOSED_CELLS,
     SAFETY,
@@ -47,15 +47,18 @@ class Bound:
     kind: str
 
 
-def lower_bound(gram: Gram, change: RecordChange = "enters") -> Bound | None:
+def lower_bound(
+    gram: Gram, change: RecordChange = "enters", budget: float = BUDGET
+) -> Bound | None:
     """Return the best bound on the loss of every strategy; None where none is known.
 
     Args:
         gram: of the workload.
+        budget: floating point operations that the dual bound may take.
         change: what one record does between neighbours: the loss has its sensitivity. One that may
             leave, and move besides, is bound by what holds for one that leaves.
     """
-    entering = _entering_bound(gram)
+    entering = _entering_bound(gram, budget)
     if change == "enters":
         return entering
     moving = moves_bound(gram, change)
@@ -80,12 +83,12 @@ def moved_bound(entering: Bound, gram: Gram) -> Bound | None:
     return Bound(2 * length**2, "dual bound") if length > 0 else None
 
 
-def _entering_bound(gram: Gram) -> Bound | None:
+def _entering_bound(gram: Gram, budget: float) -> Bound | None:
     """Return the better of the SVD bound and the dual bound, where one is known."""
     svd = svd_bound(gram)
     if in_marginal_algebra(gram):
         return svd  # [MATH] 4: a strategy attains it
-    loss = solved_dual_bound(gram) or dual_bound(gram)
+    loss = solved_dual_bound(gram) or dual_bound(gram, budget)
     if loss is None or (svd is not None and svd.loss >= loss):
         return svd
     return Bound(loss, "dual bound")

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpquery.arrays import Floats, Ints
+from dpquery.strategy.algebra.interchangeable_codes import WeightedOrbits
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
-from dpquery.strategy.bounds.interchangeable_codes import WeightedOrbits
 from dpquery.strategy.bounds.schur_elimination import POLES, Eliminated, root_nodes
 
 Row = tuple[tuple[int, int], ...]

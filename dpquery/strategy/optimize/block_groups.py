@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpquery.arrays import Floats, Ints
 from dpquery.operators.gram import Gram, Mixture, array_of, is_mixture, trace
 from dpquery.operators.inverses import inverse_trace
-from dpquery.progress import report_progress
+from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.factor_selection import FactorSelection
@@ -60,7 +60,7 @@ def palettes(
     divisor: int = 16,
 ) -> tuple[Palette, ...]:
     """Select the factors of every attribute in advance."""
-    attribute_palettes = []
+    attribute_palettes, in_time = [], True
     for i, (n, matrices) in enumerate(zip(gram.shape_of_domain, gram.matrices, strict=True)):
         factors: list[FactorChoice] = [None]
         rows = [np.array([trace(V) for V in matrices]) / n]
@@ -68,7 +68,7 @@ def palettes(
         # Totals need no factor of their own, and cross terms of signed blocks are no Grams.
         grams = [M for M in arrays if np.array_equal(M, M.T) and np.any(M[0, 0] != M)]
         for M in grams or arrays[:1]:
-            for share in TOTALS:
+            for share in TOTALS if in_time or len(factors) == 1 else ():
                 goal = M * (n / np.trace(M)) + share
                 even = Mixture(n, float(goal[0, 0] - goal[0, -1]), float(goal[0, -1]))
                 selected = opt_0(
@@ -80,7 +80,8 @@ def palettes(
                 )
                 factors.append(selected)
                 rows.append(np.array([inverse_trace(selected.inverse, V) for V in matrices]))
-                report_progress(f"OPT_+ factors of attribute {i + 1}: {len(factors) - 1}")
+                words = f"OPT_+ factors of attribute {i + 1}: {len(factors) - 1}"
+                in_time = in_time and time_left(words)
         attribute_palettes.append(Palette(tuple(factors), np.array(rows)))
     return tuple(attribute_palettes)
 
@@ -140,13 +141,15 @@ def greedy_groups(
     """
     state = _Merging(terms, shape, pricing, noise, min(max_cells, MERGED_CELLS))
     for k in range(len(terms)):
+        if not time_left(f"OPT_+ compares group {k + 1} of {len(terms)}"):
+            break
         state.compare(k, range(k))
-        report_progress(f"OPT_+ compares group {k + 1} of {len(terms)}")
     two, best = state.groups(), state.groups()
     while state.merge(LEAST_GAIN):
-        report_progress(f"OPT_+ merges groups: {len(state.alive)} left")
         best = state.groups()
         two = best if len(best) > 1 else two
+        if not time_left(f"OPT_+ merges groups: {len(state.alive)} left"):
+            break
     while len(state.alive) > 2 and state.merge(-math.inf):
         two = state.groups()
     return best, two if len(two) == 2 else []

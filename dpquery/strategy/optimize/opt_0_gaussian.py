@@ -6,10 +6,12 @@ v <- diag(S) reaches it ([MATH] 1). The primal point is X = D^-1 S D^-1 over its
 entry, and its loss max_j(S_jj / v_j) tr(S).
 
 Where V^-1 is tridiagonal a round costs O(n) and the optimum is known for any n; else one
-eigendecomposition, by halves where V is the same from both ends.
+eigendecomposition, by halves where V is the same from both ends, and over orbits where codes are
+interchangeable: the optimum is the same for all codes of an orbit.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -18,13 +20,16 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_DENSE_CLASSES
 from dpquery.operators.factors import Dense
 from dpquery.operators.gram import Matrix, Mixture, array_of, classes
-from dpquery.progress import report_progress
+from dpquery.progress import time_left
 from dpquery.strategy.algebra.eigenvalues import above_rounding, eigh
+from dpquery.strategy.algebra.interchangeable_codes import Orbits, orbits_of
 from dpquery.strategy.algebra.tridiagonal import TridiagonalInverse
 from dpquery.strategy.optimize.factor_selection import FactorSelection
 
 EIGENVALUE_FLOOR = 1e-4  # least eigenvalue relative to the mean: keeps X invertible where V is not
 OPTIMALITY_GAP = 2e-4  # the proven optimality gap at which the fixed point stops
+LEAST_IN_ORBITS, ORBIT_CODES = 192, 4
+"""Classes from which on interchangeable ones are looked for, and how many there must be of each."""
 FINE_GAP = 1e-5  # where a round costs next to nothing
 
 
@@ -77,8 +82,8 @@ def optimum(
         bound = max(bound, (total * (1 - root.error)) ** 2 / float(v.sum()))
         loss = peak * total / (1 - root.error) ** 2
         best = DualPoint(v, peak, loss, bound) if loss < best.loss else best
-        report_progress(f"OPT_0 round {iteration + 1}: loss {best.loss:.6g}, at least {bound:.6g}")
-        if best.loss <= bound * (1 + gap):
+        words = f"OPT_0 round {iteration + 1}: loss {best.loss:.6g}, at least {bound:.6g}"
+        if best.loss <= bound * (1 + gap) or not time_left(words):
             break
         v = diagonal / diagonal.mean()
     return DualPoint(best.v, best.peak, best.loss, bound)
@@ -132,32 +137,131 @@ def even_root(V: Mixture) -> FactorSelection:
 
 
 def _dense(V: Matrix, start: Floats | None, max_iterations: int) -> FactorSelection:
-    """Return the strategy from eigenvalues of S, floored so that X is invertible where V is not."""
-    v = np.ones(classes(V)) if start is None else start
+    """Return the strategy from the root of D V D, over orbits of codes where they are few.
+
+    The eigenvalues of the root are floored, so that X is invertible where V is not.
+    """
     A = array_of(V)
-    loss, bound, iterations = np.inf, 0.0, 0
-    while loss > bound * (1 + OPTIMALITY_GAP) and iterations < max_iterations:
+    n = len(A)
+    v = np.ones(n) if start is None else start
+    orbits = orbits_of([A]) if n >= LEAST_IN_ORBITS else None
+    few = orbits is not None and len(orbits.sizes) <= n // ORBIT_CODES
+    roots = _OrbitRoots(orbits) if orbits is not None and few else _CodeRoots(A)
+    v = roots.reduced(v)
+    best: tuple[float, float, Floats] | None = None
+    bound, iterations = 0.0, 0
+    while iterations < max_iterations:
         iterations += 1
-        w, U = eigh(A * np.sqrt(v)[:, None] * np.sqrt(v))
-        w = above_rounding(w)
-        roots = np.sqrt(w)
-        floored = np.maximum(roots, EIGENVALUE_FLOOR * roots.mean())
-        diagonal = (U**2) @ floored
+        root = roots.at(v)
+        diagonal = root.diagonal
         peak = float(np.max(diagonal / v))
-        value = peak * float(np.sum(w / floored))
-        bound = max(bound, float(roots.sum() ** 2 / v.sum()))
-        if value < loss:
-            loss, point = value, (v, U, floored, peak)
-        report_progress(f"OPT_0 round {iterations}: loss {loss:.6g}, at least {bound:.6g}")
-        v = diagonal / diagonal.mean()
-    v, U, floored, peak = point
-    X = (U * floored) @ U.T / np.sqrt(v[:, None] * v) / peak
-    half = U / np.sqrt(floored) * np.sqrt(v * peak)[:, None]
+        value = peak * root.error
+        bound = max(bound, float(root.trace**2 / (roots.sizes @ v)))
+        if best is None or value < best[0]:
+            best, chosen = (value, peak, v), root
+        words = f"OPT_0 round {iterations}: loss {best[0]:.6g}, at least {bound:.6g}"
+        if best[0] <= bound * (1 + OPTIMALITY_GAP) or not time_left(words):
+            break
+        v = diagonal / (float(roots.sizes @ diagonal) / n)
+    if best is None:
+        raise ValueError("at least one round")
+    loss, peak, v = best
+    codes = roots.spread(v)
+    scale = np.sqrt(codes[:, None] * codes) * peak
     return FactorSelection(
-        factor=Dense(np.linalg.cholesky(X).T),
-        inverse=half @ half.T,
+        factor=Dense(np.linalg.cholesky(chosen.array(1.0) / scale).T),
+        inverse=chosen.array(-1.0) * scale,
         loss=loss,
         bound=bound,
-        state=v,
+        state=codes,
         converged=loss <= bound * (1 + OPTIMALITY_GAP),
     )
+
+
+class _Root(Protocol):
+    """S = (D V D)^(1/2), with its eigenvalues floored.
+
+    Attributes:
+        diagonal: of the floored root, one entry a code or an orbit.
+        trace: of the root itself.
+        error: the trace of the floored root's inverse times D V D.
+    """
+
+    diagonal: Floats
+    trace: float
+    error: float
+
+    def array(self, power: float) -> Floats:
+        """Return a power of the floored root, written out: (n, n)."""
+
+
+class _CodeRoot:
+    """The root by its eigenvalues."""
+
+    def __init__(self, M: Floats) -> None:
+        w, self.U = eigh(M)
+        w = above_rounding(w)
+        roots = np.sqrt(w)
+        self.floored = np.maximum(roots, EIGENVALUE_FLOOR * roots.mean())
+        self.diagonal = np.asarray((self.U**2) @ self.floored)
+        self.trace, self.error = float(roots.sum()), float(np.sum(w / self.floored))
+
+    def array(self, power: float) -> Floats:
+        half = self.U * self.floored ** (power / 2)
+        return np.asarray(half @ half.T)
+
+
+class _CodeRoots:
+    """Roots where every code is by itself."""
+
+    def __init__(self, A: Floats) -> None:
+        self.A, self.sizes = A, np.ones(len(A))
+
+    def reduced(self, v: Floats) -> Floats:
+        return v
+
+    def spread(self, v: Floats) -> Floats:
+        return v
+
+    def at(self, v: Floats) -> _CodeRoot:
+        return _CodeRoot(self.A * np.sqrt(v)[:, None] * np.sqrt(v))
+
+
+class _OrbitRoot:
+    """The root on normalised indicators of orbits, and one number on what is beside each."""
+
+    def __init__(self, orbits: Orbits, v: Floats) -> None:
+        self.orbits, root = orbits, np.sqrt(v)
+        w, self.U = eigh(orbits.levels[0] * np.outer(root, root))
+        w, inside = above_rounding(w), np.maximum(orbits.inside[0] * v, 0.0)
+        beside, n = orbits.sizes - 1.0, float(orbits.sizes.sum())
+        roots, alone = np.sqrt(w), np.sqrt(inside)
+        self.trace = float(roots.sum() + beside @ alone)
+        floor = EIGENVALUE_FLOOR * self.trace / n
+        self.floored, self.alone = np.maximum(roots, floor), np.maximum(alone, floor)
+        self.diagonal = (self.U**2 @ self.floored + beside * self.alone) / orbits.sizes
+        self.error = float(np.sum(w / self.floored) + beside @ (inside / self.alone))
+
+    def array(self, power: float) -> Floats:
+        sizes, place = self.orbits.sizes, self.orbits.place
+        half, alone = self.U * self.floored ** (power / 2), self.alone**power
+        between = half @ half.T - np.diag(alone)
+        written = (between / np.sqrt(np.outer(sizes, sizes)))[np.ix_(place, place)]
+        written[np.diag_indices(len(place))] += alone[place]
+        return np.asarray(written)
+
+
+class _OrbitRoots:
+    """Roots where interchangeable codes have one entry of v."""
+
+    def __init__(self, orbits: Orbits) -> None:
+        self.orbits, self.sizes = orbits, orbits.sizes.astype(np.float64)
+
+    def reduced(self, v: Floats) -> Floats:
+        return np.asarray(np.bincount(self.orbits.place, v) / self.sizes)
+
+    def spread(self, v: Floats) -> Floats:
+        return np.asarray(v[self.orbits.place])
+
+    def at(self, v: Floats) -> _OrbitRoot:
+        return _OrbitRoot(self.orbits, v)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy.linalg import lapack
-from scipy.optimize import OptimizeResult, minimize
 
 from dpquery.arrays import Floats, Ints
 from dpquery.operators.factors import PIdentity
@@ -27,8 +26,9 @@ from dpquery.operators.gram import (
     trace,
 )
 from dpquery.operators.inverses import inverse_trace, p_identity_inverse
-from dpquery.progress import report_progress
+from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
+from dpquery.strategy.optimize.descents import descend
 from dpquery.strategy.optimize.factor_selection import FactorSelection
 
 THETA_LIMIT = 1e3  # beyond, the loss is lost in rounding and its minima are not real
@@ -89,7 +89,10 @@ def best_p_identity(
         starts.append(_laid_out_twice(V, p, halving_of(V), rng))
     elif n > BASE:
         starts.append(rng.random((p, n)))
-    selections = [p_identity_from(V, start, max_iterations) for start in starts]
+    selections: list[FactorSelection] = []
+    for start in starts:
+        if not selections or time_left(f"OPT_0 from start {len(selections) + 1}"):
+            selections.append(p_identity_from(V, start, max_iterations))
     return min(selections, key=lambda selection: selection.loss)
 
 
@@ -137,18 +140,16 @@ def _descend(V: Matrix, start: Floats, max_iterations: int) -> tuple[Floats, boo
         loss, gradient = p_identity_loss(flat.reshape(shape), V)
         return loss / scale, (gradient / scale).ravel()
 
-    def tell(intermediate_result: OptimizeResult) -> None:
-        loss = scale * float(intermediate_result["fun"])
-        report_progress(f"OPT_0 with {shape[0]} rows over {shape[1]:,} classes: loss {loss:.6g}")
-
-    result = minimize(
+    words = f"OPT_0 with {shape[0]} rows over {shape[1]:,} classes"
+    result = descend(
         fun,
         start.ravel(),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(0.0, THETA_LIMIT)] * start.size,
-        options={"maxiter": most, "maxcor": CORRECTIONS, "ftol": 1e-9, "gtol": 1e-9},
-        callback=tell,
+        words=lambda value: f"{words}: loss {scale * value:.6g}",
+        limits=[(0.0, THETA_LIMIT)] * start.size,
+        max_iterations=most,
+        corrections=CORRECTIONS,
+        ftol=1e-9,
+        gtol=1e-9,
     )
     if scale * result.fun > identity:
         return np.zeros(shape), bool(result.success)  # a local minimum worse than identity

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpquery.arrays import Floats
-from dpquery.progress import report_progress
+from dpquery.progress import time_left
 from dpquery.strategy.algebra.eigenvalues import above_rounding, eigh
 from dpquery.strategy.record_changes import RecordChange
 
@@ -69,8 +69,8 @@ def moves_optimum(V: Floats, change: RecordChange, *, rounds: int = MOVES_ROUNDS
         loss = longest * float((w / values).sum())
         if best is None or loss < best.loss:
             best = MovesOptimum(half / np.sqrt(longest), loss, bound)
-        report_progress(f"moves, round {number + 1}: loss {best.loss:.6g}, at least {bound:.6g}")
-        if best.loss <= bound * (1 + MOVES_GAP):
+        words = f"moves, round {number + 1}: loss {best.loss:.6g}, at least {bound:.6g}"
+        if best.loss <= bound * (1 + MOVES_GAP) or not time_left(words):
             break
         between, outside = between * distances**2, outside * diagonal**2
     if best is None:

@@ -10,24 +10,24 @@ is OPT_x. Both are starts, beside random ones: the problem is far from convex.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.optimize import OptimizeResult, minimize
 
 from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Dense, Factor, Ones, PIdentity
 from dpquery.operators.gram import Gram, array_of, is_of_values, total_sum, trace
-from dpquery.progress import report_progress
+from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
 from dpquery.strategy.algebra.subset_sums import BlockSums
 from dpquery.strategy.algebra.subsets import FULL_LIMIT, Below, Lattice, Subset, member_products
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.optimize.descents import descend
 from dpquery.strategy.optimize.opt_0_laplace import THETA_LIMIT, p_identity
 from dpquery.strategy.optimize.opt_marginals import MarginalsSelection
 from dpquery.strategy.optimize.opt_product import ProductSelection
@@ -48,7 +48,6 @@ DIVISORS = (16, 8)  # an attribute of n classes gets n // 16 or n // 8 p-Identit
 LISTED = 10  # attributes of the widest set up to which the subsets are listed
 SCOUTING, LONGER_DESCENT, POLISHING = 60, 200, 1500  # iterations
 WORST = 700.0  # log loss of weights that do not support the workload
-Limits = tuple[float | None, float | None]
 Roots = dict[int, Floats]
 """Theta of a p-Identity (Laplace) or a root C (Gaussian), for the attributes with a factor."""
 
@@ -165,11 +164,9 @@ class FactorsProblem:
             theta[self.place[b]] = weight
         return np.where(self.allowed, theta, 0.0)
 
-    def descend(
-        self, start: FactorsPoint, iterations: int, report: Callable[[float], None]
-    ) -> FactorsPoint:
-        """Return the point that L-BFGS-B reaches from a start; `report` is called with the loss."""
-        if start.converged:
+    def descend(self, start: FactorsPoint, iterations: int) -> FactorsPoint:
+        """Return the point that L-BFGS-B reaches from a start."""
+        if start.converged or not (start.value == math.inf or time_left("OPT_F")):
             return start
         order = list(start.roots)
         ends = np.cumsum([len(start.theta), *(start.roots[i].size for i in order)])
@@ -184,20 +181,19 @@ class FactorsProblem:
             gradient = np.concatenate([by_theta, *(by_roots[i].ravel() for i in order)])
             return (value if value < math.inf else WORST), gradient
 
-        def callback(intermediate_result: OptimizeResult) -> None:
-            report(math.exp(intermediate_result.fun))
-
-        limits: list[Limits] = [(0.0, None if allowed else 0.0) for allowed in self.allowed]
+        limits: list[tuple[float | None, float | None]]
+        limits = [(0.0, None if allowed else 0.0) for allowed in self.allowed]
         free = (0.0, THETA_LIMIT) if self.noise == "laplace" else (None, None)
         limits += [free] * int(ends[-1] - ends[0])
-        result = minimize(
+        result = descend(
             fun,
             np.concatenate([start.theta, *(start.roots[i].ravel() for i in order)]),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=limits,
-            callback=callback,
-            options={"maxiter": iterations, "maxfun": 2 * iterations, "ftol": 1e-9, "gtol": 1e-9},
+            words=lambda value: f"OPT_F from {start.kind}: loss {math.exp(value):.6g}",
+            limits=limits,
+            max_iterations=iterations,
+            max_evaluations=2 * iterations,
+            ftol=1e-9,
+            gtol=1e-9,
         )
         theta, roots = split(result.x)
         return FactorsPoint(start.kind, theta, roots, float(result.fun), bool(result.success))
@@ -257,16 +253,14 @@ def opt_factors(
     sets = [*marginals.weights, *whole]
     problem = FactorsProblem(gram, noise=noise, max_cells=max_cells, sets=sets)
 
-    def descend(start: FactorsPoint, iterations: int) -> FactorsPoint:
-        return problem.descend(
-            start,
-            iterations,
-            lambda loss: report_progress(f"OPT_F from {start.kind}: loss {loss:.6g}"),
-        )
-
-    points = [descend(start, SCOUTING) for start in _starts(problem, rng, marginals, product)]
-    points = [descend(point, LONGER_DESCENT) for point in _best(points, per_kind=2)]
-    finished = [descend(point, POLISHING) for point in _best(points)[: _effort(problem)[1]]]
+    points: list[FactorsPoint] = []
+    for start in _starts(problem, rng, marginals, product):
+        if points and not time_left(f"OPT_F from {start.kind}"):
+            break
+        points.append(problem.descend(start, SCOUTING))
+    points = [problem.descend(point, LONGER_DESCENT) for point in _best(points, per_kind=2)]
+    promising = _best(points)[: _effort(problem)[1]]
+    finished = [problem.descend(point, POLISHING) for point in promising]
     best = _best(finished)[0]
     norm = best.theta.sum() if noise == "laplace" else np.sqrt(best.theta @ best.theta)
     weights = {b: float(best.theta[row] / norm) for b, row in problem.place.items()}

@@ -17,11 +17,12 @@ from scipy.optimize import minimize
 from dpquery.arrays import Bools, Floats, Ints
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.gram import Gram
-from dpquery.progress import report_progress
+from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
 from dpquery.strategy.algebra.subsets import FULL_LIMIT, Below, Lattice, Subset
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.optimize.descents import Limits, descend
 
 LARGEST_FULL = 20  # attributes up to which all subsets are kept where many are asked for
 MAX_UNITED = 256  # largest sets asked for whose unions in pairs may be measured too
@@ -144,7 +145,8 @@ def opt_marginals(
     selections = []
     for number, theta in enumerate(starts):
         selections.append(_descend(problem, theta))
-        report_progress(f"OPT_M start {number + 1}: loss {selections[-1].loss:.6g}")
+        if not time_left(f"OPT_M start {number + 1}: loss {selections[-1].loss:.6g}"):
+            break
     return min(selections, key=lambda selection: selection.loss)
 
 
@@ -162,7 +164,8 @@ def _search(
         for _ in range(THINNING):
             theta = problem.step(theta)
         supports.append(search.finish(*search.thinned(np.arange(len(theta)), theta)))
-        report_progress(f"OPT_M start {number + 1}: loss {supports[-1].loss:.6g}")
+        if not time_left(f"OPT_M start {number + 1}: loss {supports[-1].loss:.6g}"):
+            break
     best = search.improve(min(supports, key=lambda support: support.loss), hops, rng)
     return MarginalsSelection(
         problem.named(zip(best.subsets.tolist(), best.theta.tolist(), strict=True)),
@@ -178,15 +181,16 @@ def _descend(problem: MarginalsProblem, start: Floats) -> MarginalsSelection:
         loss, gradient = problem.loss(theta)
         return (math.log(loss), gradient / loss) if loss < math.inf else (700.0, gradient)
 
-    upper = [(0.0, None if allowed else 0.0) for allowed in problem.allowed]
-    result = minimize(
+    upper: Limits = [(0.0, None if allowed else 0.0) for allowed in problem.allowed]
+    result = descend(
         fun,
         start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=upper,
-        callback=lambda _: report_progress("OPT_M"),
-        options={"maxiter": 2000, "maxfun": 4000, "ftol": 1e-12, "gtol": 1e-10},
+        words=lambda value: f"OPT_M: loss {math.exp(value):.6g}",
+        limits=upper,
+        max_iterations=2000,
+        max_evaluations=4000,
+        ftol=1e-12,
+        gtol=1e-10,
     )
     theta = result.x / (result.x.sum() if problem.noise == "laplace" else math.hypot(*result.x))
     weights = problem.named((k, float(theta[k])) for k in np.flatnonzero(theta).tolist())
@@ -329,6 +333,7 @@ class MarginalSearch:
         for number in range(hops if self.lattice.d else 0):
             better = self.hop(best, rng)
             best = better or best
-            if number % 50 == 49:
-                report_progress(f"OPT_M search {number + 1}: loss {best.loss:.6g}")
+            words = f"OPT_M search {number + 1}: loss {best.loss:.6g}"
+            if number % 50 == 49 and not time_left(words):
+                break
         return best

@@ -16,14 +16,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import cholesky, eigh
-from scipy.optimize import OptimizeResult, minimize
 
 from dpquery.arrays import Floats, Ints
 from dpquery.operators.factors import Dense, Factor, Ones
 from dpquery.operators.gram import Gram, array_of
 from dpquery.operators.tensors import outer_product
-from dpquery.progress import report_progress
 from dpquery.strategy.algebra.axis_basis import total_first
+from dpquery.strategy.optimize.descents import descend
 
 MAX_WORK = 2e9  # multiplications of one evaluation
 ALL_WORK = 3e10  # and of all of them
@@ -66,17 +65,15 @@ def opt_pair(
     if problem.work > MAX_WORK:
         return None
 
-    def report(intermediate_result: OptimizeResult) -> None:
-        loss = math.exp(float(intermediate_result.fun)) * problem.aside
-        report_progress(f"OPT_+ solves two products together: loss {loss:.6g}")
+    def words(value: float) -> str:
+        loss = math.exp(value) * problem.aside
+        return f"OPT_+ solves two products together: loss {loss:.6g}"
 
-    result = minimize(
+    result = descend(
         problem.loss,
         problem.start(shares),
-        jac=True,
-        method="L-BFGS-B",
-        callback=report,
-        options={"maxiter": int(min(PAIR_ITERATIONS, max(1, ALL_WORK // problem.work)))},
+        words=words,
+        max_iterations=int(min(PAIR_ITERATIONS, max(1, ALL_WORK // problem.work))),
     )
     improved, angle = problem.factors_at(result.x), float(result.x[0])
     loss = math.exp(float(result.fun)) * problem.aside

@@ -15,7 +15,7 @@ from dpquery.arrays import Floats
 from dpquery.operators.factors import Factor, Identity, total
 from dpquery.operators.gram import Gram, Matrix, classes, is_mixture, weighted_sum
 from dpquery.operators.inverses import inverse_trace
-from dpquery.progress import report_progress
+from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.factor_selection import FactorSelection
@@ -67,10 +67,11 @@ def opt_product(
         descent.sweep()
         current = descent.selection()
         gain = 1 - current.loss / best.loss
-        report_progress(f"OPT_x sweep {sweep}: loss {current.loss:.6g}")
         done = gain < PRODUCT_TOLERANCE or len(descent.active) == 1
         if current.loss < best.loss:
             best = current
+        if not time_left(f"OPT_x sweep {sweep}: loss {current.loss:.6g}"):
+            return best
         if done:
             return replace(best, converged=True)
     return best

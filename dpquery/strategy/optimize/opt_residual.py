@@ -12,19 +12,21 @@ and S_b = sum_j w_j prod_{i in b} c_1 prod_{i not in b} c_0. G = I gives the opt
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-from scipy.optimize import minimize
 
 from dpquery.arrays import Floats
+from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import product
 from dpquery.operators.gram import Gram, array_of, is_mixture, total_sum, trace
-from dpquery.progress import report_progress
+from dpquery.progress import time_left
 from dpquery.public_chance import public_generator
 from dpquery.strategy.algebra.move_budgets import move_budgets
 from dpquery.strategy.algebra.subset_sums import BlockSums
 from dpquery.strategy.algebra.subsets import Subset, member_products
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.optimize.descents import descend
 from dpquery.strategy.optimize.opt_0 import opt_0
 from dpquery.strategy.optimize.parametrised_grams import RIDGE, Moments, UnitRoot, ridged
 from dpquery.strategy.record_changes import RecordChange
@@ -86,6 +88,8 @@ class ResidualProblem:
         S = np.maximum(self.blocks.sums(c), 0.0) * self.paid
         root = np.sqrt(S)
         total = float(root.sum())
+        if total <= 0:
+            raise UnsupportedWorkloadError("nothing but the total is asked for, and it is free")
         by_sums = np.divide(1.0, root * total, out=np.zeros_like(root), where=root > 0)
         by_c = self.blocks.gradient(c, by_sums)
         pieces = []
@@ -125,21 +129,26 @@ def opt_residual(gram: Gram, *, total_free: bool = False) -> ResidualSelection:
     value, flat = problem.loss(np.zeros(0))[0] if not problem.active else math.inf, np.zeros(0)
     converged = not problem.active
     for name, start in _starts(problem):
-        result = minimize(
+        result = descend(
             problem.loss,
             start,
-            jac=True,
-            method="L-BFGS-B",
-            options={"maxiter": RESIDUAL_ITERATIONS, "ftol": 1e-7},
+            words=partial(_words, name),
+            max_iterations=RESIDUAL_ITERATIONS,
+            ftol=1e-7,
         )
-        report_progress(f"OPT_R from {name}: loss {math.exp(result.fun):.6g}")
         if result.fun < value:
             value, flat, converged = float(result.fun), result.x, bool(result.success)
+        if not time_left(_words(name, float(result.fun))):
+            break
     roots = problem.unpack(flat)
     cores = tuple(
         real_core(roots[i]) if i in roots else None for i in range(len(gram.shape_of_domain))
     )
     return ResidualSelection(cores, problem.blocks.subsets, math.exp(value), converged)
+
+
+def _words(name: str, value: float) -> str:
+    return f"OPT_R from {name}: loss {math.exp(value):.6g}"
 
 
 def _starts(problem: ResidualProblem) -> list[tuple[str, Floats]]:

@@ -16,6 +16,7 @@ from dpquery.limits import MAX_DENSE_CLASSES, MAX_JOINT_CLASSES
 from dpquery.operators.blocks import Workload
 from dpquery.operators.factors import Factor
 from dpquery.operators.gram import Gram, gram, grams
+from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.block_groups import Pricing, greedy_groups, palettes
@@ -52,18 +53,20 @@ def opt_union(
     noise: Noise,
     rng: PublicGenerator,
     max_cells: float = math.inf,
+    start: BlockGroups | None = None,
 ) -> UnionSelection:
     """Return groups of blocks, a product strategy for each, and the split of the budget.
 
     Groups are merged greedily from one for each kind of block. Compared with what that ends in are
-    one group for every maximal attribute set, one for all, and, under Gaussian noise, two groups
-    whose products are improved for being solved together.
+    one group for every maximal attribute set, one for all, those of `start`, and, under Gaussian
+    noise, two groups whose products are improved for being solved together.
 
     Args:
         workload: the queries.
         noise: which sensitivity the budget is split for.
         rng: for the starting points.
         max_cells: of the table under a group that is not a block's own.
+        start: groups that served before.
 
     Raises:
         UnsupportedWorkloadError: more than MAX_KINDS kinds of blocks, or too large an attribute.
@@ -92,11 +95,12 @@ def opt_union(
 
     best = tuple(select(*merge) for merge in merged)
     others = [group_by_attributes(workload), (tuple(range(len(workload.blocks))),)]
+    others += [] if start is None else [start]
     fitting = [other for other in others if _largest(workload, other) <= max_cells]
-    selections = [
-        opt_parts(workload, noise=noise, rng=rng, groups=groups, known=known)
-        for groups in (best, *fitting)
-    ]
+    selections: list[UnionSelection] = []
+    for groups in dict.fromkeys((best, *fitting)):
+        if not selections or time_left(f"OPT_+ with {len(groups)} groups"):
+            selections.append(opt_parts(workload, noise=noise, rng=rng, groups=groups, known=known))
     if pair and noise == "gaussian" and max(shape) <= MAX_JOINT_CLASSES:
         two = tuple(select(*merge) for merge in pair)
         apart = opt_parts(workload, noise=noise, rng=rng, groups=two, known=known)

@@ -17,20 +17,21 @@ from dpquery.operators.factors import Dense, Factor, Ones
 from dpquery.operators.gram import array_of
 from dpquery.public_chance import public_generator
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
-from dpquery.strategy.errors.expected_error import expected_error
+from dpquery.strategy.errors.expected_error import expected_error, squared_sensitivity
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.opt_0_moves import MOST_MOVED, MOVES_GAP, moves_optimum
 from dpquery.strategy.optimize.opt_factors import check_optimisable, opt_factors
 from dpquery.strategy.optimize.opt_product import ProductSelection
 from dpquery.strategy.optimize.opt_residual import best_weights, opt_residual
-from dpquery.strategy.optimize.opt_union import group_by_kind, opt_union
+from dpquery.strategy.optimize.opt_union import BlockGroups, group_by_kind, opt_union
+from dpquery.strategy.record_changes import RecordChange
 from dpquery.strategy.search import marginal_baselines, range_baselines
 from dpquery.strategy.search.problem import Problem, Proposal, check_cells
 from dpquery.strategy.shapes.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
-from dpquery.strategy.shapes.sensitivity import sensitivity
+from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.union import UnionStrategy
 from dpquery.strategy.shapes.weighted_block import BITS, integer_factor, significant
 
@@ -61,6 +62,7 @@ def union_candidate(problem: Problem) -> Proposal:
         noise=problem.noise,
         rng=public_generator(problem.seed),
         max_cells=MAX_TABLE_CELLS,
+        start=problem.before.groups if isinstance(problem.before, UnionStrategy) else None,
     )
     if len(selection.groups) == 1:
         raise UnsupportedWorkloadError("one product serves all blocks best")
@@ -69,14 +71,25 @@ def union_candidate(problem: Problem) -> Proposal:
     )
     for part in parts:
         check_cells([part.shape[i] for i in part.attributes])
-    norms = [sensitivity(part.measurements, problem.noise) for part in parts]
-    lengths = [float(v) if problem.noise == "laplace" else math.sqrt(v) for v in norms]
+    strategy = side_by_side("OPT_+", problem, parts, selection.shares, selection.groups)
+    return Proposal(strategy, selection.converged)
+
+
+def side_by_side(
+    name: str,
+    problem: Problem,
+    parts: Sequence[Strategy],
+    shares: Sequence[float],
+    groups: BlockGroups,
+    change: RecordChange = "enters",
+) -> UnionStrategy:
+    """Return strategies with integer weights that give each its share of the sensitivity."""
+    lengths = [math.sqrt(squared_sensitivity(part, change)) for part in parts]
     weights = tuple(
         significant(share * (1 << BITS) * (max(lengths) / length))
-        for share, length in zip(selection.shares, lengths, strict=True)
+        for share, length in zip(shares, lengths, strict=True)
     )
-    strategy = UnionStrategy("OPT_+", problem.noise, parts, weights, selection.groups)
-    return Proposal(strategy, selection.converged)
+    return UnionStrategy(name, problem.noise, tuple(parts), weights, groups)
 
 
 def marginals_candidate(problem: Problem) -> Proposal:
@@ -188,6 +201,7 @@ BASELINES: tuple[tuple[str, Callable[[Problem], Proposal]], ...] = (
     ("Quad-tree", range_baselines.quad_tree),
     ("Quad-tree+", range_baselines.budgeted_quad_tree),
 )
+QUICK_CANDIDATES = len(BASELINES)  # candidates that are tried whatever the clock says
 CANDIDATES: tuple[tuple[str, Callable[[Problem], Proposal]], ...] = (
     *BASELINES,
     ("OPT_H", range_baselines.opt_h),

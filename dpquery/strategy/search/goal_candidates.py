@@ -7,7 +7,6 @@ where its last strategy was worst. The best strategy of all rounds is kept, by i
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -27,6 +26,7 @@ from dpquery.strategy.goals.query_weights import (
     tuning_workload,
 )
 from dpquery.strategy.optimize.opt_residual import opt_residual
+from dpquery.strategy.search.attempts import Build
 from dpquery.strategy.search.candidates import (
     integer_core,
     marginals_candidate,
@@ -43,7 +43,6 @@ REWEIGHTINGS = 8
 PATIENCE = 2  # rounds without a better strategy
 WORTH = 0.01  # relative gain below which a round was the last
 SETTLED = 1e-3  # relative gap of score and weighted mean at which no weights help further
-Build = Callable[[Problem], Proposal]
 
 
 def goal_candidates(goal: Goal) -> tuple[tuple[str, Build], ...]:

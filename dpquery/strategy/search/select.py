@@ -12,27 +12,35 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from numpy.linalg import LinAlgError
-
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload
 from dpquery.operators.gram import Gram, gram
-from dpquery.progress import Reporter, current_reporter, reporting
+from dpquery.progress import Reporter, current_reporter, reporting, time_left
 from dpquery.strategy.bounds.lower_bounds import Bound, lower_bound
-from dpquery.strategy.errors.expected_error import ExpectedError, expected_error, weighted_queries
-from dpquery.strategy.goals.goals import Goal, largest_standard_error, score
+from dpquery.strategy.errors.expected_error import weighted_queries
+from dpquery.strategy.goals.goals import Goal, largest_standard_error
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.objectives import Objective
 from dpquery.strategy.record_changes import RecordChange
-from dpquery.strategy.search.candidates import CANDIDATES
+from dpquery.strategy.search.attempts import (
+    NOT_TRIED,
+    Candidate,
+    Named,
+    attempt,
+    best_of,
+    not_needed,
+)
+from dpquery.strategy.search.candidates import CANDIDATES, QUICK_CANDIDATES
 from dpquery.strategy.search.cell_classes_candidate import cell_classes_candidate
 from dpquery.strategy.search.goal_candidates import SETTLED, goal_bound, goal_candidates
-from dpquery.strategy.search.problem import NoGainError, Problem, Proposal
-from dpquery.strategy.shapes.size_limits import check_strategy_size
+from dpquery.strategy.search.parts import parts_candidate
+from dpquery.strategy.search.problem import Problem
 from dpquery.strategy.shapes.strategies import Strategy
 
 LONG_ATTRIBUTE, LONG_WORKLOAD = 128, 64  # classes of an attribute, blocks: seconds of search
 LEFT_OUT = "left out: "
+PARTS_NAME, CELLS_NAME = "Parts", "OPT_C"
+FIRST_LONG = "OPT_x"  # the first of the candidates that may take minutes: the parts go before it
 Flaw = Callable[[Strategy], str]
 """What is wrong with the answers that a strategy would give, in words; nothing if it is sound."""
 
@@ -42,23 +50,14 @@ def unchecked(strategy: Strategy) -> str:
     return ""
 
 
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """One compared strategy; `proposal` and `error` are None where it does not apply, and why not.
+def _compared() -> tuple[Named, ...]:
+    """Return all candidates in the order in which they are tried."""
+    place = [name for name, _ in CANDIDATES].index(FIRST_LONG)
+    parts, cells = (PARTS_NAME, parts_candidate), (CELLS_NAME, cell_classes_candidate)
+    return (*CANDIDATES[:place], parts, *CANDIDATES[place:], cells)
 
-    `stopped` says that the time limit is why, `LEFT_OUT` before the reason that its answers would
-    have a flaw. `score` is what is minimised, `sound` says that its answers were checked. `bound`
-    is a lower bound on any loss, or 0, with a proposal or without one.
-    """
 
-    name: str
-    proposal: Proposal | None
-    error: ExpectedError | None
-    reason: str = ""
-    stopped: bool = False
-    score: float = math.inf
-    sound: bool = False
-    bound: float = 0.0
+COMPARED = _compared()
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +92,7 @@ def select(
     jobs: int = 1,
     flaw_of: Flaw = unchecked,
     change: RecordChange = "enters",
+    items: tuple[Sequence[int], ...] = (),
 ) -> Mapping[Noise, Selection]:
     """Select the best strategy for each kind of noise.
 
@@ -107,11 +107,14 @@ def select(
         flaw_of: put to the best candidate; where it finds a flaw the next one is the best. A
             function that another process can be given.
         change: what one record does between neighbours.
+        items: the places of the blocks of every item; none where each block is one.
     """
     order = sorted(noises)  # Gaussian first: it is the quicker one, and stays in this process
     goal = targets or (largest_standard_error(workload) if objective == "max" else ())
     V = gram(workload)
-    search = _Search(workload, V, goal, seed, time_limit, lower_bound(V, change), flaw_of, change)
+    search = _Search(
+        workload, V, goal, seed, time_limit, lower_bound(V, change), flaw_of, change, items
+    )
     if jobs < 2 or len(order) < 2 or not _takes_long(workload):
         selections = [search(noise) for noise in order]
     else:
@@ -142,6 +145,7 @@ class _Search:
     bound: Bound | None
     flaw_of: Flaw
     change: RecordChange
+    items: tuple[Sequence[int], ...]
 
     def __call__(self, noise: Noise) -> Selection:
         end, reporter = time.process_time() + self.time_limit, current_reporter()
@@ -158,14 +162,10 @@ class _Search:
             return self._selected(noise, tell)
 
     def _selected(self, noise: Noise, tell: Reporter) -> Selection:
-        problem = Problem(self.workload, self.gram, noise, self.seed, change=self.change)
-        candidates: list[Candidate] = []
-        for name, build in CANDIDATES:
-            tell(
-                name
-            )  # a cheap candidate is tried after the time limit too: it never reads the clock
-            candidates.append(_try(name, build, problem, self.goal))
-        candidates = _sound([*candidates, *self._of_cells(problem, candidates, tell)], self.flaw_of)
+        problem = Problem(
+            self.workload, self.gram, noise, self.seed, change=self.change, items=self.items
+        )
+        candidates = self._compared(problem)
         bound = _best_bound(candidates, self.bound, self.change)
         score_bound = _score_bound(problem, self.goal, bound)
         for name, build in goal_candidates(self.goal):
@@ -176,44 +176,50 @@ class _Search:
                 candidates.append(Candidate(name, None, None, reason))
                 continue
             within = replace(problem, least_score=best.score)
-            candidates = _sound([*candidates, _try(name, build, within, self.goal)], self.flaw_of)
+            candidate = attempt(name, build, within, self.goal)
+            candidates = _sound([*candidates, candidate], self.flaw_of)
         return _best(candidates, problem, bound, score_bound)
 
-    def _of_cells(
-        self, problem: Problem, candidates: Sequence[Candidate], tell: Reporter
-    ) -> Sequence[Candidate]:
-        """Return OPT_C, which takes seconds, where some strategy may yet be better."""
-        queries = weighted_queries(self.workload)
-        losses = [queries * c.error.weighted_rmse**2 for c in candidates if c.error]
-        least, bound = (
-            min(losses, default=math.inf),
-            _best_bound(candidates, self.bound, self.change),
-        )
-        if bound and least <= bound.loss * (1 + SETTLED) and not self.goal:
-            return [Candidate("OPT_C", None, None, "another one is as good as proven optimal")]
-        tell("OPT_C")
-        within = replace(problem, least_loss=math.inf if self.goal else least)
-        return [_try("OPT_C", cell_classes_candidate, within, self.goal)]
+    def _compared(self, problem: Problem) -> list[Candidate]:
+        """Return all candidates for the weighted RMSE; those that cannot be the best with no error.
+
+        Quick ones take no notice of the clock, and the parts always have something to hand over.
+        """
+        candidates: list[Candidate] = []
+        for number, (name, build) in enumerate(COMPARED):
+            in_time = time_left(name)
+            if number >= QUICK_CANDIDATES:
+                candidates, reason = self._settled(candidates)
+                if not (reason or in_time or name == PARTS_NAME):
+                    reason = f"{NOT_TRIED}{self.time_limit:g} CPU seconds were over before"
+                if reason:
+                    candidates.append(Candidate(name, None, None, reason, stopped=not in_time))
+                    continue
+            candidates.append(
+                attempt(name, build, _with_what_is_known(problem, name, candidates), self.goal)
+            )
+        return _sound(candidates, self.flaw_of)
+
+    def _settled(self, candidates: list[Candidate]) -> tuple[list[Candidate], str]:
+        """Return the candidates, and why no other one is needed: the best is sound, and proven."""
+        bound = _best_bound(candidates, self.bound, self.change)
+        if self.goal or bound is None:
+            return candidates, ""
+        least = math.sqrt(bound.loss / weighted_queries(self.workload))
+        if not_needed(best_of(candidates), least):
+            candidates = _sound(candidates, self.flaw_of)
+        return candidates, not_needed(best_of(candidates), least)
 
 
-def _try(
-    name: str, build: Callable[[Problem], Proposal], problem: Problem, goal: Goal
-) -> Candidate:
-    try:
-        proposal = build(problem)
-        check_strategy_size(proposal.strategy)
-        error = expected_error(proposal.strategy, problem.workload, problem.change)
-    except NoGainError as reason:
-        return Candidate(name, None, None, str(reason), bound=reason.bound)
-    except UnsupportedWorkloadError as reason:
-        return Candidate(name, None, None, str(reason))
-    except OutOfTimeError as reason:
-        return Candidate(name, None, None, str(reason), stopped=True)
-    except LinAlgError:
-        return Candidate(name, None, None, "too ill-conditioned for floating-point numbers")
-    candidate_score = score(goal, error, problem.workload) if goal else error.weighted_rmse
-    name, bound = proposal.strategy.name, proposal.bound
-    return Candidate(name, proposal, error, score=candidate_score, bound=bound)
+def _with_what_is_known(problem: Problem, name: str, candidates: Sequence[Candidate]) -> Problem:
+    """Return the problem with what others have reached, for the parts, OPT_+ and OPT_C."""
+    if name in (PARTS_NAME, CELLS_NAME):
+        errors = [candidate.error for candidate in candidates if candidate.error]
+        least = min((error.weighted_rmse for error in errors), default=math.inf)
+        queries = weighted_queries(problem.workload)
+        return replace(problem, least_score=least, least_loss=queries * least**2)
+    known = [c.proposal.strategy for c in candidates if c.name == PARTS_NAME and c.proposal]
+    return replace(problem, before=known[0]) if known and name == "OPT_+" else problem
 
 
 def _sound(candidates: Sequence[Candidate], flaw_of: Flaw) -> list[Candidate]:

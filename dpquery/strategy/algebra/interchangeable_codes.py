@@ -24,11 +24,13 @@ class Orbits:
         sizes: (m,) codes of each orbit.
         levels: (k, m, m) the matrices on normalised orbit indicators.
         inside: (k, m) the number by which they scale zero-sum vectors of an orbit.
+        place: (n,) the orbit of every code.
     """
 
     sizes: Ints
     levels: Floats
     inside: Floats
+    place: Ints
 
 
 def orbits_of(matrices: Sequence[Matrix]) -> Orbits:
@@ -38,12 +40,16 @@ def orbits_of(matrices: Sequence[Matrix]) -> Orbits:
         a, b = np.array([(mixture.a, mixture.b) for mixture in mixtures]).T
         n = mixtures[0].n
         inside = a if n > 1 else np.zeros_like(a)
-        return Orbits(np.array([n]), (a + n * b)[:, None, None], inside[:, None])
+        place = np.zeros(n, dtype=np.int64)
+        return Orbits(np.array([n]), (a + n * b)[:, None, None], inside[:, None], place)
     arrays = np.stack([array_of(V) for V in matrices])
     place = _candidates(arrays)
     reduced = _reduced(arrays, place)
     return reduced or Orbits(
-        np.ones(len(place), dtype=np.int64), arrays, np.zeros((len(arrays), len(place)))
+        np.ones(len(place), dtype=np.int64),
+        arrays,
+        np.zeros((len(arrays), len(place))),
+        np.arange(len(place)),
     )
 
 
@@ -87,7 +93,7 @@ def _reduced(arrays: Floats, place: Ints) -> Orbits | None:
         return None
     levels = between * np.sqrt(np.outer(sizes, sizes))
     levels[:, orbits, orbits] = diagonal + (sizes - 1) * beside
-    return Orbits(sizes, levels, np.where(sizes > 1, diagonal - beside, 0.0))
+    return Orbits(sizes, levels, np.where(sizes > 1, diagonal - beside, 0.0), place)
 
 
 @dataclass(frozen=True, eq=False)
