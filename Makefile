@@ -49,7 +49,7 @@ build/report.html: build/release/release.json
 # Tests are shared out over at most four cores; one that has none left takes some of another one's.
 CORES := -n auto --maxprocesses 4 --dist worksteal
 
-test: $(READY) ## the tests of every day: some eight minutes of two cores
+test: $(READY) ## the tests of every day: some 14 minutes of two cores
 	$(BIN)/pytest -q $(CORES)
 
 test-all: $(READY) ## every test, the slow ones too

@@ -1,5 +1,6 @@
 """The town that the tests of the whole product share, planned once a session."""
 
+import gc
 import os
 from contextlib import suppress
 
@@ -29,6 +30,21 @@ with suppress(ImportError):
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
     hypothesis.settings.load_profile("the same every day")
+
+
+def pytest_runtest_teardown(item, nextitem):
+    """Leave what a file's tests keep to the end out of every later search for garbage.
+
+    Late in a run of all tests such a search takes longer than most tests.
+    """
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+
+
+def pytest_sessionfinish():
+    """Let what was kept be freed."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ and kills in any order. A kill is what its name says to a file: the folder is co
 open transactions, locks and logs included, and only the copy goes on.
 """
 
+import math
 import shutil
 import sqlite3
 from contextlib import suppress
@@ -30,7 +31,7 @@ from hypothesis.stateful import (
 from ledgers import price_under_cap
 
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError
-from dpquery.measurement.accounting import UNIT, Cap
+from dpquery.measurement.accounting import UNIT, Cap, guarantee
 from dpquery.measurement.ledger import ledger as ledger_module
 from dpquery.measurement.ledger.charge_checks import RETRIES
 from dpquery.measurement.ledger.database import Store
@@ -39,14 +40,28 @@ from dpquery.measurement.ledger.ledger import Ledger
 DATASETS = st.sampled_from(["people", "others"])
 KEYS = st.sampled_from(["k1", "k2", "k3"])
 UNITS = st.sampled_from([1, UNIT // 10, 3 * UNIT])
-CAPS = st.sampled_from([0, 1, UNIT, 4 * UNIT, 10 * UNIT])
-CURRENCIES = st.sampled_from(["epsilon", "rho", "mu^2"])
-EPSILONS = st.sampled_from([None, Fraction(1), Fraction(2)])
+DELTA = Fraction(1, 10**6)
 
 
 def cap_of(currency, units, epsilon):
     """A cap with two sums where it has an epsilon; one in epsilon has that sum alone."""
     return Cap(currency, units, epsilon=None if currency == "epsilon" else epsilon)
+
+
+def promise(epsilon, kind):
+    """The cap of a promise with a delta: the same in rho as in mu^2."""
+    whole = guarantee("gaussian", epsilon=epsilon, delta=DELTA, accounting=kind)
+    units = math.floor(whole.amount * UNIT)
+    return Cap("mu^2" if kind == "gdp" else "rho", units, epsilon=epsilon, delta=DELTA)
+
+
+PROMISES = [promise(Fraction(epsilon), kind) for epsilon in (1, 2) for kind in ("gdp", "zcdp")]
+CAPS = st.sampled_from(PROMISES) | st.builds(
+    cap_of,
+    st.sampled_from(["epsilon", "rho", "mu^2"]),
+    st.sampled_from([0, 1, UNIT, 4 * UNIT, 10 * UNIT]),
+    st.sampled_from([None, Fraction(1), Fraction(2)]),
+)
 
 
 @dataclass
@@ -97,13 +112,12 @@ class Histories(RuleBasedStateMachine):
     def recorded(self, number=1):
         self.events += number
 
-    @rule(dataset=DATASETS, units=CAPS, currency=CURRENCIES, epsilon=EPSILONS)
-    def register(self, dataset, units, currency, epsilon):
-        cap = cap_of(currency, units, epsilon)
+    @rule(dataset=DATASETS, cap=CAPS)
+    def register(self, dataset, cap):
         before = self.caps.get(dataset, cap)
-        # The same promise, of which nothing is spent, may be kept in rho instead.
-        into_rho = (before.currency, currency) == ("mu^2", "rho") and before.epsilon == cap.epsilon
-        if before != cap and not (into_rho and not self.spent[dataset]):
+        # A promise of which nothing is spent may be kept in the other currency instead.
+        same = {before, cap} <= set(PROMISES) and before.epsilon == cap.epsilon
+        if before != cap and not (same and not self.spent[dataset]):
             with pytest.raises(PlanConflictError):
                 self.ledger.register(dataset, cap)
         else:
@@ -113,13 +127,12 @@ class Histories(RuleBasedStateMachine):
             self.spent.setdefault(dataset, 0)
             self.epsilons.setdefault(dataset, [])
 
-    @rule(dataset=DATASETS, units=CAPS, currency=CURRENCIES, epsilon=EPSILONS)
-    def change_cap(self, dataset, units, currency, epsilon):
-        cap = cap_of(currency, units, epsilon)
+    @rule(dataset=DATASETS, cap=CAPS)
+    def change_cap(self, dataset, cap):
         if dataset not in self.caps:
             with pytest.raises(LedgerError):
                 self.ledger.change_cap(dataset, cap)
-        elif self.spent[dataset] and currency != self.caps[dataset].currency:
+        elif self.spent[dataset] and cap.currency != self.caps[dataset].currency:
             with pytest.raises(PlanConflictError):
                 self.ledger.change_cap(dataset, cap)
         else:
@@ -301,7 +314,7 @@ def short_history():
     machine = Histories()
     machine.begin()
     try:
-        machine.register(dataset="people", units=UNIT, currency="epsilon", epsilon=None)
+        machine.register(dataset="people", cap=cap_of("epsilon", UNIT, None))
         release = {"dataset": "people", "units": UNIT // 10, "pure": None}
         for key, ends, large in (
             *(("k1", "fails before", False), ("k1", "well", False)),
@@ -312,7 +325,7 @@ def short_history():
         release = {"key": "k3", "units": UNIT * 3, "ends": "well", "large": False}
         machine.release(dataset="people", pure=None, **release)
         machine.agrees()
-        machine.register(dataset="others", units=4 * UNIT, currency="mu^2", epsilon=Fraction(1))
+        machine.register(dataset="others", cap=cap_of("mu^2", 4 * UNIT, Fraction(1)))
         for key, pure in (("k4", UNIT // 2), ("k5", UNIT // 2), ("k6", 1), ("k7", None)):
             machine.release(**release | {"dataset": "others", "key": key, "pure": pure})
             machine.agrees()

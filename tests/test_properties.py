@@ -111,7 +111,7 @@ def test_many_random_schemas_are_planned_no_worse(workload, noise):
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("objective", ["rmse", "max"])
 @given(workload=workloads())
-@settings(checked, max_examples=8)
+@settings(checked, max_examples=4)
 def test_the_best_is_never_worse_than_any_baseline(workload, noise, objective):
     selection = select(workload, noises=[noise], objective=objective)[noise]
     known = [candidate for candidate in selection.candidates if candidate.error is not None]
@@ -124,7 +124,7 @@ def test_the_best_is_never_worse_than_any_baseline(workload, noise, objective):
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @given(workload=workloads())
-@settings(checked, max_examples=15)
+@settings(checked, max_examples=7)
 def test_every_candidate_is_exact_bounded_and_survives_the_plan_file(workload, noise):
     selection = select(workload, noises=[noise])[noise]
     weight = sum(
@@ -147,7 +147,7 @@ def test_every_candidate_is_exact_bounded_and_survives_the_plan_file(workload, n
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @given(workload=workloads(), seed=st.integers(0, 3))
-@settings(checked, max_examples=8)
+@settings(checked, max_examples=4)
 def test_selection_is_deterministic_for_a_seed(workload, noise, seed):
     once, again = (select(workload, noises=[noise], seed=seed)[noise] for _ in range(2))
     assert once.best.name == again.best.name

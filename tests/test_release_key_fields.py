@@ -18,7 +18,8 @@ from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.rap.budget import RapBudget
 from dpquery.measurement.rap.rounds import RapQuery
 from dpquery.measurement.release_key import linear_key, rap_key
-from dpquery.operators.blocks import Block, Workload
+from dpquery.operators.blocks import Block, Workload, product
+from dpquery.operators.cell_classes import CellClassBlock, CellClasses
 from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import (
     Centered,
@@ -67,6 +68,8 @@ SAME = object()
 THIRD = Fraction(1, 3)
 SHAPE = (4, 2, 2)
 BLOCK = Block(SHAPE, (0, 1, 2), (Identity(4), Identity(2), Prefix(2)), (False, True, True), 1)
+CELL_CLASSES = CellClasses(SHAPE, (0, 1), np.arange(8) // 2)
+CLASS_BLOCK = CellClassBlock(CELL_CLASSES, product((4,), {0: Identity(4)}))
 # Of every dataclass that a release is charged for, another value of every field.
 FIELDS = {
     Spec: {
@@ -132,6 +135,15 @@ FIELDS = {
         "factors": (Identity(4), Identity(2), Identity(2)),
         "counted": (True, True, False),
         "at_least": 2,
+    },
+    CellClassBlock: {
+        "classes": replace(CELL_CLASSES, codes=np.arange(8) % 4),
+        "inner": product((4,), {0: Prefix(4)}),
+    },
+    CellClasses: {
+        "shape_of_domain": SAME,  # as that of a block
+        "attributes": (0, 2),
+        "codes": np.array([0, 0, 1, 1, 2, 2, 3, 0]),
     },
     CalibratedNoise: {
         "guarantee": replace(LAPLACE.guarantee, amount=Fraction(1, 4)),
@@ -215,7 +227,7 @@ QUESTIONS = {
 
 DAYS = "  day: {date: {from: 2013-01-01, to: 2013-03-31, by: week, format: '%d.%m.%Y'}}\n"
 PARSED = parse(PERSON.replace("workload:", DAYS + "workload:"), name="survey.yaml", files={})
-MEASURED = (WeightedBlock(7, BLOCK), WeightedBlock(1, BLOCK))
+MEASURED = (WeightedBlock(7, BLOCK), WeightedBlock(1, BLOCK), WeightedBlock(1, CLASS_BLOCK))
 LINEAR = {
     "spec": PARSED,
     "compiled": CompiledSpec(None, CLASSES, ()),

@@ -6,9 +6,9 @@ import dpquery.strategy.search.select as module
 from dpquery.operators.blocks import Workload, marginal, product
 from dpquery.operators.ranges import Prefix
 from dpquery.progress import reporting
-from dpquery.strategy.search.select import LONG_ATTRIBUTE, select
+from dpquery.strategy.search.select import select
 
-SHAPE = (LONG_ATTRIBUTE + 2, 3)
+SHAPE = (24, 3)
 WORKLOAD = Workload(
     SHAPE, (product(SHAPE, {0: Prefix(SHAPE[0])}), marginal(SHAPE, [1])), (1.0, 1.0)
 )

@@ -75,7 +75,9 @@ def released(strategy, mechanism, workload, x):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-@pytest.mark.parametrize("name", ["several", "one", "not all shown"])
+@pytest.mark.parametrize(
+    "name", ["several", "one", pytest.param("not all shown", marks=pytest.mark.slow)]
+)
 def test_every_candidate_errs_by_what_is_predicted(name, noise):
     workload = questions()[name]
     x = np.random.default_rng(0).integers(0, 40, workload.shape_of_domain)

@@ -17,7 +17,13 @@ from ledgers import opened
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from dpquery.audit.checks.both_sums import COINS, DELTA, EPSILON, fresh_account, worst
+from dpquery.audit.checks.both_sums import (
+    COINS,
+    DELTA_OF_SUMS,
+    EPSILON_OF_SUMS,
+    fresh_account,
+    worst_delta,
+)
 from dpquery.exceptions import BudgetExceededError
 from dpquery.measurement.accounting import UNIT, Cap, Price, budget_cap, charge_units
 from dpquery.measurement.ledger.events import Account
@@ -31,7 +37,9 @@ ORDERS = 1 + np.geomspace(1e-4, 1e4, 400)
 @pytest.mark.parametrize("accounting", ["zcdp", "gdp"])
 def test_no_adversary_reaches_more_than_delta(accounting):
     account = fresh_account(accounting)
-    assert 0 < worst(account, Account.admits, Account.charged, steps=4) <= float(DELTA)
+    assert (
+        0 < worst_delta(account, Account.admits, Account.charged, steps=4) <= float(DELTA_OF_SUMS)
+    )
 
 
 def test_the_mechanisms_are_what_they_are_charged_for():
@@ -48,7 +56,7 @@ def test_the_mechanisms_are_what_they_are_charged_for():
             assert (norm.ppf(power) - norm.ppf(level) <= mu * (1 + 1e-9)).all()
         if coin.spent.kind == "pure":
             assert np.abs(np.log(p / q)).max() <= coin.spent.amount * (1 + 1e-9)
-    assert np.abs(np.log(np.array(COINS[3].p) / COINS[3].q)).max() > EPSILON
+    assert np.abs(np.log(np.array(COINS[3].p) / COINS[3].q)).max() > EPSILON_OF_SUMS
 
 
 def forgets_that_a_release_was_not_pure(account, units, pure):
@@ -76,7 +84,9 @@ def never_mind_the_pure_sum(account, units, pure):
     ],
 )
 def test_a_wrong_filter_is_caught(accounting, admits, charged):
-    assert worst(fresh_account(accounting), admits, charged, steps=3) > 1.2 * float(DELTA)
+    assert worst_delta(fresh_account(accounting), admits, charged, steps=3) > 1.2 * float(
+        DELTA_OF_SUMS
+    )
 
 
 def test_pure_releases_alone_fill_the_epsilon_of_the_cap_exactly():

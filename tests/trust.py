@@ -108,7 +108,7 @@ TALLIES = ("draws", "neighbours", "bad inputs", "crashes", "races", "conversions
 # Many an input that is tried is good: what matters is that none is read as another.
 COLUMNS = ("section", "checks", *(tally.removeprefix("bad ") for tally in TALLIES))
 COLUMNS += ("mutants", "CPU s", "result")
-LIMIT = 15 * 60
+LIMIT = 30 * 60
 """Seconds that a section may take; one that takes longer hangs."""
 
 

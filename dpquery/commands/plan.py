@@ -109,8 +109,7 @@ def plan(
     at_delta = spec.privacy.delta if named_delta is None else named_delta
     goals, points = parse_targets(targets, spec, minimised), parse_sweep(sweep)
     stage = stage_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=bool(goals))
-    possible = tuple(SUMS) if counted is None else (counted.accounting,)
-    funds = _would_register(ledger, spec, possible, change=change_cap)
+    funds = _would_register(ledger, spec, counted, change=change_cap)
     noises, at_epsilon = _noises(spec), shown or Fraction(1)
     selections = select(
         compiled.workload,
@@ -175,12 +174,13 @@ def _currencies(ledger_path: Path) -> dict[str, accounting.Currency]:
 
 
 def _would_register(
-    ledger_path: Path, spec: Spec, possible: Sequence[Accounting], *, change: bool
+    ledger_path: Path, spec: Spec, settled: Counted | None, *, change: bool
 ) -> dict[Accounting, Funds]:
     """Return the accounts that the dataset will be charged to, by what losses are added up as.
 
     Refused as `_register` would be.
     """
+    possible = tuple(SUMS) if settled is None else (settled.accounting,)
     funds = {}
     with Ledger.open(ledger_path, create=True) as ledger:
         for kind in possible:

@@ -166,4 +166,12 @@ CURRENCIES = (
             "[with a parent]",
         ),
     ),
+    Mutant(
+        "all places of a short block are its first",
+        "some answers are never given, and rule their neighbours out",
+        "bulk_noise._integers",
+        "law.start(block) + places + law.half",
+        "law.start(block) + 0 * places + law.half",
+        ("test_rounded_noise.py::test_every_draw_is_what_its_bytes_make_it_in_fractions",),
+    ),
 )

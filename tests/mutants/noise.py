@@ -235,14 +235,6 @@ NOISE = (
         ),
     ),
     Mutant(
-        "all places of a short block are its first",
-        "some answers are never given, and rule their neighbours out",
-        "bulk_noise._integers",
-        "law.start(block) + places + law.half",
-        "law.start(block) + 0 * places + law.half",
-        ("test_rounded_noise.py::test_every_draw_is_what_its_bytes_make_it_in_fractions",),
-    ),
-    Mutant(
         "a word has no bit left for the sign",
         "all noise is positive at scales of some widths",
         "BulkSampler.__init__",

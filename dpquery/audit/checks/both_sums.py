@@ -32,7 +32,7 @@ from dpquery.measurement.ledger.registered_caps import ParentCap
 from dpquery.spec.model import Accounting, Budget, Privacy
 from dpquery.strategy.noise_kinds import Noise
 
-EPSILON, DELTA = Fraction(1), Fraction("0.03")
+EPSILON_OF_SUMS, DELTA_OF_SUMS = Fraction(1), Fraction("0.03")
 """The promise that adversaries are held against: a large delta, which few steps can pass."""
 _STEPS = 3
 _COUNTED: tuple[Accounting, ...] = ("zcdp", "gdp")
@@ -74,29 +74,29 @@ def randomised_response(epsilon: Fraction) -> Coin:
     return Coin((p, 1 - p), (1 - p, p), Guarantee("pure", epsilon, epsilon, Fraction(0)))
 
 
-def ranges(mu: Fraction) -> Coin:
+def seen_ranges(mu: Fraction) -> Coin:
     """Return Gaussian noise of which three ranges are seen: mu-GDP."""
     cuts = np.array([-np.inf, -0.5 * float(mu), 1.8 + float(mu) / 2, np.inf])
     here, there = np.diff(ndtr(cuts)), np.diff(ndtr(cuts - float(mu)))
-    spent = Guarantee("gdp", mu**2, EPSILON, DELTA)
+    spent = Guarantee("gdp", mu**2, EPSILON_OF_SUMS, DELTA_OF_SUMS)
     return Coin(tuple(here.tolist()), tuple(there.tolist()), spent)
 
 
 COINS = [*map(randomised_response, (Fraction(1), Fraction(1, 2), Fraction(1, 4)))]
-COINS += [ranges(Fraction(62, 100)), ranges(Fraction(31, 100))]
+COINS += [seen_ranges(Fraction(62, 100)), seen_ranges(Fraction(31, 100))]
 COINS += [coin.swapped() for coin in COINS]
 
 
 def both_sums() -> Iterator[Finding]:
     """Test the rule by which accounts admit charges, and that a ledger goes by it."""
     for counted in _COUNTED:
-        reached = worst(fresh_account(counted), Account.admits, Account.charged, steps=_STEPS)
+        reached = worst_delta(fresh_account(counted), Account.admits, Account.charged, steps=_STEPS)
         yield Finding(
             "charges",
             f"every adversary of {_STEPS} steps against a budget in {CURRENCIES[counted]}",
             "releases chosen by earlier ones reach no more than delta, by whichever sum",
-            0 < reached <= float(DELTA),
-            f"delta reaches {reached / float(DELTA):.3f} of the promise",
+            0 < reached <= float(DELTA_OF_SUMS),
+            f"delta reaches {reached / float(DELTA_OF_SUMS):.3f} of the promise",
         )
     for counted in _COUNTED:
         for with_parent in (False, True):
@@ -105,10 +105,10 @@ def both_sums() -> Iterator[Finding]:
 
 def fresh_account(counted: Accounting) -> Account:
     """Return an account that nothing was charged to."""
-    return Account("people", _cap(counted, EPSILON, DELTA))
+    return Account("people", _cap(counted, EPSILON_OF_SUMS, DELTA_OF_SUMS))
 
 
-def worst(account: Account, admits: Admits, charged: Charged, *, steps: int) -> float:
+def worst_delta(account: Account, admits: Admits, charged: Charged, *, steps: int) -> float:
     """Return the most that any adversary reaches: the sum of (P - exp(epsilon) Q)+ at its end.
 
     Args:
@@ -125,7 +125,7 @@ def worst(account: Account, admits: Admits, charged: Charged, *, steps: int) -> 
     ]
 
     def most(before: Account, p: float, q: float, left: int) -> float:
-        best = max(0.0, p - math.exp(EPSILON) * q)
+        best = max(0.0, p - math.exp(EPSILON_OF_SUMS) * q)
         for here, there, units, pure in prices if left else []:
             if admits(before, units, pure):
                 after = charged(before, units, pure)
