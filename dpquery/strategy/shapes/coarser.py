@@ -11,6 +11,7 @@ import numpy as np
 from dpquery.arrays import Ints
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload
+from dpquery.operators.cell_classes import CellClassBlock
 from dpquery.operators.factors import Factor
 from dpquery.operators.merged import (
     block_over_classes,
@@ -20,7 +21,7 @@ from dpquery.operators.merged import (
 )
 from dpquery.strategy.algebra.row_sums import RowSums
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.shapes.strategies import PowerPair, Strategy, shape_called
+from dpquery.strategy.shapes.strategies import PowerPair, Strategy, shape_of_part
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
 from dpquery.untrusted.json_values import Json, JsonValue, integer, list_of, mapping, text_of
 
@@ -30,7 +31,7 @@ class CoarserStrategy(Strategy):
     """The rows of a strategy over classes, spread over the codes of each class.
 
     Attributes:
-        classes: for each attribute the class of every code; classes are numbered from 0.
+        classes: for each attribute the class of every code, numbered by their first codes.
         inner: the strategy over the classes.
     """
 
@@ -45,7 +46,7 @@ class CoarserStrategy(Strategy):
     @cached_property
     def measurements(self) -> tuple[WeightedBlock, ...]:
         return tuple(
-            WeightedBlock(rows.weight, block_over_codes(rows.block, self.classes))
+            WeightedBlock(rows.weight, block_over_codes(_of_codes(rows.block), self.classes))
             for rows in self.inner.measurements
         )
 
@@ -107,7 +108,7 @@ class CoarserStrategy(Strategy):
 
     @classmethod
     def decode(cls, encoded: Json, name: str, noise: Noise, workload: Workload) -> Self:
-        """Return the strategy that JSON values hold; all classes have codes."""
+        """Return the strategy that JSON values hold; classes are numbered by their first codes."""
         classes = []
         pairs = zip(list_of(encoded["classes"]), workload.shape_of_domain, strict=True)
         for listed, n in pairs:
@@ -115,17 +116,24 @@ class CoarserStrategy(Strategy):
                 classes.append(np.arange(n))
                 continue
             codes = np.array([integer(code, 0) for code in list_of(listed, 1)], dtype=np.int64)
-            if len(codes) != n or not np.array_equal(np.unique(codes), np.arange(codes.max() + 1)):
+            known, first = np.unique(codes, return_index=True)
+            if len(codes) != n or known[-1] + 1 != len(known) or np.any(np.diff(first) < 0):
                 raise ValueError("classes")
             classes.append(codes)
         inner = mapping(encoded["inner"])
-        shape = shape_called(text_of(inner["shape"]))
+        shape = shape_of_part(text_of(inner["shape"]))
         if shape is cls:
             raise ValueError("classes of classes")
         coarse = workload_over_classes(workload, classes)
         return cls(
             name, noise, tuple(classes), shape.decode(inner, text_of(inner["name"]), noise, coarse)
         )
+
+
+def _of_codes(block: Block | CellClassBlock) -> Block:
+    if isinstance(block, CellClassBlock):
+        raise TypeError("classes of codes over classes of cells")
+    return block
 
 
 def _apart(codes: Ints) -> bool:

@@ -30,12 +30,14 @@ class Strategy(ABC):
 
     Attributes:
         kind: what a plan calls the shape.
+        may_be_part: whether another shape may be made of it.
         name: of the candidate.
         noise: what is added.
         shape: sizes of the domain's attributes.
     """
 
     kind: ClassVar[str]
+    may_be_part: ClassVar[bool] = True
 
     name: str
     noise: Noise
@@ -143,16 +145,16 @@ class Strategy(ABC):
         """
 
 
-def shape_called(kind: str) -> type[Strategy]:
+def shape_of_part(kind: str) -> type[Strategy]:
     """Return the shape that a plan calls so, for a shape that is made of others.
 
     Raises:
-        KeyError: no shape that is loaded is called so; `registry` loads all.
+        KeyError: no shape that may be part of another is called so; `registry` loads all.
     """
     remaining = [Strategy]
     while remaining:
         shape = remaining.pop()
-        if vars(shape).get("kind") == kind:
+        if vars(shape).get("kind") == kind and shape.may_be_part:
             return shape
         remaining += shape.__subclasses__()
     raise KeyError(kind)

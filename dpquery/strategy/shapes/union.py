@@ -19,7 +19,7 @@ from dpquery.strategy.algebra.joint_system import JointSystem, joint_system
 from dpquery.strategy.algebra.row_sums import RowSums, scaled, total_of
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.product import ProductStrategy
-from dpquery.strategy.shapes.strategies import PowerPair, Strategy, shape_called
+from dpquery.strategy.shapes.strategies import PowerPair, Strategy, shape_of_part
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
 from dpquery.untrusted.json_values import (
     Json,
@@ -167,7 +167,7 @@ class UnionStrategy(Strategy):
         if positions != list(range(len(workload.blocks))):
             raise ValueError("groups")
         parts = tuple(
-            shape_called(text_of(part["shape"])).decode(
+            shape_of_part(text_of(part["shape"])).decode(
                 part, text_of(part["name"]), noise, workload.select(group)
             )
             for part, group in zip(listed, groups, strict=True)
