@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpquery.arrays import Floats, Ints
+from dpquery.arrays import Bits, Floats, Ints
 from dpquery.operators.gram import Matrix, Mixture, array_of, is_mixture
 from dpquery.public_chance import public_generator
 
+MIXER = np.uint64(0x9E3779B97F4A7C15)  # odd, so that integers stay apart; half of its bits are set
 
 @dataclass(frozen=True, eq=False)
 class Orbits:
@@ -62,11 +63,15 @@ def _mixture(V: Matrix) -> Mixture:
 
 
 def _candidates(arrays: Floats) -> Ints:
-    """Return an orbit number for each code: the hash of V is unmoved by swaps inside an orbit."""
+    """Return an orbit number for each code: the hash of V is unmoved by swaps inside an orbit.
+
+    Each entry counts as an integer made of its bits, modulo 2^64: sums of the entries themselves
+    would differ by rounding.
+    """
     n = arrays.shape[1]
-    x = public_generator(0).integers(1, 1 << 20, n).astype(np.float64)
+    x = public_generator(0).integers(1, 1 << 62, n).astype(np.uint64)
     same = np.ones((n, n), dtype=bool)
-    for V in arrays:
+    for V in map(_as_integers, arrays):
         diagonal = np.diagonal(V)
         same &= (diagonal[:, None] == diagonal) & (V == V.T)
         for M in (V, V.T):
@@ -75,6 +80,14 @@ def _candidates(arrays: Floats) -> Ints:
     np.fill_diagonal(same, val=True)
     first: Ints = same.argmax(axis=1)
     return np.unique(first, return_inverse=True)[1]
+
+
+def _as_integers(V: Floats) -> Bits:
+    """Return an integer for every entry, the same for equal ones, with bits of both halves mixed."""
+    bits = (V + 0.0).view(np.uint64)  # without -0.0, which has other bits than 0.0
+    for _ in range(2):  # few bits of a small integer's float are set, and all of them high ones
+        bits = (bits ^ (bits >> np.uint64(32))) * MIXER
+    return np.asarray(bits ^ (bits >> np.uint64(32)))
 
 
 def _reduced(arrays: Floats, place: Ints) -> Orbits | None:
