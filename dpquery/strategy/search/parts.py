@@ -30,10 +30,8 @@ MAX_PARTS = 64  # groups of one division that are planned
 BOUND_BUDGET = 4e9  # floating point operations for the bound on a part: about a third of a second
 LIKELY = {name: k for k, name in enumerate(("Identity", "Workload", "OPT_R", "OPT_x"))}
 BASELINE_NAMES = {name for name, _ in BASELINES}
-WIDE_ATTRIBUTE = (
-    512  # classes of an attribute from which on the longest searches are left to the whole
-)
-LONGEST_SEARCHES = {"OPT_H", "OPT_F", "OPT_+"}
+LONG_SEARCHES = {"OPT_H", "OPT_F", "OPT_+"}
+SEARCHED_CLASSES = 32  # of an attribute up to which a part has the long searches too
 BlockGroup = tuple[int, ...]
 
 
@@ -183,11 +181,12 @@ def _best_alone(problem: Problem, least: float, tables: int) -> Candidate:
     Those that most often are proven to be best come first.
     """
     candidates: list[Candidate] = []
-    wide = max(problem.workload.shape_of_domain) > WIDE_ATTRIBUTE
+    small = max(problem.workload.shape_of_domain) <= SEARCHED_CLASSES
     order = sorted(CANDIDATES, key=lambda pair: LIKELY.get(pair[0], len(LIKELY)))
     for name, build in order:
         in_time = time_left(f"a part of {tables} tables: {name}")
-        if (in_time and not (wide and name in LONGEST_SEARCHES)) or name in BASELINE_NAMES:
+        quick = name not in LONG_SEARCHES and (name, problem.noise) != ("OPT_x", "laplace")
+        if (in_time and (small or quick)) or name in BASELINE_NAMES:
             candidates.append(attempt(name, build, problem))
             if not_needed(best_of(candidates), least):
                 break
