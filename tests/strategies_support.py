@@ -10,8 +10,10 @@ from dpquery.operators.blocks import product as block_product
 from dpquery.operators.cell_classes import CellClassBlock, cell_classes
 from dpquery.operators.factors import Dense, Groups, Identity, Ones, PIdentity, Stacked, total
 from dpquery.operators.hierarchies import Haar, Hierarchy
+from dpquery.operators.merged import block_over_codes
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.strategy.shapes.cell_classes import CellClassesStrategy
+from dpquery.strategy.shapes.coarser import CoarserStrategy
 from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
@@ -96,7 +98,9 @@ def coefficients(strategy, W, position=None):
     """C with answers C y by least squares: W (A'A)^+ A'; by parts where a union is too large."""
     measurements = strategy.measurements
     if isinstance(strategy, UnionStrategy) and strategy.joint is None:
-        measurements = [measurements[strategy.part_of(position)]]
+        k = strategy.served[position][0]
+        start = sum(len(part.measurements) for part in strategy.parts[:k])
+        measurements = measurements[start : start + len(strategy.parts[k].measurements)]
     A = dense_strategy(measurements).astype(float)
     return W @ np.linalg.pinv(A / np.abs(A).max(), rcond=1e-10) / np.abs(A).max()
 
@@ -199,4 +203,24 @@ def random_strategies(rng, shape, noise):
         (MarginalsStrategy("factors", noise, shape, marginal_weights, optimised), workload),
         (CellClassesStrategy("cells", noise, classes, counted), workload),
         (CellClassesStrategy("cores", noise, classes, cored), workload),
+        *_coarser(rng, shape, noise),
+    ]
+
+
+def _coarser(rng, shape, noise):
+    """Products over classes of codes, alone and beside cells in a union."""
+    drawn = [rng.integers(0, max(1, n - 1), n) for n in shape]
+    codes = [[list(dict.fromkeys(row.tolist())).index(v) for v in row] for row in drawn]
+    classes = tuple(np.array(row) for row in codes)
+    sizes = tuple(max(row) + 1 for row in codes)
+    inner = ProductStrategy("i", noise, tuple(random_measured_factor(rng, n) for n in sizes))
+    coarser = CoarserStrategy("coarser", noise, classes, inner)
+    blocks = tuple(block_over_codes(random_block(rng, sizes), classes) for _ in range(2))
+    beside = tuple(random_block(rng, shape) for _ in range(2))
+    cells = ProductStrategy("cells", noise, tuple(Identity(n) for n in shape))
+    parts = UnionStrategy("parts", noise, (cells, coarser), (2, 3), ((1, 2), (3, 0)))
+    mixed = (blocks[1], *beside, blocks[0])
+    return [
+        (coarser, Workload(shape, blocks, (1.0, 0.5))),
+        (parts, Workload(shape, mixed, (1.0, 2.0, 0.5, 1.0))),
     ]

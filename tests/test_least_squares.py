@@ -130,7 +130,7 @@ def test_a_union_beyond_the_limit_answers_each_part_from_its_own_strategy(monkey
     noisy = noisy_answers(strategy)
     estimates = reconstruct(strategy, noisy)
     for position, block in enumerate(blocks_over((0, 3), (0,), (2, 3))):
-        k = strategy.part_of(position)
+        k = strategy.served[position][0]
         part = strategy.parts[k]
         scaled = noisy[k] / strategy.measurements[k].weight * part.measurements[0].weight
         expected = dense_answers(part, [scaled], block)

@@ -34,6 +34,7 @@ from dpquery.operators.factors import (
     Weighted,
 )
 from dpquery.operators.hierarchies import Haar, Hierarchy
+from dpquery.operators.merged import Spread
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.releases.folder.answers import answers_key
@@ -208,6 +209,10 @@ FACTORS = {
     Columns: (
         {"inner": Prefix(4), "codes": np.array([1, 0])},
         {"inner": Haar(4), "codes": np.array([0, 1])},
+    ),
+    Spread: (
+        {"inner": Prefix(2), "classes": np.array([0, 0, 1])},
+        {"inner": Haar(2), "classes": np.array([0, 1, 1])},
     ),
 }
 NEVER_MEASURED = {Weighted}

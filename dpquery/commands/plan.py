@@ -100,8 +100,7 @@ def plan(
     request = _mechanism_request(mechanism, proxy, search=rap_search)
     shown = None if epsilon is None else exact_epsilon(epsilon)
     named_delta = None if delta is None else exact_delta(delta)
-    checked_count("seed", seed, least=0, most=LARGEST_INTEGER)
-    checked_seconds(time_limit)
+    _check_search(seed, time_limit)
     check_place(out, mark=PLAN_MARK)
     spec = load_spec(Path(spec_path))
     counted = settled_accounting(spec, _currencies(ledger), request.mechanism)
@@ -121,6 +120,7 @@ def plan(
         time_limit=time_limit,
         jobs=jobs,
         change=record_change(spec),
+        items=compiled.items,
         flaw_of=solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta),
     )
     chosen = tuple(planned(selection, spec, compiled) for selection in selections.values())
@@ -166,6 +166,12 @@ class _Reporter:
         spec = self.spec.counted_in(counted.accounting)
         funds, noted = self.funds[counted.accounting], counted.noted(plan)
         return report_of(noted, spec, self.workload, funds, self.terms, counted.words)
+
+
+def _check_search(seed: int, time_limit: float) -> None:
+    """Refuse a seed or a time limit that is none."""
+    checked_count("seed", seed, least=0, most=LARGEST_INTEGER)
+    checked_seconds(time_limit)
 
 
 def _mechanism_request(mechanism: str, proxy: FilePath | None, *, search: bool) -> MechanismRequest:

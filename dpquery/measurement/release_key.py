@@ -68,6 +68,7 @@ from dpquery.operators.factors import (
     Stacked,
 )
 from dpquery.operators.hierarchies import Haar, Hierarchy
+from dpquery.operators.merged import Spread
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
@@ -324,5 +325,7 @@ def _factor(factor: Factor) -> str:
             return _tagged("stacked", *map(_factor, parts))
         case Columns(inner=inner, codes=codes):
             return _tagged("columns", _factor(inner), write_integers(codes))
+        case Spread(inner=inner, classes=classes):
+            return _tagged("merged", _factor(inner), write_integers(classes))
         case _:
             raise TypeError(f"a factor of the class {type(factor).__name__} has no tag in a key")

@@ -32,7 +32,7 @@ def decode_strategy(encoded: Json, *, noise: Noise, workload: Workload) -> Strat
         strategy = shape.decode(encoded, text_of(encoded["name"]), noise, workload)
         check_strategy_size(strategy)
         _check_served(strategy, workload)
-    except (LookupError, TypeError, ValueError, ArithmeticError, MemoryError):
+    except (LookupError, TypeError, ValueError, ArithmeticError, MemoryError, RecursionError):
         raise SpecError(
             "the plan's strategy is damaged or does not fit its spec; run `dpquery plan` again"
         ) from None

@@ -19,6 +19,7 @@ from dpquery.operators.blocks import Block
 from dpquery.operators.tensors import broadcast_sum, kron_apply
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 from dpquery.strategy.shapes.cell_classes import CellClassesStrategy
+from dpquery.strategy.shapes.coarser import CoarserStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
@@ -59,12 +60,10 @@ def reconstruct(strategy: Strategy, answers: Sequence[Floats]) -> Estimates:
 class _ProductEstimates:
     """x = kron_i (A_i'A_i)^-1 A_i' y over the measured attributes."""
 
-    def __init__(
-        self, strategy: ProductStrategy, answers: Sequence[Floats], weight: int | None = None
-    ) -> None:
-        self.strategy = strategy
-        self.weight = strategy.measurements[0].weight if weight is None else weight
-        self.noisy = answers[0].reshape(strategy.measurements[0].block.row_shape)
+    def __init__(self, strategy: ProductStrategy, answers: Sequence[Floats]) -> None:
+        (rows,) = strategy.measurements
+        self.strategy, self.weight = strategy, rows.weight
+        self.noisy = answers[0].reshape(rows.block.row_shape)
 
     @cached_property
     def cells(self) -> Floats:
@@ -240,11 +239,12 @@ class _UnionEstimates:
     """All parts together where they can be solved as one, else each block from one part."""
 
     def __init__(self, strategy: UnionStrategy, answers: Sequence[Floats]) -> None:
-        self.strategy = strategy
+        self.strategy, self.answers = strategy, answers
+        ends = np.cumsum([len(part.measurements) for part in strategy.parts]).tolist()
         self.parts = [
-            _ProductEstimates(part, [noisy], rows.weight)
-            for part, noisy, rows in zip(
-                strategy.parts, answers, strategy.measurements, strict=True
+            reconstruct(part, [noisy / weight for noisy in answers[start:end]])
+            for part, weight, start, end in zip(
+                strategy.parts, strategy.weights, [0, *ends[:-1]], ends, strict=True
             )
         ]
 
@@ -253,13 +253,15 @@ class _UnionEstimates:
         """The noisy answers of all parts on the orthonormal rows of the joint system."""
         if self.strategy.joint is None:
             raise ValueError("the parts are too large to be solved together")
-        return self.strategy.joint.project([part.noisy for part in self.parts])
+        pairs = zip(self.answers, self.strategy.measurements, strict=True)
+        shaped = [noisy.reshape(rows.block.row_shape) for noisy, rows in pairs]
+        return self.strategy.joint.project(shaped)
 
     def answer(self, block: Block, position: int | None) -> Floats:
         joint = self.strategy.joint_for(block)
         if joint is None:
-            part = self.strategy.serving_part(block, position)
-            return self.parts[part].answer(block, position)
+            part, place = self.strategy.serving_part(block, position)
+            return self.parts[part].answer(block, place)
         return joint.answer(block, self.projected)
 
 
@@ -271,6 +273,16 @@ class _CellClassesEstimates:
 
     def answer(self, block: Block, position: int | None) -> Floats:
         return self.inner.answer(self.classes.by_class(block), None).reshape(block.row_shape)
+
+
+class _CoarserEstimates:
+    """What the strategy over classes makes of the same answers."""
+
+    def __init__(self, strategy: CoarserStrategy, answers: Sequence[Floats]) -> None:
+        self.strategy, self.inner = strategy, reconstruct(strategy.inner, answers)
+
+    def answer(self, block: Block, position: int | None) -> Floats:
+        return self.inner.answer(self.strategy.known(block), position)
 
 
 def _answer_from(cells: Floats, attributes: Subset, block: Block) -> Floats:
@@ -287,5 +299,6 @@ ESTIMATES: Mapping[type[Strategy], Callable[..., Estimates]] = {
     QuadTreeStrategy: _QuadTreeEstimates,
     DirectStrategy: _DirectEstimates,
     CellClassesStrategy: _CellClassesEstimates,
+    CoarserStrategy: _CoarserEstimates,
 }
 """What makes estimates of the noisy answers of each shape."""

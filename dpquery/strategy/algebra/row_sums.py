@@ -14,6 +14,13 @@ RowSums = RowTerms | Floats
 """A figure for every row of a block: outer products, or the tensor that they would add up to."""
 
 
+def scaled(sums: RowSums, factor: float) -> RowSums:
+    """Return the figures times a factor."""
+    if isinstance(sums, np.ndarray):
+        return np.asarray(sums * factor)
+    return [(coef * factor, vectors) for coef, vectors in sums]
+
+
 def total_of(terms: RowSums, block: Block) -> float:
     """Return the sum over all rows of the block."""
     if isinstance(terms, np.ndarray):

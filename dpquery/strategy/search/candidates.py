@@ -30,7 +30,6 @@ from dpquery.strategy.shapes.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
-from dpquery.strategy.shapes.sensitivity import sensitivity
 from dpquery.strategy.shapes.union import UnionStrategy
 from dpquery.strategy.shapes.weighted_block import BITS, integer_factor, significant
 
@@ -69,13 +68,7 @@ def union_candidate(problem: Problem) -> Proposal:
     )
     for part in parts:
         check_cells([part.shape[i] for i in part.attributes])
-    norms = [sensitivity(part.measurements, problem.noise) for part in parts]
-    lengths = [float(v) if problem.noise == "laplace" else math.sqrt(v) for v in norms]
-    weights = tuple(
-        significant(share * (1 << BITS) * (max(lengths) / length))
-        for share, length in zip(selection.shares, lengths, strict=True)
-    )
-    strategy = UnionStrategy("OPT_+", problem.noise, parts, weights, selection.groups)
+    strategy = UnionStrategy.of_shares("OPT_+", parts, selection.shares, selection.groups)
     return Proposal(strategy, selection.converged)
 
 

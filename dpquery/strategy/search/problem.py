@@ -52,6 +52,7 @@ class Problem:
         least_loss: the least weighted loss that a candidate has reached so far.
         before: what was selected for other weights of the same questions, to start from.
         change: what one record does between neighbours.
+        items: the places of the blocks of every item; none where each block is one.
     """
 
     workload: Workload
@@ -62,6 +63,7 @@ class Problem:
     least_loss: float = math.inf
     before: Strategy | None = None
     change: RecordChange = "enters"
+    items: tuple[Sequence[int], ...] = ()
 
     @cached_property
     def product(self) -> ProductSelection:

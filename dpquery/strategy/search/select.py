@@ -28,12 +28,14 @@ from dpquery.strategy.record_changes import RecordChange
 from dpquery.strategy.search.candidates import CANDIDATES, QUICK_CANDIDATES
 from dpquery.strategy.search.cell_classes_candidate import cell_classes_candidate
 from dpquery.strategy.search.goal_candidates import SETTLED, Build, goal_bound, goal_candidates
+from dpquery.strategy.search.parts import parts_candidate
 from dpquery.strategy.search.problem import NoGainError, Problem, Proposal
 from dpquery.strategy.shapes.size_limits import check_strategy_size
 from dpquery.strategy.shapes.strategies import Strategy
 
 LONG_ATTRIBUTE, LONG_WORKLOAD = 128, 64  # classes of an attribute, blocks: seconds of search
 LEFT_OUT = "left out: "
+FIRST_LONG = "OPT_x"  # the first of the candidates that may take a minute: the parts go before it
 Flaw = Callable[[Strategy], str]
 """What is wrong with the answers that a strategy would give, in words; nothing if it is sound."""
 
@@ -95,6 +97,7 @@ def select(
     jobs: int = 1,
     flaw_of: Flaw = unchecked,
     change: RecordChange = "enters",
+    items: tuple[Sequence[int], ...] = (),
 ) -> Mapping[Noise, Selection]:
     """Select the best strategy for each kind of noise.
 
@@ -109,11 +112,14 @@ def select(
         flaw_of: put to the best candidate; where it finds a flaw the next one is the best. A
             function that another process can be given.
         change: what one record does between neighbours.
+        items: the places of the blocks of every item; none where each block is one.
     """
     order = sorted(noises)  # Gaussian first: it is the quicker one, and stays in this process
     goal = targets or (largest_standard_error(workload) if objective == "max" else ())
     V = gram(workload)
-    search = _Search(workload, V, goal, seed, time_limit, lower_bound(V, change), flaw_of, change)
+    search = _Search(
+        workload, V, goal, seed, time_limit, lower_bound(V, change), flaw_of, change, items
+    )
     if jobs < 2 or len(order) < 2 or not _takes_long(workload):
         selections = [search(noise) for noise in order]
     else:
@@ -144,6 +150,7 @@ class _Search:
     bound: Bound | None
     flaw_of: Flaw
     change: RecordChange
+    items: tuple[Sequence[int], ...]
 
     def __call__(self, noise: Noise) -> Selection:
         end, reporter = time.process_time() + self.time_limit, current_reporter()
@@ -157,12 +164,17 @@ class _Search:
             return self._selected(noise)
 
     def _selected(self, noise: Noise) -> Selection:
-        problem = Problem(self.workload, self.gram, noise, self.seed, change=self.change)
-        candidates = [
-            self._tried(name, build, problem, quick=number < QUICK_CANDIDATES)
-            for number, (name, build) in enumerate(CANDIDATES)
-        ]
-        candidates = _sound([*candidates, self._of_cells(problem, candidates)], self.flaw_of)
+        problem = Problem(
+            self.workload, self.gram, noise, self.seed, change=self.change, items=self.items
+        )
+        candidates: list[Candidate] = []
+        for number, (name, build) in enumerate(CANDIDATES):
+            if name == FIRST_LONG:
+                parts = self._improved("Parts", parts_candidate, problem, candidates, quick=True)
+                candidates.append(parts)
+            candidates.append(self._tried(name, build, problem, quick=number < QUICK_CANDIDATES))
+        cells = self._improved("OPT_C", cell_classes_candidate, problem, candidates)
+        candidates = _sound([*candidates, cells], self.flaw_of)
         bound = _best_bound(candidates, self.bound, self.change)
         score_bound = _score_bound(problem, self.goal, bound)
         for name, build in goal_candidates(self.goal):
@@ -187,8 +199,16 @@ class _Search:
             return candidate
         return replace(candidate, stopped=True)
 
-    def _of_cells(self, problem: Problem, candidates: Sequence[Candidate]) -> Candidate:
-        """Return OPT_C, which takes seconds, where some strategy may yet be better."""
+    def _improved(
+        self,
+        name: str,
+        build: Build,
+        problem: Problem,
+        candidates: Sequence[Candidate],
+        *,
+        quick: bool = False,
+    ) -> Candidate:
+        """Return a candidate that knows the least loss so far, where there may be one below it."""
         queries = weighted_queries(self.workload)
         losses = [queries * c.error.weighted_rmse**2 for c in candidates if c.error]
         least, bound = (
@@ -196,9 +216,9 @@ class _Search:
             _best_bound(candidates, self.bound, self.change),
         )
         if bound and least <= bound.loss * (1 + SETTLED) and not self.goal:
-            return Candidate("OPT_C", None, None, "another one is as good as proven optimal")
+            return Candidate(name, None, None, "another one is as good as proven optimal")
         within = replace(problem, least_loss=math.inf if self.goal else least)
-        return self._tried("OPT_C", cell_classes_candidate, within)
+        return self._tried(name, build, within, quick=quick)
 
 
 def _try(name: str, build: Build, problem: Problem, goal: Goal) -> Candidate:

@@ -36,7 +36,7 @@ class CellClassesStrategy(Strategy):
     """
 
     kind: ClassVar[str] = "cell-classes"
-    spans_its_sets: ClassVar[bool] = False
+    may_be_part: ClassVar[bool] = False  # its columns are of its classes, those of others of codes
 
     classes: CellClasses
     inner: ProductStrategy | ResidualStrategy
@@ -52,6 +52,10 @@ class CellClassesStrategy(Strategy):
             WeightedBlock(rows.weight, CellClassBlock(self.classes, rows.block))
             for rows in column_matrices(self.inner.measurements)
         )
+
+    @property
+    def spans_its_sets(self) -> bool:
+        return False
 
     def supports(self, block: Block) -> bool:
         try:

@@ -23,7 +23,6 @@ class DirectStrategy(Strategy):
     """The workload's own queries, block j times the integer weights[j]."""
 
     kind: ClassVar[str] = "workload"
-    spans_its_sets: ClassVar[bool] = False
 
     workload: Workload
     weights: tuple[int, ...]
@@ -35,6 +34,10 @@ class DirectStrategy(Strategy):
     def measurements(self) -> tuple[WeightedBlock, ...]:
         pairs = zip(self.weights, self.workload.blocks, strict=True)
         return tuple(WeightedBlock(weight, block) for weight, block in pairs)
+
+    @property
+    def spans_its_sets(self) -> bool:
+        return False
 
     def supports(self, block: Block) -> bool:
         return combination(self.workload, self.weights, block) is not None

@@ -7,6 +7,7 @@ import numpy as np
 from dpquery.arrays import Numbers
 from dpquery.operators.factors import ROW_CHUNK, Factor, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
+from dpquery.operators.merged import Spread
 
 _HALF_BITS = 31
 _HALF = (1 << _HALF_BITS) - 1
@@ -34,6 +35,9 @@ def factor_norms(factor: Factor, power: int) -> list[int]:
     """
     if factor.max_abs() ** power * factor.shape[0] < 1 << 63:
         return [int(v) for v in factor.column_norms(power)]
+    if isinstance(factor, Spread):
+        norms = factor_norms(factor.inner, power)
+        return norms if len(norms) == 1 else [norms[code] for code in factor.classes.tolist()]
     if isinstance(factor, Hierarchy):
         return [sum(weight**power for weight in factor.weights)]
     if isinstance(factor, PIdentity):

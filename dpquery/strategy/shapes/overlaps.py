@@ -13,6 +13,7 @@ import numpy as np
 from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.operators.factors import ROW_CHUNK, Centered, Factor, Identity, Ones, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
+from dpquery.operators.merged import Spread
 from dpquery.strategy.shapes.factor_norms import factor_norms
 
 LISTED_CODES = 2048  # codes of a factor whose overlaps are all worked out
@@ -63,6 +64,8 @@ def _overlaps(factor: Factor, power: int) -> Overlaps:
         case _:
             pass
     listed = n <= LISTED_CODES
+    if isinstance(factor, Spread):
+        return _of_classes(factor, power, listed=listed)
     if isinstance(factor, Hierarchy):
         matrix = _of_levels(factor, power, np.arange(n) if listed else np.array([0, n - 1]))
         return Overlaps(int(matrix.min()), matrix=matrix if listed else None)
@@ -80,6 +83,22 @@ def _overlaps(factor: Factor, power: int) -> Overlaps:
     if power == 1 or factor.zero_one or positive:
         return Overlaps(0)
     return Overlaps(-max(factor_norms(factor, power)))  # by Cauchy and Schwarz
+
+
+def _of_classes(factor: Spread, power: int, *, listed: bool) -> Overlaps:
+    """Return overlaps of the columns of classes; codes of one class have equal columns."""
+    m, norms = factor.inner.shape[1], factor_norms(factor.inner, power)
+    if m == 1:
+        return Overlaps(norms[0], even=norms[0])
+    inner = _overlaps(factor.inner, power)
+    least = min(inner.least, *norms)
+    matrix = inner.matrix
+    if matrix is None and inner.even is not None:
+        matrix = np.full((m, m), inner.even, dtype=object)
+        matrix[np.diag_indices(m)] = np.broadcast_to(np.array(norms, dtype=object), m)
+    if matrix is None or not listed:
+        return Overlaps(least)
+    return Overlaps(least, matrix=matrix[np.ix_(factor.classes, factor.classes)])
 
 
 def _of_matrix(matrix: Numbers) -> Overlaps:

@@ -1,6 +1,7 @@
 """The shapes of strategies, by the name that a plan calls them."""
 
 from dpquery.strategy.shapes.cell_classes import CellClassesStrategy
+from dpquery.strategy.shapes.coarser import CoarserStrategy
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
@@ -19,5 +20,6 @@ SHAPES: dict[str, type[Strategy]] = {
         QuadTreeStrategy,
         DirectStrategy,
         CellClassesStrategy,
+        CoarserStrategy,
     )
 }

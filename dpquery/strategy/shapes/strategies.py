@@ -30,14 +30,14 @@ class Strategy(ABC):
 
     Attributes:
         kind: what a plan calls the shape.
-        spans_its_sets: whether measuring a set of attributes answers every query on that set.
+        may_be_part: whether another shape may be made of it.
         name: of the candidate.
         noise: what is added.
         shape: sizes of the domain's attributes.
     """
 
     kind: ClassVar[str]
-    spans_its_sets: ClassVar[bool] = True
+    may_be_part: ClassVar[bool] = True
 
     name: str
     noise: Noise
@@ -47,6 +47,11 @@ class Strategy(ABC):
     @abstractmethod
     def measurements(self) -> tuple[WeightedBlock, ...]:
         """What is measured. Sensitivity, exact answers and charges follow from it."""
+
+    @property
+    def spans_its_sets(self) -> bool:
+        """Whether measuring a set of attributes answers every query on that set."""
+        return True
 
     @abstractmethod
     def supports(self, block: Block) -> bool:
@@ -138,3 +143,18 @@ class Strategy(ABC):
             LookupError, TypeError, ValueError, ArithmeticError: it is no such strategy for the
                 workload's domain, or one whose factors are singular.
         """
+
+
+def shape_of_part(kind: str) -> type[Strategy]:
+    """Return the shape that a plan calls so, for a shape that is made of others.
+
+    Raises:
+        KeyError: no shape that may be part of another is called so; `registry` loads all.
+    """
+    remaining = [Strategy]
+    while remaining:
+        shape = remaining.pop()
+        if vars(shape).get("kind") == kind and shape.may_be_part:
+            return shape
+        remaining += shape.__subclasses__()
+    raise KeyError(kind)

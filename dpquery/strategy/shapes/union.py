@@ -1,7 +1,13 @@
-"""Several products side by side, each for a part of the workload (OPT_+)."""
+"""Several strategies side by side, each for a part of the workload (OPT_+, and Parts).
+
+Products are solved together where that is small enough. Parts of any other shape answer their own
+blocks alone, from what they measured themselves.
+"""
 
 # ruff: noqa: D102 (a method of a base class or protocol is described there)
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Self
@@ -12,11 +18,13 @@ from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Factor
 from dpquery.strategy.algebra.joint_coefficients import joint_power_sums, joint_power_work
 from dpquery.strategy.algebra.joint_system import JointSystem, joint_system
-from dpquery.strategy.algebra.row_sums import RowSums, total_of
+from dpquery.strategy.algebra.row_sums import RowSums, scaled, total_of
 from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.record_changes import RecordChange
 from dpquery.strategy.shapes.product import ProductStrategy
-from dpquery.strategy.shapes.strategies import PowerPair, Strategy
-from dpquery.strategy.shapes.weighted_block import WeightedBlock
+from dpquery.strategy.shapes.sensitivity import sensitivity
+from dpquery.strategy.shapes.strategies import PowerPair, Strategy, shape_of_part
+from dpquery.strategy.shapes.weighted_block import BITS, WeightedBlock, significant
 from dpquery.untrusted.json_values import (
     Json,
     JsonValue,
@@ -30,32 +38,67 @@ from dpquery.untrusted.json_values import (
 
 @dataclass(frozen=True, eq=False)
 class UnionStrategy(Strategy):
-    """Product strategies side by side; part k times weights[k] serves the blocks in groups[k]."""
+    """Strategies side by side; part k times weights[k] serves the blocks in groups[k].
+
+    A part is a strategy for its own blocks alone, in the order of its group.
+    """
 
     kind: ClassVar[str] = "union"
 
-    parts: tuple[ProductStrategy, ...]
+    parts: tuple[Strategy, ...]
     weights: tuple[int, ...]
     groups: tuple[tuple[int, ...], ...]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", self.parts[0].shape)
 
+    @classmethod
+    def of_shares(
+        cls,
+        name: str,
+        parts: Sequence[Strategy],
+        shares: Sequence[float],
+        groups: tuple[tuple[int, ...], ...],
+        change: RecordChange = "enters",
+    ) -> Self:
+        """Return parts with integer weights that give each its share of the sensitivity."""
+        noise = parts[0].noise
+        norms = [sensitivity(part.measurements, noise, change) for part in parts]
+        lengths = [float(v) if noise == "laplace" else math.sqrt(v) for v in norms]
+        weights = tuple(
+            significant(share * (1 << BITS) * (max(lengths) / length))
+            for share, length in zip(shares, lengths, strict=True)
+        )
+        return cls(name, noise, tuple(parts), weights, groups)
+
     @cached_property
     def measurements(self) -> tuple[WeightedBlock, ...]:
         return tuple(
-            WeightedBlock(weight * part.measurements[0].weight, part.measurements[0].block)
+            WeightedBlock(weight * rows.weight, rows.block)
             for weight, part in zip(self.weights, self.parts, strict=True)
+            for rows in part.measurements
         )
 
-    def part_of(self, position: int) -> int:
-        """Return which part serves the workload block at a position."""
-        return next(k for k, group in enumerate(self.groups) if position in group)
+    @property
+    def spans_its_sets(self) -> bool:
+        return all(part.spans_its_sets for part in self.parts)
+
+    @cached_property
+    def served(self) -> dict[int, tuple[int, int]]:
+        """Which part serves the workload block at a position, and its place among that part's."""
+        return {
+            position: (k, place)
+            for k, group in enumerate(self.groups)
+            for place, position in enumerate(group)
+        }
 
     @cached_property
     def joint(self) -> JointSystem | None:
-        """All parts as one system; None where it is too large."""
-        factors = [{i: part.factors[i] for i in part.attributes} for part in self.parts]
+        """All parts as one system; None where it is too large, or parts are not all products."""
+        products = [part for part in self.parts if isinstance(part, ProductStrategy)]
+        if len(products) < len(self.parts):
+            return None
+        factors = [{i: part.factors[i] for i in part.attributes} for part in products]
         return joint_system(self.shape, factors, [rows.weight for rows in self.measurements])
 
     def joint_for(self, block: Block) -> JointSystem | None:
@@ -64,22 +107,33 @@ class UnionStrategy(Strategy):
 
     @property
     def written_factors(self) -> tuple[Factor, ...]:
-        return tuple(factor for part in self.parts for factor in part.factors)
+        return tuple(factor for part in self.parts for factor in part.written_factors)
+
+    @property
+    def listings(self) -> dict[str, tuple[int, int]]:
+        total: dict[str, tuple[int, int]] = {}
+        for part in self.parts:
+            for what, (number, most) in part.listings.items():
+                total[what] = (total.get(what, (0, most))[0] + number, most)
+        return total
 
     def supports(self, block: Block) -> bool:
         return any(part.supports(block) for part in self.parts)
 
     def serves(self, workload: Workload) -> bool:
-        """Return whether every block is supported by the part that is to serve it."""
+        """Return whether every part has the answers to the blocks that it is to serve."""
         return all(
-            self.parts[self.part_of(position)].supports(block)
-            for position, block in enumerate(workload.blocks)
+            part.serves(workload.select(group))
+            for part, group in zip(self.parts, self.groups, strict=True)
         )
 
-    def serving_part(self, block: Block, position: int | None) -> int:
-        """Return the part that answers a block alone: of those that can, with the least noise."""
+    def serving_part(self, block: Block, position: int | None) -> tuple[int, int | None]:
+        """Return the part that answers a block alone, and the block's place among that part's.
+
+        A block without a position takes the part with the least noise of those that can.
+        """
         if position is not None:
-            return self.part_of(position)
+            return self.served[position]
         totals = {
             k: total_of(part.variances(block, position=None), block) / float(weight) ** 2
             for k, (part, weight) in enumerate(zip(self.parts, self.weights, strict=True))
@@ -87,7 +141,7 @@ class UnionStrategy(Strategy):
         }
         if not totals:
             raise UnsupportedWorkloadError("no part measures all attributes that are asked for")
-        return min(totals, key=lambda k: totals[k])
+        return min(totals, key=lambda k: totals[k]), None
 
     def power_sums(self, block: Block, *, position: int | None, order: int) -> RowSums | None:
         """Return sums of powers of coefficients on the part that serves the block, or on all.
@@ -97,17 +151,22 @@ class UnionStrategy(Strategy):
         joint = self.joint_for(block)
         if joint is not None:
             return joint.variances(block) if order == 2 else None
-        k = self.serving_part(block, position)
-        terms = self.parts[k].power_sums(block, position=None, order=order)
-        if terms is None:
-            return None
-        return [(coef / self.weights[k] ** order, vectors) for coef, vectors in terms]
+        k, place = self.serving_part(block, position)
+        sums = self.parts[k].power_sums(block, position=place, order=order)
+        return None if sums is None else scaled(sums, 1 / self.weights[k] ** order)
 
-    def coefficient_sums(self, block: Block) -> PowerPair | None:
+    def fourth_and_sixth(self, block: Block, *, position: int | None) -> PowerPair | None:
         joint = self.joint_for(block)
-        if joint is None or joint_power_work(joint, block) > MAX_COEFFICIENT_WORK:
+        if joint is not None:
+            if joint_power_work(joint, block) > MAX_COEFFICIENT_WORK:
+                return None
+            return joint_power_sums(joint, block)
+        k, place = self.serving_part(block, position)
+        pair = self.parts[k].fourth_and_sixth(block, position=place)
+        if pair is None:
             return None
-        return joint_power_sums(joint, block)
+        weight = float(self.weights[k])
+        return scaled(pair[0], weight**-4), scaled(pair[1], weight**-6)
 
     def encode_parameters(self) -> dict[str, JsonValue]:
         return {
@@ -118,20 +177,25 @@ class UnionStrategy(Strategy):
 
     @classmethod
     def decode(cls, encoded: Json, name: str, noise: Noise, workload: Workload) -> Self:
-        """Return the union that JSON values hold: each block is served by one of its products."""
-        parts = []
-        for part in map(mapping, list_of(encoded["parts"])):
-            if part["shape"] != ProductStrategy.kind:
-                raise ValueError("parts")
-            parts.append(ProductStrategy.decode(part, text_of(part["name"]), noise, workload))
+        """Return the union that JSON values hold: each block is served by one of its parts."""
         weights = tuple(scaled_integer(weight) for weight in list_of(encoded["weights"]))
         groups = tuple(
             tuple(integer(position, 0) for position in list_of(group, 1))
             for group in list_of(encoded["groups"])
         )
-        if not len(parts) == len(weights) == len(groups) > 0:
+        listed = list(map(mapping, list_of(encoded["parts"])))
+        if not len(listed) == len(weights) == len(groups) > 0:
             raise ValueError("parts")
         positions = sorted(position for group in groups for position in group)
         if positions != list(range(len(workload.blocks))):
             raise ValueError("groups")
-        return cls(name, noise, tuple(parts), weights, groups)
+        parts = tuple(
+            shape_of_part(text_of(part["shape"])).decode(
+                part, text_of(part["name"]), noise, workload.select(group)
+            )
+            for part, group in zip(listed, groups, strict=True)
+        )
+        inner = [part.parts for part in parts if isinstance(part, UnionStrategy)]
+        if any(isinstance(part, UnionStrategy) for parts_of in inner for part in parts_of):
+            raise ValueError("a union in a union in a union")
+        return cls(name, noise, parts, weights, groups)

@@ -1,0 +1,238 @@
+"""Parts: every group of items planned alone, and the budget split among them in closed form.
+
+Groups are the items themselves, the items over the same attributes, and those whose attributes
+another item has. Parts with losses L_k answer alone from shares beta_k of the sensitivity: the loss
+sum_k L_k / beta_k^2 is least, and then (sum_k L_k^(1/3))^3 under Laplace noise and
+(sum_k L_k^(1/2))^2 under Gaussian noise ([MATH] 8). So much is known of the whole before all parts
+are planned: what some have reached, and bounds on the others. A part has the quick candidates
+alone, not those that search several products.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from numpy.linalg import LinAlgError
+
+from dpquery.arrays import Ints
+from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
+from dpquery.operators.gram import Gram, Matrix, classes, gram, is_mixture
+from dpquery.operators.merged import coarsest_classes, workload_over_classes
+from dpquery.progress import time_left
+from dpquery.strategy.bounds.lower_bounds import moved_bound, svd_bound
+from dpquery.strategy.errors.expected_error import expected_error, weighted_queries
+from dpquery.strategy.noise_kinds import Noise
+from dpquery.strategy.optimize.block_groups import exponent
+from dpquery.strategy.optimize.opt_union import BlockGroups
+from dpquery.strategy.search import marginal_baselines, range_baselines
+from dpquery.strategy.search.candidates import (
+    marginals_candidate,
+    product_candidate,
+    residual_candidate,
+)
+from dpquery.strategy.search.problem import Problem, Proposal, check_cells
+from dpquery.strategy.shapes.coarser import CoarserStrategy
+from dpquery.strategy.shapes.size_limits import check_strategy_size
+from dpquery.strategy.shapes.strategies import Strategy
+from dpquery.strategy.shapes.union import UnionStrategy
+
+MAX_PARTS = 64  # groups of one division that are planned
+BOUND_CLASSES = 512  # whose eigenvalues are worked out for a bound: a tenth of a second
+SEARCHED_CLASSES: Mapping[Noise, int] = {"gaussian": 512, "laplace": 64}
+"""Of an attribute whose rows are searched for: about a second."""
+PROVEN = 1e-3  # relative gap to the bound on a part at which no other strategy is tried
+Build = Callable[[Problem], Proposal]
+TREES: tuple[Build, ...] = (range_baselines.hb, range_baselines.greedy_h)
+BlockGroup = tuple[int, ...]
+
+
+def parts_candidate(problem: Problem) -> Proposal:
+    """Parts: the best division of the workload into groups that are planned alone.
+
+    Raises:
+        UnsupportedWorkloadError: there is one group, or no division can have a loss below
+            `least_loss`.
+    """
+    divisions = [groups for groups in divisions_of(problem) if 1 < len(groups) <= MAX_PARTS]
+    if not divisions:
+        raise UnsupportedWorkloadError("there is nothing to divide the workload into")
+    plans = _Plans(problem)
+    least, best = problem.least_loss, None
+    for groups in divisions:
+        loss = plans.split_loss(groups, below=least)
+        if loss < least:
+            least, best = loss, groups
+    if best is None:
+        raise UnsupportedWorkloadError("parts planned alone cannot beat what is known already")
+    return plans.proposal(best)
+
+
+def divisions_of(problem: Problem) -> tuple[BlockGroups, ...]:
+    """Return the divisions of the blocks that are tried: items, and items that belong together."""
+    blocks, shape = problem.workload.blocks, problem.workload.shape_of_domain
+    items = problem.items or tuple((place,) for place in range(len(blocks)))
+    sets = [
+        frozenset(i for place in places for i in blocks[place].attributes if shape[i] > 1)
+        for places in items
+    ]
+    tops: list[frozenset[int]] = []
+    for attributes in sorted(dict.fromkeys(sets), key=len, reverse=True):
+        if not any(attributes <= top for top in tops):
+            tops.append(attributes)
+    homes = [next(top for top in tops if attributes <= top) for attributes in sets]
+    keys: tuple[Sequence[object], ...] = (homes, sets, range(len(items)))
+    return tuple(dict.fromkeys(_gathered(items, key) for key in keys))
+
+
+def _gathered(items: Sequence[Sequence[int]], keys: Sequence[object]) -> BlockGroups:
+    """Return the blocks of all items of a key together, for every key."""
+    groups: dict[object, list[int]] = {}
+    for places, key in zip(items, keys, strict=True):
+        groups.setdefault(key, []).extend(places)
+    return tuple(tuple(sorted(places)) for places in groups.values())
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A group of blocks as a problem of its own, over the classes of codes that it tells apart.
+
+    Attributes:
+        problem: over the classes.
+        classes: of the codes of every attribute.
+        bound: a lower bound on the loss of every strategy for it, or 0.
+    """
+
+    problem: Problem
+    classes: tuple[Ints, ...]
+    bound: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """The best strategy for a group alone, and its loss."""
+
+    strategy: Strategy
+    converged: bool
+    loss: float
+
+
+class _Plans:
+    """The plans of groups of blocks, and lower bounds on them, each made once."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.power = problem, exponent(problem.noise)
+        self.parts: dict[BlockGroup, _Part] = {}
+        self.known: dict[BlockGroup, _Plan] = {}
+
+    def split_loss(self, groups: BlockGroups, *, below: float) -> float:
+        """Return the loss of the groups' plans under the best split; infinite if not `below`."""
+        roots = {group: self.part(group).bound ** self.power for group in groups}
+        for group in sorted(groups, key=lambda group: -roots[group]):
+            if sum(roots.values()) ** (1 / self.power) >= below:
+                return math.inf
+            roots[group] = self.plan(group).loss ** self.power
+        return float(sum(roots.values()) ** (1 / self.power))
+
+    def part(self, group: BlockGroup) -> _Part:
+        """Return a group as a problem of its own."""
+        if group not in self.parts:
+            blocks, whole = self.problem.workload.select(group), self.problem
+            coarsest = coarsest_classes(blocks)
+            workload = workload_over_classes(blocks, coarsest)
+            V = gram(workload)
+            problem = Problem(workload, V, whole.noise, whole.seed, change=whole.change)
+            self.parts[group] = _Part(problem, coarsest, _quick_bound(problem))
+        return self.parts[group]
+
+    def plan(self, group: BlockGroup) -> _Plan:
+        """Return the best strategy for a group alone.
+
+        Raises:
+            UnsupportedWorkloadError: there is none.
+        """
+        if group not in self.known:
+            part = self.part(group)
+            best = _best_alone(part)
+            strategy = best.strategy
+            if strategy.shape != self.problem.workload.shape_of_domain:
+                strategy = CoarserStrategy(strategy.name, strategy.noise, part.classes, strategy)
+            for rows in strategy.measurements:
+                check_cells(rows.block.table_shape)
+            self.known[group] = _Plan(strategy, best.converged, best.loss)
+        return self.known[group]
+
+    def proposal(self, groups: BlockGroups) -> Proposal:
+        """Return the plans of the groups side by side, each with its share of the sensitivity."""
+        plans = [self.known[group] for group in groups]
+        power = self.power if self.problem.noise == "laplace" else self.power / 2
+        strategy = UnionStrategy.of_shares(
+            "Parts",
+            [plan.strategy for plan in plans],
+            [plan.loss**power for plan in plans],
+            groups,
+            self.problem.change,
+        )
+        return Proposal(strategy, all(plan.converged for plan in plans))
+
+
+def _quick_bound(problem: Problem) -> float:
+    """Return the SVD bound on the loss of every strategy; 0 where it takes long or is not known."""
+    V = problem.gram
+    by_attribute = len(V.weights) == 1 or all(is_mixture(matrix) for matrix in _matrices(V))
+    cells = max(V.shape_of_domain) if by_attribute else math.prod(V.shape_of_domain)
+    if cells > BOUND_CLASSES and not all(is_mixture(matrix) for matrix in _matrices(V)):
+        return 0.0
+    bound = svd_bound(V)
+    if bound is not None and problem.change == "moves within":
+        bound = moved_bound(bound, V)
+    return 0.0 if bound is None else bound.loss
+
+
+def _matrices(V: Gram) -> Iterator[Matrix]:
+    """Return the Grams of all attributes."""
+    return (matrix for matrices in V.matrices for matrix in matrices)
+
+
+def _quick_candidates(problem: Problem) -> Iterator[Build]:
+    """Return what is tried for a part: what is most often the optimum first.
+
+    A search for the rows of long attributes is left out, and all searches where no time is left.
+    """
+    most = SEARCHED_CLASSES[problem.noise]
+    short = all(is_mixture(V) or classes(V) <= most for V in _matrices(problem.gram))
+    searches = [marginals_candidate]
+    if problem.noise == "gaussian":
+        searches.insert(0, residual_candidate)
+    if short:
+        searches.insert(0 if len(problem.gram.weights) == 1 else 1, product_candidate)
+    for build in searches:
+        if time_left("Parts"):
+            yield build
+    yield marginal_baselines.plain_mechanism
+    yield marginal_baselines.budgeted_mechanism
+    if not short:
+        yield from TREES
+
+
+def _best_alone(part: _Part) -> _Plan:
+    """Return the best strategy for a part among the quick candidates.
+
+    Raises:
+        UnsupportedWorkloadError: there is none.
+    """
+    best, queries = None, weighted_queries(part.problem.workload)
+    for build in _quick_candidates(part.problem):
+        try:
+            proposal = build(part.problem)
+            check_strategy_size(proposal.strategy)
+            error = expected_error(proposal.strategy, part.problem.workload, part.problem.change)
+        except (UnsupportedWorkloadError, OutOfTimeError, LinAlgError):
+            continue
+        loss = error.weighted_rmse**2 * queries
+        if best is None or loss < best.loss:
+            best = _Plan(proposal.strategy, proposal.converged, loss)
+        if best.loss <= max(part.bound, proposal.bound) * (1 + PROVEN):
+            break
+    if best is None:
+        raise UnsupportedWorkloadError("a part has no strategy")
+    return best
