@@ -14,7 +14,7 @@ from dpquery.strategy.search.select import select
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 from dpquery.strategy.shapes.product import ProductStrategy
-from dpquery.strategy.shapes.sensitivity import column_support, sensitivity
+from dpquery.strategy.shapes.sensitivity import block_norms, column_support, sensitivity
 from dpquery.strategy.shapes.weighted_block import (
     WeightedBlock,
     column_matrices,
@@ -90,6 +90,17 @@ def test_marginals_add_up_without_a_search_of_the_domain(noise):
     strategy = MarginalsStrategy("m", noise, shape, weights)
     expected = sum(weight**power for weight in weights.values())
     assert sensitivity(strategy.measurements, noise) == expected
+
+
+@noises
+def test_a_threshold_beside_a_condition_may_have_a_weight_past_64_bits(noise):
+    condition = Dense(np.array([[1, 0]]))
+    factors = (condition, Identity(2), Identity(3))
+    block = Block((2, 2, 3), (0, 1, 2), factors, (False, True, True), 1)
+    measurements = [WeightedBlock(1 << 70, block)]
+    exact = brute_force(measurements, noise)
+    assert block_norms(measurements, noise) == [exact]
+    assert sensitivity(measurements, noise) == exact
 
 
 @noises

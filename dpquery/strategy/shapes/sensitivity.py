@@ -57,7 +57,8 @@ class ColumnNorms:
         if not self.counted:
             return norms
         hits = ((i, codes[i] if i in codes else counts[0]) for i, counts in self.counted.items())
-        return norms * threshold_sum([(self.rows[i] - hit, hit) for i, hit in hits], self.at_least)
+        rows = threshold_sum([(self.rows[i] - hit, hit) for i, hit in hits], self.at_least)
+        return norms * np.asarray(rows, dtype=object)  # a weight may be wider than 64 bits
 
     def largest(self) -> int:
         """Return the largest norm: that of the largest entry of every vector."""
