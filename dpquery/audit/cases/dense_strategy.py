@@ -130,23 +130,26 @@ def dense_strategy(spec: Spec, plan: Json, noise: Noise) -> DenseStrategy:
     encoded = mapping(selection["strategy"])
     classes = classes_of(spec)
     shape = tuple(max(codes) + 1 for codes in classes)
-    if encoded["shape"] == "workload":
-        rows = _workload_rows(_integers(encoded["weights"]), spec, classes)
-    elif encoded["shape"] == "cell-classes":
-        rows = _rows_of_classes(mapping(encoded["inner"]), spec, classes)
-    else:
-        rows = _strategy_rows(encoded, shape)
+    rows = _strategy_rows(encoded, shape, _queries(spec, classes))
     return DenseStrategy(noise, shape, classes, tuple(rows))
 
 
-def _strategy_rows(encoded: Json, shape: Sequence[int]) -> list[DenseRows]:
+def _strategy_rows(
+    encoded: Json, shape: Sequence[int], queries: Sequence[DenseRows]
+) -> list[DenseRows]:
+    """Return what is measured for queries over classes of codes; shapes may hold others."""
     match encoded["shape"]:
         case "product":
             return [_product_rows(encoded, shape)]
+        case "workload":
+            pairs = zip(_integers(encoded["weights"]), queries, strict=True)
+            return [replace(rows, weight=weight) for weight, rows in pairs]
+        case "cell-classes":
+            return _rows_of_classes(mapping(encoded["inner"]), shape, queries)
+        case "coarser":
+            return _rows_over_codes(encoded, shape, queries)
         case "union":
-            parts = [_product_rows(mapping(raw), shape) for raw in list_of(encoded["parts"])]
-            pairs = zip(_integers(encoded["weights"]), parts, strict=True)
-            return [DenseRows(w * part.weight, part.attributes, part.matrices) for w, part in pairs]
+            return _rows_of_parts(encoded, shape, queries)
         case "marginals":
             matrices = {i: _matrix({"kind": "identity", "n": n}) for i, n in enumerate(shape)}
             raw_factors = (list_of(pair) for pair in list_of(encoded["factors"]))
@@ -183,28 +186,61 @@ def _weighted(encoded: Json, matrices: Mapping[int, Numbers]) -> list[DenseRows]
     return blocks
 
 
-def _rows_of_classes(inner: Json, spec: Spec, classes: list[list[int]]) -> list[DenseRows]:
+def _rows_of_parts(
+    encoded: Json, shape: Sequence[int], queries: Sequence[DenseRows]
+) -> list[DenseRows]:
+    """Return the rows of all parts, each of which is for its own queries, times its weight."""
+    listed = (list_of(encoded[key]) for key in ("weights", "parts", "groups"))
+    rows_of_parts = []
+    for weight, raw, group in zip(*listed, strict=True):
+        served = [queries[place] for place in _integers(group)]
+        rows_of_parts += [
+            replace(rows, weight=int(str(weight)) * rows.weight)
+            for rows in _strategy_rows(mapping(raw), shape, served)
+        ]
+    return rows_of_parts
+
+
+def _rows_over_codes(
+    encoded: Json, shape: Sequence[int], queries: Sequence[DenseRows]
+) -> list[DenseRows]:
+    """Return rows over classes of codes with the column of its class for every code."""
+    pairs = zip(list_of(encoded["classes"]), shape, strict=True)
+    classes = [list(range(n)) if raw is None else _integers(raw) for raw, n in pairs]
+    first = [[codes.index(k) for k in range(max(codes) + 1)] for codes in classes]
+    coarse = [_with_columns(rows, first) for rows in queries]
+    inner = _strategy_rows(mapping(encoded["inner"]), [len(codes) for codes in first], coarse)
+    return [_with_columns(rows, classes) for rows in inner]
+
+
+def _with_columns(rows: DenseRows, columns: Sequence[Sequence[int]]) -> DenseRows:
+    """Return rows whose matrices have these columns of theirs, for every attribute."""
+    pairs = zip(rows.attributes, rows.matrices, strict=True)
+    return replace(rows, matrices=tuple(M[:, columns[i]] for i, M in pairs))
+
+
+def _rows_of_classes(
+    inner: Json, shape: Sequence[int], queries: Sequence[DenseRows]
+) -> list[DenseRows]:
     """Return the rows over the classes of cells that every query has all of or none of."""
-    tables = [table for item in spec.items for table in item.tables]
-    queries = _workload_rows([1] * len(tables), spec, classes)
     class_of: dict[Cell, Cell] = {}
     known: dict[tuple[int, ...], int] = {}
-    for cell in product(*(range(max(codes) + 1) for codes in classes)):
+    for cell in product(*(range(n) for n in shape)):
         column = tuple(entry for rows in queries for entry in rows.column(cell).tolist())
         class_of[cell] = (known.setdefault(column, len(known)),)
-    return [replace(rows, class_of=class_of) for rows in _strategy_rows(inner, (len(known),))]
+    return [replace(rows, class_of=class_of) for rows in _strategy_rows(inner, (len(known),), ())]
 
 
-def _workload_rows(weights: Sequence[int], spec: Spec, classes: list[list[int]]) -> list[DenseRows]:
-    tables = (table for item in spec.items for table in item.tables)
+def _queries(spec: Spec, classes: list[list[int]]) -> list[DenseRows]:
+    """Return the rows of every table that a spec asks for."""
     blocks = []
-    for weight, table in zip(weights, tables, strict=True):
+    for table in (table for item in spec.items for table in item.tables):
         factors = predicate_matrices(table, classes)
         attributes = tuple(i for i, _, _ in factors)
         counted = tuple(is_axis for _, is_axis, _ in factors)
         at_least = None if table.threshold == len(table.axes) else table.threshold
         matrices = tuple(matrix for _, _, matrix in factors)
-        blocks.append(DenseRows(weight, attributes, matrices, counted, at_least))
+        blocks.append(DenseRows(1, attributes, matrices, counted, at_least))
     return blocks
 
 

@@ -38,7 +38,7 @@ from dpquery.strategy.shapes.union import UnionStrategy
 
 MAX_PARTS = 64  # groups of one division that are planned
 BOUND_CLASSES = 512  # whose eigenvalues are worked out for a bound: a tenth of a second
-SEARCHED_CLASSES: Mapping[Noise, int] = {"gaussian": 512, "laplace": 64}
+SEARCHED_CLASSES: Mapping[Noise, int] = {"gaussian": 512, "laplace": 32}
 """Of an attribute whose rows are searched for: about a second."""
 PROVEN = 1e-3  # relative gap to the bound on a part at which no other strategy is tried
 Build = Callable[[Problem], Proposal]
@@ -127,11 +127,16 @@ class _Plans:
     def split_loss(self, groups: BlockGroups, *, below: float) -> float:
         """Return the loss of the groups' plans under the best split; infinite if not `below`."""
         roots = {group: self.part(group).bound ** self.power for group in groups}
-        for group in sorted(groups, key=lambda group: -roots[group]):
+        for group in sorted(groups, key=self._size, reverse=True):
             if sum(roots.values()) ** (1 / self.power) >= below:
                 return math.inf
             roots[group] = self.plan(group).loss ** self.power
         return float(sum(roots.values()) ** (1 / self.power))
+
+    def _size(self, group: BlockGroup) -> float:
+        """Return what says how large a group's loss may be: most of the sum is to be known soon."""
+        part = self.part(group)
+        return max(part.bound, weighted_queries(part.problem.workload))
 
     def part(self, group: BlockGroup) -> _Part:
         """Return a group as a problem of its own."""

@@ -58,7 +58,8 @@ class ColumnNorms:
             return norms
         hits = ((i, codes[i] if i in codes else counts[0]) for i, counts in self.counted.items())
         rows = threshold_sum([(self.rows[i] - hit, hit) for i, hit in hits], self.at_least)
-        return norms * np.asarray(rows, dtype=object)  # a weight may be wider than 64 bits
+        counts = np.asarray(rows, dtype=object)  # times a weight that may have more than 64 bits
+        return np.asarray(norms * counts, dtype=object)
 
     def largest(self) -> int:
         """Return the largest norm: that of the largest entry of every vector."""
