@@ -302,6 +302,7 @@ def test_the_cases_are_of_every_family_of_strategies():
         "Quad-tree+",
         "Fourier+",
         "OPT_C",
+        "Parts",
     }
 
 

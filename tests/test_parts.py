@@ -7,19 +7,23 @@ import numpy as np
 import pytest
 from strategies_support import dense_strategy, dense_workload, random_workload
 
+from dpquery.audit.cases import dense_strategy as audit
 from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Workload, product
-from dpquery.operators.factors import Groups, Identity
+from dpquery.operators.compile import compile_spec
+from dpquery.operators.factors import Dense, Groups, Identity
 from dpquery.operators.gram import gram
 from dpquery.operators.merged import Spread, coarsest_classes, workload_over_classes
 from dpquery.operators.ranges import Prefix
 from dpquery.plan_file.strategy_json import decode_strategy
 from dpquery.reconstruction.least_squares import reconstruct
+from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.algebra.row_sums import expand
 from dpquery.strategy.errors.expected_error import weighted_queries
 from dpquery.strategy.search.parts import divisions_of, parts_candidate
 from dpquery.strategy.search.problem import Problem
 from dpquery.strategy.search.select import select
+from dpquery.strategy.shapes.factor_norms import factor_norms
 from dpquery.strategy.shapes.sensitivity import sensitivity
 
 STATES = Groups.of(tuple(tuple(range(4 * k, 4 * k + 4)) for k in range(3)), 12)
@@ -123,6 +127,31 @@ def test_parts_come_back_from_a_plan_and_hostile_ones_do_not():
         decode_strategy(nested, noise="gaussian", workload=GEOGRAPHY)
 
 
+TWO_LEVELS = """
+dataset: {id: levels, version: 1}
+privacy: {unit: row, delta: 1e-9}
+budget: {epsilon: 1, delta: 1e-9}
+other: drop
+domain: {a: {range: [0, 5]}, b: boolean, c: {range: [0, 3]}}
+workload:
+- {name: cells, product: {a: identity, b: identity}}
+- {name: groups, product: {a: {groups: {A: [[0, 1]], B: [[2, 5]]}}, c: prefix}}
+- {name: either, threshold: {r: 1, of: [b, c], targets: {b: yes, c: {is: 1}}}}
+"""
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_the_audit_reads_the_same_rows_from_a_plan_of_parts(noise):
+    spec = parse(TWO_LEVELS, name="levels.yaml", files={})
+    workload = compile_spec(spec).workload
+    strategy = parts_candidate(Problem(workload, gram(workload), noise, 0)).strategy
+    assert {"coarser", "union"} <= {strategy.kind, *(part.kind for part in strategy.parts)}
+    plan = {"selections": [{"noise": noise, "strategy": strategy.encode()}]}
+    audited = audit.dense_strategy(spec, json.loads(json.dumps(plan)), noise)
+    columns = np.array([audited.column(cell) for cell in audited.cells])
+    assert np.array_equal(columns.T, dense_strategy(strategy.measurements))
+
+
 def test_divisions_are_items_and_items_whose_attributes_another_one_has():
     problem = Problem(GEOGRAPHY, gram(GEOGRAPHY), "laplace", 0)
     assert divisions_of(problem) == (((0, 1), (2,)), ((0,), (1,), (2,)))
@@ -149,3 +178,19 @@ def test_a_spread_factor_is_its_dense_twin():
     M = rng.normal(size=(6, 6))
     M = M + M.T
     assert factor.quadratic(M) == pytest.approx(np.diag(dense @ M @ dense.T))
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_a_spread_factor_with_wide_entries_has_the_norms_of_its_columns(power):
+    classes = np.array([0, 1, 1, 2])
+    inner = Dense(np.array([[1, 2, 1 << 40], [1 << 38, 3, 5]]))
+    dense = inner.dense().astype(object)[:, classes]
+    assert factor_norms(Spread(inner, classes), power) == (abs(dense) ** power).sum(axis=0).tolist()
+
+
+def test_a_plan_of_two_levels_is_better_than_all_but_its_parts():
+    selection = select(GEOGRAPHY, noises=["laplace"], items=ITEMS)["laplace"]
+    parts = next(candidate for candidate in selection.candidates if candidate.name == "Parts")
+    assert parts.score == min(
+        candidate.score for candidate in selection.candidates if candidate.name != "OPT_C"
+    )

@@ -17,6 +17,7 @@ from mutants.ledger_storage import LEDGER_STORAGE
 from mutants.measurement_key import MEASUREMENT_KEY
 from mutants.noise import NOISE
 from mutants.output import OUTPUT
+from mutants.parts import PARTS
 from mutants.persons import PERSONS
 from mutants.rap import RAP
 from mutants.replacement import REPLACEMENT
@@ -42,6 +43,7 @@ MUTANTS = (
     *RAP,
     *REPLACEMENT,
     *CELL_CLASSES,
+    *PARTS,
     *OUTPUT,
     *SOLVED,
     *SUPPLY,
