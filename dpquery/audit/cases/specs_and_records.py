@@ -188,16 +188,6 @@ CASES = (
         quick=True,
     ),
     Case(
-        "two levels of geography",
-        _spec(
-            "a: {range: [0, 39]}, b: boolean, c: {range: [0, 9]}",
-            "product: {a: identity, b: identity}",
-            "product: {a: {groups: {A: [[0, 9]], B: [[10, 24]], C: [[25, 39]]}}, c: prefix}",
-            privacy=_ROWS,
-        ),
-        "laplace",
-    ),
-    Case(
         "rectangles",
         _spec(
             "a: {range: [0, 15]}, b: {range: [0, 15]}",

@@ -9,7 +9,7 @@ alone, not those that search several products.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from numpy.linalg import LinAlgError
@@ -30,6 +30,7 @@ from dpquery.strategy.search.candidates import (
     product_candidate,
     residual_candidate,
 )
+from dpquery.strategy.search.goal_candidates import Build
 from dpquery.strategy.search.problem import Problem, Proposal, check_cells
 from dpquery.strategy.shapes.coarser import CoarserStrategy
 from dpquery.strategy.shapes.size_limits import check_strategy_size
@@ -41,7 +42,6 @@ BOUND_CLASSES = 512  # whose eigenvalues are worked out for a bound: a tenth of 
 SEARCHED_CLASSES: Mapping[Noise, int] = {"gaussian": 512, "laplace": 32}
 """Of an attribute whose rows are searched for: about a second."""
 PROVEN = 1e-3  # relative gap to the bound on a part at which no other strategy is tried
-Build = Callable[[Problem], Proposal]
 TREES: tuple[Build, ...] = (range_baselines.hb, range_baselines.greedy_h)
 BlockGroup = tuple[int, ...]
 
