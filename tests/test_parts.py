@@ -96,7 +96,7 @@ def test_the_stated_variances_are_those_of_noise_in_the_estimates(noise):
             columns.append(estimates.answer(block, position).ravel())
         exact = (np.array(columns) ** 2).sum(axis=0)
         stated = expand(strategy.variances(block, position=position), block.row_shape)
-        assert stated.ravel() == pytest.approx(exact, rel=1e-6)
+        assert stated.ravel() == pytest.approx(exact, rel=1e-6, abs=0)  # they are tiny
 
 
 @pytest.mark.parametrize(("noise", "change"), [("laplace", "moves within"), ("gaussian", "moves")])
@@ -194,3 +194,10 @@ def test_a_plan_of_two_levels_is_better_than_all_but_its_parts():
     assert parts.score == min(
         candidate.score for candidate in selection.candidates if candidate.name != "OPT_C"
     )
+
+
+def test_a_question_that_tells_codes_of_a_class_apart_has_no_answer():
+    coarser = (part for part in parts_of("gaussian").parts if part.kind == "coarser")
+    strategy = next(part for part in coarser if part.inner.shape == (3, 1, 8))
+    assert strategy.supports(product(SHAPE, {0: STATES, 2: Prefix(8)}))
+    assert not strategy.supports(product(SHAPE, {0: Identity(12), 2: Prefix(8)}))

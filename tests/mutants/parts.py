@@ -22,7 +22,7 @@ PARTS = (
         "UnionStrategy.measurements",
         "for rows in part.measurements",
         "for rows in part.measurements[:1]",
-        ("test_shapes.py", COARSER),
+        (COARSER,),
     ),
     Mutant(
         "the variance of a part is divided by its weight once",
@@ -57,14 +57,6 @@ PARTS = (
         (SPREAD,),
     ),
     Mutant(
-        "classes in a plan may have gaps",
-        "a plan from outside names classes that no code has",
-        "CoarserStrategy.decode",
-        "known[-1] + 1 != len(known)",
-        "False",
-        (BACK,),
-    ),
-    Mutant(
         "unions may hold unions without end",
         "a plan from outside is read deeper than any plan is written",
         "UnionStrategy.decode",
@@ -78,7 +70,7 @@ PARTS = (
         "CoarserStrategy.over_classes",
         "if not np.array_equal(apart[first][codes], apart):",
         "if False:",
-        ("test_shapes.py",),
+        ("test_parts.py::test_a_question_that_tells_codes_of_a_class_apart_has_no_answer",),
     ),
     Mutant(
         "the key of a release leaves the classes of codes out",
@@ -86,7 +78,10 @@ PARTS = (
         "release_key._factor",
         'return _tagged("merged", _factor(inner), write_integers(classes))',
         "return _factor(inner)",
-        ("test_release_key_fields.py",),
+        (
+            "test_release_key_fields.py::"
+            "test_every_kind_of_factor_has_a_tag_and_all_that_it_is_made_of_is_in_the_key",
+        ),
     ),
     Mutant(
         "parts are not planned",
@@ -102,6 +97,9 @@ PARTS = (
         "ColumnNorms.at",
         "np.asarray(rows, dtype=object)",
         "np.asarray(rows)",
-        ("test_sensitivity.py",),
+        (
+            "test_sensitivity.py::"
+            "test_a_threshold_beside_a_condition_may_have_a_weight_past_64_bits",
+        ),
     ),
 )
