@@ -188,9 +188,8 @@ BASELINES: tuple[tuple[str, Callable[[Problem], Proposal]], ...] = (
     ("Quad-tree", range_baselines.quad_tree),
     ("Quad-tree+", range_baselines.budgeted_quad_tree),
 )
-QUICK_CANDIDATES = len(BASELINES)  # candidates that are tried whatever the clock says
-CANDIDATES: tuple[tuple[str, Callable[[Problem], Proposal]], ...] = (
-    *BASELINES,
+"""Closed forms, tried whatever the clock says."""
+SEARCHES: tuple[tuple[str, Callable[[Problem], Proposal]], ...] = (
     ("OPT_H", range_baselines.opt_h),
     ("OPT_M", marginals_candidate),
     ("OPT_R", residual_candidate),

@@ -1,8 +1,9 @@
 """Choose a strategy for a workload: try every candidate, keep the best, prove how good it is.
 
-Candidates are tried cheapest first within a time limit, in CPU seconds, so that a busy machine does
-not change a plan. One that is stopped hands over its best so far; those after it are named with
-their reason.
+Candidates are tried cheapest first: the closed forms whatever the clock says, then the searches,
+until one is as good as proven optimal or a time limit is over, in CPU seconds, so that a busy
+machine does not change a plan. A search that is stopped hands over its best so far; those that are
+not begun are named with their reason.
 """
 
 import math
@@ -25,14 +26,14 @@ from dpquery.strategy.goals.goals import Goal, largest_standard_error, score
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.objectives import Objective
 from dpquery.strategy.record_changes import RecordChange
-from dpquery.strategy.search.candidates import CANDIDATES, QUICK_CANDIDATES
+from dpquery.strategy.search.candidates import BASELINES, SEARCHES
 from dpquery.strategy.search.cell_classes_candidate import cell_classes_candidate
 from dpquery.strategy.search.goal_candidates import SETTLED, Build, goal_bound, goal_candidates
 from dpquery.strategy.search.problem import NoGainError, Problem, Proposal
 from dpquery.strategy.shapes.size_limits import check_strategy_size
 from dpquery.strategy.shapes.strategies import Strategy
 
-LONG_ATTRIBUTE, LONG_WORKLOAD = 128, 64  # classes of an attribute, blocks: seconds of search
+LONG_ATTRIBUTE, LONG_WORKLOAD = 96, 32  # classes of an attribute, blocks: seconds of search
 LEFT_OUT = "left out: "
 Flaw = Callable[[Strategy], str]
 """What is wrong with the answers that a strategy would give, in words; nothing if it is sound."""
@@ -158,11 +159,12 @@ class _Search:
 
     def _selected(self, noise: Noise) -> Selection:
         problem = Problem(self.workload, self.gram, noise, self.seed, change=self.change)
-        candidates = [
-            self._tried(name, build, problem, quick=number < QUICK_CANDIDATES)
-            for number, (name, build) in enumerate(CANDIDATES)
-        ]
-        candidates = _sound([*candidates, self._of_cells(problem, candidates)], self.flaw_of)
+        candidates = [self._tried(name, build, problem, quick=True) for name, build in BASELINES]
+        for name, build in SEARCHES:
+            candidates = self._with(name, build, problem, candidates)
+        within = replace(problem, least_loss=self._least_loss(candidates))
+        candidates = self._with("OPT_C", cell_classes_candidate, within, candidates)
+        candidates = _sound(candidates, self.flaw_of)
         bound = _best_bound(candidates, self.bound, self.change)
         score_bound = _score_bound(problem, self.goal, bound)
         for name, build in goal_candidates(self.goal):
@@ -175,6 +177,30 @@ class _Search:
             candidates = _sound([*candidates, self._tried(name, build, within)], self.flaw_of)
         return _best(candidates, problem, bound, score_bound)
 
+    def _with(
+        self, name: str, build: Build, problem: Problem, candidates: list[Candidate]
+    ) -> list[Candidate]:
+        """Return the candidates and one more; nothing is searched for that could not win."""
+        if self._is_settled(candidates):
+            candidates = _sound(candidates, self.flaw_of)
+        if self._is_settled(candidates):
+            reason = "another one is as good as proven optimal"
+            return [*candidates, Candidate(name, None, None, reason)]
+        return [*candidates, self._tried(name, build, problem)]
+
+    def _is_settled(self, candidates: Sequence[Candidate]) -> bool:
+        """Return whether some candidate is as good as any strategy, where no goal is set."""
+        bound = _best_bound(candidates, self.bound, self.change)
+        return bound is not None and self._least_loss(candidates) <= bound.loss * (1 + SETTLED)
+
+    def _least_loss(self, candidates: Sequence[Candidate]) -> float:
+        """Return the least loss of any candidate; infinite where a goal is minimised."""
+        if self.goal:
+            return math.inf
+        queries = weighted_queries(self.workload)
+        rmses = [candidate.error.weighted_rmse for candidate in candidates if candidate.error]
+        return queries * min(rmses, default=math.inf) ** 2
+
     def _tried(
         self, name: str, build: Build, problem: Problem, *, quick: bool = False
     ) -> Candidate:
@@ -186,19 +212,6 @@ class _Search:
         if candidate.proposal is None or quick or time_left(name):
             return candidate
         return replace(candidate, stopped=True)
-
-    def _of_cells(self, problem: Problem, candidates: Sequence[Candidate]) -> Candidate:
-        """Return OPT_C, which takes seconds, where some strategy may yet be better."""
-        queries = weighted_queries(self.workload)
-        losses = [queries * c.error.weighted_rmse**2 for c in candidates if c.error]
-        least, bound = (
-            min(losses, default=math.inf),
-            _best_bound(candidates, self.bound, self.change),
-        )
-        if bound and least <= bound.loss * (1 + SETTLED) and not self.goal:
-            return Candidate("OPT_C", None, None, "another one is as good as proven optimal")
-        within = replace(problem, least_loss=math.inf if self.goal else least)
-        return self._tried("OPT_C", cell_classes_candidate, within)
 
 
 def _try(name: str, build: Build, problem: Problem, goal: Goal) -> Candidate:
@@ -214,14 +227,8 @@ def _try(name: str, build: Build, problem: Problem, goal: Goal) -> Candidate:
         return Candidate(name, None, None, str(reason), stopped=True)
     except LinAlgError:
         return Candidate(name, None, None, "too ill-conditioned for floating-point numbers")
-    candidate_score = score(goal, error, problem.workload) if goal else error.weighted_rmse
-    return Candidate(
-        proposal.strategy.name,
-        proposal,
-        error,
-        score=candidate_score,
-        bound=proposal.bound,
-    )
+    least = score(goal, error, problem.workload) if goal else error.weighted_rmse
+    return Candidate(proposal.strategy.name, proposal, error, score=least, bound=proposal.bound)
 
 
 def _sound(candidates: Sequence[Candidate], flaw_of: Flaw) -> list[Candidate]:
