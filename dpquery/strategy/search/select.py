@@ -26,7 +26,7 @@ from dpquery.strategy.goals.goals import Goal, largest_standard_error, score
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.objectives import Objective
 from dpquery.strategy.record_changes import RecordChange
-from dpquery.strategy.search.candidates import BASELINES, SEARCHES
+from dpquery.strategy.search.candidates import BASELINES, CONTAINED_IN, SEARCHES
 from dpquery.strategy.search.cell_classes_candidate import cell_classes_candidate
 from dpquery.strategy.search.goal_candidates import SETTLED, Build, goal_bound, goal_candidates
 from dpquery.strategy.search.problem import NoGainError, Problem, Proposal
@@ -181,17 +181,23 @@ class _Search:
         self, name: str, build: Build, problem: Problem, candidates: list[Candidate]
     ) -> list[Candidate]:
         """Return the candidates and one more; nothing is searched for that could not win."""
-        if self._is_settled(candidates):
+        if self._why_not(name, problem.noise, candidates):
             candidates = _sound(candidates, self.flaw_of)
-        if self._is_settled(candidates):
-            reason = "another one is as good as proven optimal"
+        if reason := self._why_not(name, problem.noise, candidates):
             return [*candidates, Candidate(name, None, None, reason)]
         return [*candidates, self._tried(name, build, problem)]
 
-    def _is_settled(self, candidates: Sequence[Candidate]) -> bool:
-        """Return whether some candidate is as good as any strategy, where no goal is set."""
+    def _why_not(self, name: str, noise: Noise, candidates: Sequence[Candidate]) -> str:
+        """Return why a candidate cannot win, nothing where it may; where a goal is set it may."""
+        if self.goal:
+            return ""
         bound = _best_bound(candidates, self.bound, self.change)
-        return bound is not None and self._least_loss(candidates) <= bound.loss * (1 + SETTLED)
+        if bound and self._least_loss(candidates) <= bound.loss * (1 + SETTLED):
+            return "another one is as good as proven optimal"
+        wider = CONTAINED_IN.get((name, noise))
+        if any(c.name == wider and c.proposal and not c.stopped for c in candidates):
+            return f"contained in what {wider} searches"
+        return ""
 
     def _least_loss(self, candidates: Sequence[Candidate]) -> float:
         """Return the least loss of any candidate; infinite where a goal is minimised."""
