@@ -27,9 +27,8 @@ from dpquery.progress import reporting
 from dpquery.spec.parsing.spec import load_spec
 from dpquery.strategy.goals.goals import largest_standard_error
 from dpquery.strategy.noise_kinds import Noise
-from dpquery.strategy.search.candidates import CANDIDATES
 from dpquery.strategy.search.goal_candidates import goal_candidates
-from dpquery.strategy.search.select import Objective, select
+from dpquery.strategy.search.select import BASELINES, SEARCHES, Objective, select
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "tests" / "reference" / "strategies.json"
@@ -134,7 +133,7 @@ def measured(case: Case) -> Row:
     """Select a strategy and return one row of the table."""
     marks: list[tuple[str, float]] = []
     goal = largest_standard_error(case.workload) if case.objective == "max" else ()
-    names = {name for name, _ in (*CANDIDATES, *goal_candidates(goal))}
+    names = {name for name, _ in (*BASELINES, *SEARCHES, *goal_candidates(goal))}
 
     def mark(text: str) -> None:
         name = text.removeprefix(f"{case.noise}: ")

@@ -168,6 +168,24 @@ def test_summaries_equal_the_matrix(factor, F):
     assert np.allclose(factor.quadratic(A + A.T), np.diag(F @ (A + A.T) @ F.T))
     assert np.allclose(factor.row_sums, F.sum(axis=1))
     assert np.allclose(factor.row_squares, (F**2).sum(axis=1))
+    for power in range(4):
+        assert np.allclose(factor.row_powers(power), (F.astype(float) ** power).sum(axis=1))
+
+
+MANY = 1 << 20  # codes; squared, an array of 8 TB
+
+
+@pytest.mark.parametrize(
+    ("factor", "entries", "square"),
+    [
+        (PIdentity(np.full(MANY, 3), np.full((1, MANY), 2)), 2, 4 * MANY),
+        (Groups.of(((0, 1), (MANY - 1,)), MANY), 1, 1),
+    ],
+    ids=["p-Identity", "groups"],
+)
+def test_a_million_codes_are_summarised_without_a_square_array(factor, entries, square):
+    assert factor.column_counts()[[0, -1]].tolist() == [entries, entries]
+    assert factor.row_squares[-1] == factor.row_powers(2)[-1] == square
 
 
 @every_factor

@@ -4,6 +4,7 @@ import math
 from functools import partial
 
 import pytest
+from strategies_support import MIXED
 
 import dpquery.strategy.search.select as module
 from dpquery.operators.blocks import Workload, marginal, product
@@ -87,3 +88,54 @@ def test_progress_names_the_noise_and_every_candidate(noise):
     assert {candidate.name for candidate in selection.candidates if candidate.proposal} - {
         "OPT_0"
     } <= tried
+
+
+TABLES = Workload(SHAPE, (marginal(SHAPE, [0]), marginal(SHAPE, [1])), (1.0, 1.0))
+PROVEN = "another one is as good as proven optimal"
+
+
+def reasons(selection):
+    return {candidate.name: candidate.reason for candidate in selection.candidates}
+
+
+def test_nothing_is_searched_once_a_strategy_is_proven_optimal():
+    """The closed forms reach the bound for tables of cells."""
+    selection = select(TABLES, noises=["gaussian"])["gaussian"]
+    named = reasons(selection)
+    assert {name for name in named if named[name] == PROVEN} >= {"OPT_M", "OPT_R", "OPT_+", "OPT_C"}
+    reached = selection.best.error.weighted_rmse**2 * 27
+    assert reached <= selection.bound.loss * 1.001
+
+
+def test_a_goal_is_searched_for_whatever_the_mean_reaches():
+    selection = select(TABLES, noises=["gaussian"], objective="max")["gaussian"]
+    assert PROVEN not in reasons(selection).values()
+
+
+def test_a_strategy_whose_answers_have_a_flaw_ends_no_search():
+    flawed = []
+
+    def flaw_of(strategy):
+        flawed.append(strategy.name)
+        return "a flaw" if len(flawed) == 1 else ""
+
+    selection = select(TABLES, noises=["gaussian"], flaw_of=flaw_of)["gaussian"]
+    assert reasons(selection)[flawed[0]] == "left out: a flaw"
+    assert selection.best.name != flawed[0]
+    assert selection.best.error.weighted_rmse**2 * 27 <= selection.bound.loss * 1.001
+
+
+def test_what_another_search_contains_is_not_searched():
+    """Where its answers have a flaw it is."""
+
+    def of(noise, flawed=""):
+        def flaw_of(strategy):
+            return "a flaw" if strategy.name == flawed else ""
+
+        return reasons(select(MIXED, noises=[noise], flaw_of=flaw_of)[noise])
+
+    assert of("gaussian")["OPT_F"] == "contained in what OPT_R searches"
+    assert not of("laplace")["OPT_F"]
+    with_a_flaw = of("gaussian", flawed="OPT_R")
+    assert with_a_flaw["OPT_R"] == "left out: a flaw"
+    assert not with_a_flaw["OPT_F"]

@@ -334,6 +334,19 @@ class PIdentity(Factor):
         below = (np.abs(self.rows) ** power).sum(axis=0)
         return np.asarray(np.abs(self.diagonal) ** power + below)
 
+    def column_counts(self) -> Ints:
+        return np.asarray((self.diagonal != 0) + (self.rows != 0).sum(axis=0))
+
+    def row_powers(self, power: int) -> Floats:
+        if power == 0:
+            return super().row_powers(power)
+        above = self.diagonal.astype(np.float64) ** power
+        return np.concatenate([above, (self.rows.astype(np.float64) ** power).sum(axis=1)])
+
+    @cached_property
+    def row_squares(self) -> Numbers:
+        return np.concatenate([self.diagonal**2, (self.rows**2).sum(axis=1)])
+
 
 class Stacked(Factor):
     """Several factors of one attribute, one below the other."""
@@ -442,3 +455,15 @@ class Groups(Factor):
 
     def max_abs(self) -> int:
         return 1
+
+    def column_counts(self) -> Ints:
+        return self.column_norms(1)
+
+    def row_powers(self, power: int) -> Floats:
+        if power == 0:
+            return super().row_powers(power)
+        return self.row_sums.astype(np.float64)
+
+    @cached_property
+    def row_squares(self) -> Numbers:
+        return self.row_sums

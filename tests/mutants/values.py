@@ -71,10 +71,8 @@ VALUES = (
         "_written_numbers",
         "    written = texts.filter(plain)\n",
         "    written = pc.replace_substring_regex(texts.filter(plain), '[eE].*', '')\n",
-        (
-            f"{TWIN}test_texts_have_the_codes_of_the_rule_whatever_stands_beside_them",
-            f"{TWIN}test_every_way_to_write_a_number_has_the_code_of_the_rule",
-        ),
+        # Random texts seldom have an exponent that matters.
+        (f"{TWIN}test_every_way_to_write_a_number_has_the_code_of_the_rule",),
     ),
     Mutant(
         "a float that is the bound decides",

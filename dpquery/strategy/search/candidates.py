@@ -5,7 +5,7 @@ as its message, where it cannot be measured or has nothing to offer.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from dpquery.strategy.optimize.opt_factors import check_optimisable, opt_factors
 from dpquery.strategy.optimize.opt_product import ProductSelection
 from dpquery.strategy.optimize.opt_residual import best_weights, opt_residual
 from dpquery.strategy.optimize.opt_union import group_by_kind, opt_union
-from dpquery.strategy.search import marginal_baselines, range_baselines
 from dpquery.strategy.search.problem import Problem, Proposal, check_cells
 from dpquery.strategy.shapes.cores import CenteredCore, Core, DenseCore
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
@@ -162,36 +161,6 @@ def factors_candidate(problem: Problem) -> Proposal:
     if problem.change == "moves within":
         scaled = with_free_total(scaled, shape)
     return Proposal(MarginalsStrategy("OPT_F", noise, shape, scaled, rounded), selection.converged)
-
-
-BASELINES: tuple[tuple[str, Callable[[Problem], Proposal]], ...] = (
-    ("Identity", marginal_baselines.identity),
-    ("Workload", marginal_baselines.plain_mechanism),
-    ("Workload+", marginal_baselines.budgeted_mechanism),
-    ("Marginals", marginal_baselines.marginals),
-    ("Marginals+", marginal_baselines.budgeted_marginals),
-    ("DataCube", marginal_baselines.data_cube),
-    ("DataCube+", marginal_baselines.budgeted_data_cube),
-    ("Fourier", marginal_baselines.fourier),
-    ("Fourier+", marginal_baselines.budgeted_fourier),
-    ("H2", range_baselines.h2),
-    ("HB", range_baselines.hb),
-    ("Haar", range_baselines.haar),
-    ("GreedyH", range_baselines.greedy_h),
-    ("Quad-tree", range_baselines.quad_tree),
-    ("Quad-tree+", range_baselines.budgeted_quad_tree),
-)
-QUICK_CANDIDATES = len(BASELINES)  # candidates that are tried whatever the clock says
-CANDIDATES: tuple[tuple[str, Callable[[Problem], Proposal]], ...] = (
-    *BASELINES,
-    ("OPT_H", range_baselines.opt_h),
-    ("OPT_M", marginals_candidate),
-    ("OPT_R", residual_candidate),
-    ("OPT_x", product_candidate),
-    ("OPT_F", factors_candidate),
-    ("OPT_+", union_candidate),
-)
-"""Cheapest first. A new optimiser is one function here and one line in this table."""
 
 
 def with_free_total(weights: dict[Subset, int], shape: Sequence[int]) -> dict[Subset, int]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -64,6 +65,12 @@ class Problem:
     before: Strategy | None = None
     change: RecordChange = "enters"
     items: tuple[Sequence[int], ...] = ()
+
+    def knowing(self, least_loss: float) -> "Problem":
+        """Return the same problem at another least loss, with the selections that are known."""
+        problem = copy(self)
+        object.__setattr__(problem, "least_loss", least_loss)
+        return problem
 
     @cached_property
     def product(self) -> ProductSelection:

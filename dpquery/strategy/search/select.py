@@ -1,8 +1,9 @@
 """Choose a strategy for a workload: try every candidate, keep the best, prove how good it is.
 
-Candidates are tried cheapest first within a time limit, in CPU seconds, so that a busy machine does
-not change a plan. One that is stopped hands over its best so far; those after it are named with
-their reason.
+Candidates are tried cheapest first: the closed forms whatever the clock says, then the searches,
+until one is as good as proven optimal or a time limit is over, in CPU seconds, so that a busy
+machine does not change a plan. A search that is stopped hands over its best so far; those that are
+not begun are named with their reason.
 """
 
 import math
@@ -25,7 +26,14 @@ from dpquery.strategy.goals.goals import Goal, largest_standard_error, score
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.objectives import Objective
 from dpquery.strategy.record_changes import RecordChange
-from dpquery.strategy.search.candidates import CANDIDATES, QUICK_CANDIDATES
+from dpquery.strategy.search import marginal_baselines, range_baselines
+from dpquery.strategy.search.candidates import (
+    factors_candidate,
+    marginals_candidate,
+    product_candidate,
+    residual_candidate,
+    union_candidate,
+)
 from dpquery.strategy.search.cell_classes_candidate import cell_classes_candidate
 from dpquery.strategy.search.goal_candidates import SETTLED, Build, goal_bound, goal_candidates
 from dpquery.strategy.search.parts import parts_candidate
@@ -33,9 +41,45 @@ from dpquery.strategy.search.problem import NoGainError, Problem, Proposal
 from dpquery.strategy.shapes.size_limits import check_strategy_size
 from dpquery.strategy.shapes.strategies import Strategy
 
-LONG_ATTRIBUTE, LONG_WORKLOAD = 128, 64  # classes of an attribute, blocks: seconds of search
+BASELINES: tuple[tuple[str, Build], ...] = (
+    ("Identity", marginal_baselines.identity),
+    ("Workload", marginal_baselines.plain_mechanism),
+    ("Workload+", marginal_baselines.budgeted_mechanism),
+    ("Marginals", marginal_baselines.marginals),
+    ("Marginals+", marginal_baselines.budgeted_marginals),
+    ("DataCube", marginal_baselines.data_cube),
+    ("DataCube+", marginal_baselines.budgeted_data_cube),
+    ("Fourier", marginal_baselines.fourier),
+    ("Fourier+", marginal_baselines.budgeted_fourier),
+    ("H2", range_baselines.h2),
+    ("HB", range_baselines.hb),
+    ("Haar", range_baselines.haar),
+    ("GreedyH", range_baselines.greedy_h),
+    ("Quad-tree", range_baselines.quad_tree),
+    ("Quad-tree+", range_baselines.budgeted_quad_tree),
+)
+"""Closed forms."""
+SEARCHES: tuple[tuple[str, Build], ...] = (
+    ("OPT_H", range_baselines.opt_h),
+    ("OPT_M", marginals_candidate),
+    ("OPT_R", residual_candidate),
+    ("Parts", parts_candidate),
+    ("OPT_x", product_candidate),
+    ("OPT_F", factors_candidate),
+    ("OPT_+", union_candidate),
+    ("OPT_C", cell_classes_candidate),
+)
+"""Cheapest first. A new optimiser is one function here and one line in this table."""
+QUICK = {name for name, _ in BASELINES} | {"Parts"}
+"""Candidates that are tried whatever the clock says."""
+CONTAINED_IN: dict[tuple[str, Noise], str] = {("OPT_F", "gaussian"): "OPT_R"}
+"""Searches whose every strategy has the Gram of one that another search looks through ([MATH] 7).
+
+Under Gaussian noise the Gram says all: the error and what a record changes.
+"""
+
+LONG_ATTRIBUTE, LONG_WORKLOAD = 96, 32  # classes of an attribute, blocks: seconds of search
 LEFT_OUT = "left out: "
-FIRST_LONG = "OPT_x"  # the first of the candidates that may take a minute: the parts go before it
 Flaw = Callable[[Strategy], str]
 """What is wrong with the answers that a strategy would give, in words; nothing if it is sound."""
 
@@ -117,9 +161,8 @@ def select(
     order = sorted(noises)  # Gaussian first: it is the quicker one, and stays in this process
     goal = targets or (largest_standard_error(workload) if objective == "max" else ())
     V = gram(workload)
-    search = _Search(
-        workload, V, goal, seed, time_limit, lower_bound(V, change), flaw_of, change, items
-    )
+    bound = lower_bound(V, change)
+    search = _Search(workload, V, goal, seed, time_limit, bound, flaw_of, change, items)
     if jobs < 2 or len(order) < 2 or not _takes_long(workload):
         selections = [search(noise) for noise in order]
     else:
@@ -167,14 +210,11 @@ class _Search:
         problem = Problem(
             self.workload, self.gram, noise, self.seed, change=self.change, items=self.items
         )
-        candidates: list[Candidate] = []
-        for number, (name, build) in enumerate(CANDIDATES):
-            if name == FIRST_LONG:
-                parts = self._improved("Parts", parts_candidate, problem, candidates, quick=True)
-                candidates.append(parts)
-            candidates.append(self._tried(name, build, problem, quick=number < QUICK_CANDIDATES))
-        cells = self._improved("OPT_C", cell_classes_candidate, problem, candidates)
-        candidates = _sound([*candidates, cells], self.flaw_of)
+        candidates = [self._tried(name, build, problem) for name, build in BASELINES]
+        for name, build in SEARCHES:
+            problem = problem.knowing(self._least_loss(candidates))
+            candidates = self._with(name, build, problem, candidates)
+        candidates = _sound(candidates, self.flaw_of)
         bound = _best_bound(candidates, self.bound, self.change)
         score_bound = _score_bound(problem, self.goal, bound)
         for name, build in goal_candidates(self.goal):
@@ -187,10 +227,39 @@ class _Search:
             candidates = _sound([*candidates, self._tried(name, build, within)], self.flaw_of)
         return _best(candidates, problem, bound, score_bound)
 
-    def _tried(
-        self, name: str, build: Build, problem: Problem, *, quick: bool = False
-    ) -> Candidate:
+    def _with(
+        self, name: str, build: Build, problem: Problem, candidates: list[Candidate]
+    ) -> list[Candidate]:
+        """Return the candidates and one more; nothing is searched for that could not win."""
+        if self._why_not(name, problem.noise, candidates):
+            candidates = _sound(candidates, self.flaw_of)
+        if reason := self._why_not(name, problem.noise, candidates):
+            return [*candidates, Candidate(name, None, None, reason)]
+        return [*candidates, self._tried(name, build, problem)]
+
+    def _why_not(self, name: str, noise: Noise, candidates: Sequence[Candidate]) -> str:
+        """Return why a candidate cannot win, nothing where it may; where a goal is set it may."""
+        if self.goal:
+            return ""
+        bound = _best_bound(candidates, self.bound, self.change)
+        if bound and self._least_loss(candidates) <= bound.loss * (1 + SETTLED):
+            return "another one is as good as proven optimal"
+        wider = CONTAINED_IN.get((name, noise))
+        if any(c.name == wider and c.proposal and not c.stopped for c in candidates):
+            return f"contained in what {wider} searches"
+        return ""
+
+    def _least_loss(self, candidates: Sequence[Candidate]) -> float:
+        """Return the least loss of any candidate; infinite where a goal is minimised."""
+        if self.goal:
+            return math.inf
+        queries = weighted_queries(self.workload)
+        rmses = [candidate.error.weighted_rmse for candidate in candidates if candidate.error]
+        return queries * min(rmses, default=math.inf) ** 2
+
+    def _tried(self, name: str, build: Build, problem: Problem) -> Candidate:
         """Return what a candidate makes of a problem; once time is over, only of a quick one."""
+        quick = name in QUICK
         if not time_left(name) and not quick:
             reason = f"not finished within {self.time_limit:g} CPU seconds"
             return Candidate(name, None, None, reason, stopped=True)
@@ -198,27 +267,6 @@ class _Search:
         if candidate.proposal is None or quick or time_left(name):
             return candidate
         return replace(candidate, stopped=True)
-
-    def _improved(
-        self,
-        name: str,
-        build: Build,
-        problem: Problem,
-        candidates: Sequence[Candidate],
-        *,
-        quick: bool = False,
-    ) -> Candidate:
-        """Return a candidate that knows the least loss so far, where there may be one below it."""
-        queries = weighted_queries(self.workload)
-        losses = [queries * c.error.weighted_rmse**2 for c in candidates if c.error]
-        least, bound = (
-            min(losses, default=math.inf),
-            _best_bound(candidates, self.bound, self.change),
-        )
-        if bound and least <= bound.loss * (1 + SETTLED) and not self.goal:
-            return Candidate(name, None, None, "another one is as good as proven optimal")
-        within = replace(problem, least_loss=math.inf if self.goal else least)
-        return self._tried(name, build, within, quick=quick)
 
 
 def _try(name: str, build: Build, problem: Problem, goal: Goal) -> Candidate:
@@ -234,14 +282,8 @@ def _try(name: str, build: Build, problem: Problem, goal: Goal) -> Candidate:
         return Candidate(name, None, None, str(reason), stopped=True)
     except LinAlgError:
         return Candidate(name, None, None, "too ill-conditioned for floating-point numbers")
-    candidate_score = score(goal, error, problem.workload) if goal else error.weighted_rmse
-    return Candidate(
-        proposal.strategy.name,
-        proposal,
-        error,
-        score=candidate_score,
-        bound=proposal.bound,
-    )
+    least = score(goal, error, problem.workload) if goal else error.weighted_rmse
+    return Candidate(proposal.strategy.name, proposal, error, score=least, bound=proposal.bound)
 
 
 def _sound(candidates: Sequence[Candidate], flaw_of: Flaw) -> list[Candidate]:
