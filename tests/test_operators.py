@@ -30,13 +30,12 @@ from dpquery.operators.factors import (
     Ones,
     PIdentity,
     Stacked,
-    Weighted,
     total,
-    weighted,
 )
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.operators.tensors import broadcast_sum, kron_apply, sum_along
+from dpquery.operators.weighted_rows import Weighted, weighted
 
 
 def prefix_bounds(n):

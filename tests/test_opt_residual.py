@@ -86,6 +86,7 @@ def test_the_integer_strategy_has_the_dense_loss_and_what_the_optimiser_promised
 @pytest.mark.parametrize("seed", range(12))
 def test_it_is_never_worse_than_what_it_contains(seed, monkeypatch):
     monkeypatch.setattr(select_module, "SETTLED", -1.0)  # all are searched, whatever is reached
+    monkeypatch.setattr(select_module, "CONTAINED_IN", {})
     workload = random_workload(np.random.default_rng(100 + seed), attributes=3, size=5)
     candidates = select(workload, noises=["gaussian"])["gaussian"].candidates
     scores = {

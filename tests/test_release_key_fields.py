@@ -31,11 +31,11 @@ from dpquery.operators.factors import (
     Ones,
     PIdentity,
     Stacked,
-    Weighted,
 )
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.merged import Spread
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
+from dpquery.operators.weighted_rows import Weighted
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.releases.folder.answers import answers_key
 from dpquery.spec.calendar import DateFormat

@@ -26,11 +26,11 @@ from dpquery.operators.factors import (
     IdentityRows,
     Ones,
     Stacked,
-    Weighted,
 )
 from dpquery.operators.gram_terms import Sides, column_sums, gram_terms, is_even
 from dpquery.operators.ranges import Columns
 from dpquery.operators.tensors import kron_apply
+from dpquery.operators.weighted_rows import Weighted
 
 EVEN = 1e-12  # relative spread of weights that are equal but for rounding
 

@@ -34,7 +34,9 @@ class Spread(Factor):
         if n == 0 or self.classes.min() < 0 or self.classes.max() >= inner.shape[1]:
             raise ValueError("a code of no class")
         self.shape = (inner.shape[0], n)
-        self.zero_one, self.dtype = inner.zero_one, inner.dtype
+        # Groups do not say that they are 0/1: the grids of earlier releases hang on it.
+        self.zero_one = inner.zero_one or isinstance(inner, Groups)
+        self.dtype = inner.dtype
 
     @cached_property
     def key(self) -> Hashable:
@@ -145,7 +147,9 @@ def block_over_codes(block: Block, classes: Sequence[Ints]) -> Block:
 def _over_codes(factor: Factor, classes: Ints) -> Factor:
     if isinstance(factor, Ones):
         return Ones(factor.shape[0], len(classes))
-    return factor if factor.shape[1] == len(classes) else Spread(factor, classes)
+    if factor.shape[1] == len(classes) and not isinstance(factor, Groups):
+        return factor
+    return Spread(factor, classes)
 
 
 def coarsest_classes(workload: Workload) -> tuple[Ints, ...]:

@@ -21,8 +21,7 @@ from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.plan_report import PlanReport
 from dpquery.releases.formatting import count, figure, percent, rows_counted
 from dpquery.spec.model import Spec
-from dpquery.strategy.search.select import BASELINES
-from dpquery.strategy.search.select import LEFT_OUT
+from dpquery.strategy.search.select import BASELINES, LEFT_OUT
 
 PUBLISHED = {name for name, _ in BASELINES}
 TARGETS = "x targets"

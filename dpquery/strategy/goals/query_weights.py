@@ -16,7 +16,8 @@ import numpy as np
 from dpquery.arrays import Floats, Ints
 from dpquery.limits import MAX_EXPANDED_ROWS
 from dpquery.operators.blocks import Block, Workload
-from dpquery.operators.factors import Factor, weighted
+from dpquery.operators.factors import Factor
+from dpquery.operators.weighted_rows import weighted
 from dpquery.strategy.algebra.row_sums import RowSums, expand, total_of
 from dpquery.strategy.errors.expected_error import largest_of, squared_sensitivity
 from dpquery.strategy.goals.goals import Goal, queries

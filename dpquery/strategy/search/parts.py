@@ -33,6 +33,7 @@ from dpquery.strategy.search.candidates import (
 from dpquery.strategy.search.goal_candidates import Build
 from dpquery.strategy.search.problem import Problem, Proposal, check_cells
 from dpquery.strategy.shapes.coarser import CoarserStrategy
+from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.size_limits import check_strategy_size
 from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.union import UnionStrategy
@@ -159,7 +160,8 @@ class _Plans:
             part = self.part(group)
             best = _best_alone(part)
             strategy = best.strategy
-            if strategy.shape != self.problem.workload.shape_of_domain:
+            merged = strategy.shape != self.problem.workload.shape_of_domain
+            if merged or isinstance(strategy, DirectStrategy):  # its groups of codes are 0/1 then
                 strategy = CoarserStrategy(strategy.name, strategy.noise, part.classes, strategy)
             for rows in strategy.measurements:
                 check_cells(rows.block.table_shape)

@@ -70,7 +70,7 @@ SEARCHES: tuple[tuple[str, Build], ...] = (
     ("OPT_C", cell_classes_candidate),
 )
 """Cheapest first. A new optimiser is one function here and one line in this table."""
-QUICK = {name for name, _ in BASELINES} | {"Parts"}
+UNTIMED = {name for name, _ in BASELINES} | {"Parts"}
 """Candidates that are tried whatever the clock says."""
 CONTAINED_IN: dict[tuple[str, Noise], str] = {("OPT_F", "gaussian"): "OPT_R"}
 """Searches whose every strategy has the Gram of one that another search looks through ([MATH] 7).
@@ -259,7 +259,7 @@ class _Search:
 
     def _tried(self, name: str, build: Build, problem: Problem) -> Candidate:
         """Return what a candidate makes of a problem; once time is over, only of a quick one."""
-        quick = name in QUICK
+        quick = name in UNTIMED
         if not time_left(name) and not quick:
             reason = f"not finished within {self.time_limit:g} CPU seconds"
             return Candidate(name, None, None, reason, stopped=True)
