@@ -87,8 +87,8 @@ PARTS = (
         "parts are not planned",
         "a plan may be worse than its items alone",
         "_Search._selected",
-        "candidates.append(parts)",
-        "candidates.append(replace(parts, proposal=None, error=None, score=math.inf))",
+        "        for name, build in SEARCHES:\n",
+        "        for name, build in SEARCHES[:3] + SEARCHES[4:]:\n",
         ("test_parts.py::test_a_plan_of_two_levels_is_better_than_all_but_its_parts",),
     ),
     Mutant(
