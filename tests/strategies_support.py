@@ -94,11 +94,16 @@ def dense_strategy(measurements):
     return np.vstack([m.weight * exact_block(m.block) for m in measurements])
 
 
-def coefficients(strategy, W, position=None):
-    """C with answers C y by least squares: W (A'A)^+ A'; by parts where a union is too large."""
+def is_of_parts(strategy):
+    """Whether each part of a union answers alone."""
+    return isinstance(strategy, UnionStrategy) and strategy.joint is None
+
+
+def coefficients(strategy, W, position=None, part=None):
+    """C with answers C y by least squares: W (A'A)^+ A'; by one part where parts answer alone."""
     measurements = strategy.measurements
-    if isinstance(strategy, UnionStrategy) and strategy.joint is None:
-        k = strategy.served[position][0]
+    if is_of_parts(strategy):
+        k = strategy.served[position][0] if part is None else part
         start = sum(len(part.measurements) for part in strategy.parts[:k])
         measurements = measurements[start : start + len(strategy.parts[k].measurements)]
     A = dense_strategy(measurements).astype(float)

@@ -24,9 +24,9 @@ from dpquery.strategy.errors.expected_error import (
     weighted_queries,
 )
 from dpquery.strategy.search import marginal_baselines
-from dpquery.strategy.search.candidates import BASELINES
 from dpquery.strategy.search.problem import Problem
 from dpquery.strategy.search.range_baselines import budgeted_quad_tree, opt_h, quad_tree
+from dpquery.strategy.search.select import BASELINES
 from dpquery.strategy.shapes.direct import DirectStrategy
 
 noises = pytest.mark.parametrize("noise", ["laplace", "gaussian"])
