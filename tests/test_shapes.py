@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 from itertools import combinations
 
 import numpy as np
@@ -143,3 +144,5 @@ def test_exact_counts_come_back(kind, seed):
         for position, block in enumerate(workload.blocks):
             answers = estimates.answer(block, position).ravel()
             assert answers == pytest.approx(dense_block(block).astype(float) @ x, abs=1e-5)
+        elsewhere = pickle.loads(pickle.dumps(strategy))  # noqa: S301 as processes do, once used
+        assert elsewhere.encode() == strategy.encode()

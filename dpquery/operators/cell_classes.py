@@ -18,6 +18,7 @@ from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_CLASS_ENTRIES, MAX_CLASS_WORK, MAX_CLASSED_CELLS
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Dense
+from dpquery.operators.sent import Sent
 from dpquery.public_chance import PublicChance
 
 KEPT_ENTRIES = 1 << 16  # of a block over classes that is kept to be used again
@@ -25,7 +26,7 @@ SAMPLED_CELLS = 1 << 14  # looked at before all cells are
 
 
 @dataclass(frozen=True, eq=False)
-class CellClasses:
+class CellClasses(Sent):
     """A partition of the cells of some attributes into classes.
 
     Attributes:

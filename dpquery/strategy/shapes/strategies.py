@@ -14,6 +14,7 @@ from typing import ClassVar, Self
 
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import Factor
+from dpquery.operators.sent import Sent
 from dpquery.strategy.algebra.row_sums import RowSums
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
@@ -23,7 +24,7 @@ PowerPair = tuple[RowSums, RowSums]
 
 
 @dataclass(frozen=True, eq=False)
-class Strategy(ABC):
+class Strategy(Sent, ABC):
     """Integer queries that are measured together, with the variances of what they answer.
 
     A shape is one subclass in a file of its own, registered in `registry.SHAPES`.
