@@ -104,7 +104,7 @@ def coefficients(strategy, W, position=None, part=None):
     measurements = strategy.measurements
     if is_of_parts(strategy):
         k = strategy.served[position][0] if part is None else part
-        start = sum(len(part.measurements) for part in strategy.parts[:k])
+        start = sum(len(before.measurements) for before in strategy.parts[:k])
         measurements = measurements[start : start + len(strategy.parts[k].measurements)]
     A = dense_strategy(measurements).astype(float)
     return W @ np.linalg.pinv(A / np.abs(A).max(), rcond=1e-10) / np.abs(A).max()

@@ -13,7 +13,7 @@ from typing import assert_never
 
 import numpy as np
 
-from dpquery.arrays import Ints
+from dpquery.arrays import Ints, numbered_by_first
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_RANGE_MEMBERS
 from dpquery.operators.blocks import Block, Workload, product
@@ -236,8 +236,4 @@ def _number_by_ranges(n: int, bounds: Iterable[tuple[int, int]]) -> Ints:
 
 def _split(classes: Ints, marks: Ints) -> Ints:
     """Split classes by marks and number them by first appearance."""
-    pairs = classes * (int(marks.max()) + 1) + marks
-    _, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)
-    order = np.empty(len(first), dtype=np.int64)
-    order[np.argsort(first)] = np.arange(len(first))
-    return np.asarray(order[inverse])
+    return numbered_by_first(classes * (int(marks.max()) + 1) + marks)

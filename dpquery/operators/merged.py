@@ -2,13 +2,14 @@
 
 # ruff: noqa: D102 (a method of a base class or protocol is described there)
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
 
-from dpquery.arrays import Floats, Ints, Numbers
+from dpquery.arrays import Floats, Ints, Numbers, numbered_by_first
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.factors import (
     Factor,
@@ -91,12 +92,7 @@ def told_apart(factors: Sequence[Factor], n: int) -> Ints:
         columns.append(factor.rmatmat(probes))
     if not columns:
         return np.zeros(n, dtype=np.int64)
-    _, first, inverse = np.unique(
-        np.concatenate(columns, axis=1), axis=0, return_index=True, return_inverse=True
-    )
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return np.asarray(rank[inverse.ravel()])
+    return numbered_by_first(np.concatenate(columns, axis=1))
 
 
 def over_classes(factor: Factor, classes: Ints) -> Factor:
@@ -131,17 +127,22 @@ def _groups(matrix: "sp.csr_array[np.int64, tuple[int, int]]") -> Factor:
 def block_over_classes(block: Block, classes: Sequence[Ints]) -> Block:
     """Return a block over classes of the codes of every attribute."""
     shape = tuple(int(codes.max()) + 1 for codes in classes)
-    pairs = zip(block.attributes, block.factors, strict=True)
-    factors = tuple(over_classes(factor, classes[i]) for i, factor in pairs)
-    return Block(shape, block.attributes, factors, block.counted, block.at_least)
+    return _with_factors(block, shape, lambda i, factor: over_classes(factor, classes[i]))
 
 
 def block_over_codes(block: Block, classes: Sequence[Ints]) -> Block:
     """Return the block over codes that asks the same as one over their classes."""
-    pairs = zip(block.attributes, block.factors, strict=True)
-    factors = tuple(_over_codes(factor, classes[i]) for i, factor in pairs)
     shape = tuple(len(codes) for codes in classes)
-    return Block(shape, block.attributes, factors, block.counted, block.at_least)
+    return _with_factors(block, shape, lambda i, factor: _over_codes(factor, classes[i]))
+
+
+def _with_factors(
+    block: Block, shape: tuple[int, ...], factor_of: Callable[[int, Factor], Factor]
+) -> Block:
+    """Return a block over another domain, its factors replaced by attribute."""
+    pairs = zip(block.attributes, block.factors, strict=True)
+    factors = tuple(factor_of(i, factor) for i, factor in pairs)
+    return replace(block, shape_of_domain=shape, factors=factors)
 
 
 def _over_codes(factor: Factor, classes: Ints) -> Factor:
@@ -167,13 +168,13 @@ def coarsest_classes(workload: Workload) -> tuple[Ints, ...]:
 def workload_over_classes(workload: Workload, classes: Sequence[Ints]) -> Workload:
     """Return the workload over classes of codes that no block tells apart."""
     known: dict[tuple[int, Hashable], Factor] = {}
-    shape, blocks = tuple(int(codes.max()) + 1 for codes in classes), []
-    for block in workload.blocks:
-        factors = []
-        for i, factor in zip(block.attributes, block.factors, strict=True):
-            key = (i, factor.key)
-            if key not in known:
-                known[key] = over_classes(factor, classes[i])
-            factors.append(known[key])
-        blocks.append(Block(shape, block.attributes, tuple(factors), block.counted, block.at_least))
-    return Workload(shape, tuple(blocks), workload.weights)
+    shape = tuple(int(codes.max()) + 1 for codes in classes)
+
+    def coarse(i: int, factor: Factor) -> Factor:
+        key = (i, factor.key)
+        if key not in known:
+            known[key] = over_classes(factor, classes[i])
+        return known[key]
+
+    blocks = tuple(_with_factors(block, shape, coarse) for block in workload.blocks)
+    return Workload(shape, blocks, workload.weights)

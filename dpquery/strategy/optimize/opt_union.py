@@ -6,7 +6,7 @@ L2 budget have squares that add to one: beta_k^2 goes with L_k^(1/2).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -172,16 +172,22 @@ def group_by_kind(workload: Workload) -> BlockGroups:
 
 def group_by_attributes(workload: Workload) -> BlockGroups:
     """Return one group of blocks for each largest attribute set: those whose sets it contains."""
-    sets = [
-        frozenset(i for i in block.attributes if workload.shape_of_domain[i] > 1)
-        for block in workload.blocks
-    ]
+    homes = largest_sets(
+        [
+            frozenset(i for i in block.attributes if workload.shape_of_domain[i] > 1)
+            for block in workload.blocks
+        ]
+    )
+    return tuple(
+        tuple(position for position, home in enumerate(homes) if home == group)
+        for group in range(max(homes, default=-1) + 1)
+    )
+
+
+def largest_sets(sets: Sequence[frozenset[int]]) -> list[int]:
+    """Return for every set the number of the first largest one that contains it, largest first."""
     tops: list[frozenset[int]] = []
     for attributes in sorted(dict.fromkeys(sets), key=len, reverse=True):
         if not any(attributes <= top for top in tops):
             tops.append(attributes)
-    home = [next(k for k, top in enumerate(tops) if attributes <= top) for attributes in sets]
-    return tuple(
-        tuple(position for position, k in enumerate(home) if k == group)
-        for group in range(len(tops))
-    )
+    return [next(k for k, top in enumerate(tops) if attributes <= top) for attributes in sets]

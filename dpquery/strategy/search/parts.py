@@ -23,7 +23,7 @@ from dpquery.strategy.bounds.lower_bounds import moved_bound, svd_bound
 from dpquery.strategy.errors.expected_error import expected_error, weighted_queries
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.block_groups import exponent
-from dpquery.strategy.optimize.opt_union import BlockGroups
+from dpquery.strategy.optimize.opt_union import BlockGroups, largest_sets
 from dpquery.strategy.search import marginal_baselines, range_baselines
 from dpquery.strategy.search.candidates import (
     marginals_candidate,
@@ -76,12 +76,7 @@ def divisions_of(problem: Problem) -> tuple[BlockGroups, ...]:
         frozenset(i for place in places for i in blocks[place].attributes if shape[i] > 1)
         for places in items
     ]
-    tops: list[frozenset[int]] = []
-    for attributes in sorted(dict.fromkeys(sets), key=len, reverse=True):
-        if not any(attributes <= top for top in tops):
-            tops.append(attributes)
-    homes = [next(top for top in tops if attributes <= top) for attributes in sets]
-    keys: tuple[Sequence[object], ...] = (homes, sets, range(len(items)))
+    keys: tuple[Sequence[object], ...] = (largest_sets(sets), sets, range(len(items)))
     return tuple(dict.fromkeys(_gathered(items, key) for key in keys))
 
 
