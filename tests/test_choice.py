@@ -16,7 +16,7 @@ from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.planning.rehearsal import simulated_runs
 from dpquery.reconstruction.rap.fit import RapProjection
-from dpquery.releases.manifest.release_json import RapFacts, SimulatedFacts
+from dpquery.releases.manifest.rap_facts import RapFacts, SimulatedFacts
 from dpquery.releases.manifest.statement import simulated_words
 
 REHEARSED = dataclasses.replace(

@@ -24,11 +24,10 @@ from dpquery.releases.folder.relaxed_rows_file import (
 )
 from dpquery.releases.folder.write import write_release
 from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest.rap_facts import RapFacts, SimulatedFacts
 from dpquery.releases.manifest.release_json import (
     AnsweredFacts,
     LedgerFacts,
-    RapFacts,
-    SimulatedFacts,
     StrategyFacts,
     manifest_of,
     manifest_text,

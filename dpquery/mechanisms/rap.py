@@ -28,13 +28,8 @@ from dpquery.reconstruction.rap.relaxed_rows import RelaxedRows
 from dpquery.reconstruction.table_answers import TableAnswers
 from dpquery.releases.folder.measurements_file import MeasurementLabel, values_digest
 from dpquery.releases.folder.relaxed_rows_file import relaxed_table, rows_digest
-from dpquery.releases.manifest.release_json import (
-    Manifest,
-    RapFacts,
-    SimulatedFacts,
-    StrategyFacts,
-    manifest_of,
-)
+from dpquery.releases.manifest.rap_facts import RapFacts, SimulatedFacts
+from dpquery.releases.manifest.release_json import Manifest, StrategyFacts, manifest_of
 from dpquery.spec.model import Item, Spec
 
 NO_COLUMNS = (

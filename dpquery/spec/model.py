@@ -54,10 +54,29 @@ class Table:
 
 
 @dataclass(frozen=True)
+class PublicationRules:
+    """What the column `published` shows of an estimate: nothing, or the estimate, rounded.
+
+    Rules look at noisy values alone, so that they take no budget and protect nobody.
+
+    Attributes:
+        rel_error: estimates with a relative error of so much or more are left out; None: none are.
+        below: estimates below this are left out; None: none are.
+        round_to: the others are rounded to the nearest multiple of this; None: they stay as they
+            are.
+    """
+
+    rel_error: float | None = None
+    below: int | None = None
+    round_to: int | None = None
+
+
+@dataclass(frozen=True)
 class Item:
     """A named, weighted entry of the workload; `weight` scales the squared error of its queries.
 
-    `place` is where it stands in the spec, file:line:column.
+    `place` is where it stands in the spec, file:line:column. `publish` are the rules of its column
+    `published`; without them it has no such column.
     """
 
     name: str
@@ -65,6 +84,7 @@ class Item:
     weight: float = 1.0
     description: str = ""
     place: str = field(default="", compare=False)
+    publish: PublicationRules | None = None
 
     @cached_property
     def size(self) -> int:

@@ -30,7 +30,7 @@ from dpquery.plan_file.plan import read_plan, write_plan
 from dpquery.plan_file.rap_settings import PlannedRap
 from dpquery.reconstruction.rap.fit import RapProjection
 from dpquery.releases.manifest.manifest_input import read_manifest
-from dpquery.releases.manifest.release_json import RapFacts
+from dpquery.releases.manifest.rap_facts import RapFacts
 from dpquery.spec.parsing.spec import parse
 
 

@@ -27,8 +27,13 @@ from dpquery.measurement.noise.library_versions import versions
 from dpquery.plan_file.plan import read_plan_file
 from dpquery.releases.folder.write import check_target
 from dpquery.releases.manifest.manifest_input import read_manifest
-from dpquery.releases.manifest.release_json import PLAN_FILE, AnsweredFacts, ItemFacts, Manifest
-from dpquery.spec.model import Item, Table
+from dpquery.releases.manifest.release_json import (
+    PLAN_FILE,
+    AnsweredFacts,
+    ItemFacts,
+    Manifest,
+)
+from dpquery.spec.model import Item, PublicationRules, Table
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,
@@ -107,10 +112,7 @@ def answers_manifest(
         ),
         key=answers_key(of, items),
         level=level,
-        items=tuple(
-            ItemFacts(item.name, f"{item.name}.parquet", item.size, item.description)
-            for item in items
-        ),
+        items=tuple(map(ItemFacts.of, items)),
         error_by_epsilon=tuple(
             (epsilon, rmse_at * ratio) for epsilon, rmse_at in of.error_by_epsilon if errors_known
         ),
@@ -147,6 +149,17 @@ def _item(item: Item) -> str:
         weight=write_real(item.weight),
         description=write_text(item.description),
         place=write_text(item.place),
+        **({} if item.publish is None else {"publish": _rules(item.publish)}),
+    )
+
+
+def _rules(rules: PublicationRules) -> str:
+    rel_error, below, step = rules.rel_error, rules.below, rules.round_to
+    return write_record(
+        "PublicationRules",
+        rel_error=write_optional(None if rel_error is None else write_real(rel_error)),
+        below=write_optional(None if below is None else write_number(below)),
+        round_to=write_optional(None if step is None else write_number(step)),
     )
 
 

@@ -50,7 +50,7 @@ from dpquery.spec.model import Item, Spec
 from dpquery.untrusted.atomic_write import check_named
 
 NEW, OLD = "new", "old"
-_ERROR_COLUMNS = {"std_error", "ci_low", "ci_high", "rel_error", "flag"}
+_ERROR_COLUMNS = {"std_error", "ci_low", "ci_high", "rel_error", "flag", "published"}
 
 
 @dataclass(frozen=True, eq=False)

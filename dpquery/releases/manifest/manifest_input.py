@@ -12,13 +12,9 @@ from typing import cast
 from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_JSON_BYTES
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
-from dpquery.releases.manifest.release_json import (
-    MECHANISMS,
-    RAP,
-    SCHEMA_VERSION,
-    Manifest,
-    RapFacts,
-)
+from dpquery.releases.manifest.rap_facts import RapFacts
+from dpquery.releases.manifest.release_json import MECHANISMS, RAP, SCHEMA_VERSION, Manifest
+from dpquery.spec.model import PublicationRules
 from dpquery.spec.parsing.fields import IDENTIFIER, NAME, NEIGHBOURS
 from dpquery.untrusted.files import read_outside
 from dpquery.untrusted.json_values import LEAST_FIGURE, decode, mapping, parsed, text_of
@@ -105,9 +101,24 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
     yield "list of items", len(set(names)) == len(names) > 0
     yield "name of an item", all(_matches(NAME, name) for name in names)
     yield "file of an item", all(item.file == f"{item.name}.parquet" for item in manifest.items)
+    yield (
+        "rule of publication",
+        all(_rules_are_believable(item.published) for item in manifest.items),
+    )
     yield "number of queries", all(item.queries > 0 for item in manifest.items)
     yield "figure", min(_above_zero(manifest)) >= LEAST_FIGURE
     yield "run of RAP", manifest.rap is None or _run_is_believable(manifest.rap)
+
+
+def _rules_are_believable(rules: PublicationRules | None) -> bool:
+    if rules is None:
+        return True
+    stated = (rules.rel_error, rules.below, rules.round_to)
+    return (
+        any(rule is not None for rule in stated)
+        and (rules.rel_error is None or rules.rel_error >= LEAST_FIGURE)
+        and (rules.round_to is None or rules.round_to >= 1)
+    )
 
 
 def _matches(pattern: str, text: str) -> bool:

@@ -13,8 +13,9 @@ from dpquery.measurement.accounting import UNIT, Guarantee, units_text
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.noise.library_versions import versions
+from dpquery.releases.manifest.rap_facts import RapFacts
 from dpquery.spec.domain import Domain
-from dpquery.spec.model import Privacy, Spec
+from dpquery.spec.model import Item, Privacy, PublicationRules, Spec
 from dpquery.strategy.noise_kinds import Law, Noise
 from dpquery.version import __version__
 
@@ -139,63 +140,6 @@ class StrategyFacts:
 
 
 @dataclass(frozen=True)
-class SimulatedFacts:
-    """Errors of RAP on public data in place of the records, simulated when the plan was made.
-
-    Attributes:
-        proxy: the public data, in words.
-        repetitions: number of runs.
-        rmse: root mean square error of all answers, as the workload weighs them, in counts: the
-            mean of the runs.
-        rmse_spread: standard deviation of that from run to run.
-        max_error: largest error of any answer, in counts, the mean of the runs.
-        max_error_spread: standard deviation of that from run to run.
-        weighted: whether the workload weighs its items differently.
-    """
-
-    proxy: str
-    repetitions: int
-    rmse: float
-    rmse_spread: float
-    max_error: float
-    max_error_spread: float
-    weighted: bool = False
-
-
-@dataclass(frozen=True)
-class RapFacts:
-    """A run of relaxed adaptive projection: what was chosen and measured, and the resulting rows.
-
-    Attributes:
-        rounds: times that queries were chosen and measured; one round of none chosen measures all.
-        selected: queries that each round chose.
-        relaxed_rows: rows of the relaxed data that every answer is read from.
-        total: the number of records that answers are scaled to: counted with noise and weighed with
-            the declared number, or as it was declared.
-        total_std: standard deviation of the noise it was counted with; None where it was declared.
-        selection_scale: a query is e times as likely to be chosen as one whose answer was this
-            many counts less wrong; None where no query had to be chosen.
-        noise_std: for each round the standard deviation of the noise on its counts, in counts.
-        simulated: errors on public data at this guarantee; None where the plan has none.
-        declared: the number of records that the noisy count was weighed with, by inverse variances,
-            as if it had a standard deviation of half of itself; None where there was no weighing.
-        rows_sha256: of the numbers in relaxed_rows.parquet, row after row, as little-endian 32-bit
-            floats; empty where an older dpquery did not keep it.
-    """
-
-    rounds: int
-    selected: int
-    relaxed_rows: int
-    total: float
-    total_std: float | None
-    selection_scale: float | None
-    noise_std: tuple[float, ...]
-    simulated: SimulatedFacts | None
-    declared: int | None = None
-    rows_sha256: str = ""
-
-
-@dataclass(frozen=True)
 class CountedFacts:
     """What became of values that are not declared: the attributes by what they do with these.
 
@@ -223,12 +167,26 @@ class LedgerFacts:
 
 @dataclass(frozen=True)
 class ItemFacts:
-    """One file of the release."""
+    """One file of the release.
+
+    Attributes:
+        name: of the item.
+        file: its name in the folder.
+        queries: number of its rows.
+        description: what the table shows, for its readers.
+        published: rules of the column `published`; None, and left out, where there is none.
+    """
 
     name: str
     file: str
     queries: int
     description: str
+    published: PublicationRules | None = None
+
+    @classmethod
+    def of(cls, item: Item) -> "ItemFacts":
+        """Return the facts on an item's file."""
+        return cls(item.name, f"{item.name}.parquet", item.size, item.description, item.publish)
 
 
 @dataclass(frozen=True)
@@ -387,10 +345,7 @@ def manifest_of(
         key=key,
         ledger=ledger,
         level=level,
-        items=tuple(
-            ItemFacts(item.name, f"{item.name}.parquet", item.size, item.description)
-            for item in spec.items
-        ),
+        items=tuple(map(ItemFacts.of, spec.items)),
         error_by_epsilon=tuple((float(epsilon), float(rmse)) for epsilon, rmse in error_by_epsilon),
         measurements=measurements,
         rap=rap,
@@ -441,6 +396,9 @@ def manifest_text(manifest: Manifest) -> str:
     for name in ("rap", "extra", "answered", "counted"):
         if not content[name]:
             del content[name]  # only a release that it says something of names it
+    for item in content["items"]:
+        if item["published"] is None:
+            del item["published"]
     if manifest.guarantee.mu is None:
         del content["guarantee"]["mu"]
     if manifest.counted is not None and not manifest.counted.rows:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 from dpquery.releases.formatting import count, figure, power, rows_counted, without_controls
 from dpquery.releases.manifest.extra_columns import extra_lines
+from dpquery.releases.manifest.publication import published_lines
+from dpquery.releases.manifest.rap_facts import RapFacts, SimulatedFacts
 from dpquery.releases.manifest.release_json import (
     MEASUREMENTS_FILE,
     PLAN_FILE,
@@ -14,8 +16,6 @@ from dpquery.releases.manifest.release_json import (
     ItemFacts,
     Manifest,
     PrivacyFacts,
-    RapFacts,
-    SimulatedFacts,
 )
 
 UNPROTECTED = """\
@@ -137,7 +137,7 @@ def statement(manifest: Manifest) -> str:
         noise=_answered_words(manifest) + (_noise_words if has_errors else _rap_words)(manifest),
         postprocessing=_one_line(manifest.postprocessing),
         unbiased=UNBIASED if has_errors else BIASED,
-        columns="\n".join([columns, *extra_lines(manifest)]),
+        columns="\n".join([columns, *published_lines(manifest), *extra_lines(manifest)]),
         files="\n".join(_file_lines(manifest)),
         errors="a summary of the errors of each file above"
         if has_errors

@@ -24,6 +24,7 @@ from dpquery.releases.tables.label_columns import (
     masked,
 )
 from dpquery.releases.tables.labels import LABEL, AttributeColumns, attribute_columns
+from dpquery.releases.tables.publication import PUBLICATION_FIELDS, publication_arrays
 from dpquery.spec.domain import Domain
 from dpquery.spec.model import Item, Table
 
@@ -142,18 +143,21 @@ class Layout:
             *self._attribute_arrays(segments, blank),
             pa.array(estimate),
         ]
+        relative = None
         if std_error is None or half_width is None:
             unknown = pa.nulls(len(estimate), pa.float64())
             flagged = encoded(np.zeros(len(estimate), dtype=int32), pa.array([NO_ERROR_BARS]))
             arrays += [unknown, unknown, unknown, unknown, flagged]
-            return Batch(pa.RecordBatch.from_arrays(arrays, schema=self.schema), None, None)
-        relative = relative_errors(estimate, std_error)
-        arrays += [
-            pa.array(np.ascontiguousarray(std_error)),
-            *(pa.array(v) for v in (estimate - half_width, estimate + half_width)),
-            masked(relative, (estimate == 0) | np.isinf(relative)),
-            encoded(flags(relative), pa.array(FLAGS)),
-        ]
+        else:
+            relative = relative_errors(estimate, std_error)
+            arrays += [
+                pa.array(np.ascontiguousarray(std_error)),
+                *(pa.array(v) for v in (estimate - half_width, estimate + half_width)),
+                masked(relative, (estimate == 0) | np.isinf(relative)),
+                encoded(flags(relative), pa.array(FLAGS)),
+            ]
+        if self.item.publish is not None:
+            arrays += publication_arrays(self.item.publish, estimate, relative)
         return Batch(pa.RecordBatch.from_arrays(arrays, schema=self.schema), std_error, relative)
 
     def _attribute_arrays(
@@ -206,11 +210,14 @@ def layout(
             fields.append(pa.field(f"{name}_code", LABEL))
         if shown.ends is not None:
             fields += [pa.field(f"{name}_from", shown.ends), pa.field(f"{name}_to", shown.ends)]
+    values = _VALUES if error_bars else _WITHOUT_ERRORS
+    if item.publish is not None:
+        values = [*values, *PUBLICATION_FIELDS]
     return Layout(
         item=item,
         attributes=columns,
         labels=tuple(labels),
-        schema=pa.schema([*fields, *(_VALUES if error_bars else _WITHOUT_ERRORS)]),
+        schema=pa.schema([*fields, *values]),
         tables=tuple(_table_text(table, domain) for table in item.tables) if several else (),
         queries=tuple(_query_text(table) for table in item.tables) if counted else (),
         error_bars=error_bars,

@@ -370,6 +370,26 @@ class PartFields(Fields, what="a part of a union", choice="an item"):
         "`where` looks at one row of each person, any of those counted.", "{up_to: 20}")
 
 
+class SuppressFields(Fields, what="suppress"):
+    """Which estimates are left out of the column `published`."""
+
+    rel_error = optional(Real("a relative error", above=0,
+            refusal="rel_error is {given}; expected a number above 0, such as 0.3 for 30 %"),
+        "Those whose standard error is this share of them or more.", "0.3")
+    below = optional(Whole("the least estimate that is shown"),
+        "Those below this number.", "10")
+
+
+class PublishFields(Fields, what="publish"):
+    """What stands in a column `published` beside each estimate; by noisy values alone."""
+
+    suppress = optional(SuppressFields, "Which estimates are left out there.",
+        "{rel_error: 0.3, below: 10}")
+    round_to = optional(Whole("what estimates are rounded to", low=1, high=10**9,
+            refusal="round_to is {value}; expected 1 to 1,000,000,000"),
+        "Those shown are rounded to the nearest multiple of this.", "5")
+
+
 class ItemFields(PartFields, what="a workload item", choice="an item"):
     """An entry of the workload: tables under a name."""
 
@@ -382,6 +402,8 @@ class ItemFields(PartFields, what="a workload item", choice="an item"):
     weight = defaulted(Real("a weight", above=0,
             refusal="the weight {given} is not above 0; leave out what weighs nothing"), 1.0,
         "How much its squared error counts in the plan.", "2")
+    publish = optional(PublishFields, "Instead of the spec's `publish`, for this item.",
+        "{round_to: 10}")
 
 
 class SpecFields(Fields, what="the spec"):
@@ -403,6 +425,9 @@ class SpecFields(Fields, what="the spec"):
     workload = Field(ListOf("the workload, a list of items", ref("item")),
         "The tables to publish. Attributes that an item does not name are summed over.",
         "[{name: ages, product: {age: identity}}]")
+    publish = optional(PublishFields,
+        "Adds columns `published` and `suppressed` beside the estimates of every item, which stay "
+        "as they are.", "{suppress: {rel_error: 0.3, below: 10}, round_to: 5}")
 
 
 _NOT_NEEDED = "Not needed; where it is given, it must say what the release was made under."
@@ -412,6 +437,7 @@ class QuestionFields(Fields, what="a file of questions"):
     """Questions asked later of a release: a workload over the release's domain."""
 
     workload = SpecFields.workload
+    publish = SpecFields.publish
     dataset = optional(DatasetFields, _NOT_NEEDED, "{id: survey}")
     privacy = optional(PrivacyFields, _NOT_NEEDED, "{unit: row}")
     budget = optional(BudgetFields, _NOT_NEEDED, "{epsilon: 4}")
@@ -477,6 +503,8 @@ MAPPINGS: dict[str, type[Fields]] = {
     "boolean": BooleanFields,
     "merge": MergedFields,
     "item": ItemFields,
+    "publish": PublishFields,
+    "suppress": SuppressFields,
     "set": SetFields,
     "marginals": MarginalFields,
     "ranges": RangeFields,

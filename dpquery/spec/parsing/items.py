@@ -3,14 +3,16 @@
 import itertools
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from dpquery.limits import MAX_DESCRIPTIONS
 from dpquery.spec.domain import Attribute
-from dpquery.spec.model import Item, Table
+from dpquery.spec.model import Item, PublicationRules, Table
 from dpquery.spec.parsing.fields import NAME_LIST, ItemFields, MarginalFields, PartFields
 from dpquery.spec.parsing.predicate_sets import read_ranges
 from dpquery.spec.parsing.rows_per_person import row_number_sets
 from dpquery.spec.parsing.scope import Scope, Sets
+from dpquery.spec.parsing.sections import publication_rules
 from dpquery.spec.parsing.table_limits import limit_tables, table
 from dpquery.spec.parsing.thresholds import read_threshold
 from dpquery.spec.parsing.yaml_nodes import Node
@@ -18,14 +20,23 @@ from dpquery.spec.predicates import IdentitySet, PredicateSet, TotalSet
 from dpquery.spec.problems import UnreadableError, quoted
 
 
-def read_workload(nodes: Iterable[Node], scope: Scope) -> tuple[Item, ...]:
-    """Return the items of a workload, in file order."""
+def read_workload(
+    nodes: Iterable[Node], scope: Scope, publish: PublicationRules | None = None
+) -> tuple[Item, ...]:
+    """Return the items of a workload, in file order.
+
+    Args:
+        nodes: of the items.
+        scope: what they may refer to.
+        publish: the rules of those that have none of their own.
+    """
     taken: dict[str, int] = {}
     read: list[Item] = []
     tables = words = 0
     for node in nodes:
         with scope.problems.collected():
             item = _item(node, scope, taken)
+            item = replace(item, publish=item.publish or publish)
             tables += len(item.tables)
             limit_tables(tables, node)
             words += len(item.description)
@@ -43,7 +54,8 @@ def _item(node: Node, scope: Scope, taken: dict[str, int]) -> Item:
     with scope.problems.collected():
         _take_name(given, taken)
     tables = scope.problems.attempt(lambda: _tables(given, scope, {})) or ()
-    return Item(given.name, tuple(tables), given.weight, given.description, str(node.place))
+    rules = scope.problems.attempt(lambda: publication_rules(given.publish, scope.declared))
+    return Item(given.name, tuple(tables), given.weight, given.description, str(node.place), rules)
 
 
 def _take_name(given: ItemFields, taken: dict[str, int]) -> None:

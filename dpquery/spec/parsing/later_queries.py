@@ -15,7 +15,13 @@ from dpquery.spec.parsing.attributes import read_domain
 from dpquery.spec.parsing.fields import QuestionFields
 from dpquery.spec.parsing.items import read_workload
 from dpquery.spec.parsing.scope import Scope
-from dpquery.spec.parsing.sections import budget_of, dataset_of, file_of, privacy_of
+from dpquery.spec.parsing.sections import (
+    budget_of,
+    dataset_of,
+    file_of,
+    privacy_of,
+    publication_rules,
+)
 from dpquery.spec.parsing.spec import beside, read_text
 from dpquery.spec.parsing.yaml_nodes import read_yaml
 from dpquery.spec.problems import Place, Problems, quoted
@@ -59,7 +65,8 @@ def load_questions(path: Path, *, of: Spec) -> Questions:
         _compare_sections(given, of, problems)
         places_of_rows = [(i, a) for i, a in enumerate(of.domain.attributes) if not a.in_data]
         scope = Scope(problems, declared, next(iter(places_of_rows), None))
-        items = read_workload(given.workload, scope)
+        publish = problems.attempt(lambda: publication_rules(given.publish, declared))
+        items = read_workload(given.workload, scope, publish)
         places = tuple(node.place for node in given.workload)
     problems.raise_if_any()
     if not items or len(items) != len(places):

@@ -147,6 +147,11 @@ class Fields:
         return self._nodes[name] if name else self._node
 
     @property
+    def given(self) -> bool:
+        """Whether the mapping has any key, known or not."""
+        return bool(self._node.entries)
+
+    @property
     def chosen(self) -> str:
         """The one key of `kinds` that was given."""
         if self._chosen is None:

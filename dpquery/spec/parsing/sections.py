@@ -1,13 +1,30 @@
-"""The sections of a spec about its people: dataset, privacy and budget, from what was read."""
+"""The sections of a spec about its people and its output, from what was read of them."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from dpquery.limits import MAX_DECLARED_ROWS
 from dpquery.spec.domain import Attribute
-from dpquery.spec.model import Budget, Dataset, FileFormat, Parent, Privacy, Rows
-from dpquery.spec.parsing.fields import BudgetFields, DatasetFields, FileFields, PrivacyFields
+from dpquery.spec.model import (
+    Budget,
+    Dataset,
+    FileFormat,
+    Parent,
+    Privacy,
+    PublicationRules,
+    Rows,
+)
+from dpquery.spec.parsing.fields import (
+    BudgetFields,
+    DatasetFields,
+    FileFields,
+    PrivacyFields,
+    PublishFields,
+)
 from dpquery.spec.parsing.forms import described
 from dpquery.spec.problems import Problems, quoted
+
+PUBLICATION_COLUMNS = ("published", "suppressed")
+"""The columns that rules of publication add to an item's file."""
 
 
 def dataset_of(given: DatasetFields, problems: Problems) -> Dataset:
@@ -102,3 +119,31 @@ def check_currency(given: DatasetFields, dataset: Dataset, budget: Budget) -> No
             "release costs is charged to both; give both a delta (or rho), or neither, and the "
             "same accounting"
         )
+
+
+def publication_rules(
+    given: PublishFields | None, names: Collection[str]
+) -> PublicationRules | None:
+    """Return what the column `published` shows; None where there is to be none.
+
+    Args:
+        given: the section, of the spec or of an item.
+        names: of the attributes, none of which may be a column that this adds.
+    """
+    if given is None:
+        return None
+    taken = [name for name in PUBLICATION_COLUMNS if name in names]
+    if taken:
+        raise given.node().mistake(
+            f"`publish` adds a column {quoted(taken[0])}, which an attribute is called; name the "
+            f"attribute otherwise and give its header as {{column: {taken[0]}}}"
+        )
+    suppress = given.suppress
+    for section in (given, suppress):
+        if section is not None and not section.given:
+            raise section.node().mistake(
+                "this leaves nothing out and rounds nothing; write {suppress: {rel_error: 0.3, "
+                "below: 10}}, {round_to: 5} or both, or leave it out"
+            )
+    rel_error, below = (None, None) if suppress is None else (suppress.rel_error, suppress.below)
+    return PublicationRules(rel_error, below, given.round_to)

@@ -21,6 +21,7 @@ from dpquery.spec.parsing.sections import (
     dataset_of,
     file_of,
     privacy_of,
+    publication_rules,
 )
 from dpquery.spec.parsing.yaml_nodes import read_yaml
 from dpquery.spec.problems import Problems, UnreadableError, quoted
@@ -124,7 +125,8 @@ def _spec(
     nodes = problems.attempt(lambda: given.workload) or ()
     rows = read_person_rows(nodes, entries, privacy, problems)
     scope = Scope(problems, positions, None if rows is None else (len(positions), rows))
-    items = problems.attempt(lambda: read_workload(given.workload, scope))
+    publish = problems.attempt(lambda: publication_rules(given.publish, positions))
+    items = problems.attempt(lambda: read_workload(given.workload, scope, publish))
     if rows is not None:
         attributes.append(rows)
     if dataset and privacy:

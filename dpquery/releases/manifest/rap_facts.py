@@ -1,0 +1,60 @@
+"""What release.json says of a run of relaxed adaptive projection."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SimulatedFacts:
+    """Errors of RAP on public data in place of the records, simulated when the plan was made.
+
+    Attributes:
+        proxy: the public data, in words.
+        repetitions: number of runs.
+        rmse: root mean square error of all answers, as the workload weighs them, in counts: the
+            mean of the runs.
+        rmse_spread: standard deviation of that from run to run.
+        max_error: largest error of any answer, in counts, the mean of the runs.
+        max_error_spread: standard deviation of that from run to run.
+        weighted: whether the workload weighs its items differently.
+    """
+
+    proxy: str
+    repetitions: int
+    rmse: float
+    rmse_spread: float
+    max_error: float
+    max_error_spread: float
+    weighted: bool = False
+
+
+@dataclass(frozen=True)
+class RapFacts:
+    """A run of relaxed adaptive projection: what was chosen and measured, and the resulting rows.
+
+    Attributes:
+        rounds: times that queries were chosen and measured; one round of none chosen measures all.
+        selected: queries that each round chose.
+        relaxed_rows: rows of the relaxed data that every answer is read from.
+        total: the number of records that answers are scaled to: counted with noise and weighed with
+            the declared number, or as it was declared.
+        total_std: standard deviation of the noise it was counted with; None where it was declared.
+        selection_scale: a query is e times as likely to be chosen as one whose answer was this
+            many counts less wrong; None where no query had to be chosen.
+        noise_std: for each round the standard deviation of the noise on its counts, in counts.
+        simulated: errors on public data at this guarantee; None where the plan has none.
+        declared: the number of records that the noisy count was weighed with, by inverse variances,
+            as if it had a standard deviation of half of itself; None where there was no weighing.
+        rows_sha256: of the numbers in relaxed_rows.parquet, row after row, as little-endian 32-bit
+            floats; empty where an older dpquery did not keep it.
+    """
+
+    rounds: int
+    selected: int
+    relaxed_rows: int
+    total: float
+    total_std: float | None
+    selection_scale: float | None
+    noise_std: tuple[float, ...]
+    simulated: SimulatedFacts | None
+    declared: int | None = None
+    rows_sha256: str = ""

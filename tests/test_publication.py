@@ -1,0 +1,178 @@
+"""The column `published`: by declared rules, from noisy values alone, beside the same estimates."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from cli_support import SPEC, contents, ok, plan_town, refused, spent
+from rap_support import MIXED_SPEC, rehearse
+
+from dpquery.exceptions import SpecError
+from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.releases.tables.errors import relative_errors
+from dpquery.releases.tables.publication import publication_arrays
+from dpquery.spec.model import PublicationRules
+from dpquery.spec.parsing.spec import parse
+
+RELEASE = ("release", "data.csv", "--epsilon", "1")
+RULES = "publish: {suppress: {rel_error: 0.3, below: 10}, round_to: 5}\n"
+ESTIMATES = np.array([0.0, -0.2, 2.4, 7.5, 9.999, 10.0, 12.5, 17.5, 1e3, -40.0, 2.5, 1e15])
+STD = np.array([1.0, 1.0, 0.1, 2.0, 0.1, 3.0, 1.0, 6.0, 0.0, 1.0, 0.0, 1.0])
+
+
+def by_hand(rules, estimate, std_error):
+    """Return one row as the issue's words have it: what is shown, or why it is not."""
+    if rules.rel_error is not None:
+        if std_error is None:
+            return None, "no error bars"
+        relative = 0 if std_error == 0 else math.inf if estimate == 0 else std_error / abs(estimate)
+        if relative >= rules.rel_error:
+            return None, f"rel_error of {rules.rel_error:g} or more"
+    if rules.below is not None and estimate < rules.below:
+        return None, f"below {rules.below}"
+    if rules.round_to is None:
+        return estimate, ""
+    return round(estimate / rules.round_to) * rules.round_to, ""
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        PublicationRules(0.3, 10, 5),
+        PublicationRules(rel_error=0.3),
+        PublicationRules(below=10),
+        PublicationRules(below=-3),
+        PublicationRules(round_to=1),
+        PublicationRules(round_to=7),
+        PublicationRules(below=0, round_to=5),
+    ],
+)
+def test_each_row_is_what_the_rules_say(rules, known):
+    relative = relative_errors(ESTIMATES, STD) if known else None
+    published, suppressed = publication_arrays(rules, ESTIMATES, relative)
+    expected = [
+        by_hand(rules, x, std if known else None)
+        for x, std in zip(ESTIMATES.tolist(), STD.tolist(), strict=True)
+    ]
+    assert published.to_pylist() == [value for value, _ in expected]
+    assert suppressed.to_pylist() == [reason for _, reason in expected]
+    assert not any(math.copysign(1, x) < 0 for x in published.to_pylist() if x == 0.0)
+    assert (published.type, suppressed.type.value_type) == (pa.float64(), pa.string())
+
+
+def release_of(folder, spec, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(folder / "state" / "ledger.db"))
+    plan_town(folder, spec)
+    ok(*RELEASE)
+    return {path.stem: pq.read_table(path) for path in Path("release").glob("*.parquet")}
+
+
+def test_rules_are_free_and_leave_all_else_as_it_is(tmp_path, monkeypatch):
+    plain = release_of(tmp_path, SPEC, monkeypatch)
+    paid = spent()
+    Path("workload.yaml").write_text(SPEC + RULES)
+    ok("plan", "workload.yaml")
+    done = ok(*RELEASE)
+    assert "nothing was charged" in done.err
+    assert spent() == paid
+    rules = PublicationRules(0.3, 10, 5)
+    for item in ("age_by_sex", "pairs", "ages"):
+        table = pq.read_table(f"release/{item}.parquet")
+        names = plain[item].column_names
+        assert table.column_names == [*names, "published", "suppressed"]
+        assert all(table[name].equals(plain[item][name]) for name in names)
+        frame = table.to_pandas()
+        rows = zip(frame["estimate"], frame["std_error"], strict=True)
+        expected = [by_hand(rules, x, std) for x, std in rows]
+        assert table["published"].to_pylist() == [value for value, _ in expected]
+        assert table["suppressed"].to_pylist() == [reason for _, reason in expected]
+    again = contents("release")
+    ok(*RELEASE)
+    assert contents("release") == again
+
+
+def test_an_item_has_its_own_rules_or_those_of_the_spec(tmp_path, monkeypatch):
+    spec = SPEC.replace("    weight: 2\n", "    weight: 2\n    publish: {round_to: 10}\n")
+    with_rules = [(spec, [True, False, False]), (spec + RULES, [True, True, True])]
+    for k, (text, has_column) in enumerate(with_rules):
+        (tmp_path / str(k)).mkdir()
+        tables = release_of(tmp_path / str(k), text, monkeypatch)
+        named = [
+            "published" in tables[item].column_names for item in ("age_by_sex", "pairs", "ages")
+        ]
+        assert named == has_column
+        shown = [x for x in tables["age_by_sex"]["published"].to_pylist() if x is not None]
+        assert len(shown) == 15
+        assert all(x % 10 == 0 for x in shown)
+        stated = {item.name: item.published for item in read_manifest(Path("release")).items}
+        assert stated["age_by_sex"] == PublicationRules(round_to=10)
+        assert stated["pairs"] == (PublicationRules(0.3, 10, 5) if k else None)
+        statement = Path("release/statement.md").read_text()
+        assert (
+            "- `published` in `age_by_sex`: the estimate, rounded to a multiple of 10." in statement
+        )
+        assert ("`published` in `pairs`, `ages`: the estimate, rounded to" in statement) == bool(k)
+        assert "protect nobody" in statement
+
+
+def test_a_release_without_rules_does_not_speak_of_them(town):
+    ok(*RELEASE)
+    assert "published" not in Path("release/release.json").read_text()
+    assert "`published`" not in Path("release/statement.md").read_text()
+
+
+def test_later_questions_have_rules_of_their_own(town):
+    ok(*RELEASE)
+    questions = "workload: [{name: sexes, product: {sex: identity}}]\n"
+    Path("plain.yaml").write_text(questions)
+    Path("ruled.yaml").write_text(questions + "publish: {round_to: 3}\n")
+    ok("answer", "release", "plain.yaml", "--out", "answers")
+    assert "published" not in pq.read_table("answers/sexes.parquet").column_names
+    assert "--replace" in refused("answer", "release", "ruled.yaml", "--out", "answers", code=5)
+    ok("answer", "release", "ruled.yaml", "--out", "answers", "--replace")
+    table = pq.read_table("answers/sexes.parquet")
+    assert all(x % 3 == 0 for x in table["published"].to_pylist())
+
+
+def test_a_rule_on_errors_leaves_out_answers_whose_errors_are_not_known(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPQUERY_LEDGER", str(tmp_path / "state" / "ledger.db"))
+    plan_town(tmp_path, MIXED_SPEC + RULES)
+    rehearse(tmp_path / "dpquery.plan")
+    ok(*RELEASE, "--mechanism", "rap")
+    for item in read_manifest(Path("release")).items:
+        table = pq.read_table(f"release/{item.file}")
+        assert table["published"].null_count == len(table)
+        assert set(table["suppressed"].to_pylist()) == {"no error bars"}
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"rel_error": None, "below": None, "round_to": None},
+        {"rel_error": -1.0, "below": None, "round_to": None},
+        {"rel_error": None, "below": None, "round_to": 0},
+        {"rel_error": "0.3", "below": None, "round_to": 5},
+    ],
+)
+def test_rules_that_no_release_states_are_refused(town, rules):
+    ok(*RELEASE)
+    path = Path("release/release.json")
+    content = json.loads(path.read_text())
+    content["items"][0]["published"] = rules
+    path.write_text(json.dumps(content))
+    with pytest.raises(SpecError, match="damaged"):
+        read_manifest(Path("release"))
+
+
+def test_an_attribute_may_be_called_published_where_there_are_no_rules():
+    named = SPEC.replace("region:", "published:").replace("region,", "published,")
+    assert parse(named, name="w.yaml", files={}).items[0].publish is None
+    with pytest.raises(SpecError, match="attribute is called; name the attribute otherwise"):
+        parse(named + RULES, name="w.yaml", files={})
