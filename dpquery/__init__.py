@@ -1,8 +1,8 @@
 """Differentially private tables: plan without data, release under a ledger, report every error.
 
-The commands are functions too: `plan`, `release`, `answer`, `synthesize` and `error_report`. Each
-is loaded when it is first used, so that importing dpquery costs nothing. `reporting` shows what
-they are doing.
+The commands are functions too: `plan`, `compare`, `release`, `answer`, `synthesize` and
+`error_report`. Each is loaded when it is first used, so that importing dpquery costs nothing.
+`reporting` shows what they are doing.
 """
 
 from typing import TYPE_CHECKING
@@ -11,13 +11,23 @@ from dpquery.version import __version__
 
 if TYPE_CHECKING:
     from dpquery.commands.answer import answer
+    from dpquery.commands.compare import compare
     from dpquery.commands.error_report import error_report
     from dpquery.commands.plan import plan
     from dpquery.commands.release import release
     from dpquery.commands.synthesize import synthesize
     from dpquery.progress import reporting
 
-__all__ = ["__version__", "answer", "error_report", "plan", "release", "reporting", "synthesize"]
+__all__ = [
+    "__version__",
+    "answer",
+    "compare",
+    "error_report",
+    "plan",
+    "release",
+    "reporting",
+    "synthesize",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -27,6 +37,10 @@ def __getattr__(name: str) -> object:
             from dpquery.commands.answer import answer
 
             return answer
+        case "compare":
+            from dpquery.commands.compare import compare
+
+            return compare
         case "error_report":
             from dpquery.commands.error_report import error_report
 

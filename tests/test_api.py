@@ -11,9 +11,10 @@ import pytest
 from cli_support import run
 
 import dpquery
-from dpquery import answer, error_report, plan, release, synthesize
+from dpquery import answer, compare, error_report, plan, release, synthesize
 from dpquery.cli.answer import answer_command
 from dpquery.cli.app import app
+from dpquery.cli.compare import compare_command
 from dpquery.cli.error_report import error_report_command
 from dpquery.cli.plan import plan_command
 from dpquery.cli.release import release_command
@@ -119,6 +120,7 @@ RENAMED = {
 OF_THE_SCREEN = {"as_json", "exact"}
 PAIRS = [
     (plan_command, plan),
+    (compare_command, compare),
     (release_command, release),
     (answer_command, answer),
     (synthetic_command, synthesize),
@@ -143,7 +145,7 @@ def test_arguments_and_their_defaults_are_those_of_the_command_line(command, fun
     assert said.keys() - OF_THE_SCREEN == meant.keys()
     differing = {name: (said[name], meant[name]) for name in meant if said[name] != meant[name]}
     jobs = {"jobs": (defaults.SHELL_JOBS, defaults.FUNCTION_JOBS)}
-    assert differing == (jobs if function is plan else {})
+    assert differing == (jobs if "jobs" in meant else {})
 
 
 def test_help_names_the_defaults_and_limits_there_are():

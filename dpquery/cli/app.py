@@ -9,6 +9,7 @@ import typer
 from dpquery.cli.answer import answer_command
 from dpquery.cli.audit import audit_command
 from dpquery.cli.check import check_command
+from dpquery.cli.compare import compare_command
 from dpquery.cli.error_report import error_report_command
 from dpquery.cli.init import init_command, schema_command
 from dpquery.cli.ledger import ledger_app
@@ -32,6 +33,7 @@ for name, command in (
     ("schema", schema_command),
     ("check", check_command),
     ("plan", plan_command),
+    ("compare", compare_command),
     ("release", release_command),
     ("answer", answer_command),
     ("synthetic", synthetic_command),

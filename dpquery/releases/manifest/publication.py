@@ -3,7 +3,7 @@
 from dpquery.releases.manifest.release_json import Manifest
 from dpquery.spec.model import PublicationRules
 
-READING = """\
+SUPPRESSED = """\
 - `suppressed`: the rule that left a row's `published` empty; no text where none did. The rules \
 look at noisy values alone and protect nobody: the estimate stands in the same row. What is left \
 out is missing from every sum of `published`, and of small counts those remain that noise raised."""
@@ -19,7 +19,7 @@ def published_lines(manifest: Manifest) -> list[str]:
     for rules, names in items.items():
         where = "" if len(names) == len(manifest.items) else f" in {', '.join(names)}"
         lines.append(f"- `published`{where}: {_words(rules)}.")
-    return [*lines, READING] if lines else []
+    return [*lines, SUPPRESSED] if lines else []
 
 
 def _words(rules: PublicationRules) -> str:
