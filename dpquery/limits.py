@@ -76,7 +76,8 @@ MAX_RAP_PREDICATES = 1 << 28  # rows times predicates of one attribute: a gigaby
 MAX_RELAXED_ROWS = 1 << 20
 MAX_FINER_NUMBERS = 1 << 28  # of relaxed rows over the finer classes of later questions: a gigabyte
 
-# --- columns and records made afterwards ----------------------------------------------------------
+# --- answers, columns and records made afterwards -------------------------------------------------
 MAX_TREE_CELLS = 1 << 20  # of all tables of the junction tree: minutes to fit
 MAX_QUERY_MATRIX_ENTRIES = 1 << 24  # of all query matrices of the graphical model, written out
+MAX_LABELLED_TABLES = 10_000  # of an item whose rows say in words what they count; else numbers do
 MAX_UNASKED_RECORDS = 1 << 30  # synthetic records that are written where nobody said how many

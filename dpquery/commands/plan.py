@@ -31,7 +31,14 @@ from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.registered_caps import parent_cap
 from dpquery.measurement.noise.calibration import record_change
 from dpquery.operators.blocks import Workload
-from dpquery.plan_file.plan import PLAN_MARK, Plan, PlannedSelection, Target, write_plan
+from dpquery.plan_file.plan import (
+    PLAN_MARK,
+    Plan,
+    PlannedSelection,
+    Target,
+    labelled_tables,
+    write_plan,
+)
 from dpquery.plan_file.rap_settings import MechanismChoice
 from dpquery.planning.comparison import MechanismRequest, beside_rap, stage_for, with_rap
 from dpquery.planning.countable import compile_countable
@@ -148,7 +155,15 @@ def _plan_of(
 ) -> Plan:
     """Return the plan of what was chosen for a spec in a file of some name, by this version."""
     return Plan(
-        __version__, name, spec.text, spec.files, objective, targets, seed, selections=selections
+        __version__,
+        name,
+        spec.text,
+        spec.files,
+        objective,
+        targets,
+        seed,
+        selections=selections,
+        labelled_tables=labelled_tables(spec),
     )
 
 

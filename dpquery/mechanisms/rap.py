@@ -124,6 +124,7 @@ class RapMechanism:
             level=level,
             measurements=values_digest(measured.values),
             rap=facts,
+            labelled_tables=self.plan.labelled_tables,
         )
 
     def _noise(self, run: RapMeasurement) -> CalibratedNoise:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from dpquery.exceptions import SpecError
-from dpquery.limits import MAX_JSON_BYTES
+from dpquery.limits import MAX_JSON_BYTES, MAX_LABELLED_TABLES
 from dpquery.plan_file.rap_settings import PlannedRap, decode_rap, encode_rap
 from dpquery.spec.model import Accounting, Spec
 from dpquery.spec.parsing.spec import parse
@@ -120,8 +120,9 @@ class Plan:
 
     `relaxed` is RAP as it was rehearsed, in plans that compare it; it is left out of the file of
     others, which are read as before. `accounting` is what losses are added up as, where the spec
-    leaves that open; plans of before add up rho, and do not say so. `edition` is that of the file's
-    format.
+    leaves that open; plans of before add up rho, and do not say so. Rows of items of more than
+    `labelled_tables` tables are numbered in a release, and not labelled; plans of before, and those
+    without such an item, do not say it. `edition` is that of the file's format.
     """
 
     tool: str
@@ -136,6 +137,7 @@ class Plan:
     digest: str = ""
     accounting: Accounting | None = None
     edition: int = FORMATS[FORMAT]
+    labelled_tables: int | None = None
 
     @property
     def first_edition(self) -> bool:
@@ -184,6 +186,8 @@ def write_plan(plan: Plan) -> bytes:
     }
     if plan.accounting is not None:
         content["accounting"] = plan.accounting
+    if plan.labelled_tables is not None:
+        content["labelled_tables"] = plan.labelled_tables
     if plan.relaxed is not None:
         content["relaxed"] = encode_rap(plan.relaxed)
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
@@ -219,6 +223,7 @@ def _parse(raw: Json, digest: str) -> Plan:
         digest=digest,
         accounting=cast(Accounting | None, decode(Accounting | None, raw.get("accounting"))),
         edition=FORMATS[text_of(raw["format"])],
+        labelled_tables=cast(int | None, decode(Count | None, raw.get("labelled_tables"))),
     )
 
 
@@ -243,6 +248,12 @@ def _parse_selection(raw: Json) -> PlannedSelection:
 
 def _bound(raw: JsonValue) -> float | None:
     return cast(float | None, decode(Positive | None, raw))
+
+
+def labelled_tables(spec: Spec) -> int | None:
+    """Return the number of tables above which a new plan has rows numbered; None if none has."""
+    most = max(len(item.tables) for item in spec.items)
+    return MAX_LABELLED_TABLES if most > MAX_LABELLED_TABLES else None
 
 
 def read_plan_file(path: Path) -> bytes:

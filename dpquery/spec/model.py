@@ -216,7 +216,7 @@ class Spec:
     files: Mapping[str, str] = field(repr=False, default_factory=dict)
     first_edition: bool = False
 
-    @property
+    @cached_property
     def queries(self) -> int:
         """Number of queries in the whole workload."""
         return sum(item.size for item in self.items)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import assert_never
 
 from dpquery.exceptions import PlanConflictError, SpecError
+from dpquery.limits import MAX_LABELLED_TABLES
 from dpquery.measurement.canonical import (
     write_number,
     write_numbers,
@@ -27,12 +28,7 @@ from dpquery.measurement.noise.library_versions import versions
 from dpquery.plan_file.plan import read_plan_file
 from dpquery.releases.folder.write import check_target
 from dpquery.releases.manifest.manifest_input import read_manifest
-from dpquery.releases.manifest.release_json import (
-    PLAN_FILE,
-    AnsweredFacts,
-    ItemFacts,
-    Manifest,
-)
+from dpquery.releases.manifest.release_json import PLAN_FILE, AnsweredFacts, Manifest, item_facts
 from dpquery.spec.model import Item, PublicationRules, Table
 from dpquery.spec.predicates import (
     AllRangesSet,
@@ -112,7 +108,7 @@ def answers_manifest(
         ),
         key=answers_key(of, items),
         level=level,
-        items=tuple(map(ItemFacts.of, items)),
+        items=item_facts(items, labelled_tables=MAX_LABELLED_TABLES),
         error_by_epsilon=tuple(
             (epsilon, rmse_at * ratio) for epsilon, rmse_at in of.error_by_epsilon if errors_known
         ),

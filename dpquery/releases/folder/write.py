@@ -17,7 +17,7 @@ import filecmp
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -45,7 +45,9 @@ from dpquery.releases.manifest.release_json import (
 )
 from dpquery.releases.manifest.statement import statement
 from dpquery.releases.tables.errors import Tally, errors_table, unknown_row
-from dpquery.releases.tables.item_table import BATCH_ROWS, Batch, layout
+from dpquery.releases.tables.item_rows import BATCH_ROWS, Batch, ItemRows
+from dpquery.releases.tables.item_table import layout
+from dpquery.releases.tables.long_table import axes_table, labels_table, long_layout
 from dpquery.spec.model import Item, Spec
 from dpquery.untrusted.atomic_write import check_named
 
@@ -172,13 +174,19 @@ def _write_files(
     manifest: Manifest,
 ) -> None:
     summaries, written = [], 0
+    extra = [column.name for column in manifest.extra]
     for item, facts in zip(spec.items, manifest.items, strict=True):
-        extra = [column.name for column in manifest.extra]
-        item_layout = layout(item, spec.domain, error_bars=manifest.error_bars, extra=extra)
+        bars = manifest.error_bars
+        if facts.numbered:
+            item_layout: ItemRows = long_layout(item, error_bars=bars, extra=extra)
+            _write_table(folder / facts.tables_file, axes_table(item, spec.domain), manifest)
+            _write_table(folder / facts.labels_file, labels_table(item, spec.domain), manifest)
+        else:
+            item_layout = layout(item, spec.domain, error_bars=bars, extra=extra)
         metadata = _metadata(manifest, {"item": item.name, "labels": list(item_layout.labels)})
         tally = Tally()
         schema = item_layout.whole_schema.with_metadata(metadata)
-        with _writer(folder / facts.file, schema) as writer:
+        with _writer(folder / facts.file, schema, numbers=item_layout.numbers) as writer:
             for batch in _ahead(writer, item_layout.batches(answers(item))):
                 if batch.std_error is not None and batch.relative is not None:
                     tally.add(batch.std_error, batch.relative)
@@ -217,12 +225,13 @@ def _sync(folder: Path, manifest: Manifest) -> None:
     sync_path(folder)
 
 
-def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+def _writer(path: Path, schema: pa.Schema, *, numbers: Sequence[str] = ()) -> pq.ParquetWriter:
     """Open a Parquet file; every option that decides its bytes is fixed here.
 
     Labels of attributes have no statistics, which take longer than all else about them: a reader
     skips row groups by the table, by codes and by the ends of ranges. The few values of std_error
-    compress as well as they would by a dictionary, which takes three times as long to build.
+    compress as well as they would by a dictionary, which takes three times as long to build. Of
+    columns of numbers that count rows, the differences are written, which are nearly all equal.
     """
     labels = [field.name for field in schema if pa.types.is_dictionary(field.type)]
     skipped_by = {"table", "query"} | set(schema.names) - set(labels) - _ERROR_COLUMNS
@@ -232,6 +241,7 @@ def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
         version="2.6",
         compression="snappy",
         use_dictionary=labels,
+        column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED") or None,
         write_statistics=[name for name in schema.names if name in skipped_by],
         write_batch_size=1 << 16,
     )

@@ -167,14 +167,16 @@ class LedgerFacts:
 
 @dataclass(frozen=True)
 class ItemFacts:
-    """One file of the release.
+    """One item of the release, and the file of its answers.
 
     Attributes:
-        name: of the item.
-        file: its name in the folder.
+        name: the item's.
+        file: of its answers.
         queries: number of its rows.
         description: what the table shows, for its readers.
         published: rules of the column `published`; None, and left out, where there is none.
+        numbered: whether rows say by numbers what they count, and two more files what these mean;
+            left out of the file where they say it in words.
     """
 
     name: str
@@ -182,11 +184,23 @@ class ItemFacts:
     queries: int
     description: str
     published: PublicationRules | None = None
+    numbered: bool = False
 
-    @classmethod
-    def of(cls, item: Item) -> "ItemFacts":
-        """Return the facts on an item's file."""
-        return cls(item.name, f"{item.name}.parquet", item.size, item.description, item.publish)
+    @property
+    def tables_file(self) -> str:
+        """The file that says which attributes each numbered table has."""
+        return f"{self.name}.tables.parquet"
+
+    @property
+    def labels_file(self) -> str:
+        """The file that says how the values on these attributes are called."""
+        return f"{self.name}.labels.parquet"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All its files."""
+        more = (self.tables_file, self.labels_file) if self.numbered else ()
+        return (self.file, *more)
 
 
 @dataclass(frozen=True)
@@ -292,7 +306,7 @@ class Manifest:
     @property
     def files(self) -> tuple[str, ...]:
         """Names of all files of the release, the manifest last."""
-        items = tuple(item.file for item in self.items)
+        items = tuple(file for item in self.items for file in item.files)
         sources = (MEASUREMENTS_FILE, PLAN_FILE) if self.measurements else ()
         relaxed = () if self.rap is None or self.answered else (RELAXED_ROWS_FILE,)
         return (*items, *relaxed, *sources, ERRORS_FILE, STATEMENT_FILE, MANIFEST_FILE)
@@ -312,6 +326,7 @@ def manifest_of(
     error_by_epsilon: Sequence[tuple[float, float]] = (),
     measurements: str = "",
     rap: RapFacts | None = None,
+    labelled_tables: int | None = None,
 ) -> Manifest:
     """Return the manifest of a release.
 
@@ -329,6 +344,7 @@ def manifest_of(
         error_by_epsilon: (epsilon, rmse), for the report's curve.
         measurements: digest of the noisy values that go with it.
         rap: of a release by relaxed adaptive projection; `mechanism` is then that of the counts.
+        labelled_tables: rows of items of more tables are numbered; None: of none.
     """
     return Manifest(
         schema_version=SCHEMA_VERSION,
@@ -345,11 +361,26 @@ def manifest_of(
         key=key,
         ledger=ledger,
         level=level,
-        items=tuple(map(ItemFacts.of, spec.items)),
+        items=item_facts(spec.items, labelled_tables=labelled_tables),
         error_by_epsilon=tuple((float(epsilon), float(rmse)) for epsilon, rmse in error_by_epsilon),
         measurements=measurements,
         rap=rap,
         counted=None if spec.first_edition else counted_facts(spec.domain),
+    )
+
+
+def item_facts(items: Sequence[Item], *, labelled_tables: int | None) -> tuple[ItemFacts, ...]:
+    """Return the items with their files; those of more tables than that are numbered."""
+    return tuple(
+        ItemFacts(
+            item.name,
+            f"{item.name}.parquet",
+            item.size,
+            item.description,
+            item.publish,
+            numbered=labelled_tables is not None and len(item.tables) > labelled_tables,
+        )
+        for item in items
     )
 
 
@@ -399,6 +430,8 @@ def manifest_text(manifest: Manifest) -> str:
     for item in content["items"]:
         if item["published"] is None:
             del item["published"]
+        if not item["numbered"]:
+            del item["numbered"]
     if manifest.guarantee.mu is None:
         del content["guarantee"]["mu"]
     if manifest.counted is not None and not manifest.counted.rows:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from dpquery.releases.formatting import count, figure, power, rows_counted, without_controls
 from dpquery.releases.manifest.extra_columns import extra_lines
+from dpquery.releases.manifest.numbered_items import numbered_file_lines, numbered_lines
 from dpquery.releases.manifest.publication import published_lines
 from dpquery.releases.manifest.rap_facts import RapFacts, SimulatedFacts
 from dpquery.releases.manifest.release_json import (
@@ -137,7 +138,14 @@ def statement(manifest: Manifest) -> str:
         noise=_answered_words(manifest) + (_noise_words if has_errors else _rap_words)(manifest),
         postprocessing=_one_line(manifest.postprocessing),
         unbiased=UNBIASED if has_errors else BIASED,
-        columns="\n".join([columns, *published_lines(manifest), *extra_lines(manifest)]),
+        columns="\n".join(
+            [
+                columns,
+                *numbered_lines(manifest),
+                *published_lines(manifest),
+                *extra_lines(manifest),
+            ]
+        ),
         files="\n".join(_file_lines(manifest)),
         errors="a summary of the errors of each file above"
         if has_errors
@@ -401,7 +409,7 @@ def _in_counts(manifest: Manifest) -> str:
 
 
 def _file_lines(manifest: Manifest) -> list[str]:
-    lines = [_file_line(item) for item in manifest.items]
+    lines = [_file_line(item) for item in manifest.items] + numbered_file_lines(manifest)
     if RELAXED_ROWS_FILE in manifest.files and manifest.rap is not None:
         rows = count(manifest.rap.relaxed_rows, "relaxed row")
         lines.append(

@@ -182,7 +182,7 @@ def _item(directory: Path, facts: ItemFacts, row: dict[str, float | None]) -> It
     return ItemReport(
         name=facts.name,
         description=facts.description,
-        preview=preview(path, labels),
+        preview=None if facts.numbered else preview(path, labels),
         **row,  # type: ignore[arg-type]  # the schema of errors.parquet has just been checked
     )
 

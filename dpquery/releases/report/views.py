@@ -1,14 +1,18 @@
 """A folder of published tables as data frames, and as a small page in a notebook."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dpquery.exceptions import SpecError
 from dpquery.releases.manifest.manifest_input import read_manifest
 from dpquery.releases.manifest.release_json import ERRORS_FILE, ItemFacts, Manifest
+from dpquery.releases.report.numbered import labelled_tables
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.untrusted.parquet import UNREADABLE, opened
 
@@ -37,18 +41,29 @@ class PublishedTables:
         """Names of the items, in spec order."""
         return tuple(facts.name for facts in self.manifest.items)
 
-    def arrow(self, item: str) -> pa.Table:
+    def arrow(self, item: str, table: str | None = None) -> pa.Table:
         """Return an item's answers, one row a query, with the columns of its file.
 
+        Args:
+            item: its name.
+            table: one of its tables, by its attributes joined by ", ", or "total"; all unless
+                named. Where the rows of the file are numbered, those of one table come with
+                labels, intervals and flags.
+
         Raises:
-            SpecError: there is no such item, or its file is damaged.
+            SpecError: there is no such item or table, or its file is damaged.
         """
         facts = self._facts(item)
-        return self._read(facts.file, rows=facts.queries)
+        if table is None:
+            return self._read(facts.file, rows=facts.queries)
+        rows = self._rows_of(facts, table)
+        if rows is None:
+            raise SpecError(f"item {quoted(item)} of {self.directory} has no table {quoted(table)}")
+        return rows
 
-    def table(self, item: str) -> "pd.DataFrame":
+    def table(self, item: str, table: str | None = None) -> "pd.DataFrame":
         """Return an item's answers as a data frame: see `arrow`."""
-        frame: pd.DataFrame = self.arrow(item).to_pandas()
+        frame: pd.DataFrame = self.arrow(item, table).to_pandas()
         return frame
 
     @property
@@ -65,10 +80,26 @@ class PublishedTables:
             raise SpecError(f"{self.directory} has no item {quoted(item)}{hint}")
         return facts[item]
 
+    def _rows_of(self, facts: ItemFacts, table: str) -> pa.Table | None:
+        """Return the rows of an item's tables of one name; None where it has none."""
+        if facts.numbered:
+            with self._damage(facts.file):
+                return labelled_tables(self.directory, facts, table)
+        rows = self._read(facts.file, rows=facts.queries)
+        if "table" in rows.column_names:
+            rows = rows.filter(pc.equal(rows["table"].cast(pa.string()), table))
+            return rows if rows.num_rows else None
+        return None
+
     def _read(self, name: str, *, rows: int) -> pa.Table:
+        with self._damage(name), opened(self.directory / name, rows=rows) as file:
+            return file.read()
+
+    @contextmanager
+    def _damage(self, name: str) -> Iterator[None]:
+        """Turn what a damaged file raises into one error that says what to do."""
         try:
-            with opened(self.directory / name, rows=rows) as file:
-                return file.read()
+            yield
         except UNREADABLE:
             raise SpecError(
                 f"{self.directory} is damaged: {name} is missing or not as it was written; run "

@@ -99,7 +99,7 @@ def attribute_columns(attribute: Attribute, item: Item, *, index: int) -> Attrib
     code_by_code = all(isinstance(predicates, IdentitySet) for predicates in sets_by_table)
     if code_by_code and (attribute.merged or attribute.length == attribute.shown):
         return _code_columns(attribute, next(iter(sets)))
-    return _label_columns(attribute, list(sets), absent=None in sets_by_table)
+    return label_columns(attribute, list(sets), absent=None in sets_by_table)
 
 
 def _code_columns(attribute: Attribute, predicates: PredicateSet) -> AttributeColumns:
@@ -122,12 +122,19 @@ def _code_columns(attribute: Attribute, predicates: PredicateSet) -> AttributeCo
                 pass
             case _:
                 assert_never(kind)
-    return _label_columns(attribute, [predicates], absent=False)
+    return label_columns(attribute, [predicates], absent=False)
 
 
-def _label_columns(
+def label_columns(
     attribute: Attribute, sets: Sequence[PredicateSet], *, absent: bool
 ) -> AttributeColumns:
+    """Return the columns of labels that show an attribute.
+
+    Args:
+        attribute: the attribute.
+        sets: all that is asked of it.
+        absent: whether some table lacks it: its rows are "all".
+    """
     labels_of = {predicates: query_labels(attribute, predicates) for predicates in sets}
     texts = [*[total_label(attribute)] * absent]
     texts += [label for queries in labels_of.values() for label in queries.labels]

@@ -1,0 +1,223 @@
+"""The files of an item of very many tables: numbers alone in one, the labels of its rows in two.
+
+Where an item has more tables than MAX_LABELLED_TABLES, columns that say for every row what it
+counts would be most of its file: one for every attribute of the item, of which a table has two or
+three. Its rows are numbered instead, by table and by cell, and two small files say what the
+numbers mean: which attributes each table has, and how the values of each are called.
+
+The cells of a table are the C-order product of its axes' queries: that on an axis is the
+(cell // stride) % size-th of its list of labels.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy import int32, int64
+
+from dpquery.arrays import Ints
+from dpquery.releases.tables.item_rows import (
+    Answers,
+    ItemRows,
+    Segment,
+    query_text,
+    table_text,
+    with_publication,
+    with_thresholds,
+)
+from dpquery.releases.tables.label_columns import masked
+from dpquery.releases.tables.labels import LABEL, NO_RANGE, label_columns
+from dpquery.spec.domain import Attribute, Domain
+from dpquery.spec.model import Item, Table
+from dpquery.spec.predicates import PredicateSet
+
+NUMBERED = ("table", "cell")
+"""The columns that say what a row is."""
+_KNOWN = [pa.field(name, pa.float64(), nullable=False) for name in ("std_error", "half_width")]
+_ANSWERS = [
+    pa.field("table", pa.int32(), nullable=False),
+    pa.field("cell", pa.int64(), nullable=False),
+    pa.field("estimate", pa.float64(), nullable=False),
+]
+
+AXES_SCHEMA = pa.schema(
+    [
+        pa.field("table", pa.int32(), nullable=False),
+        pa.field("name", LABEL, nullable=False),
+        pa.field("query", LABEL, nullable=False),
+        pa.field("first", pa.int64(), nullable=False),
+        pa.field("attribute", LABEL),
+        pa.field("labels", pa.int32()),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("stride", pa.int64(), nullable=False),
+    ]
+)
+"""Columns of `<item>.tables.parquet`: one row for each attribute of each table."""
+
+LABELS_SCHEMA = pa.schema(
+    [
+        pa.field("labels", pa.int32(), nullable=False),
+        pa.field("place", pa.int64(), nullable=False),
+        pa.field("label", pa.string(), nullable=False),
+        pa.field("code", pa.string()),
+        pa.field("from_number", pa.float64()),
+        pa.field("to_number", pa.float64()),
+        pa.field("from_date", pa.date32()),
+        pa.field("to_date", pa.date32()),
+    ]
+)
+"""Columns of `<item>.labels.parquet`: one row for each query that is asked of an attribute."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LongLayout(ItemRows):
+    """The rows and columns of the answers of an item of very many tables."""
+
+    def row_columns(self, rows: int) -> Callable[[Sequence[Segment]], list[pa.Array]]:
+        """Return what gives the numbers of table and cell."""
+        return _numbers
+
+    def answer_columns(self, answers: Answers) -> list[pa.Array]:
+        """Return the answers with their errors."""
+        errors = (answers.std_error, answers.half_width)
+        unknown = pa.nulls(len(answers.estimate), pa.float64())
+        known = (unknown if e is None else pa.array(np.ascontiguousarray(e)) for e in errors)
+        return [pa.array(answers.estimate), *known]
+
+
+def long_layout(item: Item, *, error_bars: bool = True, extra: Sequence[str] = ()) -> LongLayout:
+    """Return how the answers of an item of very many tables are laid out.
+
+    Args:
+        item: the item.
+        error_bars: whether its answers have standard errors.
+        extra: names of its extra columns, in order.
+    """
+    errors = [field.with_nullable(not error_bars) for field in _KNOWN]
+    return LongLayout(
+        item=item,
+        schema=pa.schema(with_publication(item, [*_ANSWERS, *errors])),
+        labels=NUMBERED,
+        numbers=NUMBERED,
+        error_bars=error_bars,
+        extra=tuple(extra),
+    )
+
+
+def axes_table(item: Item, domain: Domain) -> pa.Table:
+    """Return `<item>.tables.parquet`: the attributes of every table, in order.
+
+    A table without any attribute has one row too.
+
+    Args:
+        item: of very many tables.
+        domain: of the spec.
+    """
+    numbers, first = label_lists(item), 0
+    rows: list[tuple[int, ...]] = []
+    for k, table in enumerate(item.tables):
+        rows += [(k, first, *axis) for axis in _axes(table, numbers)]
+        first += table.size
+    table_of, first_of, attribute, labels, size, stride = np.array(rows, dtype=int64).T
+    counted = with_thresholds(item)
+    return pa.Table.from_arrays(
+        [
+            pa.array(table_of.astype(int32)),
+            _texts([table_text(table, domain) for table in item.tables], table_of),
+            _texts([query_text(table) if counted else "" for table in item.tables], table_of),
+            pa.array(first_of),
+            _texts([attribute.name for attribute in domain.attributes], attribute),
+            masked(labels.astype(int32), labels == NO_RANGE),
+            pa.array(size),
+            pa.array(stride),
+        ],
+        schema=AXES_SCHEMA,
+    )
+
+
+def labels_table(item: Item, domain: Domain) -> pa.Table:
+    """Return `<item>.labels.parquet`: the queries on each attribute, in words.
+
+    Where an attribute has such, also by the codes of the data and the ends of ranges.
+
+    Args:
+        item: of very many tables.
+        domain: of the spec.
+    """
+    batches = [
+        _label_list(number, domain.attributes[index], predicates)
+        for (index, predicates), number in label_lists(item).items()
+    ]
+    return pa.Table.from_batches(batches, LABELS_SCHEMA).combine_chunks()
+
+
+def label_lists(item: Item) -> dict[tuple[int, PredicateSet], int]:
+    """Return the number of each list of labels: of an attribute's index and what is asked of it."""
+    numbers: dict[tuple[int, PredicateSet], int] = {}
+    for table in item.tables:
+        for axis in (*table.axes, *table.where):
+            numbers.setdefault(axis, len(numbers))
+    return numbers
+
+
+def _label_list(number: int, attribute: Attribute, predicates: PredicateSet) -> pa.RecordBatch:
+    """Return one list of labels."""
+    shown = label_columns(attribute, [predicates], absent=False)
+    values, rows = shown.values[predicates], len(predicates)
+    if shown.dictionary is None:
+        raise ValueError("a column of labels has a dictionary")
+    codes = pa.nulls(rows, pa.string())
+    if shown.codes is not None and values.code is not None:
+        codes = shown.codes.take(masked(values.code, values.code == NO_RANGE))
+    ends = {kind: [pa.nulls(rows, kind)] * 2 for kind in (pa.float64(), pa.date32())}
+    if shown.ends is not None and values.low is not None and values.high is not None:
+        kind = pa.date32() if shown.ends == pa.date32() else pa.float64()
+        pair = (values.low, values.high)
+        ends[kind] = [masked(end, ~values.is_range).cast(kind) for end in pair]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.full(rows, number, dtype=int32)),
+            pa.array(np.arange(rows, dtype=int64)),
+            shown.dictionary.take(pa.array(values.value)),
+            codes,
+            *ends[pa.float64()],
+            *ends[pa.date32()],
+        ],
+        schema=LABELS_SCHEMA,
+    )
+
+
+def _axes(
+    table: Table, numbers: dict[tuple[int, PredicateSet], int]
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield attribute, list of labels, size and stride of a table's axes, then of its conditions.
+
+    A table without any has one row, of no attribute.
+    """
+    if not table.attributes:
+        yield (NO_RANGE, NO_RANGE, 1, 1)
+    stride = table.size
+    for i, predicates in table.axes:
+        stride //= len(predicates)
+        yield (i, numbers[i, predicates], len(predicates), stride)
+    for i, predicates in table.where:
+        yield (i, numbers[i, predicates], 1, 1)
+
+
+def _numbers(segments: Sequence[Segment]) -> list[pa.Array]:
+    """Return the numbers of table and cell of the rows of some segments."""
+    table, start, stop = np.array(segments, dtype=int64).T
+    lengths = stop - start
+    begin = np.cumsum(lengths) - lengths
+    cells: Ints = np.arange(int(lengths.sum()), dtype=int64)
+    cells += np.repeat(start - begin, lengths)
+    return [pa.array(np.repeat(table.astype(int32), lengths)), pa.array(cells)]
+
+
+def _texts(texts: Sequence[str], places: Ints) -> pa.Array:
+    """Return the text at each place; null at NO_RANGE."""
+    distinct = {text: k for k, text in enumerate(dict.fromkeys(texts))}
+    number_of = np.array([distinct[text] for text in texts], dtype=int32)
+    numbers = masked(number_of[places], places == NO_RANGE)
+    return pa.DictionaryArray.from_arrays(numbers, pa.array(list(distinct), pa.string()))

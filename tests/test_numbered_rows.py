@@ -1,0 +1,244 @@
+"""Items of very many tables: numbered rows are the labelled ones, and every command reads them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from cli_support import run
+from release_support import DOMAIN, ITEMS, answers, manifest, spec_of
+
+from dpquery import error_report, plan, release
+from dpquery.commands.answer import answer
+from dpquery.exceptions import SpecError
+from dpquery.releases.folder.write import write_release
+from dpquery.releases.manifest.manifest_input import read_manifest
+from dpquery.releases.manifest.release_json import item_facts
+from dpquery.releases.report.views import PublishedTables
+from dpquery.releases.tables.item_table import layout
+from dpquery.releases.tables.long_table import axes_table, labels_table, long_layout
+
+ANSWERS = ["estimate", "std_error", "ci_low", "ci_high", "rel_error", "flag"]
+SPEC = """
+dataset: {id: town, version: 1}
+privacy: {unit: row, delta: 1e-6}
+budget: {epsilon: 8, delta: 1e-5}
+domain:
+  age: {range: [0, 3]}
+  sex: {values: {f: Female, m: Male}}
+  area: {values: [A, B, C]}
+  born: {date: {from: 2013-01, to: 2013-03, by: month}}
+workload:
+  - {name: many, marginals: {up_to: 3}, description: all}
+  - {name: few, product: {age: prefix}}
+"""
+LATER = "workload: [{name: later, marginals: {ways: 2, over: [age, sex, area]}}]"
+
+
+def in_words(value):
+    """A typed value as its label is written."""
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def joined(item, rows, axes, labels):
+    """The answers of a numbered item with a column for each attribute, joined as a reader would."""
+    wide = rows.drop(columns="half_width")
+    for name in axes["attribute"].dropna().unique():
+        of = axes[axes["attribute"] == name][["table", "labels", "size", "stride"]]
+        one = wide[["table", "cell"]].merge(of, on="table")
+        one["place"] = one["cell"] // one["stride"] % one["size"]
+        one = one.merge(labels, on=["labels", "place"])[["table", "cell", "label"]]
+        wide = wide.merge(one.rename(columns={"label": name}), how="left", on=["table", "cell"])
+    return wide.sort_values(["table", "cell"], ignore_index=True)
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
+def test_numbered_rows_joined_with_their_labels_are_the_labelled_rows(item):
+    plain, long = layout(item, DOMAIN), long_layout(item)
+    batches = [batch.rows for batch in plain.batches(answers(item))]
+    labelled = pa.Table.from_batches(batches, plain.schema).to_pandas()
+    batches = [batch.rows for batch in long.batches(answers(item), rows=7)]
+    rows = pa.Table.from_batches(batches, long.schema).to_pandas()
+    assert np.array_equal(rows["estimate"] - rows["half_width"], labelled["ci_low"])
+    axes = axes_table(item, DOMAIN).to_pandas()
+    wide = joined(item, rows, axes, labels_table(item, DOMAIN).to_pandas())
+    assert wide[["estimate", "std_error"]].equals(labelled[["estimate", "std_error"]])
+    for name in [attribute.name for attribute in DOMAIN.attributes if attribute.name in labelled]:
+        texts = [in_words(value) for value in labelled[name]]
+        absent = "(all)" if name == "state" else "all"
+        known = wide[name].fillna(absent).tolist()
+        if name != "week" or isinstance(labelled[name].iloc[0], str):  # its days are in from_date
+            assert known == texts
+    if "table" in labelled:
+        of_row = axes.drop_duplicates("table").set_index("table").loc[rows["table"]]
+        assert of_row["name"].tolist() == labelled["table"].tolist()
+        if "query" in labelled:
+            assert of_row["query"].tolist() == labelled["query"].tolist()
+
+
+@pytest.mark.parametrize("item", ITEMS[::5] + ITEMS[-6:], ids=lambda item: item.name)
+def test_a_table_is_read_back_with_all_columns(item, tmp_path):
+    spec = spec_of([item])
+    plain = manifest(spec)
+    numbered = replace(plain, items=item_facts(spec.items, labelled_tables=0))
+    for name, facts in (("plain", plain), ("long", numbered)):
+        write_release(tmp_path / name, spec=spec, answers=answers, manifest=facts, replace=False)
+    labelled, long = PublishedTables(), PublishedTables()
+    labelled.directory, long.directory = tmp_path / "plain", tmp_path / "long"
+    whole = labelled.arrow(item.name)
+    names = axes_table(item, DOMAIN)["name"].to_pylist()
+    for name in dict.fromkeys(names):
+        if "table" in whole.column_names:
+            expected = labelled.table(item.name, name)
+        else:
+            expected = whole.to_pandas()
+        read = long.table(item.name, name)
+        assert read[ANSWERS].astype({"flag": str}).equals(expected[ANSWERS].astype({"flag": str}))
+        for column in (set(read) & set(expected)) - {*ANSWERS, "table"}:
+            values, texts = expected[column], read[column]
+            same = [
+                (pd.isna(a) and pd.isna(b)) or a == b or in_words(a) == b
+                for a, b in zip(values, texts, strict=True)
+            ]
+            assert all(same) or (column == "week" and (read["week_from"] == values).all())
+    with pytest.raises(SpecError, match=r"has no table 'nobody'"):
+        long.arrow(item.name, "nobody")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A release whose item `many` is numbered, and the same from a plan that does not say so."""
+    here = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        patch.setenv("DPQUERY_LEDGER", str(here / "ledger.db"))
+        patch.setattr("dpquery.plan_file.plan.MAX_LABELLED_TABLES", 14)
+        Path("workload.yaml").write_text(SPEC)
+        Path("later.yaml").write_text(LATER)
+        records = "\n".join(
+            f"{k % 4},{'fm'[k % 2]},{'ABC'[k % 3]},2013-0{1 + k % 3}-07" for k in range(99)
+        )
+        Path("data.csv").write_text(f"age,sex,area,born\n{records}\n")
+        plan("workload.yaml", time_limit=30)
+        content = json.loads(Path("dpquery.plan").read_text())
+        release("data.csv", epsilon=1, out="long", also=["nonnegative", "integer"])
+        assert content.pop("labelled_tables") == 14
+        Path("older.plan").write_text(json.dumps(content))
+        released = release(
+            "data.csv",
+            epsilon=1,
+            plan_path="older.plan",
+            out="plain",
+            also=["nonnegative", "integer"],
+        )
+        assert released.free
+    return here
+
+
+def views(folder):
+    tables = PublishedTables()
+    tables.directory = folder
+    return tables
+
+
+def test_an_item_is_numbered_by_its_number_of_tables_and_an_older_plan_numbers_none(made):
+    long, plain = read_manifest(made / "long"), read_manifest(made / "plain")
+    assert [item.numbered for item in long.items] == [True, False]
+    assert not any(item.numbered for item in plain.items)
+    assert '"numbered"' not in (made / "plain" / "release.json").read_text()
+    for directory, facts in ((made / "long", long), (made / "plain", plain)):
+        assert {path.name for path in directory.iterdir()} == set(facts.files)
+    assert (made / "long/few.parquet").read_bytes()[:4] == b"PAR1"
+    statement = (made / "long" / "statement.md").read_text()
+    assert "`many.tables.parquet`, `many.labels.parquet`: what the numbers" in statement
+    assert "`cell`" in statement
+    assert "`cell`" not in (made / "plain" / "statement.md").read_text()
+
+
+def test_numbered_and_labelled_releases_hold_the_same_answers(made):
+    long, plain = views(made / "long"), views(made / "plain")
+    whole, rows = plain.table("many"), long.table("many")
+    for column in ("estimate", "std_error", "nonnegative", "integer"):
+        assert rows[column].equals(whole[column])
+    assert long.table("few").equals(plain.table("few"))
+    assert long.errors.equals(plain.errors)
+    for name in whole["table"].unique():
+        one, expected = long.table("many", name), plain.table("many", name)
+        for column in (*ANSWERS, "nonnegative", "integer"):
+            assert one[column].tolist() == pytest.approx(
+                expected[column].tolist(), nan_ok=True
+            ) or (column == "flag" and one[column].tolist() == expected[column].tolist())
+
+
+def test_the_metadata_name_the_numbers_and_their_differences_are_written(made):
+    file = pq.ParquetFile(made / "long" / "many.parquet")
+    described = json.loads(file.schema_arrow.metadata[b"dpquery"])
+    assert described["labels"] == ["table", "cell"]
+    group = file.metadata.row_group(0)
+    for column in (0, 1):
+        assert "DELTA_BINARY_PACKED" in group.column(column).encodings
+
+
+def test_the_report_reads_numbered_items(made, monkeypatch):
+    monkeypatch.chdir(made)
+    report, plain = error_report("long", html="long.html"), error_report("plain", html=None)
+    assert [item.rmse for item in report.items] == [item.rmse for item in plain.items]
+    assert report.items[0].preview is None
+    assert report.items[1].preview == plain.items[1].preview
+    assert "many" in Path("long.html").read_text()
+
+
+def test_later_questions_are_answered_from_a_numbered_release_and_may_be_numbered(
+    made, monkeypatch
+):
+    monkeypatch.chdir(made)
+    answer("long", "later.yaml", out="plain-answers")
+    monkeypatch.setattr("dpquery.releases.folder.answers.MAX_LABELLED_TABLES", 2)
+    numbered = answer("long", "later.yaml", out="long-answers")
+    assert [item.numbered for item in numbered.manifest.items] == [True]
+    plain = views(made / "plain-answers")
+    for name in ("age, sex", "age, area", "sex, area"):
+        one, expected = numbered.table("later", name), plain.table("later", name)
+        assert one["ci_low"].tolist() == expected["ci_low"].tolist()
+        assert one[name.split(", ")[1]].tolist() == expected[name.split(", ")[1]].tolist()
+    assert run("error-report", "long-answers").code == 0
+
+
+@pytest.mark.parametrize("file", ["many.parquet", "many.tables.parquet", "many.labels.parquet"])
+@pytest.mark.parametrize("harm", ["missing", "cut", "other"])
+def test_a_damaged_file_of_a_numbered_item_is_an_error_that_names_the_remedy(
+    made, tmp_path, file, harm
+):
+    for path in (made / "long").iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    content = (tmp_path / file).read_bytes()
+    if harm == "missing":
+        (tmp_path / file).unlink()
+    elif harm == "cut":
+        (tmp_path / file).write_bytes(content[: len(content) // 2])
+    else:
+        (tmp_path / file).write_bytes((made / "long" / "errors.parquet").read_bytes())
+    with pytest.raises(SpecError, match="is damaged: many"):
+        views(tmp_path).arrow("many", "age, sex")
+
+
+def test_numbers_that_point_nowhere_are_refused(made, tmp_path):
+    for path in (made / "long").iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    axes = pq.read_table(tmp_path / "many.tables.parquet")
+    for column, value in (("first", 10**9), ("size", 10**9), ("stride", -1), ("labels", 77)):
+        kind = axes.schema.field(column).type
+        wrong = axes.set_column(
+            axes.schema.get_field_index(column),
+            axes.schema.field(column),
+            pa.array([value] * axes.num_rows, kind),
+        )
+        pq.write_table(wrong, tmp_path / "many.tables.parquet")
+        with pytest.raises(SpecError, match="is damaged: many"):
+            views(tmp_path).arrow("many", "age, sex")
