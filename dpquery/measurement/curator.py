@@ -102,12 +102,13 @@ class LinearQuery:
 
     def noisy(self, tables: Tables, *, draft: PartialMeasurement) -> Ints:
         """Return the exact answers with noise, (m,) grid steps; one draw needs no draft."""
-        mechanism = self.mechanism
+        mechanism, exact = self.mechanism, self._exact(tables)
         return draw(
-            self._exact(tables),
+            exact,
             budget=mechanism.guarantee,
             sensitivity=mechanism.sensitivity,
             scale=mechanism.scale,
+            out=exact,
         )
 
     def _exact(self, tables: Tables) -> Ints:

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
@@ -24,13 +24,14 @@ from dpquery.limits import MAX_STATE_BYTES
 from dpquery.measurement.counting.arrow_files import check_kinds
 from dpquery.measurement.counting.column_codes import ColumnCodes
 from dpquery.measurement.counting.locations import Data, sources_of, spark_locations, table_in_place
-from dpquery.measurement.counting.maximal_tables import count_of_cells, homes_of, marginal_sums
+from dpquery.measurement.counting.maximal_tables import homes_of
 from dpquery.measurement.counting.packed_codes import PackedCodes
 from dpquery.measurement.counting.person_keys import ExpandedSecret, PersonKeys
 from dpquery.measurement.counting.persons import KeptRows
 from dpquery.measurement.counting.pushed_query import CountedTables
 from dpquery.measurement.counting.sources import Piece, Source, StoredValues, UnfitTextError
 from dpquery.measurement.counting.spark_tables import check_spark, count_on_spark
+from dpquery.measurement.counting.table_counts import TableCounts
 from dpquery.measurement.counting.value_texts import texts_of
 from dpquery.measurement.counting.warehouses import InPlaceTable
 from dpquery.progress import Work, report_progress
@@ -93,7 +94,7 @@ def tabulate(
     subsets: Sequence[Subset],
     classes: Sequence[Ints] | None = None,
     memory: int = MAX_STATE_BYTES,
-) -> dict[Subset, Ints]:
+) -> MutableMapping[Subset, Ints]:
     """Return the exact counts of each subset of attributes, as a tensor of one axis an attribute.
 
     Args:
@@ -139,7 +140,7 @@ def _tabulate(
     tally: "_Tally",
     *,
     chunk_bytes: int,
-) -> dict[Subset, Ints]:
+) -> MutableMapping[Subset, Ints]:
     """Return the marginals of a tally after all sources, read in chunks of so many bytes."""
     problem, again = "no source could be read", True
     reading = Work("reading the data")
@@ -160,7 +161,7 @@ def _tabulate(
     raise DataError(problem)
 
 
-def _tabulate_in_place(table: InPlaceTable, tally: "_Tally") -> dict[Subset, Ints]:
+def _tabulate_in_place(table: InPlaceTable, tally: "_Tally") -> MutableMapping[Subset, Ints]:
     """Return the marginals of a tally after the counts that a warehouse makes."""
     problem = f"{table.name} could not be counted to its end; {table.remedy}"
     report_progress(f"counting the data in place{table.notice}")
@@ -230,9 +231,7 @@ class _Tally:
                 range(len(self._shape))
             ):
                 raise ValueError(f"{subset} is not an increasing tuple of attribute indices")
-        self._subsets = tuple(subsets)
-        self._homes = homes_of(subsets, self._shape)
-        groups = sorted(set(self._homes.values()))
+        self._counts = TableCounts(subsets, self._shape)
         used = {i for subset in subsets for i in subset}
         self._needed = [
             i
@@ -255,9 +254,6 @@ class _Tally:
                 numbered=bool(self._numbered),
                 limit=memory,
             )
-        self._counts = {
-            group: np.zeros(count_of_cells(group, self._shape), np.int64) for group in groups
-        }
         self._closed = any(column.drops for column in spec.domain.columns)
 
     def add(self, texts: Sequence[StoredValues], malformed: int) -> None:
@@ -283,7 +279,7 @@ class _Tally:
                 for i, attribute_codes in codes.items()
             }
         numbers = self._numbers(np.ones(rows, np.uint64))
-        return partial(self._count, codes | numbers, rows)
+        return partial(self._counts.add, codes | numbers, rows)
 
     def rows_of_persons(self, texts: Sequence[StoredValues]) -> Bits:
         """Return the rows inside the domain as (words, n): the person's key, the packed codes."""
@@ -298,11 +294,7 @@ class _Tally:
 
     def partial_tables(self) -> Iterator[Ints]:
         """Yield the cells that are not 0 as (2, n): numbers through all tensors, and counts."""
-        start = 0
-        for counts in self._counts.values():
-            cells = np.flatnonzero(counts)
-            yield np.array([start + cells, counts[cells]])
-            start += counts.size
+        return self._counts.cells()
 
     def add_partial_tables(self, cells: Ints) -> None:
         """Add cells of the same tensors that were counted elsewhere, as `partial_tables` has them.
@@ -310,19 +302,11 @@ class _Tally:
         Raises:
             IndexError: there is no such cell.
         """
-        numbers, counts = cells[:, np.argsort(cells[0])]
-        size = sum(tensor.size for tensor in self._counts.values())
-        if numbers.size and not 0 <= numbers[0] <= numbers[-1] < size:
-            raise IndexError("a cell")
-        start = 0
-        for tensor in self._counts.values():
-            first, last = np.searchsorted(numbers, [start, start + tensor.size])
-            np.add.at(tensor, numbers[first:last] - start, counts[first:last])
-            start += tensor.size
+        self._counts.add_cells(cells)
 
     def counted_tables(self) -> CountedTables:
         """Return what is counted, for those who count it elsewhere."""
-        return CountedTables(self.spec, self._needed, self._classes, list(self._counts))
+        return CountedTables(self.spec, self._needed, self._classes, self._counts.homes)
 
     def end_pass(self) -> bool:
         """Count the rows that stay of persons; return whether the file must be read again."""
@@ -330,7 +314,7 @@ class _Tally:
             return False
         for content in self._kept.kept():
             codes = self._packed.unpack(content[: self._packed.words])
-            self._count(codes | self._numbers(content[-1]), content.shape[1])
+            self._counts.add(codes | self._numbers(content[-1]), content.shape[1])
         return self._kept.begin_pass()
 
     def share(self, of_pass: float) -> float:
@@ -340,24 +324,9 @@ class _Tally:
         before, now = self._kept.share
         return before + now * of_pass
 
-    def _count(self, codes: Mapping[int, Ints], rows: int) -> None:
-        """Count records by the classes of their codes."""
-        for group, counts in self._counts.items():
-            cell = np.zeros(rows, np.int64)
-            for i in group:
-                cell = cell * self._shape[i] + codes[i]
-            _count(counts, cell)
-
-    def marginals(self) -> dict[Subset, Ints]:
-        """Return the tensor of each subset, summed from that of the group it was counted in."""
-        of_group: dict[Subset, list[Subset]] = {group: [] for group in self._counts}
-        for subset in set(self._subsets):
-            of_group[self._homes[subset]].append(subset)
-        tensors: dict[Subset, Ints] = {}
-        for group, subsets in of_group.items():
-            tensor = self._counts[group].reshape([self._shape[i] for i in group])
-            tensors.update(marginal_sums(tensor, group, subsets))
-        return {subset: tensors[subset] for subset in self._subsets}
+    def marginals(self) -> MutableMapping[Subset, Ints]:
+        """Return the tensor of each subset, summed from that of the table it was counted in."""
+        return self._counts.marginals()
 
     def _codes(self, texts: Sequence[StoredValues]) -> tuple[dict[int, Ints], Bools]:
         """Return the classes of the needed attributes, and which records are inside all of them."""
@@ -400,14 +369,6 @@ class _Tally:
             np.concatenate([np.zeros((2, 0), np.uint64), *(keys[:, i] for keys, _, i in parts)], 1),
             np.concatenate([np.zeros(0, np.bool_), *(named[i] for _, named, i in parts)]),
         )
-
-
-def _count(counts: Ints, cells: Ints) -> None:
-    """Add one to the count of each cell index; O(rows) where the table is far larger."""
-    if counts.size > 4 * cells.size:
-        np.add.at(counts, cells, 1)
-    else:
-        counts += np.bincount(cells, minlength=counts.size)
 
 
 def _declared(spec: Spec) -> list[str]:

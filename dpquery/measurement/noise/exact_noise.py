@@ -43,6 +43,7 @@ def draw(
     budget: Guarantee,
     sensitivity: int,
     scale: float,
+    out: Ints | None = None,
 ) -> Ints:
     """Return the answers, each with fresh noise added.
 
@@ -51,6 +52,7 @@ def draw(
         budget: the guarantee to meet; its kind chooses the noise.
         sensitivity: exact D1 for Laplace noise, D2^2 for Gaussian noise, of all m answers together.
         scale: the scale of the noise in grid steps, as `noise_scale` gives it.
+        out: where they are written; may be the answers, which are then gone. Default: new memory.
 
     Privacy: the whole vector is epsilon-DP, rho-zCDP or mu-GDP with budget.amount, for neighbours
     that move it by at most the sensitivity. Coordinates are independent, so drawing in chunks
@@ -74,7 +76,7 @@ def draw(
         add_noise = partial(_measure, _mechanism(budget, sensitivity, scale))
     if answers.size and not _within_range(answers):
         raise DpqueryError("an exact answer does not fit the grid; declare smaller weights")
-    noisy = np.empty_like(answers)
+    noisy = np.empty_like(answers) if out is None else out
     for start in range(0, answers.size, _CHUNK):
         chunk = np.ascontiguousarray(answers[start : start + _CHUNK])
         noisy[start : start + chunk.size] = add_noise(chunk)
