@@ -4,6 +4,7 @@ All of it follows from public inputs: the integer strategy, the privacy unit and
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -137,16 +138,16 @@ class Calibration:
         return min(laplace_rho(self._apart, scale=scale), together) if self._apart else together
 
     @cached_property
-    def _apart(self) -> list[Moves]:
-        """How far each block moves by itself; rows of zeros never move."""
+    def _apart(self) -> Counter[Moves]:
+        """How far blocks move, each by itself, and how many so far; rows of zeros never move."""
         totals = block_norms(self.measurements, "laplace", self.change)
         squares = block_norms(self.measurements, "gaussian", self.change)
         supports = [self._support([one]) for one in self.measurements]
-        return [
+        return Counter(
             self._moves(total, squared, support)
             for total, squared, support in zip(totals, squares, supports, strict=True)
             if total
-        ]
+        )
 
     @cached_property
     def _together(self) -> Moves:

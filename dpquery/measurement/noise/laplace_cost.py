@@ -18,7 +18,8 @@ In GDP noise that is epsilon-DP costs at most the squared mu (pi / 2) epsilon^2,
 as above costs (pi / 2) Q / t^2. The proofs are in docs/accounting.md.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -42,11 +43,12 @@ class Moves:
     squared: int
 
 
-def laplace_rho(blocks: Sequence[Moves], *, scale: float) -> Fraction:
+def laplace_rho(blocks: Iterable[Moves] | Counter[Moves], *, scale: float) -> Fraction:
     """Return a rho that noise of a scale gives for moves within these bounds, rounded up.
 
     Args:
-        blocks: bounds for each of some sets of rows, which are moved together.
+        blocks: bounds for each of some sets of rows, which are moved together; or how many sets
+            have the same.
         scale: of the noise in grid steps; 1 or more.
 
     Privacy: of a whole rho-zCDP at every order alpha > 1, and in both directions.
@@ -56,7 +58,9 @@ def laplace_rho(blocks: Sequence[Moves], *, scale: float) -> Fraction:
     >>> float(round(laplace_rho([Moves(2**20, 2**30)], scale=2.0**20), 4))  # on 2^10 rows
     0.0005
     """
-    return sum((_rho(block, Fraction(scale)) + _SLACK for block in blocks), Fraction(0))
+    each = Counter(blocks).items()
+    costs = (times * (_rho(block, Fraction(scale)) + _SLACK) for block, times in each)
+    return sum(costs, Fraction(0))
 
 
 def laplace_squared_mu(squared: int, *, scale: float) -> Fraction:
