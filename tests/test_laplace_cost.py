@@ -1,6 +1,7 @@
 """What Laplace noise costs in zCDP: the formula, the bound for vectors, and the charge."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -229,3 +230,10 @@ def test_rows_of_zeros_cost_nothing(shift):
         for blocks in ((ones,), (zeros, ones))
     ]
     assert costs[0] == costs[1] > 0
+
+
+def test_blocks_that_move_alike_cost_as_often_as_there_are():
+    blocks = [Moves(3, 5), Moves(7, 11), Moves(3, 5), Moves(3, 5)]
+    one_by_one = sum(laplace_rho([block], scale=20.0) for block in blocks)
+    assert laplace_rho(blocks, scale=20.0) == one_by_one
+    assert laplace_rho(Counter(blocks), scale=20.0) == one_by_one

@@ -274,9 +274,20 @@ ACCOUNTING = (
         "the costliest block stands for all of them",
         "the other blocks are free",
         "laplace_rho",
-        "    return sum((_rho(block, Fraction(scale)) + _SLACK for block in blocks), Fraction(0))",
-        "    return max(_rho(block, Fraction(scale)) + _SLACK for block in blocks)",
+        "    return sum(costs, Fraction(0))",
+        "    return max(costs)",
         ("test_laplace_cost.py::test_no_column_costs_more_than_is_charged",),
+    ),
+    Mutant(
+        "blocks that move alike are charged as one",
+        "all blocks but one of each kind are free",
+        "laplace_rho",
+        "(times * (_rho(block, Fraction(scale)) + _SLACK) for block, times in each)",
+        "(_rho(block, Fraction(scale)) + _SLACK for block, times in each)",
+        (
+            "test_laplace_cost.py::test_blocks_that_move_alike_cost_as_often_as_there_are",
+            "test_laplace_cost.py::test_no_column_costs_more_than_is_charged",
+        ),
     ),
     Mutant(
         "a cost in rho is rounded down",
