@@ -7,6 +7,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from cli_support import ok
+from release_support import ITEMS
+
+from dpquery.limits import MAX_LABELLED_TABLES
+from dpquery.releases.tables.long_table import AXES_SCHEMA, LABELS_SCHEMA, long_layout
 
 PAGE = (Path(__file__).parents[1] / "dpquery" / "docs" / "outputs.md").read_text(encoding="utf-8")
 TYPES = {"int64", "int32", "float64", "float32", "string", "label", "bool", "date32"}
@@ -63,7 +67,28 @@ def test_columns_and_types_of_the_items_are_those_of_the_page(released):
 def test_files_of_a_release_are_those_of_the_page(released):
     files = set(table("The folder of a release"))
     here = {path.name for path in released.iterdir()} - {"age_by_sex.parquet", "pairs.parquet"}
-    assert here - {"ages.parquet"} | {"relaxed_rows.parquet", "<item>.parquet"} == files
+    others = {"relaxed_rows.parquet", "<item>.parquet"}
+    others |= {"<item>.tables.parquet", "<item>.labels.parquet"}
+    assert here - {"ages.parquet"} | others == files
+
+
+def test_columns_and_types_of_numbered_items_are_those_of_the_page():
+    documented = section("Items of very many tables")
+    for head, schema in (
+        ("numbered column", long_layout(ITEMS[0]).schema),
+        ("column of tables", AXES_SCHEMA),
+        ("column of labels", LABELS_SCHEMA),
+    ):
+        lines = documented.partition(f"| {head} | type |")[2].partition("\n\n")[0]
+        rows = re.findall(r"^\| (`.+?) \| (.+?) \|", lines, re.MULTILINE)
+        kinds = {name: kind for names, kind in rows for name in re.findall(r"`([^`]+)`", names)}
+        assert {name: kind.split(",")[0] for name, kind in kinds.items()} == {
+            field.name: shown(field) for field in schema
+        }
+        assert {name for name, kind in kinds.items() if "may be null" in kind} == {
+            field.name for field in schema if field.nullable
+        }
+    assert f"more than {MAX_LABELLED_TABLES:,} tables" in documented
 
 
 def test_every_fact_of_the_manifest_is_on_the_page(released):

@@ -69,19 +69,9 @@ def broadcast_sum(parts: Mapping[Axes, Numbers], spreads: Sequence[Numbers | int
         beyond = (i for i in whole if i not in b)
         nexts = [(shape[i], tuple(sorted((*b, i))), i) for i in beyond]
         _, above, i = min(step for step in nexts if step[1] in parts)
-        part, spread = parts[b], spreads[i]
-        _add(parts[above], part if isinstance(spread, int) and spread == 1 else part * spread)
+        part, spread, total = parts[b], spreads[i], parts[above]
+        total += part if isinstance(spread, int) and spread == 1 else part * spread
     return parts[whole]
-
-
-def _add(total: Numbers, part: Numbers) -> None:
-    """Add to a tensor what is broadcast to it, in place."""
-    last = total.shape[-1]
-    if total.ndim > 1 and part.shape[-1] == 1 and last < SHORT:
-        for j in range(last):
-            _add(total[..., j], part[..., 0])
-    else:
-        total += part
 
 
 def outer_product(vectors: Sequence[Numbers]) -> Numbers:

@@ -82,6 +82,7 @@ class _SplitEstimates(ABC):
         self.measurements = strategy.measurements
         self.places = {rows.block.attributes: k for k, rows in enumerate(self.measurements)}
         self._kept: dict[Subset, Floats] = {}
+        self._spreads: dict[int, Floats] = {}
         self._room = ROOM
 
     @abstractmethod
@@ -99,7 +100,7 @@ class _SplitEstimates(ABC):
             component = self._writable_component(tuple(S[k] for k in axes), keep=axes != several)
             sizes = [self.shape[i] if k in axes else 1 for k, i in enumerate(S)]
             parts[axes] = component.reshape(sizes)
-        return broadcast_sum(parts, [self._spread(S, k) for k in range(len(S))])
+        return broadcast_sum(parts, [self._spread(i, len(S) - 1 - k) for k, i in enumerate(S)])
 
     def _writable_component(self, b: Subset, *, keep: bool) -> Floats:
         """Return a component that may be written to; small ones are kept, as most tables share."""
@@ -111,11 +112,12 @@ class _SplitEstimates(ABC):
             self._kept[b] = component.copy()
         return component
 
-    def _spread(self, S: Subset, k: int) -> Floats:
-        """Return z of an attribute along its axis in a table, or one number where all are equal."""
-        split = self.strategy.splits[S[k]]
-        z = np.ones(1) if split is None else split.spread(np.ones((1, 1)))
-        return z.reshape([-1 if axis == k else 1 for axis in range(len(S))])
+    def _spread(self, i: int, later: int) -> Floats:
+        """Return z of an attribute along an axis before some others, or one number for all."""
+        if i not in self._spreads:
+            split = self.strategy.splits[i]
+            self._spreads[i] = np.ones(1) if split is None else split.spread(np.ones((1, 1)))
+        return self._spreads[i].reshape(-1, *[1] * later)
 
     def _noisy(self, a: Subset) -> Floats:
         """Return the noisy answers of a measured subset as a tensor."""

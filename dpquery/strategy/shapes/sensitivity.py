@@ -63,6 +63,8 @@ class ColumnNorms:
 
     def largest(self) -> int:
         """Return the largest norm: that of the largest entry of every vector."""
+        if not (self.fixed or self.counted):
+            return self.scale
         vectors = self.vectors
         most = {i: np.array(max(vector), dtype=object) for i, vector in vectors.items()}
         return int(self.at(most))
