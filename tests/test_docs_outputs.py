@@ -33,7 +33,7 @@ def table(title):
 def shown(field):
     """A column's type as the page has it."""
     kind = str(field.type)
-    names = {"double": "float64", "float": "float32"}
+    names = {"double": "float64", "float": "float32", "date32[day]": "date32"}
     return "label" if kind.startswith("dictionary<values=string") else names.get(kind, kind)
 
 

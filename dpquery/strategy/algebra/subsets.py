@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import combinations
+from itertools import chain, combinations
 
 import numpy as np
 import scipy.sparse as sp
@@ -213,7 +213,18 @@ class Lattice:
         """Return which subsets hold an attribute."""
         if self.full:
             return (np.arange(len(self)) >> i & 1).astype(bool)
-        return np.fromiter((i in subset for subset in self._family), bool, len(self))
+        inside = np.zeros(len(self), bool)
+        inside[self._holding[i]] = True
+        return inside
+
+    @cached_property
+    def _holding(self) -> list[Ints]:
+        """The places of the subsets of the family that hold each attribute."""
+        members = np.fromiter(chain.from_iterable(self._family), np.int64)
+        places = np.repeat(np.arange(len(self)), [len(subset) for subset in self._family])
+        order = np.argsort(members, kind="stable")
+        ends = np.cumsum(np.bincount(members, minlength=self.d))[:-1]
+        return np.split(places[order], ends)
 
     @cached_property
     def _incidence(self) -> "sp.csr_array":
