@@ -5,7 +5,8 @@ the same way every time. Nothing here is private, and none of it protects anythi
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import overload
 
 import numpy as np
 
@@ -17,6 +18,36 @@ from dpquery.strategy.shapes.strategies import Strategy
 
 PROBED_CELLS = 512  # of the domain that hold records
 MOST_RECORDS = 1 << 22  # in each of them: some 10^9 records in all
+ON_DEMAND = 1 << 23  # measured rows above which noise is drawn for those that are looked at
+
+
+class OnDemand(Sequence[Floats]):
+    """The values of every measurement, each worked out when it is first looked at, and kept.
+
+    Of a strategy of very many tables some are tried, and what is measured of the others is not
+    looked at.
+    """
+
+    def __init__(self, count: int, values: Callable[[int], Floats]) -> None:
+        """Take the number of measurements, and what gives the values of one by its place."""
+        self._values: list[Floats | None] = [None] * count
+        self._give = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @overload
+    def __getitem__(self, place: int) -> Floats: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Floats]: ...
+    def __getitem__(self, place: int | slice) -> Floats | list[Floats]:
+        if isinstance(place, slice):
+            return [self[k] for k in range(*place.indices(len(self)))]
+        k = range(len(self))[place]
+        values = self._values[k]
+        if values is None:
+            values = self._values[k] = self._give(k)
+        return values
 
 
 class Probes:
@@ -40,9 +71,11 @@ class Probes:
         sizes = block.table_shape
         return np.bincount(cells, self.counts, minlength=math.prod(sizes)).reshape(sizes)
 
-    def noise(self) -> list[Floats]:
+    def noise(self) -> Sequence[Floats]:
         """Return independent normal noise of unit variance for the rows of every measurement."""
-        return [self._rng.normal(size=size) for size in self._rows]
+        if sum(self._rows) <= ON_DEMAND:
+            return [self._rng.normal(size=size) for size in self._rows]
+        return OnDemand(len(self._rows), lambda k: self._rng.normal(size=self._rows[k]))
 
     def sample(self, blocks: Sequence[tuple[int, Block]], *, answers: int, most: int) -> list[int]:
         """Return some of the numbers of blocks, one at least, of about so many answers in all."""

@@ -16,8 +16,9 @@ from dpquery.arrays import Floats
 from dpquery.operators.blocks import Block, Workload
 from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
-from dpquery.reconstruction.probes import Probes
+from dpquery.reconstruction.probes import OnDemand, Probes
 from dpquery.strategy.shapes.strategies import Strategy
+from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 MAX_BIAS = 1e-4  # of the standard error: how far an answer to exact counts may be off
 LEAST_BIAS = 1e-12  # of all records: what no reader of counts can see, at any epsilon
@@ -84,10 +85,8 @@ class _Check:
 
     def of_exact_answers(self) -> str:
         """Return what is wrong with answers that are measured without noise."""
-        exact = [
-            (rows.weight * rows.block.apply(self.probes.table(rows.block))).ravel()
-            for rows in self.strategy.measurements
-        ]
+        measurements = self.strategy.measurements
+        exact = OnDemand(len(measurements), lambda k: self._exact(measurements[k]))
         invisible, worst = LEAST_BIAS * float(self.probes.counts.sum()), 0.0
         answered = zip(self._answers(exact), self.checked, self.std, strict=True)
         for answers, (block, _), std in answered:
@@ -98,6 +97,14 @@ class _Check:
         if worst <= MAX_BIAS:
             return ""
         return f"an answer to exact counts is off by {worst:.2g} of its standard error"
+
+    def _exact(self, rows: WeightedBlock) -> Floats:
+        """Return the exact answers of a measurement."""
+        return np.asarray((rows.weight * rows.block.apply(self.probes.table(rows.block))).ravel())
+
+    def _scaled(self, unit: Sequence[Floats]) -> Sequence[Floats]:
+        """Return noise as it is on the measured rows, given that of unit variance."""
+        return OnDemand(len(unit), lambda k: self.noise_std * unit[k])
 
     def of_noise(self) -> str:
         """Return what is wrong with the spread of the answers to pure noise.
@@ -111,7 +118,7 @@ class _Check:
         draws = min(MOST_DRAWS, max(1, DRAWN // numbers))
         squares, largest = np.zeros((draws, len(self.ends) + 1)), 0.0
         for draw in range(draws):
-            noise = [self.noise_std * values for values in self.probes.noise()]
+            noise = self._scaled(self.probes.noise())
             means = []
             for answers, std in zip(self._answers(noise), self.std, strict=True):
                 square = np.where(
