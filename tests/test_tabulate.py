@@ -459,5 +459,17 @@ def test_rows_that_are_held_and_narrow_counts_change_nothing(monkeypatch, held, 
         counts.add_cells(np.array([[10**6], [1]]))
 
 
+def test_counts_go_on_in_64_bits_past_what_32_hold(monkeypatch):
+    monkeypatch.setattr(table_counts, "NARROW", 0)
+    counts = table_counts.TableCounts([(0,)], (2,))
+    counts.add({0: np.zeros(2, np.int64)}, 2)
+    counts._count_held()
+    assert counts._cells.dtype == np.uint32
+    counts._cells[:] = 2**32 - 1  # as if there had been so many rows
+    counts._rows = 2**32 - 1
+    counts.add({0: np.array([0, 1, 1])}, 3)
+    assert counts.marginals()[0,].tolist() == [2**32, 2**32 + 1]
+
+
 def test_what_is_planned_can_be_counted():
     assert MAX_STRATEGY_CELLS <= maximal_tables.MAX_COUNTED_CELLS

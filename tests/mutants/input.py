@@ -17,6 +17,33 @@ HIDDEN = f"{SAME}[persons]"
 EVERY_COMMAND = f"{SAME}[every command]"
 INPUT = (
     Mutant(
+        "rows that were counted stay among those that are held",
+        "a record counts twice, and moves the answers by twice the sensitivity",
+        "TableCounts._count_held",
+        "self._held, self._rows_held = [], 0",
+        "self._held, self._rows_held = list(held), 0",
+        (
+            "test_tabulate.py::"
+            "test_rows_that_are_held_and_narrow_counts_change_nothing[4294967295-1000000000-400]",
+        ),
+    ),
+    Mutant(
+        "a table that was counted with others is counted again by itself",
+        "a record counts twice, and moves the answers by twice the sensitivity",
+        "counted_together",
+        "            del left[table]\n",
+        "",
+        ("test_tabulate.py::test_tables_counted_together_hold_each_table_once[300]",),
+    ),
+    Mutant(
+        "counts stay in 32 bits however many records there are",
+        "counts of more than four billion records wrap around",
+        "TableCounts._count_held",
+        "            self._widen()",
+        "            pass",
+        ("test_tabulate.py::test_counts_go_on_in_64_bits_past_what_32_hold",),
+    ),
+    Mutant(
         "quoted fields may hold line feeds",
         "one line with a quote swallows or frees all lines after it",
         "FileFormat",

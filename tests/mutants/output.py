@@ -135,10 +135,14 @@ OUTPUT = (
     Mutant(
         "combinations with no estimate above zero have no row",
         "which rows are there tells of noise, and soon of data",
-        "Layout._batch",
-        "        arrays = [\n            *(_by_table(",
-        "        estimate = estimate[estimate > 0]\n        arrays = [\n            *(_by_table(",
-        ("test_non_interference.py::test_every_combination_asked_for_has_a_row_whoever_is_in_it",),
+        "ItemRows.batches",
+        "yield Batch(batch, ",
+        "yield Batch(batch.filter(pa.array(joined.estimate > 0)), ",
+        (
+            "test_non_interference.py::test_every_combination_asked_for_has_a_row_whoever_is_in_it",
+            "test_numbered_rows.py::"
+            "test_numbered_rows_joined_with_their_labels_are_the_labelled_rows[pairs]",
+        ),
     ),
     Mutant(
         "tables hold the statistics and metadata of another library",

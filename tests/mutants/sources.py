@@ -221,17 +221,17 @@ SOURCES = (
     Mutant(
         "partial tables replace one another",
         "records are lost without a word",
-        "_Tally.add_partial_tables",
-        "np.add.at(tensor, numbers[first:last] - start, counts[first:last])",
-        "tensor[numbers[first:last] - start] = counts[first:last]",
+        "TableCounts.add_cells",
+        "np.add.at(self._cells, numbers, counts)",
+        "self._cells[numbers] = counts",
         (f"{SPARK}test_partial_tables_of_any_parts_add_up_to_those_of_the_whole",),
     ),
     Mutant(
         "a count of no cell is left out",
         "records are lost without a word",
-        "_Tally.add_partial_tables",
-        "not 0 <= numbers[0] <= numbers[-1] < size",
-        "numbers[-1] >= size",
+        "TableCounts.add_cells",
+        "not 0 <= numbers.min() <= numbers.max() < self._cells.size",
+        "numbers.max() >= self._cells.size",
         (f"{SPARK}test_a_count_of_no_cell_is_never_left_out_without_a_word",),
     ),
     Mutant(
