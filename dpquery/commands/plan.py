@@ -36,7 +36,7 @@ from dpquery.plan_file.plan import (
     Plan,
     PlannedSelection,
     Target,
-    labelled_tables,
+    most_labelled,
     write_plan,
 )
 from dpquery.plan_file.rap_settings import MechanismChoice
@@ -163,7 +163,7 @@ def _plan_of(
         targets,
         seed,
         selections=selections,
-        labelled_tables=labelled_tables(spec),
+        labelled_tables=most_labelled(spec),
     )
 
 

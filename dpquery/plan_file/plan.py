@@ -250,7 +250,7 @@ def _bound(raw: JsonValue) -> float | None:
     return cast(float | None, decode(Positive | None, raw))
 
 
-def labelled_tables(spec: Spec) -> int | None:
+def most_labelled(spec: Spec) -> int | None:
     """Return the number of tables above which a new plan has rows numbered; None if none has."""
     most = max(len(item.tables) for item in spec.items)
     return MAX_LABELLED_TABLES if most > MAX_LABELLED_TABLES else None

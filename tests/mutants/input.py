@@ -23,7 +23,7 @@ INPUT = (
         "self._held, self._rows_held = [], 0",
         "self._held, self._rows_held = list(held), 0",
         (
-            "test_tabulate.py::"
+            "test_table_counts.py::"
             "test_rows_that_are_held_and_narrow_counts_change_nothing[4294967295-1000000000-400]",
         ),
     ),
@@ -33,7 +33,7 @@ INPUT = (
         "counted_together",
         "            del left[table]\n",
         "",
-        ("test_tabulate.py::test_tables_counted_together_hold_each_table_once[300]",),
+        ("test_table_counts.py::test_tables_counted_together_hold_each_table_once[300]",),
     ),
     Mutant(
         "counts stay in 32 bits however many records there are",
@@ -41,7 +41,7 @@ INPUT = (
         "TableCounts._count_held",
         "            self._widen()",
         "            pass",
-        ("test_tabulate.py::test_counts_go_on_in_64_bits_past_what_32_hold",),
+        ("test_table_counts.py::test_counts_go_on_in_64_bits_past_what_32_hold",),
     ),
     Mutant(
         "quoted fields may hold line feeds",

@@ -20,7 +20,7 @@ from dpquery.measurement.counting.maximal_tables import (
 from dpquery.strategy.algebra.subsets import Subset
 
 HELD = 2**24  # bytes of rows that are held before they are counted
-NARROW = 2**24  # cells of all tables from which on they are counted in 32 bits: 64 MB
+WIDE_CELLS = 2**24  # of all tables: from so many on they are counted in 32 bits, 64 MB or more
 _MOST = 2**32 - 1  # of a count in 32 bits
 _Codes = NDArray[np.int32]
 
@@ -51,7 +51,7 @@ class TableCounts:
             home: slice(end - size, end)
             for home, size, end in zip(self.homes, sizes, ends, strict=True)
         }
-        dtype = np.uint32 if sum(sizes) >= NARROW else np.int64
+        dtype = np.uint32 if sum(sizes) >= WIDE_CELLS else np.int64
         self._cells: NDArray[np.integer] = np.zeros(sum(sizes), dtype)
         self._groups = counted_together(self.homes, shape)
         used = sorted({i for home in self.homes for i in home})

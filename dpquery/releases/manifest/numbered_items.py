@@ -5,7 +5,7 @@ The columns are those of releases.tables.long_table.
 
 from dpquery.releases.manifest.release_json import Manifest
 
-NUMBERED = """\
+NUMBERED_WORDS = """\
 In {items}, which {have} very many tables, rows have numbers and few columns: `table` and `cell`, \
 `estimate`, `std_error`, and `half_width`, half of the width of the noise interval: `ci_low` is \
 `estimate` - `half_width`, `ci_high` is `estimate` + `half_width`. `rel_error` and `flag` are left \
@@ -24,7 +24,7 @@ def numbered_lines(manifest: Manifest) -> list[str]:
     names = [f"`{item.file}`" for item in manifest.items if item.numbered]
     if not names:
         return []
-    words = NUMBERED if manifest.error_bars else NUMBERED_WITHOUT_ERRORS
+    words = NUMBERED_WORDS if manifest.error_bars else NUMBERED_WITHOUT_ERRORS
     have = "has" if len(names) == 1 else "have"
     return ["", words.format(items=", ".join(names), have=have)]
 

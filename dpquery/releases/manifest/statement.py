@@ -124,6 +124,7 @@ def statement(manifest: Manifest) -> str:
     level = f"{100 * manifest.level:g} %"
     has_errors = manifest.error_bars
     columns = COLUMN_WORDS.format(level=level) if has_errors else WITHOUT_ERRORS
+    more = [*numbered_lines(manifest), *published_lines(manifest), *extra_lines(manifest)]
     text = TEMPLATE.format(
         dataset=_one_line(manifest.dataset.id),
         version=_one_line(manifest.dataset.version),
@@ -138,14 +139,7 @@ def statement(manifest: Manifest) -> str:
         noise=_answered_words(manifest) + (_noise_words if has_errors else _rap_words)(manifest),
         postprocessing=_one_line(manifest.postprocessing),
         unbiased=UNBIASED if has_errors else BIASED,
-        columns="\n".join(
-            [
-                columns,
-                *numbered_lines(manifest),
-                *published_lines(manifest),
-                *extra_lines(manifest),
-            ]
-        ),
+        columns="\n".join([columns, *more]),
         files="\n".join(_file_lines(manifest)),
         errors="a summary of the errors of each file above"
         if has_errors

@@ -27,7 +27,9 @@ from dpquery.strategy.optimize.descents import Limits, descend
 LARGEST_FULL = 20  # attributes up to which all subsets are kept where many are asked for
 MAX_UNITED = 256  # largest sets asked for whose unions in pairs may be measured too
 WIDEST = 8  # attributes of such a union
-LARGE = 1 << 16  # sets above which there are no random starts: each takes seconds, and none won
+VERY_MANY = (
+    1 << 16
+)  # sets above which there are no random starts: each takes seconds, and ends where equal weights do
 SEARCHED = 2048  # subsets asked for, up to which supports are searched
 THINNING = 40  # steps from a start before what has vanished is left out
 HOPS = 600  # of the local search
@@ -132,7 +134,7 @@ def opt_marginals(
     Starts from equal weights on the sets the workload asks for and from random weights. For
     Gaussian noise the problem is convex in theta^2 and one start does. Under Laplace noise it has
     many local minima: the best of `restarts` (default: 32 on small families, 8 on larger ones,
-    and the 2 from equal weights on those of more than LARGE sets) is improved by `hops` of a local
+    and the 2 from equal weights on those of more than VERY_MANY sets) is improved by `hops` of a local
     search, where the family is small enough for one; from weights that are near already, `start`,
     a part of them does.
     """
@@ -141,7 +143,7 @@ def opt_marginals(
         return _search(problem, [problem.spread(start)], hops // AGAIN, rng)
     if restarts is None:
         size = len(problem.lattice)
-        restarts = 32 if size <= 1024 else 8 if size <= LARGE else 2
+        restarts = 32 if size <= 1024 else 8 if size <= VERY_MANY else 2
     starts = _starts(problem, rng, restarts if noise == "laplace" else 1)
     if noise == "laplace" and problem.searched:
         return _search(problem, starts, hops, rng)
