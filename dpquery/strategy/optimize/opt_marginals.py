@@ -133,8 +133,8 @@ def opt_marginals(
 
     Starts from equal weights on the sets the workload asks for and from random weights. For
     Gaussian noise the problem is convex in theta^2 and one start does. Under Laplace noise it has
-    many local minima: the best of `restarts` (default: 32 on small families, 8 on larger ones,
-    and the 2 from equal weights on those of more than VERY_MANY sets) is improved by `hops` of a local
+    many local minima: the best of `restarts` (default: 32 on small families, 8 on larger ones, and
+    the 2 from equal weights on those of more than VERY_MANY sets) is improved by `hops` of a local
     search, where the family is small enough for one; from weights that are near already, `start`,
     a part of them does.
     """
