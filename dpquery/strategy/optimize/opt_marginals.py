@@ -27,9 +27,7 @@ from dpquery.strategy.optimize.descents import Limits, descend
 LARGEST_FULL = 20  # attributes up to which all subsets are kept where many are asked for
 MAX_UNITED = 256  # largest sets asked for whose unions in pairs may be measured too
 WIDEST = 8  # attributes of such a union
-VERY_MANY = (
-    1 << 16
-)  # sets above which there are no random starts: each takes seconds, and ends where equal weights do
+VERY_MANY = 1 << 16  # sets above which there are no random starts: each takes seconds
 SEARCHED = 2048  # subsets asked for, up to which supports are searched
 THINNING = 40  # steps from a start before what has vanished is left out
 HOPS = 600  # of the local search
