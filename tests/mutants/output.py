@@ -138,11 +138,7 @@ OUTPUT = (
         "ItemRows.batches",
         "yield Batch(batch, ",
         "yield Batch(batch.filter(pa.array(joined.estimate > 0)), ",
-        (
-            "test_non_interference.py::test_every_combination_asked_for_has_a_row_whoever_is_in_it",
-            "test_numbered_rows.py::"
-            "test_numbered_rows_joined_with_their_labels_are_the_labelled_rows[pairs]",
-        ),
+        ("test_non_interference.py::test_every_combination_asked_for_has_a_row_whoever_is_in_it",),
     ),
     Mutant(
         "tables hold the statistics and metadata of another library",
