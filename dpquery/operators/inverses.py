@@ -15,7 +15,8 @@ from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 from dpquery.arrays import Floats, Numbers
 from dpquery.operators.factors import Dense, Factor, PIdentity
 from dpquery.operators.gram import Matrix, diagonal, times, trace_with
-from dpquery.operators.hierarchies import Haar, Hierarchy, TreeInverse
+from dpquery.operators.hierarchies import Haar, Hierarchy
+from dpquery.operators.tree_inverse import TreeInverse
 
 INVERSE_RESIDUAL = 1e-3  # of a Gram times its inverse, off the identity, on a few vectors
 

@@ -30,7 +30,7 @@ from dpquery.operators.gram import (
     times,
     trace,
 )
-from dpquery.operators.hierarchies import TreeInverse
+from dpquery.operators.hierarchies import tree_of_blocks
 from dpquery.progress import report_progress
 from dpquery.strategy.noise_kinds import Noise
 
@@ -298,7 +298,7 @@ class _Descent:
         w, n = np.array(levels.weights), self.gram.shape_of_domain[i]
         squared = float(w.sum()) ** 2 if self.noise == "laplace" else float(w @ w)
         if n <= EXACT_LIMIT:
-            tree = TreeInverse(n, levels.sizes, (w**2).tolist())
+            tree = tree_of_blocks(n, levels.sizes, (w**2).tolist())
             traces = [tree.trace_with(array_of(V)) for V in self.gram.matrices[i]]
             return squared * np.array(traces)
         T = self.tables[i][levels.sizes]

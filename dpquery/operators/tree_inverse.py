@@ -1,0 +1,263 @@
+"""The inverse of the Gram of a tree: nested blocks of codes, each with a weight.
+
+It goes up the tree by contrasts within blocks, in O(n) a level and without an (n, n) array. Blocks
+may have any number of children and any weight; above the codes a weight may be 0.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+
+from dpquery.arrays import Floats, Ints, Numbers
+from dpquery.operators.factors import (
+    ROW_CHUNK,
+    Factor,
+    Groups,
+    Identity,
+    IdentityRows,
+    Ones,
+    Stacked,
+)
+from dpquery.operators.ranges import Columns, Ranges
+
+RANGES_AT_ONCE = 1 << 14  # so many numbers stay in a core's cache
+WRITTEN_OUT = 4096  # codes up to which the inverse is written out for columns of other factors
+
+
+class TreeInverse:
+    """The inverse of G = sum_c square_c 1_c 1_c', over the blocks c of all levels of a tree.
+
+    Every block c has a mass mu_c = 1'G_c^-1 1 and a mean of its codes; that of a block is the mean
+    of its children's by their masses. With t_c the mean of q over c and p its parent,
+        q G^-1 q' = sum_c mu_c (t_c - t_p)^2 + sum_top mu t^2,
+        mu_p = M / (1 + square_p M),  M = the masses of its children added up.
+    All terms are positive: nothing cancels however far apart the weights of the blocks are.
+    """
+
+    def __init__(
+        self,
+        parents: Sequence[Ints],
+        squares: Sequence[Floats],
+        order: Ints | None = None,
+    ) -> None:
+        """Work out the masses.
+
+        Args:
+            parents: for each level but the highest, finest first, the number of the block above
+                that each block lies in: never falling, and no block without one below.
+            squares: squared weights of the blocks of each level; positive at the finest.
+            order: the codes in the order of the blocks of the finest level; as they are if None.
+        """
+        self.parents, self.order = tuple(parents), order
+        self.n = len(squares[0])
+        self.starts = [np.flatnonzero(np.diff(above, prepend=-1)) for above in self.parents]
+        self.masses: list[Floats] = [1 / squares[0]]
+        self.added: list[Floats] = []
+        for starts, square in zip(self.starts, squares[1:], strict=True):
+            added = np.add.reduceat(self.masses[-1], starts)
+            self.added.append(added)
+            self.masses.append(added / (1 + square * added))
+
+    def matmat(self, X: Numbers) -> Floats:
+        """Return its product with X: (n, k). O(n k) a level."""
+        contrasts: list[Floats] = []
+        mean = np.asarray(X if self.order is None else X[self.order], dtype=np.float64)
+        for level, added in enumerate(self.added):
+            mass = self.masses[level][:, None]
+            above = np.add.reduceat(mass * mean, self.starts[level]) / added[:, None]
+            contrasts.append(mass * (mean - above[self.parents[level]]))
+            mean = above
+        total = self.masses[-1][:, None] * mean
+        for level in reversed(range(len(self.added))):
+            share = self.masses[level] / self.added[level][self.parents[level]]
+            total = share[:, None] * total[self.parents[level]] + contrasts[level]
+        return self._by_code(total)
+
+    def fitted(self, totals: Sequence[Floats]) -> Floats:
+        """Return the counts that fit noisy totals of the blocks of every level best: (n, k).
+
+        Args:
+            totals: of every level, finest first, with variance 1 / square: (blocks, k) each. Those
+                of a block with the square 0 say nothing.
+        """
+        best, sums = [totals[0]], []
+        for level, added in enumerate(self.added):
+            sums.append(np.add.reduceat(best[level], self.starts[level]))
+            gain = (1 - self.masses[level + 1] / added)[:, None]
+            best.append(sums[level] + gain * (totals[level + 1] - sums[level]))
+        counts = best[-1]
+        for level in reversed(range(len(self.added))):
+            share = self.masses[level] / self.added[level][self.parents[level]]
+            counts = best[level] + share[:, None] * (counts - sums[level])[self.parents[level]]
+        return self._by_code(counts)
+
+    def _by_code(self, values: Floats) -> Floats:
+        """Return the rows of an array over the finest blocks in the order of the codes."""
+        return np.asarray(values if self.order is None else values[self.position])
+
+    @cached_property
+    def position(self) -> Ints:
+        """The finest block of every code: (n,)."""
+        if self.order is None:
+            return np.arange(self.n)
+        position = np.empty(self.n, dtype=np.int64)
+        position[self.order] = np.arange(self.n)
+        return position
+
+    def array(self) -> Floats:
+        """Return it written out: (n, n)."""
+        return self.matmat(np.eye(self.n))
+
+    @cached_property
+    def variances(self) -> list[Floats]:
+        """1_c'G^-1 1_c of the blocks of every level, finest first: down the tree.
+
+        A block's is mu_c (1 - share) + share^2 times that of its parent, share = mu_c / M.
+        """
+        variances = [self.masses[-1]]
+        for level in reversed(range(len(self.added))):
+            share = self.masses[level] / self.added[level][self.parents[level]]
+            apart = self.masses[level] * (1 - share)
+            variances.append(apart + share**2 * variances[-1][self.parents[level]])
+        return variances[::-1]
+
+    def trace_with(self, V: Floats) -> float:
+        """Return tr(G^-1 V). V: (n, n)."""
+        total, means = 0.0, np.asarray(V, dtype=np.float64)
+        if self.order is not None:
+            means = means[np.ix_(self.order, self.order)]
+        for level, added in enumerate(self.added):
+            mass, starts = self.masses[level], self.starts[level]
+            total += float(mass @ np.diagonal(means))
+            rows = np.add.reduceat(mass[:, None] * means, starts) / added[:, None]
+            means = np.add.reduceat(rows * mass, starts, axis=1) / added
+            total -= float(added @ np.diagonal(means))
+        return total + float(self.masses[-1] @ np.diagonal(means))
+
+    def quadratic(self, queries: Factor) -> Floats:
+        """Return diag(Q G^-1 Q') of a query matrix: (m,)."""
+        match queries:
+            case Stacked(parts=parts):
+                return np.concatenate([self.quadratic(part) for part in parts])
+            case Identity():
+                return self._by_code(self.variances[0])
+            case IdentityRows(codes=codes):
+                return np.asarray(self.variances[0][self.position[codes]])
+            case Ones(shape=(m, n)):
+                return np.full(m, self._of_ranges(np.zeros(1, int), np.array([n - 1]))[0])
+            case Ranges(bounds=bounds) if self.order is None:
+                return self._of_ranges(*bounds)
+            case Ranges(bounds=bounds):
+                return self._of_spans(*bounds)
+            case Groups(matrix=matrix):
+                return self._of_rows(matrix)
+            case Columns() if self.n <= WRITTEN_OUT:
+                return queries.quadratic(self.array())
+            case _:
+                return self._of_products(queries)
+
+    def _of_products(self, queries: Factor) -> Floats:
+        """Return the forms of a factor that is known by its products, some rows at a time."""
+        m, step = queries.shape[0], max(1, ROW_CHUNK // self.n)
+        pieces = []
+        for start in range(0, m, step):
+            size = min(step, m - start)
+            units = np.zeros((m, size))
+            units[np.arange(start, start + size), np.arange(size)] = 1.0
+            pieces.append(self._of_rows(sp.csr_array(queries.rmatmat(units).T)))
+        return np.concatenate(pieces)
+
+    def _of_spans(self, first: Ints, last: Ints) -> Floats:
+        """Return the forms of ranges of codes that are not in the order of the blocks."""
+        lengths = last - first + 1
+        step = max(1, ROW_CHUNK // int(lengths.max()))
+        pieces = []
+        for k in range(0, len(first), step):
+            sizes = lengths[k : k + step]
+            ends = np.concatenate([[0], np.cumsum(sizes)])
+            codes = np.arange(ends[-1]) + np.repeat(first[k : k + step] - ends[:-1], sizes)
+            shape = (len(sizes), self.n)
+            pieces.append(self._of_rows(sp.csr_array((np.ones(len(codes)), codes, ends), shape)))
+        return np.concatenate(pieces)
+
+    def _of_rows(self, rows: "sp.csr_array") -> Floats:
+        """Return the forms of sparse rows: O(entries) a level.
+
+        Of a block's children only those with a mean other than 0 are looked at. Those beside them
+        have what they leave of its mass: none at all where there are no others.
+        """
+        entries = sp.csr_array(rows[:, self.order] if self.order is not None else rows)
+        entries.sort_indices()
+        m = entries.shape[0]
+        row = np.repeat(np.arange(m), np.diff(entries.indptr))
+        block, mean = entries.indices.astype(np.int64), entries.data.astype(np.float64)
+        total = np.zeros(m)
+        for level, added in enumerate(self.added):
+            mass, above = self.masses[level][block], self.parents[level][block]
+            change = (np.diff(row, prepend=-1) != 0) | (np.diff(above, prepend=-1) != 0)
+            firsts = np.flatnonzero(change)
+            if len(firsts) == 0:
+                return total
+            group, parent = np.cumsum(change) - 1, above[firsts]
+            means = np.add.reduceat(mass * mean, firsts) / added[parent]
+            total += np.bincount(row, mass * (mean - means[group]) ** 2, minlength=m)
+            number = np.diff(firsts, append=len(block))
+            beside = np.maximum(added[parent] - np.add.reduceat(mass, firsts), 0.0)
+            beside[number == self.children[level][parent]] = 0.0
+            row, block, mean = row[firsts], parent, means
+            total += np.bincount(row, beside * mean**2, minlength=m)
+        return np.asarray(total + np.bincount(row, self.masses[-1][block] * mean**2, minlength=m))
+
+    @cached_property
+    def children(self) -> list[Ints]:
+        """How many blocks lie in each block above each level."""
+        return [np.bincount(above) for above in self.parents]
+
+    def _of_ranges(self, first: Ints, last: Ints) -> Floats:
+        pieces = range(0, len(first), RANGES_AT_ONCE)
+        spans = [slice(start, start + RANGES_AT_ONCE) for start in pieces]
+        return np.concatenate([self._of_some_ranges(first[span], last[span]) for span in spans])
+
+    def _of_some_ranges(self, first: Ints, last: Ints) -> Floats:
+        """Add up, level by level, the contrasts in the blocks that hold the two ends of a range.
+
+        All other blocks are wholly inside or wholly outside, without contrast. `head` and `tail`
+        are the means over the blocks `left` and `right` that hold the ends; the same where they
+        are `alone` in one block.
+        """
+        total = np.zeros(len(first))
+        head, tail = np.ones(len(first)), np.ones(len(first))
+        left, right = np.asarray(first), np.asarray(last)
+        for level, added in enumerate(self.added):
+            mass, starts = self.masses[level], self.starts[level]
+            before = np.concatenate([[0.0], np.cumsum(mass)])
+            up, down = self.parents[level][left], self.parents[level][right]
+            stops = np.append(starts[1:], len(mass))[np.stack([up, down])]
+            alone, together = left == right, up == down
+            last_mass = np.where(alone, 0.0, mass[right])
+            # in the block that holds the first end, and the last one too where they are together
+            inner = before[np.where(together, right, stops[0])] - before[left + 1]
+            inner = np.where(alone, 0.0, inner)
+            after = np.where(together, before[stops[0]] - before[right + 1], 0.0)
+            outer = before[left] - before[starts[up]] + after
+            beside = np.where(together, last_mass, 0.0)
+            above = (mass[left] * head + inner + beside * tail) / added[up]
+            total += mass[left] * (head - above) ** 2 + beside * (tail - above) ** 2
+            total += inner * (1 - above) ** 2 + outer * above**2
+            # in the block that holds the last end alone
+            inner, outer = (
+                before[right] - before[starts[down]],
+                before[stops[1]] - before[right + 1],
+            )
+            other = (inner + last_mass * tail) / added[down]
+            apart = last_mass * (tail - other) ** 2 + inner * (1 - other) ** 2 + outer * other**2
+            total += np.where(together, 0.0, apart)
+            head, tail = above, np.where(together, above, other)
+            left, right = up, down
+        mass = self.masses[-1]
+        before = np.concatenate([[0.0], np.cumsum(mass)])
+        inner = np.where(left == right, 0.0, before[right] - before[left + 1])
+        total += mass[left] * head**2 + inner
+        return np.asarray(total + np.where(left == right, 0.0, mass[right] * tail**2))
