@@ -70,6 +70,7 @@ from dpquery.operators.factors import (
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.merged import Spread
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
+from dpquery.operators.trees import Tree
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.model import Dataset, FileFormat, Privacy, Spec
@@ -314,6 +315,9 @@ def _factor(factor: Factor) -> str:
             return write_series(
                 [write_text("hierarchy"), shape, write_numbers(sizes), write_numbers(weights)]
             )
+        case Tree(parents=parents, weights=weights):
+            levels = (write_series(map(write_integers, level)) for level in (parents, weights))
+            return _tagged("tree", shape, *levels)
         case ListedRanges(listed=bounds):
             return _tagged("ranges", shape, write_integers(bounds))
         case Groups(matrix=matrix):

@@ -13,10 +13,11 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 
 from dpquery.arrays import Floats, Numbers
-from dpquery.operators.factors import Dense, Factor, PIdentity
-from dpquery.operators.gram import Matrix, diagonal, times, trace_with
+from dpquery.operators.factors import Dense, Factor, Ones, PIdentity
+from dpquery.operators.gram import Matrix, Mixture, Structured, diagonal, times, trace_with
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.tree_inverse import TreeInverse
+from dpquery.operators.trees import Tree
 
 INVERSE_RESIDUAL = 1e-3  # of a Gram times its inverse, off the identity, on a few vectors
 
@@ -65,7 +66,7 @@ def least_squares(factor: Factor) -> Callable[[Floats], Floats]:
     p-Identity [diag(d); B], with C = B diag(d)^-1, they are w / d with
         w = y_1 + C' (I + C C')^-1 (y_2 - C y_1).
     """
-    if isinstance(factor, Hierarchy):
+    if isinstance(factor, Hierarchy | Tree):
         return factor.recover
     if isinstance(factor, Haar):
         tree = factor.tree  # all weights are alike: its condition number is that of n
@@ -92,7 +93,7 @@ def inverse_gram(factor: Factor) -> Inverse:
     Raises:
         LinAlgError: it has not that rank, or is too ill-conditioned for floats.
     """
-    if isinstance(factor, Hierarchy | Haar):
+    if isinstance(factor, Hierarchy | Haar | Tree):
         return factor.tree  # sums of positive numbers: nothing cancels
     M = p_identity_inverse(factor) if isinstance(factor, PIdentity) else _dense_inverse(factor)
     probes = np.cos(np.outer(np.arange(factor.shape[1]) + 1.0, (1.0, 2.0, 3.0)))
@@ -128,9 +129,21 @@ _ORTHOGONAL: WeakKeyDictionary[Factor, tuple[Floats | None, Floats]] = WeakKeyDi
 
 def inverse_trace(M: Inverse, V: Matrix) -> float:
     """Return tr(M V)."""
+    if isinstance(M, TreeInverse):
+        return _tree_trace(M, V)
     if not isinstance(M, DiagonalLessRows):
         return trace_with(inverse_array(M), V)
     return float(M.diagonal @ diagonal(V) - np.sum(M.rows.T * times(V, M.rows.T)))
+
+
+def _tree_trace(M: TreeInverse, V: Matrix) -> float:
+    if not isinstance(V, Mixture | Structured):
+        return M.trace_with(V)
+    mixture, terms = (V, ()) if isinstance(V, Mixture) else (V.mixture, V.terms)
+    total = mixture.a * float(M.variances[0].sum())
+    if mixture.b:
+        total += mixture.b * float(M.quadratic(Ones(1, M.n))[0])
+    return total + sum(weight * float(M.quadratic(factor).sum()) for weight, factor in terms)
 
 
 def quadratic(factor: Factor, M: Inverse) -> Floats:

@@ -15,8 +15,9 @@ import numpy as np
 
 from dpquery.arrays import Floats, Ints
 from dpquery.strategy.algebra.interchangeable_codes import WeightedOrbits
+from dpquery.strategy.algebra.root_nodes import POLES, root_nodes
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
-from dpquery.strategy.bounds.schur_elimination import POLES, Eliminated, root_nodes
+from dpquery.strategy.bounds.schur_elimination import Eliminated
 
 Row = tuple[tuple[int, int], ...]
 """The (attribute, matrix) pairs of a term, by attribute."""

@@ -4,8 +4,7 @@ One term w kron_i S_i reaches the block of all its attributes. In eigenvectors o
 the block is diag(w kron lambda_i), and its coupling to the block of a smaller set a has the entries
 w prod_{i in a} lambda_i prod_{i not in a} rho_i, rho_i that of S_i with e: all sums over the block
 are products of small arrays. Square roots are replaced by
-    r(x) = sum_k c_k x / (x + tau_k) <= sqrt(x),
-the trapezoid rule for (2/pi) integral_0^oo x / (x + u^2) du in log u: every pole needs one inverse.
+sums over poles (algebra.root_nodes), each of which needs one inverse.
 """
 
 import math
@@ -17,27 +16,7 @@ from dpquery.arrays import Floats
 from dpquery.operators.tensors import outer_product
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 
-NODE_STEP = 1.0  # of log u; the rule is then right to 2 exp(-pi^2)
-POLE_SPAN = 1e-11  # least pole over the largest eigenvalue: rounding stays far below it
-POLES = (
-    math.ceil((2 - 0.5 * math.log(POLE_SPAN)) / NODE_STEP) + 1
-)  # the last at seven times sqrt(whole)
 LEAST_EIGENVALUE = 1e-11  # relative eigenvalue below which a direction is left out
-
-
-def root_nodes(whole: float) -> tuple[Floats, Floats, float]:
-    """Return (c, tau, slope) with sum_k c_k x / (x + tau_k) + slope x <= sqrt(x) for x <= whole.
-
-    The sum over all nodes is sqrt(x) within a factor 1 +- 2 sum_m sech(pi^2 m / h), which c is
-    divided by. Nodes below the first are counted at the first, those above the last as if x were
-    `whole`: both only make the sum smaller.
-    """
-    u = np.exp(0.5 * math.log(POLE_SPAN * whole) + NODE_STEP * np.arange(POLES + 60))
-    excess = 1 + 2 * sum(1 / math.cosh(math.pi**2 * m / NODE_STEP) for m in range(1, 9))
-    c = (2 / math.pi) * NODE_STEP * u / excess
-    c[0] /= 1 - math.exp(-NODE_STEP)
-    slope = float((c[POLES:] / (whole + u[POLES:] ** 2)).sum())
-    return c[:POLES], u[:POLES] ** 2, slope
 
 
 class Eliminated:

@@ -1,5 +1,6 @@
 """OPT_0: the best strategy for the Gram of one attribute.
 
+Nested sets of many codes have trees of their own rows, under either noise (opt_tree); and else:
 Laplace: p-Identity strategies, a local optimum (opt_0_laplace). Gaussian: the optimum of a convex
 problem, with a proof of how near it is (opt_0_gaussian).
 
@@ -15,6 +16,7 @@ from dpquery.operators.factors import Dense, Factor, PIdentity
 from dpquery.operators.gram import Matrix, Mixture, classes, natural_order, restricted
 from dpquery.operators.inverses import DiagonalLessRows, Inverse, inverse_array
 from dpquery.public_chance import PublicGenerator
+from dpquery.strategy.algebra.nested_sets import NestedSets
 from dpquery.strategy.noise_kinds import Noise
 from dpquery.strategy.optimize.factor_selection import FactorSelection
 from dpquery.strategy.optimize.opt_0_gaussian import fixed_point
@@ -24,8 +26,10 @@ from dpquery.strategy.optimize.opt_0_laplace import (
     even_p_identity,
     p_identity_from,
 )
+from dpquery.strategy.optimize.opt_tree import opt_tree
 
 OPT_0_ITERATIONS = 450
+TREE_CODES = 128  # up to which nested sets are searched for other rows than their own, too
 MAX_P_IDENTITY_ENTRIES = 1 << 23  # of a p-Identity: L-BFGS-B holds twenty times as many numbers
 
 
@@ -53,6 +57,25 @@ def opt_0(
     Raises:
         UnsupportedWorkloadError: if a Gaussian strategy, which is an (n, n) array, is too large.
     """
+    sets = NestedSets.of(V)
+    if sets is not None and (noise == "laplace" or classes(V) > TREE_CODES):
+        tree = opt_tree(sets, noise)
+        if classes(V) > TREE_CODES:
+            return tree
+        rows = _opt_rows(V, noise, rng, p, start, max_iterations)
+        return min(tree, rows, key=lambda selection: selection.loss)
+    return _opt_rows(V, noise, rng, p, start, max_iterations)
+
+
+def _opt_rows(
+    V: Matrix,
+    noise: Noise,
+    rng: PublicGenerator,
+    p: int | None,
+    start: Floats | None,
+    max_iterations: int | None,
+) -> FactorSelection:
+    """Return the rows that are searched for, whatever the queries are."""
     order = natural_order(V)
     V = restricted(V, order)
     start = None if start is None else start[..., order]

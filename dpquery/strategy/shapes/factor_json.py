@@ -15,6 +15,7 @@ from dpquery.limits import LARGEST_INTEGER
 from dpquery.operators.factors import Dense, Factor, Identity, Ones, PIdentity, total
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.inverses import inverse_gram
+from dpquery.operators.trees import Tree
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.untrusted.json_values import (
     Json,
@@ -40,6 +41,11 @@ def encode_factor(factor: Factor) -> JsonValue:
             [s, w] for s, w in zip(factor.sizes, factor.weights, strict=True)
         ]
         return {"kind": "hierarchy", "n": factor.shape[1], "levels": levels}
+    if isinstance(factor, Tree):
+        blocks = {"parents": factor.parents, "weights": factor.weights}
+        return {"kind": "tree"} | {
+            name: [pack(level[None, :]) for level in by_level] for name, by_level in blocks.items()
+        }
     if isinstance(factor, PIdentity):
         arrays = {"diagonal": factor.diagonal[None, :], "rows": factor.rows}
         return {"kind": "p-identity"} | {name: pack(array) for name, array in arrays.items()}
@@ -62,6 +68,14 @@ def decode_factor(raw: Json, n: int) -> Factor:
                 for level in list_of(raw["levels"])
             ]
             factor = Hierarchy(n, [size for size, _ in pairs], [weight for _, weight in pairs])
+        case "tree":
+            parents, weights = (
+                [_unpacked_level(level, n) for level in list_of(raw[name])]
+                for name in ("parents", "weights")
+            )
+            factor = Tree(parents, weights)
+            if factor.shape[1] != n:
+                raise ValueError("shape")
         case "p-identity":
             diagonal, rows = unpack(raw["diagonal"], n), unpack(raw["rows"], n)
             if len(diagonal) != 1 or not 1 <= len(rows) <= n:
@@ -102,6 +116,14 @@ def pack(matrix: Numbers) -> JsonValue:
     """Return a matrix of integers as its shape and its compressed bytes."""
     content = zlib.compress(np.ascontiguousarray(matrix, dtype="<i8").tobytes(), 6)
     return {"shape": list(matrix.shape), "data": base64.b64encode(content).decode()}
+
+
+def _unpacked_level(raw: JsonValue, most: int) -> Numbers:
+    """Return one number a block of a level of a tree, of at most so many blocks."""
+    rows, columns = (integer(size, 1) for size in list_of(mapping(raw)["shape"]))
+    if rows != 1 or columns > most:
+        raise ValueError("shape")
+    return np.asarray(unpack(raw, columns)[0])
 
 
 def unpack(raw: JsonValue, n: int) -> Numbers:

@@ -8,6 +8,7 @@ from dpquery.arrays import Numbers
 from dpquery.operators.factors import ROW_CHUNK, Factor, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.merged import Spread
+from dpquery.operators.trees import Tree
 
 _HALF_BITS = 31
 _HALF = (1 << _HALF_BITS) - 1
@@ -40,6 +41,8 @@ def factor_norms(factor: Factor, power: int) -> list[int]:
         return norms if len(norms) == 1 else [norms[code] for code in factor.classes.tolist()]
     if isinstance(factor, Hierarchy):
         return [sum(weight**power for weight in factor.weights)]
+    if isinstance(factor, Tree):
+        return factor.exact_norms(power)
     if isinstance(factor, PIdentity):
         below = _wide_norms(factor.rows, power)
         return [int(d) ** power + norm for d, norm in zip(factor.diagonal, below, strict=True)]

@@ -14,6 +14,7 @@ from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.operators.factors import ROW_CHUNK, Centered, Factor, Identity, Ones, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.merged import Spread
+from dpquery.operators.trees import Tree
 from dpquery.strategy.shapes.factor_norms import factor_norms
 
 LISTED_CODES = 2048  # codes of a factor whose overlaps are all worked out
@@ -69,6 +70,8 @@ def _overlaps(factor: Factor, power: int) -> Overlaps:
     if isinstance(factor, Hierarchy):
         matrix = _of_levels(factor, power, np.arange(n) if listed else np.array([0, n - 1]))
         return Overlaps(int(matrix.min()), matrix=matrix if listed else None)
+    if isinstance(factor, Tree):
+        return _of_tree(factor, power, listed=listed)
     if listed and factor.zero_one:
         return _of_matrix(np.rint(factor.gram()).astype(np.int64))
     if listed and isinstance(factor, PIdentity) and _fits(factor.rows, power):
@@ -121,6 +124,20 @@ def _of_levels(factor: Hierarchy, power: int, codes: Ints) -> Numbers:
         place = codes // size
         total = total + (place[:, None] == place).astype(object) * int(weight) ** power
     return total
+
+
+def _of_tree(factor: Tree, power: int, *, listed: bool) -> Overlaps:
+    """Return the overlaps of codes: the weights of the blocks that hold both."""
+    n, top = factor.shape[1], factor.weights[-1]
+    if not listed:
+        return Overlaps(int(top[0]) ** power if len(top) == 1 else 0)
+    total: Numbers = np.zeros((n, n), dtype=object)
+    place = np.arange(n)
+    for level, weights in enumerate(factor.weights):
+        place = factor.parents[level - 1][place] if level else place
+        values = weights.astype(object) ** power
+        total = total + (place[:, None] == place).astype(object) * values[place]
+    return _of_matrix(total)
 
 
 def _of_rows(entries: Numbers, power: int) -> Numbers:

@@ -3,7 +3,7 @@
 # ruff: noqa: D102 (a method of a base class or protocol is described there)
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Self
@@ -31,6 +31,8 @@ from dpquery.strategy.shapes.factor_json import decode_factor, encode_factor
 from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.weighted_block import WeightedBlock, resolution
 from dpquery.untrusted.json_values import Json, JsonValue, list_of, mapping
+
+WRITTEN_OUT = 1 << 26  # entries of a pseudo-inverse held at once: half a gigabyte
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,11 +144,28 @@ class ProductStrategy(Strategy):
             return {c: factor.row_powers(c) for c in counts}
         if counts == [2] and order == 2:
             return {2: quadratic(factor, self.inverses[i])}
-        plus = self.pseudo_inverses[i]
-        if counts == [order]:
-            return {order: factor.row_power_sums(plus, order)}
-        f, t = factor.matmat(plus), self._of_total(i)
-        return {c: ((f**c) * t ** (order - c)).sum(axis=1) for c in counts}
+        sums = {c: np.zeros(factor.shape[0]) for c in counts}
+        for rows, plus in self._pseudo_inverse(i):
+            if counts == [order]:
+                sums[order] += factor.row_power_sums(plus, order)
+                continue
+            f, t = factor.matmat(plus), self._of_total(i)[rows]
+            for c in counts:
+                sums[c] += ((f**c) * t ** (order - c)).sum(axis=1)
+        return sums
+
+    def _pseudo_inverse(self, i: int) -> Iterator[tuple[slice, Floats]]:
+        """Yield A_i^+ of an attribute, some columns at a time: which, and (n_i, columns)."""
+        m, n = self.factors[i].shape
+        if m * n <= WRITTEN_OUT:
+            yield slice(None), self.pseudo_inverses[i]
+            return
+        step = max(1, WRITTEN_OUT // m)
+        for start in range(0, m, step):
+            rows = slice(start, min(start + step, m))
+            units = np.zeros((m, rows.stop - start))
+            units[rows] = np.eye(rows.stop - start)
+            yield rows, inverse_times(self.inverses[i], self.factors[i].rmatmat(units))
 
     def encode_parameters(self) -> dict[str, JsonValue]:
         return {"factors": [encode_factor(factor) for factor in self.factors]}

@@ -13,6 +13,7 @@ from dpquery.limits import (
 )
 from dpquery.operators.factors import Factor, Identity, Ones, PIdentity
 from dpquery.operators.hierarchies import Haar, Hierarchy
+from dpquery.operators.trees import Tree
 from dpquery.strategy.shapes.strategies import Strategy
 
 
@@ -49,6 +50,8 @@ def _matrix_bytes(factor: Factor) -> tuple[int, ...]:
     rows, columns = factor.shape
     if isinstance(factor, Identity | Ones | Haar | Hierarchy):
         return (0,)
+    if isinstance(factor, Tree):
+        return tuple(8 * len(level) for level in (*factor.parents, *factor.weights))
     if isinstance(factor, PIdentity):
         return 8 * columns, 8 * len(factor.rows) * columns
     return (8 * rows * columns,)

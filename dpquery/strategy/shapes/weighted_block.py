@@ -9,6 +9,7 @@ import numpy as np
 from dpquery.operators.blocks import Block
 from dpquery.operators.cell_classes import CellClassBlock
 from dpquery.operators.factors import Dense, Factor, PIdentity
+from dpquery.operators.trees import Tree
 from dpquery.strategy.noise_kinds import Noise
 
 BITS = 16  # of an integerised real factor: rounding moves the loss by about 2^-BITS
@@ -83,4 +84,18 @@ def integer_factor(factor: Factor, *, noise: Noise, bits: int = BITS) -> Factor:
         rows = np.rint(factor.rows * (1 << bits)).astype(np.int64)
         diagonal = np.maximum((1 << bits) - rows.sum(axis=0), 1)  # 0 would lose a column
         return PIdentity(diagonal, rows)
+    if isinstance(factor, Tree):
+        return _integer_tree(factor, noise, bits)
     return Dense(np.rint(factor.dense() * (1 << bits)).astype(np.int64))
+
+
+def _integer_tree(factor: Tree, noise: Noise, bits: int) -> Tree:
+    """Round the weights of blocks; those of codes take up the rounding on their paths."""
+    levels = [np.rint(level * (1 << bits)).astype(np.int64) for level in factor.weights]
+    power = 1 if noise == "laplace" else 2
+    levels[0] = np.ones_like(levels[0])
+    left = (1 << bits * power) - (Tree(factor.parents, levels).column_norms(power) - 1)
+    if noise == "gaussian":
+        left = np.floor(np.sqrt(np.maximum(left, 1))).astype(np.int64)
+    levels[0] = np.maximum(left, 1)
+    return Tree(factor.parents, levels)
