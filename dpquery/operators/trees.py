@@ -28,8 +28,8 @@ class Tree(Factor):
     def __init__(self, parents: Sequence[Ints], weights: Sequence[Numbers]) -> None:
         self.parents = tuple(np.asarray(above, dtype=np.int64) for above in parents)
         self.weights = tuple(np.asarray(level) for level in weights)
-        self.dtype = np.result_type(*self.weights)
         _check(self.parents, self.weights)
+        self.dtype = np.result_type(*self.weights)
         self.measured = [np.flatnonzero(level) for level in self.weights]
         self.shape = (sum(map(len, self.measured)), len(self.weights[0]))
 

@@ -251,6 +251,9 @@ def _matrix(raw: Json) -> Numbers:
     if raw["kind"] == "p-identity":
         (diagonal,) = _unpacked(raw["diagonal"])
         return np.concatenate([np.diag(diagonal), _unpacked(raw["rows"])])
+    if raw["kind"] == "tree":
+        return _tree(*([_unpacked(level)[0].tolist() for level in list_of(raw[name])]
+                       for name in ("parents", "weights")))  # fmt: skip
     n = int(str(raw["n"]))
     match raw["kind"]:
         case "identity":
@@ -270,6 +273,18 @@ def _blocks(n: int, size: int) -> Numbers:
     """Return the 0/1 matrix of blocks of codes that follow one another."""
     starts = range(0, n, size)
     return np.array([[int(a <= j < a + size) for j in range(n)] for a in starts], dtype=object)
+
+
+def _tree(parents: Sequence[list[int]], weights: Sequence[list[int]]) -> Numbers:
+    """Return the rows of nested blocks: which hold a code is found by going up from it."""
+    lies_in, rows = list(range(len(weights[0]))), []
+    for level, of_blocks in enumerate(weights):
+        if level:
+            lies_in = [parents[level - 1][block] for block in lies_in]
+        for block, weight in enumerate(of_blocks):
+            if weight:
+                rows.append([weight * (block == holder) for holder in lies_in])
+    return np.array(rows, dtype=object)
 
 
 def _haar(n: int) -> Numbers:

@@ -45,7 +45,7 @@ class NestedSets:
                 return None
             if weight == 0:
                 continue
-            matrix = _sets(factor)
+            matrix = sets_of(factor)
             if matrix is None:
                 return None
             single = np.diff(matrix.indptr) == 1
@@ -80,7 +80,7 @@ class NestedSets:
         return cls(tuple(parents), tuple(weights))
 
 
-def _sets(factor: Factor) -> "sp.csr_array | None":
+def sets_of(factor: Factor) -> "sp.csr_array | None":
     """Return the sets of codes that a factor counts, one a row; None where it is another kind."""
     match factor:
         case Groups(matrix=matrix):
@@ -96,7 +96,7 @@ def _sets(factor: Factor) -> "sp.csr_array | None":
             codes = np.arange(ends[-1]) + np.repeat(first - ends[:-1], sizes)
             return sp.csr_array((np.ones(len(codes)), codes, ends), shape=factor.shape)
         case Columns(inner=inner, codes=codes):
-            matrix = _sets(inner)
+            matrix = sets_of(inner)
             return None if matrix is None else sp.csr_array(matrix[:, codes])
         case _:
             return None

@@ -12,10 +12,11 @@ between the best few block sizes while the attribute has at most EXACT_LIMIT cla
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.optimize import minimize
 
 from dpquery.arrays import Floats, Numbers
@@ -23,6 +24,7 @@ from dpquery.operators.gram import (
     Gram,
     Matrix,
     Mixture,
+    Structured,
     array_of,
     classes,
     diagonal,
@@ -32,6 +34,7 @@ from dpquery.operators.gram import (
 )
 from dpquery.operators.hierarchies import tree_of_blocks
 from dpquery.progress import report_progress
+from dpquery.strategy.algebra.nested_sets import sets_of
 from dpquery.strategy.noise_kinds import Noise
 
 HIERARCHY_SWEEPS = 6
@@ -117,6 +120,12 @@ def level_traces(V: Matrix, sizes: tuple[int, ...]) -> Floats:
     """
     if isinstance(V, Mixture):
         return np.array([V.a * -(-V.n // size) + V.b * V.n for size in sizes])
+    if isinstance(V, Structured) and V.n > EXACT_LIMIT:
+        matrices = [sets_of(factor) for _, factor in V.terms]
+        known = [matrix for matrix in matrices if matrix is not None]
+        if len(known) == len(matrices):
+            weights = [weight for weight, _ in V.terms]
+            return level_traces(V.mixture, sizes) + _set_traces(weights, known, sizes)
     if classes(V) <= MAX_DENSE_TREE_CLASSES:
         return _block_traces(array_of(V), sizes, classes(V))
     n, small = classes(V), [size for size in sizes if size < SPAN_CODES]
@@ -131,6 +140,22 @@ def level_traces(V: Matrix, sizes: tuple[int, ...]) -> Floats:
         fine += _block_traces(times(V, columns)[codes], tuple(small), SPAN_CODES)
     scale = float(diagonal(V).sum()) / fine[0]  # the first level has single codes
     return np.concatenate([fine * scale, coarse / SPAN_CODES])
+
+
+def _set_traces(
+    weights: Sequence[float], sets: Sequence["sp.csr_array"], sizes: tuple[int, ...]
+) -> Floats:
+    """Return the traces of weighted sets of codes: how many lie in each block, squared, by size."""
+    traces = np.zeros(len(sizes))
+    for weight, matrix in zip(weights, sets, strict=True):
+        m, n = matrix.shape
+        rows = np.repeat(np.arange(m), np.diff(matrix.indptr))
+        for level, size in enumerate(sizes):
+            blocks = -(-n // size)
+            place, count = np.unique(rows * blocks + matrix.indices // size, return_counts=True)
+            lengths = np.minimum(n - place % blocks * size, size)
+            traces[level] += weight * float(np.sum(count**2 / lengths))
+    return traces
 
 
 def _span_sums(V: Matrix) -> Floats:

@@ -32,8 +32,9 @@ class ProductSelection:
     Attributes:
         factors: one for each attribute; the total for those that no query looks at.
         loss: sum_j w_j prod_i tr(X_i^-1 V_ij).
-        bound: a proven lower bound on the loss of any strategy, for a single product under
-            Gaussian noise ([MATH] 1: duals multiply over Kronecker factors); else 0.
+        bound: a proven lower bound on the loss of any strategy, under Gaussian noise for a single
+            product, or products that differ on one attribute alone, which are one ([MATH] 1: duals
+            multiply over Kronecker factors); else 0.
         converged: whether the last sweep gained less than PRODUCT_TOLERANCE.
     """
 
@@ -141,8 +142,9 @@ class _Descent:
         return ProductSelection(factors, loss, self._bound(loss), converged=False)
 
     def _bound(self, loss: float) -> float:
-        """Multiply the duals of the factors of a single product."""
-        if len(self.gram.weights) > 1:
+        """Multiply the duals of the factors where all terms but for one attribute are alike."""
+        index = self.gram.index
+        if np.count_nonzero(np.any(index != index[0], axis=0)) > 1 or min(self.gram.weights) < 0:
             return 0.0
         chosen = [self.selected[i] for i in self.active]
         return loss * math.prod(
