@@ -21,6 +21,7 @@ from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.factors import Dense, Factor, Ones, PIdentity
 from dpquery.operators.gram import Gram, array_of, is_of_values, total_sum, trace
+from dpquery.operators.trees import Tree
 from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
 from dpquery.strategy.algebra.marginal_algebra import workload_eigenvalues
@@ -328,6 +329,11 @@ def _product_starts(
         factor = product.factors[i]
         if isinstance(factor, PIdentity):
             roots[i] = factor.rows / factor.diagonal
+        elif isinstance(factor, Tree):
+            if factor.shape[1] > MAX_FACTOR[problem.noise]:
+                return
+            A, n = factor.dense(), factor.shape[1]
+            roots[i] = A[n:] / np.diagonal(A) if problem.noise == "laplace" else A
         elif isinstance(factor, Dense):
             roots[i] = factor.dense()
     alone = problem.weights({_measured(product): 1.0})
