@@ -12,6 +12,7 @@ from dpquery.operators.factors import Dense, Groups, Identity, Ones, PIdentity, 
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.merged import block_over_codes
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
+from dpquery.operators.trees import Tree
 from dpquery.strategy.shapes.cell_classes import CellClassesStrategy
 from dpquery.strategy.shapes.coarser import CoarserStrategy
 from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
@@ -154,6 +155,7 @@ def random_measured_factor(rng, n):
         Dense(triangle),
         Haar(n),
         Hierarchy(n, (1, 2, 4)[: 1 + (n > 1) + (n > 2)], weights[: 1 + (n > 1) + (n > 2)]),
+        Tree([rng.permutation(n) % 2 if n > 1 else [0]], [weights[0] + np.arange(n), [4, 0][:n]]),
     ]
     return kinds[rng.integers(len(kinds))]
 

@@ -10,6 +10,7 @@ import zlib
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli_support import kinds, plan_town, refused, run
 from fuzz_support import (
@@ -34,6 +35,7 @@ from dpquery.mechanisms.rap import rap_mechanism
 from dpquery.mechanisms.release_content import ReleaseRequest
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.hierarchies import Haar, Hierarchy
+from dpquery.operators.trees import Tree
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.shapes.product import ProductStrategy
@@ -47,7 +49,7 @@ other: drop
 domain: {x: {range: [0, 3]}, y: {range: [0, 3]}}
 workload: [{name: blocks, ranges: {x: all, y: all}}]
 """
-SHAPES = ("product", "hierarchy", "haar", "marginals", "factors", "residual", "union")
+SHAPES = ("product", "hierarchy", "tree", "haar", "marginals", "factors", "residual", "union")
 SHAPES = (*SHAPES, "direct", "cell-classes")
 
 
@@ -63,6 +65,8 @@ def plans(planned_town, planned_gaussian_town, tmp_path_factory):
     (ages, *rest) = kinds["product"].factors
     n = ages.shape[1]
     kinds["hierarchy"] = ProductStrategy("h", "laplace", (Hierarchy(n, (1, 2), (3, 2)), *rest))
+    levels = [1 + np.arange(n), np.array([3, 0])]
+    kinds["tree"] = ProductStrategy("t", "laplace", (Tree([np.arange(n) % 2], levels), *rest))
     kinds["haar"] = ProductStrategy("w", "laplace", (Haar(n), *rest))
     for shape in SHAPES:
         plan = put(documents["laplace"], ("selections", 0, "strategy"), kinds[shape].encode())

@@ -14,6 +14,7 @@ from dpquery.measurement.noise.calibration import calibrated_noise
 from dpquery.operators.cell_classes import CellClassBlock
 from dpquery.operators.factors import Dense, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
+from dpquery.operators.trees import Tree
 from dpquery.spec.model import Privacy
 from dpquery.strategy.shapes.quad_tree import Level, QuadTreeStrategy
 from dpquery.strategy.shapes.sensitivity import sensitivity
@@ -53,6 +54,9 @@ def hostile_factor(rng, factor):
         case Hierarchy(sizes=sizes):
             weights = [wide_integer(rng) for _ in sizes]
             return Hierarchy(columns, sizes, weights)
+        case Tree(parents=parents, weights=weights):
+            wide = [[wide_integer(rng) for _ in level] for level in weights]
+            return Tree(parents, list(map(np.array, wide)))
         case _:
             return factor
 

@@ -35,6 +35,7 @@ from dpquery.operators.factors import (
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.merged import Spread
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
+from dpquery.operators.trees import Tree
 from dpquery.operators.weighted_rows import Weighted
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.releases.folder.answers import answers_key
@@ -193,6 +194,10 @@ FACTORS = {
     Hierarchy: (
         {"n": 4, "sizes": (1, 2), "weights": (3, 4)},
         {"n": 6, "sizes": (1, 4), "weights": (3, 5)},
+    ),
+    Tree: (
+        {"parents": [np.array([0, 0, 1])], "weights": [np.array([2, 2, 3]), np.array([4, 5])]},
+        {"parents": [np.array([0, 1, 1])], "weights": [np.array([2, 2, 4]), np.array([4, 0])]},
     ),
     IdentityRows: (
         {"n": 4, "codes": np.array([0, 2])},

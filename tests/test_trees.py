@@ -12,10 +12,11 @@ from strategies_support import dense_strategy, random_factor
 
 from dpquery.audit.cases import dense_strategy as audit
 from dpquery.exceptions import SpecError
-from dpquery.operators.blocks import Workload, product
+from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Dense, Groups, Identity, Stacked, total
 from dpquery.operators.gram import Mixture, Structured, array_of, gram
+from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.inverses import inverse_gram, inverse_trace, least_squares
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix
 from dpquery.operators.trees import Tree
@@ -31,6 +32,7 @@ from dpquery.strategy.optimize.opt_0 import opt_0
 from dpquery.strategy.optimize.opt_0_gaussian import fixed_point
 from dpquery.strategy.optimize.opt_0_laplace import best_p_identity
 from dpquery.strategy.optimize.opt_hierarchy import level_traces, tree_sizes
+from dpquery.strategy.optimize.opt_product import opt_product
 from dpquery.strategy.optimize.opt_tree import TreeLoss, level_weights, opt_tree
 from dpquery.strategy.search.candidates import product_candidate
 from dpquery.strategy.search.problem import Problem
@@ -289,9 +291,11 @@ workload:
 - name: people
   union:
   - product: {area: identity, sex: identity}
-  - product: {area: {groups: {A: [[0, 40]], B: [[41, 47], [100, 139]], C: [[48, 99]]}}, sex: identity}
   - product:
-      area: {groups: {A1: [[0, 9]], A2: [[10, 40]], B1: [[41, 47]], B2: [[100, 139]], C1: [48, 60]}}
+      area: {groups: {A: [[0, 40]], B: [[41, 47], [100, 139]], C: [[48, 99]]}}
+      sex: identity
+  - product:
+      area: {groups: {A1: [[0, 9]], A2: [[10, 40]], B: [[41, 47]], B2: [[100, 139]], C: [48, 60]}}
       sex: identity
   - product: {sex: identity}
 """
@@ -395,18 +399,24 @@ def test_a_tree_of_many_codes_overlaps_at_least_by_its_highest_block(power):
     assert sensitivity(measured, noise, "moves within") == 2 * 5**power
 
 
-@noises
-def test_moments_in_pieces_are_those_of_the_whole(noise, monkeypatch):
-    rng = np.random.default_rng(5)
-    V, factors = nested(rng, ((3, 5), (2, 5)), (1, 2, 3), shuffled=True)
-    n = V.n
-    tree = integer_factor(opt_tree(NestedSets.of(V), noise).factor, noise=noise)
-    strategy = ProductStrategy("t", noise, (tree, Identity(2)))
-    block = product((n, 2), {0: Stacked((Identity(n), *factors)), 1: Identity(2)})
-    whole = expand(strategy.power_sums(block, position=None, order=4), block.row_shape)
-    monkeypatch.setattr(product_shape, "WRITTEN_OUT", 3 * tree.shape[0])
-    pieces = expand(strategy.power_sums(block, position=None, order=4), block.row_shape)
-    assert pieces == pytest.approx(whole)
+@pytest.mark.parametrize("kind", ["hierarchy", "tree"])
+def test_moments_are_added_up_in_pieces_and_left_out_for_long_trees(kind, monkeypatch):
+    tree = Tree([np.array([1, 0, 1, 0, 2, 1])], [np.arange(1, 7), np.array([3, 0, 5])])
+    factor = tree if kind == "tree" else Hierarchy(6, (1, 2, 6), (3, 2, 1))
+    strategy = ProductStrategy("t", "laplace", (factor, Identity(2)))
+    block = product((6, 2), {0: Stacked((Identity(6), total(6))), 1: Identity(2)})
+    either = Block((6, 2), (0, 1), (AllRanges(6), Identity(2)), (True, True), 1)
+    A = factor.dense().astype(float)
+    rows = block.factors[0].dense() @ np.linalg.pinv(A)
+    whole = [expand(strategy.power_sums(b, position=None, order=4)) for b in (block, either)]
+    weight = strategy.measurements[0].weight
+    assert whole[0] * weight**4 == pytest.approx(np.repeat((rows**4).sum(axis=1), 2))
+    monkeypatch.setattr(product_shape, "WRITTEN_OUT", 3 * factor.shape[0])
+    if kind == "tree":
+        assert strategy.fourth_and_sixth(block, position=None) is None
+    else:
+        pieces = [expand(strategy.power_sums(b, position=None, order=4)) for b in (block, either)]
+        assert np.concatenate(pieces) == pytest.approx(np.concatenate(whole))
 
 
 def test_the_traces_of_groups_on_blocks_are_those_of_their_gram():
@@ -433,3 +443,10 @@ def test_a_hundred_thousand_codes_with_groups_are_planned_and_solved(noise):
         variances.sum() + float(inverse_gram(tree).quadratic(total(V.n))[0])
     )
     assert loss == pytest.approx(selected.loss, rel=1e-3)
+
+
+def test_products_that_differ_on_two_attributes_have_no_product_bound():
+    shape = (4, 4)
+    blocks = (product(shape, {0: Prefix(4)}), product(shape, {1: Prefix(4)}))
+    V = gram(Workload(shape, blocks, (1.0, 1.0)))
+    assert opt_product(V, noise="gaussian", rng=public_generator(0)).bound == 0

@@ -24,6 +24,7 @@ from mutants.replacement import REPLACEMENT
 from mutants.solved import SOLVED
 from mutants.sources import SOURCES
 from mutants.supply import SUPPLY
+from mutants.trees import TREES
 from mutants.values import VALUES
 
 MUTANTS = (
@@ -44,6 +45,7 @@ MUTANTS = (
     *REPLACEMENT,
     *CELL_CLASSES,
     *PARTS,
+    *TREES,
     *OUTPUT,
     *SOLVED,
     *SUPPLY,

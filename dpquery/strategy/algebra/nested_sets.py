@@ -1,8 +1,8 @@
-"""Grams of nested sets of codes: V = sum_c weight_c 1_c 1_c', any two sets apart or one in the other.
+"""Grams of nested sets of codes: V = sum_c weight_c 1_c 1_c', and no two sets cross.
 
-Single codes and the total are such sets, and groups of groups; states, counties and tracts. Their
-tree has a level for each number of sets that lie in one another; a set that has none at a level
-is passed on by a block without a weight.
+Single codes, groups of them, groups of groups and the total: tracts, counties, states, the nation.
+The tree of such sets has a level for each set that lies in another. What has no set at a level is
+passed on by a block without a weight.
 """
 
 from collections.abc import Iterable, Iterator
@@ -57,9 +57,7 @@ class NestedSets:
         return None if family is None else cls._of_family(codes, *family)
 
     @classmethod
-    def _of_family(
-        cls, codes: Floats, owner: Ints, parent: Ints, set_weights: Floats
-    ) -> Self:
+    def _of_family(cls, codes: Floats, owner: Ints, parent: Ints, set_weights: Floats) -> Self:
         """Return the tree of sets that are given by their parents, the highest first."""
         height = np.ones(len(parent), dtype=np.int64)
         for number in range(len(parent) - 1, 0, -1):

@@ -23,6 +23,7 @@ from dpquery.operators.inverses import (
     least_squares,
     quadratic,
 )
+from dpquery.operators.trees import Tree
 from dpquery.strategy.algebra.marginal_algebra import distinct_or_all
 from dpquery.strategy.algebra.row_sums import RowTerms
 from dpquery.strategy.algebra.threshold_powers import counts, mixed_powers
@@ -99,9 +100,8 @@ class ProductStrategy(Strategy):
         That is where an order above 2 looks at every query of an attribute on too many rows.
         """
         if order > 2 and any(
-            factor.shape[0] * self.factors[i].shape[0] > MAX_FOURTH_POWERS
+            self._takes_long(i, factor)
             for i, factor in zip(block.attributes, block.factors, strict=True)
-            if i in self.inverses
         ):
             return None
         if not self.supports(block):
@@ -118,6 +118,14 @@ class ProductStrategy(Strategy):
             )
         ]
         return [(outside * coef, vectors) for coef, vectors in mixed_powers(block, forms, order)]
+
+    def _takes_long(self, i: int, queries: Factor) -> bool:
+        """Return whether powers of the coefficients of an attribute's queries take minutes."""
+        if i not in self.inverses:
+            return False
+        m, n = self.factors[i].shape
+        long_tree = isinstance(self.factors[i], Tree) and m * n > WRITTEN_OUT
+        return long_tree or queries.shape[0] * m > MAX_FOURTH_POWERS
 
     def _total_power(self, i: int, order: int) -> float:
         """Return sum_r c_r^order for the total query of one attribute."""
