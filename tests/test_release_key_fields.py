@@ -197,7 +197,7 @@ FACTORS = {
     ),
     Tree: (
         {"parents": [np.array([0, 0, 1])], "weights": [np.array([2, 2, 3]), np.array([4, 5])]},
-        {"parents": [np.array([0, 1, 1])], "weights": [np.array([2, 2, 4]), np.array([4, 0])]},
+        {"parents": [np.array([0, 1, 1])], "weights": [np.array([2, 2, 4]), np.array([4, 6])]},
     ),
     IdentityRows: (
         {"n": 4, "codes": np.array([0, 2])},
