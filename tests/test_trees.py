@@ -419,7 +419,7 @@ def test_moments_are_added_up_in_pieces_and_left_out_for_long_trees(kind, monkey
     whole = fourth_powers(strategy, block, either)
     weight = strategy.measurements[0].weight
     assert whole[:14] * weight**4 == pytest.approx(np.repeat((rows**4).sum(axis=1), 2))
-    monkeypatch.setattr(product_shape, "WRITTEN_OUT", 3 * factor.shape[0])
+    monkeypatch.setattr(product_shape, "PSEUDO_INVERSE_ENTRIES", 3 * factor.shape[0])
     if kind == "tree":
         assert strategy.fourth_and_sixth(block, position=None) is None
     else:

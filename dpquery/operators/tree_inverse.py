@@ -23,7 +23,7 @@ from dpquery.operators.factors import (
 from dpquery.operators.ranges import Columns, Ranges
 
 RANGES_AT_ONCE = 1 << 14  # so many numbers stay in a core's cache
-WRITTEN_OUT = 4096  # codes up to which the inverse is written out for columns of other factors
+INVERSE_CODES = 4096  # codes up to which the inverse is written out for columns of other factors
 
 
 class TreeInverse:
@@ -153,7 +153,7 @@ class TreeInverse:
                 return self._of_spans(*bounds)
             case Groups(matrix=matrix):
                 return self._of_rows(matrix)
-            case Columns() if self.n <= WRITTEN_OUT:
+            case Columns() if self.n <= INVERSE_CODES:
                 return queries.quadratic(self.array())
             case _:
                 return self._of_products(queries)

@@ -94,8 +94,8 @@ def sets_of(factor: Factor) -> "sp.csr_array | None":
             codes = np.arange(ends[-1]) + np.repeat(first - ends[:-1], sizes)
             return sp.csr_array((np.ones(len(codes)), codes, ends), shape=factor.shape)
         case Columns(inner=inner, codes=codes):
-            matrix = sets_of(inner)
-            return None if matrix is None else sp.csr_array(matrix[:, codes])
+            inside = sets_of(inner)
+            return None if inside is None else sp.csr_array(inside[:, codes])
         case _:
             return None
 
@@ -129,7 +129,7 @@ def _rows(pairs: Iterable[tuple[float, "sp.csr_array"]]) -> Iterator[tuple[float
     for weight, matrix in pairs:
         for start, stop in zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True):
             if stop > start:
-                yield weight, matrix.indices[start:stop]
+                yield weight, np.asarray(matrix.indices[start:stop], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,9 +164,10 @@ class AlikeSets:
             parents.append(_firsts(kind, above))
             copies.append(np.bincount(kind) / np.bincount(kinds[-1])[parents[-1]])
             kinds.append(kind)
-        kinds, parents, copies = kinds[::-1], parents[::-1], copies[::-1]
-        weights = [_firsts(kind, level) for kind, level in zip(kinds, sets.weights, strict=True)]
-        return cls(tuple(parents), tuple(weights), tuple(copies), tuple(kinds))
+        kinds.reverse()
+        pairs = zip(kinds, sets.weights, strict=True)
+        firsts = tuple(_firsts(kind, level) for kind, level in pairs)
+        return cls(tuple(parents[::-1]), firsts, tuple(copies[::-1]), tuple(kinds))
 
 
 def _numbers(values: Ints) -> Ints:

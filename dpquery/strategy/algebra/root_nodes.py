@@ -12,8 +12,8 @@ from dpquery.arrays import Floats
 
 NODE_STEP = 1.0  # of log u; the rule is then right to 2 exp(-pi^2)
 POLE_SPAN = 1e-11  # least pole over the largest eigenvalue: rounding stays far below it
-TOP = 2.0  # of log u: the last at seven times sqrt(whole)
-POLES = math.ceil((TOP - 0.5 * math.log(POLE_SPAN)) / NODE_STEP) + 1
+LAST_NODE = 2.0  # of log u: the last at seven times sqrt(whole)
+POLES = math.ceil((LAST_NODE - 0.5 * math.log(POLE_SPAN)) / NODE_STEP) + 1
 
 
 def root_nodes(whole: float, step: float = NODE_STEP) -> tuple[Floats, Floats, float]:
@@ -23,7 +23,7 @@ def root_nodes(whole: float, step: float = NODE_STEP) -> tuple[Floats, Floats, f
     divided by. Nodes below the first are counted at the first, those above the last as if x were
     `whole`: both only make the sum smaller.
     """
-    poles = math.ceil((TOP - 0.5 * math.log(POLE_SPAN)) / step) + 1
+    poles = math.ceil((LAST_NODE - 0.5 * math.log(POLE_SPAN)) / step) + 1
     more = math.ceil(60 / step)
     u = np.exp(0.5 * math.log(POLE_SPAN * whole) + step * np.arange(poles + more))
     excess = 1 + 2 * sum(1 / math.cosh(math.pi**2 * m / step) for m in range(1, 9))

@@ -30,10 +30,10 @@ from dpquery.strategy.optimize.factor_selection import FactorSelection
 TREE_ITERATIONS = 500  # of L-BFGS-B
 STEEP = 25.0  # bound of the logit of a share: beyond it a block or what is below has no weight
 POLE_STEP = 0.5  # of the rational functions: right to 1e-8
-DUAL_ROUNDS = 6  # of the bound's fixed point
-ENOUGH = 2e-4  # relative gap of loss and bound at which it stops
-SAFETY = 1e-9  # relative; for the rounding of the bound's sums
-FAINT = (0.0, -3.0)  # added to the logits of the shares at the starts, under Laplace noise
+TREE_DUAL_ROUNDS = 6  # of the bound's fixed point
+TREE_GAP = 2e-4  # relative gap of loss and bound at which it stops
+SUM_ROUNDING = 1e-9  # relative; for the rounding of the bound's sums
+FAINTER = (0.0, -3.0)  # added to the logits of the shares at the starts, under Laplace noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +159,7 @@ def opt_tree(sets: NestedSets, noise: Noise) -> FactorSelection:
         slopes = by_square if noise == "gaussian" else map(_times_twice, by_square, weights)
         return math.log(loss), shares.gradient(list(slopes), left, taken) / loss
 
-    starts = [start] if noise == "gaussian" else [start + more for more in FAINT]
+    starts = [start] if noise == "gaussian" else [start + more for more in FAINTER]
     results = [
         descend(
             fun,
@@ -201,7 +201,7 @@ def level_weights(kinds: AlikeSets, noise: Noise) -> list[Floats]:
         count = np.bincount(above, copies)
         root = np.bincount(above, copies * np.sqrt(values)) / count
         values = np.bincount(above, copies * values) / count
-        sizes = np.bincount(above, copies * sizes)
+        sizes = np.asarray(np.bincount(above, copies * sizes), dtype=np.float64)
         values = values + weights * sizes
         levels.append(np.maximum(np.sqrt(values) - root, 0.0) / sizes)
     return levels if noise == "gaussian" else [np.sqrt(level) for level in levels]
@@ -220,7 +220,7 @@ def _dual_bound(kinds: AlikeSets, v: Floats, loss: float) -> float:
     for above, weights in zip(kinds.parents[::-1], a[-2::-1], strict=True):
         on_path = weights + on_path[above]
     count, best = totals[0], 0.0
-    for _ in range(DUAL_ROUNDS):
+    for _ in range(TREE_DUAL_ROUNDS):
         diagonal = v * on_path
         c, taus, slope = root_nodes(float(count @ diagonal), POLE_STEP)
         root = slope * diagonal
@@ -228,10 +228,10 @@ def _dual_bound(kinds: AlikeSets, v: Floats, loss: float) -> float:
             inverse = _code_variances(kinds, [a[0] + tau / v, *a[1:]])
             root += weight * np.maximum(1 - tau / v * inverse, 0.0)
         best = max(best, float(count @ root) ** 2 / float(count @ v))
-        if loss <= best * (1 + ENOUGH):
+        if loss <= best * (1 + TREE_GAP):
             break
         v = root / float(count @ root)
-    return best * (1 - SAFETY)
+    return best * (1 - SUM_ROUNDING)
 
 
 def _code_variances(kinds: AlikeSets, squares: Sequence[Floats]) -> Floats:

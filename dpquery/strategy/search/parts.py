@@ -12,13 +12,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from numpy.linalg import LinAlgError
 
 from dpquery.arrays import Ints
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
-from dpquery.operators.gram import Gram, Matrix, classes, gram, is_mixture
+from dpquery.operators.gram import Gram, Matrix, classes, gram, is_mixture, weighted_sum
 from dpquery.operators.merged import coarsest_classes, workload_over_classes
 from dpquery.progress import time_left
+from dpquery.strategy.algebra.nested_sets import NestedSets
 from dpquery.strategy.bounds.lower_bounds import moved_bound, svd_bound
 from dpquery.strategy.errors.expected_error import expected_error, weighted_queries
 from dpquery.strategy.noise_kinds import Noise
@@ -195,13 +197,21 @@ def _matrices(V: Gram) -> Iterator[Matrix]:
     return (matrix for matrices in V.matrices for matrix in matrices)
 
 
+def _is_quick(matrices: Sequence[Matrix], most: int) -> bool:
+    """Return whether the rows of an attribute are known, or few enough to be searched for."""
+    if all(is_mixture(V) or classes(V) <= most for V in matrices):
+        return True
+    return NestedSets.of(weighted_sum(np.ones(len(matrices)), matrices)) is not None
+
+
 def _quick_candidates(problem: Problem) -> Iterator[Build]:
     """Return what is tried for a part: what is most often the optimum first.
 
-    A search for the rows of long attributes is left out, and all searches where no time is left.
+    A search for the rows of long attributes is left out, unless these are nested sets, and all
+    searches where no time is left.
     """
     most = SEARCHED_CLASSES[problem.noise]
-    short = all(is_mixture(V) or classes(V) <= most for V in _matrices(problem.gram))
+    short = all(_is_quick(matrices, most) for matrices in problem.gram.matrices)
     searches = [marginals_candidate]
     if problem.noise == "gaussian":
         searches.insert(0, residual_candidate)

@@ -33,7 +33,7 @@ from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.weighted_block import WeightedBlock, resolution
 from dpquery.untrusted.json_values import Json, JsonValue, list_of, mapping
 
-WRITTEN_OUT = 1 << 26  # entries of a pseudo-inverse held at once: half a gigabyte
+PSEUDO_INVERSE_ENTRIES = 1 << 26  # entries of a pseudo-inverse held at once: half a gigabyte
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,7 @@ class ProductStrategy(Strategy):
         if i not in self.inverses:
             return False
         m, n = self.factors[i].shape
-        long_tree = isinstance(self.factors[i], Tree) and m * n > WRITTEN_OUT
+        long_tree = isinstance(self.factors[i], Tree) and m * n > PSEUDO_INVERSE_ENTRIES
         return long_tree or queries.shape[0] * m > MAX_FOURTH_POWERS
 
     def _total_power(self, i: int, order: int) -> float:
@@ -152,23 +152,23 @@ class ProductStrategy(Strategy):
             return {c: factor.row_powers(c) for c in counts}
         if counts == [2] and order == 2:
             return {2: quadratic(factor, self.inverses[i])}
-        sums = {c: np.zeros(factor.shape[0]) for c in counts}
+        powers: dict[int, Floats] = {c: np.zeros(factor.shape[0]) for c in counts}
         for rows, plus in self._pseudo_inverse(i):
             if counts == [order]:
-                sums[order] += factor.row_power_sums(plus, order)
+                powers[order] += factor.row_power_sums(plus, order)
                 continue
             f, t = factor.matmat(plus), self._of_total(i)[rows]
             for c in counts:
-                sums[c] += ((f**c) * t ** (order - c)).sum(axis=1)
-        return sums
+                powers[c] += ((f**c) * t ** (order - c)).sum(axis=1)
+        return powers
 
     def _pseudo_inverse(self, i: int) -> Iterator[tuple[slice, Floats]]:
         """Yield A_i^+ of an attribute, some columns at a time: which, and (n_i, columns)."""
         m, n = self.factors[i].shape
-        if m * n <= WRITTEN_OUT:
+        if m * n <= PSEUDO_INVERSE_ENTRIES:
             yield slice(None), self.pseudo_inverses[i]
             return
-        step = max(1, WRITTEN_OUT // m)
+        step = max(1, PSEUDO_INVERSE_ENTRIES // m)
         for start in range(0, m, step):
             rows = slice(start, min(start + step, m))
             units = np.zeros((m, rows.stop - start))
