@@ -188,11 +188,14 @@ def test_a_spread_factor_with_wide_entries_has_the_norms_of_its_columns(power):
     assert factor_norms(Spread(inner, classes), power) == (abs(dense) ** power).sum(axis=0).tolist()
 
 
+LATER = {"OPT_C", "OPT_+"}  # which may be better still: their rows are solved together
+
+
 def test_a_plan_of_two_levels_is_better_than_all_but_its_parts():
     selection = select(GEOGRAPHY, noises=["laplace"], items=ITEMS)["laplace"]
     parts = next(candidate for candidate in selection.candidates if candidate.name == "Parts")
     assert parts.score == min(
-        candidate.score for candidate in selection.candidates if candidate.name != "OPT_C"
+        candidate.score for candidate in selection.candidates if candidate.name not in LATER
     )
 
 
