@@ -58,8 +58,10 @@ def _attribute(rng, name, n):
 
 def _item(rng, names, sizes, kinds):
     draw = rng.random()
-    if draw < 0.45:
+    if draw < 0.3:
         return _product(rng, names, sizes, kinds, None)
+    if draw < 0.45:
+        return _sum(rng, names, sizes, kinds)
     if draw < 0.65:
         return (
             f"marginals: {{{'ways' if rng.random() < 0.5 else 'up_to'}: {int(rng.integers(1, 4))}}}"
@@ -73,6 +75,23 @@ def _item(rng, names, sizes, kinds):
         return f"any_of: {{{attributes}}}"
     r = int(rng.integers(1, len(chosen) + 1))
     return f"threshold: {{r: {r}, of: [{', '.join(names[i] for i in chosen)}]}}"
+
+
+def _sum(rng, names, sizes, kinds):
+    """A sum of one attribute, by some others or by itself."""
+    plain = [i for i, name in enumerate(names) if kinds[name] != "merge"]
+    if not plain:
+        return _product(rng, names, sizes, kinds, None)
+    i = plain[rng.integers(len(plain))]
+    parts = [f"of: {names[i]}"]
+    if kinds[names[i]] != "range" or rng.random() < 0.5:
+        numbers = [int(rng.integers(1, 40)), *rng.integers(-9, 40, sizes[i] - 1).tolist()]
+        named = [f"{_value(kinds[names[i]], k)}: {n}" for k, n in enumerate(numbers)]
+        several = rng.random() < 0.5
+        parts.append(f"value: {numbers}" if several else f"value: {{{', '.join(named)}}}")
+    elsewhere = _product(rng, names, sizes, kinds, None).replace("product:", "by:", 1)
+    by, _, where = elsewhere.partition(", where:")
+    return f"sum: {{{', '.join([*parts, by])}}}" + (f", where:{where}" if where else "")
 
 
 def _product(rng, names, sizes, kinds, wheres):

@@ -18,6 +18,7 @@ from dpquery.operators.compile import CompiledSpec
 from dpquery.operators.factors import Dense, Groups, Identity, Ones, PIdentity, Stacked, total
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
+from dpquery.operators.valued import Valued
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
@@ -147,7 +148,14 @@ def rap(mechanism=ADAPTIVE, spec=SPEC, **changes):
     return replace(query, **changes)
 
 
+_SUMS = (
+    product(SHAPE, {0: Valued(total(8), np.arange(-2, 6)), 1: Identity(2)}),
+    product(SHAPE, {2: Valued(AllRanges(4, 3), np.array([5, 0, -7, 10**7]))}),
+)
+SUMS = DirectStrategy("s", "laplace", Workload(SHAPE, _SUMS, (1.0, 1.0)), (3, 4))
+
 RELEASES = {name: linear(strategy) for name, strategy in STRATEGIES.items()} | {
+    "sums": linear(SUMS),
     "gaussian noise": linear(mechanism=GAUSSIAN),
     "rounded gaussian noise": linear(mechanism=replace(GAUSSIAN, guarantee=GDP)),
     "release 2": linear(release=2),

@@ -13,6 +13,7 @@ from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.merged import block_over_codes
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.operators.trees import Tree
+from dpquery.operators.valued import Valued
 from dpquery.strategy.shapes.cell_classes import CellClassesStrategy
 from dpquery.strategy.shapes.coarser import CoarserStrategy
 from dpquery.strategy.shapes.cores import CenteredCore, DenseCore
@@ -134,6 +135,11 @@ def random_block(rng, shape, *, most=3):
     counted = [bool(v) for v in rng.integers(2, size=count)]
     r = int(rng.integers(1, sum(counted) + 1)) if any(counted) else 0
     factors = tuple(random_factor(rng, shape[i]) for i in attributes)
+    if count and r == sum(counted) and rng.random() < 0.25:  # a sum
+        values = np.concatenate(
+            [[int(rng.integers(1, 30))], rng.integers(-9, 30, factors[0].shape[1] - 1)]
+        )
+        factors = (Valued(factors[0], values), *factors[1:])
     return Block(shape, attributes, factors, tuple(counted), r)
 
 

@@ -11,7 +11,7 @@ from dpquery.operators.compile import compile_spec, factor
 from dpquery.operators.factors import Groups
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.spec.domain import Attribute, Categorical, Column, Domain
-from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, Table
+from dpquery.spec.model import Budget, Dataset, Item, Privacy, Spec, SummedValues, Table
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,
@@ -93,6 +93,10 @@ def random_table(rng, sizes, lengths):
         (i, random_set(rng, sizes[i], lengths[i], single=True)) for i in chosen if i in fixed
     )
     at_least = int(rng.integers(1, len(axes) + 1)) if axes and rng.random() < 0.5 else None
+    if at_least is None and rng.random() < 0.4:
+        i = int(rng.integers(d))
+        values = (int(rng.integers(1, 4)), *rng.integers(-3, 4, sizes[i] - 1).tolist())
+        return Table(axes, where, summed=SummedValues(i, values))
     return Table(axes, where, at_least)
 
 
@@ -113,7 +117,7 @@ def random_spec(seed):
 
 
 def brute_force_answers(table, counts):
-    """Count records query by query and cell by cell."""
+    """Count records, or add up their values, query by query and cell by cell."""
     queries = [[set(codes) for codes in codes_of(predicates)] for _, predicates in table.axes]
     fixed = [(i, set(codes_of(predicates)[0])) for i, predicates in table.where]
     answers = []
@@ -123,7 +127,9 @@ def brute_force_answers(table, counts):
         for cell in np.ndindex(counts.shape):
             hits = sum(cell[i] in codes for i, codes in axes)
             if hits >= table.threshold and all(cell[i] in codes for i, codes in fixed):
-                total += int(counts[cell])
+                summed = table.summed
+                value = 1 if summed is None else summed.values[cell[summed.attribute]]
+                total += int(counts[cell]) * value
         answers.append(total)
     return answers
 
@@ -160,7 +166,10 @@ def test_answers_over_classes_equal_counting_over_codes(seed):
     for table, block in zip(tables, compiled.workload.blocks, strict=True):
         assert block.matvec(x).tolist() == brute_force_answers(table, counts)
     for item, positions in zip(spec.items, compiled.items, strict=True):
-        assert {compiled.workload.weights[k] for k in positions} == {item.weight}
+        for table, k in zip(item.tables, positions, strict=True):
+            largest = max(map(abs, table.summed.values)) if table.summed else 1
+            assert compiled.workload.units[k] == largest
+            assert compiled.workload.weights[k] == item.weight / largest**2
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -175,6 +184,12 @@ def test_two_codes_share_a_class_exactly_when_no_query_tells_them_apart(seed):
             for j, predicates in (*table.axes, *table.where)
             if j == i
             for codes in codes_of(predicates)
+        ]
+        columns += [
+            table.summed.values
+            for item in spec.items
+            for table in item.tables
+            if table.summed is not None and table.summed.attribute == i
         ]
         signatures = [tuple(column) for column in np.array(columns).reshape(-1, n).T]
         for j, k in product(range(n), repeat=2):

@@ -16,8 +16,8 @@ from dpquery import error_report, plan, release
 from dpquery.commands.answer import answer
 from dpquery.exceptions import SpecError
 from dpquery.releases.folder.write import write_release
+from dpquery.releases.manifest.item_facts import item_facts
 from dpquery.releases.manifest.manifest_input import read_manifest
-from dpquery.releases.manifest.release_json import item_facts
 from dpquery.releases.report.views import PublishedTables
 from dpquery.releases.tables.item_table import layout
 from dpquery.releases.tables.long_table import axes_table, labels_table, long_layout
@@ -86,7 +86,7 @@ def test_numbered_rows_joined_with_their_labels_are_the_labelled_rows(item):
 def test_a_table_is_read_back_with_all_columns(item, tmp_path):
     spec = spec_of([item])
     plain = manifest(spec)
-    numbered = replace(plain, items=item_facts(spec.items, labelled_tables=0))
+    numbered = replace(plain, items=item_facts(spec, labelled_tables=0))
     for name, facts in (("plain", plain), ("long", numbered)):
         write_release(tmp_path / name, spec=spec, answers=answers, manifest=facts, replace=False)
     labelled, long = PublishedTables(), PublishedTables()

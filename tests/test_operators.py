@@ -35,6 +35,7 @@ from dpquery.operators.factors import (
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.operators.tensors import broadcast_sum, kron_apply, sum_along
+from dpquery.operators.valued import Valued
 from dpquery.operators.weighted_rows import Weighted, weighted
 
 
@@ -72,6 +73,7 @@ LISTED = [(1, 3), (0, 0), (2, 2), (0, 4), (1, 3)]
 GROUPS = ((0, 3), (1,), (0, 1, 2, 3, 4))
 PREFIX = interval_rows(5, prefix_bounds(5))
 WEIGHTED = np.vstack([PREFIX, [[1] * 5]]) * np.sqrt(np.arange(6.0))[:, None]
+VALUES = np.array([7, -3, 0, 40, 12])
 D, B = np.array([3, 1, 4, 1, 5]), np.arange(10).reshape(2, 5)
 
 # One line an operator: the factor, and its matrix made in another way.
@@ -123,6 +125,18 @@ FACTORS = [
     ),
     (Columns(Prefix(5), np.array([4, 1])), interval_rows(5, prefix_bounds(5))[:, [4, 1]]),
     (Columns(Dense(REAL), np.array([1, 0])), REAL[:, [1, 0]]),
+    (Valued(total(5), VALUES), VALUES[None, :]),
+    (Valued(Identity(5), VALUES), np.diag(VALUES)),
+    (Valued(Prefix(5), VALUES), PREFIX * VALUES),
+    (Valued(Groups.of(GROUPS, 5), VALUES), indicator_rows(5, GROUPS) * VALUES),
+    (Valued(AllRanges(5), VALUES), interval_rows(5, all_bounds(5)) * VALUES),
+    (
+        Valued(Stacked((IdentityRows(5, np.arange(4)), total(5))), VALUES),
+        np.vstack([np.eye(5, dtype=int)[:4], [[1] * 5]]) * VALUES,
+    ),
+    (Valued(total(2), np.array([0, 0])), np.array([[0, 0]])),
+    (Columns(Valued(Prefix(5), VALUES), np.array([4, 1])), (PREFIX * VALUES)[:, [4, 1]]),
+    (Weighted(Valued(total(5), VALUES), np.array([2.5])), VALUES[None, :] * np.sqrt(2.5)),
 ]
 every_factor = pytest.mark.parametrize(
     ("factor", "F"), FACTORS, ids=lambda v: type(v).__name__ if hasattr(v, "key") else ""

@@ -16,6 +16,7 @@ KEYS = {
     "union": "bd516c55256beaf3a4ba29bd99bacab137119e80b3facc528735a4626dd925d6",
     "quad-tree": "ffda96c161640937c67ffbc7123dfbae58438f59ce212779d53fa5079db4d51f",
     "workload": "622b91d938372c637610adefabca515af4b55806b4456e59f7c596c8769a1593",
+    "sums": "e1fb73b2516a0ecd7e9d6cfcb21f9250297079d68912bdc34fbc291ceaa154b5",
     "gaussian noise": "a8ad86fe64a386089ef4ae826aac8a2e6901dc40aba2f0d31317e4fff978004f",
     "rounded gaussian noise": "1b242a918900895d75148d47c8e4f86e0ab7057c786af5c9af0e8770c356e28a",
     "release 2": "2e0e7b31f3e61fced07ba6dff1632e30525cbf47b695d5f46da3a48a8646946b",

@@ -36,6 +36,7 @@ from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.merged import Spread
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.operators.trees import Tree
+from dpquery.operators.valued import Valued
 from dpquery.operators.weighted_rows import Weighted
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.releases.folder.answers import answers_key
@@ -50,7 +51,7 @@ from dpquery.spec.domain import (
     Domain,
     Integers,
 )
-from dpquery.spec.model import Dataset, FileFormat, Item, Privacy, Spec, Table
+from dpquery.spec.model import Dataset, FileFormat, Item, Privacy, Spec, SummedValues, Table
 from dpquery.spec.parsing.spec import parse
 from dpquery.spec.predicates import (
     AllRangesSet,
@@ -129,6 +130,7 @@ FIELDS = {
         "shape_of_domain": SAME,  # follows from the classes
         "blocks": (BLOCK,),
         "weights": SAME,  # RAP does not look at them, and the strategy's are in what is measured
+        "units": SAME,  # of figures alone
     },
     WeightedBlock: {"weight": 8, "block": replace(BLOCK, at_least=2)},
     Block: {
@@ -215,6 +217,10 @@ FACTORS = {
         {"inner": Prefix(4), "codes": np.array([1, 0])},
         {"inner": Haar(4), "codes": np.array([0, 1])},
     ),
+    Valued: (
+        {"inner": Prefix(2), "values": np.array([3, -1])},
+        {"inner": Identity(2), "values": np.array([3, 1])},
+    ),
     Spread: (
         {"inner": Prefix(2), "classes": np.array([0, 0, 1])},
         {"inner": Haar(2), "classes": np.array([0, 1, 1])},
@@ -224,7 +230,13 @@ NEVER_MEASURED = {Weighted}
 # Of all that answers to later questions are named by.
 QUESTIONS = {
     Item: {"name": "b", "tables": (), "weight": 2.0, "description": "b", "place": "b:1:1"},
-    Table: {"axes": (), "where": ((1, TotalSet(2)),), "at_least": 1},
+    Table: {
+        "axes": (),
+        "where": ((1, TotalSet(2)),),
+        "at_least": 1,
+        "summed": SummedValues(1, (1, 2)),
+    },
+    SummedValues: {"attribute": 1, "values": (5, 0, -6)},
     IdentitySet: {"size": 9, "columns": ((3, 2),)},
     TotalSet: {"size": 9},
     PrefixSet: {"size": 9, "length": 2},
@@ -257,6 +269,7 @@ PREDICATES = (IdentitySet(3), TotalSet(3), PrefixSet(3, 3), AllRangesSet(3, 3), 
 PREDICATES += (IntervalSet(3, ((0, 1),)), GroupSet(3, (("a", (0, 1)),)))
 PREDICATES += (StackedSet(3, (IdentitySet(3), TotalSet(3))),)
 ITEMS = tuple(Item("a", (Table(((0, predicate),)),)) for predicate in PREDICATES)
+ITEMS += (Item("sum", (Table((), summed=SummedValues(0, (5, 0, -5))),)),)
 
 
 def parts(value):

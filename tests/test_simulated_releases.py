@@ -16,6 +16,7 @@ from dpquery.measurement.noise.exact_noise import draw
 from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Identity, IdentityRows, Stacked, total
 from dpquery.operators.ranges import AllRanges, Prefix
+from dpquery.operators.valued import Valued
 from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.model import Privacy
@@ -41,7 +42,14 @@ def questions():
         product(SHAPE, {0: Prefix(9, 8)}),
         Block(SHAPE, (1, 2), (values[1], values[2]), (True, True), 1),
     )
+    sums = (
+        product(SHAPE, {0: Valued(total(9), np.arange(9)), 1: Stacked((Identity(4), total(4)))}),
+        product(SHAPE, {0: Valued(Prefix(9), np.arange(9)), 2: Identity(2)}),
+        product(SHAPE, {1: Valued(total(4), np.array([5, -40, 0, 12]))}),
+        marginal(SHAPE, [1, 2]),
+    )
     return {
+        "sums": Workload(SHAPE, sums, (1 / 64, 1 / 64, 1 / 1600, 1.0)),
         "not all shown": Workload(SHAPE, shown, (1.0, 2.0, 1.0, 1.0)),
         "several": Workload(SHAPE, blocks, (1.0, 2.0, 1.0)),
         "one": Workload((16,), (line,), (1.0,)),
@@ -80,6 +88,8 @@ def released(strategy, mechanism, workload, x):
         ("one", "gaussian"),
         pytest.param("one", "laplace", marks=pytest.mark.slow),
         pytest.param("several", "laplace", marks=pytest.mark.slow),
+        pytest.param("sums", "laplace", marks=pytest.mark.slow),
+        pytest.param("sums", "gaussian", marks=pytest.mark.slow),
         pytest.param("several", "gaussian", marks=pytest.mark.slow),
         pytest.param("not all shown", "laplace", marks=pytest.mark.slow),
         pytest.param("not all shown", "gaussian", marks=pytest.mark.slow),

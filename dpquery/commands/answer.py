@@ -116,7 +116,7 @@ def answer(
     )
     answers_of = answers_manifest(
         manifest,
-        new_questions.spec.items,
+        new_questions.spec,
         level=request.level,
         rmse=answered.rmse,
         max_std_error=answered.max_std_error,
@@ -277,10 +277,10 @@ def _noisy(of: _Release, strategy: Strategy) -> Sequence[Floats]:
 def _errors(
     compiled: CompiledSpec, strategy: Strategy, positions: tuple[int | None, ...], std: float
 ) -> tuple[float, float]:
-    """Return the root mean square of all standard errors and the largest, in counts."""
-    total, largest = 0.0, 0.0
-    for block, position in zip(compiled.workload.blocks, positions, strict=True):
+    """Return the root mean square of all standard errors and the largest, in counts or units."""
+    workload, total, largest = compiled.workload, 0.0, 0.0
+    for block, unit, position in zip(workload.blocks, workload.units, positions, strict=True):
         spread = strategy.variances(block, position=position)
-        total += total_of(spread, block)
-        largest = max(largest, largest_of(spread))
+        total += total_of(spread, block) / unit**2
+        largest = max(largest, largest_of(spread) / unit**2)
     return std * math.sqrt(total / compiled.workload.shape[0]), std * math.sqrt(largest)

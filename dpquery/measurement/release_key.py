@@ -71,6 +71,7 @@ from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.merged import Spread
 from dpquery.operators.ranges import AllRanges, Columns, ListedRanges, Prefix, WidthRanges
 from dpquery.operators.trees import Tree
+from dpquery.operators.valued import Valued
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.domain import Attribute, Bins, Boolean, Categorical, Column, Dates, Integers
 from dpquery.spec.model import Dataset, FileFormat, Privacy, Spec
@@ -331,5 +332,7 @@ def _factor(factor: Factor) -> str:
             return _tagged("columns", _factor(inner), write_integers(codes))
         case Spread(inner=inner, classes=classes):
             return _tagged("merged", _factor(inner), write_integers(classes))
+        case Valued(inner=inner, values=values):
+            return _tagged("valued", _factor(inner), write_integers(values))
         case _:
             raise TypeError(f"a factor of the class {type(factor).__name__} has no tag in a key")

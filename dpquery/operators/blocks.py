@@ -172,13 +172,23 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A weighted union of blocks; a weight scales the squared error of its block's queries."""
+    """A weighted union of blocks.
+
+    Attributes:
+        shape_of_domain: sizes of all attributes.
+        blocks: of queries.
+        weights: what scales the squared error of each block's queries.
+        units: for each block what figures over several blocks measure its errors in, 1 for counts;
+            all are 1 where none are given.
+    """
 
     shape_of_domain: tuple[int, ...]
     blocks: tuple[Block, ...]
     weights: tuple[float, ...]
+    units: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "units", self.units or (1,) * len(self.blocks))
         if not self.blocks:
             raise ValueError("a workload without blocks")
         if not all(0 < weight < math.inf for weight in self.weights):
@@ -209,6 +219,7 @@ class Workload:
             self.shape_of_domain,
             tuple(self.blocks[i] for i in positions),
             tuple(self.weights[i] for i in positions),
+            tuple(self.units[i] for i in positions),
         )
 
     @cached_property

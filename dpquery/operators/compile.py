@@ -19,7 +19,8 @@ from dpquery.limits import MAX_RANGE_MEMBERS
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.factors import Factor, Groups, Identity, IdentityRows, Stacked, total
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
-from dpquery.spec.model import Spec, Table
+from dpquery.operators.valued import Valued
+from dpquery.spec.model import Spec, SummedValues, Table
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,
@@ -70,14 +71,29 @@ def compile_questions(spec: Spec, classes: tuple[Ints, ...]) -> CompiledSpec:
 
     blocks: list[Block] = []
     weights: list[float] = []
+    units: list[int] = []
     items: list[range] = []
     for item in spec.items:
         items.append(range(len(blocks), len(blocks) + len(item.tables)))
         for table in item.tables:
             factors = {i: factor_of(i, predicates) for i, predicates in (*table.axes, *table.where)}
+            if table.summed is not None:
+                factors |= _valued(table.summed, factors, classes)
             blocks.append(_block(table, shape, factors))
-            weights.append(item.weight)
-    return CompiledSpec(Workload(shape, tuple(blocks), tuple(weights)), classes, tuple(items))
+            weights.append(item.weight / table.unit**2)
+            units.append(table.unit)
+    workload = Workload(shape, tuple(blocks), tuple(weights), tuple(units))
+    return CompiledSpec(workload, classes, tuple(items))
+
+
+def _valued(
+    summed: SummedValues, factors: dict[int, Factor], classes: Sequence[Ints]
+) -> dict[int, Factor]:
+    """Return the factor of the attribute that is summed: its predicates, times a value a class."""
+    i = summed.attribute
+    _, first = np.unique(classes[i], return_index=True)
+    values = np.array(summed.values, dtype=np.int64)[first]
+    return {i: Valued(factors[i] if i in factors else total(len(values)), values)}
 
 
 def _block(table: Table, shape: tuple[int, ...], factors: dict[int, Factor]) -> Block:
@@ -101,7 +117,7 @@ def _block(table: Table, shape: tuple[int, ...], factors: dict[int, Factor]) -> 
 def _asks(factor: Factor) -> bool:
     """Return whether a factor is more than one predicate that always holds."""
     m, n = factor.shape
-    return m != 1 or int(factor.row_sums[0]) < n
+    return isinstance(factor, Valued) or m != 1 or int(factor.row_sums[0]) < n
 
 
 def factor(predicates: PredicateSet, classes: Ints) -> Factor:
@@ -147,9 +163,9 @@ def _members(codes: Iterable[int], classes: Ints) -> tuple[int, ...]:
 
 def finer_classes(classes: Sequence[Ints], tables: Iterable[Table]) -> tuple[Ints, ...]:
     """Split classes of codes until no query of some tables distinguishes the codes of one."""
-    used: list[dict[PredicateSet, None]] = [{} for _ in classes]
+    used: list[dict[PredicateSet | SummedValues, None]] = [{} for _ in classes]
     for table in tables:
-        for i, predicates in (*table.axes, *table.where):
+        for i, predicates in table.told_apart:
             used[i][predicates] = None
     return tuple(
         _split_by(start, table_classes) for start, table_classes in zip(classes, used, strict=True)
@@ -158,7 +174,7 @@ def finer_classes(classes: Sequence[Ints], tables: Iterable[Table]) -> tuple[Int
 
 def merged_codes(table: Table, classes: Sequence[Ints]) -> Iterator[tuple[int, int, int]]:
     """Yield (attribute, code, code) for each set of predicates that splits a class: two codes."""
-    for i, predicates in (*table.axes, *table.where):
+    for i, predicates in table.told_apart:
         finer = _refine(classes[i], predicates)
         if int(finer.max()) > int(classes[i].max()):
             _, first = np.unique(classes[i], return_index=True)
@@ -167,14 +183,14 @@ def merged_codes(table: Table, classes: Sequence[Ints]) -> Iterator[tuple[int, i
             yield i, int(first[code]), code
 
 
-def _split_by(classes: Ints, used: Iterable[PredicateSet]) -> Ints:
-    """Number the classes of codes after the predicate sets have split them."""
+def _split_by(classes: Ints, used: Iterable[PredicateSet | SummedValues]) -> Ints:
+    """Number the classes of codes after predicate sets and values have split them."""
     for predicates in used:
         classes = _refine(classes, predicates)
     return classes
 
 
-def _refine(classes: Ints, predicates: PredicateSet) -> Ints:
+def _refine(classes: Ints, predicates: PredicateSet | SummedValues) -> Ints:
     n = len(classes)
     match predicates:
         case IdentitySet():
@@ -202,6 +218,8 @@ def _refine(classes: Ints, predicates: PredicateSet) -> Ints:
             for part in parts:
                 classes = _refine(classes, part)
             return classes
+        case SummedValues(values=values):
+            return _split(classes, numbered_by_first(np.array(values, dtype=np.int64)))
     assert_never(predicates)
 
 

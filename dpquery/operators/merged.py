@@ -177,4 +177,4 @@ def workload_over_classes(workload: Workload, classes: Sequence[Ints]) -> Worklo
         return known[key]
 
     blocks = tuple(_with_factors(block, shape, coarse) for block in workload.blocks)
-    return Workload(shape, blocks, workload.weights)
+    return Workload(shape, blocks, workload.weights, workload.units)

@@ -228,6 +228,9 @@ def _missing(spec: Spec, delta: Fraction, *, targets: bool) -> str:
             "the dataset's losses are added up as mu^2 of GDP, and RAP's as rho of zCDP; declare "
             "`accounting: zcdp` in the budget of a dataset that was not charged yet"
         )
+    sums = [item.name for item in spec.items if item.summed is not None]
+    if sums:
+        return f"RAP answers counts, and the item {sums[0]!r} is a sum; leave its sums out for RAP"
     if delta == 0 or spec.budget.counted == "pure":
         return "it takes a delta: declare `delta` under `privacy`, and a budget with one or in rho"
     if spec.dataset.rows is None:

@@ -73,7 +73,10 @@ class PlanReport:
 
     @property
     def errors(self) -> "pd.DataFrame":
-        """Expected errors in counts, one row an item, under the better kind of noise."""
+        """Expected errors, one row an item, under the better kind of noise.
+
+        In counts; those of sums in the unit of what is added up.
+        """
         import pandas as pd
 
         best = self.priced[0]

@@ -21,7 +21,7 @@ from dpquery.strategy.shapes.strategies import Strategy
 from dpquery.strategy.shapes.weighted_block import WeightedBlock
 
 MAX_BIAS = 1e-4  # of the standard error: how far an answer to exact counts may be off
-LEAST_BIAS = 1e-12  # of all records: what no reader of counts can see, at any epsilon
+LEAST_BIAS = 1e-12  # of all records: what no reader of an answer can see, at any epsilon
 ANSWERS = 1 << 21  # looked at, in about equal shares for every item
 TABLES = 2000  # looked at
 MOST_DRAWS = 64  # of noise
@@ -54,16 +54,18 @@ def flaw_of(
     """
     probes, pairs = Probes(strategy), list(enumerate(workload.blocks))
     checked: list[list[KnownBlock]] = []
+    units: list[int] = []
     for places in items:
         blocks = [pairs[place] for place in places]
         chosen = probes.sample(blocks, answers=ANSWERS // len(items), most=TABLES)
         known = chosen if positions is None else [positions[place] for place in chosen]
         blocks_checked = (workload.blocks[place] for place in chosen)
         checked.append(list(zip(blocks_checked, known, strict=True)))
+        units += [workload.units[place] for place in chosen]
     try:
         with np.errstate(all="ignore"):
             check = _Check(strategy, checked, noise_std, probes)
-            return check.of_exact_answers() or check.of_noise()
+            return check.of_exact_answers(units) or check.of_noise()
     except (ArithmeticError, np.linalg.LinAlgError):
         return UNSOLVED
 
@@ -83,14 +85,19 @@ class _Check:
         self.ends = np.cumsum([len(item) for item in items])[:-1]
         self.std = _standard_errors(strategy, self.checked, noise_std)
 
-    def of_exact_answers(self) -> str:
-        """Return what is wrong with answers that are measured without noise."""
+    def of_exact_answers(self, units: Sequence[int]) -> str:
+        """Return what is wrong with answers that are measured without noise.
+
+        Args:
+            units: of every block that is looked at, the most that one record adds to an answer.
+        """
         measurements = self.strategy.measurements
         exact = OnDemand(len(measurements), lambda k: self._exact(measurements[k]))
         invisible, worst = LEAST_BIAS * float(self.probes.counts.sum()), 0.0
-        answered = zip(self._answers(exact), self.checked, self.std, strict=True)
-        for answers, (block, _), std in answered:
-            bias = np.abs(answers - block.apply(self.probes.table(block)).ravel()) - invisible
+        answered = zip(self._answers(exact), self.checked, self.std, units, strict=True)
+        for answers, (block, _), std, unit in answered:
+            off = np.abs(answers - block.apply(self.probes.table(block)).ravel())
+            bias = off - invisible * unit
             if not (np.isfinite(bias).all() and np.isfinite(std).all()):
                 return UNSOLVED
             worst = max(worst, float(np.where(bias > 0, bias / std, 0.0).max()))
@@ -99,8 +106,12 @@ class _Check:
         return f"an answer to exact counts is off by {worst:.2g} of its standard error"
 
     def _exact(self, rows: WeightedBlock) -> Floats:
-        """Return the exact answers of a measurement."""
-        return np.asarray((rows.weight * rows.block.apply(self.probes.table(rows.block))).ravel())
+        """Return the exact answers of a measurement, as the floats that they are solved in.
+
+        Whole numbers of sums might not fit.
+        """
+        answers = float(rows.weight) * rows.block.apply(self.probes.table(rows.block))
+        return np.asarray(answers.ravel())
 
     def _scaled(self, unit: Sequence[Floats]) -> Sequence[Floats]:
         """Return noise as it is on the measured rows, given that of unit variance."""

@@ -17,8 +17,28 @@ Accounting = Literal["pure", "zcdp", "gdp"]
 
 
 @dataclass(frozen=True)
+class SummedValues:
+    """What a record adds to a sum: a whole number for every code of one attribute.
+
+    Attributes:
+        attribute: its index.
+        values: of every code, that of other texts among them; one of them at least is not 0.
+    """
+
+    attribute: int
+    values: tuple[int, ...]
+
+    @cached_property
+    def largest(self) -> int:
+        """The most that one record adds or takes away."""
+        return max(map(abs, self.values))
+
+
+@dataclass(frozen=True)
 class Table:
     """One table of a workload item: a query for every combination of its axes' predicates.
+
+    A query counts the records that satisfy its predicates, or adds up a value of theirs.
 
     Attributes:
         axes: (attribute index, predicate set), sorted by index. The rows of the table are the
@@ -26,11 +46,18 @@ class Table:
         where: (attribute index, one-query predicate set) that every query also demands.
         at_least: how many of the axes' predicates a record must satisfy: len(axes) for a product,
             1 for any-of, r for an r-of-k threshold.
+        summed: what is added up, over an ordinary product; None where records are counted.
     """
 
     axes: tuple[tuple[int, PredicateSet], ...]
     where: tuple[tuple[int, PredicateSet], ...] = ()
     at_least: int | None = None
+    summed: SummedValues | None = None
+
+    @property
+    def unit(self) -> int:
+        """The most that one record changes a query: 1 for a count."""
+        return 1 if self.summed is None else self.summed.largest
 
     @property
     def threshold(self) -> int:
@@ -49,8 +76,14 @@ class Table:
 
     @property
     def attributes(self) -> tuple[int, ...]:
-        """Indices of all attributes that the table looks at, sorted."""
+        """Indices of all attributes with predicates, sorted."""
         return tuple(sorted(i for i, _ in (*self.axes, *self.where)))
+
+    @property
+    def told_apart(self) -> tuple[tuple[int, PredicateSet | SummedValues], ...]:
+        """All that tells codes of an attribute apart, with the attribute's index."""
+        summed = () if self.summed is None else ((self.summed.attribute, self.summed),)
+        return (*self.axes, *self.where, *summed)
 
 
 @dataclass(frozen=True)
@@ -73,10 +106,11 @@ class PublicationRules:
 
 @dataclass(frozen=True)
 class Item:
-    """A named, weighted entry of the workload; `weight` scales the squared error of its queries.
+    """A named, weighted entry of the workload: tables of counts, or of sums of the same values.
 
-    `place` is where it stands in the spec, file:line:column. `publish` are the rules of its column
-    `published`; without them it has no such column.
+    `weight` scales the squared error of its queries, that of sums over their `unit` squared.
+    `place` is where it stands in the spec, file:line:column.
+    `publish` are the rules of its column `published`; without them it has no such column.
     """
 
     name: str
@@ -90,6 +124,11 @@ class Item:
     def size(self) -> int:
         """Number of queries."""
         return sum(table.size for table in self.tables)
+
+    @property
+    def summed(self) -> SummedValues | None:
+        """What its queries add up; None where they count records."""
+        return self.tables[0].summed
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from mutants.rap import RAP
 from mutants.replacement import REPLACEMENT
 from mutants.solved import SOLVED
 from mutants.sources import SOURCES
+from mutants.sums import SUMS
 from mutants.supply import SUPPLY
 from mutants.trees import TREES
 from mutants.values import VALUES
@@ -48,6 +49,7 @@ MUTANTS = (
     *TREES,
     *OUTPUT,
     *SOLVED,
+    *SUMS,
     *SUPPLY,
 )
 

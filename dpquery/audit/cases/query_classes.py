@@ -49,13 +49,21 @@ def members(predicates: PredicateSet) -> list[frozenset[int]]:
 def classes_of(spec: Spec) -> list[list[int]]:
     """Return the class of every code of every attribute, numbered by first appearance.
 
-    Two codes are of one class where every query of the spec has both or neither.
+    Two codes are of one class where every query of the spec has both or neither, and every sum
+    the same value for both.
     """
     query_sets: list[dict[frozenset[int], None]] = [{} for _ in spec.domain.attributes]
     for item in spec.items:
         for table in item.tables:
             for i, predicates in (*table.axes, *table.where):
                 query_sets[i].update(dict.fromkeys(members(predicates)))
+            if table.summed is not None:
+                equal: dict[int, set[int]] = {}
+                for code, value in enumerate(table.summed.values):
+                    equal.setdefault(value, set()).add(code)
+                query_sets[table.summed.attribute].update(
+                    dict.fromkeys(map(frozenset, equal.values()))
+                )
     classes = []
     for size, sets in zip(spec.domain.shape, query_sets, strict=True):
         known: dict[tuple[bool, ...], int] = {}
@@ -67,14 +75,20 @@ def classes_of(spec: Spec) -> list[list[int]]:
 def predicate_matrices(
     table: Table, classes: Sequence[Sequence[int]]
 ) -> list[tuple[int, bool, Numbers]]:
-    """Return (attribute, whether it is an axis, 0/1 matrix of queries over classes), in order."""
-    axes = {i for i, _ in table.axes}
+    """Return (attribute, whether it is an axis, matrix of queries over classes), in order.
+
+    Entries are 0 or 1, and on the attribute whose values are added up 0 or the value.
+    """
+    axes, summed = {i for i, _ in table.axes}, table.summed
+    sets_of = {i: members(predicates) for i, predicates in (*table.axes, *table.where)}
+    if summed is not None:
+        sets_of.setdefault(summed.attribute, [frozenset(range(len(summed.values)))])
     matrices = []
-    for i, predicates in sorted((*table.axes, *table.where), key=lambda axis: axis[0]):
-        sets = members(predicates)
+    for i, sets in sorted(sets_of.items()):
         matrix = np.zeros((len(sets), max(classes[i]) + 1), dtype=object)
         for row, codes in enumerate(sets):
             for code in codes:
-                matrix[row, classes[i][code]] = 1
+                adds = 1 if summed is None or summed.attribute != i else summed.values[code]
+                matrix[row, classes[i][code]] = adds
         matrices.append((i, i in axes, matrix))
     return matrices

@@ -104,7 +104,7 @@ CASES = (
     ),
     Case(
         "prefixes of one attribute",
-        _spec("a: {range: [0, 11]}", "product: {a: prefix}", privacy=_PERSONS),
+        _spec("a: {range: [0, 11]}", "product: {a: prefix}", "sum: {of: a}", privacy=_PERSONS),
         "laplace",
         Fraction(2),
         repeated=True,
@@ -181,6 +181,7 @@ CASES = (
             "where: {a: {is: 0}}, product: {b: prefix}",
             "where: {a: {is: 1}}, product: {b: identity, c: identity}",
             "product: {a: identity}",
+            "where: {a: {is: 2}}, sum: {of: b, value: [3, -2, 0, 7, 1]}",
             privacy=f"{_PERSONS}, delta: 1e-6",
         ),
         "gaussian",

@@ -20,6 +20,7 @@ from dpquery.plan_file.rap_settings import PlannedRap
 from dpquery.planning.figures import SelectionAtBudget
 from dpquery.planning.plan_report import PlanReport
 from dpquery.releases.formatting import count, figure, percent, rows_counted
+from dpquery.releases.manifest.item_facts import SummedFacts, summed_facts
 from dpquery.spec.model import Spec
 from dpquery.strategy.search.select import BASELINES, LEFT_OUT
 
@@ -68,7 +69,7 @@ def plan_grids(report: PlanReport) -> list[Grid]:
     notes += [words for words in (report.counted, report.remark) if words]
     if report.epsilon == 1:
         notes.append("figures are counts at epsilon = 1; those of Laplace noise go with 1/epsilon")
-    grids = [Grid(title, columns, tuple(rows), tuple(notes), strong), _item_grid(best)]
+    grids = [Grid(title, columns, tuple(rows), tuple(notes), strong), _item_grid(best, spec)]
     grids += [_target_grid(report)] * bool(report.reached) + _sweep_grids(report)
     return [*grids, *_rap_grids(report), domain_grid(spec)]
 
@@ -95,8 +96,9 @@ def _columns(report: PlanReport) -> tuple[str, ...]:
     return ("noise", "strategy", "RMSE", *weighted, "max std error", *targets, "x bound", "remark")
 
 
-def _item_grid(best: SelectionAtBudget) -> Grid:
-    items = tuple(
+def _item_grid(best: SelectionAtBudget, spec: Spec) -> Grid:
+    columns: tuple[str, ...] = ("item", "queries", "RMSE", "max std error")
+    items: list[tuple[str, ...]] = [
         (
             item.name,
             f"{item.queries:,}",
@@ -104,8 +106,19 @@ def _item_grid(best: SelectionAtBudget) -> Grid:
             figure(best.std * item.max_std_error),
         )
         for item in best.selection.items
-    )
-    return Grid("expected error by item", ("item", "queries", "RMSE", "max std error"), items)
+    ]
+    notes: tuple[str, ...] = ()
+    sums = _sums(spec)
+    if any(sums):
+        columns = (*columns, "in")
+        units = ("counts" if summed is None else f"sums of {summed.of}" for summed in sums)
+        items = [(*row, unit) for row, unit in zip(items, units, strict=True)]
+        most = "the most that one record adds"
+        notes = (
+            *(summed.words for summed in dict.fromkeys(sums) if summed is not None),
+            f"figures over several items take the errors of sums over {most}",
+        )
+    return Grid("expected error by item", columns, tuple(items), notes)
 
 
 def _target_grid(report: PlanReport) -> Grid:
@@ -366,10 +379,16 @@ def _priced_json(priced: SelectionAtBudget, report: PlanReport) -> dict[str, obj
                 "queries": item.queries,
                 "rmse": item.rmse * std,
                 "max_std_error": item.max_std_error * std,
+                **({} if summed is None else {"summed": vars(summed)}),
             }
-            for item in selection.items
+            for item, summed in zip(selection.items, _sums(report.spec), strict=True)
         ],
     }
+
+
+def _sums(spec: Spec) -> list[SummedFacts | None]:
+    """Return what each item adds up; None for counts."""
+    return [summed_facts(item, spec.domain) for item in spec.items]
 
 
 def _times(figure: float | None, std: float) -> float | None:

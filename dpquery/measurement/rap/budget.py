@@ -19,8 +19,6 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-
 from dpquery.arrays import Ints
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.limits import (
@@ -34,7 +32,7 @@ from dpquery.measurement.noise.exact_noise import LARGEST_SCALE
 from dpquery.measurement.rap.selection import ErrorSide
 from dpquery.measurement.rap.sensitivity import family_sizes, squared_move
 from dpquery.operators.blocks import Workload
-from dpquery.operators.factors import Factor
+from dpquery.operators.factors import counts_records
 from dpquery.plan_file.rap_settings import RapSettings
 from dpquery.spec.model import Privacy, Rows
 from dpquery.strategy.shapes.sensitivity import sensitivity
@@ -208,23 +206,12 @@ def _rate(rho: Fraction, selected: int, span: int) -> Fraction:
 
 
 def _check_counts(workload: Workload) -> None:
-    """Refuse queries that are no counts: RAP needs that a record adds 0 or 1 to every answer.
-
-    All queries that a spec can ask are such counts: a plan that holds others was changed.
-    """
-    if not all(_counts(factor) for block in workload.blocks for factor in block.factors):
+    """Refuse queries that are no counts: RAP needs that a record adds 0 or 1 to every answer."""
+    if not all(counts_records(factor) for block in workload.blocks for factor in block.factors):
         raise UnsupportedWorkloadError(
             "RAP answers counts, and a query of this workload has an entry other than 0 and 1; "
             "ask for counts, or leave RAP out"
         )
-
-
-def _counts(factor: Factor) -> bool:
-    """Return whether all entries are 0 or 1."""
-    if factor.zero_one:
-        return True
-    whole = np.issubdtype(factor.dtype, np.integer) and factor.max_abs() <= 1
-    return whole and int(factor.column_norms(1).sum()) == int(factor.row_sums.sum())
 
 
 def _check_size(workload: Workload, settings: RapSettings) -> None:

@@ -118,7 +118,7 @@ def _every_value(table: Table, estimates: Floats) -> tuple[Subset, Floats]:
     """Return a table as counts of every value of its attributes; over () where it is not that."""
     subset: list[int] = []
     counts = estimates.reshape(table.shape)
-    if table.where or table.threshold < len(table.axes):
+    if table.where or table.threshold < len(table.axes) or table.summed is not None:
         return (), np.zeros(())
     for i, predicates in table.axes:
         values = _values(predicates, np.moveaxis(counts, len(subset), 0))

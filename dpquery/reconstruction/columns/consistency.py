@@ -57,6 +57,8 @@ class QueryStructure:
 
 def query_structure(table: Table) -> QueryStructure:
     """Return how the queries of a table overlap."""
+    if table.summed is not None:
+        return QueryStructure("overlapping", reason="its queries are sums, not counts")
     if table.threshold < len(table.axes):
         return QueryStructure(
             "overlapping", reason="a record can be counted by several of its queries"
@@ -76,6 +78,13 @@ def query_structure(table: Table) -> QueryStructure:
     (axis,) = special
     predicates = table.axes[axis][1]
     return QueryStructure(kinds[axis], axis, _whole(predicates))
+
+
+def below_zero(table: Table) -> str:
+    """Return why true answers may be negative; nothing where none can be."""
+    if table.summed is None or min(table.summed.values) >= 0:
+        return ""
+    return "its sums may be negative"
 
 
 def query_kind(predicates: PredicateSet) -> QueryKind:

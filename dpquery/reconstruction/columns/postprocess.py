@@ -15,7 +15,7 @@ import numpy as np
 
 from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.exceptions import SpecError
-from dpquery.reconstruction.columns.consistency import QueryStructure, query_structure
+from dpquery.reconstruction.columns.consistency import QueryStructure, below_zero, query_structure
 from dpquery.reconstruction.columns.simplex import (
     onto_chain,
     onto_simplex,
@@ -114,6 +114,8 @@ def _values(
     answers: TableAnswers, column: ExtraColumn, model: Floats | None
 ) -> Floats | Ints | None:
     match column.name:
+        case "nonnegative" | "thresholded" if below_zero(answers.table):
+            return None
         case "nonnegative":
             return np.maximum(answers.estimate, 0.0)
         case "consistent":

@@ -27,9 +27,10 @@ from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.measurement.noise.library_versions import versions
 from dpquery.plan_file.plan import read_plan_file
 from dpquery.releases.folder.write import check_target
+from dpquery.releases.manifest.item_facts import item_facts
 from dpquery.releases.manifest.manifest_input import read_manifest
-from dpquery.releases.manifest.release_json import PLAN_FILE, AnsweredFacts, Manifest, item_facts
-from dpquery.spec.model import Item, PublicationRules, Table
+from dpquery.releases.manifest.release_json import PLAN_FILE, AnsweredFacts, Manifest
+from dpquery.spec.model import Item, PublicationRules, Spec, SummedValues, Table
 from dpquery.spec.predicates import (
     AllRangesSet,
     GroupSet,
@@ -74,7 +75,7 @@ def read_answerable(directory: Path) -> tuple[Manifest, bytes]:
 
 def answers_manifest(
     of: Manifest,
-    items: Sequence[Item],
+    questions: Spec,
     *,
     level: float,
     rmse: float | None,
@@ -85,7 +86,7 @@ def answers_manifest(
 
     Args:
         of: the release that was asked.
-        items: the questions.
+        questions: the release's spec, with the questions for its workload.
         level: of the noise intervals.
         rmse: root mean square standard error of all answers; None where errors are not known.
         max_std_error: the largest of them.
@@ -106,9 +107,9 @@ def answers_manifest(
             bound_kind="",
             ratio=None,
         ),
-        key=answers_key(of, items),
+        key=answers_key(of, questions.items),
         level=level,
-        items=item_facts(items, labelled_tables=MAX_LABELLED_TABLES),
+        items=item_facts(questions, labelled_tables=MAX_LABELLED_TABLES),
         error_by_epsilon=tuple(
             (epsilon, rmse_at * ratio) for epsilon, rmse_at in of.error_by_epsilon if errors_known
         ),
@@ -171,7 +172,13 @@ def _table(table: Table) -> str:
             for i, predicates in table.where
         ),
         at_least=write_optional(None if at_least is None else write_number(at_least)),
+        **({} if table.summed is None else {"summed": _summed(table.summed)}),
     )
+
+
+def _summed(summed: SummedValues) -> str:
+    attribute, values = write_number(summed.attribute), write_numbers(summed.values)
+    return write_record("SummedValues", attribute=attribute, values=values)
 
 
 def _predicates(predicates: PredicateSet) -> str:

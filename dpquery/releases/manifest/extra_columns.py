@@ -5,7 +5,7 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from dpquery.reconstruction.columns import graphical_model
-from dpquery.reconstruction.columns.consistency import query_structure
+from dpquery.reconstruction.columns.consistency import below_zero, query_structure
 from dpquery.reconstruction.columns.postprocess import ExtraColumn
 from dpquery.releases.manifest.release_json import ColumnFacts, EmptyFacts, Manifest
 from dpquery.spec.model import Item, Spec
@@ -40,16 +40,20 @@ def with_extra(manifest: Manifest, spec: Spec, columns: Sequence[ExtraColumn]) -
 
 
 def _facts(column: ExtraColumn, spec: Spec) -> ColumnFacts:
-    if column.name not in ("consistent", "integer"):
-        return ColumnFacts(column.name, column.text, column.meaning, ())
-    reasons = ((item.name, _reason(item)) for item in spec.items)
+    reasons = ((item.name, _reason(item, column)) for item in spec.items)
     empty = tuple(EmptyFacts(name, reason) for name, reason in reasons if reason)
     return ColumnFacts(column.name, column.text, column.meaning, empty)
 
 
-def _reason(item: Item) -> str:
-    """Return why some tables of an item have no consistent answers; empty where all have them."""
-    reasons = (query_structure(table).reason for table in item.tables)
+def _reason(item: Item, column: ExtraColumn) -> str:
+    """Return why a column is empty in some tables of an item; nothing where it is in none."""
+    match column.name:
+        case "consistent" | "integer":
+            reasons = (query_structure(table).reason for table in item.tables)
+        case "nonnegative" | "thresholded":
+            reasons = (below_zero(table) for table in item.tables)
+        case "graphical":
+            return ""
     return next(filter(None, reasons), "")
 
 

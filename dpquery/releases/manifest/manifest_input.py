@@ -106,6 +106,8 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, bool]]:
         all(_rules_are_believable(item.published) for item in manifest.items),
     )
     yield "number of queries", all(item.queries > 0 for item in manifest.items)
+    sums = [item.summed for item in manifest.items if item.summed is not None]
+    yield "largest value of a sum", all(summed.largest >= 1 for summed in sums)
     yield "figure", min(_above_zero(manifest)) >= LEAST_FIGURE
     yield "run of RAP", manifest.rap is None or _run_is_believable(manifest.rap)
 

@@ -13,9 +13,10 @@ from dpquery.measurement.accounting import UNIT, Guarantee, units_text
 from dpquery.measurement.ledger.published_releases import MANIFEST_FILE
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.noise.library_versions import versions
+from dpquery.releases.manifest.item_facts import ItemFacts, item_facts
 from dpquery.releases.manifest.rap_facts import RapFacts
 from dpquery.spec.domain import Domain
-from dpquery.spec.model import Item, Privacy, PublicationRules, Spec
+from dpquery.spec.model import Privacy, Spec
 from dpquery.strategy.noise_kinds import Law, Noise
 from dpquery.version import __version__
 
@@ -163,44 +164,6 @@ class LedgerFacts:
     seq: int
     head: str
     parent: str | None = None
-
-
-@dataclass(frozen=True)
-class ItemFacts:
-    """One item of the release, and the file of its answers.
-
-    Attributes:
-        name: the item's.
-        file: of its answers.
-        queries: number of its rows.
-        description: what the table shows, for its readers.
-        published: rules of the column `published`; None, and left out, where there is none.
-        numbered: whether rows say by numbers what they count, and two more files what these mean;
-            left out of the file where they say it in words.
-    """
-
-    name: str
-    file: str
-    queries: int
-    description: str
-    published: PublicationRules | None = None
-    numbered: bool = False
-
-    @property
-    def tables_file(self) -> str:
-        """The file that says which attributes each numbered table has."""
-        return f"{self.name}.tables.parquet"
-
-    @property
-    def labels_file(self) -> str:
-        """The file that says how the values on these attributes are called."""
-        return f"{self.name}.labels.parquet"
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """All its files."""
-        more = (self.tables_file, self.labels_file) if self.numbered else ()
-        return (self.file, *more)
 
 
 @dataclass(frozen=True)
@@ -361,26 +324,11 @@ def manifest_of(
         key=key,
         ledger=ledger,
         level=level,
-        items=item_facts(spec.items, labelled_tables=labelled_tables),
+        items=item_facts(spec, labelled_tables=labelled_tables),
         error_by_epsilon=tuple((float(epsilon), float(rmse)) for epsilon, rmse in error_by_epsilon),
         measurements=measurements,
         rap=rap,
         counted=None if spec.first_edition else counted_facts(spec.domain),
-    )
-
-
-def item_facts(items: Sequence[Item], *, labelled_tables: int | None) -> tuple[ItemFacts, ...]:
-    """Return the items with their files; those of more tables than that are numbered."""
-    return tuple(
-        ItemFacts(
-            item.name,
-            f"{item.name}.parquet",
-            item.size,
-            item.description,
-            item.publish,
-            numbered=labelled_tables is not None and len(item.tables) > labelled_tables,
-        )
-        for item in items
     )
 
 
@@ -428,10 +376,9 @@ def manifest_text(manifest: Manifest) -> str:
         if not content[name]:
             del content[name]  # only a release that it says something of names it
     for item in content["items"]:
-        if item["published"] is None:
-            del item["published"]
-        if not item["numbered"]:
-            del item["numbered"]
+        for name in ("published", "summed", "numbered"):
+            if not item[name]:
+                del item[name]
     if manifest.guarantee.mu is None:
         del content["guarantee"]["mu"]
     if manifest.counted is not None and not manifest.counted.rows:

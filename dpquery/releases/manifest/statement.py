@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from dpquery.releases.formatting import count, figure, power, rows_counted, without_controls
 from dpquery.releases.manifest.extra_columns import extra_lines
+from dpquery.releases.manifest.item_facts import ItemFacts, over_units
 from dpquery.releases.manifest.numbered_items import numbered_file_lines, numbered_lines
 from dpquery.releases.manifest.publication import published_lines
 from dpquery.releases.manifest.rap_facts import RapFacts, SimulatedFacts
@@ -14,7 +15,6 @@ from dpquery.releases.manifest.release_json import (
     RAP,
     RELAXED_ROWS_FILE,
     GuaranteeFacts,
-    ItemFacts,
     Manifest,
     PrivacyFacts,
 )
@@ -398,7 +398,7 @@ def _in_counts(manifest: Manifest) -> str:
         return ""
     return (
         f"In counts, the standard errors of the answers are {figure(strategy.rmse)} (root mean "
-        f"square) and {figure(strategy.max_std_error)} at most. "
+        f"square) and {figure(strategy.max_std_error)} at most{over_units(manifest.items)}. "
     )
 
 
@@ -425,7 +425,8 @@ def _source_lines(manifest: Manifest) -> list[str]:
 
 def _file_line(item: ItemFacts) -> str:
     description = f". {_one_line(item.description)}" if item.description else ""
-    return f"- `{item.file}`: {count(item.queries, 'answer')}{description}"
+    summed = "" if item.summed is None else f". They are {_one_line(item.summed.words)}"
+    return f"- `{item.file}`: {count(item.queries, 'answer')}{summed}{description}"
 
 
 def _sensitivity(manifest: Manifest) -> str:

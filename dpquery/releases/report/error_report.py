@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 from dpquery.exceptions import SpecError
 from dpquery.releases.formatting import count, figure, html_table, percent, within
 from dpquery.releases.manifest.extra_columns import extra_note
+from dpquery.releases.manifest.item_facts import ItemFacts, SummedFacts, over_units
 from dpquery.releases.manifest.manifest_input import read_manifest
-from dpquery.releases.manifest.release_json import ERRORS_FILE, ItemFacts, Manifest
+from dpquery.releases.manifest.release_json import ERRORS_FILE, Manifest
 from dpquery.releases.manifest.statement import guarantee_line, simulated_words
 from dpquery.releases.report.preview import Preview, preview
 from dpquery.releases.tables.errors import ERRORS_SCHEMA, UNKNOWN_SCHEMA
@@ -52,6 +53,7 @@ class ItemReport:
         flagged_share: share of answers with a flag.
         weight: the item's in the workload.
         preview: its answers, if few.
+        summed: what its answers add up, whose unit its errors have; None where they are counts.
     """
 
     name: str
@@ -65,6 +67,17 @@ class ItemReport:
     flagged_share: float | None
     weight: float
     preview: Preview | None
+    summed: SummedFacts | None = None
+
+    @property
+    def title(self) -> str:
+        """The name, and what the answers add up where they are no counts."""
+        return self.name if self.summed is None else f"{self.name} (sum of {self.summed.of})"
+
+    @property
+    def unit(self) -> int:
+        """The most that one record changes an answer: 1 for counts."""
+        return 1 if self.summed is None else self.summed.largest
 
     @property
     def grade(self) -> str:
@@ -107,8 +120,8 @@ class Report:
 
     @property
     def rmse(self) -> float | None:
-        """Root mean square standard error of all answers; None where some have none."""
-        errors = [(item.queries, item.rmse) for item in self.items if item.rmse is not None]
+        """Root mean square standard error of all answers, in units; None where some have none."""
+        errors = [(i.queries, i.rmse / i.unit) for i in self.items if i.rmse is not None]
         if len(errors) < len(self.items):
             return None
         squares = math.fsum(queries * rmse**2 for queries, rmse in errors)
@@ -128,7 +141,8 @@ class Report:
         import pandas as pd
 
         rows = [{**vars(item), "grade": item.grade} for item in self.items]
-        return pd.DataFrame(rows).drop(columns=["preview"]).rename(columns={"name": "item"})
+        frame = pd.DataFrame(rows).drop(columns=["preview", "summed"])
+        return frame.rename(columns={"name": "item"})
 
     def _repr_html_(self) -> str:
         """Return the table of items with the guarantee and the gist, for notebooks."""
@@ -183,6 +197,7 @@ def _item(directory: Path, facts: ItemFacts, row: dict[str, float | None]) -> It
         name=facts.name,
         description=facts.description,
         preview=None if facts.numbered else preview(path, labels),
+        summed=facts.summed,
         **row,  # type: ignore[arg-type]  # the schema of errors.parquet has just been checked
     )
 
@@ -201,8 +216,9 @@ def to_json(report: Report) -> dict[str, ReportJson]:
     manifest = report.manifest
     items: list[ReportJson] = []
     for item in report.items:
-        figures = {name: value for name, value in vars(item).items() if name != "preview"}
-        items.append({**figures, "grade": item.grade, "verdict": item.verdict})
+        figures = {k: value for k, value in vars(item).items() if k not in ("preview", "summed")}
+        summed = {} if item.summed is None else {"summed": asdict(item.summed)}
+        items.append({**figures, **summed, "grade": item.grade, "verdict": item.verdict})
     return {
         "dataset": asdict(manifest.dataset),
         "privacy": {**manifest.privacy.content()},
@@ -220,7 +236,7 @@ def to_json(report: Report) -> dict[str, ReportJson]:
 
 def to_rows(report: Report) -> list[tuple[str, ...]]:
     """Return the table of items as text, one row an item under the report's columns."""
-    return [(item.name, f"{item.queries:,}", *_cells(item), item.verdict) for item in report.items]
+    return [(item.title, f"{item.queries:,}", *_cells(item), item.verdict) for item in report.items]
 
 
 def _cells(item: ItemReport) -> tuple[str, ...]:
@@ -254,7 +270,7 @@ def worth(report: Report) -> str:
     if report.manifest.rap is not None:
         return f"answers are biased and have no error bars; {simulated_words(report.manifest.rap)}"
     return (
-        f"root mean square error {figure(report.rmse or 0.0)}; "
+        f"root mean square error {figure(report.rmse or 0.0)}{over_units(report.manifest.items)}; "
         f"{percent(report.flagged_share or 0.0)} of all answers are flagged; "
         f"{optimality(report.manifest)}"
     )

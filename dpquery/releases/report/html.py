@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dpquery.releases.formatting import count, figure, percent, power, without_controls
 from dpquery.releases.manifest.extra_columns import extra_note
+from dpquery.releases.manifest.item_facts import over_units
 from dpquery.releases.manifest.release_json import Manifest
 from dpquery.releases.manifest.statement import (
     BIASED,
@@ -33,7 +34,8 @@ GLOSSARY = (
     ),
     (
         "RMS error",
-        "The root mean square of the standard errors of all answers of an item, in counts.",
+        "The root mean square of the standard errors of all answers of an item, in counts, or in "
+        "the unit of what it adds up.",
     ),
     (
         "Noise interval",
@@ -150,8 +152,9 @@ def _worth_tiles(report: Report) -> list[tuple[str, ...]]:
             main = f"<b>{figure(rap.simulated.rmse)}</b>"
             tiles.append((f"Simulated {rmse_name(rap.simulated)}", main, "counts, on other data"))
         return [*tiles, ("Strategy", name, "biased; fitted to noisy counts")]
+    units = over_units(report.manifest.items)
     return [
-        ("RMS error", f"<b>{figure(report.rmse)}</b>", "counts, over all answers"),
+        ("RMS error", f"<b>{figure(report.rmse)}</b>", f"counts, over all answers{units}"),
         ("Flagged", f"<b>{percent(report.flagged_share)}</b>", "of all answers"),
         (
             "Strategy",
@@ -170,12 +173,14 @@ def _error_charts(report: Report) -> str:
         biased = escape(BIASED.replace("**", ""))
         return f"<p>{biased}</p><p>{escape(_sentence(simulated_words(report.manifest.rap)))}</p>"
     noise = bars(
-        [(item.name, item.rmse) for item in report.items if item.rmse is not None],
-        title="RMS error by item, in counts",
+        [(item.title, item.rmse) for item in report.items if item.rmse is not None],
+        title=f"RMS error by item, {_in_units(report)}",
         text=figure,
         marks=(),
     )
-    medians = [(i.name, i.median_rel_error) for i in report.items if i.median_rel_error is not None]
+    medians = [
+        (i.title, i.median_rel_error) for i in report.items if i.median_rel_error is not None
+    ]
     worth = bars(
         [(name, error) for name, error in medians],
         title="Median relative error by item",
@@ -183,9 +188,14 @@ def _error_charts(report: Report) -> str:
         marks=(NOISY, VERY_NOISY),
     )
     note = "Lines at 30 % and 50 %: from there on an answer is flagged noisy, very noisy."
-    left = _figure("Noise: RMS error by item, in counts", noise)
+    left = _figure(f"Noise: RMS error by item, {_in_units(report)}", noise)
     right = _figure("Worth: median relative error by item", worth, note) if medians else ""
     return f'<div class="pair">{left}{right}</div>'
+
+
+def _in_units(report: Report) -> str:
+    sums = any(item.summed is not None for item in report.items)
+    return "in counts or the unit of its sums" if sums else "in counts"
 
 
 def _table(report: Report) -> str:
@@ -226,18 +236,20 @@ def _preview(item: ItemReport, level: str) -> str:
         return ""
     has_errors = item.flagged_share is not None
     intervals = f"with {level} noise intervals" if has_errors else "without error bars"
-    title = f"{item.name}: estimates {intervals}"
+    title = f"{item.title}: estimates {intervals}"
     if answers.axis:
         drawing = lines(answers.series, axis=answers.axis, title=title, dates=answers.dates)
     else:
         drawing = whiskers(answers.series[0].points, title=title)
-    caption = f"{item.name}. {item.description}" if item.description else item.name
+    caption = f"{item.title}. {item.description}" if item.description else item.title
     note = f"{_sentence(intervals)[:-1]}; {item.verdict}." if has_errors else _sentence(intervals)
     if answers.query:
         how_many = (
             f"{answers.query} the" if answers.query == "any of" else f"at least {answers.query}"
         )
         note += f" Counted are records that meet {how_many} conditions."
+    if item.summed is not None:
+        note += f" {_sentence(item.summed.words)}"
     return _figure(caption, drawing, note)
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from dpquery.arrays import Ints
 from dpquery.limits import MAX_TABLE_QUERIES
-from dpquery.releases.manifest.release_json import ItemFacts
+from dpquery.releases.manifest.item_facts import ItemFacts
 from dpquery.releases.tables.errors import FLAGS, NO_ERROR_BARS, flags, relative_errors
 from dpquery.releases.tables.label_columns import encoded, masked
 from dpquery.releases.tables.long_table import AXES_SCHEMA, LABELS_SCHEMA, NUMBERED

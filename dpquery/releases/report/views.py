@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpquery.exceptions import SpecError
+from dpquery.releases.manifest.item_facts import ItemFacts
 from dpquery.releases.manifest.manifest_input import read_manifest
-from dpquery.releases.manifest.release_json import ERRORS_FILE, ItemFacts, Manifest
+from dpquery.releases.manifest.release_json import ERRORS_FILE, Manifest
 from dpquery.releases.report.numbered import labelled_tables
 from dpquery.spec.problems import quoted, suggestion
 from dpquery.untrusted.parquet import UNREADABLE, opened

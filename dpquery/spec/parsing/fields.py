@@ -13,7 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Literal, get_args
 
-from dpquery.limits import MAX_PERSON_ROWS
+from dpquery.limits import MAX_PERSON_ROWS, MAX_SUMMED_VALUE
 from dpquery.spec.calendar import PERIOD_KINDS, PeriodKind
 from dpquery.spec.domain import Boolean, Other
 from dpquery.spec.model import Accounting, Keep, Neighbours
@@ -81,6 +81,11 @@ _OVER = replace(NAME_LIST, what="the attributes to combine")
 _ENTRIES = Unread(ListOf("values", ref("entry")).schema)
 _WIDTH = Whole("the width", low=1)
 _WAYS = Whole("the number of attributes in a marginal", low=0)
+_SUMMED = Whole("the value that a record adds", low=-MAX_SUMMED_VALUE, high=MAX_SUMMED_VALUE,
+    refusal=f"{{value}} is too large to add up exactly; the limit is {MAX_SUMMED_VALUE:,} either "
+    "way: write all values in a larger unit, such as thousands")
+SUMMED_LIST = ListOf("the values to add up", _SUMMED)
+SUMMED_BY_NAME = ByName("the values to add up, a list or value: number", _SUMMED, key="value")
 TARGET_OF_EACH = ByName("`all`, or a target for each attribute in `of`", ref("condition"))
 
 
@@ -336,6 +341,21 @@ class ThresholdFields(Fields, what="a threshold"):
         "Sets whose table has more cells are not drawn.", "5000").without(*_LISTED)
 
 
+class SumFields(Fields, what="a sum"):
+    """A whole number of every record, added up."""
+
+    of = Field(ref("name"),
+        "The attribute to add up: of a range the numbers themselves. A text that is not declared, "
+        "an empty one too, adds 0, or what `value` says of `other`.", "hours")
+    by = defaulted(ByName("what to add up by, attributes with predicate sets", ref("set")), (),
+        "A sum for every combination of what is asked of each attribute; one sum in all unless "
+        "given.", "{sex: identity, region: identity+total}")
+    value = optional(either(SUMMED_LIST, SUMMED_BY_NAME),
+        "What every value adds, 0 where it adds nothing: numbers in order, or value: number. Bins "
+        "go by the edge where they begin. Not needed for a range.",
+        "{none: 0, some: 1, many: 5}")
+
+
 class PersonRowsFields(Fields, what="rows_per_person"):
     """How many persons have 1, 2, ... rows, from which max_rows is chosen next time."""
 
@@ -365,6 +385,8 @@ class PartFields(Fields, what="a part of a union", choice="an item"):
         "Records that meet at least one of the predicates.", "{sex: {is: Male}, age: {width: 5}}")
     threshold = choice(ThresholdFields,
         "Records that meet at least r of the targets.", "{r: 2, of: [employed, sex, disabled]}")
+    sum_ = choice(SumFields, "A value of the records, added up; errors are in its unit.",
+        "{of: hours, by: {sex: identity}}")
     rows_per_person = choice(PersonRowsFields,
         "How many persons have 1, 2, ... rows, those beyond max_rows too; for a unit of persons. "
         "`where` looks at one row of each person, any of those counted.", "{up_to: 20}")
@@ -401,7 +423,8 @@ class ItemFields(PartFields, what="a workload item", choice="an item"):
         "What the table shows, for its readers.", "Every year of age by sex")
     weight = defaulted(Real("a weight", above=0,
             refusal="the weight {given} is not above 0; leave out what weighs nothing"), 1.0,
-        "How much its squared error counts in the plan.", "2")
+        "How much its squared error counts in the plan. Errors of a sum are taken over its largest "
+        "value, so that it counts as a table of counts does.", "2")
     publish = optional(PublishFields, "Instead of the spec's `publish`, for this item.",
         "{round_to: 10}")
 
@@ -509,6 +532,7 @@ MAPPINGS: dict[str, type[Fields]] = {
     "marginals": MarginalFields,
     "ranges": RangeFields,
     "threshold": ThresholdFields,
+    "sum": SumFields,
     "rows_per_person": PersonRowsFields,
     "distribution": GeometricFields,
     "questions": QuestionFields,

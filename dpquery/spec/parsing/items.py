@@ -13,10 +13,11 @@ from dpquery.spec.parsing.predicate_sets import read_ranges
 from dpquery.spec.parsing.rows_per_person import row_number_sets
 from dpquery.spec.parsing.scope import Scope, Sets
 from dpquery.spec.parsing.sections import publication_rules
+from dpquery.spec.parsing.sums import read_sum
 from dpquery.spec.parsing.table_limits import limit_tables, table
 from dpquery.spec.parsing.thresholds import read_threshold
 from dpquery.spec.parsing.yaml_nodes import Node
-from dpquery.spec.predicates import IdentitySet, PredicateSet, TotalSet
+from dpquery.spec.predicates import IdentitySet, PredicateSet
 from dpquery.spec.problems import UnreadableError, quoted
 
 
@@ -84,6 +85,8 @@ def _tables(given: PartFields, scope: Scope, outer: Sets) -> list[Table]:
         case "any_of":
             axes = scope.sets(given.any_of, fixed=where, read=scope.read_choosing)
             return [table(given.node("any_of"), axes, where, at_least=1)]
+        case "sum":
+            return [read_sum(given.sum_, scope, where)]
         case "rows_per_person":
             return [table(given.node(), row_number_sets(given, scope), where)]
         case _:
@@ -91,11 +94,7 @@ def _tables(given: PartFields, scope: Scope, outer: Sets) -> list[Table]:
 
 
 def _product(given: PartFields, scope: Scope, where: Sets) -> Table:
-    axes = scope.sets(given.product, fixed=where, read=scope.read_set)
-    varied: Sets = {
-        i: predicates for i, predicates in axes.items() if not isinstance(predicates, TotalSet)
-    }
-    return table(given.node("product"), varied, where)
+    return table(given.node("product"), scope.varied(given.product, fixed=where), where)
 
 
 def _ranges(given: PartFields, scope: Scope, where: Sets) -> Table:
@@ -112,6 +111,11 @@ def _union(parts: Iterable[Node], scope: Scope, where: Sets) -> list[Table]:
         with scope.problems.collected():
             more = _tables(PartFields.read(part, scope.problems), scope, where)
             limit_tables(len(tables) + len(more), part)
+            if tables and more and more[0].summed != tables[0].summed:
+                raise part.mistake(
+                    "an item has one unit: its parts all count records, or all add up the same "
+                    "values; write this part as an item of its own"
+                )
             tables += more
     return tables
 

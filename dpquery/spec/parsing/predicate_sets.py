@@ -332,6 +332,15 @@ def _date_code(node: Node, name: str, dates: Dates, problems: Problems, *, upper
     return code
 
 
+def declared_codes(node: TextNode, attribute: Attribute, problems: Problems) -> tuple[int, int]:
+    """Return the first and the last code of one declared value; bins are named by lower edge."""
+    column = _only_column(attribute)
+    if not isinstance(column.kind, Bins):
+        return _codes(node, column, problems)
+    code = _edge(node, column, column.kind.edges[:-1], problems)
+    return code, code
+
+
 def _is_other(node: Node, column: Column) -> bool:
     """Return whether a node names what is not declared; a mistake where that has no value."""
     if not isinstance(node, TextNode) or node.text.strip() != "other":

@@ -74,6 +74,11 @@ class Scope:
                 sets[index] = read(value, attribute)
         return sets
 
+    def varied(self, entries: Iterable[tuple[TextNode, Node]], *, fixed: Collection[int]) -> Sets:
+        """Return the predicate sets of a mapping but for totals, which ask nothing of records."""
+        sets = self.sets(entries, fixed=fixed, read=self.read_set)
+        return {i: asked for i, asked in sets.items() if not isinstance(asked, TotalSet)}
+
     def _free(
         self, node: Node, *, taken: Collection[int], fixed: Collection[int]
     ) -> tuple[int, Attribute]:

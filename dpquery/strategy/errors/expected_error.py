@@ -38,6 +38,9 @@ class BlockError:
 class ExpectedError:
     """Standard errors of a strategy at unit noise for sensitivity one.
 
+    Figures over all queries take the errors of sums over their unit, which is the largest value
+    that a record adds; those of blocks are as they are.
+
     Attributes:
         rmse: root mean square over all queries, each counted once.
         weighted_rmse: the same with each query's weight: what selection minimises.
@@ -92,25 +95,26 @@ def expected_error(
         change: what one record does between neighbours.
     """
     errors = block_errors(strategy, workload, change)
-    total = sum(error.total_squared for error in errors)
+    measured_in = list(zip(errors, workload.units, strict=True))
+    total = sum(error.total_squared / unit**2 for error, unit in measured_in)
     pairs = list(zip(workload.weights, errors, strict=True))
     weighted = sum(weight * error.total_squared for weight, error in pairs)
     return ExpectedError(
         rmse=math.sqrt(total / workload.shape[0]),
         weighted_rmse=math.sqrt(weighted / weighted_queries(workload)),
-        max_std_error=max(error.max_std_error for error in errors),
+        max_std_error=max(error.max_std_error / unit for error, unit in measured_in),
         max_between=(
-            max(error.max_between[0] for error in errors),
-            max(error.max_between[1] for error in errors),
+            max(error.max_between[0] / unit for error, unit in measured_in),
+            max(error.max_between[1] / unit for error, unit in measured_in),
         ),
         blocks=tuple(errors),
     )
 
 
 def weighted_queries(workload: Workload) -> float:
-    """Return the sum of the weights of all queries."""
-    pairs = zip(workload.weights, workload.blocks, strict=True)
-    return sum(weight * block.queries for weight, block in pairs)
+    """Return the sum of the weights of all queries, in units of the errors that they weigh."""
+    triples = zip(workload.weights, workload.blocks, workload.units, strict=True)
+    return sum(weight * block.queries * unit**2 for weight, block, unit in triples)
 
 
 def largest_of(terms: RowSums) -> float:

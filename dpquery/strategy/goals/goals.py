@@ -34,8 +34,11 @@ Goal = tuple[Limit, ...]
 
 
 def largest_standard_error(workload: Workload) -> Goal:
-    """Return the goal whose score is the largest standard error of a whole workload."""
-    return (Limit("sd", tuple(range(len(workload.blocks)))),)
+    """Return the goal whose score is the largest standard error of a whole workload, in units."""
+    places: dict[int, list[int]] = {}
+    for k, unit in enumerate(workload.units):
+        places.setdefault(unit, []).append(k)
+    return tuple(Limit("sd", tuple(blocks), float(unit)) for unit, blocks in places.items())
 
 
 def reached_figure(limit: Limit, error: ExpectedError, workload: Workload) -> float:

@@ -9,6 +9,7 @@ from dpquery.operators.factors import ROW_CHUNK, Factor, PIdentity
 from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.merged import Spread
 from dpquery.operators.trees import Tree
+from dpquery.operators.valued import Valued
 
 _HALF_BITS = 31
 _HALF = (1 << _HALF_BITS) - 1
@@ -39,6 +40,9 @@ def factor_norms(factor: Factor, power: int) -> list[int]:
     if isinstance(factor, Spread):
         norms = factor_norms(factor.inner, power)
         return norms if len(norms) == 1 else [norms[code] for code in factor.classes.tolist()]
+    if isinstance(factor, Valued):
+        norms = factor_norms(factor.inner, power)
+        return [abs(v) ** power * n for v, n in zip(factor.values.tolist(), norms, strict=True)]
     if isinstance(factor, Hierarchy):
         return [sum(weight**power for weight in factor.weights)]
     if isinstance(factor, Tree):

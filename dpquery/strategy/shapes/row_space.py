@@ -21,7 +21,8 @@ from dpquery.strategy.algebra.row_sums import RowTerms
 from dpquery.strategy.algebra.threshold_powers import mixed_powers
 
 MAX_FACTOR_ENTRIES = 1 << 22  # entries of a factor that is written out
-_TOLERANCE = 1e-7  # of the combination of 0/1 rows that is to give a 0/1 row
+_TOLERANCE = 1e-7  # of the combination of rows that is to give a row, over its largest entry
+_MOST_TOLERANCE = 1e-2  # whole numbers that differ are told apart, however large the others are
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +178,9 @@ def _shortest(measured: Factor, wanted: Factor | None, *, needs_total: bool) -> 
     total = np.ones((1, n))
     Q = total if wanted is None else np.concatenate([wanted.dense().astype(np.float64), total])
     C = Q @ _plus(measured)
-    wrong = np.abs(C @ measured.dense() - Q).max(axis=1, initial=0.0) > _TOLERANCE
+    largest = np.maximum(np.abs(Q).max(axis=1, initial=0.0), 1.0)
+    tolerance = np.minimum(_TOLERANCE * largest, _MOST_TOLERANCE)
+    wrong = np.abs(C @ measured.dense() - Q).max(axis=1, initial=0.0) > tolerance
     return None if wrong[:-1].any() or (needs_total and wrong[-1]) else np.asarray(C)
 
 

@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from dpquery.arrays import Floats, Ints
-from dpquery.operators.factors import ROW_CHUNK, Factor, Identity
+from dpquery.operators.factors import ROW_CHUNK, Factor, Identity, counts_records
 from dpquery.operators.inverses import inverse_array, inverse_gram, least_squares
 
 REFINED = 2  # steps in which (A'A)^-1 1 is refined
@@ -132,7 +132,9 @@ class CellSplit(UniformSplit):
         return np.asarray((answers - answers.mean(axis=0, keepdims=True)) / self.n)
 
     def moments(self, queries: Factor, order: int) -> Floats:
-        """The same in closed form, for queries that are 0 or 1."""
+        """The same, in closed form for queries that are 0 or 1."""
+        if not counts_records(queries):
+            return self._moments_of_any(queries, order)
         s, n = queries.row_sums.astype(np.float64), self.n
         mean = s / n
         sums = [
@@ -142,7 +144,11 @@ class CellSplit(UniformSplit):
         return np.array(sums) / float(n) ** order
 
     def patterns(self, queries: Factor) -> "Patterns":
-        """Queries of one size are one kind; a class is in such a query or it is not."""
+        """Counts of one size are one kind; a class is in such a query or it is not."""
+        if not counts_records(queries):
+            levels = self.levels(queries)
+            remainders = (queries.dense() - levels[:, None]) / self.n
+            return _each_a_pattern(levels, remainders, self.reading)
         sizes, kinds = np.unique(queries.row_sums, return_inverse=True)
         means = sizes / self.n
         return Patterns(
@@ -152,6 +158,23 @@ class CellSplit(UniformSplit):
             reading=np.full(2, 1 / self.n),
             numbers=np.stack([sizes, self.n - sizes], axis=1).astype(np.float64),
         )
+
+    def _moments_of_any(self, queries: Factor, order: int) -> Floats:
+        """Return the moments of queries with any entries, some rows or columns at a time."""
+        levels, (m, n) = self.levels(queries), queries.shape
+        total, step = np.zeros((order + 1, m)), max(1, ROW_CHUNK // max(m, n))
+        for start in range(0, min(m, n), step):
+            width = min(step, min(m, n) - start)
+            if m <= n:
+                rows = slice(start, start + width)
+                entries = queries.rmatmat(np.eye(m, width, -start)).T
+            else:
+                rows = slice(0, m)
+                entries = queries.matmat(np.eye(n, width, -start))
+            centred = entries - levels[rows, None]
+            for c in range(order + 1):
+                total[c, rows] += (centred**c).sum(axis=1)
+        return total * levels ** np.arange(order, -1, -1)[:, None] / float(n) ** order
 
 
 class DenseFactorSplit(DenseSplit):
@@ -202,13 +225,18 @@ class DenseFactorSplit(DenseSplit):
 
     def patterns(self, queries: Factor) -> "Patterns":
         remainders = queries.matmat(self._recovery)
-        return Patterns(
-            kinds=np.arange(len(remainders)),
-            levels=self.levels(queries),
-            remainders=remainders,
-            reading=self.reading,
-            numbers=np.ones((1, len(self.reading))),
-        )
+        return _each_a_pattern(self.levels(queries), remainders, self.reading)
+
+
+def _each_a_pattern(levels: Floats, remainders: Floats, reading: Floats) -> Patterns:
+    """Return every query as a pattern of its own, over every row of the measured factor."""
+    return Patterns(
+        kinds=np.arange(len(remainders)),
+        levels=levels,
+        remainders=remainders,
+        reading=reading,
+        numbers=np.ones((1, len(reading))),
+    )
 
 
 def split_by(factor: Factor) -> FactorSplit:
