@@ -51,7 +51,16 @@ from dpquery.spec.domain import (
     Domain,
     Integers,
 )
-from dpquery.spec.model import Dataset, FileFormat, Item, Privacy, Spec, SummedValues, Table
+from dpquery.spec.model import (
+    Dataset,
+    FileFormat,
+    Item,
+    Privacy,
+    PublicationRules,
+    Spec,
+    SummedValues,
+    Table,
+)
 from dpquery.spec.parsing.spec import parse
 from dpquery.spec.predicates import (
     AllRangesSet,
@@ -229,7 +238,15 @@ FACTORS = {
 NEVER_MEASURED = {Weighted}
 # Of all that answers to later questions are named by.
 QUESTIONS = {
-    Item: {"name": "b", "tables": (), "weight": 2.0, "description": "b", "place": "b:1:1"},
+    Item: {
+        "name": "b",
+        "tables": (),
+        "weight": 2.0,
+        "description": "b",
+        "place": "b:1:1",
+        "publish": PublicationRules(below=3),
+    },
+    PublicationRules: {"rel_error": 0.5, "below": 7, "round_to": 9},
     Table: {
         "axes": (),
         "where": ((1, TotalSet(2)),),
@@ -270,6 +287,7 @@ PREDICATES += (IntervalSet(3, ((0, 1),)), GroupSet(3, (("a", (0, 1)),)))
 PREDICATES += (StackedSet(3, (IdentitySet(3), TotalSet(3))),)
 ITEMS = tuple(Item("a", (Table(((0, predicate),)),)) for predicate in PREDICATES)
 ITEMS += (Item("sum", (Table((), summed=SummedValues(0, (5, 0, -5))),)),)
+ITEMS += (Item("c", (Table(()),), publish=PublicationRules(0.3, 10, 5)),)
 
 
 def parts(value):
