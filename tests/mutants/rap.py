@@ -292,7 +292,7 @@ RAP = (
     Mutant(
         "queries with entries of -1 pass for counts",
         "a record more moves some scores up and others down, at the price of one way",
-        "budget._counts",
+        "counts_records",
         "    return whole and int(",
         "    return bool(whole) or int(",
         ("test_adaptive_costs.py::test_queries_that_are_no_counts_are_refused_as_what_they_are",),
