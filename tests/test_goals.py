@@ -53,9 +53,10 @@ def problem_of(workload, noise="gaussian"):
 def dense_figures(strategy, workload, goal):
     """Every figure of a goal over its target, all variances by a dense pseudo-inverse."""
     A = dense_strategy(strategy.measurements).astype(float)
-    C = np.linalg.pinv(A.T @ A, rcond=1e-12)
     W, _ = dense_workload(workload)
-    variances = np.einsum("ij,jk,ik->i", W, C, W) * squared_sensitivity(strategy)
+    peak = np.abs(A).max()
+    C = W @ np.linalg.pinv(A / peak, rcond=1e-10) / peak  # of A'A the condition would be squared
+    variances = (C**2).sum(axis=1) * squared_sensitivity(strategy)
     ends = np.cumsum([0, *(block.shape[0] for block in workload.blocks)])
     figures = []
     for limit in goal:
