@@ -14,7 +14,7 @@ from dpquery.audit.cases import dense_strategy as audit
 from dpquery.exceptions import SpecError
 from dpquery.operators.blocks import Block, Workload, product
 from dpquery.operators.compile import compile_spec
-from dpquery.operators.factors import Dense, Groups, Identity, Stacked, total
+from dpquery.operators.factors import Dense, Groups, Identity, IdentityRows, Stacked, total
 from dpquery.operators.gram import Mixture, Structured, array_of, gram
 from dpquery.operators.hierarchies import Hierarchy
 from dpquery.operators.inverses import inverse_gram, inverse_trace, least_squares
@@ -405,3 +405,10 @@ def test_products_that_differ_on_two_attributes_have_no_product_bound():
     blocks = (product(shape, {0: Prefix(4)}), product(shape, {1: Prefix(4)}))
     V = gram(Workload(shape, blocks, (1.0, 1.0)))
     assert opt_product(V, noise="gaussian", rng=public_generator(0)).bound == 0
+
+
+def test_codes_that_are_in_no_set_have_no_tree():
+    V = Structured(Mixture(7, 0.5, 0.0), ((2.0, IdentityRows(7, np.array([1, 4]))),))
+    assert NestedSets.of(V) is None
+    selection = opt_0(V, noise="laplace", rng=public_generator(0))
+    assert selection.loss > 0

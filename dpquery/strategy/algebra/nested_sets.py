@@ -36,7 +36,7 @@ class NestedSets:
 
     @classmethod
     def of(cls, V: Matrix) -> Self | None:
-        """Find the sets of a Gram; None where they are not nested, or one has no such form."""
+        """Find the sets of a Gram; None where they cross, all are codes, or one has no such form."""
         if not isinstance(V, Structured) or V.mixture.a < 0 or V.mixture.b < 0:
             return None
         codes, pairs = np.full(V.n, V.mixture.a), []
@@ -54,7 +54,10 @@ class NestedSets:
         if sum(matrix.nnz for _, matrix in pairs) > MOST_ENTRIES:
             return None
         family = _family(pairs, V.n, V.mixture.b)
-        return None if family is None else cls._of_family(codes, *family)
+        if family is None:
+            return None
+        owner, parent, weights = family
+        return cls._of_family(codes, owner, parent, weights) if weights.any() else None
 
     @classmethod
     def _of_family(cls, codes: Floats, owner: Ints, parent: Ints, set_weights: Floats) -> Self:
