@@ -73,6 +73,12 @@ ProxyPath = Annotated[
 RapSearch = Annotated[
     bool, typer.Option("--rap-search", help="Search RAP's rounds and queries on the proxy.")
 ]
+SearchBoth = Annotated[
+    bool,
+    typer.Option(
+        "--search-both", help="Search a kind of noise for long that is far from being taken, too."
+    ),
+]
 ChangeCap = Annotated[
     bool,
     typer.Option(

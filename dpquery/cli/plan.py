@@ -18,6 +18,7 @@ from dpquery.cli.options import (
     PlanMechanismOption,
     ProxyPath,
     RapSearch,
+    SearchBoth,
     Seed,
     Shown,
     SweepList,
@@ -49,6 +50,7 @@ def plan_command(
     mechanism: PlanMechanismOption = MECHANISM_CHOICE,
     proxy: ProxyPath = None,
     rap_search: RapSearch = False,
+    search_both: SearchBoth = False,
     out: Annotated[Path, typer.Option(help="Where the plan goes.")] = Path(PLAN_PATH),
     seed: Seed = DEFAULT_SEED,
     time_limit: TimeLimit = TIME_LIMIT,
@@ -81,6 +83,7 @@ def plan_command(
             mechanism=mechanism,
             proxy=proxy,
             rap_search=rap_search,
+            search_both=search_both,
         )
     _show_plan(report, out, ledger_path(ledger), as_json=as_json)
 

@@ -45,6 +45,7 @@ from dpquery.planning.countable import compile_countable
 from dpquery.planning.counted import SUMS, Counted, by_noise, settled_accounting
 from dpquery.planning.figures import planned, solution_check
 from dpquery.planning.plan_report import PlanReport, Terms, report_of
+from dpquery.planning.rivals import Rivals
 from dpquery.planning.targets import goal_of, parse_sweep, parse_targets
 from dpquery.spec.model import Accounting, Spec
 from dpquery.spec.parsing.spec import load_spec
@@ -73,6 +74,7 @@ def plan(
     mechanism: str = MECHANISM_CHOICE,
     proxy: FilePath | None = None,
     rap_search: bool = False,
+    search_both: bool = False,
 ) -> PlanReport:
     """Choose the best strategy for a spec's workload, register the dataset and write the plan.
 
@@ -95,6 +97,8 @@ def plan(
         mechanism: "linear", "rap", or "auto": the better one, where the spec declares rows.
         proxy: public data to rehearse RAP on: a CSV file, or the folder of a release.
         rap_search: whether RAP's settings are searched on the proxy.
+        search_both: whether a kind of noise is searched for long that is far from being taken at
+            this epsilon; without it, such a one has quick candidates alone.
 
     Returns:
         The plan with its figures in counts; `errors` and `candidates` are data frames.
@@ -118,6 +122,7 @@ def plan(
     stage = stage_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=bool(goals))
     funds = _would_register(ledger, spec, counted, change=change_cap)
     noises, at_epsilon = _noises(spec), shown or Fraction(1)
+    rivals = Rivals(spec, compiled, funds, at_epsilon, at_delta)
     selections = select(
         compiled.workload,
         noises=noises,
@@ -129,6 +134,7 @@ def plan(
         change=record_change(spec),
         items=compiled.items,
         flaw_of=solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta),
+        reach=None if search_both or not at_delta else rivals,
     )
     chosen = tuple(planned(selection, spec, compiled) for selection in selections.values())
     complete = _plan_of(spec, Path(spec_path).name, minimised, goals, seed, chosen)

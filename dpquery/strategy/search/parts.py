@@ -66,7 +66,7 @@ def parts_candidate(problem: Problem) -> Proposal:
         if loss < least:
             least, best = loss, groups
     if best is None:
-        raise UnsupportedWorkloadError("parts planned alone cannot beat what is known already")
+        raise UnsupportedWorkloadError("parts planned alone cannot win")
     return plans.proposal(best)
 
 

@@ -4,15 +4,20 @@ Candidates are tried cheapest first: the closed forms whatever the clock says, t
 until one is as good as proven optimal or a time limit is over, in CPU seconds, so that a busy
 machine does not change a plan. A search that is stopped hands over its best so far; those that are
 not begun are named with their reason.
+
+Where there is a choice between two kinds of noise, both have their quick candidates first, and one
+that is far from being taken then has no long searches (`Reach`).
 """
 
 import math
 import multiprocessing
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 from numpy.linalg import LinAlgError
 
@@ -70,6 +75,9 @@ SEARCHES: tuple[tuple[str, Build], ...] = (
     ("OPT_C", cell_classes_candidate),
 )
 """Cheapest first. A new optimiser is one function here and one line in this table."""
+_PARTS = [name for name, _ in SEARCHES].index("Parts")
+ROUNDS = (SEARCHES[:_PARTS], SEARCHES[_PARTS : _PARTS + 1], SEARCHES[_PARTS + 1 :])
+"""The quick searches, Parts and the long ones: both kinds of noise are compared between them."""
 UNTIMED = {name for name, _ in BASELINES} | {"Parts"}
 """Candidates that are tried whatever the clock says."""
 CONTAINED_IN: dict[tuple[str, Noise], str] = {("OPT_F", "gaussian"): "OPT_R"}
@@ -80,6 +88,8 @@ Under Gaussian noise the Gram says all: the error and what a record changes.
 
 LONG_ATTRIBUTE, LONG_WORKLOAD = 96, 32  # classes of an attribute, blocks: seconds of search
 LEFT_OUT = "left out: "
+FAR = f"{LEFT_OUT}this kind of noise is far from being taken; --search-both searches it too"
+T = TypeVar("T")
 Flaw = Callable[[Strategy], str]
 """What is wrong with the answers that a strategy would give, in words; nothing if it is sound."""
 
@@ -130,6 +140,13 @@ class Selection:
     change: RecordChange = "enters"
 
 
+Reach = Callable[[Selection, Selection], float]
+"""How far one kind of noise is from being taken in place of another, by what both have so far.
+
+It is not taken unless its score falls below so many times what it is: from 1 on it may be.
+"""
+
+
 def select(
     workload: Workload,
     *,
@@ -142,6 +159,7 @@ def select(
     flaw_of: Flaw = unchecked,
     change: RecordChange = "enters",
     items: tuple[Sequence[int], ...] = (),
+    reach: Reach | None = None,
 ) -> Mapping[Noise, Selection]:
     """Select the best strategy for each kind of noise.
 
@@ -157,28 +175,70 @@ def select(
             function that another process can be given.
         change: what one record does between neighbours.
         items: the places of the blocks of every item; none where each block is one.
+        reach: which kind of noise is worth its long searches; without it, and for a goal, both are.
     """
     order = sorted(noises)  # Gaussian first: it is the quicker one, and stays in this process
     goal = targets or (largest_standard_error(workload) if objective == "max" else ())
     V = gram(workload)
     bound = lower_bound(V, change)
     search = _Search(workload, V, goal, seed, time_limit, bound, flaw_of, change, items)
-    if jobs < 2 or len(order) < 2 or not _takes_long(workload):
-        selections = [search(noise) for noise in order]
-    else:
-        spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(1, mp_context=spawn) as beside:
-            other = beside.submit(search, order[1])
-            selections = [search(order[0]), other.result()]
+    states = [search.begun(noise) for noise in order]
+    parallel = jobs > 1 and len(order) > 1 and _takes_long(workload)
+    compared = reach if len(order) > 1 and not goal else None
+    with _beside() if parallel else nullcontext() as beside:
+        for table in ROUNDS if compared else (SEARCHES,):
+            if compared and states[0].candidates:
+                states = search.compared(states, compared)
+            states = _side_by_side(partial(search.searched, table=table), states, beside)
+        selections = _side_by_side(search.selection, states, beside)
     return {
         selection.noise: selection
         for selection in sorted(selections, key=lambda selection: noises.index(selection.noise))
     }
 
 
+def _beside() -> ProcessPoolExecutor:
+    """Return another process to work in."""
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+
+
+def _side_by_side(
+    work: Callable[["_State"], T], states: Sequence["_State"], beside: ProcessPoolExecutor | None
+) -> list[T]:
+    """Return what is made of each state: of the last in another process, where there is one."""
+    if beside is None:
+        return [work(state) for state in states]
+    other = beside.submit(work, states[-1])
+    return [*map(work, states[:-1]), other.result()]
+
+
 def _takes_long(workload: Workload) -> bool:
     """Return whether a second process repays its start, of about a second."""
     return max(workload.shape_of_domain) > LONG_ATTRIBUTE or len(workload.blocks) > LONG_WORKLOAD
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """What was tried so far for one kind of noise: a value that another process can be given.
+
+    Attributes:
+        problem: with the selections that several candidates start from.
+        candidates: in the order tried.
+        seconds: CPU seconds that it took.
+        far: whether the kind of noise is far from being taken, see `Reach`.
+        worth_below: the loss below which it would not be.
+    """
+
+    problem: Problem
+    candidates: tuple[Candidate, ...] = ()
+    seconds: float = 0.0
+    far: bool = False
+    worth_below: float = math.inf
+
+    @property
+    def least_score(self) -> float:
+        """The least score of all candidates."""
+        return min(candidate.score for candidate in self.candidates)
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,42 +255,86 @@ class _Search:
     change: RecordChange
     items: tuple[Sequence[int], ...]
 
-    def __call__(self, noise: Noise) -> Selection:
-        end, reporter = time.process_time() + self.time_limit, current_reporter()
-
-        def tell_in_time(text: str) -> None:
-            if time.process_time() > end:
-                raise OutOfTimeError(f"not finished within {self.time_limit:g} CPU seconds")
-            reporter(f"{noise}: {text}")
-
-        with reporting(tell_in_time):
-            return self._selected(noise)
-
-    def _selected(self, noise: Noise) -> Selection:
+    def begun(self, noise: Noise) -> "_State":
+        """Return the state in which nothing was tried."""
         problem = Problem(
             self.workload, self.gram, noise, self.seed, change=self.change, items=self.items
         )
-        candidates = [self._tried(name, build, problem) for name, build in BASELINES]
-        for name, build in SEARCHES:
-            problem = problem.knowing(self._least_loss(candidates))
-            candidates = self._with(name, build, problem, candidates)
-        candidates = _sound(candidates, self.flaw_of)
-        bound = _best_bound(candidates, self.bound, self.change)
-        score_bound = _score_bound(problem, self.goal, bound)
-        for name, build in goal_candidates(self.goal):
-            best = min(candidates, key=lambda candidate: candidate.score)
-            if score_bound and best.score <= math.sqrt(score_bound.loss) * (1 + SETTLED):
-                reason = f"{best.name} is as good as proven optimal"
-                candidates.append(Candidate(name, None, None, reason))
-                continue
-            within = replace(problem, least_score=best.score)
-            candidates = _sound([*candidates, self._tried(name, build, within)], self.flaw_of)
-        return _best(candidates, problem, bound, score_bound)
+        return _State(problem)
+
+    def searched(self, state: "_State", *, table: Sequence[tuple[str, Build]]) -> "_State":
+        """Return the state after some searches, and after the closed forms before the first."""
+        with self._limited(state) as clock:
+            problem, candidates = state.problem, list(state.candidates)
+            if not candidates:
+                candidates = [self._tried(name, build, problem) for name, build in BASELINES]
+            for name, build in table:
+                least = min(self._least_loss(candidates), state.worth_below)
+                problem = problem.knowing(least)
+                candidates = self._with(name, build, problem, candidates, state.far)
+        return replace(state, problem=problem, candidates=tuple(candidates), seconds=clock())
+
+    def compared(self, states: Sequence["_State"], reach: Reach) -> list["_State"]:
+        """Return the states of two kinds of noise with what each has to reach to be taken."""
+        first, second = (
+            replace(state, candidates=tuple(_sound(state.candidates, self.flaw_of)))
+            for state in states
+        )
+        if math.inf in (first.least_score, second.least_score):
+            return [first, second]
+        pairs = ((first, second), (second, first))
+        return [self._within(one, reach(self._best(one), self._best(other))) for one, other in pairs]
+
+    def _within(self, state: "_State", share: float) -> "_State":
+        """Return a state of which the score is to fall below a share of what it is."""
+        if share >= 1:
+            return replace(state, far=False, worth_below=math.inf)
+        worth_below = share**2 * self._least_loss(state.candidates)
+        return replace(state, far=True, worth_below=worth_below)
+
+    def selection(self, state: "_State") -> Selection:
+        """Return the outcome, after the candidates that a goal adds."""
+        with self._limited(state):
+            problem, candidates = state.problem, _sound(state.candidates, self.flaw_of)
+            bound = _best_bound(candidates, self.bound, self.change)
+            score_bound = _score_bound(problem, self.goal, bound)
+            for name, build in goal_candidates(self.goal):
+                best = min(candidates, key=lambda candidate: candidate.score)
+                if score_bound and best.score <= math.sqrt(score_bound.loss) * (1 + SETTLED):
+                    reason = f"{best.name} is as good as proven optimal"
+                    candidates.append(Candidate(name, None, None, reason))
+                    continue
+                within = replace(problem, least_score=best.score)
+                candidates = _sound([*candidates, self._tried(name, build, within)], self.flaw_of)
+            return _best(candidates, problem, bound, score_bound)
+
+    def _best(self, state: "_State") -> Selection:
+        """Return the best of what was tried so far."""
+        bound = _best_bound(state.candidates, self.bound, self.change)
+        return _best(state.candidates, state.problem, bound, None)
+
+    @contextmanager
+    def _limited(self, state: "_State") -> Iterator[Callable[[], float]]:
+        """Refuse to go on once the time limit is over; yields the CPU seconds taken in all."""
+        begun, reporter = time.process_time() - state.seconds, current_reporter()
+
+        def seconds() -> float:
+            return time.process_time() - begun
+
+        def tell_in_time(text: str) -> None:
+            if seconds() > self.time_limit:
+                raise OutOfTimeError(f"not finished within {self.time_limit:g} CPU seconds")
+            reporter(f"{state.problem.noise}: {text}")
+
+        with reporting(tell_in_time):
+            yield seconds
 
     def _with(
-        self, name: str, build: Build, problem: Problem, candidates: list[Candidate]
+        self, name: str, build: Build, problem: Problem, candidates: list[Candidate], far: bool
     ) -> list[Candidate]:
         """Return the candidates and one more; nothing is searched for that could not win."""
+        if far and name not in UNTIMED:
+            return [*candidates, Candidate(name, None, None, FAR)]
         if self._why_not(name, problem.noise, candidates):
             candidates = _sound(candidates, self.flaw_of)
         if reason := self._why_not(name, problem.noise, candidates):
