@@ -40,10 +40,13 @@ DUAL_FLOOR = 1e-9  # least entry of v relative to its largest
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """The bound at one v, and the masses m_i per code of every attribute."""
+    """The bound at one v, and the masses m_i per code of every attribute.
+
+    None where there is no going on from here, since another point costs too much.
+    """
 
     loss: float
-    masses: list[Floats]
+    masses: list[Floats] | None
     cost: float
 
 
@@ -63,13 +66,13 @@ def dual_bound(gram: Gram) -> float | None:
         vs = _product_duals(gram, orbits)
     of_values = all(is_of_values(V) for matrices in gram.matrices for V in matrices)
     for _ in range(VALUE_ROUNDS if of_values else DUAL_ROUNDS):
-        point = _evaluate(gram, orbits, vs)
+        point = _evaluate(gram, orbits, vs, BUDGET - spent)
         if point is None:
             break
         spent += point.cost
         gain = math.inf if best is None else point.loss / best - 1
         best = point.loss if best is None else max(best, point.loss)
-        if gain < ENOUGH or spent + point.cost > BUDGET:
+        if point.masses is None or gain < ENOUGH or spent + point.cost > BUDGET:
             break
         vs = [_climbed(v, m) for v, m in zip(vs, point.masses, strict=True)]
     return None if best is None else float(best) * (1 - DUAL_SAFETY)
@@ -91,24 +94,34 @@ def _count_sectors(gram: Gram, orbits: Sequence[Orbits]) -> int:
     return sum(math.prod(row) for row in rows)
 
 
-def _evaluate(gram: Gram, orbits: Sequence[Orbits], vs: Sequence[Floats]) -> _Point | None:
-    """Return the bound at v = kron_i vs[i]; None where it takes too long."""
+def _evaluate(
+    gram: Gram, orbits: Sequence[Orbits], vs: Sequence[Floats], left: float = math.inf
+) -> _Point | None:
+    """Return the bound at v = kron_i vs[i]; None where it takes too long.
+
+    Its masses are for another point, and left out where `left` does not pay for two.
+    """
     attributes = [WeightedOrbits(orbit_set, v) for orbit_set, v in zip(orbits, vs, strict=True)]
     masses = [np.zeros(len(attribute.sizes)) for attribute in attributes]
-    total = cost = 0.0
+    total, cost, climbs = 0.0, 0.0, True
     for sector, terms in _sectors(gram, attributes).items():
         kinds = {i: attributes[i].kinds[k] for i, k in sector}
         count = math.prod(float(kind.roots.sum()) for kind in kinds.values())
-        trace = root_trace(terms, attributes, BUDGET - cost)
+        trace = root_trace(terms, attributes, BUDGET - cost, mass_budget=left / 2 - cost)
         if trace is None:
             return None
         cost += trace.cost + SECTOR_OVERHEAD
         value = count * trace.value
         total += value
+        if trace.masses is None:
+            climbs = False
+            continue
         for i, kind in kinds.items():
             masses[i] += value / float(kind.roots.sum()) * kind.roots
         for i, sector_masses in trace.masses.items():
             masses[i] += count * sector_masses
+    if not climbs:
+        return _Point(total**2, None, cost)
     for mass, attribute in zip(masses, attributes, strict=True):
         at_e = total - float(mass.sum())  # of sectors where the attribute is at e
         mass += at_e * attribute.e**2

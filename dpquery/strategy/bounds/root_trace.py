@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import lapack
 
 from dpquery.arrays import Floats, Ints
 from dpquery.strategy.algebra.interchangeable_codes import WeightedOrbits
@@ -38,22 +39,27 @@ class RootTrace:
 
     Attributes:
         value: at most the trace.
-        masses: attribute -> (m_i,) diagonal of the partial trace of S^(1/2).
+        masses: attribute -> (m_i,) diagonal of the partial trace of S^(1/2); None where it was to
+            cost no more than the trace.
         cost: floating point operations, roughly.
     """
 
     value: float
-    masses: dict[int, Floats]
+    masses: dict[int, Floats] | None
     cost: float
 
 
 def root_trace(
-    terms: KroneckerSum, attributes: Sequence[WeightedOrbits], budget: float
+    terms: KroneckerSum,
+    attributes: Sequence[WeightedOrbits],
+    budget: float,
+    *,
+    mass_budget: float = math.inf,
 ) -> RootTrace | None:
     """Return tr(S^(1/2)) or a little less; None where it costs more than the budget.
 
     S must be positive semidefinite; its terms need not be. Leaving coordinates out only makes the
-    trace smaller.
+    trace smaller. Where it costs more than the budget for masses, they are left out.
     """
     if set(terms) == {()}:
         return RootTrace(math.sqrt(max(terms[()], 0.0)), {}, 0.0)
@@ -63,14 +69,16 @@ def root_trace(
         remaining = tuple(pair for pair in row if pair not in common)
         rest[remaining] = rest.get(remaining, 0.0) + weight
     shared = {i: _root_diagonal(attributes[i].matrices[u]) for i, u in sorted(common)}
-    trace = _Coordinates(rest, attributes).root_trace(budget)
+    trace = _Coordinates(rest, attributes).root_trace(budget, mass_budget)
     if trace is None:
         return None
     scale = math.prod(float(diagonal.sum()) for diagonal in shared.values())
+    cost = trace.cost + DECOMPOSITION * sum(len(diagonal) ** 3 for diagonal in shared.values())
+    if trace.masses is None:
+        return RootTrace(scale * trace.value, None, cost)
     masses = {i: diagonal * scale for i, diagonal in trace.masses.items()}
     for i, diagonal in shared.items():
         masses[i] = diagonal * (scale / max(float(diagonal.sum()), TINY) * trace.value)
-    cost = trace.cost + DECOMPOSITION * sum(len(diagonal) ** 3 for diagonal in shared.values())
     return RootTrace(scale * trace.value, masses, cost)
 
 
@@ -121,7 +129,7 @@ class _Coordinates:
                 left -= self.sizes[b]
         return chosen
 
-    def root_trace(self, budget: float) -> RootTrace | None:
+    def root_trace(self, budget: float, mass_budget: float) -> RootTrace | None:
         """Return the trace and its masses over these attributes; None where it is too large."""
         if self.size > MAX_ASSEMBLED:
             return None
@@ -131,6 +139,8 @@ class _Coordinates:
         if cost > budget:
             return None
         small = trimmed.array(S)
+        if self.eliminated and cost > mass_budget:
+            return RootTrace(self._eliminated_trace(small, trimmed), None, cost)
         masses = {i: np.zeros(len(basis)) for i, basis in self.bases.items()}
         if self.eliminated:
             value, root = self._eliminate(small, trimmed, masses)
@@ -184,22 +194,36 @@ class _Coordinates:
             block = np.kron(block, self.local[i, u][rows, columns])
         return block
 
-    def _eliminate(
-        self, small: Floats, trimmed: "_Trimmed", masses: dict[int, Floats]
-    ) -> tuple[float, Floats]:
-        """Return the trace by rational functions, and the root of S on the other blocks."""
+    def _tops(
+        self, small: Floats, trimmed: "_Trimmed"
+    ) -> tuple[list[Eliminated], tuple[Floats, Floats, float], float]:
+        """Return the blocks to eliminate, the poles (`root_nodes`) and the trace of S."""
         tops = [
             Eliminated(row, self.terms[row], self.local, trimmed.bases, trimmed.places)
             for row in self.eliminated
         ]
         whole = float(np.trace(small)) + sum(float(top.values.sum()) for top in tops)
-        root, eye = np.zeros_like(small), np.eye(len(small))
-        weights, taus, slope = root_nodes(whole)
+        return tops, root_nodes(whole), whole
+
+    def _eliminated_trace(self, small: Floats, trimmed: "_Trimmed") -> float:
+        """Return the trace by rational functions, without its masses."""
+        tops, (weights, taus, slope), whole = self._tops(small, trimmed)
+        value = slope * whole
         for weight, tau in zip(weights, taus, strict=True):
-            core = small + tau * eye
+            inverse = _core_inverse(small, tops, tau)
+            value += weight * (len(small) - tau * float(np.trace(inverse)))
             for top in tops:
-                top.subtract(core, tau)
-            inverse = np.linalg.inv(core)
+                top.add_trace(weight, tau, inverse)
+        return (value + sum(top.trace for top in tops)) * (1 - ROOT_TRACE_SAFETY)
+
+    def _eliminate(
+        self, small: Floats, trimmed: "_Trimmed", masses: dict[int, Floats]
+    ) -> tuple[float, Floats]:
+        """Return the trace by rational functions, and the root of S on the other blocks."""
+        tops, (weights, taus, slope), whole = self._tops(small, trimmed)
+        root, eye = np.zeros_like(small), np.eye(len(small))
+        for weight, tau in zip(weights, taus, strict=True):
+            inverse = _core_inverse(small, tops, tau)
             root += weight * (eye - tau * inverse)
             for top in tops:
                 top.add(weight, tau, inverse)
@@ -261,6 +285,19 @@ class _Trimmed:
     def block(self, small: Floats, a: Subset, b: Subset) -> Floats:
         """Return a block of an array in these bases, in the coordinates they were cut from."""
         return self.bases[a] @ small[self.places[a], self.places[b]] @ self.bases[b].T
+
+
+def _core_inverse(small: Floats, tops: Sequence[Eliminated], tau: float) -> Floats:
+    """Return (S + tau)^-1 on the blocks that are left."""
+    core = small + tau * np.eye(len(small))
+    for top in tops:
+        top.subtract(core, tau)
+    root, failed = lapack.dpotrf(core, lower=True)
+    inverse, failed_too = lapack.dpotri(root, lower=True, overwrite_c=True)
+    if failed or failed_too:  # by rounding: S is positive semidefinite
+        return np.asarray(np.linalg.inv(core))
+    lower = np.tril(inverse)
+    return np.asarray(lower + np.tril(lower, -1).T)
 
 
 def _places(sizes: list[int], blocks: list[Subset]) -> dict[Subset, slice]:

@@ -8,7 +8,8 @@ sums over poles (algebra.root_nodes), each of which needs one inverse.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ LEAST_EIGENVALUE = 1e-11  # relative eigenvalue below which a direction is left 
 
 
 class Eliminated:
-    """One block; `add` gathers r(S) on it, pole by pole.
+    """One block; `add` gathers r(S) on it, pole by pole, and `add_trace` only its trace.
 
     Attributes:
         attributes: those of its term.
@@ -38,6 +39,7 @@ class Eliminated:
     ) -> None:
         self.attributes = tuple(i for i, _ in row)
         self.places, self.trace = places, 0.0
+        self.orders: dict[str, list[Any]] = {}
         self.vectors, eigenvalues, couplings = [], [], []
         for pair in row:
             w, U = np.linalg.eigh(local[pair][1:, 1:])
@@ -62,11 +64,17 @@ class Eliminated:
 
     def subtract(self, core: Floats, tau: float) -> None:
         """Subtract its Schur complement at a pole from the other blocks, in place."""
-        inverse = 1 / (self.values + tau)
-        for a in self.below:
-            for b in self.below:
-                fill = self._fill(self.coupling[a] * inverse * self.coupling[b], a, b)
-                core[self.places[a], self.places[b]] -= self.turn[a] @ fill @ self.turn[b].T
+        for a, b, block in self._sums(1 / (self.values + tau)):
+            core[self.places[a], self.places[b]] -= block
+            if a != b:
+                core[self.places[b], self.places[a]] -= block.T
+
+    def _sums(self, scale: Floats) -> Iterator[tuple[Subset, Subset, Floats]]:
+        """Yield coupling' diag(scale) coupling, block by block of one half: it is symmetric."""
+        for k, a in enumerate(self.below):
+            for b in self.below[k:]:
+                fill = self._fill(self.coupling[a] * scale * self.coupling[b], a, b)
+                yield a, b, self.turn[a] @ fill @ self.turn[b].T
 
     def _fill(self, products: Floats, a: Subset, b: Subset) -> Floats:
         """Sum over the block: entry (x, y) has all coordinates x of a and y of b, where they agree.
@@ -86,6 +94,15 @@ class Eliminated:
     def _letters(self) -> dict[int, str]:
         return {i: chr(ord("a") + k) for k, i in enumerate(self.attributes)}
 
+    def add_trace(self, weight: float, tau: float, core_inverse: Floats) -> None:
+        """Add to the trace alone what `add` does: a small part of the work."""
+        inverse = 1 / (self.values + tau)
+        trace = float((self.values * inverse).sum())
+        for a, b, block in self._sums(inverse**2):
+            times = tau if a == b else 2 * tau
+            trace -= times * float(np.vdot(block, core_inverse[self.places[a], self.places[b]]))
+        self.trace += weight * trace
+
     def add(self, weight: float, tau: float, core_inverse: Floats) -> None:
         """Add the pole c x / (x + tau) of r(S), given (S + tau)^-1 on the other blocks."""
         inverse = 1 / (self.values + tau)
@@ -99,25 +116,26 @@ class Eliminated:
             within = np.diag(diagonal)
             beside = np.zeros(len(diagonal))
             rest = tuple(j for j in self.attributes if j != i)
-            for b in self.below:
+            other = "".join(primed.values())
+            for place, b in enumerate(self.below):
                 second = "".join(primed[j] for j in b)
-                other = "".join(primed.values())
-                for a in self.below:
+                for a in self.below[: place + 1]:
                     first = "".join(letters[j] for j in a)
-                    within -= tau * np.einsum(
-                        f"{everything},{first}{second},{other}->{letter}{letter.upper()}",
-                        X[a],
-                        H[a, b],
-                        X[b],
-                        optimize=True,
-                    )
+                    sums = f"{everything},{first}{second},{other}->{letter}{letter.upper()}"
+                    part = tau * self._contracted(sums, X[a], H[a, b], X[b])
+                    within -= part if a == b else part + part.T
                 first = "".join(letters[j] for j in rest)
-                beside += tau * np.einsum(
-                    f"{first}{second},{other}->{letter.upper()}", H[rest, b], X[b], optimize=True
-                )
+                sums = f"{first}{second},{other}->{letter.upper()}"
+                beside += tau * self._contracted(sums, H[rest, b], X[b])
             self.within[k] += weight * within
             self.beside[k] += weight * beside
             self.trace += weight * float(np.trace(within)) if k == 0 else 0.0
+
+    def _contracted(self, sums: str, *arrays: Floats) -> Floats:
+        """Return an einsum in an order of contractions that is looked for at the first pole."""
+        if sums not in self.orders:
+            self.orders[sums] = np.einsum_path(sums, *arrays, optimize="greedy")[0]
+        return np.asarray(np.einsum(sums, *arrays, optimize=self.orders[sums]))
 
     def _turned(self, core_inverse: Floats) -> dict[tuple[Subset, Subset], Floats]:
         sizes = dict(zip(self.attributes, self.values.shape, strict=True))
