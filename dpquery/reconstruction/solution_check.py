@@ -26,6 +26,7 @@ ANSWERS = 1 << 21  # looked at, in about equal shares for every item
 TABLES = 2000  # looked at
 MOST_DRAWS = 64  # of noise
 DRAWN = 1 << 23  # numbers in all draws of noise, but for the first draw
+BLOCK_COST = 1 << 12  # numbers that take as long as the steps of answering one block
 FEW_DRAWS = 8  # below, the spread of draws says nothing of how far their mean may be off
 FALSE_ALARM = 1e-9  # chance that an item of a sound strategy fails
 SPREADS = 12  # standard errors of a mean over draws: far beyond what chance gives
@@ -126,7 +127,9 @@ class _Check:
         """
         rows = sum(measured.block.queries for measured in self.strategy.measurements)
         numbers = rows + sum(block.queries for block, _ in self.checked)
-        draws = min(MOST_DRAWS, max(1, DRAWN // numbers))
+        least = max(1, min(FEW_DRAWS, DRAWN // numbers))
+        draws = DRAWN // (numbers + BLOCK_COST * len(self.checked))
+        draws = min(MOST_DRAWS, max(least, draws))
         squares, largest = np.zeros((draws, len(self.ends) + 1)), 0.0
         for draw in range(draws):
             noise = self._scaled(self.probes.noise())
