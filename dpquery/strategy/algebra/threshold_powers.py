@@ -55,6 +55,8 @@ class SplitPowers:
         if not np.any(values):
             return []
         fixed = [self._vector(k, b) for k in range(len(S))]
+        if len(values) == 1:  # one level: every product, and most thresholds
+            return [(math.prod([float(values[0])] * self.order), fixed)]
         terms: RowTerms = []
         for coef, points in _powers(node_weights(values), threshold_nodes(len(left)), self.order):
             vectors = list(fixed)

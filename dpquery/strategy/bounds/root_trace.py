@@ -8,6 +8,7 @@ term alone reaches are eliminated (schur_elimination.py).
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -118,12 +119,12 @@ class _Coordinates:
 
         Such a term is symmetric: its transpose, which S holds too, reaches the same block.
         """
-        named = [tuple(i for i, _ in row) for row in self.terms]
+        named = Counter(frozenset(i for i, _ in row) for row in self.terms)
         left, chosen = sum(self.sizes.values()), []
         order = sorted(self.terms, key=lambda row: -self.sizes[tuple(i for i, _ in row)])
         for row in order if left > DENSE else ():
             b = tuple(i for i, _ in row)
-            alone = sum(set(b) <= set(other) for other in named) == 1
+            alone = sum(terms for other, terms in named.items() if other.issuperset(b)) == 1
             if left > DENSE and alone and self.sizes[b] > 1 and self.terms[row] > 0:
                 chosen.append(row)
                 left -= self.sizes[b]
