@@ -98,6 +98,9 @@ def test_the_bound_and_its_masses_at_any_v_are_those_of_the_dense_root(
     exact, bound = float(np.trace(root)) ** 2, _evaluate(V, orbits, vs)
     assert bound.loss <= exact * (1 + 1e-9)
     assert bound.loss >= exact * (1 - (1e-6 if dense else 3e-3))
+    alone = _evaluate(V, orbits, vs, 0.0)  # without masses where blocks are eliminated
+    assert alone.loss == pytest.approx(bound.loss, rel=1e-9)
+    assert dense == 0 or alone.masses is not None
     diagonal = np.diagonal(root).reshape(workload.shape_of_domain) / np.trace(root)
     for i, (mass, at) in enumerate(zip(bound.masses, place, strict=True)):
         others = tuple(j for j in range(diagonal.ndim) if j != i)

@@ -79,6 +79,47 @@ SOLVED = (
         ),
     ),
     Mutant(
+        "a noise that a larger release takes is not searched for",
+        "a release of the whole budget has a strategy that nobody looked for",
+        "Rivals.__call__",
+        "max(LEAD / ratios[0], 1 / min(ratios))",
+        "LEAD / ratios[0]",
+        (
+            "test_rivals.py::"
+            "test_noise_that_a_release_of_the_whole_budget_takes_is_searched_for",
+        ),
+    ),
+    Mutant(
+        "a noise that is less far behind than searches gain is not searched for",
+        "a plan has the worse noise, for want of a search",
+        "Rivals.__call__",
+        "max(LEAD / ratios[0], 1 / min(ratios))",
+        "1 / min(ratios)",
+        (
+            "test_rivals.py::"
+            "test_the_share_of_a_score_is_by_the_errors_that_release_compares[gdp]",
+        ),
+    ),
+    Mutant(
+        "a noise that may be taken is not searched for",
+        "a plan has the worse noise, for want of a search",
+        "_Search._within",
+        "if share >= 1:",
+        "if share > 1:",
+        ("test_rivals.py::test_where_either_may_be_taken_nothing_is_left_out",),
+    ),
+    Mutant(
+        "the trace of an eliminated block has each pair of other blocks once",
+        "a bound that is no bound is called proven",
+        "Eliminated.add_trace",
+        "times = tau if a == b else 2 * tau",
+        "times = tau",
+        (
+            "test_dual_bounds.py::"
+            "test_the_bound_and_its_masses_at_any_v_are_those_of_the_dense_root[0-workload20]",
+        ),
+    ),
+    Mutant(
         "plan does not try its best candidate",
         "a strategy is planned that no release carries out",
         "select._sound",
