@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all trust audit lock docs check lint types bench-strategies bench-tuning bench-thresholds bench-rap bench-answers bench-postprocess bench-accounting bench-noise bench-persons bench-replace bench-sources pipeline clean
+.PHONY: help install demo test test-all trust audit lock docs check lint types bench-strategies bench-plans bench-tuning bench-thresholds bench-rap bench-answers bench-postprocess bench-accounting bench-noise bench-persons bench-replace bench-sources pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ lock: ## lock the newest versions of all dependencies by their hashes (needs Pyt
 bench-strategies: $(READY) ## our errors against the published ones and the bound: half an hour
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_strategies.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_office.py
+
+bench-plans: $(READY) ## CPU seconds of plan for the shipped specs: until its choice was at hand, and in all
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_plans.py
 
 bench-tuning: $(READY) ## what a weight on a part of a workload does to the rest
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/bench_tuning.py

@@ -1,4 +1,4 @@
-"""A kind of noise that is far from being taken has quick candidates alone, and one that is not, all."""
+"""A kind of noise that is far from being taken has quick candidates alone; any other has all."""
 
 from fractions import Fraction
 
@@ -33,7 +33,8 @@ workload:
     marginals: {ways: 2, over: [sex, job, town, born, home]}
 """
 TWO_TABLES = SPEC[: SPEC.index("workload")] + "workload:\n"
-TWO_TABLES += "  - {name: job, product: {job: identity}}\n  - {name: home, product: {home: identity}}\n"
+for column in ("job", "home"):
+    TWO_TABLES += f"  - {{name: {column}, product: {{{column}: identity}}}}\n"
 NOISES = ("laplace", "gaussian")
 LONG = [name for name, _ in ROUNDS[2]]
 

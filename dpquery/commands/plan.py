@@ -111,8 +111,7 @@ def plan(
     request = _mechanism_request(mechanism, proxy, search=rap_search)
     shown = None if epsilon is None else exact_epsilon(epsilon)
     named_delta = None if delta is None else exact_delta(delta)
-    _check_search(seed, time_limit)
-    check_place(out, mark=PLAN_MARK)
+    _check_search(seed, time_limit, out)
     spec = load_spec(Path(spec_path))
     counted = settled_accounting(spec, _currencies(ledger), request.mechanism)
     spec = spec if counted is None else spec.counted_in(counted.accounting)
@@ -121,8 +120,7 @@ def plan(
     goals, points = parse_targets(targets, spec, minimised), parse_sweep(sweep)
     stage = stage_for(spec, compiled, request, epsilon=shown, delta=at_delta, targets=bool(goals))
     funds = _would_register(ledger, spec, counted, change=change_cap)
-    noises, at_epsilon = _noises(spec), shown or Fraction(1)
-    rivals = Rivals(spec, compiled, funds, at_epsilon, at_delta)
+    noises, at_epsilon, narrowed = _noises(spec), shown or Fraction(1), at_delta and not search_both
     selections = select(
         compiled.workload,
         noises=noises,
@@ -134,7 +132,7 @@ def plan(
         change=record_change(spec),
         items=compiled.items,
         flaw_of=solution_check(spec, compiled, noises, epsilon=at_epsilon, delta=at_delta),
-        reach=None if search_both or not at_delta else rivals,
+        reach=Rivals(spec, compiled, funds, at_epsilon, at_delta) if narrowed else None,
     )
     chosen = tuple(planned(selection, spec, compiled) for selection in selections.values())
     complete = _plan_of(spec, Path(spec_path).name, minimised, goals, seed, chosen)
@@ -189,10 +187,11 @@ class _Reporter:
         return report_of(noted, spec, self.workload, funds, self.terms, counted.words)
 
 
-def _check_search(seed: int, time_limit: float) -> None:
-    """Refuse a seed or a time limit that is none."""
+def _check_search(seed: int, time_limit: float, out: Path) -> None:
+    """Refuse a seed, a time limit or a place for the plan that is none."""
     checked_count("seed", seed, least=0, most=LARGEST_INTEGER)
     checked_seconds(time_limit)
+    check_place(out, mark=PLAN_MARK)
 
 
 def _mechanism_request(mechanism: str, proxy: FilePath | None, *, search: bool) -> MechanismRequest:

@@ -84,10 +84,7 @@ SOLVED = (
         "Rivals.__call__",
         "max(LEAD / ratios[0], 1 / min(ratios))",
         "LEAD / ratios[0]",
-        (
-            "test_rivals.py::"
-            "test_noise_that_a_release_of_the_whole_budget_takes_is_searched_for",
-        ),
+        ("test_rivals.py::test_noise_that_a_release_of_the_whole_budget_takes_is_searched_for",),
     ),
     Mutant(
         "a noise that is less far behind than searches gain is not searched for",

@@ -282,8 +282,11 @@ class _Search:
         )
         if math.inf in (first.least_score, second.least_score):
             return [first, second]
-        pairs = ((first, second), (second, first))
-        return [self._within(one, reach(self._best(one), self._best(other))) for one, other in pairs]
+        of_first, of_second = self._best(first), self._best(second)
+        return [
+            self._within(first, reach(of_first, of_second)),
+            self._within(second, reach(of_second, of_first)),
+        ]
 
     def _within(self, state: "_State", share: float) -> "_State":
         """Return a state of which the score is to fall below a share of what it is."""
