@@ -15,7 +15,7 @@ from dpquery.planning.figures import BudgetShares, planned, prices
 from dpquery.planning.rivals import LEAD, SHARES, Rivals
 from dpquery.spec.parsing.spec import parse
 from dpquery.strategy.errors.expected_error import weighted_queries
-from dpquery.strategy.search.select import FAR, ROUNDS, SEARCHES, UNTIMED, select
+from dpquery.strategy.search.select import FAR, SEARCH_ROUNDS, SEARCHES, UNTIMED, select
 from dpquery.version import __version__
 
 SPEC = """\
@@ -36,7 +36,7 @@ TWO_TABLES = SPEC[: SPEC.index("workload")] + "workload:\n"
 for column in ("job", "home"):
     TWO_TABLES += f"  - {{name: {column}, product: {{{column}: identity}}}}\n"
 NOISES = ("laplace", "gaussian")
-LONG = [name for name, _ in ROUNDS[2]]
+LONG = [name for name, _ in SEARCH_ROUNDS[2]]
 
 
 def parsed(text):
@@ -59,8 +59,8 @@ def not_searched(selection):
 
 
 def test_the_rounds_are_the_table_of_searches_and_only_the_last_is_left_out():
-    assert sum(ROUNDS, ()) == SEARCHES
-    assert [name for name, _ in ROUNDS[1]] == ["Parts"]
+    assert sum(SEARCH_ROUNDS, ()) == SEARCHES
+    assert [name for name, _ in SEARCH_ROUNDS[1]] == ["Parts"]
     assert not UNTIMED & set(LONG)
 
 
@@ -93,7 +93,7 @@ def test_parts_are_to_reach_the_loss_at_which_their_noise_is_taken(monkeypatch):
         below[problem.noise] = problem.least_loss
         raise UnsupportedWorkloadError("none")
 
-    monkeypatch.setattr(module, "ROUNDS", (ROUNDS[0], (("Parts", parts),), ()))
+    monkeypatch.setattr(module, "SEARCH_ROUNDS", (SEARCH_ROUNDS[0], (("Parts", parts),), ()))
     shares = {"laplace": 0.5, "gaussian": 1.0}
     chosen = select(compiled.workload, noises=NOISES, reach=lambda one, other: shares[one.noise])
     queries = weighted_queries(compiled.workload)

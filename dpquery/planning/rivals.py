@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dpquery.strategy.search.select import Selection
 
 LEAD = 2.0  # long searches lowered the error of quick candidates 1.5 times at most where measured
-TINY = 1e-9
+LEAST_RATIO = 1e-9  # of scores, where the other one is infinite
 SHARES = (0.01, 0.1, 1.0)  # of the budget at which kinds of noise are compared, beside that asked
 
 
@@ -81,4 +81,4 @@ class _Offer:
 
 def _ratio(score: float, other: float) -> float:
     """Return a score over another one; next to nothing where the other is infinite."""
-    return score / other if other < math.inf else TINY
+    return score / other if other < math.inf else LEAST_RATIO

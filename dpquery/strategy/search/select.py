@@ -76,7 +76,7 @@ SEARCHES: tuple[tuple[str, Build], ...] = (
 )
 """Cheapest first. A new optimiser is one function here and one line in this table."""
 _PARTS = [name for name, _ in SEARCHES].index("Parts")
-ROUNDS = (SEARCHES[:_PARTS], SEARCHES[_PARTS : _PARTS + 1], SEARCHES[_PARTS + 1 :])
+SEARCH_ROUNDS = (SEARCHES[:_PARTS], SEARCHES[_PARTS : _PARTS + 1], SEARCHES[_PARTS + 1 :])
 """The quick searches, Parts and the long ones: both kinds of noise are compared between them."""
 UNTIMED = {name for name, _ in BASELINES} | {"Parts"}
 """Candidates that are tried whatever the clock says."""
@@ -186,7 +186,7 @@ def select(
     parallel = jobs > 1 and len(order) > 1 and _takes_long(workload)
     compared = reach if len(order) > 1 and not goal else None
     with _beside() if parallel else nullcontext() as beside:
-        for table in ROUNDS if compared else (SEARCHES,):
+        for table in SEARCH_ROUNDS if compared else (SEARCHES,):
             if compared and states[0].candidates:
                 states = search.compared(states, compared)
             states = _side_by_side(partial(search.searched, table=table), states, beside)
