@@ -36,7 +36,7 @@ class NestedSets:
 
     @classmethod
     def of(cls, V: Matrix) -> Self | None:
-        """Find the sets of a Gram; None where they cross, all are codes, or one has no such form."""
+        """Find the sets of a Gram; None where they cross, are codes, or one has no such form."""
         if not isinstance(V, Structured) or V.mixture.a < 0 or V.mixture.b < 0:
             return None
         codes, pairs = np.full(V.n, V.mixture.a), []
