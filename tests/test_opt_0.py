@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 
 import dpquery.strategy.optimize.opt_0_gaussian as opt_0_gaussian
+import dpquery.strategy.optimize.opt_0_laplace as opt_0_laplace
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.operators.blocks import Workload, product
-from dpquery.operators.factors import Groups, Identity, Stacked, total
+from dpquery.operators.factors import Groups, Identity, IdentityRows, Stacked, total
 from dpquery.operators.gram import Mixture, array_of, gram
 from dpquery.operators.inverses import inverse_array as written
 from dpquery.operators.ranges import AllRanges, Columns, Prefix, WidthRanges
 from dpquery.progress import reporting
 from dpquery.strategy.algebra.eigenvalues import eigh, eigvalsh
-from dpquery.strategy.algebra.interchangeable_codes import orbits_of
+from dpquery.strategy.algebra.interchangeable_codes import MergedGram, few_orbits, orbits_of
 from dpquery.strategy.algebra.tridiagonal import (
     QUADRATURE_TOLERANCE,
     TridiagonalInverse,
@@ -200,3 +201,46 @@ def test_the_optimum_over_orbits_is_that_over_codes(monkeypatch, scale):
     assert (A**2).sum(axis=0).max() == pytest.approx(1, rel=1e-9)
     assert orbits.inverse == pytest.approx(np.linalg.inv(A.T @ A), rel=1e-6, abs=1e-9)
     assert np.trace(np.linalg.inv(A.T @ A) @ V) == pytest.approx(orbits.loss, rel=1e-6)
+
+
+def groups_with_codes(sizes, left_out=0):
+    """Single codes, all but the last ones, groups of them and the total, as a Gram."""
+    ends = np.cumsum([0, *sizes]).tolist()
+    n = ends[-1]
+    groups = Groups.of(tuple(tuple(range(*pair)) for pair in zip(ends, ends[1:], strict=False)), n)
+    return gram_of(Stacked((IdentityRows(n, np.arange(n - left_out)), groups, total(n))))
+
+
+@pytest.mark.parametrize("left_out", [0, 1, 2])
+def test_orbits_of_a_structured_gram_are_those_of_its_entries(left_out):
+    V = groups_with_codes([5, 3, 6], left_out)
+    orbits, dense = few_orbits(V, 14), orbits_of([array_of(V)])
+    assert orbits.place.tolist() == dense.place.tolist()
+    assert orbits.sizes.tolist() == dense.sizes.tolist()
+    assert orbits.levels == pytest.approx(dense.levels)
+    assert orbits.inside == pytest.approx(dense.inside)
+    assert few_orbits(V, 2) is None
+
+
+def test_the_loss_over_orbits_is_that_over_codes_and_so_is_its_gradient():
+    V = groups_with_codes([5, 3, 6], 1)
+    orbits = few_orbits(V, 14)
+    merged, Theta = MergedGram.of(orbits), rng().random((2, len(orbits.sizes)))
+    loss, gradient = opt_0_laplace.p_identity_loss(Theta, merged)
+    whole, by_code = opt_0_laplace.p_identity_loss(Theta[:, orbits.place], V)
+    summed = np.stack([np.bincount(orbits.place, row) for row in by_code])
+    assert loss == pytest.approx(whole, rel=1e-12)
+    assert gradient == pytest.approx(summed, rel=1e-9)
+    A = opt_0_laplace.p_identity(Theta[:, orbits.place]).dense()
+    assert loss == pytest.approx(np.trace(np.linalg.inv(A.T @ A) @ array_of(V)), rel=1e-9)
+
+
+@pytest.mark.parametrize("sizes", [[60, 60, 60, 60], [200, 30, 10]])
+def test_a_p_identity_over_orbits_is_no_worse_than_one_over_codes(monkeypatch, sizes):
+    V = groups_with_codes(sizes, 1)
+    over_orbits = opt_0(V, noise="laplace", rng=rng(), max_iterations=100)
+    again = opt_0(V, noise="laplace", rng=rng(), start=over_orbits.state, max_iterations=20)
+    monkeypatch.setattr(opt_0_laplace, "LEAST_IN_ORBITS", len(over_orbits.state.T) + 1)
+    over_codes = opt_0(V, noise="laplace", rng=rng(), max_iterations=100)
+    assert over_orbits.loss <= over_codes.loss * (1 + 1e-6)
+    assert again.loss <= over_orbits.loss * (1 + 1e-9)

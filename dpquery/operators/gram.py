@@ -363,12 +363,13 @@ def is_mixture(V: Matrix) -> bool:
 
 def is_of_values(V: Matrix) -> bool:
     """Return whether V is of single values and totals: a mixture, and cells of some classes."""
-    if isinstance(V, Structured) and all(_inner(f) is IdentityRows for _, f in V.terms):
+    if isinstance(V, Structured) and all(inner_type(f) is IdentityRows for _, f in V.terms):
         return True
     return is_mixture(V)
 
 
-def _inner(factor: Factor) -> type[Factor]:
+def inner_type(factor: Factor) -> type[Factor]:
+    """Return the class of a factor, whatever the order of its codes."""
     return type(factor.inner if isinstance(factor, Columns) else factor)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 
 from dpquery.arrays import Floats, Numbers
-from dpquery.operators.factors import Dense, Factor, Ones, PIdentity
+from dpquery.operators.factors import Dense, Factor, Groups, Ones, PIdentity, Stacked
 from dpquery.operators.gram import Matrix, Mixture, Structured, diagonal, times, trace_with
 from dpquery.operators.hierarchies import Haar, Hierarchy
 from dpquery.operators.tree_inverse import TreeInverse
@@ -155,5 +155,8 @@ def quadratic(factor: Factor, M: Inverse) -> Floats:
     m, n = factor.shape
     if m * len(M.rows) > n * n:  # more work than a cumulative sum of the whole matrix
         return factor.quadratic(M.array())
-    squares = factor if factor.zero_one else Dense(factor.dense().astype(np.float64) ** 2)
+    if isinstance(factor, Stacked):
+        return np.concatenate([quadratic(part, M) for part in factor.parts])
+    zero_one = factor.zero_one or isinstance(factor, Groups)
+    squares = factor if zero_one else Dense(factor.dense().astype(np.float64) ** 2)
     return np.asarray(squares.matvec(M.diagonal) - factor.row_power_sums(M.rows.T, 2))

@@ -11,10 +11,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpquery.arrays import Bits, Floats, Ints
-from dpquery.operators.gram import Matrix, Mixture, array_of, is_mixture
+from dpquery.arrays import Bits, Floats, Ints, numbered_by_first
+from dpquery.operators.factors import IdentityRows
+from dpquery.operators.gram import (
+    Matrix,
+    Mixture,
+    Structured,
+    array_of,
+    classes,
+    diagonal,
+    inner_type,
+    is_mixture,
+    restricted,
+)
+from dpquery.operators.merged import told_apart
 from dpquery.public_chance import public_generator
 
+MAX_COMPARED_CLASSES = 2048  # of a matrix whose entries are compared, in O(n^2)
 MIXER = np.uint64(0x9E3779B97F4A7C15)  # odd, so that integers stay apart; half of its bits are set
 
 
@@ -35,6 +48,33 @@ class Orbits:
     place: Ints
 
 
+@dataclass(frozen=True, eq=False)
+class MergedGram:
+    """A matrix summed over orbits: all that vectors which are constant on them see of it.
+
+    Attributes:
+        sizes: (m,) codes of each orbit.
+        diagonal: (m,) sums of the diagonal.
+        between: (m, m) sums of the entries between orbits, and within each.
+    """
+
+    sizes: Floats
+    diagonal: Floats
+    between: Floats
+
+    @classmethod
+    def of(cls, orbits: Orbits) -> "MergedGram":
+        """Return the one matrix of some orbits, summed."""
+        sizes, level = orbits.sizes.astype(np.float64), orbits.levels[0]
+        summed = np.diagonal(level) + (sizes - 1) * orbits.inside[0]
+        return cls(sizes, summed, level * np.sqrt(np.outer(sizes, sizes)))
+
+    def restricted(self, orbits: Ints) -> "MergedGram":
+        """Return the sums of some orbits."""
+        between = self.between[np.ix_(orbits, orbits)]
+        return MergedGram(self.sizes[orbits], self.diagonal[orbits], between)
+
+
 def orbits_of(matrices: Sequence[Matrix]) -> Orbits:
     """Return the orbits of codes that all matrices of an attribute share. O(k n^2)."""
     mixtures = [_mixture(V) for V in matrices if is_mixture(V)]
@@ -53,6 +93,45 @@ def orbits_of(matrices: Sequence[Matrix]) -> Orbits:
         np.zeros((len(arrays), len(place))),
         np.arange(len(place)),
     )
+
+
+def few_orbits(V: Matrix, most: int) -> Orbits | None:
+    """Return the orbits of a matrix; None where more than `most` are found.
+
+    Codes of a structured one that all of its query matrices count alike, but for those of single
+    codes, are interchangeable: they are found in O(n). Others are looked for by its entries where
+    it is small.
+    """
+    if isinstance(V, Structured):
+        orbits = _counted_alike(V, most)
+        if orbits is not None:
+            return orbits
+    if classes(V) > MAX_COMPARED_CLASSES or len(np.unique(diagonal(V))) > most:
+        return None
+    orbits = orbits_of([V])
+    return orbits if len(orbits.sizes) <= most else None
+
+
+def _counted_alike(V: Structured, most: int) -> Orbits | None:
+    """Return orbits of codes that differ in the diagonal part of a structured matrix alone."""
+    alone = np.full(V.n, V.mixture.a)
+    together = []
+    for weight, factor in V.terms:
+        if inner_type(factor) is IdentityRows and np.all(factor.column_norms(1) <= 1):
+            alone += weight * factor.column_norms(2)
+        else:
+            together.append((weight, factor))
+    place = numbered_by_first(
+        np.stack([told_apart([F for _, F in together], V.n), numbered_by_first(alone)], axis=1)
+    )
+    sizes, first = np.bincount(place), np.unique(place, return_index=True)[1]
+    if len(sizes) > most:
+        return None
+    rest = Structured(Mixture(V.n, 0.0, V.mixture.b), tuple(together))
+    beside = alone[first]
+    scales = np.sqrt(np.outer(sizes, sizes))
+    levels = array_of(restricted(rest, first)) * scales + np.diag(beside)
+    return Orbits(sizes, levels[None], np.where(sizes > 1, beside, 0.0)[None], place)
 
 
 def _mixture(V: Matrix) -> Mixture:

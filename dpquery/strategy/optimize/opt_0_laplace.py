@@ -4,6 +4,9 @@ The loss sees V through products with p rows alone, so a round costs O(p^2 n) an
 p vectors ([MATH] 2). It has many local minima. A Gram of up to BASE classes is started from several
 random points; a larger one from the strategy for half of its codes, laid out twice: ranges within
 each half are served from the first round on, and what is left to find is how the halves share.
+
+Where codes are interchangeable and orbits of them few, rows are constant on orbits: Theta has one
+column for each, and V is summed over them.
 """
 
 import math
@@ -28,6 +31,7 @@ from dpquery.operators.gram import (
 from dpquery.operators.inverses import inverse_trace, p_identity_inverse
 from dpquery.progress import time_left
 from dpquery.public_chance import PublicGenerator
+from dpquery.strategy.algebra.interchangeable_codes import MergedGram, Orbits, few_orbits
 from dpquery.strategy.optimize.descents import descend
 from dpquery.strategy.optimize.factor_selection import FactorSelection
 
@@ -41,6 +45,10 @@ LARGER_PART_ITERATIONS = (
 )
 WORK = 450 << 20  # iterations times entries of Theta, at most: 450 for 4096 classes
 CORRECTIONS = 8  # pairs of steps and gradients that L-BFGS-B remembers
+LEAST_IN_ORBITS, ORBIT_CODES = 192, 4
+"""Classes from which on interchangeable ones are looked for, and how many there must be of each."""
+ORBIT_STARTS = 2  # random ones over orbits
+SeenGram = Matrix | MergedGram
 Halving = Callable[[int], Ints]
 """From a number of codes to half of them."""
 
@@ -51,21 +59,23 @@ def p_identity(Theta: Floats) -> PIdentity:
     return PIdentity(d, Theta * d)
 
 
-def p_identity_loss(Theta: Floats, V: Matrix) -> tuple[float, Floats]:
+def p_identity_loss(Theta: Floats, V: SeenGram) -> tuple[float, Floats]:
     """Return the loss of p_identity(Theta) on V and its gradient. O(p^2 n) beside V itself.
 
     With s = 1 + 1'Theta, B = Theta diag(s), R = (I + Theta Theta')^-1 (Woodbury):
-    loss = sum_j s_j^2 V_jj - tr(R B V B').
+    loss = sum_j s_j^2 V_jj - tr(R B V B'). A column of Theta is that of all codes of an orbit where
+    V is summed over orbits.
     """
     s = 1 + Theta.sum(axis=0)
     B = Theta * s
-    BV = times(V, B.T).T
+    BV = _times(V, B.T).T
     G = BV @ B.T
-    R = _inverse(np.eye(len(Theta)) + Theta @ Theta.T)
-    RTheta, entries = R @ Theta, diagonal(V)
+    columns = Theta * V.sizes if isinstance(V, MergedGram) else Theta
+    R = _inverse(np.eye(len(Theta)) + columns @ Theta.T)
+    RTheta, entries = R @ Theta, _diagonal(V)
     loss = float(s**2 @ entries - np.sum(R * G))
     by_s = 2 * s * entries - 2 * np.einsum("ij,ij->j", RTheta, BV)
-    gradient = R @ (G @ RTheta - BV * s)
+    gradient = R @ (G @ (R @ columns) - BV * s)
     gradient *= 2
     gradient += by_s
     return loss, gradient
@@ -82,6 +92,9 @@ def best_p_identity(
         rng: of the random starts.
         max_iterations: of L-BFGS-B, from each start.
     """
+    orbits = _orbits(V)
+    if orbits is not None:
+        return _best_over_orbits(V, orbits, p, rng, max_iterations)
     n = classes(V)
     V = array_of(V) if n <= BASE else V
     starts = [rng.random((p, n)) for _ in range(_starts(n) if n <= BASE else 0)]
@@ -92,14 +105,53 @@ def best_p_identity(
     selections: list[FactorSelection] = []
     for start in starts:
         if not selections or time_left(f"OPT_0 from start {len(selections) + 1}"):
-            selections.append(p_identity_from(V, start, max_iterations))
+            Theta, converged = _descend(V, start, max_iterations)
+            selections.append(_selection(Theta, V, converged=converged))
     return min(selections, key=lambda selection: selection.loss)
 
 
 def p_identity_from(V: Matrix, start: Floats, max_iterations: int) -> FactorSelection:
     """Return the p-Identity that L-BFGS-B reaches from a start, never worse than the identity."""
-    Theta, converged = _descend(V, start, max_iterations)
-    return _selection(Theta, V, converged=converged)
+    orbits = _orbits(V)
+    if orbits is None:
+        Theta, converged = _descend(V, start, max_iterations)
+        return _selection(Theta, V, converged=converged)
+    means = np.stack([np.bincount(orbits.place, row) for row in start]) / orbits.sizes
+    Theta, converged = _descend(MergedGram.of(orbits), means, max_iterations)
+    return _selection(Theta[:, orbits.place], V, converged=converged)
+
+
+def _orbits(V: Matrix) -> Orbits | None:
+    """Return the orbits of interchangeable codes where they are few."""
+    n = classes(V)
+    return few_orbits(V, n // ORBIT_CODES) if n >= LEAST_IN_ORBITS else None
+
+
+def _best_over_orbits(
+    V: Matrix, orbits: Orbits, p: int, rng: PublicGenerator, max_iterations: int
+) -> FactorSelection:
+    """Return the best p-Identity of rows that are constant on orbits, at most one an orbit.
+
+    Entries start at the size that is best for the total of their orbit alone: past it, a descent
+    soon ends at the identity. One start has a row for each of the largest orbits, one besides the
+    total, the others are random.
+    """
+    merged, m = MergedGram.of(orbits), len(orbits.sizes)
+    rows = min(p, m)
+    figures = zip(merged.diagonal, np.diagonal(merged.between), merged.sizes, strict=True)
+    entries = np.array([_even_row(*of_orbit) or 1 / of_orbit[2] for of_orbit in figures])
+    largest = np.argsort(-orbits.sizes, kind="stable")[:rows]
+    totals, beside = np.zeros((rows, m)), np.zeros((rows, m))
+    totals[np.arange(rows), largest] = entries[largest]
+    beside[1:] = totals[:-1]
+    beside[0] = _even_row(merged.diagonal.sum(), merged.between.sum(), merged.sizes.sum())
+    starts = [totals, beside, *(entries * rng.random((rows, m)) for _ in range(ORBIT_STARTS))]
+    reached: list[tuple[Floats, bool]] = []
+    for start in starts:
+        if not reached or time_left(f"OPT_0 from start {len(reached) + 1}"):
+            reached.append(_descend(merged, start, max_iterations))
+    Theta, converged = min(reached, key=lambda end: p_identity_loss(end[0], merged)[0])
+    return _selection(Theta[:, orbits.place], V, converged=converged)
 
 
 def even_p_identity(V: Mixture) -> FactorSelection:
@@ -109,12 +161,16 @@ def even_p_identity(V: Mixture) -> FactorSelection:
     n theta^2)), of which the derivative is a quartic over a square. No start of L-BFGS-B ends lower
     on any such Gram that was tried.
     """
-    t, S, n = trace(V), total_sum(V), V.n
+    theta = _even_row(trace(V), total_sum(V), V.n)
+    return _selection(np.full((1, V.n), theta), V, converged=True)
+
+
+def _even_row(t: float, S: float, n: float) -> float:
+    """Return the entry of the best even row for a Gram of n classes, trace t and sum S."""
     quartic = [n * (t * n - S), 0.0, 2 * (t * n - S), -S, t]
     real = [float(x.real) for x in np.roots(quartic) if abs(x.imag) <= 1e-9 * abs(x)]
     tried = [0.0, *(x for x in real if 0 < x < THETA_LIMIT), THETA_LIMIT]
-    theta = min(tried, key=lambda x: (1 + x) ** 2 * (t - x**2 * S / (1 + n * x**2)))
-    return _selection(np.full((1, n), theta), V, converged=True)
+    return min(tried, key=lambda x: (1 + x) ** 2 * (t - x**2 * S / (1 + n * x**2)))
 
 
 def _selection(Theta: Floats, V: Matrix, *, converged: bool) -> FactorSelection:
@@ -130,9 +186,17 @@ def _selection(Theta: Floats, V: Matrix, *, converged: bool) -> FactorSelection:
     )
 
 
-def _descend(V: Matrix, start: Floats, max_iterations: int) -> tuple[Floats, bool]:
+def _times(V: SeenGram, X: Floats) -> Floats:
+    return V.between @ X if isinstance(V, MergedGram) else times(V, X)
+
+
+def _diagonal(V: SeenGram) -> Floats:
+    return V.diagonal if isinstance(V, MergedGram) else diagonal(V)
+
+
+def _descend(V: SeenGram, start: Floats, max_iterations: int) -> tuple[Floats, bool]:
     """Return the Theta that L-BFGS-B reaches, or zeros where that is worse; and if it converged."""
-    shape, identity = start.shape, trace(V)
+    shape, identity = start.shape, float(_diagonal(V).sum())
     most = min(max_iterations, max(1, WORK // start.size))
     scale = max(identity, np.finfo(float).tiny)
 
