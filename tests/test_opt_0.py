@@ -1,6 +1,7 @@
 """OPT_0 at scale: square roots without eigenvectors, honest certificates, warm starts."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -207,7 +208,7 @@ def groups_with_codes(sizes, left_out=0):
     """Single codes, all but the last ones, groups of them and the total, as a Gram."""
     ends = np.cumsum([0, *sizes]).tolist()
     n = ends[-1]
-    groups = Groups.of(tuple(tuple(range(*pair)) for pair in zip(ends, ends[1:], strict=False)), n)
+    groups = Groups.of(tuple(tuple(range(*pair)) for pair in pairwise(ends)), n)
     return gram_of(Stacked((IdentityRows(n, np.arange(n - left_out)), groups, total(n))))
 
 
